@@ -1,0 +1,1 @@
+//! A software MRC NIC over UDP sockets.

@@ -1,0 +1,331 @@
+//! What a transport and its driver say to each other. [`Transport`] is the one trait that MRC, RoCEv2 and others
+//! implement; [`Host`] is what they ask of the world they live in.
+
+use openmrc_wire::{Ev, Msn, Packet};
+
+use crate::profile::PathId;
+use crate::time::Time;
+
+/// A set of ports (planes), one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PortSet(pub u16);
+
+impl PortSet {
+    /// No port.
+    pub const EMPTY: PortSet = PortSet(0);
+
+    /// Most ports a device can have.
+    pub const MAX_PORTS: usize = 16;
+
+    /// The first `n` ports.
+    pub const fn first(n: usize) -> PortSet {
+        PortSet(if n >= Self::MAX_PORTS { u16::MAX } else { (1u16 << n) - 1 })
+    }
+
+    /// One port.
+    pub const fn one(port: u8) -> PortSet {
+        PortSet(1 << port)
+    }
+
+    /// Whether `port` is in the set.
+    pub const fn contains(self, port: u8) -> bool {
+        self.0 >> port & 1 == 1
+    }
+
+    /// With `port` in it.
+    #[must_use]
+    pub const fn with(self, port: u8) -> PortSet {
+        PortSet(self.0 | 1 << port)
+    }
+
+    /// With `port` not in it.
+    #[must_use]
+    pub const fn without(self, port: u8) -> PortSet {
+        PortSet(self.0 & !(1 << port))
+    }
+
+    /// Ports in both sets.
+    #[must_use]
+    pub const fn and(self, other: PortSet) -> PortSet {
+        PortSet(self.0 & other.0)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many there are.
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// The ports, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..Self::MAX_PORTS as u8).filter(move |&p| self.contains(p))
+    }
+}
+
+/// How the network is asked to treat a packet; the DSCP follows from it (spec: wire, DSCP).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrafficClass {
+    /// First transmissions and reliability probes: trimmable.
+    Data,
+    /// Retransmissions: trimmable, with a code point of their own.
+    DataRetransmit,
+    /// Feedback, endpoint requests and responses: high priority, never trimmed.
+    Control,
+}
+
+/// Where a switch trimmed a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trim {
+    /// Somewhere inside the fabric.
+    Fabric,
+    /// On the last hop, towards the receiver: incast, which no other path can help.
+    LastHop,
+}
+
+/// Which bytes go behind the headers of a data packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Payload {
+    /// [`WorkRequest::handle`] of the message.
+    pub handle: u64,
+    /// Offset of the packet's first byte in the message; the length is the packet's `payload_len`.
+    pub offset: u32,
+}
+
+/// One packet to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Headers and payload length.
+    pub packet: Packet,
+    /// Entropy value to send it with.
+    pub ev: Ev,
+    /// The path's number in the [`crate::EvProfile`] of the queue pair.
+    pub path: PathId,
+    /// Port (plane) to send it on.
+    pub port: u8,
+    /// Treatment in the network.
+    pub class: TrafficClass,
+    /// Bytes behind the headers; `None` where the packet carries none.
+    pub payload: Option<Payload>,
+}
+
+/// One packet that came in, with what the layers outside the UDP payload say about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Headers and payload length (zero if trimmed).
+    pub packet: Packet,
+    /// Entropy value it came with; reflected in feedback.
+    pub ev: Ev,
+    /// Port (plane) it came in on.
+    pub port: u8,
+    /// ECN field said congestion experienced.
+    pub ecn_ce: bool,
+    /// Whether a switch cut its payload off.
+    pub trim: Option<Trim>,
+}
+
+/// One message to send: an RDMA WRITE, with immediate if `imm` is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkRequest {
+    /// The driver's name for it; comes back in [`Payload`] and [`SendDone`].
+    pub handle: u64,
+    /// Message length in bytes, at most 2^31.
+    pub len: u32,
+    /// Virtual address of the first byte at the responder.
+    pub remote_va: u64,
+    /// Key of the remote region.
+    pub rkey: u32,
+    /// Immediate value, delivered to the responder's receive queue.
+    pub imm: Option<u32>,
+    /// Ask the responder for a solicited event.
+    pub solicited: bool,
+}
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostError {
+    /// The send queue is full.
+    #[error("the send queue is full: {0} work requests are outstanding")]
+    QueueFull(usize),
+    /// The message is longer than a queue pair can send.
+    #[error("a message of {0} bytes is too long: at most 2^31 bytes")]
+    TooLong(u32),
+    /// The queue pair is in ERROR.
+    #[error("the queue pair is in ERROR")]
+    InError,
+}
+
+/// A remote access the responder's memory does not allow: unknown key, out of bounds, wrong rights or domain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("remote access not allowed")]
+pub struct AccessError;
+
+/// An immediate arrived and no receive was posted for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no receive is posted")]
+pub struct NoReceive;
+
+/// Status of a completed send, as in ibverbs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendStatus {
+    /// Done.
+    Success,
+    /// Flushed because the queue pair went to ERROR.
+    FlushErr,
+    /// The responder's memory refused it.
+    RemoteAccessErr,
+    /// The responder could not execute it (no receive posted, too many immediates in flight).
+    RemoteOpErr,
+    /// The responder did not understand it.
+    RemoteInvalidRequestErr,
+    /// Retries exhausted.
+    RetryExceededErr,
+}
+
+/// A send that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendDone {
+    /// [`WorkRequest::handle`].
+    pub handle: u64,
+    /// How it ended.
+    pub status: SendStatus,
+}
+
+/// A message with immediate that is complete at the responder, and every message before it too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvDone {
+    /// Which of the queue pair's messages with immediate.
+    pub rqmsn: Msn,
+    /// The value.
+    pub imm: u32,
+    /// Bytes of the message.
+    pub byte_len: u32,
+}
+
+/// Why a queue pair went to ERROR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fatal {
+    /// The peer does not answer on any path.
+    #[error("retries exhausted: the peer does not answer")]
+    RetryExceeded,
+    /// The peer refused with a transport NAK.
+    #[error("the peer refused with NAK 0x{0:02x}")]
+    RemoteNak(u8),
+    /// The peer sent NACK UNEXP_EVENT.
+    #[error("the peer reported an unexpected event")]
+    UnexpectedEvent,
+    /// As responder: the peer wrote where it may not.
+    #[error("the peer tried to write where it may not")]
+    AccessViolation,
+    /// As responder: no receive was posted for an immediate.
+    #[error("an immediate arrived and no receive was posted")]
+    NoReceive,
+    /// As responder: the peer had too many messages with immediate in flight.
+    #[error("the peer exceeded the limit of messages with immediate in flight")]
+    WimmLimit,
+    /// As responder: a packet contradicted an earlier one.
+    #[error("the peer sent an invalid request")]
+    InvalidRequest,
+    /// The local side ended it.
+    #[error("ended by the local side")]
+    Local,
+}
+
+/// What happened to a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EvChange {
+    /// Condemned: out of rotation.
+    AssumedBad,
+    /// Probes succeeded: usable again.
+    Good,
+}
+
+/// A path was condemned or came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EvEvent {
+    /// Entropy value.
+    pub ev: Ev,
+    /// Its number in the profile.
+    pub path: PathId,
+    /// Its plane.
+    pub port: u8,
+    /// What happened.
+    pub change: EvChange,
+    /// Packets this queue pair has lost, untrimmed, on the path's way to this event.
+    pub drops: u32,
+}
+
+/// What a queue pair asks of the world it lives in. Called back during `handle_packet`, `handle_timeout` and `abort`.
+pub trait Host {
+    /// Put the packet in hand's payload at `va` of the region named by `rkey`, whole or not at all.
+    ///
+    /// # Errors
+    /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too small.
+    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+
+    /// Send a feedback packet. Always taken: feedback is small and has priority.
+    fn transmit(&mut self, transmit: Transmit);
+
+    /// A posted send ended. In posting order, exactly once each.
+    fn send_done(&mut self, done: SendDone);
+
+    /// A message with immediate is complete. In order, exactly once each.
+    ///
+    /// # Errors
+    /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR.
+    fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive>;
+
+    /// A path was condemned or came back.
+    fn ev_event(&mut self, event: EvEvent) {
+        let _ = event;
+    }
+
+    /// The queue pair went to ERROR. Comes once, before the flushed completions.
+    fn fatal(&mut self, why: Fatal);
+}
+
+/// Whether a queue pair wants to be served (spec: congestion, QP scheduling).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// Nothing to send, nothing in flight.
+    Idle,
+    /// Nothing to send, waiting for feedback.
+    Pending,
+    /// Data to send, window closed.
+    Active,
+    /// Data to send, window open.
+    Ready,
+}
+
+/// One end of a connection: requestor and responder.
+pub trait Transport {
+    /// Take a message to send.
+    ///
+    /// # Errors
+    /// [`PostError`]; the message was not taken and nothing has changed.
+    fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError>;
+
+    /// A packet for this queue pair has come in, its iCRC good (or trimmed).
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host);
+
+    /// The time has come that [`Transport::poll_timeout`] named. Harmless at any other time.
+    fn handle_timeout(&mut self, now: Time, host: &mut dyn Host);
+
+    /// The next data packet to send on one of `ports`, those that can take a packet now.
+    fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit>;
+
+    /// When [`Transport::handle_timeout`] wants to be called; [`Time::NEVER`] if not at all.
+    fn poll_timeout(&self) -> Time;
+
+    /// Whether it wants to be served.
+    fn readiness(&self) -> Readiness;
+
+    /// Ports that are up at this end and, as far as is known, at the peer's.
+    fn set_ports_up(&mut self, now: Time, local: PortSet, peer: PortSet);
+
+    /// Go to ERROR: outstanding work is flushed through `host`, nothing is sent any more.
+    fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host);
+}

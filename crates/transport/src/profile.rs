@@ -1,0 +1,170 @@
+//! The paths a queue pair may use: a list of entropy values with their ports, shared by every queue pair of a profile.
+//!
+//! A queue pair does not copy the list. It takes `active + backup` entries, equally many per port, in an order
+//! of its own that is computed from its seed (spec: paths, EV set), so that a path costs it no memory here.
+
+use openmrc_wire::Ev;
+
+/// A path's number in its profile.
+pub type PathId = u16;
+
+/// One path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathEntry {
+    /// Entropy value.
+    pub ev: Ev,
+    /// Port (plane) it leaves by.
+    pub port: u8,
+}
+
+/// Why a list of paths is no profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// There is no path.
+    #[error("an EV profile needs at least one path")]
+    Empty,
+    /// More paths than can be numbered.
+    #[error("an EV profile has at most 65535 paths, not {0}")]
+    TooMany(usize),
+    /// A port number is too large.
+    #[error("port {0} is out of range: a device has at most 16")]
+    Port(u8),
+}
+
+/// The paths of a profile, grouped by port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EvProfile {
+    entries: Box<[PathEntry]>,
+    /// For each used port: the port and the range of its entries.
+    groups: Box<[Group]>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Group {
+    port: u8,
+    first: u16,
+    count: u16,
+}
+
+impl EvProfile {
+    /// A profile of these paths. They are grouped by port; [`EvProfile::entries`] gives the order that numbers them.
+    ///
+    /// # Errors
+    /// [`ProfileError`] if the list is empty, too long, or names a port above 15.
+    pub fn new(paths: &[PathEntry]) -> Result<Self, ProfileError> {
+        if paths.is_empty() {
+            return Err(ProfileError::Empty);
+        }
+        if paths.len() > PathId::MAX as usize {
+            return Err(ProfileError::TooMany(paths.len()));
+        }
+        if let Some(bad) = paths.iter().find(|p| p.port as usize >= crate::PortSet::MAX_PORTS) {
+            return Err(ProfileError::Port(bad.port));
+        }
+        let mut entries = paths.to_vec();
+        entries.sort_by_key(|p| p.port);
+        let mut groups: Vec<Group> = Vec::new();
+        for (i, entry) in entries.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group) if group.port == entry.port => group.count += 1,
+                _ => groups.push(Group { port: entry.port, first: i as u16, count: 1 }),
+            }
+        }
+        Ok(EvProfile { entries: entries.into(), groups: groups.into() })
+    }
+
+    /// Every path, by [`PathId`].
+    pub fn entries(&self) -> &[PathEntry] {
+        &self.entries
+    }
+
+    /// How many ports it uses.
+    pub fn ports(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Paths per port that every port has.
+    pub fn paths_per_port(&self) -> usize {
+        self.groups.iter().map(|g| g.count as usize).min().unwrap_or(0)
+    }
+
+    /// The port of group `group`, 0 .. [`EvProfile::ports`].
+    pub(crate) fn group_port(&self, group: usize) -> u8 {
+        self.groups[group].port
+    }
+
+    /// The `index`-th path as the queue pair with this seed sees them: paths take turns over the ports, and within
+    /// a port they follow an affine permutation that the seed chooses, so that queue pairs do not march in step.
+    pub(crate) fn pick(&self, seed: u64, index: u8) -> PathId {
+        let ports = self.groups.len() as u64;
+        let group = self.groups[(index as u64 % ports) as usize];
+        let (turn, count) = (index as u64 / ports, group.count as u64);
+        let mixed = mix(seed ^ u64::from(group.port) << 56);
+        let start = mixed % count;
+        let step = coprime_step(mixed >> 32, count);
+        group.first + ((start + turn * step) % count) as u16
+    }
+}
+
+/// A step that visits all of `0..count`: the first number at or after `wish` that shares no divisor with it.
+fn coprime_step(wish: u64, count: u64) -> u64 {
+    let mut step = wish % count;
+    while gcd(step, count) != 1 {
+        step += 1;
+    }
+    step
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// SplitMix64's finaliser: spreads every bit of the input over the output.
+pub(crate) const fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(ports: u8, per_port: u32) -> EvProfile {
+        let paths: Vec<_> = (0..per_port)
+            .flat_map(|i| (0..ports).map(move |port| PathEntry { ev: Ev(i * 100 + u32::from(port)), port }))
+            .collect();
+        EvProfile::new(&paths).unwrap()
+    }
+
+    #[test]
+    fn picks_are_distinct_and_spread_equally_over_ports() {
+        for seed in 0..500 {
+            for (ports, per_port) in [(8u8, 32u32), (4, 7), (1, 200), (16, 16)] {
+                let profile = profile(ports, per_port);
+                let count = (u32::from(ports) * per_port).min(256) as u16;
+                let mut seen: Vec<_> = (0..count).map(|i| profile.pick(seed, i as u8)).collect();
+                for (i, &path) in seen.iter().enumerate() {
+                    assert_eq!(usize::from(profile.entries()[path as usize].port), i % ports as usize);
+                }
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len(), count as usize, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn different_seeds_give_different_orders() {
+        let profile = profile(8, 32);
+        let order = |seed| (0..=255u8).map(|i| profile.pick(seed, i)).collect::<Vec<_>>();
+        assert_ne!(order(1), order(2));
+    }
+
+    #[test]
+    fn an_empty_or_impossible_profile_is_refused() {
+        assert_eq!(EvProfile::new(&[]), Err(ProfileError::Empty));
+        assert_eq!(EvProfile::new(&[PathEntry { ev: Ev(1), port: 16 }]), Err(ProfileError::Port(16)));
+    }
+}

@@ -1,0 +1,99 @@
+//! Numbers that wrap: packet and message sequence numbers with modular comparison.
+
+use core::fmt;
+
+/// A 24-bit packet sequence number. Comparison is modular: [`Psn::distance`] is the signed way from one to another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Number of bits on the wire.
+    pub const BITS: u32 = 24;
+    const MASK: u32 = (1 << Self::BITS) - 1;
+
+    /// A PSN from its low 24 bits; higher bits are cut off.
+    pub const fn new(value: u32) -> Self {
+        Psn(value & Self::MASK)
+    }
+
+    /// The 24-bit value.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// This PSN moved by `n`, forwards or backwards, modulo 2^24.
+    #[must_use]
+    pub const fn offset(self, n: i32) -> Self {
+        Psn::new(self.0.wrapping_add(n as u32))
+    }
+
+    /// The next PSN.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        self.offset(1)
+    }
+
+    /// How far `self` lies ahead of `base`, in -2^23 .. 2^23.
+    pub const fn distance(self, base: Psn) -> i32 {
+        // Move the 24-bit difference to the top of the word, so that the arithmetic shift extends its sign.
+        ((self.0.wrapping_sub(base.0) << (32 - Self::BITS)) as i32) >> (32 - Self::BITS)
+    }
+
+    /// Whether `self` comes before `other`, modulo 2^24.
+    pub const fn precedes(self, other: Psn) -> bool {
+        self.distance(other) < 0
+    }
+}
+
+impl fmt::Debug for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Psn({})", self.0)
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A 16-bit message sequence number (METH.MSN and METH.RQMSN), compared modulo 2^16.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Msn(pub u16);
+
+impl Msn {
+    /// This MSN moved by `n` modulo 2^16.
+    #[must_use]
+    pub const fn offset(self, n: i32) -> Self {
+        Msn(self.0.wrapping_add(n as u16))
+    }
+
+    /// The next MSN.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        self.offset(1)
+    }
+
+    /// How far `self` lies ahead of `base`, in -2^15 .. 2^15.
+    pub const fn distance(self, base: Msn) -> i32 {
+        self.0.wrapping_sub(base.0) as i16 as i32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn psn_distance_crosses_the_wrap() {
+        assert_eq!(Psn::new(1).distance(Psn::new(0xFF_FFFF)), 2);
+        assert_eq!(Psn::new(0xFF_FFFF).distance(Psn::new(1)), -2);
+        assert!(Psn::new(0xFF_FFFF).precedes(Psn::new(0)));
+    }
+
+    #[test]
+    fn msn_distance_crosses_the_wrap() {
+        assert_eq!(Msn(2).distance(Msn(0xFFFE)), 4);
+        assert_eq!(Msn(0xFFFE).distance(Msn(2)), -4);
+    }
+}
