@@ -4,11 +4,27 @@
 //! crate uses: the simulator moves it about as it is, the software NIC turns it into bytes here.
 #![forbid(unsafe_code)]
 
+pub mod bth;
+mod bytes;
+mod codec;
+pub mod dscp;
+pub mod endpoint;
+pub mod error;
+pub mod icrc;
 pub mod packet;
+pub mod rdma;
+pub mod reliability;
 pub mod seq;
+pub mod usid;
 
+pub use bth::{Bth, ENDPOINT_QP, opcode};
+pub use codec::{CNP_RESERVED_LEN, MAX_HEADER_LEN};
+pub use dscp::{DscpClass, DscpMap};
+pub use error::DecodeError;
+pub use icrc::{Icrc, IcrcSeed};
 pub use packet::{
-    Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Nack, NackReason, Packet, Position, Probe, RcWrite, Sack,
-    Timestamp, Write,
+    Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Nack, NackReason, Packet, Position, Probe,
+    RcWrite, Sack, Timestamp, Write,
 };
 pub use seq::{Msn, Psn};
+pub use usid::UsidAddress;

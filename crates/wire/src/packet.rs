@@ -103,6 +103,11 @@ pub enum Position {
 }
 
 impl Position {
+    /// Whether the message begins with this packet.
+    pub const fn is_first(self) -> bool {
+        matches!(self, Position::First | Position::Only)
+    }
+
     /// Whether the message ends with this packet.
     pub const fn is_last(self) -> bool {
         matches!(self, Position::Last | Position::Only)

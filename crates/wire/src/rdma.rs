@@ -1,0 +1,144 @@
+//! Extension headers of data packets and transport ACKs: METH, TSETH, RETH, ImmDt, AETH (spec: wire).
+//!
+//! ```text
+//! METH  0-1 RQMSN           2-3 MSN
+//! TSETH 0-1 tx_timestamp    2 TSR(7)   3 ftype(3:0) = 1
+//! RETH  0-7 virtual address 8-11 R_Key 12-15 DMA length
+//! ImmDt 0-3 immediate
+//! AETH  0 syndrome          1-3 MSN
+//! ```
+
+use crate::bytes::{put, put_u24, u16_at, u24_at, u32_at, u64_at};
+use crate::error::DecodeError;
+use crate::packet::{Aeth, Timestamp};
+use crate::seq::Msn;
+
+/// Length of METH.
+pub const METH_LEN: usize = 4;
+const METH_RQMSN: usize = 0;
+const METH_MSN: usize = 2;
+
+/// Length of TSETH.
+pub const TSETH_LEN: usize = 4;
+const TSETH_TIMESTAMP: usize = 0;
+const TSETH_TSR: usize = 2;
+const TSETH_FTYPE: usize = 3;
+
+/// Length of RETH.
+pub const RETH_LEN: usize = 16;
+const RETH_VA: usize = 0;
+const RETH_RKEY: usize = 8;
+const RETH_DMA_LEN: usize = 12;
+
+/// Length of ImmDt.
+pub const IMM_LEN: usize = 4;
+
+/// Length of AETH.
+pub const AETH_LEN: usize = 4;
+const AETH_SYNDROME: usize = 0;
+const AETH_MSN: usize = 1;
+
+/// TSR, in the byte behind a 16-bit timestamp.
+pub(crate) const TSR: u8 = 1 << 7;
+/// ftype of a 16-bit timestamp in units of 128 ns, in the low four bits of its byte.
+pub(crate) const FTYPE_128NS: u8 = 0x1;
+
+/// Reads METH: (RQMSN, MSN).
+#[inline]
+pub(crate) fn parse_meth(b: &[u8; METH_LEN]) -> (Msn, Msn) {
+    (Msn(u16_at(b, METH_RQMSN)), Msn(u16_at(b, METH_MSN)))
+}
+
+#[inline]
+pub(crate) fn emit_meth(b: &mut [u8; METH_LEN], rqmsn: Msn, msn: Msn) {
+    put(b, METH_RQMSN, rqmsn.0.to_be_bytes());
+    put(b, METH_MSN, msn.0.to_be_bytes());
+}
+
+#[inline]
+pub(crate) fn parse_tseth(b: &[u8; TSETH_LEN]) -> Result<Timestamp, DecodeError> {
+    let ftype = b[TSETH_FTYPE] & 0x0F;
+    if ftype != FTYPE_128NS {
+        return Err(DecodeError::BadHeaderType { field: "TSETH.ftype", value: ftype, expected: FTYPE_128NS });
+    }
+    Ok(Timestamp { ticks: u16_at(b, TSETH_TIMESTAMP), service_time: b[TSETH_TSR] & TSR != 0 })
+}
+
+#[inline]
+pub(crate) fn emit_tseth(b: &mut [u8; TSETH_LEN], timestamp: Timestamp) {
+    put(b, TSETH_TIMESTAMP, timestamp.ticks.to_be_bytes());
+    b[TSETH_TSR] = if timestamp.service_time { TSR } else { 0 };
+    b[TSETH_FTYPE] = FTYPE_128NS;
+}
+
+/// Reads RETH: (virtual address, R_Key, DMA length).
+#[inline]
+pub(crate) fn parse_reth(b: &[u8; RETH_LEN]) -> (u64, u32, u32) {
+    (u64_at(b, RETH_VA), u32_at(b, RETH_RKEY), u32_at(b, RETH_DMA_LEN))
+}
+
+#[inline]
+pub(crate) fn emit_reth(b: &mut [u8; RETH_LEN], va: u64, rkey: u32, dma_len: u32) {
+    put(b, RETH_VA, va.to_be_bytes());
+    put(b, RETH_RKEY, rkey.to_be_bytes());
+    put(b, RETH_DMA_LEN, dma_len.to_be_bytes());
+}
+
+#[inline]
+pub(crate) fn parse_aeth(b: &[u8; AETH_LEN]) -> Aeth {
+    Aeth { syndrome: b[AETH_SYNDROME], msn: u24_at(b, AETH_MSN) }
+}
+
+#[inline]
+pub(crate) fn emit_aeth(b: &mut [u8; AETH_LEN], aeth: &Aeth) {
+    b[AETH_SYNDROME] = aeth.syndrome;
+    put_u24(b, AETH_MSN, aeth.msn);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meth_lies_as_in_the_figure() {
+        let bytes = [0x00, 0x07, 0x01, 0x02];
+        assert_eq!(parse_meth(&bytes), (Msn(7), Msn(0x0102)));
+        let mut out = [0xEE; METH_LEN];
+        emit_meth(&mut out, Msn(7), Msn(0x0102));
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn tseth_lies_as_in_the_figure() {
+        let bytes = [0xBE, 0xEF, 0x80, 0x01];
+        let timestamp = Timestamp { ticks: 0xBEEF, service_time: true };
+        assert_eq!(parse_tseth(&bytes), Ok(timestamp));
+        let mut out = [0xEE; TSETH_LEN];
+        emit_tseth(&mut out, timestamp);
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn an_unknown_timestamp_format_is_refused() {
+        assert_eq!(parse_tseth(&[0, 0, 0, 2]).unwrap_err().counter(), "rx_bad_header_type");
+    }
+
+    #[test]
+    fn reth_lies_as_in_the_figure() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0xA0, 0xA1, 0xA2, 0xA3, 0x00, 0x10, 0x00, 0x00];
+        assert_eq!(parse_reth(&bytes), (0x0102_0304_0506_0708, 0xA0A1_A2A3, 0x10_0000));
+        let mut out = [0xEE; RETH_LEN];
+        emit_reth(&mut out, 0x0102_0304_0506_0708, 0xA0A1_A2A3, 0x10_0000);
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn aeth_lies_as_in_the_figure() {
+        let bytes = [0x62, 0x01, 0x02, 0x03];
+        let aeth = Aeth { syndrome: Aeth::NAK_REMOTE_ACCESS, msn: 0x01_0203 };
+        assert_eq!(parse_aeth(&bytes), aeth);
+        let mut out = [0xEE; AETH_LEN];
+        emit_aeth(&mut out, &aeth);
+        assert_eq!(out, bytes);
+    }
+}
