@@ -1,0 +1,103 @@
+//! What this machine can do without openmrc: plain UDP sockets over loopback, written as well as they can be written.
+//!
+//! `benches/run.py` divides openmrc's figures by these, measured in the same run, so that a result says something about
+//! openmrc and not about the machine. Every subcommand prints one JSON object on standard output.
+
+mod ceiling;
+mod pingpong;
+mod sys;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+
+const USAGE: &str = "\
+usage: openmrc-bench udp-ceiling  [--size BYTES] [--seconds S] [--window DATAGRAMS] [--cpus TX,RX]
+       openmrc-bench udp-pingpong [--size BYTES] [--iterations N] [--cpus A,B]
+
+udp-ceiling   one sender, one receiver, one core each: received Gb/s and packets per second, nothing lost
+udp-pingpong  two processes polling non-blocking sockets: half the round trip in microseconds, p50 and p99";
+
+/// Largest payload of a UDP datagram over IPv4.
+const MAX_DATAGRAM: usize = 65_507;
+
+struct Options {
+    command: String,
+    size: Option<usize>,
+    seconds: f64,
+    window: u64,
+    iterations: usize,
+    cpus: Option<(usize, usize)>,
+}
+
+fn parse() -> Result<Options, lexopt::Error> {
+    let mut options = Options {
+        command: String::new(),
+        size: None,
+        seconds: 2.0,
+        window: 400,
+        iterations: 100_000,
+        cpus: None,
+    };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Value(command) if options.command.is_empty() => options.command = command.string()?,
+            Long("size") | Short('s') => options.size = Some(parser.value()?.parse()?),
+            Long("seconds") | Short('D') => options.seconds = parser.value()?.parse()?,
+            Long("window") => options.window = parser.value()?.parse()?,
+            Long("iterations") | Short('n') => options.iterations = parser.value()?.parse()?,
+            Long("cpus") => options.cpus = Some(parse_cpus(&parser.value()?.string()?)?),
+            Long("help") | Short('h') => {
+                println!("{USAGE}");
+                std::process::exit(0);
+            }
+            _ => return Err(argument.unexpected()),
+        }
+    }
+    if options.size.is_some_and(|size| size == 0 || size > MAX_DATAGRAM) {
+        return Err(format!("--size must be from 1 to {MAX_DATAGRAM} bytes").into());
+    }
+    if !(options.seconds > 0.0 && options.seconds <= 3600.0) {
+        return Err("--seconds must be above 0 and at most 3600".into());
+    }
+    if options.iterations == 0 || options.window == 0 {
+        return Err("--iterations and --window must be at least 1".into());
+    }
+    Ok(options)
+}
+
+fn parse_cpus(text: &str) -> Result<(usize, usize), lexopt::Error> {
+    text.split_once(',')
+        .and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)))
+        .ok_or_else(|| format!("--cpus takes two CPU numbers such as 0,1, not {text:?}").into())
+}
+
+fn main() -> ExitCode {
+    let options = match parse() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("error: {error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let result = sys::two_cpus(options.cpus).and_then(|cpus| match options.command.as_str() {
+        "udp-ceiling" => {
+            let duration = Duration::from_secs_f64(options.seconds);
+            ceiling::run(options.size.unwrap_or(4096), duration, options.window, cpus)
+        }
+        "udp-pingpong" => pingpong::run(options.size.unwrap_or(2), options.iterations, cpus),
+        other => Err(format!("no benchmark {other:?}; there are udp-ceiling and udp-pingpong").into()),
+    });
+    match result {
+        Ok(json) => {
+            println!("{json}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
