@@ -183,6 +183,12 @@ impl Packet {
     pub fn parse_trimmed(udp_payload: &[u8]) -> Result<Packet, DecodeError> {
         parse_headers(udp_payload, true).map(|(packet, _, _)| packet)
     }
+
+    /// Reads a UDP payload whose end a capture has cut off: the packet with `payload_len` 0, and what is left behind
+    /// its headers.
+    pub(crate) fn parse_cut(udp_payload: &[u8]) -> Result<(Packet, &[u8]), DecodeError> {
+        parse_headers(udp_payload, false).map(|(packet, _, rest)| (packet, rest))
+    }
 }
 
 /// Reads BTH and extension headers; returns the packet (`payload_len` 0), BTH.PadCnt and what follows the headers.

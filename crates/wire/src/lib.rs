@@ -10,21 +10,35 @@ mod codec;
 pub mod dscp;
 pub mod endpoint;
 pub mod error;
+pub mod ev;
+pub mod frame;
 pub mod icrc;
+pub mod ip;
+pub mod layers;
+pub mod link;
 pub mod packet;
 pub mod rdma;
 pub mod reliability;
 pub mod seq;
+pub mod srh;
+pub mod trim;
+pub mod udp;
 pub mod usid;
 
 pub use bth::{Bth, ENDPOINT_QP, opcode};
 pub use codec::{CNP_RESERVED_LEN, MAX_HEADER_LEN};
 pub use dscp::{DscpClass, DscpMap};
 pub use error::DecodeError;
+pub use ev::{Entropy, EvFormat};
+pub use frame::{Frame, FrameConfig, IcrcVerdict, Outer};
 pub use icrc::{Icrc, IcrcSeed};
+pub use ip::Ecn;
+pub use layers::Layers;
+pub use link::LinkType;
 pub use packet::{
     Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Nack, NackReason, Packet, Position, Probe,
     RcWrite, Sack, Timestamp, Write,
 };
 pub use seq::{Msn, Psn};
+pub use udp::ROCE_PORT;
 pub use usid::UsidAddress;

@@ -1,0 +1,162 @@
+//! What a trimming switch does to a packet when a queue is full (spec: wire, "DSCP"): cut it to its headers, say
+//! so in its DSCP, and forward it with priority.
+//!
+//! The public texts leave open what becomes of the lengths. Here every length and checksum is mended, so that the
+//! packet stays a valid datagram that any host stack delivers; a UDP checksum of zero stays zero. In SRv6
+//! mode both IP headers get the new DSCP, so that it is seen whether the receiver's decapsulation
+//! keeps the inner code point (pipe) or not.
+
+use core::ops::Range;
+
+use crate::bth::{self, Bth, opcode, write_position};
+use crate::dscp::{DscpClass, DscpMap};
+use crate::error::DecodeError;
+use crate::ip::{self, Ip, Ipv4, Ipv6};
+use crate::link::LinkType;
+use crate::rdma;
+use crate::srh::{self, Srh};
+use crate::udp::{self, Udp};
+
+/// Why a packet cannot be trimmed. A switch then drops it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TrimError {
+    /// Its DSCP does not allow it.
+    #[error("DSCP {0} is not trimmable")]
+    Class(u8),
+    /// It is not a WRITE: nothing but headers, or not ours at all.
+    #[error("opcode 0x{0:02x} carries no payload to trim")]
+    NoPayload(u8),
+    /// It is no packet.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// Where the headers of a packet lie.
+struct Found {
+    outer: Option<usize>,
+    ip: usize,
+    udp: usize,
+    /// One past the last byte that is kept.
+    end: usize,
+}
+
+/// Trims a packet in place and returns its new length; what lies behind it is of no meaning. `last_hop` says that
+/// the full queue is the receiver's downlink. The packet is changed only if the result is `Ok`.
+///
+/// Kept are BTH, METH, TSETH and RETH of an MRC WRITE; of a RoCEv2 WRITE the BTH, and RETH where there is one. An
+/// immediate goes with the payload.
+///
+/// # Errors
+/// [`TrimError`] if the packet is not a WRITE or its class is not trimmable.
+pub fn trim(
+    bytes: &mut [u8],
+    link: LinkType,
+    port: u16,
+    map: &DscpMap,
+    last_hop: bool,
+) -> Result<usize, TrimError> {
+    let found = find(bytes, link, port, map)?;
+    let class = if last_hop { DscpClass::TrimmedLastHop } else { DscpClass::Trimmed };
+    for at in [found.outer, Some(found.ip)].into_iter().flatten() {
+        mend_ip(&mut bytes[at..found.end], map.code(class));
+    }
+    mend_udp(bytes, found.ip..found.udp, found.udp..found.end);
+    Ok(found.end)
+}
+
+fn find(bytes: &[u8], link: LinkType, port: u16, map: &DscpMap) -> Result<Found, TrimError> {
+    let (_, packet) = link.strip(bytes)?;
+    let mut ip_at = bytes.len() - packet.len();
+    let mut outer = None;
+    let (mut ip, mut next) = split(bytes, ip_at)?;
+    // The class of the outermost header counts: it is the one that switches read.
+    match map.class(ip.dscp()) {
+        Some(DscpClass::Trimmable | DscpClass::TrimmableRetx) => {}
+        _ => return Err(TrimError::Class(ip.dscp())),
+    }
+    let mut protocol = ip.protocol();
+    if protocol == ip::PROTOCOL_ROUTING {
+        protocol = Srh::parse(header_at(bytes, next, "SRH")?)?.next_header;
+        next += srh::LEN;
+    }
+    if protocol == ip::PROTOCOL_IPV6 || protocol == ip::PROTOCOL_IPV4 {
+        outer = Some(ip_at);
+        ip_at = next;
+        (ip, next) = split(bytes, ip_at)?;
+        protocol = ip.protocol();
+    }
+    if protocol != ip::PROTOCOL_UDP {
+        return Err(DecodeError::NotUdp(protocol).into());
+    }
+    let udp = Udp::parse(header_at(bytes, next, "UDP")?);
+    if udp.dport != port {
+        return Err(DecodeError::OtherPort(udp.dport).into());
+    }
+    let bth_at = next + udp::LEN;
+    let bth = Bth::parse(header_at(bytes, bth_at, "BTH")?);
+    let end = bth_at + bth::LEN + kept(&bth)?;
+    if end > bytes.len() || end > next + usize::from(udp.length) {
+        return Err(DecodeError::TooShort { what: "trimmed headers", needed: end, have: bytes.len() }.into());
+    }
+    Ok(Found { outer, ip: ip_at, udp: next, end })
+}
+
+/// Bytes of extension headers that trimming keeps.
+fn kept(bth: &Bth) -> Result<usize, TrimError> {
+    match bth.opcode {
+        opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM => {
+            Ok(rdma::METH_LEN + if bth.ts { rdma::TSETH_LEN } else { 0 } + rdma::RETH_LEN)
+        }
+        opcode::RC_WRITE_FIRST..=opcode::RC_WRITE_ONLY_IMM => {
+            let (position, _) = write_position(bth.opcode - opcode::RC_WRITE_FIRST);
+            Ok(if position.is_first() { rdma::RETH_LEN } else { 0 })
+        }
+        other => Err(TrimError::NoPayload(other)),
+    }
+}
+
+/// The IP header at `at`, and where the next header begins.
+fn split(bytes: &[u8], at: usize) -> Result<(Ip, usize), DecodeError> {
+    match bytes.get(at).map(|byte| byte >> 4) {
+        Some(4) => {
+            let (ip, len) = Ipv4::parse(header_at(bytes, at, "IPv4")?)?;
+            Ok((Ip::V4(ip), at + len))
+        }
+        Some(6) => Ok((Ip::V6(Ipv6::parse(header_at(bytes, at, "IPv6")?)?), at + ip::IPV6_LEN)),
+        _ => Err(DecodeError::BadIp("version is neither 4 nor 6")),
+    }
+}
+
+fn header_at<'a, const N: usize>(
+    bytes: &'a [u8],
+    at: usize,
+    what: &'static str,
+) -> Result<&'a [u8; N], DecodeError> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    rest.first_chunk().ok_or(DecodeError::TooShort { what, needed: N, have: rest.len() })
+}
+
+/// New length, DSCP and checksum for the IP header at the front of what is left of the packet.
+fn mend_ip(packet: &mut [u8], dscp: u8) {
+    let len = packet.len();
+    if packet[0] >> 4 == 4 {
+        packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        let header_len = usize::from(packet[0] & 0x0F) * 4;
+        ip::rewrite_dscp(&mut packet[..header_len], dscp);
+    } else {
+        packet[4..6].copy_from_slice(&((len - ip::IPV6_LEN) as u16).to_be_bytes());
+        ip::rewrite_dscp(packet, dscp);
+    }
+}
+
+/// New length and checksum for the UDP header.
+fn mend_udp(bytes: &mut [u8], ip: Range<usize>, datagram: Range<usize>) {
+    let Ok((ip, _)) = split(bytes, ip.start) else { return };
+    let Some((header, payload)) = bytes[datagram].split_first_chunk_mut::<{ udp::LEN }>() else { return };
+    let mut udp = Udp::parse(header);
+    udp.length = (udp::LEN + payload.len()) as u16;
+    if udp.checksum != 0 {
+        udp.checksum = udp.checksum_between(ip.src(), ip.dst(), payload);
+    }
+    udp.emit(header);
+}

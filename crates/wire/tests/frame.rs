@@ -1,0 +1,288 @@
+//! Whole packets: every stack of layers survives, trimming leaves what the spec says, nothing panics.
+
+mod common;
+
+use common::{emit, layers, link_of, packet};
+use openmrc_wire::ip::{Ip, Ipv4, Ipv6};
+use openmrc_wire::trim::{TrimError, trim};
+use openmrc_wire::{
+    Body, DecodeError, DscpMap, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, NackReason, Outer, Packet,
+    ROCE_PORT,
+};
+use proptest::prelude::*;
+
+const DATA: u8 = DscpMap::DEFAULT.trimmable;
+
+fn decode(bytes: &[u8], link: LinkType) -> Frame<'_> {
+    Frame::decode(bytes, bytes.len(), link, &FrameConfig::default())
+}
+
+/// What `Layers::emit` fills in, taken out again.
+fn without_lengths(frame: &Frame, udp_checksum: bool) -> Layers {
+    let bare6 = |ip: Ipv6| Ipv6 { payload_len: 0, next_header: 0, ..ip };
+    let ip = match frame.ip.unwrap() {
+        Ip::V4(ip) => Ip::V4(Ipv4 { total_len: 0, protocol: 0, ..ip }),
+        Ip::V6(ip) => Ip::V6(bare6(ip)),
+    };
+    let mut udp = frame.udp.unwrap();
+    udp.length = 0;
+    udp.checksum = 0;
+    Layers {
+        ethernet: frame.ethernet.map(|mut ethernet| {
+            ethernet.ethertype = 0;
+            ethernet
+        }),
+        outer: frame.outer.map(|outer| Outer {
+            ip: bare6(outer.ip),
+            srh: outer.srh.map(|mut srh| {
+                srh.next_header = 0;
+                srh
+            }),
+        }),
+        ip,
+        udp,
+        udp_checksum,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn every_stack_survives_the_wire(layers in layers(DATA), (packet, payload) in packet()) {
+        let bytes = emit(&layers, &packet, &payload);
+        let frame = decode(&bytes, link_of(&layers));
+        prop_assert_eq!(frame.error, None);
+        prop_assert_eq!(frame.icrc, IcrcVerdict::Good);
+        prop_assert_eq!(frame.packet, Some(packet));
+        prop_assert_eq!(frame.payload, &payload[..]);
+        prop_assert_eq!(frame.trimmed, None);
+        prop_assert_eq!(without_lengths(&frame, layers.udp_checksum), layers);
+        prop_assert_eq!(frame.udp.unwrap().checksum != 0, layers.udp_checksum);
+    }
+
+    #[test]
+    fn ethernet_padding_changes_nothing(layers in layers(DATA), (packet, payload) in packet(), pad in 1usize..46) {
+        let mut bytes = emit(&layers, &packet, &payload);
+        bytes.extend(vec![0xAA; pad]);
+        let frame = decode(&bytes, link_of(&layers));
+        prop_assert_eq!((frame.error, frame.packet), (None, Some(packet)));
+    }
+
+    #[test]
+    fn one_flipped_bit_behind_the_bth_is_noticed(
+        layers in layers(DATA),
+        (packet, payload) in packet(),
+        at: prop::sample::Index,
+        bit in 0u32..8,
+    ) {
+        let mut bytes = emit(&layers, &packet, &payload);
+        let bth = layers.header_len();
+        let at = bth + at.index(bytes.len() - bth);
+        bytes[at] ^= 1 << bit;
+        let frame = decode(&bytes, link_of(&layers));
+        if at == bth + 4 {
+            prop_assert_eq!(frame.error, None, "byte 4 of the BTH may change on the way");
+        } else {
+            prop_assert!(frame.error.is_some());
+            prop_assert!(!frame.is_good());
+        }
+    }
+
+    #[test]
+    fn what_routers_change_leaves_the_icrc_good(layers in layers(DATA), (packet, payload) in packet()) {
+        let bytes = emit(&layers, &packet, &payload);
+        let mut routed = layers;
+        match &mut routed.ip {
+            Ip::V4(ip) => {
+                ip.ttl ^= 0xFF;
+                ip.dscp = 33;
+                ip.ecn = openmrc_wire::Ecn::Ce;
+            }
+            Ip::V6(ip) => {
+                ip.hop_limit ^= 0xFF;
+                ip.dscp = 33;
+                ip.flow_label ^= 0xF_FFFF;
+            }
+        }
+        let end = |bytes: &[u8]| bytes[bytes.len() - 4..].to_vec();
+        prop_assert_eq!(end(&emit(&routed, &packet, &payload)), end(&bytes));
+    }
+
+    #[test]
+    fn a_cut_capture_keeps_every_layer_that_is_there(
+        layers in layers(DATA),
+        (packet, payload) in packet(),
+        keep: prop::sample::Index,
+    ) {
+        let bytes = emit(&layers, &packet, &payload);
+        let keep = keep.index(bytes.len());
+        let frame = Frame::decode(&bytes[..keep], bytes.len(), link_of(&layers), &FrameConfig::default());
+        prop_assert!(frame.cut);
+        prop_assert_eq!(frame.icrc, IcrcVerdict::Unknown);
+        if keep >= layers.header_len() + packet.header_len() {
+            prop_assert_eq!((frame.error, frame.packet), (None, Some(packet)));
+            prop_assert!(payload.starts_with(frame.payload));
+        } else {
+            let expected = DecodeError::CaptureTruncated { have: keep, wire: bytes.len() };
+            prop_assert_eq!(frame.error, Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_trimmed_packet_is_a_valid_datagram_of_headers(
+        layers in layers(DATA),
+        (packet, payload) in packet(),
+        last_hop: bool,
+    ) {
+        let mut bytes = emit(&layers, &packet, &payload);
+        let (before, link, map) = (bytes.clone(), link_of(&layers), DscpMap::DEFAULT);
+        let result = trim(&mut bytes, link, ROCE_PORT, &map, last_hop);
+        if !packet.is_data() {
+            prop_assert_eq!(result, Err(TrimError::NoPayload(packet.opcode())));
+            prop_assert_eq!(bytes, before, "a refused packet is untouched");
+            return Ok(());
+        }
+        bytes.truncate(result.unwrap());
+        let mut expected = Packet { payload_len: 0, ..packet };
+        match &mut expected.body {
+            Body::Write(w) => w.imm = w.imm.map(|_| 0),
+            Body::RcWrite(w) => w.imm = w.imm.map(|_| 0),
+            _ => {}
+        }
+        let frame = decode(&bytes, link);
+        let reason = if last_hop { NackReason::TrimmedLastHop } else { NackReason::Trimmed };
+        prop_assert_eq!((frame.error, frame.packet), (None, Some(expected)));
+        prop_assert_eq!((frame.trimmed, frame.icrc), (Some(reason), IcrcVerdict::Trimmed));
+        // Lengths: nothing missing, nothing behind.
+        let udp = frame.udp.unwrap();
+        prop_assert_eq!(layers.header_len() - 8 + usize::from(udp.length), bytes.len());
+        if layers.udp_checksum {
+            let datagram = &bytes[layers.header_len()..];
+            prop_assert_eq!(udp.checksum, udp.checksum_between(layers.ip.src(), layers.ip.dst(), datagram));
+        } else {
+            prop_assert_eq!(udp.checksum, 0);
+        }
+        if let Some(Ip::V4(ip)) = frame.ip {
+            let at = layers.header_len() - 28;
+            let mut header = [0; 20];
+            ip.emit(&mut header);
+            prop_assert_eq!(&header[..], &bytes[at..at + 20], "header checksum");
+        }
+        let again = trim(&mut bytes, link, ROCE_PORT, &map, last_hop);
+        prop_assert_eq!(again, Err(TrimError::Class(map.code(match reason {
+            NackReason::Trimmed => openmrc_wire::DscpClass::Trimmed,
+            _ => openmrc_wire::DscpClass::TrimmedLastHop,
+        }))));
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        first in prop::sample::select(vec![0x45u8, 0x46, 0x60, 0x00]),
+        next in prop::sample::select(vec![17u8, 41, 43, 4, 6]),
+        more in 0usize..100,
+        link in prop::sample::select(vec![
+            LinkType::Ethernet, LinkType::Ip, LinkType::Loopback, LinkType::LinuxSll, LinkType::LinuxSll2,
+        ]),
+    ) {
+        if bytes.len() > 9 {
+            bytes[0] = first;
+            bytes[if first == 0x60 { 6 } else { 9 }] = next;
+        }
+        let wire_len = bytes.len() + more;
+        let frame = Frame::decode(&bytes, wire_len, link, &FrameConfig::default());
+        prop_assert!(frame.error.is_some() || frame.packet.is_some());
+        let _ = trim(&mut bytes, link, ROCE_PORT, &DscpMap::DEFAULT, true);
+    }
+
+    #[test]
+    fn damaged_packets_never_panic(
+        layers in layers(DATA),
+        (packet, payload) in packet(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = emit(&layers, &packet, &payload);
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let frame = decode(&bytes, link_of(&layers));
+        prop_assert!(frame.error.is_some() || frame.packet.is_some());
+        let _ = trim(&mut bytes, link_of(&layers), ROCE_PORT, &DscpMap::DEFAULT, false);
+    }
+}
+
+/// An RC ACK in an IPv6 packet, byte by byte.
+#[rustfmt::skip]
+const ACK: [u8; 68] = [
+    0x6B, 0x80, 0x00, 0x00, 0x00, 0x1C, 17, 64,
+    0x20, 0x01, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+    0x20, 0x01, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2,
+    0xC0, 0x01, 0x12, 0xB7, 0x00, 0x1C, 0x00, 0x00,
+    0x11, 0x00, 0xFF, 0xFF, 0x00, 0x00, 0x00, 0x2A, 0x00, 0x00, 0x00, 0x07,
+    0x1F, 0x00, 0x00, 0x01,
+    0x00, 0x00, 0x00, 0x00,
+];
+
+#[test]
+fn what_is_not_a_packet_of_ours_says_why() {
+    let counter = |change: &[(usize, u8)]| {
+        let mut bytes = ACK;
+        for &(at, value) in change {
+            bytes[at] = value;
+        }
+        decode(&bytes, LinkType::Ip).error.unwrap().counter()
+    };
+    assert_eq!(counter(&[]), "rx_bad_icrc");
+    assert_eq!(counter(&[(0, 0x50)]), "rx_bad_ip");
+    assert_eq!(counter(&[(5, 0x1D)]), "rx_bad_ip");
+    assert_eq!(counter(&[(6, 6)]), "rx_not_udp");
+    assert_eq!(counter(&[(6, 43)]), "rx_bad_srh");
+    assert_eq!(counter(&[(6, 41)]), "rx_bad_ip");
+    assert_eq!(counter(&[(43, 0x00)]), "rx_other_port");
+    assert_eq!(counter(&[(45, 0x1D)]), "rx_bad_udp_length");
+    assert_eq!(counter(&[(45, 0x07)]), "rx_bad_udp_length");
+    assert_eq!(counter(&[(48, 0x12)]), "rx_unknown_opcode");
+}
+
+#[test]
+fn a_frame_that_stops_early_keeps_the_layers_before() {
+    let mut bytes = ACK;
+    bytes[48] = 0x12;
+    let frame = decode(&bytes, LinkType::Ip);
+    assert_eq!(frame.udp.unwrap().sport, 0xC001);
+    assert_eq!(frame.bth.unwrap().dest_qp, 0x2A);
+    assert!(frame.packet.is_none() && !frame.is_good());
+}
+
+#[test]
+fn a_switch_that_trims_without_mending_lengths_is_forgiven() {
+    let map = DscpMap::DEFAULT;
+    let layers =
+        Layers::between("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap(), 0xC001).unwrap();
+    let write = openmrc_wire::Write {
+        position: openmrc_wire::Position::Middle,
+        rqmsn: openmrc_wire::Msn(0),
+        msn: openmrc_wire::Msn(1),
+        timestamp: None,
+        va: 0x1000,
+        rkey: 7,
+        dma_len: 4096,
+        imm: None,
+    };
+    let packet = Packet::new(1, openmrc_wire::Psn::new(9), Body::Write(write));
+    let mut bytes = emit(&layers, &packet, &[7; 256]);
+    openmrc_wire::ip::rewrite_dscp(&mut bytes, map.trimmed);
+    bytes.truncate(layers.header_len() + packet.header_len());
+    let frame = decode(&bytes, LinkType::Ip);
+    assert_eq!((frame.error, frame.packet), (None, Some(packet)));
+    assert!(!frame.cut);
+}
+
+#[test]
+fn data_that_may_not_be_trimmed_is_refused() {
+    let layers = Layers::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1).unwrap();
+    let mut bytes = emit(&layers, &Packet::new(1, openmrc_wire::Psn::new(0), Body::Cnp), &[]);
+    assert_eq!(trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false), Err(TrimError::Class(0)),);
+}
