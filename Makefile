@@ -1,0 +1,128 @@
+# Every target does its own set-up: a virtual environment in .venv, locked dependencies, a release build of the wheel
+# installed there. Needs Python 3.11+, a Rust toolchain and a C compiler. `make help` lists the targets.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS   += --no-builtin-rules
+
+PYTHON        ?= python3
+FUZZ_SECONDS  ?= 180
+FUZZ_TARGETS  ?= decode queue_pair
+PYTEST_ARGS   ?=
+DEMO_ARGS     ?=
+BENCH_ARGS    ?=
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMPS  := .make
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+# The one interpreter all of cargo builds the extension module against: changing it would rebuild the bindings.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help demo test test-rust test-python long bench lint format fuzz wheel venv lock clean FORCE
+FORCE:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  FUZZ_SECONDS=$(FUZZ_SECONDS)  PYTEST_ARGS='-k ...'  DEMO_ARGS='...'  BENCH_ARGS='--repetitions 3'  PYTHON=$(PYTHON)"
+
+# --- environment ------------------------------------------------------------------------------------------------
+
+$(STAMPS)/venv: requirements-dev.lock
+	$(call say,Python environment in $(VENV))
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or later, or set PYTHON=" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "error: $$($(PYTHON) --version) is too old; set PYTHON= to Python 3.11 or later" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "error: cargo not found; install a Rust toolchain, see https://rustup.rs" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@mkdir -p $(STAMPS) && touch $@
+
+venv: $(STAMPS)/venv ## the virtual environment with the locked dependencies
+
+# The list changes when a file appears or goes; its members change when a file is edited. Either rebuilds the wheel.
+SOURCES := $(shell find crates python -type f \
+    \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.typed' -o -name '*.j2' \) \
+    -not -path '*/tests/*' -not -path '*/target/*' | LC_ALL=C sort)
+$(STAMPS)/sources: FORCE
+	@mkdir -p $(STAMPS)
+	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
+
+$(STAMPS)/wheel: $(STAMPS)/venv $(STAMPS)/sources $(SOURCES) Cargo.toml Cargo.lock pyproject.toml
+	$(call say,Release wheel)
+	@rm -rf $(STAMPS)/dist
+	$(BIN)/maturin build --release --interpreter $(BIN)/python --out $(STAMPS)/dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(STAMPS)/dist/*.whl
+	@touch $@
+
+wheel: $(STAMPS)/wheel ## build the release wheel and install it in .venv
+
+lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a change of dependencies
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
+	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
+	cargo update --workspace
+
+# --- what people come for ---------------------------------------------------------------------------------------
+
+demo: $(STAMPS)/wheel ## eight planes on loopback: kill some, watch nothing stop
+	$(call say,Demo)
+	$(BIN)/openmrc demo $(DEMO_ARGS)
+
+test: test-rust test-python ## every test: Rust, then Python
+
+# openmrc-python has no Rust tests: it is tested from Python, and as a test binary it would need a shared libpython.
+test-rust: $(STAMPS)/venv
+	$(call say,Rust tests)
+	if cargo nextest --version >/dev/null 2>&1; then \
+	    cargo nextest run --locked --workspace --exclude openmrc-python --no-fail-fast; \
+	    cargo test --locked --workspace --exclude openmrc-python --doc --quiet; \
+	else \
+	    cargo test --locked --workspace --exclude openmrc-python --no-fail-fast; \
+	fi
+
+test-python: $(STAMPS)/wheel
+	$(call say,Python tests)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+long: $(STAMPS)/wheel ## the long mode of the tests: soak runs, many seeds (tens of minutes)
+	$(call say,Rust tests with many seeds)
+	OPENMRC_LONG=1 cargo test --locked --workspace --exclude openmrc-python --no-fail-fast
+	$(call say,Python tests marked long)
+	OPENMRC_LONG=1 $(BIN)/python -m pytest -m long --timeout=0 $(PYTEST_ARGS)
+
+bench: $(STAMPS)/wheel ## measure against this machine's own ceilings; writes benches/results/
+	$(call say,Benchmarks)
+	cargo build --locked --release --package openmrc-bench
+	$(BIN)/python benches/run.py --bench-binary $(TARGET)/release/openmrc-bench $(BENCH_ARGS)
+
+fuzz: $(STAMPS)/venv ## fuzz every target for FUZZ_SECONDS each
+	for target in $(FUZZ_TARGETS); do \
+	    printf '\n\033[1m==> Fuzz %s for %s s\033[0m\n' "$$target" "$(FUZZ_SECONDS)"; \
+	    fuzz/run.sh "$$target" "$(FUZZ_SECONDS)"; \
+	done
+
+lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against the compiled module
+	$(call say,Rust)
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(call say,Python)
+	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches
+	$(BIN)/mypy
+	$(call say,Stub of openmrc._core against the compiled module)
+	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml openmrc._core
+
+format: $(STAMPS)/venv ## rewrite both languages' sources in the project's format
+	cargo fmt --all
+	$(BIN)/ruff check --fix --quiet python tests benches || true
+	$(BIN)/ruff format python tests benches
+
+clean: ## remove .venv, stamps and the cargo target directory
+	rm -rf $(VENV) $(STAMPS) $(TARGET)

@@ -1,0 +1,3 @@
+"""The Rust core of openmrc."""
+
+__version__: str

@@ -1,0 +1,125 @@
+"""The command ``openmrc``.
+
+Each subcommand is one function in one file of this package, imported only when it is run: ``openmrc --help`` reads the
+table below and nothing else. A new subcommand is a new file and a line here.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from openmrc.cli import _common
+
+
+class Subcommand(NamedTuple):
+    """Where a subcommand is found and how the list of commands describes it."""
+
+    target: str
+    """``module:name`` of a function, or of a :class:`typer.Typer` with subcommands of its own."""
+    help: str
+
+    @property
+    def module(self) -> str:
+        return self.target.partition(":")[0]
+
+    def load(self, name: str) -> Any:
+        """Imports the module and makes the command."""
+        module, _, attribute = self.target.partition(":")
+        function = getattr(importlib.import_module(module), attribute)
+        if isinstance(function, typer.Typer):
+            command = typer.main.get_command(function)
+        else:
+            application = typer.Typer(add_completion=False, context_settings=_CONTEXT)
+            application.command(name)(function)
+            command = typer.main.get_command(application)
+        command.name = name
+        return command
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "demo": Subcommand("openmrc.cli.demo:demo", "Eight planes on this machine: write, break planes, watch the goodput."),
+    "write-bw": Subcommand("openmrc.cli.write_bw:write_bw", "Goodput of RDMA writes, as ib_write_bw measures it."),
+    "write-lat": Subcommand("openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."),
+    "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
+    "put": Subcommand("openmrc.cli.put:put", "Send a file into the memory of an `openmrc serve`."),
+    "decode": Subcommand("openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."),
+    "plan": Subcommand("openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."),
+    "path": Subcommand("openmrc.cli.path:path", "The path an entropy value takes, and the entropy value of a path."),
+    "config": Subcommand("openmrc.cli.config:config", "Write the switch configurations of a fabric."),
+    "verify": Subcommand("openmrc.cli.verify:verify", "Check a fabric's configuration and cabling against its plan."),
+    "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric for real, in network namespaces of this machine."),
+    "simulate": Subcommand("openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."),
+}
+
+
+def available() -> dict[str, Subcommand]:
+    """The subcommands whose module this installation has, in the order of the table."""
+    return {name: each for name, each in SUBCOMMANDS.items() if importlib.util.find_spec(each.module)}
+
+
+class _LazyGroup(TyperGroup):
+    """A group that lists its subcommands from the table and imports the one that runs.
+
+    Parameters are ``Any`` because typer gives no public name to the classes it passes.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # What help, completion and "did you mean" look at: names and descriptions without the modules behind them.
+        self.commands = {name: TyperCommand(name, help=each.help) for name, each in available().items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name in self.commands:
+            command = SUBCOMMANDS[name].load(name)
+        return name, command, rest
+
+
+app = typer.Typer(
+    cls=_LazyGroup,
+    context_settings=_CONTEXT,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from openmrc import __version__
+
+        typer.echo(f"openmrc {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def openmrc(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """RDMA writes over every path of a multi-plane network: the MRC transport in software."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code.
+
+    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt; all but 0 say why in one line on standard error.
+
+    Args:
+        arguments: What stands after ``openmrc``; ``sys.argv[1:]`` if not given.
+    """
+    command = typer.main.get_command(app)
+    return _common.run(
+        lambda: command.main(
+            args=list(sys.argv[1:] if arguments is None else arguments),
+            prog_name="openmrc",
+            standalone_mode=False,
+        )
+    )

@@ -1,0 +1,120 @@
+"""What the subcommands share: printing results, progress, and errors as one line."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openmrc.errors import Error
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+"""The type of the parameter ``json`` of every subcommand that prints results."""
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A rich console for results (standard output) or for progress and remarks (standard error).
+
+    Colours and moving progress appear only on a terminal, and never under ``NO_COLOR``; a pipe gets plain text that is
+    not wrapped, so that a line stays a line for grep.
+    """
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    plain_width = None if stream.isatty() else 10_000
+    return Console(stderr=stderr, highlight=False, soft_wrap=not stream.isatty(), width=plain_width)
+
+
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Prints a result as JSON, indented on a terminal and on one line otherwise.
+
+    Raises:
+        ValueError: for a number JSON cannot carry (NaN, infinity); an absent figure is ``None``.
+    """
+    indent = 2 if sys.stdout.isatty() else None
+    print(json.dumps(value, indent=indent, allow_nan=False, default=_jsonable), flush=True)
+
+
+def _jsonable(value: object) -> object:
+    # NumPy scalars and arrays, without importing NumPy for those who have none.
+    tolist = getattr(value, "tolist", None)
+    if callable(tolist):
+        return tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"a result of type {type(value).__name__} has no JSON form")
+
+
+def print_error(message: str) -> None:
+    """Prints ``error: message`` as one line on standard error, red where that shows."""
+    line = "error: " + " ".join(message.split())
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        line = line.replace("error:", "\x1b[1;31merror:\x1b[0m", 1)
+    print(line, file=sys.stderr, flush=True)
+
+
+def run(command: Callable[[], object]) -> int:
+    """Runs a command without letting an expected failure show a traceback; returns the process's exit code.
+
+    What is not expected, a bug, keeps its traceback.
+    """
+    try:
+        try:
+            result = command()
+        finally:
+            # Here and not at interpreter exit, where a closed pipe could not be answered any more.
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. The interpreter must not flush into the closed pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except typer.Abort:
+        print_error("aborted")
+        return EXIT_FAILURE
+    except typer.TyperException as error:
+        return _usage_error(error)
+    except OSError as error:
+        print_error(_describe(error))
+        return EXIT_FAILURE
+    except Error as error:
+        print_error(str(error))
+        return EXIT_FAILURE
+    # With standalone_mode=False an Exit becomes the value returned; a command's own return value is no exit code of
+    # its own making unless it is one.
+    code = result if isinstance(result, int) and not isinstance(result, bool) else 0
+    if code == EXIT_INTERRUPTED:
+        print_error("interrupted")
+    return code
+
+
+def _usage_error(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # The message is the help text: asked for nothing, told everything.
+        if message:
+            print(message, file=sys.stderr)
+        return EXIT_USAGE
+    if context is not None and error.exit_code == EXIT_USAGE:
+        message = f"{message.rstrip('.')}; see `{context.command_path} --help`"
+    print_error(message)
+    return error.exit_code
+
+
+def _describe(error: OSError) -> str:
+    if error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error) or type(error).__name__

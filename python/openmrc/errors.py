@@ -1,0 +1,45 @@
+"""The exceptions of openmrc: one root, a branch for each thing a program may want to do about a failure.
+
+A message names the thing, the value, and what would be right. Where Python has a built-in exception with the same
+meaning the branch derives from it too, so that ``except ValueError`` and its kind work as anywhere else.
+"""
+
+
+class Error(Exception):
+    """Root of every exception openmrc raises on purpose."""
+
+
+class ArgumentError(Error, ValueError):
+    """A value that can never be right: an unknown name, a size out of range, an attribute that does not exist."""
+
+
+class StateError(Error):
+    """An operation the object's state does not allow now: a send on a QP in INIT, anything on a closed context."""
+
+
+class QueueFullError(Error):
+    """A work queue or ring has no room. Poll completions, then post again; nothing of the call was lost."""
+
+
+class OverrunError(Error):
+    """A completion queue received more completions than it holds. It is lost, and the QPs that use it are in ERROR."""
+
+
+class ProtectionError(Error):
+    """A memory region, key or protection domain does not permit the access."""
+
+
+class DeviceError(Error, OSError):
+    """A device, port or socket cannot be opened or used; ``errno`` is the system's where it gave one."""
+
+
+class PrivilegeError(Error, PermissionError):
+    """The operation touches the host's network and needs a privilege (CAP_NET_ADMIN) the process does not have."""
+
+
+class ConnectError(Error, ConnectionError):
+    """The out-of-band exchange failed: no peer, a peer that speaks another version, an answer that makes no sense."""
+
+
+class FormatError(Error, ValueError):
+    """Bytes, a file or a specification that cannot be read; the message says where and what was expected."""
