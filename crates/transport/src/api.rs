@@ -254,8 +254,6 @@ pub struct EvEvent {
     pub port: u8,
     /// What happened.
     pub change: EvChange,
-    /// Packets this queue pair has lost, untrimmed, on the path's way to this event.
-    pub drops: u32,
 }
 
 /// What a queue pair asks of the world it lives in. Called back during `handle_packet`, `handle_timeout` and `abort`.
@@ -281,6 +279,11 @@ pub trait Host {
     /// A path was condemned or came back.
     fn ev_event(&mut self, event: EvEvent) {
         let _ = event;
+    }
+
+    /// A packet was lost without a trace on this path: the drop counts of EV events add these up.
+    fn path_loss(&mut self, path: PathId, port: u8) {
+        let _ = (path, port);
     }
 
     /// The queue pair went to ERROR. Comes once, before the flushed completions.

@@ -20,8 +20,8 @@ pub mod schedule;
 pub mod time;
 
 pub use api::{
-    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, Payload, PortSet, PostError, Readiness, Received, RecvDone,
-    SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim, WorkRequest,
+    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, Payload, PortSet, PostError, Readiness, Received,
+    RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim, WorkRequest,
 };
 pub use profile::{EvProfile, PathEntry, PathId};
 pub use time::{Span, Time};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_wire::Psn;
 
-use super::nscc::CcProfile;
+use super::cc::CcProfile;
 use crate::profile::EvProfile;
 use crate::time::Span;
 
@@ -88,7 +88,46 @@ pub struct QpConfig {
     pub seed: u64,
 }
 
+/// An attribute that is out of range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{name} is {value}: {allowed} is allowed")]
+pub struct ConfigError {
+    /// The attribute.
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// What is allowed.
+    pub allowed: &'static str,
+}
+
 impl QpConfig {
+    /// Checks every attribute's range.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = |ok: bool, name, value: u64, allowed| match ok {
+            true => Ok(()),
+            false => Err(ConfigError { name, value, allowed }),
+        };
+        let qp_ok = |qp: u32| (1..1 << 24).contains(&qp);
+        check(qp_ok(self.local_qp), "qp_num", self.local_qp.into(), "1 to 16777215")?;
+        check(qp_ok(self.remote_qp), "dest_qp_num", self.remote_qp.into(), "1 to 16777215")?;
+        check((256..=8192).contains(&self.path_mtu), "path_mtu", self.path_mtu.into(), "256 to 8192")?;
+        check(self.mpr > 0, "mpr", self.mpr.into(), "1 to 255")?;
+        check(self.mpr_dest > 0, "mpr_dest", self.mpr_dest.into(), "1 to 255")?;
+        let wimm_ok = |n: u16| (1..=16384).contains(&n);
+        check(wimm_ok(self.max_wimm), "max_wimm", self.max_wimm.into(), "1 to 16384")?;
+        check(wimm_ok(self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest.into(), "1 to 16384")?;
+        let depth_ok = (1..=1 << 20).contains(&self.max_send_wr);
+        check(depth_ok, "max_send_wr", self.max_send_wr as u64, "1 to 1048576")?;
+        check(self.timeout > Span::ZERO, "timeout", self.timeout.0, "more than 0")?;
+        check(self.linear_cnt <= 7, "linear_cnt", self.linear_cnt.into(), "0 to 7")?;
+        check(self.exp_cnt <= 25, "exp_cnt", self.exp_cnt.into(), "0 to 25")?;
+        check((1..=256).contains(&self.ev_active), "ev_active", self.ev_active.into(), "1 to 256")?;
+        check(self.ev_burst > 0, "ev_burst", self.ev_burst.into(), "1 to 255")
+    }
+
     /// ACK timeout for the exponent of the verbs attribute: 1.024 us x 2^`exponent`, 0..=24 (spec: transport).
     pub const fn timeout_from_exponent(exponent: u8) -> Span {
         Span::from_nanos(1024 << if exponent > 24 { 24 } else { exponent })

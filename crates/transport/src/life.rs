@@ -1,0 +1,243 @@
+//! The life of a queue pair as a table (spec: transport, "Queue pair life"): which transitions there are, which
+//! attributes each needs and allows, and what may be posted in which state. As in ibverbs, with MRC's attributes.
+
+use std::fmt;
+
+/// State of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QpState {
+    /// Just made, or reset.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// Broken or closed; work is flushed.
+    Error,
+}
+
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::Rtr => "RTR",
+            QpState::Rts => "RTS",
+            QpState::Error => "ERROR",
+        })
+    }
+}
+
+impl QpState {
+    /// Whether a receive may be posted.
+    pub const fn takes_recv(self) -> bool {
+        !matches!(self, QpState::Reset)
+    }
+
+    /// Whether a send may be posted.
+    pub const fn takes_send(self) -> bool {
+        matches!(self, QpState::Rts)
+    }
+}
+
+/// Attributes of `modify`, one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AttrMask(pub u32);
+
+/// Names in the order of the bits.
+const NAMES: [&str; 18] = [
+    "pkey_index",
+    "access_flags",
+    "remote_address",
+    "dest_qp_num",
+    "rq_psn",
+    "path_mtu",
+    "mpr_dest",
+    "max_wimm_dest",
+    "sq_psn",
+    "mpr",
+    "max_wimm",
+    "timeout",
+    "linear_cnt",
+    "exp_cnt",
+    "cap",
+    "ev_profile_id",
+    "cc_profile_id",
+    "seed",
+];
+
+#[allow(missing_docs)] // Each constant is the attribute of its name.
+impl AttrMask {
+    pub const NONE: AttrMask = AttrMask(0);
+    pub const PKEY_INDEX: AttrMask = AttrMask(1);
+    pub const ACCESS_FLAGS: AttrMask = AttrMask(1 << 1);
+    pub const REMOTE_ADDRESS: AttrMask = AttrMask(1 << 2);
+    pub const DEST_QP_NUM: AttrMask = AttrMask(1 << 3);
+    pub const RQ_PSN: AttrMask = AttrMask(1 << 4);
+    pub const PATH_MTU: AttrMask = AttrMask(1 << 5);
+    pub const MPR_DEST: AttrMask = AttrMask(1 << 6);
+    pub const MAX_WIMM_DEST: AttrMask = AttrMask(1 << 7);
+    pub const SQ_PSN: AttrMask = AttrMask(1 << 8);
+    pub const MPR: AttrMask = AttrMask(1 << 9);
+    pub const MAX_WIMM: AttrMask = AttrMask(1 << 10);
+    pub const TIMEOUT: AttrMask = AttrMask(1 << 11);
+    pub const LINEAR_CNT: AttrMask = AttrMask(1 << 12);
+    pub const EXP_CNT: AttrMask = AttrMask(1 << 13);
+    pub const CAP: AttrMask = AttrMask(1 << 14);
+    pub const EV_PROFILE_ID: AttrMask = AttrMask(1 << 15);
+    pub const CC_PROFILE_ID: AttrMask = AttrMask(1 << 16);
+    pub const SEED: AttrMask = AttrMask(1 << 17);
+
+    /// Both.
+    #[must_use]
+    pub const fn or(self, other: AttrMask) -> AttrMask {
+        AttrMask(self.0 | other.0)
+    }
+
+    /// Those of `self` that are not in `other`.
+    #[must_use]
+    pub const fn minus(self, other: AttrMask) -> AttrMask {
+        AttrMask(self.0 & !other.0)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for AttrMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = NAMES.iter().enumerate().filter(|(i, _)| self.0 >> i & 1 == 1).map(|(_, name)| *name);
+        f.write_str(names.next().unwrap_or("none"))?;
+        names.try_for_each(|name| write!(f, ", {name}"))
+    }
+}
+
+/// Why a queue pair cannot be modified so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LifeError {
+    /// There is no such transition.
+    #[error("a queue pair cannot go from {from} to {to}; from {from} it can go to {}", successors(*.from))]
+    NoTransition {
+        /// State it is in.
+        from: QpState,
+        /// State wanted.
+        to: QpState,
+    },
+    /// Attributes are missing.
+    #[error("{from} to {to} needs {missing} as well")]
+    Missing {
+        /// State it is in.
+        from: QpState,
+        /// State wanted.
+        to: QpState,
+        /// What is missing.
+        missing: AttrMask,
+    },
+    /// Attributes do not belong to this transition.
+    #[error("{from} to {to} does not take {excess}")]
+    Excess {
+        /// State it is in.
+        from: QpState,
+        /// State wanted.
+        to: QpState,
+        /// What is too much.
+        excess: AttrMask,
+    },
+}
+
+fn successors(from: QpState) -> &'static str {
+    match from {
+        QpState::Reset => "INIT or ERROR",
+        QpState::Init => "RTR, RESET or ERROR",
+        QpState::Rtr => "RTS, RESET or ERROR",
+        QpState::Rts | QpState::Error => "RESET or ERROR",
+    }
+}
+
+const ADDRESSING: AttrMask = AttrMask::REMOTE_ADDRESS.or(AttrMask::DEST_QP_NUM).or(AttrMask::RQ_PSN);
+const RESPONDER: AttrMask = AttrMask::MPR_DEST.or(AttrMask::MAX_WIMM_DEST);
+const PROFILES: AttrMask = AttrMask::EV_PROFILE_ID.or(AttrMask::CC_PROFILE_ID).or(AttrMask::SEED);
+const RETRIES: AttrMask = AttrMask::TIMEOUT.or(AttrMask::LINEAR_CNT).or(AttrMask::EXP_CNT);
+
+/// The table: (from, to, attributes needed, attributes allowed besides). Everything may go to RESET and ERROR.
+const TRANSITIONS: [(QpState, QpState, AttrMask, AttrMask); 3] = [
+    (QpState::Reset, QpState::Init, AttrMask::NONE, AttrMask::PKEY_INDEX.or(AttrMask::ACCESS_FLAGS)),
+    (
+        QpState::Init,
+        QpState::Rtr,
+        ADDRESSING,
+        AttrMask::PATH_MTU.or(RESPONDER).or(AttrMask::CAP).or(PROFILES).or(AttrMask::ACCESS_FLAGS),
+    ),
+    (
+        QpState::Rtr,
+        QpState::Rts,
+        AttrMask::SQ_PSN,
+        AttrMask::MPR.or(AttrMask::MAX_WIMM).or(RETRIES).or(PROFILES),
+    ),
+];
+
+/// Checks one call of `modify` against the table.
+///
+/// # Errors
+/// [`LifeError`] says what is wrong and what is allowed.
+pub fn check_transition(from: QpState, to: QpState, given: AttrMask) -> Result<(), LifeError> {
+    if matches!(to, QpState::Reset | QpState::Error) {
+        return if given.is_empty() { Ok(()) } else { Err(LifeError::Excess { from, to, excess: given }) };
+    }
+    let Some(&(_, _, needed, optional)) = TRANSITIONS.iter().find(|t| (t.0, t.1) == (from, to)) else {
+        return Err(LifeError::NoTransition { from, to });
+    };
+    let missing = needed.minus(given);
+    if !missing.is_empty() {
+        return Err(LifeError::Missing { from, to, missing });
+    }
+    let excess = given.minus(needed.or(optional));
+    if excess.is_empty() { Ok(()) } else { Err(LifeError::Excess { from, to, excess }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [QpState; 5] = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Error];
+
+    #[test]
+    fn only_the_steps_of_the_ladder_and_the_two_exits_exist() {
+        let allowed: Vec<_> = STATES
+            .iter()
+            .flat_map(|&from| STATES.iter().map(move |&to| (from, to)))
+            .filter(|&(from, to)| {
+                [AttrMask::NONE, ADDRESSING, AttrMask::SQ_PSN]
+                    .iter()
+                    .any(|&mask| check_transition(from, to, mask).is_ok())
+            })
+            .filter(|&(_, to)| !matches!(to, QpState::Reset | QpState::Error))
+            .collect();
+        assert_eq!(
+            allowed,
+            [(QpState::Reset, QpState::Init), (QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)]
+        );
+        for from in STATES {
+            assert_eq!(check_transition(from, QpState::Error, AttrMask::NONE), Ok(()));
+            assert_eq!(check_transition(from, QpState::Reset, AttrMask::NONE), Ok(()));
+        }
+    }
+
+    #[test]
+    fn errors_name_what_is_missing_and_what_is_too_much() {
+        let missing = check_transition(QpState::Init, QpState::Rtr, AttrMask::DEST_QP_NUM).unwrap_err();
+        assert_eq!(missing.to_string(), "INIT to RTR needs remote_address, rq_psn as well");
+        let excess =
+            check_transition(QpState::Rtr, QpState::Rts, AttrMask::SQ_PSN.or(AttrMask::RQ_PSN)).unwrap_err();
+        assert_eq!(excess.to_string(), "RTR to RTS does not take rq_psn");
+        let wrong = check_transition(QpState::Init, QpState::Rts, AttrMask::SQ_PSN).unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            "a queue pair cannot go from INIT to RTS; from INIT it can go to RTR, RESET or ERROR"
+        );
+    }
+}

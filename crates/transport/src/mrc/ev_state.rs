@@ -1,0 +1,155 @@
+//! The life of one path, as a table (spec: paths, EV set). Nothing else may change a path's state.
+//!
+//! ```text
+//!                 Marked            Lost            TurnPassed   ProbesGood   ProbesMarked   Deny     Allow
+//!  GOOD           SKIP              ASSUMED_BAD     -            -            SKIP           DENIED   -
+//!  SKIP           -                 ASSUMED_BAD     GOOD         -            -              DENIED   -
+//!  ASSUMED_BAD    -                 -               -            GOOD         SKIP           DENIED   -
+//!  DENIED         -                 -               -            -            -              -        GOOD
+//! ```
+//! Marked: SACK m = SKIP_ONCE or NACK TRIMMED. Lost: an untrimmed loss, or SACK m = ALWAYS_SKIP.
+
+/// What a queue pair believes of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EvState {
+    /// In rotation, or ready in the backup set.
+    Good,
+    /// Congested: misses one turn.
+    Skip,
+    /// Believed broken: out of rotation.
+    AssumedBad,
+    /// Switched off by the controller.
+    Denied,
+}
+
+impl EvState {
+    /// Whether data may be sent on it in the course of rotation.
+    pub const fn usable(self) -> bool {
+        matches!(self, EvState::Good | EvState::Skip)
+    }
+}
+
+/// What can happen to a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EvInput {
+    Marked,
+    Lost,
+    TurnPassed,
+    ProbesGood,
+    ProbesMarked,
+    Deny,
+    Allow,
+}
+
+/// The table.
+pub(super) const fn next(state: EvState, input: EvInput) -> EvState {
+    use EvInput::{Allow, Deny, Lost, Marked, ProbesGood, ProbesMarked, TurnPassed};
+    use EvState::{AssumedBad, Denied, Good, Skip};
+    match (state, input) {
+        (Denied, Allow) => Good,
+        (Denied, _) | (_, Deny) => Denied,
+        (Good | Skip, Lost) => AssumedBad,
+        (Good, Marked | ProbesMarked) => Skip,
+        (Skip, TurnPassed) => Good,
+        (AssumedBad, ProbesGood) => Good,
+        (AssumedBad, ProbesMarked) => Skip,
+        (unchanged, Marked | Lost | TurnPassed | ProbesGood | ProbesMarked | Allow) => unchanged,
+    }
+}
+
+/// A path's record: state (2 bits), probes answered in a row (2 bits), probe back-off exponent (4 bits).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct EvRecord(u8);
+
+impl EvRecord {
+    pub(super) const NEW: EvRecord = EvRecord(0);
+    /// Largest back-off exponent the record holds.
+    pub(super) const MAX_BACKOFF: u8 = 15;
+
+    pub(super) const fn state(self) -> EvState {
+        match self.0 & 3 {
+            0 => EvState::Good,
+            1 => EvState::Skip,
+            2 => EvState::AssumedBad,
+            _ => EvState::Denied,
+        }
+    }
+
+    pub(super) fn apply(&mut self, input: EvInput) {
+        let state = match next(self.state(), input) {
+            EvState::Good => 0,
+            EvState::Skip => 1,
+            EvState::AssumedBad => 2,
+            EvState::Denied => 3,
+        };
+        self.0 = self.0 & !3 | state;
+    }
+
+    pub(super) const fn successes(self) -> u8 {
+        self.0 >> 2 & 3
+    }
+
+    pub(super) const fn backoff(self) -> u8 {
+        self.0 >> 4
+    }
+
+    pub(super) fn set_probing(&mut self, successes: u8, backoff: u8) {
+        self.0 = self.0 & 3 | successes.min(3) << 2 | backoff.min(Self::MAX_BACKOFF) << 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [EvState; 4] = [EvState::Good, EvState::Skip, EvState::AssumedBad, EvState::Denied];
+    const INPUTS: [EvInput; 7] = [
+        EvInput::Marked,
+        EvInput::Lost,
+        EvInput::TurnPassed,
+        EvInput::ProbesGood,
+        EvInput::ProbesMarked,
+        EvInput::Deny,
+        EvInput::Allow,
+    ];
+
+    #[test]
+    fn only_the_controller_ends_a_denial() {
+        for input in INPUTS {
+            let expected = if input == EvInput::Allow { EvState::Good } else { EvState::Denied };
+            assert_eq!(next(EvState::Denied, input), expected);
+        }
+    }
+
+    #[test]
+    fn only_probes_or_the_controller_end_a_condemnation() {
+        for input in INPUTS {
+            let stays = !matches!(input, EvInput::ProbesGood | EvInput::ProbesMarked | EvInput::Deny);
+            assert_eq!(next(EvState::AssumedBad, input) == EvState::AssumedBad, stays, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_mark_while_skipping_changes_nothing() {
+        assert_eq!(next(EvState::Skip, EvInput::Marked), EvState::Skip);
+    }
+
+    #[test]
+    fn a_record_keeps_state_and_probing_apart() {
+        for state in STATES {
+            for input in INPUTS {
+                let mut record = EvRecord::NEW;
+                match state {
+                    EvState::Good => {}
+                    EvState::Skip => record.apply(EvInput::Marked),
+                    EvState::AssumedBad => record.apply(EvInput::Lost),
+                    EvState::Denied => record.apply(EvInput::Deny),
+                }
+                record.set_probing(2, 9);
+                record.apply(input);
+                assert_eq!(record.state(), next(state, input));
+                assert_eq!((record.successes(), record.backoff()), (2, 9));
+            }
+        }
+    }
+}

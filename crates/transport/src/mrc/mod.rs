@@ -1,0 +1,405 @@
+//! The MRC queue pair: requestor and responder of one connection (spec: transport, paths, congestion).
+//!
+//! | file | subject |
+//! |---|---|
+//! | `config` | what a queue pair is told, and the defaults |
+//! | `sendq` | messages posted, and how they are cut into packets |
+//! | `window` | what is known of each packet in flight |
+//! | `requestor` | sending, and what SACK, NACK and ACK change |
+//! | `loss` | when a packet is lost |
+//! | `paths`, `ev_state` | which path the next packet takes |
+//! | `probes` | asking whether paths, or the peer, are alive |
+//! | `responder`, `feedback`, `reverse` | receiving, and what is told of it on which path |
+//! | `cc`, `nscc` | congestion control |
+
+mod cc;
+mod config;
+mod ev_state;
+mod feedback;
+mod loss;
+mod nscc;
+mod paths;
+mod probes;
+mod requestor;
+mod responder;
+mod reverse;
+mod sendq;
+mod stats;
+mod window;
+
+use openmrc_wire::{Aeth, Body, Ev, Mark, Packet};
+
+pub use cc::{CcAlgorithm, CcFeedback, CcProfile, Congestion, CustomCc, FixedWindow};
+pub use config::{Capabilities, ConfigError, QpConfig};
+pub use ev_state::EvState;
+pub use nscc::{Nscc, NsccParams};
+pub use sendq::MAX_MESSAGE;
+pub use stats::{Counters, QpStats};
+
+use crate::api::{
+    Fatal, Host, PortSet, PostError, Readiness, Received, SendDone, SendStatus, Transmit, Transport,
+    WorkRequest,
+};
+use crate::profile::PathId;
+use crate::time::{Span, Time};
+use cc::Controller;
+use loss::LossDetector;
+use paths::Paths;
+use probes::Prober;
+use responder::{Answer, Responder, Trigger};
+use reverse::ReversePaths;
+use sendq::SendQueue;
+use window::{Seq, Window};
+
+/// One end of an MRC connection.
+pub struct QueuePair {
+    config: QpConfig,
+    /// The latest time seen: a clock that steps back stands still here.
+    clock: Time,
+    error: Option<Fatal>,
+    /// As responder that refused: the NAK that answers whatever still comes.
+    nak: Option<u8>,
+    ports_up: PortSet,
+
+    sendq: SendQueue,
+    window: Window,
+    loss: LossDetector,
+    paths: Paths,
+    cc: Controller,
+    prober: Prober,
+    /// The peer's window, PSNs.
+    peer_window: u32,
+    /// Last value of the responder's byte counter, units of 256 bytes.
+    peer_rcvd: u32,
+    srtt: Span,
+    /// Last sign of life from the peer, or the moment something was first sent to it.
+    heard_at: Time,
+    /// Last progress, or the last timeout.
+    progress_at: Time,
+    retries: u8,
+    resend_not_before: Time,
+
+    responder: Responder,
+    reverse: ReversePaths,
+    sack_due: Time,
+    acked_completed: u64,
+    advertised_mpr: u8,
+    receive_pressure: u8,
+
+    stats: Counters,
+}
+
+/// A PSN without wrap, so far from zero that nothing ever lies below it.
+fn first_seq(psn: openmrc_wire::Psn) -> Seq {
+    (1 << 32) + u64::from(psn.get())
+}
+
+/// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
+fn nominal(packet: &Packet) -> u32 {
+    packet.wire_len() as u32 + 8 + 40
+}
+
+impl QueuePair {
+    /// A queue pair in RTS.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the attribute that is out of range.
+    pub fn new(now: Time, config: &QpConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let window = u32::from(config.mpr) * 128;
+        let paths = Paths::new(
+            &config.paths,
+            config.seed,
+            config.ev_active,
+            config.ev_backup,
+            config.ev_min_active,
+            config.ev_burst,
+        );
+        let first = first_seq(config.sq_psn);
+        Ok(QueuePair {
+            clock: now,
+            error: None,
+            nak: None,
+            ports_up: PortSet::first(PortSet::MAX_PORTS),
+            sendq: SendQueue::new(config.max_send_wr, config.path_mtu, first),
+            window: Window::new(window, first),
+            loss: LossDetector::new(now, first, config.cc.nscc.target_qdelay),
+            cc: config.cc.controller(),
+            prober: Prober::new(config.seed, config.cc.nscc.base_rtt),
+            peer_window: window,
+            peer_rcvd: 0,
+            srtt: config.cc.nscc.base_rtt,
+            heard_at: now,
+            progress_at: now,
+            retries: 0,
+            resend_not_before: Time::ZERO,
+            responder: Responder::new(
+                first_seq(config.rq_psn),
+                u32::from(config.mpr_dest) * 128,
+                config.max_wimm_dest,
+            ),
+            reverse: ReversePaths::new(&paths),
+            paths,
+            sack_due: Time::NEVER,
+            acked_completed: 0,
+            advertised_mpr: config.mpr_dest,
+            receive_pressure: 0,
+            stats: Counters::default(),
+            config: config.clone(),
+        })
+    }
+
+    /// Why it is in ERROR, if it is.
+    pub fn error(&self) -> Option<Fatal> {
+        self.error
+    }
+
+    /// Work requests posted and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.sendq.len()
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> QpStats {
+        use cc::Congestion as _;
+        QpStats {
+            counters: self.stats,
+            duplicates_in: self.responder.duplicates,
+            refused_in: self.responder.refused,
+            trimmed_in: self.responder.trimmed,
+            cwnd: self.cc.window(),
+            in_flight: self.cc.in_flight(),
+            srtt_ns: self.srtt.as_nanos(),
+            reorder_window_ns: self.loss.reorder_window().as_nanos(),
+        }
+    }
+
+    /// As responder: advertise another window, units of 128 PSNs, at most `mpr_dest`. Takes effect where both ends have
+    /// dynamic MPR; what was granted before is still accepted.
+    pub fn set_advertised_mpr(&mut self, mpr: u8) {
+        self.advertised_mpr = mpr.clamp(1, self.config.mpr_dest);
+    }
+
+    /// As responder: destination flow control, 0 = none .. 127 (spec: congestion, `rcv_cwnd_pen`).
+    pub fn set_receive_pressure(&mut self, penalty: u8) {
+        self.receive_pressure = penalty.min(127);
+    }
+
+    /// The controller switches a path off or on again. Says whether this queue pair uses it at all.
+    pub fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
+        let found = self.paths.find(ev, None);
+        if let Some(index) = found {
+            self.paths.set_denied(index, denied);
+        }
+        found.is_some()
+    }
+
+    /// Every path of the queue pair, those in reserve included, and its state.
+    pub fn ev_states(&self) -> impl Iterator<Item = (PathId, EvState)> + '_ {
+        (0..self.paths.len()).map(|i| (self.paths.path(i as u8), self.paths.state(i as u8)))
+    }
+
+    /// Bytes of state: the queue pair itself and what it holds on the heap, without the ring of posted work requests,
+    /// which belongs to the application; and of those, what is there only once immediates have been received.
+    pub fn state_bytes(&self) -> (usize, usize) {
+        let (responder, stash) = self.responder.heap_bytes();
+        let heap = self.window.heap_bytes() + self.paths.heap_bytes() + self.reverse.heap_bytes() + responder;
+        (size_of::<Self>() + heap, stash)
+    }
+
+    /// Bytes each posted work request takes beside that.
+    pub const BYTES_PER_WORK_REQUEST: usize = SendQueue::BYTES_PER_ENTRY;
+
+    fn advance_clock(&mut self, now: Time) -> Time {
+        self.clock = self.clock.max(now);
+        self.clock
+    }
+
+    /// The peer has given a sign of life.
+    fn heard(&mut self, now: Time) {
+        self.heard_at = now;
+        self.prober.heard();
+    }
+
+    /// Everything sent has been acknowledged, packets and messages.
+    fn is_quiet(&self) -> bool {
+        self.window.is_empty() && self.sendq.completed() == self.sendq.fully_sent()
+    }
+
+    /// To ERROR: the oldest work request ends with `status`, the others are flushed.
+    fn fail(&mut self, why: Fatal, status: SendStatus, host: &mut dyn Host) {
+        if self.error.is_some() {
+            return;
+        }
+        self.error = Some(why);
+        host.fatal(why);
+        let mut status = status;
+        while let Some(handle) = self.sendq.complete_oldest() {
+            host.send_done(SendDone { handle, status });
+            status = SendStatus::FlushErr;
+        }
+    }
+
+    fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
+        self.stats.data_packets_in += 1;
+        let size = nominal(&received.packet);
+        let answer = self.responder.on_data(now, received, write, size, self.config.caps.trim_nack, host);
+        let timestamp = write.timestamp.unwrap_or_default();
+        match answer {
+            Answer::Later => {
+                if self.responder.unreported_bytes >= self.config.ack_every_bytes {
+                    self.report(now, Mark::None, host);
+                } else if self.sack_due == Time::NEVER {
+                    self.sack_due = now + self.config.ack_delay;
+                }
+            }
+            Answer::Sack(mark) => self.report(now, mark, host),
+            Answer::Nack(reason) => {
+                self.send_nack(now, received.packet.psn, received.ev, timestamp, reason, host);
+            }
+            Answer::Nak(syndrome, why) => {
+                self.nak = Some(syndrome);
+                self.send_aeth(now, syndrome, host);
+                self.fail(why, SendStatus::FlushErr, host);
+            }
+            Answer::Nothing => {}
+        }
+        if self.error.is_none() {
+            self.keep_reverse_fresh(now, host);
+        }
+    }
+
+    /// A SACK for the last packet that came in.
+    fn report(&mut self, now: Time, mark: Mark, host: &mut dyn Host) {
+        if let Some(trigger) = self.responder.trigger {
+            self.send_sacks(now, trigger, mark, None, host);
+        }
+    }
+
+    fn on_probe(&mut self, now: Time, received: &Received, probe: &openmrc_wire::Probe, host: &mut dyn Host) {
+        if !self.ids_match(probe.spdcid, probe.dpdcid) {
+            self.stats.invalid += 1;
+            return;
+        }
+        let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
+        let trigger = Trigger {
+            psn: window::wire(self.responder.cack()),
+            ev: received.ev,
+            timestamp: probe.timestamp,
+            arrived: now,
+        };
+        self.send_sacks(now, trigger, mark, Some(probe.probe_id), host);
+    }
+
+    /// Whether feedback carries this connection's identifiers.
+    fn ids_match(&self, spdcid: u16, dpdcid: u16) -> bool {
+        spdcid == self.config.remote_qp as u16 && dpdcid == self.config.local_qp as u16
+    }
+}
+
+impl Transport for QueuePair {
+    fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError> {
+        self.advance_clock(now);
+        if self.error.is_some() {
+            return Err(PostError::InError);
+        }
+        self.sendq.post(wr)
+    }
+
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+        let now = self.advance_clock(now);
+        if self.error.is_some() {
+            // The peer may not have heard the NAK: whatever it still sends is answered with it, one for one.
+            if let (Some(syndrome), Body::Write(_) | Body::Probe(_)) = (self.nak, &received.packet.body) {
+                self.send_aeth(now, syndrome, host);
+            }
+            return;
+        }
+        match &received.packet.body {
+            Body::Write(write) => self.on_data(now, received, write, host),
+            Body::Sack(sack) => self.on_sack(now, sack, host),
+            Body::Nack(nack) => self.on_nack(now, nack, host),
+            Body::Ack(aeth) => self.on_ack(now, aeth, host),
+            Body::Probe(probe) => self.on_probe(now, received, probe, host),
+            Body::EndpointRequest(_)
+            | Body::EndpointResponse(_)
+            | Body::RcWrite(_)
+            | Body::RcAck(_)
+            | Body::Cnp => self.stats.invalid += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time, host: &mut dyn Host) {
+        let now = self.advance_clock(now);
+        if self.error.is_some() {
+            return;
+        }
+        if now >= self.sack_due {
+            self.report(now, Mark::None, host);
+        }
+        self.check_timeout(now, host);
+        if self.error.is_none() {
+            self.probe_tail(now, host);
+            self.probe_condemned(now, host);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
+        let now = self.advance_clock(now);
+        self.next_data(now, ports)
+    }
+
+    fn poll_timeout(&self) -> Time {
+        if self.error.is_some() {
+            return Time::NEVER;
+        }
+        let mut due = self.sack_due.min(self.prober.condemned_due());
+        if !self.is_quiet() {
+            due = due.min(self.timeout_due()).min(self.tail_due());
+            if self.window.lost() > 0 && self.resend_not_before > self.clock {
+                due = due.min(self.resend_not_before);
+            }
+        }
+        due
+    }
+
+    fn readiness(&self) -> Readiness {
+        if self.error.is_some() || (self.is_quiet() && self.sendq.drained()) {
+            return Readiness::Idle;
+        }
+        let lost = self.window.lost() > 0;
+        if !lost && self.sendq.drained() {
+            return Readiness::Pending;
+        }
+        if self.may_send_new() || self.may_resend() { Readiness::Ready } else { Readiness::Active }
+    }
+
+    fn set_ports_up(&mut self, now: Time, local: PortSet, peer: PortSet) {
+        let now = self.advance_clock(now);
+        let up = local.and(peer);
+        let came_up = PortSet(up.0 & !self.ports_up.0);
+        self.ports_up = up;
+        if !came_up.is_empty() {
+            self.paths.ports_came_up(came_up);
+            self.probe_soon(now, came_up);
+        }
+    }
+
+    fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
+        self.advance_clock(now);
+        let status = match why {
+            Fatal::RetryExceeded => SendStatus::RetryExceededErr,
+            _ => SendStatus::FlushErr,
+        };
+        self.fail(why, status, host);
+    }
+}
+
+/// The completion status that a NAK means for the message it refuses.
+fn nak_status(syndrome: u8) -> SendStatus {
+    match syndrome {
+        Aeth::NAK_REMOTE_ACCESS => SendStatus::RemoteAccessErr,
+        Aeth::NAK_INVALID_REQUEST => SendStatus::RemoteInvalidRequestErr,
+        _ => SendStatus::RemoteOpErr,
+    }
+}

@@ -1,0 +1,102 @@
+//! Paths for feedback (spec: paths, "Reverse EVs"): one per plane, known to work because something sent on it was
+//! answered, used in turn.
+
+use super::ev_state::EvState;
+use super::paths::{EvIndex, Paths};
+use crate::api::PortSet;
+use crate::time::{Span, Time};
+
+/// A path that was not confirmed within this time is used only where no plane has a fresher one. Probing refreshes one
+/// plane a round trip, so this leaves every plane of sixteen several chances at data-centre round trips.
+const STALE_AFTER: Span = Span::from_millis(20);
+
+#[derive(Clone, Copy)]
+struct Reverse {
+    index: EvIndex,
+    /// When it was last confirmed, in units of 2^20 ps (1 us), modulo 2^32; zero for never.
+    confirmed: u32,
+}
+
+pub(super) struct ReversePaths {
+    planes: Box<[Reverse]>,
+    turn: u8,
+}
+
+/// Confirmation times are kept in units of 2^20 ps.
+fn units(time: Time) -> u32 {
+    ((time.0 >> 20) as u32).max(1)
+}
+
+impl ReversePaths {
+    pub(super) fn new(paths: &Paths) -> Self {
+        let start = |plane| Reverse { index: plane as EvIndex, confirmed: 0 };
+        ReversePaths { planes: (0..paths.plane_count()).map(start).collect(), turn: 0 }
+    }
+
+    /// Something sent on this path was answered.
+    pub(super) fn confirm(&mut self, now: Time, paths: &Paths, index: EvIndex) {
+        self.planes[paths.plane_of(index)] = Reverse { index, confirmed: units(now) };
+    }
+
+    /// This path does not work: the plane's reverse path is not to be trusted until another is confirmed.
+    pub(super) fn doubt(&mut self, paths: &Paths, index: EvIndex) {
+        let reverse = &mut self.planes[paths.plane_of(index)];
+        if reverse.index == index {
+            reverse.confirmed = 0;
+        }
+    }
+
+    /// The path for the next feedback packet: planes in turn, those with a fresh path if there is any. `None` if no port is up.
+    pub(super) fn next(&mut self, now: Time, paths: &Paths, up: PortSet) -> Option<EvIndex> {
+        let count = self.planes.len();
+        let mut fallback = None;
+        for step in 0..count {
+            let plane = (self.turn as usize + step) % count;
+            if !up.contains(paths.plane_port(plane)) {
+                continue;
+            }
+            let Reverse { index, confirmed } = self.planes[plane];
+            let age = units(now).wrapping_sub(confirmed);
+            if paths.state(index) == EvState::Denied && !paths.any_allowed(plane) {
+                continue;
+            }
+            if confirmed != 0 && paths.state(index).usable() && age <= units(Time(STALE_AFTER.0)) {
+                self.turn = ((plane + 1) % count) as u8;
+                return Some(index);
+            }
+            fallback.get_or_insert((plane, index));
+        }
+        let (plane, mut index) = fallback?;
+        self.turn = ((plane + 1) % count) as u8;
+        if !paths.state(index).usable() {
+            // Not known to work, and known not to: another of the plane may.
+            index = self.another(paths, index);
+        }
+        Some(index)
+    }
+
+    /// Moves an unconfirmed plane on to its next path that is not known to be broken.
+    fn another(&mut self, paths: &Paths, index: EvIndex) -> EvIndex {
+        let (count, len) = (self.planes.len(), paths.len());
+        let mut candidate = index as usize;
+        let mut condemned = None;
+        for _ in 0..len / count {
+            candidate = (candidate + count) % len;
+            match paths.state(candidate as EvIndex) {
+                EvState::Good | EvState::Skip => break,
+                EvState::AssumedBad => condemned = condemned.or(Some(candidate)),
+                EvState::Denied => {}
+            }
+        }
+        if !paths.state(candidate as EvIndex).usable() {
+            candidate = condemned.unwrap_or(candidate);
+        }
+        self.planes[index as usize % count].index = candidate as EvIndex;
+        candidate as EvIndex
+    }
+
+    /// Heap bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.planes)
+    }
+}

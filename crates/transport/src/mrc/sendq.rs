@@ -1,0 +1,294 @@
+//! The send queue: messages posted and not yet completed, and where in them the next new packet begins.
+//! A ring in the application's memory, so to say; in hardware it would be the work queue in host memory.
+
+use openmrc_wire::{Msn, Position};
+
+use super::window::Seq;
+use crate::api::{Payload, PostError, WorkRequest};
+
+/// Longest message, bytes (ibverbs' limit).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+#[derive(Clone, Copy)]
+struct Message {
+    handle: u64,
+    remote_va: u64,
+    first: Seq,
+    len: u32,
+    rkey: u32,
+    imm: Option<u32>,
+    rqmsn: Msn,
+    solicited: bool,
+}
+
+/// One packet's part of its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    pub payload: Payload,
+    pub len: u16,
+    pub position: Position,
+    pub msn: Msn,
+    pub rqmsn: Msn,
+    pub va: u64,
+    pub rkey: u32,
+    pub dma_len: u32,
+    pub imm: Option<u32>,
+    pub solicited: bool,
+}
+
+pub(super) struct SendQueue {
+    ring: Box<[Message]>,
+    /// Messages by number since the beginning: oldest not completed, the one being sent, one past the newest.
+    head: u64,
+    cursor: u64,
+    tail: u64,
+    /// Next PSN to be given to a posted message.
+    next_first: Seq,
+    next_rqmsn: Msn,
+    /// Messages with immediate whose sending has begun and which are not completed.
+    wimm_in_flight: u16,
+    path_mtu: u32,
+    limit: usize,
+}
+
+impl SendQueue {
+    pub(super) fn new(depth: usize, path_mtu: u16, first: Seq) -> Self {
+        let empty = Message {
+            handle: 0,
+            remote_va: 0,
+            first: 0,
+            len: 0,
+            rkey: 0,
+            imm: None,
+            rqmsn: Msn(0),
+            solicited: false,
+        };
+        SendQueue {
+            ring: vec![empty; depth.max(1).next_power_of_two()].into(),
+            head: 0,
+            cursor: 0,
+            tail: 0,
+            next_first: first,
+            next_rqmsn: Msn(0),
+            wimm_in_flight: 0,
+            path_mtu: u32::from(path_mtu),
+            limit: depth.max(1),
+        }
+    }
+
+    fn message(&self, number: u64) -> &Message {
+        &self.ring[number as usize & (self.ring.len() - 1)]
+    }
+
+    fn packets(&self, len: u32) -> u64 {
+        u64::from(len.div_ceil(self.path_mtu).max(1))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        (self.tail - self.head) as usize
+    }
+
+    pub(super) fn completed(&self) -> u64 {
+        self.head
+    }
+
+    /// Messages whose every packet has been sent at least once.
+    pub(super) fn fully_sent(&self) -> u64 {
+        self.cursor
+    }
+
+    pub(super) fn post(&mut self, wr: WorkRequest) -> Result<(), PostError> {
+        if self.len() >= self.limit {
+            return Err(PostError::QueueFull(self.len()));
+        }
+        if wr.len > MAX_MESSAGE {
+            return Err(PostError::TooLong(wr.len));
+        }
+        let slot = self.tail as usize & (self.ring.len() - 1);
+        self.ring[slot] = Message {
+            handle: wr.handle,
+            remote_va: wr.remote_va,
+            first: self.next_first,
+            len: wr.len,
+            rkey: wr.rkey,
+            imm: wr.imm,
+            rqmsn: self.next_rqmsn,
+            solicited: wr.solicited,
+        };
+        if wr.imm.is_some() {
+            self.next_rqmsn = self.next_rqmsn.next();
+        }
+        self.next_first += self.packets(wr.len);
+        self.tail += 1;
+        Ok(())
+    }
+
+    /// Whether there is a new packet to send after `next`, given how many immediates may be in flight.
+    pub(super) fn has_new(&self, next: Seq, max_wimm: u16) -> bool {
+        if self.cursor == self.tail {
+            return false;
+        }
+        let message = self.message(self.cursor);
+        next != message.first || message.imm.is_none() || self.wimm_in_flight < max_wimm
+    }
+
+    /// Whether everything posted has been sent at least once.
+    pub(super) fn drained(&self) -> bool {
+        self.cursor == self.tail
+    }
+
+    /// The packet with this PSN, which must be the next new one.
+    pub(super) fn take_new(&mut self, seq: Seq) -> Part {
+        let message = *self.message(self.cursor);
+        if seq == message.first && message.imm.is_some() {
+            self.wimm_in_flight += 1;
+        }
+        let part = self.part(self.cursor, seq);
+        if part.position.is_last() {
+            self.cursor += 1;
+        }
+        part
+    }
+
+    /// The packet with this PSN, which has been sent before.
+    pub(super) fn resend(&self, seq: Seq) -> Part {
+        // Messages are in PSN order: the last one that begins at or before `seq`.
+        let (mut low, mut high) = (self.head, (self.cursor + 1).min(self.tail));
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.message(middle).first <= seq {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        self.part(low, seq)
+    }
+
+    fn part(&self, number: u64, seq: Seq) -> Part {
+        let m = self.message(number);
+        let index = seq - m.first;
+        let offset = (index * u64::from(self.path_mtu)) as u32;
+        let len = (m.len - offset).min(self.path_mtu) as u16;
+        let (first, last) = (index == 0, index + 1 == self.packets(m.len));
+        let position = match (first, last) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        };
+        Part {
+            payload: Payload { handle: m.handle, offset },
+            len,
+            position,
+            msn: Msn(number as u16),
+            rqmsn: m.rqmsn,
+            va: m.remote_va.wrapping_add(u64::from(offset)),
+            rkey: m.rkey,
+            dma_len: m.len,
+            imm: if last { m.imm } else { None },
+            solicited: m.solicited && last,
+        }
+    }
+
+    /// The message number that a 24-bit count of completed messages means, if that many have been sent.
+    pub(super) fn expand_completed(&self, msn: u32) -> Option<u64> {
+        let ahead = ((msn.wrapping_sub(self.head as u32) << 8) as i32) >> 8;
+        let completed = self.head.checked_add_signed(i64::from(ahead))?;
+        (self.head..=self.cursor).contains(&completed).then_some(completed)
+    }
+
+    /// The PSN after the last packet of message number `completed - 1`.
+    pub(super) fn end_of(&self, completed: u64) -> Seq {
+        if completed == self.tail { self.next_first } else { self.message(completed).first }
+    }
+
+    /// The oldest message is done; gives its handle.
+    pub(super) fn complete_oldest(&mut self) -> Option<u64> {
+        if self.head == self.tail {
+            return None;
+        }
+        let message = *self.message(self.head);
+        if message.imm.is_some() && self.wimm_in_flight > 0 && self.head < self.cursor {
+            self.wimm_in_flight -= 1;
+        }
+        self.head += 1;
+        self.cursor = self.cursor.max(self.head);
+        Some(message.handle)
+    }
+
+    /// Bytes a posted work request takes here.
+    pub(super) const BYTES_PER_ENTRY: usize = size_of::<Message>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wr(handle: u64, len: u32, imm: Option<u32>) -> WorkRequest {
+        WorkRequest { handle, len, remote_va: 1000, rkey: 1, imm, solicited: false }
+    }
+
+    #[test]
+    fn messages_are_cut_at_the_path_mtu() {
+        let mut q = SendQueue::new(8, 1024, 100);
+        q.post(wr(1, 2500, Some(7))).unwrap();
+        q.post(wr(2, 0, None)).unwrap();
+        let parts: Vec<_> = (100..104).map(|seq| q.take_new(seq)).collect();
+        let cuts: Vec<_> = parts.iter().map(|p| (p.position, p.len, p.va, p.imm)).collect();
+        assert_eq!(
+            cuts,
+            [
+                (Position::First, 1024, 1000, None),
+                (Position::Middle, 1024, 2024, None),
+                (Position::Last, 452, 3048, Some(7)),
+                (Position::Only, 0, 1000, None),
+            ]
+        );
+        assert!(q.drained());
+        for (i, seq) in (100..104).enumerate() {
+            assert_eq!(q.resend(seq), parts[i]);
+        }
+    }
+
+    #[test]
+    fn immediates_in_flight_are_limited() {
+        let mut q = SendQueue::new(8, 1024, 0);
+        for i in 0..3 {
+            q.post(wr(i, 10, Some(0))).unwrap();
+        }
+        assert!(q.has_new(0, 2));
+        q.take_new(0);
+        q.take_new(1);
+        assert!(!q.has_new(2, 2));
+        q.complete_oldest();
+        assert!(q.has_new(2, 2));
+    }
+
+    #[test]
+    fn completed_counts_expand_across_the_wrap_and_never_beyond_what_was_sent() {
+        let mut q = SendQueue::new(8, 1024, 0);
+        q.head = (1 << 24) - 2;
+        q.cursor = q.head;
+        q.tail = q.head;
+        for i in 0..5 {
+            q.post(wr(i, 10, None)).unwrap();
+        }
+        for seq in 0..4 {
+            q.take_new(seq);
+        }
+        assert_eq!(q.expand_completed(0xFF_FFFF), Some((1 << 24) - 1));
+        assert_eq!(q.expand_completed(2), Some((1 << 24) + 2));
+        assert_eq!(q.expand_completed(3), None);
+        assert_eq!(q.expand_completed(0xFF_FFFD), None);
+    }
+
+    #[test]
+    fn a_full_queue_and_an_endless_message_are_refused() {
+        let mut q = SendQueue::new(2, 1024, 0);
+        assert_eq!(q.post(wr(0, MAX_MESSAGE + 1, None)), Err(PostError::TooLong(MAX_MESSAGE + 1)));
+        q.post(wr(0, 1, None)).unwrap();
+        q.post(wr(1, 1, None)).unwrap();
+        assert_eq!(q.post(wr(2, 1, None)), Err(PostError::QueueFull(2)));
+    }
+}

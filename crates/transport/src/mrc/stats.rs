@@ -1,0 +1,62 @@
+//! Counters of one queue pair.
+
+/// What a queue pair counts as it goes. Error counters wrap at 2^32.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Data packets sent, retransmissions included.
+    pub data_packets: u64,
+    /// Payload bytes sent, retransmissions included.
+    pub data_bytes: u64,
+    /// Data packets that came in, duplicates and trimmed ones included.
+    pub data_packets_in: u64,
+    /// Packets sent again.
+    pub retransmits: u32,
+    /// Packets taken for lost without a trace.
+    pub lost: u32,
+    /// NACKs TRIMMED and TRIMMED_LASTHOP received.
+    pub trimmed: u32,
+    /// "Lost" packets that turned out to have arrived.
+    pub spurious: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u32,
+    /// Reliability probes sent.
+    pub probes: u32,
+    /// SACKs sent.
+    pub sacks_sent: u64,
+    /// SACKs received.
+    pub sacks_in: u64,
+    /// NACKs sent.
+    pub nacks_sent: u32,
+    /// Paths condemned.
+    pub condemned: u32,
+    /// Packets that contradict the protocol (wrong ids, acknowledgement of what was never sent): dropped.
+    pub invalid: u32,
+}
+
+/// What a queue pair has done so far, and how it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct QpStats {
+    /// Counters; reachable directly as well.
+    pub counters: Counters,
+    /// As responder: duplicates.
+    pub duplicates_in: u32,
+    /// As responder: packets beyond the window.
+    pub refused_in: u32,
+    /// As responder: trimmed packets.
+    pub trimmed_in: u32,
+    /// Congestion window, bytes.
+    pub cwnd: u64,
+    /// Bytes in flight.
+    pub in_flight: i64,
+    /// Smoothed round-trip time, nanoseconds.
+    pub srtt_ns: u64,
+    /// Reorder window, nanoseconds.
+    pub reorder_window_ns: u64,
+}
+
+impl core::ops::Deref for QpStats {
+    type Target = Counters;
+    fn deref(&self) -> &Counters {
+        &self.counters
+    }
+}
