@@ -1,0 +1,136 @@
+//! Thousands of seeded runs through a network that does its worst (spec: transport, "What must hold whatever the
+//! network does").
+//!
+//! `OPENMRC_SEEDS=n` runs n seeds instead, `OPENMRC_SEED=x` only that one, with a trace of every packet.
+
+mod world;
+
+use std::sync::Mutex;
+
+use openmrc_transport::Fatal;
+use openmrc_transport::mrc::QueuePair;
+use world::driver::Outcome;
+use world::seeds::{run_one, run_seeds};
+use world::{Expect, Scenario};
+
+/// What a run of this scenario must have come to.
+fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
+    match scenario.expect {
+        Expect::Completes if outcome.fatal.iter().any(Option::is_some) => {
+            Err(format!("a queue pair failed: {:?}", outcome.fatal))
+        }
+        Expect::MayFail | Expect::MustFail
+            if outcome.fatal.iter().flatten().any(|why| *why != Fatal::RetryExceeded) =>
+        {
+            Err(format!("a queue pair failed for the wrong reason: {:?}", outcome.fatal))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn every_byte_arrives_and_every_completion_comes_once_and_in_order_whatever_the_network_does() {
+    let total = Mutex::new(Struck::default());
+    run_seeds::<QueuePair>("cruel", 20_000, Scenario::generate, |scenario, outcome| {
+        total.lock().unwrap().add(outcome);
+        judge(scenario, outcome)
+    });
+    total.into_inner().unwrap().check();
+}
+
+/// What has struck in all runs together: a world that was not cruel proves nothing.
+#[derive(Default, Debug)]
+struct Struck {
+    runs: u64,
+    retransmitted: u64,
+    lost: u64,
+    feedback_lost: u64,
+    trimmed: u64,
+    marked: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupted: u64,
+    garbled: u64,
+    stale: u64,
+    garbage: u64,
+    condemned: u64,
+    returned: u64,
+    psn_wraps: u64,
+    failed: u64,
+    flushed: u64,
+    sent: u64,
+}
+
+impl Struck {
+    fn add(&mut self, outcome: &Outcome) {
+        let net = &outcome.network;
+        self.runs += 1;
+        self.lost += net.data_lost;
+        self.feedback_lost += net.control_lost;
+        self.trimmed += net.trimmed;
+        self.marked += net.marked;
+        self.duplicated += net.duplicated;
+        self.reordered += net.reordered;
+        self.corrupted += net.corrupted;
+        self.garbled += net.garbled;
+        self.stale += net.stale;
+        self.garbage += net.garbage;
+        self.condemned += outcome.condemned;
+        self.returned += outcome.returned;
+        for flow in &outcome.flows {
+            self.sent += flow.first_sent;
+            self.retransmitted += flow.retransmitted;
+            self.psn_wraps += u64::from(flow.psn_wrapped);
+            self.flushed += flow.flushed;
+        }
+        self.failed += outcome.fatal.iter().flatten().count() as u64;
+    }
+
+    fn check(&self) {
+        println!("{self:#?}");
+        if self.runs < 1000 {
+            return;
+        }
+        for (what, count) in [
+            ("retransmission", self.retransmitted),
+            ("loss", self.lost),
+            ("loss of feedback", self.feedback_lost),
+            ("trimming", self.trimmed),
+            ("marking", self.marked),
+            ("duplication", self.duplicated),
+            ("reordering", self.reordered),
+            ("corruption", self.corrupted),
+            ("garbled trimmed header", self.garbled),
+            ("stale packet", self.stale),
+            ("senseless packet", self.garbage),
+            ("condemned path", self.condemned),
+            ("returned path", self.returned),
+            ("PSN wrap", self.psn_wraps),
+            ("failed queue pair", self.failed),
+            ("flushed send", self.flushed),
+        ] {
+            assert!(count > 100, "only {count} times in {} runs: {what}", self.runs);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..300 {
+        let run =
+            || run_one::<QueuePair>(Scenario::generate(seed), false).map(|o| (o.hash, o.finished, o.events));
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+#[test]
+fn different_seeds_give_different_runs() {
+    let mut hashes: Vec<_> = (0..300)
+        .filter_map(|seed| run_one::<QueuePair>(Scenario::generate(seed), false).ok())
+        .map(|o| o.hash)
+        .collect();
+    let runs = hashes.len();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), runs);
+}

@@ -1,0 +1,122 @@
+//! Packets nobody in the run would have sent now: old ones that come again, and well-formed ones that make no sense.
+//!
+//! None of them could be told from the truth if it lay in the middle of the window, for MRC has no authentication; so
+//! what is made up here is always out of place - beyond the window, ahead of what was sent, about nothing.
+
+use openmrc_transport::{PortSet, Received};
+use openmrc_wire::{
+    Aeth, Body, CcState, Eeth, EndpointOp, Ev, Mark, Nack, NackReason, Packet, Position, Probe, Psn, Sack,
+    Timestamp, Write,
+};
+
+use super::Dice;
+use super::ledger::Flow;
+
+/// Something senseless for the queue pair `dest_qp`; `outgoing` is what it sends, `incoming` what it receives.
+pub fn garbage(
+    dest_qp: u32,
+    from_qp: u32,
+    outgoing: &Flow,
+    incoming: &Flow,
+    ports: PortSet,
+    dice: &mut Dice,
+) -> Received {
+    let far = |dice: &mut Dice| dice.between(1 << 16, (1 << 22) - 1) as i32;
+    let (spdcid, dpdcid) = (from_qp as u16, dest_qp as u16);
+    let beyond = |flow: &Flow, dice: &mut Dice| flow.next_psn().offset(far(dice));
+    let timestamp = Timestamp { ticks: dice.u64() as u16, service_time: dice.chance(0.5) };
+    let entropy = Ev(dice.u64() as u32);
+    let (psn, body, payload_len) = match dice.below(8) {
+        // Data far beyond the responder's window.
+        0 => {
+            let psn = beyond(incoming, dice);
+            let write = Write {
+                position: Position::Only,
+                rqmsn: openmrc_wire::Msn(dice.u64() as u16),
+                msn: openmrc_wire::Msn(dice.u64() as u16),
+                timestamp: Some(timestamp),
+                va: dice.u64(),
+                rkey: incoming.rkey(),
+                dma_len: 64,
+                imm: dice.chance(0.5).then_some(7),
+            };
+            (psn, Body::Write(write), 64)
+        }
+        // Acknowledgement of what was never sent.
+        1 | 2 => {
+            let cack_psn = beyond(outgoing, dice);
+            let sack = Sack {
+                mark: dice.pick(&[Mark::None, Mark::SkipOnce, Mark::AlwaysSkip]),
+                probe_reply: false,
+                ack_psn_offset: dice.u64() as i16,
+                entropy,
+                spdcid,
+                dpdcid,
+                cack_psn,
+                cc_flags: 0,
+                mpr: dice.u64() as u8,
+                sack_offset: dice.below(1000) as i16,
+                bitmap: dice.u64(),
+                cc: CcState {
+                    timestamp: timestamp.ticks,
+                    rcvd_bytes: dice.u64() as u32 & 0xFF_FFFF,
+                    ..CcState::default()
+                },
+            };
+            (cack_psn, Body::Sack(sack), 0)
+        }
+        // Refusal of what was never sent.
+        3 => {
+            let nack_psn = beyond(outgoing, dice);
+            let reason = dice.pick(&[NackReason::Trimmed, NackReason::PsnOorWindow, NackReason::NoBitmap]);
+            let nack = Nack {
+                reason,
+                vendor_info: 0,
+                entropy,
+                spdcid,
+                dpdcid,
+                nack_psn,
+                cc_flags: 0,
+                timestamp: timestamp.ticks,
+            };
+            (nack_psn, Body::Nack(nack), 0)
+        }
+        // Completion of what was never posted.
+        4 => {
+            let msn = (outgoing.posted() as u32).wrapping_add(far(dice) as u32) & 0xFF_FFFF;
+            (Psn::new(dice.u64() as u32), Body::Ack(Aeth { syndrome: Aeth::ACK, msn }), 0)
+        }
+        // A question: harmless, to be answered.
+        5 => {
+            let probe = Probe { vendor_info: 0, probe_id: dice.u64() as u16, spdcid, dpdcid, timestamp };
+            (Psn::new(dice.u64() as u32), Body::Probe(probe), 0)
+        }
+        // Not for queue pairs.
+        6 => (
+            Psn::new(dice.u64() as u32),
+            Body::EndpointResponse(Eeth { op: EndpointOp::EvProbe, timestamp: timestamp.ticks }),
+            0,
+        ),
+        _ => (Psn::new(dice.u64() as u32), Body::RcAck(Aeth { syndrome: Aeth::NAK_PSN_SEQUENCE, msn: 0 }), 0),
+    };
+    let mut packet = Packet::new(dest_qp, psn, body);
+    packet.payload_len = payload_len;
+    packet.ack_req = dice.chance(0.5);
+    packet.rtx = dice.chance(0.3);
+    let up: Vec<u8> = ports.iter().collect();
+    Received { packet, ev: entropy, port: dice.pick(&up), ecn_ce: dice.chance(0.2), trim: None }
+}
+
+/// A trimmed packet has lost its iCRC: a flipped bit in its headers goes unnoticed.
+pub fn garble(received: &mut Received, dice: &mut Dice) {
+    match (&mut received.packet.body, dice.below(4)) {
+        (_, 0) => received.packet.psn = Psn::new(received.packet.psn.get() ^ 1 << dice.below(24)),
+        (_, 1) => received.ev = Ev(received.ev.0 ^ 1 << dice.below(32)),
+        (Body::Write(write), 2) => write.va ^= 1 << dice.below(64),
+        (Body::Write(write), _) => {
+            write.timestamp =
+                write.timestamp.map(|t| Timestamp { ticks: t.ticks ^ 1 << dice.below(16), ..t });
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,196 @@
+//! One run, as data: who is there, what they send, what the network does to them, and what must come of it.
+
+use std::sync::Arc;
+
+use openmrc_transport::mrc::{CcProfile, QpConfig};
+use openmrc_transport::{EvProfile, PathEntry, PathId, Span, Time};
+use openmrc_wire::Ev;
+
+use super::network::{Health, Weather};
+
+/// What one end sends.
+#[derive(Clone, Debug)]
+pub enum Traffic {
+    /// These messages, each not before its time.
+    List(Vec<Post>),
+    /// Messages of this length without end.
+    Endless { len: u32, imm: bool },
+}
+
+impl Traffic {
+    pub fn none() -> Self {
+        Traffic::List(Vec::new())
+    }
+
+    /// `count` messages of `len` bytes, without immediate, at once.
+    pub fn of(count: usize, len: u32) -> Self {
+        Traffic::List(vec![Post { len, imm: None, not_before: Time::ZERO }; count])
+    }
+}
+
+/// One message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Post {
+    pub len: u32,
+    pub imm: Option<u32>,
+    pub not_before: Time,
+}
+
+/// One connection: two queue pairs, one on each node.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    pub nodes: [usize; 2],
+    pub configs: [QpConfig; 2],
+    pub traffic: [Traffic; 2],
+    /// Bytes of the responder's region that each end writes to.
+    pub region: [usize; 2],
+}
+
+/// The queue in front of every last hop.
+#[derive(Clone, Copy, Debug)]
+pub struct Queues {
+    /// A packet that meets this many bytes is trimmed; never, if `None`.
+    pub trim_at: Option<u64>,
+    /// A packet that meets this many bytes is dropped.
+    pub drop_at: u64,
+    /// Marking begins at the first and is certain from the second; none, if `None`.
+    pub mark_between: Option<(u64, u64)>,
+}
+
+/// Something that happens at its time.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// The weather changes.
+    Weather(Weather),
+    /// A path's health changes, in one direction.
+    Path { from: usize, to: usize, path: PathId, health: Health },
+    /// Every path of a plane changes health, in both directions, for everybody.
+    Plane { port: u8, health: Health },
+    /// Every path from one node to another changes health.
+    Direction { from: usize, to: usize, health: Health },
+    /// A node's port goes down or up; its peers hear of it later.
+    Port { node: usize, port: u8, up: bool, notice: Span },
+    /// A node does nothing for a while: no timers, no receiving, no sending.
+    Stall { node: usize, length: Span },
+    /// A node's clock jumps forwards.
+    Jump { node: usize, length: Span },
+    /// The controller switches one end's path off or on.
+    Deny { end: usize, path: PathId, denied: bool },
+    /// A responder asks its sender to slow down (0 = not any more).
+    Pressure { end: usize, penalty: u8 },
+    /// A responder changes its window.
+    AdvertiseMpr { end: usize, mpr: u8 },
+}
+
+/// What must come of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expect {
+    /// Every message arrives and completes.
+    Completes,
+    /// Retries may run out: what completes is right, what does not is flushed.
+    MayFail,
+    /// Every end with work outstanding ends in ERROR.
+    MustFail,
+}
+
+/// Everything that decides a run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub nodes: usize,
+    pub ports: usize,
+    pub profile: Arc<EvProfile>,
+    /// Rate of each port, bits per second.
+    pub rate: u64,
+    /// One-way delay without queueing.
+    pub latency: Span,
+    /// Paths differ by up to this much.
+    pub skew: Span,
+    pub pairs: Vec<Pair>,
+    pub weather: Weather,
+    pub queues: Option<Queues>,
+    pub acts: Vec<(Time, Act)>,
+    pub expect: Expect,
+    /// Timers fire up to this late.
+    pub timer_slack: Span,
+    /// Chance of a call of `handle_timeout` that nobody asked for, per packet.
+    pub idle_timeouts: f64,
+    /// The run must be over by then.
+    pub deadline: Time,
+    /// Each node's clock at the beginning.
+    pub epochs: Vec<Span>,
+}
+
+/// A profile of `per_port` paths on each of `ports` ports.
+pub fn profile(ports: usize, per_port: usize) -> Arc<EvProfile> {
+    let paths: Vec<_> = (0..per_port as u32)
+        .flat_map(|i| {
+            (0..ports as u8).map(move |port| PathEntry { ev: Ev(u32::from(port) << 24 | i << 8), port })
+        })
+        .collect();
+    Arc::new(EvProfile::new(&paths).expect("at least one path"))
+}
+
+impl Scenario {
+    /// A calm network of `nodes` nodes with `ports` ports of 100 Gb/s each and 4 us one way.
+    pub fn calm(nodes: usize, ports: usize, paths_per_port: usize) -> Self {
+        Scenario {
+            seed: 1,
+            nodes,
+            ports,
+            profile: profile(ports, paths_per_port),
+            rate: 100_000_000_000,
+            latency: Span::from_micros(4),
+            skew: Span::ZERO,
+            pairs: Vec::new(),
+            weather: Weather::calm(),
+            queues: None,
+            acts: Vec::new(),
+            expect: Expect::Completes,
+            timer_slack: Span::ZERO,
+            idle_timeouts: 0.0,
+            deadline: Time::ZERO + Span::from_secs(60),
+            epochs: vec![Span::ZERO; nodes],
+        }
+    }
+
+    /// Round trip of a full packet without queueing.
+    pub fn base_rtt(&self, path_mtu: u16) -> Span {
+        let wire = u64::from(path_mtu) + 130;
+        let serialization = Span((wire * 8) * 1_000_000 / (self.rate / 1_000_000));
+        self.latency.times(2) + self.skew.times(2) + serialization.times(2)
+    }
+
+    /// The defaults for both ends of a connection in this network, `path_mtu` 4096 and NSCC.
+    pub fn config(&self) -> QpConfig {
+        self.config_with(Arc::new(CcProfile::nscc(
+            self.rate * self.ports as u64,
+            self.base_rtt(4096),
+            4096,
+            self.queues.is_none_or(|q| q.trim_at.is_some()),
+        )))
+    }
+
+    /// The defaults with this congestion control.
+    pub fn config_with(&self, cc: Arc<CcProfile>) -> QpConfig {
+        QpConfig::new(0, 0, Arc::clone(&self.profile), cc)
+    }
+
+    /// Adds a connection of two ends that are configured alike; they get queue pair numbers and seeds of their own.
+    pub fn connect(&mut self, nodes: [usize; 2], config: &QpConfig, traffic: [Traffic; 2]) -> &mut Self {
+        let number = self.pairs.len() as u32 * 2 + 17;
+        let mut configs = [config.clone(), config.clone()];
+        configs[0].seed = self.seed.wrapping_add(u64::from(number));
+        configs[1].seed = self.seed.wrapping_add(u64::from(number) + 1);
+        (configs[0].local_qp, configs[0].remote_qp) = (number, number + 1);
+        (configs[1].local_qp, configs[1].remote_qp) = (number + 1, number);
+        self.pairs.push(Pair { nodes, configs, traffic, region: [1 << 20; 2] });
+        self
+    }
+
+    /// Lets something happen at a time.
+    pub fn at(&mut self, time: Time, act: Act) -> &mut Self {
+        self.acts.push((time, act));
+        self
+    }
+}

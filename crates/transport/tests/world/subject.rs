@@ -1,0 +1,40 @@
+//! What the world needs of a queue pair beyond [`Transport`].
+
+use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
+use openmrc_transport::{Fatal, PathId, Time, Transport};
+use openmrc_wire::Ev;
+
+/// A queue pair under test.
+pub trait Subject: Transport {
+    fn create(now: Time, config: &QpConfig) -> Self;
+    fn stats(&self) -> QpStats;
+    fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool;
+    fn set_advertised_mpr(&mut self, mpr: u8);
+    fn set_receive_pressure(&mut self, penalty: u8);
+    fn ev_states(&self) -> Vec<(PathId, EvState)>;
+    fn error(&self) -> Option<Fatal>;
+}
+
+impl Subject for QueuePair {
+    fn create(now: Time, config: &QpConfig) -> Self {
+        QueuePair::new(now, config).expect("the scenario's configuration is valid")
+    }
+    fn stats(&self) -> QpStats {
+        self.stats()
+    }
+    fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
+        self.set_ev_denied(ev, denied)
+    }
+    fn set_advertised_mpr(&mut self, mpr: u8) {
+        self.set_advertised_mpr(mpr);
+    }
+    fn set_receive_pressure(&mut self, penalty: u8) {
+        self.set_receive_pressure(penalty);
+    }
+    fn ev_states(&self) -> Vec<(PathId, EvState)> {
+        self.ev_states().collect()
+    }
+    fn error(&self) -> Option<Fatal> {
+        self.error()
+    }
+}
