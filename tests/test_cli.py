@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -33,8 +34,8 @@ def test_help_lists_exactly_the_subcommands_that_are_installed():
     result = run("--help")
     assert result.returncode == 0
     assert result.stderr == ""
-    words = result.stdout.split()
-    assert [name for name in cli.SUBCOMMANDS if name in words] == list(cli.available())
+    listed = re.findall(r"^│ ([a-z][a-z-]*) ", result.stdout, re.MULTILINE)
+    assert listed == list(cli.available())
 
 
 def test_help_imports_no_subcommand():
@@ -91,9 +92,15 @@ def test_without_arguments_it_prints_help_and_fails():
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (ArgumentError("port 17 does not exist; a device has 1 to 16"), "error: port 17 does not exist; a device has 1 to 16\n"),
+        (
+            ArgumentError("port 17 does not exist; a device has 1 to 16"),
+            "error: port 17 does not exist; a device has 1 to 16\n",
+        ),
         (ArgumentError("two\n  lines"), "error: two lines\n"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.pcap"), "error: a.pcap: No such file or directory\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "a.pcap"),
+            "error: a.pcap: No such file or directory\n",
+        ),
         (OSError(errno.EADDRINUSE, "Address already in use"), "error: [Errno 98] Address already in use\n"),
         (TimeoutError(), "error: TimeoutError\n"),
     ],
@@ -133,7 +140,9 @@ def test_sigint_during_a_subcommand_is_exit_code_130(tmp_path):
 
 
 def test_a_closed_pipe_is_no_traceback():
-    code = "from openmrc.cli import _common; import sys; sys.exit(_common.run(lambda: print('x\\n' * 100000)))"
+    code = (
+        "from openmrc.cli import _common; import sys; sys.exit(_common.run(lambda: print('x\\n' * 100000)))"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=-1, stderr=-1, text=True) as process:
         process.stdout.readline()
         process.stdout.close()
@@ -174,6 +183,10 @@ def on_a_terminal(code, columns, **environment):
     return output.decode()
 
 
+def without_styles(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
 ERROR_ON_TERMINAL = "from openmrc.cli import _common; _common.print_error('no such plane')"
 
 
@@ -185,7 +198,7 @@ def test_errors_are_coloured_on_a_terminal_only(capsys):
 
 
 def test_help_fits_a_narrow_terminal():
-    output = on_a_terminal("from openmrc.cli import main; main(['--help'])", 40, NO_COLOR="1")
+    output = without_styles(on_a_terminal("from openmrc.cli import main; main(['--help'])", 40))
     assert "Usage: openmrc" in output
     assert max(map(len, output.splitlines())) <= 40
 

@@ -1,3 +1,5 @@
 """The Rust core of openmrc."""
 
+__all__ = ["__version__"]
+
 __version__: str

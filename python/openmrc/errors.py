@@ -1,7 +1,7 @@
 """The exceptions of openmrc: one root, a branch for each thing a program may want to do about a failure.
 
-A message names the thing, the value, and what would be right. Where Python has a built-in exception with the same
-meaning the branch derives from it too, so that ``except ValueError`` and its kind work as anywhere else.
+A message names the thing, the value, and what would be right. Where Python has a built-in exception with the
+same meaning the branch derives from it too, so that ``except ValueError`` and its kind work as anywhere else.
 """
 
 
@@ -10,11 +10,11 @@ class Error(Exception):
 
 
 class ArgumentError(Error, ValueError):
-    """A value that can never be right: an unknown name, a size out of range, an attribute that does not exist."""
+    """A value that can never be right: an unknown name, a size out of range, no such attribute."""
 
 
 class StateError(Error):
-    """An operation the object's state does not allow now: a send on a QP in INIT, anything on a closed context."""
+    """An operation the object's state does not allow now, such as a send on a QP in INIT."""
 
 
 class QueueFullError(Error):
@@ -22,7 +22,7 @@ class QueueFullError(Error):
 
 
 class OverrunError(Error):
-    """A completion queue received more completions than it holds. It is lost, and the QPs that use it are in ERROR."""
+    """A completion queue received more completions than it holds; the QPs that use it are in ERROR."""
 
 
 class ProtectionError(Error):
@@ -34,11 +34,11 @@ class DeviceError(Error, OSError):
 
 
 class PrivilegeError(Error, PermissionError):
-    """The operation touches the host's network and needs a privilege (CAP_NET_ADMIN) the process does not have."""
+    """The operation touches the host's network and the process lacks the privilege (CAP_NET_ADMIN)."""
 
 
 class ConnectError(Error, ConnectionError):
-    """The out-of-band exchange failed: no peer, a peer that speaks another version, an answer that makes no sense."""
+    """The out-of-band exchange failed: no peer, another protocol version, an answer without sense."""
 
 
 class FormatError(Error, ValueError):

@@ -1,7 +1,7 @@
 """The command ``openmrc``.
 
-Each subcommand is one function in one file of this package, imported only when it is run: ``openmrc --help`` reads the
-table below and nothing else. A new subcommand is a new file and a line here.
+Each subcommand is one function in one file of this package, imported only when it is run: ``openmrc --help``
+reads the table below and nothing else. A new subcommand is a new file and a line here.
 """
 
 import importlib
@@ -25,6 +25,7 @@ class Subcommand(NamedTuple):
 
     @property
     def module(self) -> str:
+        """The module that has the subcommand, which this installation may lack."""
         return self.target.partition(":")[0]
 
     def load(self, name: str) -> Any:
@@ -44,18 +45,34 @@ class Subcommand(NamedTuple):
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 SUBCOMMANDS: dict[str, Subcommand] = {
-    "demo": Subcommand("openmrc.cli.demo:demo", "Eight planes on this machine: write, break planes, watch the goodput."),
-    "write-bw": Subcommand("openmrc.cli.write_bw:write_bw", "Goodput of RDMA writes, as ib_write_bw measures it."),
-    "write-lat": Subcommand("openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."),
+    "demo": Subcommand(
+        "openmrc.cli.demo:demo", "Eight planes on this machine: write, break planes, watch the goodput."
+    ),
+    "write-bw": Subcommand(
+        "openmrc.cli.write_bw:write_bw", "Goodput of RDMA writes, as ib_write_bw measures it."
+    ),
+    "write-lat": Subcommand(
+        "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
+    ),
     "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
     "put": Subcommand("openmrc.cli.put:put", "Send a file into the memory of an `openmrc serve`."),
-    "decode": Subcommand("openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."),
-    "plan": Subcommand("openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."),
-    "path": Subcommand("openmrc.cli.path:path", "The path an entropy value takes, and the entropy value of a path."),
+    "decode": Subcommand(
+        "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
+    ),
+    "plan": Subcommand(
+        "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
+    ),
+    "path": Subcommand(
+        "openmrc.cli.path:path", "The path an entropy value takes, and the entropy value of a path."
+    ),
     "config": Subcommand("openmrc.cli.config:config", "Write the switch configurations of a fabric."),
-    "verify": Subcommand("openmrc.cli.verify:verify", "Check a fabric's configuration and cabling against its plan."),
+    "verify": Subcommand(
+        "openmrc.cli.verify:verify", "Check a fabric's configuration and cabling against its plan."
+    ),
     "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric for real, in network namespaces of this machine."),
-    "simulate": Subcommand("openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."),
+    "simulate": Subcommand(
+        "openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."
+    ),
 }
 
 
@@ -72,12 +89,12 @@ class _LazyGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # What help, completion and "did you mean" look at: names and descriptions without the modules behind them.
+        # What help, completion and "did you mean" look at: names and descriptions, no module behind them.
         self.commands = {name: TyperCommand(name, help=each.help) for name, each in available().items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and name in self.commands:
+        if command is not None and name is not None and name in self.commands:
             command = SUBCOMMANDS[name].load(name)
         return name, command, rest
 
@@ -101,7 +118,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def openmrc(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """RDMA writes over every path of a multi-plane network: the MRC transport in software."""
@@ -110,10 +128,11 @@ def openmrc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
-    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt; all but 0 say why in one line on standard error.
+    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt; all but 0 say why in a line on standard error.
 
     Args:
         arguments: What stands after ``openmrc``; ``sys.argv[1:]`` if not given.
+
     """
     command = typer.main.get_command(app)
     return _common.run(

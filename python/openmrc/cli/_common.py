@@ -25,8 +25,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 def console(*, stderr: bool = False) -> "Console":
     """A rich console for results (standard output) or for progress and remarks (standard error).
 
-    Colours and moving progress appear only on a terminal, and never under ``NO_COLOR``; a pipe gets plain text that is
-    not wrapped, so that a line stays a line for grep.
+    Colours and moving progress appear only on a terminal, and never under ``NO_COLOR``; a pipe gets plain
+    text that is not wrapped, so that a line stays a line for grep.
     """
     from rich.console import Console
 
@@ -40,6 +40,7 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
     Raises:
         ValueError: for a number JSON cannot carry (NaN, infinity); an absent figure is ``None``.
+
     """
     indent = 2 if sys.stdout.isatty() else None
     print(json.dumps(value, indent=indent, allow_nan=False, default=_jsonable), flush=True)
@@ -92,8 +93,7 @@ def run(command: Callable[[], object]) -> int:
     except Error as error:
         print_error(str(error))
         return EXIT_FAILURE
-    # With standalone_mode=False an Exit becomes the value returned; a command's own return value is no exit code of
-    # its own making unless it is one.
+    # With standalone_mode=False the code of a typer.Exit comes back as the value returned.
     code = result if isinstance(result, int) and not isinstance(result, bool) else 0
     if code == EXIT_INTERRUPTED:
         print_error("interrupted")
