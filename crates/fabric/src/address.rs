@@ -198,9 +198,10 @@ impl AddressPlan {
 /// Addresses of the two ends of every link: a /127 each (RFC 6164), out of one 32-bit prefix.
 ///
 /// ```text
-/// | prefix, 32 bits | plane 8, layer 8 | lower index, 32 bits | uplink, 16 bits | 31 zeros | end |
+/// | prefix, 32 bits | plane 8, layer 8 | lower index, 32 bits | uplink, 16 bits | 30 zeros | 1 | end |
 /// ```
-/// End 0 is the lower end (host, or switch of the lower tier), end 1 the upper one.
+/// End 0 is the lower end (host, or switch of the lower tier), end 1 the upper one. The one before it keeps the
+/// lower end off the all-zeros interface identifier, which is the Subnet-Router anycast address (RFC 6164, 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkPrefix(pub u32);
 
@@ -211,11 +212,8 @@ impl LinkPrefix {
     /// The address of an end of a link.
     pub const fn end(self, link: Link, upper: bool) -> Ipv6Addr {
         let kind = (link.plane << 8 | link.layer as u32) as u128;
-        let value = (self.0 as u128) << 96
-            | kind << 80
-            | (link.lower as u128) << 48
-            | (link.uplink as u128) << 32
-            | upper as u128;
+        let place = (link.lower as u128) << 48 | (link.uplink as u128) << 32;
+        let value = (self.0 as u128) << 96 | kind << 80 | place | 2 | upper as u128;
         Ipv6Addr::from_bits(value)
     }
 

@@ -1,8 +1,11 @@
 //! The compiled module `openmrc._core`.
 use pyo3::prelude::*;
 
+mod fabric;
+
 /// The Rust core of openmrc.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fabric::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }
