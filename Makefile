@@ -116,6 +116,7 @@ lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against th
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy
+	$(BIN)/mypy benches
 	$(call say,Stub of openmrc._core against the compiled module)
 	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml openmrc._core
 

@@ -132,7 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Args:
         arguments: What stands after ``openmrc``; ``sys.argv[1:]`` if not given.
-
     """
     command = typer.main.get_command(app)
     return _common.run(

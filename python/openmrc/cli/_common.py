@@ -40,7 +40,6 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
     Raises:
         ValueError: for a number JSON cannot carry (NaN, infinity); an absent figure is ``None``.
-
     """
     indent = 2 if sys.stdout.isatty() else None
     print(json.dumps(value, indent=indent, allow_nan=False, default=_jsonable), flush=True)

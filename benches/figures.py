@@ -1,0 +1,147 @@
+"""The benchmark table: which figures openmrc wants to reach and how each follows from the measurements.
+
+A figure is computed within one repetition from instruments that ran in it, one after the other. A new row is
+a :class:`Figure` here and, if it needs one, an instrument in ``instruments.py``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import instruments as on
+from instruments import Instrument, NotMeasured, Numbers
+
+Repetition = Mapping[str, Numbers | NotMeasured]
+"""What each instrument gave in one repetition, by its name."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a figure has to reach."""
+
+    text: str
+    holds: Callable[[float], bool]
+
+
+def at_least(limit: float) -> Reach:
+    """The figure is ``limit`` or more."""
+    return Reach(f">= {limit:g}", lambda value: value >= limit)
+
+
+def at_most(limit: float, unit: str = "") -> Reach:
+    """The figure is ``limit`` or less."""
+    return Reach(f"<= {limit:g}{unit}", lambda value: value <= limit)
+
+
+def above(limit: float) -> Reach:
+    """The figure is more than ``limit``."""
+    return Reach(f"> {limit:g}", lambda value: value > limit)
+
+
+def below(limit: float, unit: str = "") -> Reach:
+    """The figure is less than ``limit``."""
+    return Reach(f"< {limit:g}{unit}", lambda value: value < limit)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row of the table."""
+
+    name: str
+    reach: Reach
+    subject: tuple[Instrument, str]
+    """Instrument and number of openmrc's side."""
+    reference: tuple[Instrument, str] | None = None
+    """Instrument and number it is divided by; without one the figure is the subject itself."""
+    unit: str = ""
+
+    def instruments(self) -> Sequence[Instrument]:
+        """What has to be measured, the reference first."""
+        return [each[0] for each in (self.reference, self.subject) if each]
+
+    def value(self, repetition: Repetition) -> float:
+        """The figure of one repetition.
+
+        Raises:
+            NotMeasured: an instrument it needs gave no numbers.
+        """
+        subject = _number(repetition, self.subject)
+        return subject / _number(repetition, self.reference) if self.reference else subject
+
+
+def _number(repetition: Repetition, source: tuple[Instrument, str]) -> float:
+    instrument, number = source
+    numbers = repetition[instrument.name]
+    if isinstance(numbers, NotMeasured):
+        raise numbers
+    return numbers[number]
+
+
+_MIB = str(1 << 20)
+_CEILING_4096 = on.udp_ceiling(4096)
+_CEILING_8192 = on.udp_ceiling(8192)
+_CEILING_64 = on.udp_ceiling(64)
+_TCP = on.iperf3_tcp()
+_PINGPONG = on.udp_pingpong(2)
+_SPRAY = ("--ports", "8", "--evs", "128")
+
+_WRITE_4096 = on.write_bw(
+    "write-bw-4096", "openmrc, 1 MiB writes, path MTU 4096", "--size", _MIB, "--mtu", "4096", *_SPRAY
+)
+_WRITE_8192 = on.write_bw(
+    "write-bw-8192", "openmrc, 1 MiB writes, path MTU 8192", "--size", _MIB, "--mtu", "8192", *_SPRAY
+)
+_WRITE_64 = on.write_bw("write-bw-64", "openmrc, 64-byte writes, posted in batches", "--size", "64", *_SPRAY)
+_LOSS_01 = on.write_bw(
+    "write-bw-loss-0.1%", "openmrc, 0.1 % loss", "--size", _MIB, "--mtu", "4096", *_SPRAY, "--loss", "0.001"
+)
+_LOSS_1 = on.write_bw(
+    "write-bw-loss-1%", "openmrc, 1 % loss", "--size", _MIB, "--mtu", "4096", *_SPRAY, "--loss", "0.01"
+)
+_LATENCY = on.write_lat(2)
+_STATE = on.state_per_qp()
+
+FIGURES: Sequence[Figure] = [
+    Figure(
+        "goodput, 1 MiB writes, path MTU 4096, 8 ports, 128 EVs / ceiling",
+        at_least(0.80),
+        (_WRITE_4096, "gbps"),
+        (_CEILING_4096, "gbps"),
+    ),
+    Figure("the same / one iperf3 TCP stream", above(1.0), (_WRITE_4096, "gbps"), (_TCP, "gbps")),
+    Figure(
+        "goodput, 1 MiB writes, path MTU 8192 / its ceiling",
+        at_least(0.80),
+        (_WRITE_8192, "gbps"),
+        (_CEILING_8192, "gbps"),
+    ),
+    Figure(
+        "64-byte writes per second / 64-byte datagrams per second",
+        at_least(0.5),
+        (_WRITE_64, "pps"),
+        (_CEILING_64, "pps"),
+    ),
+    Figure(
+        "2-byte write latency, p50 / UDP ping-pong", at_most(1.5), (_LATENCY, "p50_us"), (_PINGPONG, "p50_us")
+    ),
+    Figure(
+        "2-byte write latency, p99 / UDP ping-pong", at_most(1.5), (_LATENCY, "p99_us"), (_PINGPONG, "p99_us")
+    ),
+    Figure(
+        "goodput, 0.1 % loss on every path / without loss",
+        at_least(0.95),
+        (_LOSS_01, "gbps"),
+        (_WRITE_4096, "gbps"),
+    ),
+    Figure(
+        "goodput, 1 % loss on every path / without loss",
+        at_least(0.80),
+        (_LOSS_1, "gbps"),
+        (_WRITE_4096, "gbps"),
+    ),
+    Figure("state per QP, MPR 8, 128 EVs (transport)", below(4096, " B"), (_STATE, "bytes"), unit=" B"),
+]
+
+
+def needed(figures: Sequence[Figure]) -> list[Instrument]:
+    """Every instrument the figures need, once, the two sides of a figure next to each other if possible."""
+    return list({each.name: each for figure in figures for each in figure.instruments()}.values())

@@ -1,0 +1,220 @@
+"""The measurements behind the benchmark table: each runs one program once and returns its numbers.
+
+An instrument knows how to run something and which numbers come out of it; what the numbers are compared with
+is in ``figures.py``. An instrument that cannot run, or whose program fails, raises :class:`NotMeasured` with the
+reason: a missing number is reported, never replaced.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Numbers = Mapping[str, float]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class NotMeasured(Exception):  # noqa: N818 - a state of a figure rather than a mistake
+    """An instrument could not run here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Settings of a run."""
+
+    binary: Path
+    """The program ``openmrc-bench``."""
+    seconds: float
+    """How long each throughput measurement lasts."""
+    iterations: int
+    """Round trips of each latency measurement."""
+    cpus: tuple[int, int]
+    """The cores of the two sides of a reference measurement."""
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """A measurement with a name that figures refer to."""
+
+    name: str
+    describe: str
+    measure: Callable[[Bench], Numbers]
+
+
+def run(command: Sequence[str], timeout: float, **environment: str) -> str:
+    """Runs a program and returns its standard output.
+
+    Raises:
+        NotMeasured: it is not there, fails, or takes longer than ``timeout`` seconds.
+    """
+    try:
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, **environment},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        raise NotMeasured(f"{command[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise NotMeasured(f"{_short(command)} did not end within {timeout:.0f} s") from None
+    if result.returncode:
+        said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
+        raise NotMeasured(f"{_short(command)}: {said.removeprefix('error: ')}")
+    return result.stdout
+
+
+def _short(command: Sequence[str]) -> str:
+    return " ".join([Path(command[0]).name, *command[1:2]])
+
+
+def run_json(command: Sequence[str], timeout: float) -> dict[str, Any]:
+    """Runs a program that prints one JSON object."""
+    output = run(command, timeout)
+    try:
+        value = json.loads(output)
+    except ValueError:
+        raise NotMeasured(f"{_short(command)} printed no JSON: {output[:80]!r}") from None
+    if not isinstance(value, dict):
+        raise NotMeasured(f"{_short(command)} printed no JSON object: {output[:80]!r}")
+    return value
+
+
+# --- the machine without openmrc ---------------------------------------------------------------------------
+
+
+def _cpus(bench: Bench) -> str:
+    return ",".join(map(str, bench.cpus))
+
+
+def udp_ceiling(size: int) -> Instrument:
+    """One core sending datagrams of ``size`` bytes to another: ``gbps`` and ``pps`` received."""
+
+    def measure(bench: Bench) -> Numbers:
+        command = [str(bench.binary), "udp-ceiling", "--size", str(size), "--cpus", _cpus(bench)]
+        result = run_json([*command, "--seconds", str(bench.seconds)], timeout=bench.seconds + 30)
+        return {"gbps": result["gbps"], "pps": result["pps"]}
+
+    return Instrument(f"udp-ceiling-{size}", f"plain UDP, {size}-byte datagrams, one core each side", measure)
+
+
+def udp_pingpong(size: int) -> Instrument:
+    """Half the round trip of ``size`` bytes between two polling processes: ``p50_us`` and ``p99_us``."""
+
+    def measure(bench: Bench) -> Numbers:
+        command = [str(bench.binary), "udp-pingpong", "--size", str(size), "--cpus", _cpus(bench)]
+        result = run_json([*command, "--iterations", str(bench.iterations)], timeout=60)
+        return {"p50_us": result["p50_us"], "p99_us": result["p99_us"]}
+
+    return Instrument(
+        f"udp-pingpong-{size}", f"plain UDP ping-pong of {size} bytes, both sides polling", measure
+    )
+
+
+def iperf3_tcp() -> Instrument:
+    """One TCP stream of iperf3 over loopback, one core each side: ``gbps`` received."""
+
+    def measure(bench: Bench) -> Numbers:
+        if shutil.which("iperf3") is None:
+            raise NotMeasured("iperf3 is not installed")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        server = subprocess.Popen(
+            ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", port],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _wait_for_listener(int(port))
+            command = [
+                "iperf3",
+                "--client",
+                "127.0.0.1",
+                "--port",
+                port,
+                "--json",
+                "--affinity",
+                _cpus(bench),
+            ]
+            result = run_json(
+                [*command, "--time", f"{max(1, round(bench.seconds))}"], timeout=bench.seconds + 30
+            )
+        finally:
+            server.kill()
+            server.wait()
+        if "error" in result:
+            raise NotMeasured(f"iperf3: {result['error']}")
+        return {"gbps": result["end"]["sum_received"]["bits_per_second"] / 1e9}
+
+    return Instrument("iperf3-tcp", "one iperf3 TCP stream, one core each side", measure)
+
+
+def _wait_for_listener(port: int) -> None:
+    # Not by connecting: a one-off server would take that for its test.
+    wanted = f":{port:04X}"
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, local, _, state = line.split()[:4]
+            if local.endswith(wanted) and state == "0A":
+                return
+        time.sleep(0.01)
+    raise NotMeasured("iperf3 --server did not start to listen")
+
+
+# --- openmrc -----------------------------------------------------------------------------------------------
+
+
+def _openmrc() -> str:
+    # The command of the interpreter that runs this, not whatever PATH finds.
+    return str(Path(sys.executable).parent / "openmrc")
+
+
+def write_bw(name: str, describe: str, *flags: str) -> Instrument:
+    """``openmrc write-bw`` between two processes here: ``gbps`` of goodput and ``pps`` of writes."""
+
+    def measure(bench: Bench) -> Numbers:
+        command = [_openmrc(), "write-bw", "--loopback", "--json", "--duration", str(bench.seconds), *flags]
+        result = run_json(command, timeout=bench.seconds + 60)
+        return {"gbps": result["goodput_gbps"], "pps": result["messages_per_second"]}
+
+    return Instrument(name, describe, measure)
+
+
+def write_lat(size: int) -> Instrument:
+    """``openmrc write-lat`` between two polling processes here: ``p50_us`` and ``p99_us``, one way."""
+
+    def measure(bench: Bench) -> Numbers:
+        command = [_openmrc(), "write-lat", "--loopback", "--json", "--size", str(size)]
+        result = run_json([*command, "--iterations", str(bench.iterations)], timeout=60)
+        return {"p50_us": result["p50_us"], "p99_us": result["p99_us"]}
+
+    return Instrument(f"write-lat-{size}", f"openmrc, {size}-byte writes, both sides polling", measure)
+
+
+def state_per_qp() -> Instrument:
+    """The memory of one MRC queue pair as the transport's own test counts it: ``bytes``."""
+
+    def measure(bench: Bench) -> Numbers:
+        command = ["cargo", "test", "--locked", "--package", "openmrc-transport", "state_per_qp"]
+        output = run([*command, "--", "--nocapture"], timeout=900)
+        found = re.search(r"state per QP[^\n]*?(\d+) bytes", output, re.IGNORECASE)
+        if not found:
+            raise NotMeasured("no test of openmrc-transport prints the state per QP")
+        return {"bytes": float(found[1])}
+
+    return Instrument("state-per-qp", "transport state of one QP at MPR 8, 128 EVs, both roles", measure)

@@ -1,0 +1,170 @@
+"""Results for people and for programs: the table in markdown, everything in JSON, and what machine it was."""
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from figures import Figure, Repetition
+from instruments import ROOT, NotMeasured
+
+BEGIN = "<!-- results: begin (written by benches/run.py --update-docs) -->"
+END = "<!-- results: end -->"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A figure over all repetitions; ``reason`` is set, and ``values`` empty, if it was not measured."""
+
+    figure: Figure
+    values: Sequence[float]
+    reason: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the median reaches what the figure has to reach; None if it was not measured."""
+        return self.figure.reach.holds(median(self.values)) if self.values else None
+
+
+def evaluate(figure: Figure, repetitions: Sequence[Repetition]) -> Outcome:
+    """Computes a figure within each repetition.
+
+    One that is missing in some repetition is not measured: a median of the lucky ones would say too much.
+    """
+    try:
+        return Outcome(figure, [figure.value(each) for each in repetitions])
+    except NotMeasured as reason:
+        return Outcome(figure, [], str(reason))
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    virtual = " (virtual machine)" if "hypervisor" in _cpuinfo("flags").split() else ""
+    return {
+        "cpu": f"{_cpuinfo('model name') or platform.processor()}{virtual}",
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory:.0f} GiB",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "rust": _output("rustc", "--version").removeprefix("rustc "),
+        "commit": _output("git", "describe", "--always", "--dirty"),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _cpuinfo(key: str) -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def _output(*command: str) -> str:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return result.stdout.strip()
+
+
+def markdown(outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], where: Mapping[str, str]) -> str:
+    """The figures, the measurements they are made of, and the machine, as markdown."""
+    lines = ["| figure | to reach | median | range | |", "|---|---|---|---|---|"]
+    for outcome in outcomes:
+        figure, unit = outcome.figure, outcome.figure.unit
+        if outcome.values:
+            low, high = min(outcome.values), max(outcome.values)
+            mark = "reached" if outcome.reached else "**missed**"
+            cells = [f"{median(outcome.values):.4g}{unit}", f"{low:.4g} .. {high:.4g}", mark]
+        else:
+            cells = ["-", "-", f"not measured: {_one_cell(outcome.reason)}"]
+        lines.append(f"| {figure.name} | {figure.reach.text} | {' | '.join(cells)} |")
+    lines += ["", f"The measurements behind it, medians of {len(repetitions)} repetitions:", ""]
+    lines += ["| measurement | |", "|---|---|"]
+    for name in repetitions[0]:
+        lines.append(f"| {name} | {_measured(name, repetitions)} |")
+    lines += ["", "Machine: " + ", ".join(f"{key} {value}" for key, value in where.items()) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def _measured(name: str, repetitions: Sequence[Repetition]) -> str:
+    samples = []
+    for repetition in repetitions:
+        numbers = repetition[name]
+        if isinstance(numbers, NotMeasured):
+            return f"not measured: {_one_cell(str(numbers))}"
+        samples.append(numbers)
+    return ", ".join(_with_unit(key, median(each[key] for each in samples)) for key in samples[0])
+
+
+def _one_cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_UNITS = {"gbps": "Gb/s", "pps": "/s", "bytes": "B"}
+
+
+def _with_unit(key: str, value: float) -> str:
+    quantity, _, unit = key.rpartition("_")
+    if key in _UNITS:
+        return f"{value:,.0f} {_UNITS[key]}" if value >= 1000 else f"{value:.3g} {_UNITS[key]}"
+    return f"{quantity} {value:.3g} {unit}"
+
+
+def as_json(
+    outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], where: Mapping[str, str]
+) -> dict[str, Any]:
+    """Everything measured, every repetition of it."""
+    return {
+        "machine": dict(where),
+        "figures": [
+            {
+                "figure": each.figure.name,
+                "reach": each.figure.reach.text,
+                "unit": each.figure.unit.strip() or "ratio",
+                "median": median(each.values) if each.values else None,
+                "values": list(each.values),
+                "reached": each.reached,
+                "not_measured": each.reason or None,
+            }
+            for each in outcomes
+        ],
+        "repetitions": [
+            {
+                name: {"not_measured": str(numbers)} if isinstance(numbers, NotMeasured) else dict(numbers)
+                for name, numbers in each.items()
+            }
+            for each in repetitions
+        ],
+    }
+
+
+def write(directory: Path, table: str, everything: Mapping[str, Any]) -> list[Path]:
+    """Writes ``latest.md`` and ``latest.json``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / "latest.md", directory / "latest.json"]
+    paths[0].write_text(table)
+    paths[1].write_text(json.dumps(everything, indent=2) + "\n")
+    return paths
+
+
+def update_docs(path: Path, table: str) -> None:
+    """Replaces what stands between the two markers of a document.
+
+    Raises:
+        ValueError: the document lacks the markers.
+    """
+    text = path.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}")
+    path.write_text(f"{before}{BEGIN}\n{table}{END}{after}")

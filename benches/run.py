@@ -1,0 +1,120 @@
+"""Runs the benchmark table: every measurement, several times, interleaved; called by ``make bench``.
+
+The table's rows are in ``figures.py``, what they are made of in ``instruments.py``.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import report
+from figures import FIGURES, Figure, Repetition, needed
+from instruments import ROOT, Bench, Instrument, NotMeasured, Numbers
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--bench-binary",
+        type=Path,
+        default=ROOT / "target/release/openmrc-bench",
+        help="the program openmrc-bench",
+    )
+    add("--repetitions", type=int, default=5, help="how often everything is measured (default 5)")
+    add("--seconds", type=float, default=2.0, help="length of each throughput measurement (default 2)")
+    add(
+        "--iterations",
+        type=int,
+        default=100_000,
+        help="round trips of each latency measurement (default 100000)",
+    )
+    add("--cpus", metavar="A,B", help="cores of the two sides of a reference (default: the first two usable)")
+    add("--only", metavar="TEXT", help="only the figures with TEXT in their name or in a measurement's")
+    add(
+        "--output",
+        type=Path,
+        default=ROOT / "benches/results",
+        help="directory for latest.json and latest.md",
+    )
+    add("--update-docs", action="store_true", help="put the table into docs/benchmarks.md")
+    add("--check", action="store_true", help="exit with 1 unless every figure is measured and reached")
+    add("--list", action="store_true", help="list the figures and measurements and end")
+    options = parser.parse_args(arguments)
+    if options.repetitions < 1 or options.seconds <= 0 or options.iterations < 1:
+        parser.error("--repetitions and --iterations must be at least 1, --seconds above 0")
+    usable = sorted(os.sched_getaffinity(0))
+    try:
+        options.cpus = tuple(map(int, options.cpus.split(","))) if options.cpus else tuple(usable[:2])
+    except ValueError:
+        parser.error(f"--cpus takes two numbers such as 0,1, not {options.cpus!r}")
+    if len(options.cpus) != 2 or not set(options.cpus) <= set(usable):
+        parser.error(f"two usable CPUs are needed, each side polls on one; usable here: {usable}")
+    return options
+
+
+def chosen(text: str | None) -> list[Figure]:
+    """The figures whose name, or the name of a measurement of theirs, contains a text."""
+    names = {figure.name: [figure.name, *(each.name for each in figure.instruments())] for figure in FIGURES}
+    return [each for each in FIGURES if text is None or any(text in name for name in names[each.name])]
+
+
+def measure(instruments: Sequence[Instrument], bench: Bench, repetition: str) -> Repetition:
+    """Runs every instrument once, one after the other."""
+    results: dict[str, Numbers | NotMeasured] = {}
+    for instrument in instruments:
+        try:
+            numbers = instrument.measure(bench)
+            results[instrument.name] = numbers
+            said = ", ".join(f"{key} {value:.5g}" for key, value in numbers.items())
+        except NotMeasured as reason:
+            results[instrument.name] = reason
+            said = f"not measured: {reason}"
+        print(f"[{repetition}] {instrument.name:20} {said}", file=sys.stderr, flush=True)
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, prints the table, writes the files; returns the exit code."""
+    options = parse(arguments)
+    figures = chosen(options.only)
+    instruments = needed(figures)
+    if not figures:
+        print(f"error: no figure has {options.only!r} in its name; see --list", file=sys.stderr)
+        return 2
+    if options.list:
+        for figure in figures:
+            print(f"{figure.name}: {figure.reach.text}")
+        print()
+        for instrument in instruments:
+            print(f"{instrument.name:20} {instrument.describe}")
+        return 0
+
+    if os.getloadavg()[0] > 0.5:
+        print(
+            f"note: load average is {os.getloadavg()[0]:.1f}; other programs are in the figures",
+            file=sys.stderr,
+        )
+    bench = Bench(options.bench_binary.resolve(), options.seconds, options.iterations, options.cpus)
+    repetitions = [
+        measure(instruments, bench, f"{number}/{options.repetitions}")
+        for number in range(1, options.repetitions + 1)
+    ]
+    outcomes = [report.evaluate(figure, repetitions) for figure in figures]
+    where = report.machine()
+    table = report.markdown(outcomes, repetitions, where)
+    print(table)
+    paths = report.write(options.output, table, report.as_json(outcomes, repetitions, where))
+    print("written: " + ", ".join(str(path) for path in paths))
+    if options.update_docs:
+        report.update_docs(ROOT / "docs/benchmarks.md", table)
+    return 1 if options.check and not all(each.reached for each in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

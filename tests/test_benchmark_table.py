@@ -1,0 +1,109 @@
+"""The arithmetic of the benchmark table: ratios within a repetition, missing numbers, dips, the document."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benches"))
+
+import report
+from dips import longest_dip
+from figures import FIGURES, Figure, above, at_least, at_most, below, needed
+from instruments import Instrument, NotMeasured
+
+
+def instrument(name):
+    return Instrument(name, name, lambda bench: {})
+
+
+RATIO = Figure("ours / theirs", at_least(0.8), (instrument("ours"), "gbps"), (instrument("theirs"), "gbps"))
+
+
+def repetition(ours, theirs):
+    return {"ours": {"gbps": ours}, "theirs": {"gbps": theirs}}
+
+
+def test_a_ratio_is_taken_within_each_repetition():
+    outcome = report.evaluate(RATIO, [repetition(8, 10), repetition(1, 1), repetition(30, 50)])
+    assert outcome.values == [0.8, 1.0, 0.6]
+    assert outcome.reached is True
+
+
+def test_a_figure_missing_once_is_not_measured():
+    missing = {**repetition(8, 10), "ours": NotMeasured("no such command")}
+    outcome = report.evaluate(RATIO, [repetition(8, 10), missing])
+    assert (outcome.values, outcome.reached, outcome.reason) == ([], None, "no such command")
+
+
+@pytest.mark.parametrize(
+    ("reach", "inside", "outside"),
+    [
+        (at_least(0.8), 0.8, 0.79),
+        (at_most(1.5), 1.5, 1.51),
+        (above(1.0), 1.01, 1.0),
+        (below(4096), 4095, 4096),
+    ],
+)
+def test_limits_are_read_as_written(reach, inside, outside):
+    assert reach.holds(inside)
+    assert not reach.holds(outside)
+
+
+def test_every_instrument_runs_once_per_repetition():
+    names = [each.name for each in needed(FIGURES)]
+    assert len(names) == len(set(names))
+    assert {each.name for figure in FIGURES for each in figure.instruments()} == set(names)
+
+
+def test_the_table_shows_reached_missed_and_not_measured():
+    figures = [RATIO, Figure("absent", at_most(1), (instrument("absent"), "us"))]
+    repetitions = [{**repetition(7, 10), "absent": NotMeasured("a | b")}]
+    outcomes = [report.evaluate(each, repetitions) for each in figures]
+    lines = report.markdown(outcomes, repetitions, {"cpu": "x"}).splitlines()
+    assert "| ours / theirs | >= 0.8 | 0.7 | 0.7 .. 0.7 | **missed** |" in lines
+    assert "| absent | <= 1 | - | - | not measured: a \\| b |" in lines
+
+
+def test_the_document_keeps_everything_outside_the_markers(tmp_path):
+    document = tmp_path / "benchmarks.md"
+    document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    for table in ("new\n", "newer\n"):
+        report.update_docs(document, table)
+        assert document.read_text() == f"before\n{report.BEGIN}\n{table}{report.END}\nafter\n"
+    document.write_text("no markers")
+    with pytest.raises(ValueError, match="lacks"):
+        report.update_docs(document, "new\n")
+
+
+def test_the_repository_document_has_the_markers():
+    text = (Path(__file__).parent.parent / "docs/benchmarks.md").read_text()
+    assert text.count(report.BEGIN) == text.count(report.END) == 1
+
+
+@given(
+    steady=st.integers(100, 10**6),
+    before=st.integers(1, 30),
+    down=st.integers(0, 9),
+    after=st.integers(20, 60),
+    floor=st.floats(0, 0.79),
+)
+def test_a_dip_is_as_long_as_the_intervals_below_the_share(steady, before, down, after, floor):
+    samples = [2 * steady] * before + [int(steady * floor)] * down + [steady] * after
+    assert longest_dip(samples, 0.5, before * 0.5, 0.8) == down * 0.5
+
+
+def test_a_slow_interval_before_the_fault_is_no_dip():
+    assert longest_dip([0] * 10 + [100] * 20, 1.0, 10.0, 0.8) == 0.0
+
+
+def test_two_dips_count_as_the_longer_one():
+    samples = [10, 10, 100, 10, 10, 10] + [100] * 30
+    assert longest_dip(samples, 1.0, 0.0, 0.8) == 3.0
+
+
+def test_a_run_that_ends_with_the_fault_says_so():
+    with pytest.raises(ValueError, match="too few"):
+        longest_dip([100] * 10, 1.0, 5.0, 0.8)
