@@ -47,9 +47,8 @@ $(STAMPS)/venv: requirements-dev.lock
 venv: $(STAMPS)/venv ## the virtual environment with the locked dependencies
 
 # The list changes when a file appears or goes; its members change when a file is edited. Either rebuilds the wheel.
-SOURCES := $(shell find crates python -type f \
-    \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.typed' -o -name '*.j2' \) \
-    -not -path '*/tests/*' -not -path '*/target/*' | LC_ALL=C sort)
+SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/tests/*' \
+    -not -path '*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
 $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@

@@ -65,7 +65,12 @@ class Figure:
             NotMeasured: an instrument it needs gave no numbers.
         """
         subject = _number(repetition, self.subject)
-        return subject / _number(repetition, self.reference) if self.reference else subject
+        if self.reference is None:
+            return subject
+        reference = _number(repetition, self.reference)
+        if reference == 0:
+            raise NotMeasured(f"{self.reference[0].name} measured 0")
+        return subject / reference
 
 
 def _number(repetition: Repetition, source: tuple[Instrument, str]) -> float:

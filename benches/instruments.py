@@ -1,8 +1,8 @@
 """The measurements behind the benchmark table: each runs one program once and returns its numbers.
 
 An instrument knows how to run something and which numbers come out of it; what the numbers are compared with
-is in ``figures.py``. An instrument that cannot run, or whose program fails, raises :class:`NotMeasured` with the
-reason: a missing number is reported, never replaced.
+is in ``figures.py``. An instrument that cannot run, or whose program fails, raises :class:`NotMeasured` with
+the reason: a missing number is reported, never replaced.
 """
 
 import json

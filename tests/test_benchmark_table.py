@@ -38,6 +38,12 @@ def test_a_figure_missing_once_is_not_measured():
     assert (outcome.values, outcome.reached, outcome.reason) == ([], None, "no such command")
 
 
+def test_a_reference_of_zero_is_not_measured():
+    outcome = report.evaluate(RATIO, [repetition(8, 0)])
+    assert outcome.values == []
+    assert "theirs" in outcome.reason
+
+
 @pytest.mark.parametrize(
     ("reach", "inside", "outside"),
     [
