@@ -39,12 +39,17 @@ pub struct EvProfile {
     groups: Box<[Group]>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Group {
     port: u8,
     first: u16,
     count: u16,
+    /// Steps that visit all of the group before they come back; a queue pair's seed chooses one.
+    steps: [u16; STEPS],
 }
+
+/// Steps to choose from.
+const STEPS: usize = 32;
 
 impl EvProfile {
     /// A profile of these paths. They are grouped by port; [`EvProfile::entries`] gives the order that numbers them.
@@ -67,7 +72,13 @@ impl EvProfile {
         for (i, entry) in entries.iter().enumerate() {
             match groups.last_mut() {
                 Some(group) if group.port == entry.port => group.count += 1,
-                _ => groups.push(Group { port: entry.port, first: i as u16, count: 1 }),
+                _ => groups.push(Group { port: entry.port, first: i as u16, count: 1, steps: [0; STEPS] }),
+            }
+        }
+        for group in &mut groups {
+            let count = u32::from(group.count);
+            for (i, step) in group.steps.iter_mut().enumerate() {
+                *step = coprime_step(mix(i as u64) as u32, count) as u16;
             }
         }
         Ok(EvProfile { entries: entries.into(), groups: groups.into() })
@@ -96,18 +107,18 @@ impl EvProfile {
     /// The `index`-th path as the queue pair with this seed sees them: paths take turns over the ports, and within
     /// a port they follow an affine permutation that the seed chooses, so that queue pairs do not march in step.
     pub(crate) fn pick(&self, seed: u64, index: u8) -> PathId {
-        let ports = self.groups.len() as u64;
-        let group = self.groups[(index as u64 % ports) as usize];
-        let (turn, count) = (index as u64 / ports, group.count as u64);
+        let (index, ports) = (u32::from(index), self.groups.len() as u32);
+        let group = &self.groups[(index % ports) as usize];
+        let (turn, count) = (index / ports, u32::from(group.count));
         let mixed = mix(seed ^ u64::from(group.port) << 56);
-        let start = mixed % count;
-        let step = coprime_step(mixed >> 32, count);
+        let start = (mixed >> 32) as u32 % count;
+        let step = u32::from(group.steps[mixed as usize % STEPS]);
         group.first + ((start + turn * step) % count) as u16
     }
 }
 
 /// A step that visits all of `0..count`: the first number at or after `wish` that shares no divisor with it.
-fn coprime_step(wish: u64, count: u64) -> u64 {
+fn coprime_step(wish: u32, count: u32) -> u32 {
     let mut step = wish % count;
     while gcd(step, count) != 1 {
         step += 1;
@@ -115,7 +126,7 @@ fn coprime_step(wish: u64, count: u64) -> u64 {
     step
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -4,9 +4,10 @@
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Psn, Sack, Timestamp};
 
 use super::QueuePair;
+use super::paths::EvIndex;
 use super::responder::Trigger;
 use super::window::{Seq, wire};
-use crate::api::{Host, TrafficClass, Transmit};
+use crate::api::{Host, TrafficClass};
 use crate::time::{Span, Time};
 
 /// PSNs one SACK describes.
@@ -17,21 +18,28 @@ const BEHIND_TRIGGER: u64 = 55;
 /// At most so many SACKs answer one packet; what they do not tell, later ones will.
 const MAX_SACKS: usize = 4;
 
+/// What a SACK answers.
+#[derive(Clone, Copy)]
+pub(super) struct Report {
+    pub trigger: Trigger,
+    /// What is said about the trigger's path.
+    pub mark: Mark,
+    /// The id of the reliability probe answered, if it is one.
+    pub probe: Option<u16>,
+}
+
 impl QueuePair {
-    /// Tells the peer what has arrived. `trigger` is the packet answered; `probe` carries a reliability probe's id.
-    pub(super) fn send_sacks(
-        &mut self,
-        now: Time,
-        trigger: Trigger,
-        mark: Mark,
-        probe: Option<u16>,
-        host: &mut dyn Host,
-    ) {
+    /// Tells the peer what has arrived.
+    pub(super) fn send_report(&mut self, now: Time, report: Report, host: &mut dyn Host) {
+        let Report { trigger, probe, .. } = report;
+        self.responder.unreported_bytes = 0;
+        self.sack_due = Time::NEVER;
+        let Some(back) = self.reverse.next(now, &self.paths, self.ports_up) else { return };
         let first_gap = self.responder.cack() + 1;
         let high = self.responder.high();
         let seq = self.responder.expand(trigger.psn);
         let main = if probe.is_some() || seq < first_gap + BITMAP { first_gap } else { seq - BEHIND_TRIGGER };
-        self.send_sack(now, trigger, mark, probe, main, host);
+        self.send_sack(now, report, main, back, host);
 
         // PSNs that arrived since the last SACK and do not fit the window above get windows of their own; so does, in
         // answer to a probe, all that lies above the first gap.
@@ -41,6 +49,7 @@ impl QueuePair {
             (None, Some(range)) => range,
             (None, None) => (high, high),
         };
+        let more = Report { mark: Mark::None, probe: None, ..report };
         for _ in 1..MAX_SACKS {
             if (main..main + BITMAP).contains(&from) {
                 from = main + BITMAP;
@@ -49,28 +58,19 @@ impl QueuePair {
                 break;
             }
             if self.responder.bitmap(from) != 0 {
-                self.send_sack(now, trigger, Mark::None, None, from, host);
+                self.send_sack(now, more, from, back, host);
             }
             from += BITMAP;
         }
-        self.responder.unreported_bytes = 0;
-        self.sack_due = Time::NEVER;
         // A probe asks for the latest ACK as well, whether or not it was sent before.
         if probe.is_some() || self.acked_completed != self.responder.completed() {
             self.acked_completed = self.responder.completed();
-            self.send_aeth(now, Aeth::ACK, host);
+            self.send_aeth(Aeth::ACK, back, host);
         }
     }
 
-    fn send_sack(
-        &mut self,
-        now: Time,
-        trigger: Trigger,
-        mark: Mark,
-        probe: Option<u16>,
-        base: Seq,
-        host: &mut dyn Host,
-    ) {
+    fn send_sack(&mut self, now: Time, report: Report, base: Seq, back: EvIndex, host: &mut dyn Host) {
+        let Report { trigger, mark, probe } = report;
         let cack = wire(self.responder.cack());
         let ack_psn_offset = match probe {
             Some(id) => id as i16,
@@ -99,7 +99,7 @@ impl QueuePair {
             },
         };
         self.stats.sacks_sent += 1;
-        self.send_control(now, Packet::new(self.config.remote_qp, cack, Body::Sack(sack)), host);
+        self.send_control(Packet::new(self.config.remote_qp, cack, Body::Sack(sack)), back, host);
     }
 
     /// A timestamp as it goes back: untouched, or - where its owner asked for it and both ends can - moved on by the time
@@ -112,11 +112,17 @@ impl QueuePair {
         }
     }
 
-    /// A transport ACK or NAK.
-    pub(super) fn send_aeth(&mut self, now: Time, syndrome: u8, host: &mut dyn Host) {
+    /// A transport NAK.
+    pub(super) fn send_nak(&mut self, now: Time, syndrome: u8, host: &mut dyn Host) {
+        if let Some(back) = self.reverse.next(now, &self.paths, self.ports_up) {
+            self.send_aeth(syndrome, back, host);
+        }
+    }
+
+    fn send_aeth(&mut self, syndrome: u8, back: EvIndex, host: &mut dyn Host) {
         let aeth = Aeth { syndrome, msn: self.responder.completed() as u32 & 0xFF_FFFF };
         let psn = wire(self.responder.cack());
-        self.send_control(now, Packet::new(self.config.remote_qp, psn, Body::Ack(aeth)), host);
+        self.send_control(Packet::new(self.config.remote_qp, psn, Body::Ack(aeth)), back, host);
     }
 
     /// A reliability NACK.
@@ -140,19 +146,15 @@ impl QueuePair {
             timestamp: timestamp.ticks,
         };
         self.stats.nacks_sent += 1;
-        self.send_control(now, Packet::new(self.config.remote_qp, psn, Body::Nack(nack)), host);
+        if let Some(back) = self.reverse.next(now, &self.paths, self.ports_up) {
+            self.send_control(Packet::new(self.config.remote_qp, psn, Body::Nack(nack)), back, host);
+        }
     }
 
-    /// Feedback takes the reverse paths, in the control class.
-    fn send_control(&mut self, now: Time, packet: Packet, host: &mut dyn Host) {
-        let Some(index) = self.reverse.next(now, &self.paths, self.ports_up) else { return };
-        host.transmit(Transmit {
-            packet,
-            ev: self.paths.ev(index),
-            path: self.paths.path(index),
-            port: self.paths.port(index),
-            class: TrafficClass::Control,
-            payload: None,
-        });
+    /// Feedback takes a reverse path, in the control class; all the packets of one report the same one. Planes take turns
+    /// from report to report: were it from packet to packet, the ACK behind each SACK would meet the same half of an even
+    /// number of planes for ever.
+    fn send_control(&self, packet: Packet, back: EvIndex, host: &mut dyn Host) {
+        host.transmit(self.paths.transmit(packet, back, TrafficClass::Control, None));
     }
 }

@@ -43,6 +43,7 @@ use crate::api::{
 use crate::profile::PathId;
 use crate::time::{Span, Time};
 use cc::Controller;
+use feedback::Report;
 use loss::LossDetector;
 use paths::Paths;
 use probes::Prober;
@@ -221,9 +222,20 @@ impl QueuePair {
         self.prober.heard();
     }
 
-    /// Everything sent has been acknowledged, packets and messages.
+    /// Nothing is owed: everything sent has been acknowledged, packets and messages, and what is still to be sent has a port
+    /// to leave by.
     fn is_quiet(&self) -> bool {
-        self.window.is_empty() && self.sendq.completed() == self.sendq.fully_sent()
+        self.window.is_empty()
+            && self.sendq.completed() == self.sendq.fully_sent()
+            && (self.sendq.drained() || !self.ports_up.is_empty())
+    }
+
+    /// The peer has something to answer from now on: its silence, and the lack of progress, count from here.
+    fn begin_waiting(&mut self, now: Time) {
+        self.heard_at = now;
+        self.progress_at = now;
+        self.retries = 0;
+        self.prober.heard();
     }
 
     /// To ERROR: the oldest work request ends with `status`, the others are flushed.
@@ -259,7 +271,7 @@ impl QueuePair {
             }
             Answer::Nak(syndrome, why) => {
                 self.nak = Some(syndrome);
-                self.send_aeth(now, syndrome, host);
+                self.send_nak(now, syndrome, host);
                 self.fail(why, SendStatus::FlushErr, host);
             }
             Answer::Nothing => {}
@@ -272,7 +284,7 @@ impl QueuePair {
     /// A SACK for the last packet that came in.
     fn report(&mut self, now: Time, mark: Mark, host: &mut dyn Host) {
         if let Some(trigger) = self.responder.trigger {
-            self.send_sacks(now, trigger, mark, None, host);
+            self.send_report(now, Report { trigger, mark, probe: None }, host);
         }
     }
 
@@ -288,7 +300,7 @@ impl QueuePair {
             timestamp: probe.timestamp,
             arrived: now,
         };
-        self.send_sacks(now, trigger, mark, Some(probe.probe_id), host);
+        self.send_report(now, Report { trigger, mark, probe: Some(probe.probe_id) }, host);
     }
 
     /// Whether feedback carries this connection's identifiers.
@@ -299,11 +311,16 @@ impl QueuePair {
 
 impl Transport for QueuePair {
     fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError> {
-        self.advance_clock(now);
+        let now = self.advance_clock(now);
         if self.error.is_some() {
             return Err(PostError::InError);
         }
-        self.sendq.post(wr)
+        let was_quiet = self.is_quiet();
+        self.sendq.post(wr)?;
+        if was_quiet {
+            self.begin_waiting(now);
+        }
+        Ok(())
     }
 
     fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
@@ -311,7 +328,7 @@ impl Transport for QueuePair {
         if self.error.is_some() {
             // The peer may not have heard the NAK: whatever it still sends is answered with it, one for one.
             if let (Some(syndrome), Body::Write(_) | Body::Probe(_)) = (self.nak, &received.packet.body) {
-                self.send_aeth(now, syndrome, host);
+                self.send_nak(now, syndrome, host);
             }
             return;
         }
@@ -378,6 +395,9 @@ impl Transport for QueuePair {
         let now = self.advance_clock(now);
         let up = local.and(peer);
         let came_up = PortSet(up.0 & !self.ports_up.0);
+        if self.is_quiet() {
+            self.begin_waiting(now);
+        }
         self.ports_up = up;
         if !came_up.is_empty() {
             self.paths.ports_came_up(came_up);

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use openmrc_wire::Ev;
+use openmrc_wire::{Ev, Packet};
 
 use super::ev_state::{EvInput, EvRecord, EvState};
-use crate::api::PortSet;
-use crate::profile::{EvProfile, PathId};
+use crate::api::{Payload, PortSet, TrafficClass, Transmit};
+use crate::profile::{EvProfile, PathEntry, PathId};
 use crate::time::Time;
 
 /// A path's index in its queue pair.
@@ -134,6 +134,19 @@ impl Paths {
 
     pub(super) fn ev(&self, index: EvIndex) -> Ev {
         self.profile.entries()[self.path(index) as usize].ev
+    }
+
+    /// A packet on its way along a path.
+    pub(super) fn transmit(
+        &self,
+        packet: Packet,
+        index: EvIndex,
+        class: TrafficClass,
+        payload: Option<Payload>,
+    ) -> Transmit {
+        let path = self.path(index);
+        let PathEntry { ev, port } = self.profile.entries()[path as usize];
+        Transmit { packet, ev, path, port, class, payload }
     }
 
     /// The index of an entropy value, where `hint` is the likeliest.
@@ -435,7 +448,6 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::PathEntry;
     use crate::time::Span;
 
     fn paths(planes: u8, active: u16, backup: u16, burst: u8) -> Paths {

@@ -9,7 +9,7 @@ use super::QueuePair;
 use super::ev_state::{EvInput, EvState};
 use super::paths::EvIndex;
 use super::window::Stamp;
-use crate::api::{EvChange, Host, PortSet, TrafficClass, Transmit};
+use crate::api::{EvChange, Host, PortSet, TrafficClass};
 use crate::profile::mix;
 use crate::time::{Span, Time};
 
@@ -92,14 +92,8 @@ impl QueuePair {
             timestamp: Timestamp { ticks: now.wire_ticks(), service_time: false },
         };
         self.stats.probes += 1;
-        host.transmit(Transmit {
-            packet: Packet::new(self.config.remote_qp, Psn::new(0), Body::Probe(probe)),
-            ev: self.paths.ev(index),
-            path: self.paths.path(index),
-            port: self.paths.port(index),
-            class: TrafficClass::Data,
-            payload: None,
-        });
+        let packet = Packet::new(self.config.remote_qp, Psn::new(0), Body::Probe(probe));
+        host.transmit(self.paths.transmit(packet, index, TrafficClass::Data, None));
         probe_id
     }
 

@@ -50,10 +50,7 @@ impl QueuePair {
         }
         let index = self.paths.select(ports, self.ports_up, None)?;
         if self.is_quiet() {
-            self.heard_at = now;
-            self.progress_at = now;
-            self.retries = 0;
-            self.prober.heard();
+            self.begin_waiting(now);
         }
         let seq = self.window.sent(now, index);
         let part = self.sendq.take_new(seq);
@@ -71,14 +68,8 @@ impl QueuePair {
         packet.ack_req = self.cc.wants_feedback();
         self.stats.data_packets += 1;
         self.stats.data_bytes += u64::from(part.len);
-        Transmit {
-            packet,
-            ev: self.paths.ev(index),
-            path: self.paths.path(index),
-            port: self.paths.port(index),
-            class: if again { TrafficClass::DataRetransmit } else { TrafficClass::Data },
-            payload: (part.len > 0).then_some(part.payload),
-        }
+        let class = if again { TrafficClass::DataRetransmit } else { TrafficClass::Data };
+        self.paths.transmit(packet, index, class, (part.len > 0).then_some(part.payload))
     }
 
     /// Nominal size of a packet that was sent.

@@ -66,13 +66,10 @@ impl ReversePaths {
             }
             fallback.get_or_insert((plane, index));
         }
-        let (plane, mut index) = fallback?;
+        let (plane, index) = fallback?;
         self.turn = ((plane + 1) % count) as u8;
-        if !paths.state(index).usable() {
-            // Not known to work, and known not to: another of the plane may.
-            index = self.another(paths, index);
-        }
-        Some(index)
+        // Not known to work: the plane's next path may, so that in time all of them are tried.
+        Some(self.another(paths, index))
     }
 
     /// Moves an unconfirmed plane on to its next path that is not known to be broken.
