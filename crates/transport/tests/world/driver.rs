@@ -94,7 +94,7 @@ pub struct Outcome {
 }
 
 /// More events than any run may take.
-const MOST_EVENTS: u64 = 20_000_000;
+const MOST_EVENTS: u64 = 3_000_000;
 /// After the last completion old packets may still come: so long is memory watched.
 const LINGER: Span = Span::from_millis(20);
 
@@ -273,34 +273,47 @@ impl<T: Subject> World<T> {
     }
 
     fn unfinished(&self) -> String {
-        let ends: Vec<String> = self
-            .ends
-            .iter()
-            .zip(&self.flows)
-            .map(|(end, flow)| {
-                format!(
-                    "{} of {} done, {:?}, next timer in {} us, {:?}",
-                    flow.completed(),
-                    flow.posted(),
-                    end.qp.readiness(),
-                    (end.qp.poll_timeout().0 as i128
-                        - i128::from(host::local(self.now, self.nodes[end.record.node].epoch).0))
-                        / 1_000_000,
-                    end.qp.stats()
-                )
-            })
-            .collect();
-        format!("not finished at {:.3} ms: {}", self.now.0 as f64 / 1e9, ends.join("; "))
+        let ends: Vec<String> =
+            (0..self.ends.len()).filter(|&end| !self.is_finished(end)).map(|e| self.state(e)).collect();
+        format!("not finished at {:.3} ms:\n{}", self.now.0 as f64 / 1e9, ends.join("\n"))
+    }
+
+    /// Where an end stands, for a person to read.
+    pub fn state(&self, index: usize) -> String {
+        let (end, flow) = (&self.ends[index], &self.flows[index]);
+        let left = i128::from(end.qp.poll_timeout().0) - i128::from(self.local_of(index).0);
+        let timer = if end.qp.poll_timeout() == Time::NEVER {
+            "never".into()
+        } else {
+            format!("{} us", left / 1_000_000)
+        };
+        let (node, peer) = (end.record.node, self.ends[end.record.peer].record.node);
+        format!(
+            "    end {index} (node {node} to {peer}): {} of {} done, {} posts to come, {:?}, timer {timer}, ports {:?} {:?}, {:?}",
+            flow.completed(),
+            flow.posted(),
+            match &end.traffic {
+                Traffic::List(posts) => posts.len() - end.next_post,
+                Traffic::Endless { .. } => usize::MAX,
+            },
+            end.qp.readiness(),
+            end.record.local_up,
+            end.record.peer_up,
+            end.qp.stats(),
+        )
     }
 
     fn all_finished(&self) -> bool {
-        self.ends.iter().zip(&self.flows).all(|(end, flow)| {
-            let posted_all = match &end.traffic {
-                Traffic::List(posts) => end.next_post == posts.len(),
-                Traffic::Endless { .. } => false,
-            };
-            flow.outstanding() == 0 && (posted_all || end.record.fatal.is_some())
-        })
+        (0..self.ends.len()).all(|end| self.is_finished(end))
+    }
+
+    fn is_finished(&self, end: usize) -> bool {
+        let state = &self.ends[end];
+        let posted_all = match &state.traffic {
+            Traffic::List(posts) => state.next_post == posts.len(),
+            Traffic::Endless { .. } => false,
+        };
+        self.flows[end].outstanding() == 0 && (posted_all || state.record.fatal.is_some())
     }
 
     fn push(&mut self, time: Time, event: Event) {
@@ -317,7 +330,7 @@ impl<T: Subject> World<T> {
         self.now = time;
         self.events += 1;
         if self.events > MOST_EVENTS {
-            return Err(format!("{MOST_EVENTS} events and no end"));
+            return Err(format!("{MOST_EVENTS} events and no end: {}", self.unfinished()));
         }
         match event {
             Event::PortFree { node, port } => {
@@ -722,6 +735,7 @@ impl<T: Subject> World<T> {
                     self.flows[end ^ 1].on_delivery(received.packet.psn);
                 }
                 Body::Sack(sack) => self.flows[end].on_sack_heard(sack),
+                Body::Ack(aeth) => self.flows[end].on_ack_heard(aeth.msn),
                 _ => {}
             }
         }

@@ -288,7 +288,7 @@ impl Flow {
         // Whether it may go now.
         let window = self.told_mpr.map_or(self.own_mpr, |told| told.min(self.own_mpr));
         rule!(
-            number < self.acknowledged + window,
+            !first_time || number < self.acknowledged + window,
             "{name}: packet {number} is beyond the window: {} + {window}",
             self.acknowledged
         );
@@ -529,10 +529,7 @@ impl Flow {
         let told = u64::from(sack.mpr) * 128;
         self.told_mpr = Some(self.told_mpr.map_or(told, |before| before.max(told)));
         if let Some(cumulative) = self.number_after(sack.cack_psn) {
-            for number in self.acknowledged..cumulative {
-                self.packets[number as usize].reported = true;
-            }
-            self.acknowledged = self.acknowledged.max(cumulative);
+            self.acknowledge(cumulative);
         }
         let base = sack.cack_psn.offset(i32::from(sack.sack_offset));
         for bit in (0..64).filter(|bit| sack.bitmap >> bit & 1 == 1) {
@@ -541,6 +538,22 @@ impl Flow {
                 packet.reported = true;
             }
         }
+    }
+
+    /// A genuine acknowledgement of `msn` messages reaches the requestor: their packets have all arrived.
+    pub fn on_ack_heard(&mut self, msn: u32) {
+        let ahead = (msn.wrapping_sub(self.complete as u32) << 8) as i32 >> 8;
+        let messages = self.complete.saturating_add_signed(ahead as isize);
+        if let Some(last) = messages.checked_sub(1).and_then(|i| self.messages.get(i)) {
+            self.acknowledge(last.first + u64::from(last.packets));
+        }
+    }
+
+    fn acknowledge(&mut self, cumulative: u64) {
+        for number in self.acknowledged..cumulative {
+            self.packets[number as usize].reported = true;
+        }
+        self.acknowledged = self.acknowledged.max(cumulative);
     }
 
     /// Which path packet `psn` went by last.

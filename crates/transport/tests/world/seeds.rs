@@ -28,8 +28,9 @@ pub fn run_one<T: Subject>(scenario: Scenario, verbose: bool) -> Result<Outcome,
     }
 }
 
-/// Runs `count` seeds - or `OPENMRC_SEEDS` of them, or only `OPENMRC_SEED`, that one with a trace - and hands every
-/// outcome to `judge`, together with the scenario it came of.
+/// Runs `count` seeds - or `OPENMRC_SEEDS` of them from `OPENMRC_FIRST_SEED` on, or only `OPENMRC_SEED`, that one with a
+/// trace - and hands every outcome to `judge`, together with the scenario it came of. Stops at ten failures, or
+/// `OPENMRC_FAILURES`.
 ///
 /// # Panics
 /// With the seeds that failed, why, and how to replay them.
@@ -51,12 +52,13 @@ pub fn run_seeds<T: Subject>(
     }
     let count = from_env("OPENMRC_SEEDS").unwrap_or(count);
     let first = from_env("OPENMRC_FIRST_SEED").unwrap_or(0);
+    let enough = from_env("OPENMRC_FAILURES").unwrap_or(10) as usize;
     let next = AtomicU64::new(first);
     let failures = Mutex::new(Vec::<(u64, String)>::new());
     let worker = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count || failures.lock().unwrap().len() >= 10 {
+            if seed >= first + count || failures.lock().unwrap().len() >= enough {
                 return;
             }
             let scenario = generate(seed);
