@@ -102,6 +102,15 @@ _LOSS_01 = on.write_bw(
 _LOSS_1 = on.write_bw(
     "write-bw-loss-1%", "openmrc, 1 % loss", "--size", _MIB, "--mtu", "4096", *_SPRAY, "--loss", "0.01"
 )
+_DEATH = on.plane_death(
+    "write-bw-plane-death",
+    "openmrc, one plane of eight goes silent",
+    "--size",
+    _MIB,
+    "--mtu",
+    "4096",
+    *_SPRAY,
+)
 _LATENCY = on.write_lat(2)
 _STATE = on.state_per_qp()
 
@@ -142,6 +151,12 @@ FIGURES: Sequence[Figure] = [
         at_least(0.80),
         (_LOSS_1, "gbps"),
         (_WRITE_4096, "gbps"),
+    ),
+    Figure(
+        "one plane of eight dies: longest time below 0.8 of what the other seven give",
+        at_most(5, " ms"),
+        (_DEATH, "dip_ms"),
+        unit=" ms",
     ),
     Figure("state per QP, MPR 8, 128 EVs (transport)", below(4096, " B"), (_STATE, "bytes"), unit=" B"),
 ]

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dips import longest_dip
+
 Numbers = Mapping[str, float]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,6 +94,20 @@ def run_json(command: Sequence[str], timeout: float) -> dict[str, Any]:
     return value
 
 
+def pick(result: Mapping[str, Any], *keys: str) -> Any:
+    """The value at a path of keys in a program's JSON.
+
+    Raises:
+        NotMeasured: it is not there.
+    """
+    value: Any = result
+    for key in keys:
+        if not isinstance(value, Mapping) or value.get(key) is None:
+            raise NotMeasured(f"the result has no {'.'.join(keys)}")
+        value = value[key]
+    return value
+
+
 # --- the machine without openmrc ---------------------------------------------------------------------------
 
 
@@ -105,7 +121,7 @@ def udp_ceiling(size: int) -> Instrument:
     def measure(bench: Bench) -> Numbers:
         command = [str(bench.binary), "udp-ceiling", "--size", str(size), "--cpus", _cpus(bench)]
         result = run_json([*command, "--seconds", str(bench.seconds)], timeout=bench.seconds + 30)
-        return {"gbps": result["gbps"], "pps": result["pps"]}
+        return {"gbps": pick(result, "gbps"), "pps": pick(result, "pps")}
 
     return Instrument(f"udp-ceiling-{size}", f"plain UDP, {size}-byte datagrams, one core each side", measure)
 
@@ -116,7 +132,7 @@ def udp_pingpong(size: int) -> Instrument:
     def measure(bench: Bench) -> Numbers:
         command = [str(bench.binary), "udp-pingpong", "--size", str(size), "--cpus", _cpus(bench)]
         result = run_json([*command, "--iterations", str(bench.iterations)], timeout=60)
-        return {"p50_us": result["p50_us"], "p99_us": result["p99_us"]}
+        return {"p50_us": pick(result, "p50_us"), "p99_us": pick(result, "p99_us")}
 
     return Instrument(
         f"udp-pingpong-{size}", f"plain UDP ping-pong of {size} bytes, both sides polling", measure
@@ -158,7 +174,7 @@ def iperf3_tcp() -> Instrument:
             server.wait()
         if "error" in result:
             raise NotMeasured(f"iperf3: {result['error']}")
-        return {"gbps": result["end"]["sum_received"]["bits_per_second"] / 1e9}
+        return {"gbps": pick(result, "end", "sum_received", "bits_per_second") / 1e9}
 
     return Instrument("iperf3-tcp", "one iperf3 TCP stream, one core each side", measure)
 
@@ -190,7 +206,27 @@ def write_bw(name: str, describe: str, *flags: str) -> Instrument:
     def measure(bench: Bench) -> Numbers:
         command = [_openmrc(), "write-bw", "--loopback", "--json", "--duration", str(bench.seconds), *flags]
         result = run_json(command, timeout=bench.seconds + 60)
-        return {"gbps": result["goodput_gbps"], "pps": result["messages_per_second"]}
+        return {"gbps": pick(result, "goodput_gbps"), "pps": pick(result, "messages_per_second")}
+
+    return Instrument(name, describe, measure)
+
+
+def plane_death(name: str, describe: str, *flags: str) -> Instrument:
+    """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest time of too little goodput.
+
+    Too little is less than 0.8 of what the other planes settle at.
+    """
+
+    def measure(bench: Bench) -> Numbers:
+        fault = f"3@{bench.seconds / 2}"
+        command = [_openmrc(), "write-bw", "--loopback", "--json", "--duration", str(bench.seconds), *flags]
+        result = run_json([*command, "--fail-port", fault], timeout=bench.seconds + 60)
+        samples = pick(result, "intervals", "bytes")
+        length_ms = pick(result, "intervals", "length_ms")
+        try:
+            return {"dip_ms": longest_dip(samples, length_ms, bench.seconds / 2 * 1e3, 0.8)}
+        except ValueError as error:
+            raise NotMeasured(str(error)) from None
 
     return Instrument(name, describe, measure)
 
@@ -201,7 +237,7 @@ def write_lat(size: int) -> Instrument:
     def measure(bench: Bench) -> Numbers:
         command = [_openmrc(), "write-lat", "--loopback", "--json", "--size", str(size)]
         result = run_json([*command, "--iterations", str(bench.iterations)], timeout=60)
-        return {"p50_us": result["p50_us"], "p99_us": result["p99_us"]}
+        return {"p50_us": pick(result, "p50_us"), "p99_us": pick(result, "p99_us")}
 
     return Instrument(f"write-lat-{size}", f"openmrc, {size}-byte writes, both sides polling", measure)
 
