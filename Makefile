@@ -18,6 +18,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := .make
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
+PYTHON_TREES := $(wildcard python tests benches examples)
 # The one interpreter all of cargo builds the extension module against: changing it would rebuild the bindings.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -112,8 +113,8 @@ lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against th
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(call say,Python)
-	$(BIN)/ruff check python tests benches
-	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check $(PYTHON_TREES)
+	$(BIN)/ruff format --check $(PYTHON_TREES)
 	$(BIN)/mypy
 	$(BIN)/mypy benches
 	$(call say,Stub of openmrc._core against the compiled module)
@@ -121,8 +122,8 @@ lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against th
 
 format: $(STAMPS)/venv ## rewrite both languages' sources in the project's format
 	cargo fmt --all
-	$(BIN)/ruff check --fix --quiet python tests benches || true
-	$(BIN)/ruff format python tests benches
+	$(BIN)/ruff check --fix --quiet $(PYTHON_TREES) || true
+	$(BIN)/ruff format $(PYTHON_TREES)
 
 clean: ## remove .venv, stamps and the cargo target directory
 	rm -rf $(VENV) $(STAMPS) $(TARGET)

@@ -212,9 +212,9 @@ def write_bw(name: str, describe: str, *flags: str) -> Instrument:
 
 
 def plane_death(name: str, describe: str, *flags: str) -> Instrument:
-    """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest time of too little goodput.
+    """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest time of too little.
 
-    Too little is less than 0.8 of what the other planes settle at.
+    Too little is a goodput below 0.8 of what the other planes settle at.
     """
 
     def measure(bench: Bench) -> Numbers:
