@@ -35,7 +35,7 @@ pub trait Congestion: Send + Sync {
     fn on_nack(&mut self, now: Time, bytes: u32, congested: bool);
     /// A packet is taken for lost without a trace.
     fn on_loss(&mut self, now: Time, bytes: u32);
-    /// Nothing is in flight any more: whatever rounding has left over is forgotten.
+    /// Nothing is in flight any more: what is still counted as being so is forgotten.
     fn on_idle(&mut self);
     /// Congestion window, bytes.
     fn window(&self) -> u64;
@@ -129,7 +129,7 @@ impl Congestion for FixedWindow {
         self.in_flight -= i64::from(bytes);
     }
     fn on_idle(&mut self) {
-        self.in_flight = 0;
+        self.in_flight = self.in_flight.min(0);
     }
     fn window(&self) -> u64 {
         self.window

@@ -309,7 +309,8 @@ impl Congestion for Nscc {
     }
 
     fn on_idle(&mut self) {
-        self.in_flight = 0;
+        // What is below zero was credited too early and will be missing later; it stays.
+        self.in_flight = self.in_flight.min(0);
         self.ignore = 0;
     }
 

@@ -59,7 +59,8 @@ pub(super) struct Paths {
     /// The path of the current burst, and how many more packets may take it.
     burst: Option<(EvIndex, u8)>,
     burst_len: u8,
-    /// No condemned path is tried again before this time.
+    /// The condemned path tried last, and the time before which no other is.
+    tried: EvIndex,
     trial_at: Time,
 }
 
@@ -104,6 +105,7 @@ impl Paths {
             condemned: 0,
             burst: None,
             burst_len: burst_len.max(1),
+            tried: 0,
             trial_at: Time::ZERO,
         }
     }
@@ -223,8 +225,8 @@ impl Paths {
         if self.any_usable(up) {
             return None;
         }
-        // Every path is condemned: try the one that has been so longest, so as never to deadlock.
-        self.longest_condemned(|port| free.contains(port)).map(|index| self.count_sent(index))
+        // Every path is condemned: try one all the same, so as never to deadlock.
+        self.next_condemned(|port| free.contains(port)).map(|index| self.count_sent(index))
     }
 
     fn count_sent(&mut self, index: EvIndex) -> EvIndex {
@@ -272,12 +274,15 @@ impl Paths {
         restored.or(fallback).unwrap_or(self.rotation[first_slot])
     }
 
-    /// The condemned path whose back-off has grown furthest, which is one of those condemned longest ago.
-    fn longest_condemned(&self, eligible: impl Fn(u8) -> bool) -> Option<EvIndex> {
-        (0..self.len())
-            .map(|i| i as EvIndex)
-            .filter(|&i| self.state(i) == EvState::AssumedBad && eligible(self.port(i)))
-            .max_by_key(|&i| (self.record(i).backoff(), core::cmp::Reverse(i)))
+    /// The condemned path to try next: one whose last probe was answered if there is one, otherwise each in turn.
+    fn next_condemned(&mut self, eligible: impl Fn(u8) -> bool) -> Option<EvIndex> {
+        let len = self.len();
+        let condemned = |i: &EvIndex| self.state(*i) == EvState::AssumedBad && eligible(self.port(*i));
+        let in_turn =
+            || (1..=len).map(|step| ((self.tried as usize + step) % len) as EvIndex).filter(condemned);
+        let index = in_turn().find(|&i| self.record(i).successes() > 0).or_else(|| in_turn().next())?;
+        self.tried = index;
+        Some(index)
     }
 
     /// A switch marked or trimmed a packet on this path: it misses one turn.
@@ -413,7 +418,7 @@ impl Paths {
             return None;
         }
         self.trial_at = now + rtt;
-        let index = self.longest_condemned(|port| up.contains(port))?;
+        let index = self.next_condemned(|port| up.contains(port))?;
         self.restore(index, EvInput::ProbesGood).then_some(index)
     }
 

@@ -14,25 +14,31 @@ use crate::time::{Span, Time};
 const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
 
 impl QueuePair {
+    /// Whether congestion control lets a packet go. With nothing on its way there is nothing to wait for, so one always may:
+    /// the byte counter's rounding must not be able to close a window of one packet for ever.
+    fn window_open(&self) -> bool {
+        self.cc.open() || self.window.flying() == 0
+    }
+
     /// Whether a new packet may be sent, as far as windows go.
     pub(super) fn may_send_new(&self) -> bool {
         let window = self.peer_window.min(u32::from(self.config.mpr) * 128);
         self.window.next() - self.window.base() < u64::from(window)
             && self.sendq.has_new(self.window.next(), self.config.max_wimm)
-            && self.cc.open()
+            && self.window_open()
     }
 
     /// Whether a lost packet may be sent again.
     pub(super) fn may_resend(&self) -> bool {
         self.window.lost() > 0
-            && self.cc.open()
+            && self.window_open()
             && self.clock >= self.resend_not_before
             && self.window.can_resend()
     }
 
     /// The next data packet: retransmissions first, oldest first, then new data.
     pub(super) fn next_data(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
-        if self.error.is_some() || ports.and(self.ports_up).is_empty() || !self.cc.open() {
+        if self.error.is_some() || ports.and(self.ports_up).is_empty() || !self.window_open() {
             return None;
         }
         if self.may_resend()

@@ -90,6 +90,8 @@ pub(super) struct Window {
     stamps: Box<[u32]>,
     last_stamp: Stamp,
     lost: u32,
+    /// Packets that are Sent or Resent.
+    flying: u32,
     /// No PSN below this is Lost.
     lost_hint: Seq,
     resends: Box<[Resend]>,
@@ -111,6 +113,7 @@ impl Window {
             stamps: vec![0; (capacity / GROUP) as usize].into(),
             last_stamp: Stamp(0),
             lost: 0,
+            flying: 0,
             lost_hint: first,
             resends: vec![Resend { seq: 0, stamp: [0; 2] }; (capacity as usize / 16).max(16)].into(),
             resend_head: 0,
@@ -132,6 +135,11 @@ impl Window {
 
     pub(super) fn contains(&self, seq: Seq) -> bool {
         (self.base..self.next).contains(&seq)
+    }
+
+    /// Packets on their way: sent, not heard of, and not taken for lost.
+    pub(super) fn flying(&self) -> u32 {
+        self.flying
     }
 
     pub(super) fn lost(&self) -> u32 {
@@ -186,6 +194,7 @@ impl Window {
             self.stamps[((seq & self.mask) / GROUP) as usize] = self.last_stamp.0;
         }
         self.next += 1;
+        self.flying += 1;
         seq
     }
 
@@ -241,6 +250,7 @@ impl Window {
         self.paths[(seq & self.mask) as usize] = path;
         self.set(seq, true, true);
         self.lost -= 1;
+        self.flying += 1;
         let Stamp(stamp) = Stamp::at(now);
         let tail = (self.resend_head + self.resend_len) as usize % self.resends.len();
         self.resends[tail] = Resend { seq: seq as u16, stamp: [stamp as u16, (stamp >> 16) as u16] };
@@ -251,14 +261,17 @@ impl Window {
     pub(super) fn mark_lost(&mut self, seq: Seq) {
         self.set(seq, false, true);
         self.lost += 1;
+        self.flying -= 1;
         self.lost_hint = self.lost_hint.min(seq);
     }
 
     /// A packet has arrived; gives its state until now.
     pub(super) fn mark_acked(&mut self, seq: Seq) -> Flight {
         let was = self.state(seq);
-        if was == Flight::Lost {
-            self.lost -= 1;
+        match was {
+            Flight::Lost => self.lost -= 1,
+            Flight::Sent | Flight::Resent => self.flying -= 1,
+            Flight::Acked => {}
         }
         self.set(seq, true, false);
         was
