@@ -60,7 +60,7 @@ pub struct QpConfig {
     pub max_wimm_dest: u16,
     /// Work requests that may be outstanding.
     pub max_send_wr: usize,
-    /// ACK timeout.
+    /// ACK timeout; four measured round trips where they take longer.
     pub timeout: Span,
     /// Retries at a fixed interval, at most 7.
     pub linear_cnt: u8,

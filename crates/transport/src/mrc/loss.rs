@@ -167,7 +167,9 @@ impl QueuePair {
     /// When rule 4 fires: a fixed interval at first, then doubling ones.
     pub(super) fn timeout_due(&self) -> Time {
         let doublings = self.retries.saturating_sub(self.config.linear_cnt.saturating_sub(1));
-        self.progress_at + self.config.timeout.times(1 << doublings.min(40))
+        // The attribute is a floor: on a path that has become slower than it, four round trips are.
+        let interval = self.config.timeout.max(self.srtt.times(4));
+        self.progress_at + interval.times(1 << doublings.min(40))
     }
 
     /// Rule 4: nothing has moved for the whole timeout. Everything in flight is lost; when retries are exhausted, so is the
