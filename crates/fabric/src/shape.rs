@@ -211,7 +211,7 @@ impl Sizing {
             Shape { hosts, planes, tiers, radix, hosts_per_t0, uplinks, group, parallel }
         };
         if below > self.radix {
-            let max = self.most_hosts(children);
+            let max = self.capacity()?;
             return Err(ShapeError::TooManyHosts {
                 hosts: self.hosts,
                 max,
@@ -277,13 +277,19 @@ impl Sizing {
         (1, need)
     }
 
-    /// Hosts that fit with this many children per block.
-    fn most_hosts(&self, children: [u32; 3]) -> u64 {
-        let most =
-            |tier: usize, fixed: Option<u32>| fixed.or(self.most_down(tier).ok()).unwrap_or(children[tier]);
+    /// The hosts that the largest fabric of these tiers, ports and oversubscription holds, whatever `hosts` is.
+    ///
+    /// # Errors
+    /// [`ShapeError::RadixTooSmall`] if there is no such fabric.
+    pub fn capacity(&self) -> Result<u64, ShapeError> {
         let top = self.tiers as usize - 1;
-        let below = [self.hosts_per_t0, self.t0s_per_pod, None];
-        (0..top).map(|tier| u64::from(most(tier, below[tier]))).product::<u64>() * u64::from(self.radix)
+        let fixed = [self.hosts_per_t0, self.t0s_per_pod, None];
+        let mut hosts =
+            u64::from(if top == 0 { self.hosts_per_t0.unwrap_or(self.radix) } else { self.radix });
+        for (tier, fixed) in fixed.into_iter().enumerate().take(top) {
+            hosts = hosts.saturating_mul(u64::from(fixed.map_or_else(|| self.most_down(tier), Ok)?));
+        }
+        Ok(hosts)
     }
 }
 

@@ -142,6 +142,15 @@ impl PyFabric {
         Self::of(sizing.smallest().map_err(Refused)?, block, link_prefix)
     }
 
+    /// The hosts that the largest fabric of so many tiers holds.
+    #[staticmethod]
+    fn capacity(tiers: u8, radix: u32, oversubscription: [(u32, u32); 3]) -> PyResult<u64> {
+        let oversubscription = oversubscription.map(|(down, up)| Ratio { down, up });
+        let sizing = Sizing { oversubscription, ..Sizing::new(1, 1, tiers, radix) };
+        sizing.smallest().map_err(Refused)?;
+        Ok(sizing.capacity().map_err(Refused)?)
+    }
+
     #[getter]
     fn hosts(&self) -> u32 {
         self.fabric.shape().hosts

@@ -1,0 +1,45 @@
+"""``openmrc plan``: a fabric from its specification, with its parts, beside single-plane fabrics."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
+
+
+def plan(
+    file: FileArgument,
+    hosts: Annotated[
+        int | None, typer.Option(min=1, help="Plan for this many hosts instead of the file's.")
+    ] = None,
+    json: _common.JsonOption = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the bills of materials as CSV.")] = False,
+    draw: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the fabric into a file.")
+    ] = None,
+) -> None:
+    """Plan a fabric: switches, links, optics, watts, cost, latency, what failures cost.
+
+    Prints the smallest fabric that the specification allows, beside single-plane fabrics of two, three and
+    four tiers of the same switches, or says in one line why none fits.
+    """
+    from openmrc.fabric import Fabric, report
+    from openmrc.fabric import plan as make_plan
+
+    if json and csv:
+        raise typer.BadParameter("--json and --csv exclude each other")
+    fabric = Fabric.load(file, hosts=hosts)
+    result = make_plan(fabric)
+    if draw is not None:
+        from openmrc.fabric import drawing
+
+        drawing.save(fabric, draw)
+    if json:
+        _common.print_json(report.as_dict(result))
+    elif csv:
+        print(report.as_csv(result), end="")
+    else:
+        _common.console().print(report.tables(result))

@@ -1,0 +1,33 @@
+"""Which switches, links and addresses a multi-plane fabric has, what it costs, and the paths through it.
+
+>>> from openmrc.fabric import Fabric, plan
+>>> fabric = Fabric.load("examples/fabrics/reference.yaml")
+>>> fabric.paths("h0", "h131071")
+<2048 paths from h0 to h131071>
+>>> plan(fabric).asked.switches
+6144
+"""
+
+from openmrc.fabric.catalogue import Catalogue
+from openmrc.fabric.plan import Plan, plan
+from openmrc.fabric.profile import EvEntry, EvProfile
+from openmrc.fabric.spec import Specification
+from openmrc.fabric.topology import EvFields, Fabric, Hop, Path, Paths, Port, SwitchId, Table, Trace
+
+__all__ = [
+    "Catalogue",
+    "EvEntry",
+    "EvFields",
+    "EvProfile",
+    "Fabric",
+    "Hop",
+    "Path",
+    "Paths",
+    "Plan",
+    "Port",
+    "Specification",
+    "SwitchId",
+    "Table",
+    "Trace",
+    "plan",
+]

@@ -1,0 +1,129 @@
+"""The planner: a fabric with its parts, beside single-plane fabrics of the same switches (spec: fabric)."""
+
+from dataclasses import dataclass
+
+from openmrc.errors import ArgumentError
+from openmrc.fabric import sizing
+from openmrc.fabric.design import Design, build
+from openmrc.fabric.spec import MAX_HOSTS
+from openmrc.fabric.topology import Fabric
+
+BASELINE_TIERS = (2, 3, 4)
+"""Single-plane Clos fabrics that the asked one is compared with."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A single-plane fabric of the same switches.
+
+    It is as large as the asked one, or, where its tiers do not hold so many hosts, as large as it can be:
+    then it is compared per host.
+    """
+
+    tiers: int
+    design: Design | None
+    refusal: str | None
+    """Why it is not of the asked size, or is not at all."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The asked fabric's figures as shares of a baseline's, per host."""
+
+    switches: float
+    optics: float
+    """By bandwidth of all links: what a link of 800 Gb/s needs, eight of 100 Gb/s need together."""
+    watts: float | None
+    price: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What :func:`plan` returns."""
+
+    fabric: Fabric
+    asked: Design
+    baselines: tuple[Baseline, ...]
+
+    @property
+    def catalogue(self) -> str:
+        """The catalogue that all figures are from."""
+        return self.fabric.catalogue.name
+
+    @property
+    def currency(self) -> str:
+        """The currency of all prices."""
+        return self.fabric.catalogue.currency
+
+    def baseline(self, tiers: int) -> Baseline:
+        """The single-plane fabric of so many tiers."""
+        return next(b for b in self.baselines if b.tiers == tiers)
+
+    def compared_with(self, baseline: Baseline) -> Comparison | None:
+        """The asked fabric relative to a baseline, per host; ``None`` if there is no such fabric."""
+        other = baseline.design
+        if other is None:
+            return None
+
+        def share(mine: float | None, theirs: float | None) -> float | None:
+            if mine is None or theirs is None or not theirs:
+                return None
+            return (mine / self.asked.hosts) / (theirs / other.hosts)
+
+        switches = share(self.asked.switches, other.switches)
+        optics = share(self.asked.optics_bandwidth, other.optics_bandwidth)
+        assert switches is not None
+        assert optics is not None
+        return Comparison(
+            switches, optics, share(self.asked.watts, other.watts), share(self.asked.price, other.price)
+        )
+
+
+def plan(fabric: Fabric) -> Plan:
+    """Plans a fabric: its parts, and single-plane fabrics of two, three and four tiers for comparison."""
+    spec, size = fabric.spec, fabric.size
+    label = f"{_count(fabric.planes, 'plane')}, {_count(fabric.tiers, 'tier')}"
+    asked = build(
+        fabric.core,
+        label=label,
+        nic_rate=spec.nic.rate,
+        switch=size.switch,
+        catalogue=fabric.catalogue,
+        cables=spec.cables,
+        mtu=spec.mtu,
+    )
+    return Plan(fabric, asked, tuple(_baseline(fabric, tiers) for tiers in BASELINE_TIERS))
+
+
+def _baseline(fabric: Fabric, tiers: int) -> Baseline:
+    """The single-plane fabric of so many tiers, with the same switches and oversubscription."""
+    spec, size = fabric.spec, fabric.size
+    refusal = None
+    try:
+        ports = sizing.radix(size.capacity, spec.nic.rate, 1, size.switch)
+        most = min(sizing.capacity(tiers, ports, spec.oversubscription), MAX_HOSTS)
+        fewer = sizing.capacity(tiers - 1, ports, spec.oversubscription)
+        hosts = fabric.hosts
+        if hosts > most:
+            refusal = f"holds at most {most:,} hosts, shown at that size"
+        elif hosts <= fewer:
+            refusal = f"more than {hosts:,} hosts need, shown with all {most:,}"
+        core = sizing.build(
+            most if refusal else hosts, 1, tiers, ports, oversubscription=spec.oversubscription
+        )
+    except ArgumentError as error:
+        return Baseline(tiers, None, str(error))
+    design = build(
+        core,
+        label=f"1 plane, {tiers} tiers",
+        nic_rate=spec.nic.rate,
+        switch=size.switch,
+        catalogue=fabric.catalogue,
+        cables=spec.cables,
+        mtu=spec.mtu,
+    )
+    return Baseline(tiers, design, refusal)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,119 @@
+"""EV profiles: the entropy values a queue pair may use (spec: paths, "EV set")."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from math import gcd
+from typing import NamedTuple
+
+from openmrc.errors import ArgumentError
+
+MAX_ACTIVE = 256
+"""Largest active set (spec: paths, "EV set")."""
+
+_MASK = (1 << 64) - 1
+
+
+class EvEntry(NamedTuple):
+    """One path of a profile."""
+
+    ev: int
+    """Entropy value, 32 bits: in SRv6 mode it rides in source port and flow label."""
+    plane: int
+    """The NIC port it leaves by."""
+    address: IPv6Address
+    """Outer destination address."""
+
+
+@dataclass(frozen=True)
+class EvProfile:
+    """An explicit list of entropy values, plane after plane: in each first the active, then the backup ones.
+
+    It is what a controller creates an EV profile of, and what the software NIC needs to send: the EV, the
+    port it leaves by, and in SRv6 mode the outer destination address.
+    """
+
+    src: str
+    dst: str
+    entries: tuple[EvEntry, ...]
+    planes: int
+    active: int
+    """EVs in rotation, over all planes."""
+    backup: int
+    """EVs in reserve, over all planes."""
+
+    @classmethod
+    def of_rows(cls, src: str, dst: str, rows: Sequence[tuple[int, int, str]], *, active: int) -> "EvProfile":
+        """A profile of (EV, plane, address) rows, ``active`` of them in rotation."""
+        entries = tuple(
+            sorted((EvEntry(ev, plane, IPv6Address(a)) for ev, plane, a in rows), key=lambda e: e.plane)
+        )
+        return cls(src, dst, entries, len({e.plane for e in entries}), active, len(entries) - active)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[EvEntry]:
+        return iter(self.entries)
+
+    @property
+    def evs(self) -> tuple[int, ...]:
+        """The entropy values."""
+        return tuple(entry.ev for entry in self.entries)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The NIC port of each."""
+        return tuple(entry.plane for entry in self.entries)
+
+    @property
+    def addresses(self) -> tuple[IPv6Address, ...]:
+        """The outer destination address of each."""
+        return tuple(entry.address for entry in self.entries)
+
+
+def choose_paths(
+    count: int, planes: int, src: int, dst: int, *, active: int, backup: int | None, seed: int
+) -> tuple[list[int], list[int]]:
+    """Which of ``count`` paths (numbered plane after plane) to use: active ones, backup ones.
+
+    Every plane gives equally many. Within a plane the uplinks follow an affine permutation that depends on
+    source, destination and seed, so that different pairs load different T1s and the active set is spread over
+    all of them.
+
+    Raises:
+        ArgumentError: if ``active`` or ``backup`` is out of range.
+    """
+    if not 1 <= active <= MAX_ACTIVE:
+        raise ArgumentError(f"active: {active} is out of range: 1 to {MAX_ACTIVE}")
+    if active < planes:
+        raise ArgumentError(f"active: {active} EVs are fewer than one for each of {planes} planes")
+    if backup is not None and not 0 <= backup <= MAX_ACTIVE:
+        raise ArgumentError(f"backup: {backup} is out of range: 0 to {MAX_ACTIVE}")
+    per_plane = count // planes
+    in_use = min(active // planes, per_plane)
+    reserve = min((active if backup is None else backup) // planes, per_plane - in_use)
+    chosen: tuple[list[int], list[int]] = ([], [])
+    for plane in range(planes):
+        mixed = _mix(_mix(_mix(seed) ^ src) ^ dst << 8 ^ plane)
+        start, step = mixed % per_plane, _coprime(mixed >> 32, per_plane)
+        for turn in range(in_use + reserve):
+            number = plane * per_plane + (start + turn * step) % per_plane
+            chosen[turn >= in_use].append(number)
+    return chosen
+
+
+def _coprime(wish: int, count: int) -> int:
+    """A step that visits all of ``range(count)``: the first from ``wish`` on coprime to it."""
+    step = wish % count
+    while gcd(step, count) != 1:
+        step += 1
+    return step
+
+
+def _mix(x: int) -> int:
+    """SplitMix64's finaliser: spreads every bit of the input over the output."""
+    x = (x + 0x9E37_79B9_7F4A_7C15) & _MASK
+    x = ((x ^ x >> 30) * 0xBF58_476D_1CE4_E5B9) & _MASK
+    x = ((x ^ x >> 27) * 0x94D0_49BB_1331_11EB) & _MASK
+    return x ^ x >> 31

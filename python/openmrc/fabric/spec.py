@@ -1,0 +1,241 @@
+"""What a user says about a fabric: the YAML file that ``openmrc plan``, ``path`` and ``config`` take.
+
+Every default says where it comes from. Fields left ``auto`` are computed: the smallest fabric that holds the
+hosts.
+"""
+
+import ipaddress
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictInt, model_validator
+
+from openmrc.errors import FormatError
+from openmrc.fabric import yamlfile
+from openmrc.fabric.units import Length, Rate, Ratio, format_rate
+
+MAX_PLANES = 16
+MAX_TIERS = 4
+MAX_HOSTS = 1 << 24
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _prefix32(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not an IPv6 prefix; write it like 5f00::/32")
+    try:
+        network = ipaddress.IPv6Network(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not an IPv6 prefix; write it like 5f00::/32") from None
+    if network.prefixlen != 32:
+        raise ValueError(f"{value} is a /{network.prefixlen}; a /32 is needed")
+    return str(network)
+
+
+def _auto(value: object) -> object:
+    return None if value == "auto" else value
+
+
+def _ratios(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+Prefix32 = Annotated[str, BeforeValidator(_prefix32)]
+Count = Annotated[Annotated[StrictInt, Field(ge=1)] | None, BeforeValidator(_auto)]
+
+
+class Nic(_Strict):
+    """The hosts' network card."""
+
+    rate: Rate
+    """All ports together, bit/s. It is broken out into one port per plane."""
+
+
+class SwitchChoice(_Strict):
+    """Which switch the fabric is built of: by capacity, by name in the catalogue, or by port count."""
+
+    capacity: Rate | None = None
+    """All ports together, bit/s."""
+    model: str | None = None
+    """Name in the catalogue; without it the catalogue's first switch of the capacity."""
+    radix: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
+    """Ports at the plane's port rate, where the switch is in no catalogue (a lab of software switches)."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        given = [name for name in ("capacity", "model", "radix") if getattr(self, name) is not None]
+        if not given:
+            raise ValueError("one of capacity, model and radix is needed")
+        if "radix" in given and len(given) > 1:
+            raise ValueError(f"radix says everything: leave out {given[0]}")
+        return self
+
+
+class CableLengths(_Strict):
+    """Typical length of the cables of each layer, metres."""
+
+    host_t0: Length = 3.0
+    """Within a rack."""
+    t0_t1: Length = 30.0
+    """Along a row."""
+    t1_t2: Length = 100.0
+    """Through a hall."""
+    t2_t3: Length = 300.0
+    """Between halls."""
+
+    def of_layer(self, layer: int) -> float:
+        """The length of a cable of layer 0 (host to T0) to 3 (T2 to T3), metres."""
+        return (self.host_t0, self.t0_t1, self.t1_t2, self.t2_t3)[layer]
+
+
+class Addressing(_Strict):
+    """Prefixes (spec: fabric, "SRv6 addressing plan")."""
+
+    block: Prefix32 = "5f00::/32"
+    """uSID block; RFC 9602 sets 5f00::/16 aside for SRv6 SIDs."""
+    links: Prefix32 = "fd5f::/32"
+    """Link ends get a /127 each (RFC 6164) out of this, by default unique local addresses (RFC 4193)."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.block == self.links:
+            raise ValueError(f"links: {self.links} is the uSID block; link ends need another /32")
+        return self
+
+
+class Dscp(_Strict):
+    """Code points of the packet classes (spec: wire, "DSCP"); the values are an operator's."""
+
+    no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = 0
+    data: Annotated[StrictInt, Field(ge=0, le=63)] = 4
+    retransmission: Annotated[StrictInt, Field(ge=0, le=63)] = 8
+    trimmed: Annotated[StrictInt, Field(ge=0, le=63)] = 12
+    trimmed_last_hop: Annotated[StrictInt, Field(ge=0, le=63)] = 16
+    control: Annotated[StrictInt, Field(ge=0, le=63)] = 46
+
+    @model_validator(mode="after")
+    def _all_differ(self) -> Self:
+        seen: dict[int, str] = {}
+        for name, value in self:
+            if value in seen:
+                raise ValueError(f"{name}: code point {value} is already that of {seen[value]}")
+            seen[value] = name
+        return self
+
+
+class Qos(_Strict):
+    """What switches do with full queues (spec: congestion, "Switch settings").
+
+    Thresholds are shares of a plane's bandwidth-delay product, port rate x base_rtt.
+    """
+
+    dscp: Dscp = Dscp()
+    base_rtt_us: Annotated[float, Field(gt=0, le=10_000)] = 12.0
+    """Round-trip time of an MTU-size packet on the longest idle path; 12 us is NSCC's reference network."""
+    ecn_min: Annotated[float, Field(gt=0, le=64)] = 0.2
+    """ECN marking begins here ..."""
+    ecn_max: Annotated[float, Field(gt=0, le=64)] = 0.8
+    """... and is certain here. Off on the last hop."""
+    trim: Annotated[float, Field(gt=0, le=64)] = 1.0
+    """A queue this long trims."""
+    trim_last_hop: Annotated[float, Field(gt=0, le=64)] = 1.5
+    """The same, towards a host."""
+    trim_size: Annotated[StrictInt, Field(ge=64, le=1024)] = 256
+    """Bytes left of a trimmed packet: two IPv6 headers, UDP, BTH, METH, TSETH and RETH fit in."""
+    mtu: Annotated[StrictInt, Field(ge=1280, le=9216)] = 9216
+    """Interface MTU, bytes; a path MTU of 4096 with all headers fits well within."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.ecn_max <= self.ecn_min:
+            raise ValueError(f"ecn_max: {self.ecn_max:g} must be above ecn_min, {self.ecn_min:g}")
+        return self
+
+
+class Specification(_Strict):
+    """A fabric as a user describes it."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "fabric"
+    """Used in host names and file headers."""
+    hosts: Annotated[StrictInt, Field(ge=1, le=MAX_HOSTS)]
+    nic: Nic
+    planes: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_PLANES)] | None, BeforeValidator(_auto)]
+    """Ports of a NIC, one per plane; ``auto`` takes the number that needs the fewest switches."""
+    switch: SwitchChoice
+    tiers: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_TIERS)] | None, BeforeValidator(_auto)] = None
+    """Tiers of switches; ``auto`` takes the fewest that hold the hosts."""
+    oversubscription: Annotated[
+        list[Ratio], BeforeValidator(_ratios), Field(min_length=1, max_length=3, validate_default=True)
+    ] = [Fraction(1)]
+    """Downlink to uplink bandwidth of a T0; a list for T0, T1, T2. What is not given is 1."""
+    hosts_per_t0: Count = None
+    """Downlinks of a T0 (a rack, or several); ``auto``: hosts spread evenly over as few T0s as hold them."""
+    uplinks_per_t0: Count = None
+    """Uplinks of a T0; ``auto``: what the oversubscription asks for."""
+    t0s_per_pod: Count = None
+    """T0s in a pod, with three tiers or more."""
+    parallel_links: Count = None
+    """Links from one T0 (pod, in three tiers) to one top switch; ``auto``: as many as spare top switches."""
+    cables: CableLengths = CableLengths()
+    addressing: Addressing = Addressing()
+    qos: Qos = Qos()
+    mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = 4096
+    """Path MTU: payload bytes of a full packet, for base latencies."""
+    catalogue: Path | None = None
+    """Parts catalogue, relative to the specification's file; without it the package's example."""
+
+    _path: Path | None = PrivateAttr(None)
+
+    @property
+    def path(self) -> Path | None:
+        """The file it was read from."""
+        return self._path
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.planes is not None and self.nic.rate % self.planes:
+            rate = format_rate(self.nic.rate)
+            raise ValueError(f"planes: a {rate} NIC does not break out into {self.planes} equal ports")
+        if self.switch.radix is not None and self.planes is None:
+            raise ValueError("planes: auto needs switch.capacity or switch.model, not switch.radix")
+        if self.t0s_per_pod is not None and self.tiers in (1, 2):
+            raise ValueError(f"t0s_per_pod: a fabric of {self.tiers} tiers has no pods")
+        if self.tiers == 1 and (self.uplinks_per_t0 or self.parallel_links):
+            raise ValueError("tiers: one tier has no uplinks")
+        return self
+
+    def prefix_bits(self) -> tuple[int, int]:
+        """The first 32 bits of the uSID block and of the link prefix."""
+        return _high(self.addressing.block), _high(self.addressing.links)
+
+
+def _high(prefix: str) -> int:
+    return int(ipaddress.IPv6Network(prefix)[0]) >> 96
+
+
+def load(path: Path | str, *, hosts: int | None = None) -> Specification:
+    """Reads a specification.
+
+    Args:
+        path: The YAML file.
+        hosts: Take this many hosts instead of the file's.
+
+    Raises:
+        FormatError: with file, line and field.
+        OSError: if the file cannot be read.
+    """
+    path = Path(path)
+    spec = yamlfile.read(path, Specification)
+    if hosts is not None:
+        if not 1 <= hosts <= MAX_HOSTS:
+            raise FormatError(f"hosts: {hosts} is out of range: 1 to {MAX_HOSTS}")
+        spec = spec.model_copy(update={"hosts": hosts})
+    spec._path = path
+    return spec
+
+
+Platform = Literal["linux", "frr", "sonic", "eos", "cumulus"]

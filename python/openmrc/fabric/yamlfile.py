@@ -1,0 +1,112 @@
+"""Reading a YAML file into a pydantic model, with errors of one line: file, line, field, what is wrong."""
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from openmrc.errors import FormatError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+Location = tuple[int | str, ...]
+
+_MOST_BYTES = 4 << 20
+"""A specification is a page of text. What is larger is not one, and YAML takes its time to say so."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice: one of the two would be ignored silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.MarkedYAMLError(problem="a key is not a name", problem_mark=key_node.start_mark)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads 3:1 as the number 181 (base 60) and 010 as 8. Here a number is a decimal number.
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_NUMBERS[0], re.compile(r"-?(0|[1-9][0-9]*)$", re.ASCII), list("-0123456789"))
+_Loader.add_implicit_resolver(
+    _NUMBERS[1], re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$", re.ASCII), list("-0123456789")
+)
+
+
+def read(path: Path, model: type[Model]) -> Model:
+    """The file as a model.
+
+    Raises:
+        FormatError: if it is not YAML or does not fit the model, naming file, line and field.
+        OSError: if it cannot be read.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise FormatError(f"{path}: {path.stat().st_size} bytes is too large for a {model.__name__.lower()}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 text at byte {error.start}") from None
+    try:
+        node = yaml.compose(text, _Loader)
+        value = yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise FormatError(f"{path}{line}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not YAML: {str(error) or 'nested too deeply'}") from None
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: expected fields like `hosts: 16`, found {type(value).__name__}")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise FormatError(_describe(path, node, error)) from None
+
+
+def _describe(path: Path, root: yaml.Node | None, error: ValidationError) -> str:
+    """One line for the first thing that is wrong."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    location: Location = problems[0]["loc"]
+    line = _line(root, location)
+    message = problems[0]["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if problems[0]["type"] == "extra_forbidden":
+        message = "there is no such field"
+    elif problems[0]["type"] == "missing":
+        message = "this field is missing"
+    field = ".".join(str(part) for part in location if not _is_tag(part))
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{path}{f':{line}' if line else ''}: {f'{field}: ' if field else ''}{message}{more}"
+
+
+def _is_tag(part: int | str) -> bool:
+    """Whether a part of a location is pydantic's name for a branch of a union, not a key."""
+    return isinstance(part, str) and any(c in part for c in "[]()-")
+
+
+def _line(node: yaml.Node | None, location: Location) -> int | None:
+    """The line of the innermost part of a location that is in the file, from 1."""
+    line = None
+    for part in location:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == str(part):
+                    line, found = key.start_mark.line + 1, value
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part]
+            line = found.start_mark.line + 1
+        if found is None:
+            break
+        node = found
+    return line
