@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod destination;
 pub mod endpoint;
 pub mod life;
 pub mod mrc;

@@ -77,7 +77,6 @@ impl QueuePair {
             // A duplicate can lie further back than 16 bits reach; then the offset says "the cumulative point".
             None => i16::try_from(trigger.psn.distance(cack)).unwrap_or(0),
         };
-        let penalty = self.receive_pressure;
         let sack = Sack {
             mark,
             probe_reply: probe.is_some(),
@@ -93,8 +92,8 @@ impl QueuePair {
             cc: CcState {
                 timestamp: self.reflect(trigger.timestamp, now.since(trigger.arrived)),
                 ooo_count: self.responder.out_of_order().min(0x7FFF) as u16,
-                restore_cwnd: penalty == 0,
-                rcv_cwnd_pen: penalty,
+                restore_cwnd: self.receive_pressure.restore,
+                rcv_cwnd_pen: self.receive_pressure.penalty,
                 rcvd_bytes: self.responder.rcvd_units(),
             },
         };

@@ -32,10 +32,20 @@ impl LossDetector {
     pub(super) fn reorder_window(&self) -> Span {
         self.window
     }
+
+    /// A round trip this much longer than the shortest: planes can reorder by as much, so the window grows to it at once,
+    /// and forgets it over some hundred samples, down to `least`.
+    pub(super) fn saw_spread(&mut self, spread: Span, least: Span) {
+        if spread > self.window {
+            self.window = spread;
+        } else {
+            self.window = self.window - (self.window - spread.max(least)).over(256);
+        }
+    }
 }
 
 impl QueuePair {
-    fn target_qdelay(&self) -> Span {
+    pub(super) fn target_qdelay(&self) -> Span {
         self.config.cc.nscc.target_qdelay
     }
 

@@ -40,6 +40,7 @@ use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, Received, SendDone, SendStatus, Transmit, Transport,
     WorkRequest,
 };
+use crate::destination::Pressure;
 use crate::profile::PathId;
 use crate::time::{Span, Time};
 use cc::Controller;
@@ -73,6 +74,7 @@ pub struct QueuePair {
     /// Last value of the responder's byte counter, units of 256 bytes.
     peer_rcvd: u32,
     srtt: Span,
+    shortest_rtt: Span,
     /// Last sign of life from the peer, or the moment something was first sent to it.
     heard_at: Time,
     /// Last progress, or the last timeout.
@@ -85,7 +87,7 @@ pub struct QueuePair {
     sack_due: Time,
     acked_completed: u64,
     advertised_mpr: u8,
-    receive_pressure: u8,
+    receive_pressure: Pressure,
 
     stats: Counters,
 }
@@ -130,6 +132,7 @@ impl QueuePair {
             peer_window: window,
             peer_rcvd: 0,
             srtt: config.cc.nscc.base_rtt,
+            shortest_rtt: config.cc.nscc.base_rtt,
             heard_at: now,
             progress_at: now,
             retries: 0,
@@ -144,10 +147,30 @@ impl QueuePair {
             sack_due: Time::NEVER,
             acked_completed: 0,
             advertised_mpr: config.mpr_dest,
-            receive_pressure: 0,
+            receive_pressure: Pressure::NONE,
             stats: Counters::default(),
             config: config.clone(),
         })
+    }
+
+    /// RTR to RTS: the requestor begins anew as `config` says, nothing having been posted yet; the responder, which may
+    /// have received since RTR, stays as it is.
+    ///
+    /// # Errors
+    /// As [`QueuePair::new`]; nothing has changed then.
+    pub fn start_requestor(&mut self, now: Time, config: &QpConfig) -> Result<(), ConfigError> {
+        let fresh = QueuePair::new(now, config)?;
+        let rtr = core::mem::replace(self, fresh);
+        self.error = rtr.error;
+        self.nak = rtr.nak;
+        self.ports_up = rtr.ports_up;
+        self.responder = rtr.responder;
+        self.sack_due = rtr.sack_due;
+        self.acked_completed = rtr.acked_completed;
+        self.advertised_mpr = rtr.advertised_mpr;
+        self.receive_pressure = rtr.receive_pressure;
+        self.stats = rtr.stats;
+        Ok(())
     }
 
     /// Why it is in ERROR, if it is.
@@ -181,9 +204,10 @@ impl QueuePair {
         self.advertised_mpr = mpr.clamp(1, self.config.mpr_dest);
     }
 
-    /// As responder: destination flow control, 0 = none .. 127 (spec: congestion, `rcv_cwnd_pen`).
-    pub fn set_receive_pressure(&mut self, penalty: u8) {
-        self.receive_pressure = penalty.min(127);
+    /// As responder: destination flow control for the SACKs from now on, as [`crate::destination`] computes it.
+    pub fn set_receive_pressure(&mut self, pressure: impl Into<Pressure>) {
+        let pressure = pressure.into();
+        self.receive_pressure = Pressure { penalty: pressure.penalty.min(127), ..pressure };
     }
 
     /// The controller switches a path off or on again. Says whether this queue pair uses it at all.

@@ -109,6 +109,8 @@ impl QueuePair {
         let rtt = self.rtt_sample(now, sack.cc.timestamp, answered, newest);
         if let Some(rtt) = rtt {
             self.srtt = Span((self.srtt.0 * 7 + rtt.0) / 8);
+            self.shortest_rtt = self.shortest_rtt.min(rtt);
+            self.loss.saw_spread(rtt - self.shortest_rtt, self.target_qdelay());
         }
         let mut first_hand = false;
         if let Some(seq) = answered.filter(|&seq| self.window.contains(seq)) {

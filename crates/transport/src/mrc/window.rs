@@ -332,8 +332,13 @@ impl Window {
     /// Drops the log's oldest entries as far as they are settled.
     pub(super) fn forget_settled_resends(&mut self) {
         while self.resend_len > 0 {
-            let seq = self.widen(self.resend(0).seq);
-            if self.contains(seq) && self.state(seq) == Flight::Resent {
+            let oldest = self.resend(0);
+            let seq = self.widen(oldest.seq);
+            // A packet sent again and again has an entry for each time; only the latest is about what flies now.
+            if self.contains(seq)
+                && self.state(seq) == Flight::Resent
+                && self.resent_at(seq) == Some(oldest.stamp())
+            {
                 break;
             }
             self.pop_resend();
@@ -422,6 +427,21 @@ mod tests {
                 assert_eq!(w.fresh64(from) >> bit & 1 == 1, fresh, "{from}+{bit}");
             }
         }
+    }
+
+    #[test]
+    fn only_the_latest_transmission_of_a_packet_counts() {
+        let mut w = Window::new(1024, 100);
+        for i in 0..10 {
+            w.sent(Time(i), 0);
+        }
+        for round in 1..4u64 {
+            for seq in [103, 105] {
+                w.mark_lost(seq);
+                w.resent(Time(round << 20), seq, round as u8);
+            }
+        }
+        assert_eq!(w.oldest_resend(), Some((103, Stamp::at(Time(3 << 20)))));
     }
 
     #[test]

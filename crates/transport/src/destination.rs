@@ -1,0 +1,152 @@
+//! Destination flow control: how hard a receiver presses its senders (spec: congestion, `rcv_cwnd_pen`).
+//!
+//! The last hop neither marks nor is helped by another path, so an incast is the receiver's to resolve: it alone sees
+//! that several senders fill its ports. Once a round trip it compares what came in with what its ports can carry, and
+//! with what was trimmed or would not fit its buffers. Senders told a penalty `p` take `p / 128` of every byte acknowledged
+//! off their windows and do not grow. One instance serves a node; it needs no state per sender.
+
+use crate::time::{Span, Time};
+
+/// What SACKs tell the senders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pressure {
+    /// 0 = none .. 127: take `penalty / 128` of every byte acknowledged off the window.
+    pub penalty: u8,
+    /// With no penalty: the window saved before it may be restored, the incast is over.
+    pub restore: bool,
+}
+
+impl Pressure {
+    /// Nothing holds the senders back.
+    pub const NONE: Pressure = Pressure { penalty: 0, restore: true };
+    /// Hold: do not grow.
+    const HOLD: Pressure = Pressure { penalty: 1, restore: false };
+    /// Grow from where you are.
+    const GROW: Pressure = Pressure { penalty: 0, restore: false };
+}
+
+impl From<u8> for Pressure {
+    /// This penalty; with none, windows are restored.
+    fn from(penalty: u8) -> Self {
+        Pressure { penalty, restore: penalty == 0 }
+    }
+}
+
+/// Above this share of the line senders are held, so that together they stop just short of it.
+const HOLD_ABOVE: f64 = 0.94;
+/// Below this share for [`OVER_AFTER`] periods in a row an incast is over.
+const OVER_BELOW: f64 = 0.6;
+const OVER_AFTER: u8 = 4;
+
+/// The receiving node's view.
+#[derive(Clone, Debug)]
+pub struct DestinationControl {
+    period: Span,
+    capacity: f64,
+    ends: Time,
+    bytes: u64,
+    packets: u32,
+    refused: u32,
+    quiet: u8,
+    pressure: Pressure,
+}
+
+impl DestinationControl {
+    /// For a node whose ports together receive `rate_bps`, bits per second, looked at every `period`, a base RTT.
+    pub fn new(rate_bps: u64, period: Span) -> Self {
+        DestinationControl {
+            period,
+            capacity: rate_bps as f64 / 8.0 * period.as_secs_f64(),
+            ends: Time::ZERO,
+            bytes: 0,
+            packets: 0,
+            refused: 0,
+            quiet: OVER_AFTER,
+            pressure: Pressure::NONE,
+        }
+    }
+
+    /// A data packet of `bytes` on the wire came in; `refused` if its payload was trimmed on the last hop or there was no
+    /// buffer for it. Gives the new pressure if it has changed.
+    pub fn on_packet(&mut self, now: Time, bytes: u32, refused: bool) -> Option<Pressure> {
+        self.packets += 1;
+        if refused {
+            self.refused += 1;
+        } else {
+            self.bytes += u64::from(bytes);
+        }
+        if now < self.ends {
+            return None;
+        }
+        let first = self.ends == Time::ZERO;
+        let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
+        let pressure = if first { self.pressure } else { self.judge(elapsed) };
+        self.ends = now + self.period;
+        (self.bytes, self.packets, self.refused) = (0, 0, 0);
+        let changed = pressure != self.pressure;
+        self.pressure = pressure;
+        changed.then_some(pressure)
+    }
+
+    /// The pressure now.
+    pub fn pressure(&self) -> Pressure {
+        self.pressure
+    }
+
+    fn judge(&mut self, periods: f64) -> Pressure {
+        let load = self.bytes as f64 / (self.capacity * periods);
+        self.quiet = if load < OVER_BELOW { (self.quiet + 1).min(OVER_AFTER) } else { 0 };
+        if self.refused > 0 {
+            // Together the senders have to shed the share that did not get through.
+            let share = f64::from(self.refused) / f64::from(self.packets);
+            return Pressure { penalty: (128.0 * share).ceil().clamp(2.0, 127.0) as u8, restore: false };
+        }
+        if self.pressure == Pressure::NONE {
+            return Pressure::NONE;
+        }
+        match load {
+            load if load > HOLD_ABOVE => Pressure::HOLD,
+            _ if self.quiet == OVER_AFTER => Pressure::NONE,
+            _ => Pressure::GROW,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000_000;
+
+    /// A node of 100 Gb/s and 12 us: 150,000 bytes a period.
+    fn feed(control: &mut DestinationControl, period: u64, bytes: u32, refused: u32) -> Pressure {
+        for i in 0..100u64 {
+            let at = Time((period * 12 + 1) * US + i * 120_000);
+            control.on_packet(at, bytes / 100, i < u64::from(refused));
+        }
+        control.on_packet(Time((period * 12 + 13) * US), 0, false);
+        control.pressure()
+    }
+
+    #[test]
+    fn a_full_port_without_refusals_holds_nobody_back() {
+        let mut control = DestinationControl::new(100_000_000_000, Span::from_micros(12));
+        for period in 0..20 {
+            assert_eq!(feed(&mut control, period, 150_000, 0), Pressure::NONE);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_shed_and_then_held_and_then_forgotten() {
+        let mut control = DestinationControl::new(100_000_000_000, Span::from_micros(12));
+        feed(&mut control, 0, 150_000, 0);
+        let penalty = feed(&mut control, 1, 150_000, 25).penalty;
+        assert!((31..=34).contains(&penalty), "{penalty}");
+        assert_eq!(feed(&mut control, 2, 150_000, 0), Pressure::HOLD);
+        assert_eq!(feed(&mut control, 3, 120_000, 0), Pressure::GROW);
+        for period in 4..7 {
+            feed(&mut control, period, 10_000, 0);
+        }
+        assert_eq!(feed(&mut control, 7, 10_000, 0), Pressure::NONE);
+    }
+}
