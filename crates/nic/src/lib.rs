@@ -1,1 +1,53 @@
-//! A software MRC NIC over UDP sockets.
+//! A software MRC NIC over UDP sockets, IPv4 and IPv6, without privileges.
+//!
+//! A [`Device`] has 1 to 16 ports, each a plane of the fabric: an address of this host. Opened, it is a [`Context`] with
+//! an engine that drives `openmrc_transport` on real packets; on it are made the objects that whoever knows verbs
+//! knows: [`ProtectionDomain`], [`MemoryRegion`], [`CompletionQueue`], [`QueuePair`].
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`device`], [`context`] | configuration and defaults; opening, driving, closing |
+//! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`attr`] | the verbs objects |
+//! | [`profile`], [`events`], [`stats`] | for a controller: paths, what happens to them, counters |
+//! | [`impair`] | a bad network on purpose |
+//! | [`perf`] | bandwidth and latency loops, as perftest has them |
+//! | `engine` | everything behind the lock: sending, receiving, deadlines |
+//! | `socket`, `tx`, `rx`, `port`, `peer`, `netlink`, `sys` | sockets and the system below |
+
+pub mod attr;
+pub mod buffer;
+pub mod context;
+pub mod cq;
+pub mod device;
+mod engine;
+pub mod error;
+pub mod events;
+pub mod impair;
+pub mod memory;
+mod netlink;
+pub mod pd;
+mod peer;
+pub mod perf;
+mod port;
+pub mod profile;
+pub mod qp;
+mod rx;
+mod socket;
+pub mod stats;
+mod sys;
+mod tx;
+
+pub use attr::{QpAttr, QpCap, QpInfo};
+pub use buffer::Buffer;
+pub use context::{Context, Polling, PortState, ProbeResult};
+pub use cq::{Completion, CompletionQueue, Opcode, Status};
+pub use device::{DEFAULT_UDP_PORT, Device, DeviceConfig, PortConfig};
+pub use error::{Error, Result};
+pub use events::{AsyncEvent, PathEvent};
+pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
+pub use memory::{Access, MemoryRegion};
+pub use pd::ProtectionDomain;
+pub use profile::EvProfileConfig;
+pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
+pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
+pub use sys::monotonic_ns;

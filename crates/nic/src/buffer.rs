@@ -1,0 +1,92 @@
+//! Memory of its own for whoever has none to register: page-aligned, zeroed, kept alive by whoever holds a clone.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+
+/// A shared buffer that the NIC may write while this side looks on. Reads and writes here copy; what a peer
+/// writes at the same time may be seen in part, as with any RDMA buffer.
+#[derive(Clone)]
+pub struct Buffer(Arc<Allocation>);
+
+struct Allocation {
+    ptr: NonNull<u8>,
+    len: usize,
+    layout: Layout,
+}
+
+// SAFETY: the memory is plain bytes, owned by the allocation, and only ever accessed by raw copies.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody refers to it any more.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
+    }
+}
+
+impl Buffer {
+    /// `len` zero bytes.
+    ///
+    /// # Panics
+    /// If `len` exceeds the address space.
+    pub fn zeroed(len: usize) -> Self {
+        let layout = Layout::from_size_align(len.max(1), PAGE).expect("a length within the address space");
+        // SAFETY: the layout has at least one byte.
+        let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        ptr.as_ptr().expose_provenance();
+        Buffer(Arc::new(Allocation { ptr, len, layout }))
+    }
+
+    /// Address of the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.0.ptr.as_ptr()
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset <= self.len() && bytes.len() <= self.len() - offset, "beyond the buffer");
+        // SAFETY: the range lies in the allocation.
+        unsafe { std::ptr::copy(bytes.as_ptr(), self.as_ptr().add(offset), bytes.len()) };
+    }
+
+    /// A copy of `len` bytes from `offset`.
+    ///
+    /// # Panics
+    /// If they reach beyond the end.
+    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset <= self.len() && len <= self.len() - offset, "beyond the buffer");
+        let mut out = vec![0; len];
+        // SAFETY: the range lies in the allocation.
+        unsafe { std::ptr::copy(self.as_ptr().add(offset), out.as_mut_ptr(), len) };
+        out
+    }
+
+    /// The byte at `offset`, read anew each time: to wait for a peer's write.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn peek(&self, offset: usize) -> u8 {
+        assert!(offset < self.len(), "beyond the buffer");
+        // SAFETY: the byte lies in the allocation.
+        unsafe { self.as_ptr().add(offset).read_volatile() }
+    }
+}

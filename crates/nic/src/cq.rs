@@ -1,0 +1,247 @@
+//! Completion queues: bounded, polled, with a descriptor to wait on (spec: API, CompletionQueue).
+//!
+//! Waiting without losing a wake-up: [`CompletionQueue::arm`], then poll until empty, then wait for the descriptor,
+//! then [`CompletionQueue::acknowledge`]. Arming a queue that holds something makes the descriptor readable at once,
+//! so the order of arming and polling cannot go wrong.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::context::Shared;
+use crate::error::{Error, Result};
+use crate::sys::EventFd;
+
+/// Most completions a queue may hold.
+pub const MAX_CQE: usize = 1 << 22;
+
+/// How a work request ended, as in ibverbs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Status {
+    /// Done.
+    Success,
+    /// A local length error: the message is longer than the queue pair can send.
+    LocLenErr,
+    /// A scatter list named memory that is not registered, or not for this queue pair.
+    LocProtErr,
+    /// Not executed: the queue pair went to ERROR before.
+    WrFlushErr,
+    /// The peer's memory refused the write.
+    RemAccessErr,
+    /// The peer could not execute it: no receive posted, or too many immediates in flight.
+    RemOpErr,
+    /// The peer did not understand it.
+    RemInvReqErr,
+    /// The peer did not answer.
+    RetryExcErr,
+}
+
+impl Status {
+    /// The name ibverbs gives it, without the prefix.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Success => "SUCCESS",
+            Status::LocLenErr => "LOC_LEN_ERR",
+            Status::LocProtErr => "LOC_PROT_ERR",
+            Status::WrFlushErr => "WR_FLUSH_ERR",
+            Status::RemAccessErr => "REM_ACCESS_ERR",
+            Status::RemOpErr => "REM_OP_ERR",
+            Status::RemInvReqErr => "REM_INV_REQ_ERR",
+            Status::RetryExcErr => "RETRY_EXC_ERR",
+        }
+    }
+}
+
+/// What kind of work ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Opcode {
+    /// A send: RDMA WRITE, with or without immediate.
+    RdmaWrite,
+    /// A receive: a message with immediate has arrived.
+    RecvRdmaWithImm,
+}
+
+impl Opcode {
+    /// The name ibverbs gives it, without the prefix.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Opcode::RdmaWrite => "RDMA_WRITE",
+            Opcode::RecvRdmaWithImm => "RECV_RDMA_WITH_IMM",
+        }
+    }
+}
+
+/// A work request that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The application's name for the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub opcode: Opcode,
+    /// Bytes of the message.
+    pub byte_len: u32,
+    /// The immediate, on receives.
+    pub imm_data: Option<u32>,
+    /// The queue pair.
+    pub qp_num: u32,
+}
+
+/// A completion queue. It lives until the handle and every queue pair that uses it are gone.
+#[derive(Clone)]
+pub struct CompletionQueue {
+    shared: Arc<Shared>,
+    pub(crate) queue: Arc<CqShared>,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(shared: &Arc<Shared>, id: u32, capacity: usize) -> Result<Self> {
+        if capacity == 0 || capacity > MAX_CQE {
+            return Err(Error::invalid(format!(
+                "a completion queue holds 1 to {MAX_CQE} completions, not {capacity}"
+            )));
+        }
+        let event = EventFd::new().map_err(|e| Error::os("completion queue event", e))?;
+        let ring =
+            Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: false, overrun: false };
+        let queue = CqShared { id, capacity, len: AtomicUsize::new(0), ring: Mutex::new(ring), event };
+        Ok(CompletionQueue { shared: Arc::clone(shared), queue: Arc::new(queue) })
+    }
+
+    /// Number of this queue, as in asynchronous events.
+    pub fn handle(&self) -> u32 {
+        self.queue.id
+    }
+
+    /// Most completions it holds.
+    pub fn capacity(&self) -> usize {
+        self.queue.capacity
+    }
+
+    /// Completions waiting now.
+    pub fn len(&self) -> usize {
+        self.queue.len.load(Ordering::Acquire)
+    }
+
+    /// Whether none is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many. In polling mode
+    /// ([`crate::Context::polling`]) it also drives the engine if the queue is empty.
+    ///
+    /// # Errors
+    /// [`Error::CqOverrun`] once the queue has overrun and what it held has been taken.
+    pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        if self.is_empty() {
+            self.shared.drive_if_polling();
+        }
+        self.queue.take(max, out)
+    }
+
+    /// Takes up to `max` completions, oldest first. See [`CompletionQueue::poll_into`].
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_into`].
+    pub fn poll(&self, max: usize) -> Result<Vec<Completion>> {
+        let mut out = Vec::new();
+        self.poll_into(max, &mut out)?;
+        Ok(out)
+    }
+
+    /// The descriptor that becomes readable, once per [`CompletionQueue::arm`]. It belongs to the queue.
+    pub fn event_fd(&self) -> RawFd {
+        self.queue.event.fd()
+    }
+
+    /// Asks for the descriptor to become readable at the next completion, or at once if one is waiting.
+    pub fn arm(&self) {
+        let mut ring = self.queue.ring.lock();
+        if ring.completions.is_empty() && !ring.overrun {
+            ring.armed = true;
+        } else {
+            self.queue.event.signal();
+        }
+    }
+
+    /// Makes the descriptor unreadable again; whether it was readable.
+    pub fn acknowledge(&self) -> bool {
+        self.queue.event.clear()
+    }
+
+    /// Arms the queue and sleeps until a completion is there, the queue has overrun, or `timeout` has passed.
+    /// Returns whether there is something to poll.
+    pub fn wait(&self, timeout: std::time::Duration) -> bool {
+        self.arm();
+        if !self.is_empty() {
+            self.acknowledge();
+            return true;
+        }
+        let mut pollfd = libc::pollfd { fd: self.event_fd(), events: libc::POLLIN, revents: 0 };
+        let ms = timeout.as_millis().min(i32::MAX as u128) as i32;
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&mut pollfd, 1, ms) };
+        self.acknowledge();
+        !self.is_empty() || self.queue.ring.lock().overrun
+    }
+}
+
+/// What the engine and the application share of a completion queue.
+pub(crate) struct CqShared {
+    pub id: u32,
+    capacity: usize,
+    len: AtomicUsize,
+    ring: Mutex<Ring>,
+    event: EventFd,
+}
+
+struct Ring {
+    completions: VecDeque<Completion>,
+    armed: bool,
+    overrun: bool,
+}
+
+impl CqShared {
+    /// Adds a completion. `false`, the first time only, if there was no room: the queue has overrun.
+    #[inline]
+    pub fn push(&self, completion: Completion) -> bool {
+        let mut ring = self.ring.lock();
+        if ring.overrun {
+            return true;
+        }
+        let overrun = ring.completions.len() == self.capacity;
+        if overrun {
+            ring.overrun = true;
+        } else {
+            ring.completions.push_back(completion);
+            self.len.store(ring.completions.len(), Ordering::Release);
+        }
+        if std::mem::take(&mut ring.armed) {
+            self.event.signal();
+        }
+        !overrun
+    }
+
+    fn take(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return if self.ring.lock().overrun && max > 0 { Err(Error::CqOverrun(self.id)) } else { Ok(0) };
+        }
+        let mut ring = self.ring.lock();
+        let n = ring.completions.len().min(max);
+        out.extend(ring.completions.drain(..n));
+        self.len.store(ring.completions.len(), Ordering::Release);
+        Ok(n)
+    }
+
+    /// Drops what a destroyed queue pair left here, so that its number cannot surprise anybody later.
+    pub fn forget(&self, qp_num: u32) {
+        let mut ring = self.ring.lock();
+        ring.completions.retain(|c| c.qp_num != qp_num);
+        self.len.store(ring.completions.len(), Ordering::Release);
+    }
+}

@@ -1,0 +1,335 @@
+//! The engine: everything behind the context's lock, and the turns in which it works (spec: architecture, nic). Each
+//! turn takes what was posted, sends, receives, and does what is due. Who calls it, the engine's own thread or an
+//! application that polls, is the business of [`crate::context`].
+//!
+//! | file | subject |
+//! |---|---|
+//! | `control` | creating, modifying and destroying queue pairs, profiles, ports |
+//! | `transmit` | from the transport's packets to runs on sockets |
+//! | `receive` | from datagrams to the transport, and what is refused before |
+//! | `host` | what the transport asks of the NIC: memory, completions, feedback |
+//! | `node` | endpoint requests: EV probes and port status |
+//! | `pressure` | windows that the receive buffers can hold |
+//! | `timers` | deadlines of queue pairs |
+
+mod control;
+mod host;
+mod node;
+mod pressure;
+mod receive;
+mod timers;
+mod transmit;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use openmrc_transport::endpoint::{Endpoint, PeerId};
+use openmrc_transport::life::QpState;
+use openmrc_transport::mrc;
+use openmrc_transport::schedule::ReadyRing;
+use openmrc_transport::{PortSet, Readiness, Time, Transmit, Transport, WorkRequest};
+
+use crate::attr::QpAttr;
+use crate::context::Shared;
+use crate::cq::Status;
+use crate::device::DeviceConfig;
+use crate::impair::{Impairer, Outgoing};
+use crate::memory::{Access, MemoryTable};
+use crate::netlink::LinkWatch;
+use crate::peer::Peers;
+use crate::port::Port;
+use crate::profile::{CcProfiles, Paths, Profiles};
+use crate::qp::{QpShared, Wqe};
+use crate::rx::RxBatch;
+use crate::socket::TxSocket;
+use crate::stats::Causes;
+use crate::sys;
+use crate::tx::TxRun;
+use host::QpHost;
+use pressure::BufferWatch;
+use timers::Timers;
+
+/// Everything that works on packets.
+pub(crate) struct Engine {
+    pub config: Arc<DeviceConfig>,
+    pub memory: MemoryTable,
+    pub ports: Vec<Port>,
+    pub sockets: Vec<TxSocket>,
+    pub links: Option<LinkWatch>,
+    pub peers: Peers,
+    pub ev_profiles: Profiles<Paths>,
+    pub cc_profiles: CcProfiles,
+    pub impairer: Impairer,
+    pub causes: Causes,
+    pub iterations: u64,
+    qps: Vec<Option<Box<Qp>>>,
+    /// Generation of the number last given out, by place.
+    generations: Vec<u16>,
+    /// Places free again, oldest first.
+    free_places: std::collections::VecDeque<u32>,
+    endpoint: Endpoint,
+    ready: ReadyRing,
+    /// READY, but their ports could not take a packet.
+    stalled: Vec<u32>,
+    timers: Timers,
+    /// Room for the list of queue pairs with newly posted sends.
+    submitted: Vec<u32>,
+    /// Queue pairs that something has happened to in this turn.
+    touched: Vec<u32>,
+    /// Feedback waiting to be sent.
+    feedback: Vec<Feedback>,
+    /// Completion queues that have overrun in this turn.
+    overruns: Vec<u32>,
+    run: TxRun,
+    rx: Option<Box<RxBatch>>,
+    /// Where the next receive round begins.
+    rx_cursor: usize,
+    /// Packets passing the impairer.
+    impaired: Vec<Outgoing>,
+    pressure: BufferWatch,
+    segmentation: bool,
+    seed: u64,
+}
+
+/// A queue pair: the protocol, and what the NIC keeps for it.
+struct Qp {
+    transport: Option<mrc::QueuePair>,
+    io: QpIo,
+}
+
+/// What the NIC keeps for a queue pair.
+struct QpIo {
+    shared: Arc<QpShared>,
+    pd: u32,
+    attr: QpAttr,
+    access: Access,
+    peer: Option<PeerId>,
+    paths: Option<Paths>,
+    ev_profile: u16,
+    /// Sends that the transport has, by number; a ring.
+    sends: Box<[Wqe]>,
+    /// Number of the next send, and of the oldest that has not completed.
+    next_send: u64,
+    oldest_send: u64,
+    /// A send that failed here, and how: its completion says so instead of "flushed".
+    failed: Option<(u64, Status)>,
+    /// Earliest entry in the timers.
+    scheduled: Time,
+    touched: bool,
+    /// Data has come in since the last look at the receive buffers.
+    receiving: bool,
+    /// What was left in its queues when it went to ERROR has been flushed.
+    flushed: bool,
+}
+
+impl QpIo {
+    fn send_mut(&mut self, number: u64) -> &mut Wqe {
+        let mask = self.sends.len() as u64 - 1;
+        &mut self.sends[(number & mask) as usize]
+    }
+
+    fn send(&self, number: u64) -> &Wqe {
+        let mask = self.sends.len() as u64 - 1;
+        &self.sends[(number & mask) as usize]
+    }
+}
+
+/// Feedback of a queue pair or the endpoint, waiting to be sent.
+struct Feedback {
+    peer: PeerId,
+    socket: u16,
+    transmit: Transmit,
+}
+
+/// Runs in a turn before looking for packets that have come in.
+const RUNS_PER_TURN: usize = 8;
+
+/// Calls the transport with a host; a macro because the borrows are of single fields.
+macro_rules! qp_host {
+    ($engine:ident, $io:expr, $shared:expr, $now:expr, $payload:expr) => {
+        QpHost {
+            io: $io,
+            memory: &$engine.memory,
+            feedback: &mut $engine.feedback,
+            causes: &mut $engine.causes,
+            overruns: &mut $engine.overruns,
+            shared: $shared,
+            payload: $payload,
+            now: $now,
+        }
+    };
+}
+use qp_host;
+
+impl Engine {
+    /// One turn; whether there was anything to do.
+    pub fn turn(&mut self, shared: &Shared) -> bool {
+        self.iterations += 1;
+        let mut worked = self.take_submissions(shared);
+        worked |= self.transmit(shared, sys::now());
+        worked |= self.receive(shared);
+        let now = sys::now();
+        worked |= self.expire(shared, now);
+        self.settle(shared, now);
+        if !self.overruns.is_empty() {
+            self.fail_overrun_queues(shared, now);
+        }
+        worked
+    }
+
+    /// Whether a turn would find something to send.
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// When something is due though nothing comes in.
+    pub fn next_deadline(&self) -> Time {
+        let held = self.ports.iter().map(|p| p.retry_at).min().unwrap_or(Time::NEVER);
+        self.timers
+            .next()
+            .min(self.endpoint.poll_timeout())
+            .min(self.impairer.next_due())
+            .min(self.pressure.next_look())
+            .min(held)
+    }
+
+    /// Ports that are up.
+    pub fn ports_up(&self) -> PortSet {
+        self.port_set(Port::is_up)
+    }
+
+    fn port_set(&self, fits: impl Fn(&Port) -> bool) -> PortSet {
+        let mut set = PortSet::EMPTY;
+        for (i, port) in self.ports.iter().enumerate() {
+            if fits(port) {
+                set = set.with(i as u8);
+            }
+        }
+        set
+    }
+
+    /// Gives newly posted sends to the transport.
+    fn take_submissions(&mut self, shared: &Shared) -> bool {
+        let mut list = std::mem::take(&mut self.submitted);
+        shared.take_submissions(&mut list);
+        let worked = !list.is_empty();
+        if worked {
+            let now = sys::now();
+            for index in list.drain(..) {
+                self.take_pending(shared, now, index);
+            }
+            self.settle(shared, now);
+        }
+        self.submitted = list;
+        worked
+    }
+
+    fn take_pending(&mut self, shared: &Shared, now: Time, index: u32) {
+        let Some(qp) = self.qps.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        let Qp { transport, io } = &mut **qp;
+        // Before looking: whoever posts from now on announces it again.
+        io.shared.submitted.store(false, Ordering::Release);
+        let qp_shared = Arc::clone(&io.shared);
+        let mut pending = qp_shared.pending.lock();
+        let Some(transport) = transport.as_mut().filter(|_| qp_shared.state() == QpState::Rts) else {
+            return;
+        };
+        while let Some(wqe) = pending.pop_front() {
+            let request = WorkRequest {
+                handle: io.next_send,
+                len: wqe.len,
+                remote_va: wqe.remote_addr,
+                rkey: wqe.rkey,
+                imm: wqe.imm,
+                solicited: wqe.solicited,
+            };
+            let readable = host::readable(&self.memory, io.pd, &wqe);
+            if !readable {
+                // It takes its place behind those before it, and fails there.
+                io.failed = Some((io.next_send, Status::LocProtErr));
+            }
+            if transport.post_send(now, request).is_err() {
+                // The rings are equally large, so this is a queue pair in ERROR: flushed with the rest.
+                pending.push_front(wqe);
+                break;
+            }
+            *io.send_mut(io.next_send) = wqe;
+            io.next_send += 1;
+            if !readable {
+                break;
+            }
+        }
+        drop(pending);
+        if io.failed.is_some() {
+            let mut host = qp_host!(self, io, shared, now, &[]);
+            transport.abort(now, openmrc_transport::Fatal::Local, &mut host);
+        }
+        self.touch(index);
+    }
+
+    fn touch(&mut self, index: u32) {
+        if let Some(qp) = &mut self.qps[index as usize] {
+            if !qp.io.touched {
+                qp.io.touched = true;
+                self.touched.push(index);
+            }
+        }
+    }
+
+    /// After something has happened to queue pairs: whose turn it is, what is due, and what must be flushed.
+    fn settle(&mut self, shared: &Shared, now: Time) {
+        while let Some(index) = self.touched.pop() {
+            let Some(qp) = &mut self.qps[index as usize] else { continue };
+            let Qp { transport, io } = &mut **qp;
+            io.touched = false;
+            let Some(transport) = transport else { continue };
+            if transport.readiness() == Readiness::Ready {
+                self.ready.push(index);
+            }
+            let due = transport.poll_timeout();
+            if due < io.scheduled {
+                io.scheduled = due;
+                self.timers.schedule(due, index);
+            }
+            if io.shared.state() == QpState::Error && !io.flushed {
+                qp_host!(self, io, shared, now, &[]).flush_queues();
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn expire(&mut self, shared: &Shared, now: Time) -> bool {
+        let mut worked = false;
+        while let Some((due, index)) = self.timers.pop_due(now) {
+            let Some(qp) = self.qps.get_mut(index as usize).and_then(Option::as_mut) else { continue };
+            let Qp { transport, io } = &mut **qp;
+            if io.scheduled != due {
+                continue;
+            }
+            io.scheduled = Time::NEVER;
+            if let Some(transport) = transport {
+                worked = true;
+                let mut host = qp_host!(self, io, shared, now, &[]);
+                transport.handle_timeout(now, &mut host);
+                self.touch(index);
+            }
+        }
+        if self.endpoint.poll_timeout() <= now {
+            self.endpoint_timeout(shared, now);
+            worked = true;
+        }
+        if self.pressure.next_look() <= now {
+            self.relieve_pressure(now);
+        }
+        self.send_feedback(now);
+        if self.impairer.next_due() <= now {
+            self.send_impaired_due(now);
+        }
+        for port in 0..self.ports.len() {
+            if self.ports[port].retry_at <= now {
+                self.retry_held(shared, port, now);
+            }
+        }
+        worked
+    }
+}

@@ -1,0 +1,354 @@
+//! From the transport's packets to runs on sockets: grouping, sending, and what happens when the kernel says no.
+
+use std::io;
+
+use openmrc_transport::{Fatal, PortSet, Readiness, Time, TrafficClass, Transmit, Transport};
+use openmrc_wire::{DscpMap, Packet};
+
+use super::host::pieces;
+use super::{Engine, Feedback, Qp, QpHost, RUNS_PER_TURN, qp_host};
+use crate::context::{Shared, TOKEN_TX};
+use crate::cq::Status;
+use crate::impair::Outgoing;
+use crate::port::{HeldRun, NOBUFS_PAUSE};
+use crate::socket;
+use crate::stats::Cause;
+use crate::tx::{RunKey, send_bytes};
+
+/// What became of bytes offered to a socket.
+enum Sent {
+    Done,
+    /// Not now: keep them.
+    Later(Option<Time>),
+    /// Never.
+    Lost(Cause),
+}
+
+impl Engine {
+    /// Serves queue pairs that are READY, round robin, a run at a time.
+    pub(super) fn transmit(&mut self, shared: &Shared, now: Time) -> bool {
+        if self.ready.is_empty() {
+            return false;
+        }
+        let ports = self.port_set(|p| p.is_free());
+        for _ in 0..RUNS_PER_TURN {
+            let Some(index) = self.ready.pop() else { break };
+            self.serve(shared, now, index, ports);
+        }
+        self.flush_run(now);
+        self.settle(shared, now);
+        true
+    }
+
+    fn serve(&mut self, shared: &Shared, now: Time, index: u32, ports: PortSet) {
+        for _ in 0..self.config.ev_burst {
+            let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() else {
+                return;
+            };
+            let Some(transmit) = transport.poll_transmit(now, ports) else {
+                if transport.readiness() == Readiness::Ready {
+                    // None of its ports can take a packet; asked again when one can.
+                    self.stalled.push(index);
+                    return;
+                }
+                break;
+            };
+            let (Some(peer), Some(paths)) = (io.peer, &io.paths) else { return };
+            let socket = paths.sockets[usize::from(transmit.path)];
+            let key = RunKey { socket, class: self.class_of(&transmit.packet, transmit.class), peer };
+            if !self.run.accepts(key, transmit.packet.wire_len()) {
+                self.flush_run(now);
+            }
+            if !self.gather(key, &transmit, index) {
+                // Deregistered under way.
+                let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut()
+                else {
+                    return;
+                };
+                io.failed = transmit.payload.map(|p| (p.handle, Status::LocProtErr));
+                transport.abort(now, Fatal::Local, &mut qp_host!(self, io, shared, now, &[]));
+                break;
+            }
+        }
+        self.touch(index);
+    }
+
+    /// Adds a data packet to the run, which accepts it; `false` if its bytes may not be read any more.
+    fn gather(&mut self, key: RunKey, transmit: &Transmit, index: u32) -> bool {
+        let Some(Qp { io, .. }) = self.qps[index as usize].as_deref() else { return true };
+        let len = u32::from(transmit.packet.payload_len);
+        let data = match transmit.payload {
+            // SAFETY: the run that takes the pieces is flushed before this turn ends, all under the engine's lock.
+            Some(p) => unsafe { pieces(&self.memory, io.pd, io.send(p.handle), p.offset, len) },
+            None => Some(Default::default()),
+        };
+        let Some(data) = data else { return false };
+        let source_port = self.sockets[usize::from(key.socket)].source_port();
+        if let Some((_, dest_port, seed)) = self.peers.get(key.peer).and_then(|p| p.route(transmit.port)) {
+            self.run.push(key, &transmit.packet, &data, seed, (source_port, dest_port));
+        }
+        true
+    }
+
+    /// Adds a packet without payload to the run, which accepts it.
+    fn push_bare(&mut self, key: RunKey, packet: &Packet) {
+        let socket = &self.sockets[usize::from(key.socket)];
+        if let Some((_, dest_port, seed)) = self.peers.get(key.peer).and_then(|p| p.route(socket.port)) {
+            self.run.push(key, packet, &[], seed, (socket.source_port(), dest_port));
+        }
+    }
+
+    /// Sends all feedback that waits.
+    pub(super) fn send_feedback(&mut self, now: Time) {
+        if self.feedback.is_empty() {
+            return;
+        }
+        let mut feedback = std::mem::take(&mut self.feedback);
+        for Feedback { peer, socket, transmit } in feedback.drain(..) {
+            let class = self.class_of(&transmit.packet, transmit.class);
+            let key = RunKey { socket, class, peer };
+            if !self.run.accepts(key, transmit.packet.wire_len()) {
+                self.flush_run(now);
+            }
+            self.push_bare(key, &transmit.packet);
+        }
+        self.flush_run(now);
+        self.feedback = feedback;
+    }
+
+    /// The traffic class octet of a packet. Data and probes are ECN-capable.
+    fn class_of(&self, packet: &Packet, class: TrafficClass) -> u8 {
+        let dscp = self.config.dscp.code(DscpMap::class_of(packet, self.config.network_trims));
+        socket::traffic_class(dscp, class != TrafficClass::Control)
+    }
+
+    /// Sends the run that has been gathered.
+    pub(super) fn flush_run(&mut self, now: Time) {
+        let Some(key) = self.run.key() else { return };
+        let port = usize::from(self.sockets[usize::from(key.socket)].port);
+        if !self.ports[port].is_up() {
+            self.causes.add(Cause::TxNoPort, self.run.packets() as u64);
+        } else if self.impairer.active() {
+            self.impair_run(key, now);
+        } else if !self.ports[port].held.is_empty() {
+            self.hold_run(key, port);
+        } else {
+            self.send_run(key, port, now);
+        }
+        self.run.clear();
+    }
+
+    fn send_run(&mut self, key: RunKey, port: usize, now: Time) {
+        let (packets, bytes) = (self.run.packets(), self.run.bytes());
+        if packets > 1 && !self.segmentation {
+            let mut copy = Vec::new();
+            self.run.copy_to(&mut copy);
+            self.send_singly(key, port, &copy, self.run.segment(), now);
+            return;
+        }
+        let socket = &self.sockets[usize::from(key.socket)];
+        let Some((dest, ..)) = self.peers.get(key.peer).and_then(|p| p.route(port as u8)) else { return };
+        let class = (key.class != socket.default_class).then_some(key.class);
+        let result = self.run.send(socket.fd(), &dest.with_flow_label(socket.ev.0), class);
+        match self.judge(result, now, packets > 1) {
+            None => self.send_run(key, port, now),
+            Some(Sent::Done) => self.count_sent(key, port, packets, bytes, now),
+            Some(Sent::Later(until)) => {
+                self.hold_run(key, port);
+                self.ports[port].retry_at = until.unwrap_or(Time::NEVER);
+            }
+            Some(Sent::Lost(cause)) => self.causes.add(cause, packets as u64),
+        }
+    }
+
+    /// What the kernel's answer means; `None`: it cannot cut runs apart, try again without.
+    fn judge(&mut self, result: io::Result<()>, now: Time, was_run: bool) -> Option<Sent> {
+        let Err(error) = result else { return Some(Sent::Done) };
+        Some(match error.raw_os_error() {
+            Some(libc::EAGAIN) => Sent::Later(None),
+            Some(libc::ENOBUFS | libc::ENOMEM) => Sent::Later(Some(now + NOBUFS_PAUSE)),
+            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if was_run => {
+                self.segmentation = false;
+                return None;
+            }
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EADDRNOTAVAIL | libc::ENETDOWN) => {
+                Sent::Lost(Cause::TxUnreachable)
+            }
+            Some(libc::EPERM | libc::EACCES | libc::ECONNREFUSED) => Sent::Lost(Cause::TxRefused),
+            Some(libc::EMSGSIZE) => Sent::Lost(Cause::TxTooLong),
+            _ => Sent::Lost(Cause::TxError),
+        })
+    }
+
+    /// Sends packets of `segment` bytes one by one.
+    fn send_singly(&mut self, key: RunKey, port: usize, bytes: &[u8], segment: usize, now: Time) {
+        for (i, one) in bytes.chunks(segment).enumerate() {
+            if self.offer(key, port, one, one.len(), now) {
+                continue;
+            }
+            // The kernel wants no more: what is left waits.
+            let rest = &bytes[i * segment..];
+            self.hold(key, port, rest.to_vec(), segment);
+            return;
+        }
+    }
+
+    /// Offers one or several packets in one piece; `false`: not now, and the port's next try is arranged.
+    fn offer(&mut self, key: RunKey, port: usize, bytes: &[u8], segment: usize, now: Time) -> bool {
+        let packets = bytes.len().div_ceil(segment.max(1));
+        let socket = &self.sockets[usize::from(key.socket)];
+        let Some((dest, ..)) = self.peers.get(key.peer).and_then(|p| p.route(port as u8)) else {
+            return true;
+        };
+        let class = (key.class != socket.default_class).then_some(key.class);
+        let cut = (packets > 1).then_some(segment as u16);
+        let result = send_bytes(socket.fd(), &dest.with_flow_label(socket.ev.0), bytes, class, cut);
+        match self.judge(result, now, packets > 1) {
+            None => {
+                self.send_singly(key, port, bytes, segment, now);
+                true
+            }
+            Some(Sent::Done) => {
+                self.count_sent(key, port, packets, bytes.len(), now);
+                true
+            }
+            Some(Sent::Later(until)) => {
+                self.ports[port].retry_at = until.unwrap_or(Time::NEVER);
+                false
+            }
+            Some(Sent::Lost(cause)) => {
+                self.causes.add(cause, packets as u64);
+                true
+            }
+        }
+    }
+
+    fn count_sent(&mut self, key: RunKey, port: usize, packets: usize, bytes: usize, now: Time) {
+        let socket = &mut self.sockets[usize::from(key.socket)];
+        socket.packets += packets as u64;
+        socket.bytes += bytes as u64;
+        socket.last_tx_ns = now.0 / 1000;
+        let stats = &mut self.ports[port].stats;
+        stats.tx_packets += packets as u64;
+        stats.tx_bytes += bytes as u64;
+        stats.tx_calls += 1;
+    }
+
+    fn hold_run(&mut self, key: RunKey, port: usize) {
+        let mut bytes = Vec::new();
+        self.run.copy_to(&mut bytes);
+        let segment = self.run.segment();
+        self.hold(key, port, bytes, segment);
+    }
+
+    /// Keeps packets until the port can take them; no data is offered to it before.
+    fn hold(&mut self, key: RunKey, port: usize, bytes: Vec<u8>, segment: usize) {
+        self.causes.add(Cause::TxHeld, bytes.len().div_ceil(segment.max(1)) as u64);
+        self.ports[port].held.push_back(HeldRun {
+            socket: key.socket,
+            peer: key.peer,
+            class: key.class,
+            segment,
+            bytes,
+        });
+    }
+
+    /// The sockets to watch until they are writable: those that the first held run of each port waits for.
+    pub fn watch_held(&mut self, shared: &Shared) {
+        for port in &self.ports {
+            if port.retry_at != Time::NEVER {
+                continue;
+            }
+            let Some(held) = port.held.front() else { continue };
+            let socket = &mut self.sockets[usize::from(held.socket)];
+            if !socket.watched {
+                let token = TOKEN_TX + u64::from(held.socket);
+                socket.watched = shared.epoll.add(socket.fd(), libc::EPOLLOUT, token).is_ok();
+            }
+        }
+    }
+
+    /// A socket has become writable.
+    pub(super) fn writable(&mut self, shared: &Shared, socket: usize, now: Time) {
+        if let Some(s) = self.sockets.get_mut(socket) {
+            if std::mem::take(&mut s.watched) {
+                // Whether the descriptor was still watched makes no difference now.
+                let _ = shared.epoll.remove(s.fd());
+            }
+            let port = usize::from(s.port);
+            self.retry_held(shared, port, now);
+        }
+    }
+
+    /// Offers what a port holds again, in order.
+    pub(super) fn retry_held(&mut self, shared: &Shared, port: usize, now: Time) {
+        self.ports[port].retry_at = Time::NEVER;
+        while let Some(held) = self.ports[port].held.pop_front() {
+            let key = RunKey { socket: held.socket, class: held.class, peer: held.peer };
+            if !self.ports[port].is_up() {
+                self.causes.add(Cause::TxNoPort, held.bytes.len().div_ceil(held.segment.max(1)) as u64);
+            } else if !self.offer(key, port, &held.bytes, held.segment, now) {
+                self.ports[port].held.push_front(held);
+                break;
+            }
+        }
+        if self.ports[port].is_free() {
+            self.wake_stalled();
+        }
+        self.watch_held(shared);
+    }
+
+    /// A port can take packets again: those who waited for one get their turn.
+    pub(super) fn wake_stalled(&mut self) {
+        for index in self.stalled.drain(..) {
+            self.ready.push(index);
+        }
+    }
+
+    /// Takes the run apart for the impairer, and sends what it lets pass.
+    fn impair_run(&mut self, key: RunKey, now: Time) {
+        let (port, ev) = {
+            let socket = &self.sockets[usize::from(key.socket)];
+            (socket.port, socket.ev)
+        };
+        let mut bytes = Vec::new();
+        self.run.copy_to(&mut bytes);
+        let mut out = std::mem::take(&mut self.impaired);
+        for one in bytes.chunks(self.run.segment()) {
+            let packet = Outgoing {
+                socket: key.socket,
+                port,
+                ev,
+                peer: key.peer,
+                class: key.class,
+                bytes: one.to_vec(),
+            };
+            self.impairer.submit(now, packet, &mut out);
+        }
+        self.send_outgoing(&mut out, now);
+        self.impaired = out;
+    }
+
+    /// Sends what the impairer has held back until now.
+    pub(super) fn send_impaired_due(&mut self, now: Time) {
+        let mut out = std::mem::take(&mut self.impaired);
+        self.impairer.take_due(now, &mut out);
+        self.send_outgoing(&mut out, now);
+        self.impaired = out;
+    }
+
+    fn send_outgoing(&mut self, out: &mut Vec<Outgoing>, now: Time) {
+        for packet in out.drain(..) {
+            let key = RunKey { socket: packet.socket, class: packet.class, peer: packet.peer };
+            let port = usize::from(packet.port);
+            if !self.ports[port].is_up() {
+                self.causes.add(Cause::TxNoPort, 1);
+            } else if !self.ports[port].held.is_empty()
+                || !self.offer(key, port, &packet.bytes, packet.bytes.len(), now)
+            {
+                let segment = packet.bytes.len();
+                self.hold(key, port, packet.bytes, segment);
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Memory regions: which bytes of the process the network may touch, and who may (spec: API, MemoryRegion; transport,
+//! Responder).
+//!
+//! A key is a secret: 32 bits that nobody can guess and that are never given out twice, not even after the region
+//! is gone. It is the encryption of a counter under a key drawn by the operating system; of the values the counter
+//! yields, the first is taken whose low bits name a free slot. So a lookup is one array access and one comparison.
+
+use std::any::Any;
+use std::hash::{BuildHasher, RandomState};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use openmrc_transport::AccessError;
+
+use crate::context::Shared;
+use crate::error::{Error, Result};
+use crate::stats::Cause;
+
+/// What may be done with a memory region. Local reading is always allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Access(u8);
+
+impl Access {
+    /// Reading by this side only: enough for the source of a write.
+    pub const LOCAL_READ: Access = Access(0);
+    /// Writing by this side.
+    pub const LOCAL_WRITE: Access = Access(1);
+    /// RDMA writes by the peers of queue pairs in the same protection domain. Needs [`Access::LOCAL_WRITE`].
+    pub const REMOTE_WRITE: Access = Access(2);
+
+    /// Both.
+    #[must_use]
+    pub const fn with(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+
+    /// Whether everything in `other` is allowed.
+    pub const fn allows(self, other: Access) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The flags as bits: 1 local write, 2 remote write (`IBV_ACCESS_*`).
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From the bits of [`Access::bits`]; `None` if others are set.
+    pub const fn from_bits(bits: u8) -> Option<Access> {
+        if bits & !3 == 0 { Some(Access(bits)) } else { None }
+    }
+}
+
+/// A registered range of memory. Dropping it deregisters it.
+///
+/// After deregistration has returned, no byte of the range is read or written by the NIC, packets in flight or not.
+pub struct MemoryRegion {
+    shared: Arc<Shared>,
+    key: u32,
+    addr: u64,
+    len: usize,
+    access: Access,
+    pd: u32,
+    registered: bool,
+}
+
+impl MemoryRegion {
+    /// Registers `len` bytes at `addr` in protection domain `pd`.
+    ///
+    /// # Safety
+    /// As [`crate::ProtectionDomain::register_raw`].
+    pub(crate) unsafe fn register(
+        shared: &Arc<Shared>,
+        pd: u32,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<Self> {
+        if access.allows(Access::REMOTE_WRITE) && !access.allows(Access::LOCAL_WRITE) {
+            return Err(Error::invalid("REMOTE_WRITE needs LOCAL_WRITE, as in ibverbs"));
+        }
+        if (addr as usize).checked_add(len).is_none() {
+            return Err(Error::invalid(format!("{len} bytes at {addr:p} reach beyond the address space")));
+        }
+        let region = Region { key: 0, pd, access, addr: addr as u64, len: len as u64, owner: Some(owner) };
+        let key = shared.lock_open()?.memory.insert(region)?;
+        Ok(MemoryRegion {
+            shared: Arc::clone(shared),
+            key,
+            addr: addr as u64,
+            len,
+            access,
+            pd,
+            registered: true,
+        })
+    }
+
+    /// Address of the first byte, which is also the virtual address that a peer names.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Key for the scatter lists of this side's work requests.
+    pub fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    /// Key for the peer's work requests.
+    pub fn rkey(&self) -> u32 {
+        self.key
+    }
+
+    /// What is allowed.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Number of its protection domain.
+    pub fn pd_handle(&self) -> u32 {
+        self.pd
+    }
+
+    /// Ends the registration; the owner given at registration is dropped. Sends under way that refer to the region
+    /// complete with LOC_PROT_ERR. Doing it twice is harmless.
+    pub fn deregister(&mut self) {
+        if std::mem::take(&mut self.registered) {
+            // The owner is dropped after the engine's lock is released: dropping may run code of the application.
+            let owner = self.shared.lock().memory.remove(self.key);
+            drop(owner);
+        }
+    }
+
+    /// Whether the region is still registered.
+    pub fn is_registered(&self) -> bool {
+        self.registered
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        self.deregister();
+    }
+}
+
+/// One registered range.
+struct Region {
+    key: u32,
+    pd: u32,
+    access: Access,
+    addr: u64,
+    len: u64,
+    /// Keeps the memory alive while it is registered.
+    owner: Option<Box<dyn Any + Send>>,
+}
+
+impl Region {
+    fn covers(&self, addr: u64, len: u64) -> bool {
+        match addr.checked_sub(self.addr) {
+            Some(offset) => offset <= self.len && len <= self.len - offset,
+            None => false,
+        }
+    }
+}
+
+/// Every region of a context, found by key.
+pub(crate) struct MemoryTable {
+    /// A power of two of slots; a region sits where the low bits of its key say.
+    slots: Vec<Option<Region>>,
+    used: usize,
+    keys: KeyStream,
+}
+
+impl MemoryTable {
+    pub fn new() -> Self {
+        MemoryTable { slots: Self::empty(64), used: 0, keys: KeyStream::new() }
+    }
+
+    fn empty(n: usize) -> Vec<Option<Region>> {
+        std::iter::repeat_with(|| None).take(n).collect()
+    }
+
+    fn slot(&self, key: u32) -> usize {
+        key as usize & (self.slots.len() - 1)
+    }
+
+    fn insert(&mut self, mut region: Region) -> Result<u32> {
+        if self.used * 2 >= self.slots.len() {
+            self.grow();
+        }
+        loop {
+            let key = self.keys.next().ok_or_else(|| Error::invalid("every key has been used once"))?;
+            let slot = self.slot(key);
+            if self.slots[slot].is_none() {
+                region.key = key;
+                self.slots[slot] = Some(region);
+                self.used += 1;
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Twice the slots. Keys that differed in their low bits still do when one more bit counts.
+    fn grow(&mut self) {
+        let doubled = Self::empty(self.slots.len() * 2);
+        for region in std::mem::replace(&mut self.slots, doubled).into_iter().flatten() {
+            let slot = self.slot(region.key);
+            self.slots[slot] = Some(region);
+        }
+    }
+
+    /// Forgets a region; returns its owner for the caller to drop without locks held.
+    #[must_use]
+    pub fn remove(&mut self, key: u32) -> Option<Box<dyn Any + Send>> {
+        let slot = self.slot(key);
+        if self.slots[slot].as_ref().is_none_or(|r| r.key != key) {
+            return None;
+        }
+        self.used -= 1;
+        self.slots[slot].take().and_then(|mut r| r.owner.take())
+    }
+
+    /// Forgets every region; returns the owners.
+    #[must_use]
+    pub fn clear(&mut self) -> Vec<Box<dyn Any + Send>> {
+        self.used = 0;
+        self.slots.iter_mut().filter_map(|slot| slot.take().and_then(|mut r| r.owner.take())).collect()
+    }
+
+    /// Whether any region of this protection domain is registered.
+    pub fn uses_pd(&self, pd: u32) -> bool {
+        self.slots.iter().flatten().any(|r| r.pd == pd)
+    }
+
+    #[inline]
+    fn find(&self, key: u32) -> Option<&Region> {
+        self.slots[self.slot(key)].as_ref().filter(|r| r.key == key)
+    }
+
+    /// Whether a send of this protection domain may read `len` bytes at `addr`.
+    #[inline]
+    pub fn readable(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> bool {
+        self.find(lkey).is_some_and(|r| r.pd == pd && r.covers(addr, u64::from(len)))
+    }
+
+    /// Puts the payload of a remote write in its place, whole or not at all.
+    #[inline]
+    pub fn place(&self, pd: u32, rkey: u32, va: u64, payload: &[u8]) -> std::result::Result<(), Refusal> {
+        let region = self.find(rkey).ok_or(Refusal(Cause::RkeyUnknown))?;
+        if region.pd != pd {
+            return Err(Refusal(Cause::PdMismatch));
+        }
+        if !region.access.allows(Access::REMOTE_WRITE) {
+            return Err(Refusal(Cause::NoRemoteWrite));
+        }
+        if !region.covers(va, payload.len() as u64) {
+            return Err(Refusal(Cause::OutOfBounds));
+        }
+        if let Some((last, front)) = payload.split_last() {
+            let dest = ptr::with_exposed_provenance_mut::<u8>(va as usize);
+            // SAFETY: the range lies in a registered region, whose registrant promised that it is valid for writes
+            // until it is deregistered, which takes the lock we hold. The source is our receive buffer.
+            unsafe {
+                ptr::copy_nonoverlapping(front.as_ptr(), dest, front.len());
+                // The last byte is written last: an application may wait for it to change, as perftest does.
+                compiler_fence(Ordering::Release);
+                dest.add(front.len()).write_volatile(*last);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a remote write was refused; counted under its own name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal(pub Cause);
+
+impl From<Refusal> for AccessError {
+    fn from(_: Refusal) -> Self {
+        AccessError
+    }
+}
+
+/// Keys in an order that nobody can foresee, each once: a Feistel network over a counter, its round function the
+/// standard library's keyed SipHash.
+struct KeyStream {
+    counter: Option<u32>,
+    secret: RandomState,
+}
+
+impl KeyStream {
+    /// Luby and Rackoff need four rounds for a strong permutation; some more cost nothing at registration.
+    const ROUNDS: u8 = 8;
+
+    fn new() -> Self {
+        KeyStream { counter: Some(0), secret: RandomState::new() }
+    }
+
+    fn encrypt(&self, value: u32) -> u32 {
+        let (mut left, mut right) = ((value >> 16) as u16, value as u16);
+        for round in 0..Self::ROUNDS {
+            (left, right) = (right, left ^ self.secret.hash_one((round, right)) as u16);
+        }
+        u32::from(left) << 16 | u32::from(right)
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        loop {
+            let value = self.counter?;
+            self.counter = value.checked_add(1);
+            match self.encrypt(value) {
+                // Zero reads as "no key" to people and programs.
+                0 => continue,
+                key => return Some(key),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn region(pd: u32, access: Access, buffer: &mut [u8]) -> Region {
+        let addr = buffer.as_mut_ptr().expose_provenance() as u64;
+        Region { key: 0, pd, access, addr, len: buffer.len() as u64, owner: Some(Box::new(())) }
+    }
+
+    const RW: Access = Access(3);
+
+    #[test]
+    fn keys_never_repeat() {
+        let mut keys = KeyStream::new();
+        let drawn: HashSet<_> = (0..200_000).map(|_| keys.next().unwrap()).collect();
+        assert_eq!(drawn.len(), 200_000);
+    }
+
+    #[test]
+    fn two_tables_do_not_give_the_same_keys() {
+        let (mut a, mut b) = (KeyStream::new(), KeyStream::new());
+        let same = (0..1000).filter(|_| a.next() == b.next()).count();
+        assert!(same < 3, "{same} of 1000 keys agree");
+    }
+
+    #[test]
+    fn every_region_is_found_while_registered_and_never_afterwards() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [0u8; 8];
+        let keys: Vec<_> = (0..1000).map(|_| table.insert(region(1, RW, &mut buffer)).unwrap()).collect();
+        let addr = buffer.as_ptr() as u64;
+        assert!(keys.iter().all(|&k| table.readable(1, k, addr, 8)));
+        for (i, &key) in keys.iter().enumerate() {
+            assert!(table.remove(key).is_some());
+            assert!(table.remove(key).is_none());
+            assert!(keys[i + 1..].iter().all(|&k| table.readable(1, k, addr, 8)));
+        }
+        for _ in 0..1000 {
+            let _ = table.insert(region(1, RW, &mut buffer)).unwrap();
+            assert!(keys.iter().all(|&k| table.find(k).is_none()));
+        }
+    }
+
+    #[test]
+    fn a_write_that_does_not_fit_changes_nothing() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [0u8; 64];
+        let middle = &mut buffer[16..48];
+        let base = middle.as_ptr() as u64;
+        let key = table.insert(region(1, RW, middle)).unwrap();
+        let bounds = Err(Refusal(Cause::OutOfBounds));
+        assert_eq!(table.place(1, key, base - 1, &[1; 4]), bounds);
+        assert_eq!(table.place(1, key, base + 29, &[1; 4]), bounds);
+        assert_eq!(table.place(1, key, base + 33, &[]), bounds);
+        assert_eq!(table.place(1, key, u64::MAX, &[1; 4]), bounds);
+        assert_eq!(table.place(2, key, base, &[1; 4]), Err(Refusal(Cause::PdMismatch)));
+        assert_eq!(table.place(1, key ^ 0x8000_0000, base, &[1; 4]), Err(Refusal(Cause::RkeyUnknown)));
+        assert_eq!(buffer, [0; 64]);
+        assert_eq!(table.place(1, key, base + 28, &[1, 2, 3, 4]), Ok(()));
+        assert_eq!(table.place(1, key, base + 32, &[]), Ok(()));
+        assert_eq!(buffer[44..48], [1, 2, 3, 4]);
+        assert_eq!(buffer[48..], [0; 16]);
+    }
+
+    #[test]
+    fn a_region_without_the_right_is_not_written() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [0u8; 8];
+        let base = buffer.as_ptr() as u64;
+        let key = table.insert(region(1, Access::LOCAL_WRITE, &mut buffer)).unwrap();
+        assert_eq!(table.place(1, key, base, &[1]), Err(Refusal(Cause::NoRemoteWrite)));
+        assert_eq!(buffer, [0; 8]);
+    }
+}

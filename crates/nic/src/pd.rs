@@ -1,0 +1,79 @@
+//! Protection domains: memory regions and queue pairs that may meet.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::attr::QpCap;
+use crate::buffer::Buffer;
+use crate::context::Shared;
+use crate::cq::CompletionQueue;
+use crate::error::Result;
+use crate::memory::{Access, MemoryRegion};
+use crate::qp::QueuePair;
+
+/// A protection domain. It lives as long as anything made in it.
+#[derive(Clone)]
+pub struct ProtectionDomain {
+    shared: Arc<Shared>,
+    id: u32,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(shared: &Arc<Shared>, id: u32) -> Self {
+        ProtectionDomain { shared: Arc::clone(shared), id }
+    }
+
+    /// Its number.
+    pub fn handle(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether a memory region is registered in it.
+    pub fn has_regions(&self) -> bool {
+        self.shared.lock().memory.uses_pd(self.id)
+    }
+
+    /// Registers `len` bytes at `addr`; `owner` is kept until they are deregistered, and dropped by whoever does that,
+    /// without locks held.
+    ///
+    /// # Safety
+    /// The bytes must stay valid for reads, and with [`Access::LOCAL_WRITE`] for writes from any thread, as long as `owner`
+    /// lives. Rust code must not hold references to bytes that a peer may write.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for access flags that contradict each other or a range beyond the address space.
+    pub unsafe fn register_raw(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<MemoryRegion> {
+        addr.expose_provenance();
+        // SAFETY: the caller's promise.
+        unsafe { MemoryRegion::register(&self.shared, self.id, addr, len, access, owner) }
+    }
+
+    /// Registers a whole [`Buffer`].
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::register_raw`].
+    pub fn register(&self, buffer: &Buffer, access: Access) -> Result<MemoryRegion> {
+        // SAFETY: the owner is a clone of the buffer, whose bytes are only ever accessed by raw copies.
+        unsafe { self.register_raw(buffer.as_ptr(), buffer.len(), access, Box::new(buffer.clone())) }
+    }
+
+    /// A queue pair in RESET. With `sq_sig_all` every send raises a completion.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] if a capacity is out of range or the device has no more queue pairs.
+    pub fn create_qp(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        cap: QpCap,
+        sq_sig_all: bool,
+    ) -> Result<QueuePair> {
+        QueuePair::create(&self.shared, self.id, send_cq, recv_cq, cap, sq_sig_all)
+    }
+}

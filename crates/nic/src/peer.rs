@@ -1,0 +1,138 @@
+//! Peers: nodes that queue pairs are connected to or that endpoint requests go to, known by their addresses.
+
+use std::net::{IpAddr, SocketAddr};
+
+use openmrc_transport::PortSet;
+use openmrc_wire::IcrcSeed;
+
+use crate::error::{Error, Result};
+use crate::sys::SockAddr;
+
+/// One port of a peer, as seen from our port of the same number.
+struct Plane {
+    addr: IpAddr,
+    udp_port: u16,
+    dest: SockAddr,
+    /// iCRC of what we send and of what comes from there.
+    seed_tx: IcrcSeed,
+    seed_rx: IcrcSeed,
+}
+
+/// A node, found by its address on each plane.
+pub(crate) struct Peer {
+    pub addrs: Vec<SocketAddr>,
+    planes: Vec<Plane>,
+    /// Ports it says are up.
+    pub up: PortSet,
+    /// Queue pairs connected to it, and whether it was added by name.
+    pub users: u32,
+}
+
+impl Peer {
+    fn new(addrs: &[SocketAddr], local: &[IpAddr]) -> Result<Self> {
+        if addrs.is_empty() {
+            return Err(Error::invalid("a peer needs the address of at least one port"));
+        }
+        let mut planes = Vec::with_capacity(addrs.len());
+        for (addr, &ours) in addrs.iter().zip(local) {
+            let (seed_tx, seed_rx) =
+                IcrcSeed::between(ours, addr.ip()).zip(IcrcSeed::between(addr.ip(), ours)).ok_or_else(
+                    || Error::invalid(format!("the peer's {} cannot be reached from {ours}", addr.ip())),
+                )?;
+            if addr.port() == 0 || addr.ip().is_unspecified() || addr.ip().is_multicast() {
+                return Err(Error::invalid(format!("{addr} is not the address of a port")));
+            }
+            planes.push(Plane {
+                addr: addr.ip(),
+                udp_port: addr.port(),
+                dest: SockAddr::new(*addr),
+                seed_tx,
+                seed_rx,
+            });
+        }
+        let up = PortSet::first(planes.len());
+        Ok(Peer { addrs: addrs.to_vec(), planes, up, users: 0 })
+    }
+
+    /// Ports at which it has an address.
+    pub fn ports(&self) -> PortSet {
+        PortSet::first(self.planes.len())
+    }
+
+    /// Where to send on plane `port`, the UDP port, and the iCRC's constant part.
+    #[inline]
+    pub fn route(&self, port: u8) -> Option<(&SockAddr, u16, &IcrcSeed)> {
+        self.planes.get(usize::from(port)).map(|p| (&p.dest, p.udp_port, &p.seed_tx))
+    }
+
+    /// Whether `source` is one of its addresses.
+    pub fn owns(&self, source: IpAddr) -> bool {
+        self.planes.iter().any(|p| p.addr == source)
+    }
+
+    /// The iCRC's constant part for what comes from `source` on our port `port`; `None` if that is another address
+    /// than the one it has on this plane.
+    #[inline]
+    pub fn seed_rx(&self, port: u8, source: IpAddr) -> Option<&IcrcSeed> {
+        self.planes.get(usize::from(port)).filter(|p| p.addr == source).map(|p| &p.seed_rx)
+    }
+}
+
+/// Every peer of a context.
+#[derive(Default)]
+pub(crate) struct Peers {
+    slots: Vec<Option<Peer>>,
+}
+
+impl Peers {
+    /// The peer with these addresses, made if it is new; whether it is. It is used once more.
+    pub fn acquire(&mut self, addrs: &[SocketAddr], local: &[IpAddr]) -> Result<(u32, bool)> {
+        let known = self.slots.iter().position(|p| p.as_ref().is_some_and(|p| p.addrs == addrs));
+        let (index, new) = match known {
+            Some(index) => (index, false),
+            None => {
+                let peer = Peer::new(addrs, local)?;
+                let index = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+                    self.slots.push(None);
+                    self.slots.len() - 1
+                });
+                self.slots[index] = Some(peer);
+                (index, true)
+            }
+        };
+        if let Some(peer) = &mut self.slots[index] {
+            peer.users += 1;
+        }
+        Ok((index as u32, new))
+    }
+
+    /// Used once less; whether nobody uses it now and it is forgotten.
+    pub fn release(&mut self, index: u32) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let Some(peer) = slot else { return false };
+        peer.users -= 1;
+        let gone = peer.users == 0;
+        if gone {
+            *slot = None;
+        }
+        gone
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&Peer> {
+        self.slots.get(index as usize).and_then(Option::as_ref)
+    }
+
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Peer> {
+        self.slots.get_mut(index as usize).and_then(Option::as_mut)
+    }
+
+    /// The peer that an endpoint packet from `source`, received on `port`, comes from. With several nodes at one address
+    /// (loopback) the plane decides.
+    pub fn by_source(&self, port: u8, source: IpAddr) -> Option<u32> {
+        let find = |fits: &dyn Fn(&Peer) -> bool| {
+            self.slots.iter().position(|p| p.as_ref().is_some_and(fits)).map(|i| i as u32)
+        };
+        find(&|p| p.seed_rx(port, source).is_some()).or_else(|| find(&|p| p.owns(source)))
+    }
+}

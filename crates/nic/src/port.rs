@@ -1,0 +1,90 @@
+//! One port of the device: its receiving socket, whether it may be used, and runs that wait because the kernel would not
+//! take them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use openmrc_transport::{Span, Time};
+
+use crate::netlink::{self, InterfaceAddr};
+use crate::socket::RxSocket;
+use crate::stats::PortStats;
+
+/// How long a port rests after the device queue was full (ENOBUFS), of whose emptying nobody tells.
+pub(crate) const NOBUFS_PAUSE: Span = Span::from_micros(100);
+
+/// A run that the kernel would not take, as bytes.
+pub(crate) struct HeldRun {
+    /// Index of the sending socket.
+    pub socket: u16,
+    pub peer: u32,
+    pub class: u8,
+    pub segment: usize,
+    pub bytes: Vec<u8>,
+}
+
+/// A port.
+pub(crate) struct Port {
+    pub addr: SocketAddr,
+    pub rx: RxSocket,
+    /// Sockets of the device's own profile, for what may go on any path.
+    pub sockets: Range<u16>,
+    next_socket: u16,
+    /// Switched on by the administrator.
+    pub admin_up: bool,
+    /// Its address is there, on an interface that is up.
+    pub link_up: bool,
+    pub interface: Option<String>,
+    /// Waiting for the kernel to take more, in order.
+    pub held: VecDeque<HeldRun>,
+    /// When to try again without being told.
+    pub retry_at: Time,
+    pub stats: PortStats,
+    /// The socket's own count of drops when last seen.
+    pub rxq_dropped: u32,
+}
+
+impl Port {
+    pub fn new(addr: SocketAddr, rx: RxSocket, sockets: Range<u16>) -> Self {
+        Port {
+            addr,
+            rx,
+            next_socket: sockets.start,
+            sockets,
+            admin_up: true,
+            link_up: true,
+            interface: None,
+            held: VecDeque::new(),
+            retry_at: Time::NEVER,
+            stats: PortStats::default(),
+            rxq_dropped: 0,
+        }
+    }
+
+    /// Whether it sends and receives.
+    pub fn is_up(&self) -> bool {
+        self.admin_up && self.link_up
+    }
+
+    /// Whether it can take a packet now.
+    pub fn is_free(&self) -> bool {
+        self.is_up() && self.held.is_empty()
+    }
+
+    /// Looks where its address is now.
+    pub fn check_link(&mut self, list: &[InterfaceAddr]) {
+        let found = netlink::interface_of(self.addr.ip(), list);
+        self.link_up = found.is_some_and(|i| i.running);
+        if let Some(interface) = found {
+            self.interface = Some(interface.name.clone());
+        }
+    }
+
+    /// A socket for what may go on any path: each in turn.
+    pub fn any_socket(&mut self) -> u16 {
+        let socket = self.next_socket;
+        self.next_socket = if socket + 1 < self.sockets.end { socket + 1 } else { self.sockets.start };
+        socket
+    }
+}

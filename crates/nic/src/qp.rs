@@ -1,0 +1,407 @@
+//! Queue pairs as an application sees them: made in RESET, modified through the states, fed with work requests
+//! (spec: API, QueuePair). The engine's side of them is in [`crate::engine`].
+//!
+//! Posting takes the queue pair's own lock and, if the engine sleeps, one system call to wake it; it never waits for
+//! the engine.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use openmrc_transport::life::QpState;
+use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
+use openmrc_transport::{PathEntry, PortSet};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::attr::{QpAttr, QpCap, QpInfo};
+use crate::context::Shared;
+use crate::cq::{Completion, CompletionQueue, CqShared, Opcode, Status};
+use crate::error::{Error, Result};
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sge {
+    /// Address of the first byte.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// [`crate::MemoryRegion::lkey`].
+    pub lkey: u32,
+}
+
+/// Where the bytes of a send come from.
+#[derive(Clone, Copy, Debug)]
+pub enum SendData<'a> {
+    /// Registered memory, which must not change until the send has completed.
+    Sges(&'a [Sge]),
+    /// Any bytes, copied while posting: at most `max_inline_data`.
+    Inline(&'a [u8]),
+}
+
+/// An RDMA WRITE, with immediate if `imm` is given.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to send.
+    pub data: SendData<'a>,
+    /// Where to, at the peer.
+    pub remote_addr: u64,
+    /// Key of the peer's region.
+    pub rkey: u32,
+    /// Immediate: consumes a receive of the peer's.
+    pub imm: Option<u32>,
+    /// Raise a completion. Errors raise one in any case.
+    pub signaled: bool,
+    /// Ask for a solicited event at the peer.
+    pub solicited: bool,
+}
+
+/// Room for one message with immediate. It carries no buffer: the data go where the peer's write says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvWr {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+}
+
+/// A queue pair. Dropping it destroys it.
+pub struct QueuePair {
+    shared: Arc<Shared>,
+    qp: Arc<QpShared>,
+    destroyed: AtomicBool,
+}
+
+impl QueuePair {
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        pd: u32,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        cap: QpCap,
+        sq_sig_all: bool,
+    ) -> Result<Self> {
+        let limits = [
+            ("max_send_wr", cap.max_send_wr, 1, QpCap::MAX.max_send_wr),
+            ("max_recv_wr", cap.max_recv_wr, 0, QpCap::MAX.max_recv_wr),
+            ("max_send_sge", cap.max_send_sge, 1, QpCap::MAX.max_send_sge),
+            ("max_inline_data", cap.max_inline_data, 0, QpCap::MAX.max_inline_data),
+        ];
+        for (name, value, min, max) in limits {
+            if value < min || value > max {
+                return Err(Error::invalid(format!("{name} must be {min} to {max}, not {value}")));
+            }
+        }
+        let (send_cq, recv_cq) = (Arc::clone(&send_cq.queue), Arc::clone(&recv_cq.queue));
+        let qp = shared.lock_open()?.create_qp(pd, send_cq, recv_cq, cap, sq_sig_all)?;
+        Ok(QueuePair { shared: Arc::clone(shared), qp, destroyed: AtomicBool::new(false) })
+    }
+
+    /// Its number, 24 bits, for the peer's `dest_qp_num`.
+    pub fn qp_num(&self) -> u32 {
+        self.qp.num
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> QpState {
+        self.qp.state()
+    }
+
+    /// What it can hold.
+    pub fn cap(&self) -> QpCap {
+        self.qp.cap
+    }
+
+    /// Takes it to another state, or stays in this one, with the attributes given.
+    ///
+    /// # Errors
+    /// [`Error::Transition`] if the step does not exist, needs an attribute that is missing or does not take one that is
+    /// given; [`Error::InvalidArgument`] if a value is out of range. Nothing has changed then.
+    pub fn modify(&self, state: QpState, attr: &QpAttr) -> Result<()> {
+        self.engine()?.modify_qp(&self.shared, self.qp.index, state, attr)?;
+        self.shared.kick();
+        Ok(())
+    }
+
+    /// State, attributes and capacities.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn query(&self) -> Result<QpInfo> {
+        self.engine()?.query_qp(self.qp.index)
+    }
+
+    /// Counters of the transport; all zero before RTR.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn stats(&self) -> Result<QpStats> {
+        self.engine()?.qp_stats(self.qp.index)
+    }
+
+    /// Every path it may use, with its state; empty before RTR.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn ev_states(&self) -> Result<Vec<(PathEntry, EvState)>> {
+        self.engine()?.qp_ev_states(self.qp.index)
+    }
+
+    /// Ports it uses now: up here, up at the peer as far as is known, and with an address at both ends.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn ports_up(&self) -> Result<PortSet> {
+        self.engine()?.qp_ports(self.qp.index)
+    }
+
+    /// Posts sends, all or none. Needs RTS; in ERROR they are taken and completed with WR_FLUSH_ERR.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`], [`Error::QueueFull`], or [`Error::InvalidArgument`] for a request that cannot be executed.
+    /// A scatter list that names memory it may not does not fail here but completes with LOC_PROT_ERR, as in ibverbs.
+    pub fn post_send(&self, requests: &[SendWr<'_>]) -> Result<()> {
+        let qp = &*self.qp;
+        let state =
+            self.usable("post_send", "RTS or ERROR", |s| matches!(s, QpState::Rts | QpState::Error))?;
+        let capacity = qp.cap.max_send_wr as usize;
+        {
+            let mut pending = qp.pending.lock();
+            let outstanding = qp.send_outstanding.load(Ordering::Acquire);
+            if outstanding + requests.len() > capacity {
+                return Err(Error::QueueFull { queue: "send", qp_num: qp.num, capacity, outstanding });
+            }
+            let before = pending.len();
+            for request in requests {
+                match Wqe::new(request, qp) {
+                    Ok(wqe) => pending.push_back(wqe),
+                    Err(error) => {
+                        pending.truncate(before);
+                        return Err(error);
+                    }
+                }
+            }
+            qp.send_outstanding.fetch_add(requests.len(), Ordering::AcqRel);
+        }
+        if state == QpState::Error {
+            self.engine()?.flush_queues(&self.shared, qp.index);
+        } else if !requests.is_empty() {
+            self.shared.submit(qp);
+        }
+        Ok(())
+    }
+
+    /// Posts receives, all or none. Needs INIT or later; in ERROR they complete with WR_FLUSH_ERR.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`], [`Error::QueueFull`].
+    pub fn post_recv(&self, requests: &[RecvWr]) -> Result<()> {
+        let qp = &*self.qp;
+        let state = self.usable("post_recv", "INIT, RTR, RTS or ERROR", |s| s != QpState::Reset)?;
+        let capacity = qp.cap.max_recv_wr as usize;
+        {
+            let mut receives = qp.receives.lock();
+            let outstanding = receives.len();
+            if outstanding + requests.len() > capacity {
+                return Err(Error::QueueFull { queue: "receive", qp_num: qp.num, capacity, outstanding });
+            }
+            receives.extend(requests.iter().map(|r| r.wr_id));
+        }
+        if state == QpState::Error || qp.state() == QpState::Error {
+            self.engine()?.flush_queues(&self.shared, qp.index);
+        }
+        Ok(())
+    }
+
+    /// Sends posted and not completed.
+    pub fn send_outstanding(&self) -> usize {
+        self.qp.send_outstanding.load(Ordering::Acquire)
+    }
+
+    /// Ends it: what is outstanding is dropped without completions, what it left in its completion queues too. Doing
+    /// it twice is harmless.
+    pub fn destroy(&self) {
+        if !self.destroyed.swap(true, Ordering::AcqRel) {
+            self.shared.lock().destroy_qp(self.qp.index);
+        }
+    }
+
+    fn usable(
+        &self,
+        operation: &'static str,
+        allowed: &'static str,
+        fits: impl Fn(QpState) -> bool,
+    ) -> Result<QpState> {
+        if self.destroyed.load(Ordering::Acquire) || self.shared.is_closed() {
+            return Err(Error::Closed("the queue pair"));
+        }
+        let state = self.qp.state();
+        if fits(state) {
+            Ok(state)
+        } else {
+            Err(Error::WrongState { operation, qp_num: self.qp.num, state, allowed })
+        }
+    }
+
+    fn engine(&self) -> Result<parking_lot::MutexGuard<'_, crate::engine::Engine>> {
+        if self.destroyed.load(Ordering::Acquire) {
+            return Err(Error::Closed("the queue pair"));
+        }
+        self.shared.lock_open()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}
+
+/// What the engine and the application share of a queue pair.
+pub(crate) struct QpShared {
+    pub num: u32,
+    /// Its place in the engine's table.
+    pub index: u32,
+    pub cap: QpCap,
+    pub sq_sig_all: bool,
+    pub send_cq: Arc<CqShared>,
+    pub recv_cq: Arc<CqShared>,
+    state: AtomicU8,
+    /// Posted and not yet seen by the engine.
+    pub pending: Mutex<VecDeque<Wqe>>,
+    /// Posted and not completed, `pending` included.
+    pub send_outstanding: AtomicUsize,
+    /// Names of the receives posted.
+    pub receives: Mutex<VecDeque<u64>>,
+    /// The engine has been told that `pending` holds something.
+    pub submitted: AtomicBool,
+}
+
+impl QpShared {
+    pub fn new(
+        num: u32,
+        index: u32,
+        cap: QpCap,
+        sq_sig_all: bool,
+        send_cq: Arc<CqShared>,
+        recv_cq: Arc<CqShared>,
+    ) -> Self {
+        QpShared {
+            num,
+            index,
+            cap,
+            sq_sig_all,
+            send_cq,
+            recv_cq,
+            state: AtomicU8::new(QpState::Reset as u8),
+            pending: Mutex::new(VecDeque::with_capacity(cap.max_send_wr as usize)),
+            send_outstanding: AtomicUsize::new(0),
+            receives: Mutex::new(VecDeque::new()),
+            submitted: AtomicBool::new(false),
+        }
+    }
+
+    pub fn state(&self) -> QpState {
+        const STATES: [QpState; 4] = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
+        let value = self.state.load(Ordering::Acquire);
+        STATES.into_iter().find(|&s| s as u8 == value).unwrap_or(QpState::Error)
+    }
+
+    pub fn set_state(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// The completion of a send.
+    pub fn send_completion(&self, wqe: &Wqe, status: Status) -> Completion {
+        Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: Opcode::RdmaWrite,
+            byte_len: wqe.len,
+            imm_data: None,
+            qp_num: self.num,
+        }
+    }
+
+    /// The completion of a receive.
+    pub fn recv_completion(&self, wr_id: u64, status: Status, byte_len: u32, imm: Option<u32>) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            opcode: Opcode::RecvRdmaWithImm,
+            byte_len,
+            imm_data: imm,
+            qp_num: self.num,
+        }
+    }
+}
+
+/// A send as the queue pair keeps it until it completes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wqe {
+    pub wr_id: u64,
+    pub remote_addr: u64,
+    pub rkey: u32,
+    pub len: u32,
+    pub imm: Option<u32>,
+    pub signaled: bool,
+    pub solicited: bool,
+    pub data: WqeData,
+}
+
+/// The bytes of a send.
+#[derive(Clone, Debug)]
+pub(crate) enum WqeData {
+    Sges(SmallVec<[Sge; 2]>),
+    Inline(SmallVec<[u8; 64]>),
+}
+
+impl Default for WqeData {
+    fn default() -> Self {
+        WqeData::Sges(SmallVec::new())
+    }
+}
+
+impl Wqe {
+    fn new(request: &SendWr<'_>, qp: &QpShared) -> Result<Self> {
+        let (data, len) = match request.data {
+            SendData::Sges(sges) => {
+                if sges.len() > qp.cap.max_send_sge as usize {
+                    return Err(Error::invalid(format!(
+                        "a scatter list of {} segments: the queue pair takes {}",
+                        sges.len(),
+                        qp.cap.max_send_sge
+                    )));
+                }
+                let len: u64 = sges.iter().map(|s| u64::from(s.len)).sum();
+                // Empty segments carry nothing, so their keys are not looked at.
+                (WqeData::Sges(sges.iter().copied().filter(|s| s.len > 0).collect()), len)
+            }
+            SendData::Inline(bytes) => {
+                if bytes.len() > qp.cap.max_inline_data as usize {
+                    return Err(Error::invalid(format!(
+                        "{} bytes inline: the queue pair takes {}",
+                        bytes.len(),
+                        qp.cap.max_inline_data
+                    )));
+                }
+                (WqeData::Inline(SmallVec::from_slice(bytes)), bytes.len() as u64)
+            }
+        };
+        if len > u64::from(MAX_MESSAGE) {
+            return Err(Error::invalid(format!(
+                "a message of {len} bytes: the longest is {MAX_MESSAGE} bytes"
+            )));
+        }
+        Ok(Wqe {
+            wr_id: request.wr_id,
+            remote_addr: request.remote_addr,
+            rkey: request.rkey,
+            len: len as u32,
+            imm: request.imm,
+            signaled: request.signaled || qp.sq_sig_all,
+            solicited: request.solicited,
+            data,
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! The sockets of a port: one that receives at the port's address, and one per entropy value that sends from that
+//! value as its source port (spec: wire, "Where the entropy value goes").
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use openmrc_wire::Ev;
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+// Not all of these are in libc for every target.
+const UDP_GRO: i32 = 104;
+const IPV6_FLOWINFO_SEND: i32 = 33;
+const ECT0: u8 = 0b10;
+const ECN_CE: u8 = 0b11;
+
+/// The traffic class octet that asks for this DSCP; `ecn_capable` adds ECT(0).
+pub(crate) const fn traffic_class(dscp: u8, ecn_capable: bool) -> u8 {
+    dscp << 2 | if ecn_capable { ECT0 } else { 0 }
+}
+
+/// Whether a traffic class octet says "congestion experienced".
+pub(crate) const fn is_marked(traffic_class: u8) -> bool {
+    traffic_class & 0b11 == ECN_CE
+}
+
+/// The octet with its ECN field saying "congestion experienced".
+pub(crate) const fn marked(traffic_class: u8) -> u8 {
+    traffic_class | ECN_CE
+}
+
+/// The socket that a port receives on.
+pub(crate) struct RxSocket {
+    fd: OwnedFd,
+    /// Bytes of memory its queue may take, as the kernel counts.
+    pub buffer: usize,
+}
+
+impl RxSocket {
+    pub fn open(addr: SocketAddr, buffer: usize, segmentation: bool) -> Result<Self> {
+        let what = || format!("receive socket at {addr}");
+        let fd = sys::udp_socket(addr.ip()).map_err(|e| Error::os(what(), e))?;
+        let raw = fd.as_raw_fd();
+        let size = buffer.min(i32::MAX as usize / 2) as i32;
+        // The privileged way knows no limit.
+        sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
+            .or_else(|_| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
+            .map_err(|e| Error::os(what(), e))?;
+        let buffer =
+            sys::get_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF).map_err(|e| Error::os(what(), e))?;
+        let class = match addr.ip() {
+            IpAddr::V4(_) => sys::set_option(raw, libc::SOL_IP, libc::IP_RECVTOS, 1),
+            IpAddr::V6(_) => sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)
+                .and_then(|()| sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1)),
+        };
+        class
+            .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1))
+            .map_err(|e| Error::os(what(), e))?;
+        if segmentation {
+            // A kernel without it delivers packets one by one, which works as well.
+            let _ = sys::set_option(raw, libc::SOL_UDP, UDP_GRO, 1);
+        }
+        sys::bind(raw, addr).map_err(|e| Error::os(what(), e))?;
+        Ok(RxSocket { fd, buffer: buffer.max(0) as usize })
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Bytes of memory that wait in its queue now, as the kernel counts.
+    pub fn queued(&self) -> usize {
+        const MEMINFO_VARS: usize = 9;
+        let mut info = [0u32; MEMINFO_VARS];
+        let mut len = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: the array has room for `len` bytes.
+        let r = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                info.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        if r == 0 { info[0] as usize } else { 0 }
+    }
+}
+
+/// The socket of one entropy value.
+pub(crate) struct TxSocket {
+    fd: OwnedFd,
+    /// Port of the device.
+    pub port: u8,
+    /// Its entropy value: the UDP port it is bound to.
+    pub ev: Ev,
+    /// Traffic class octet that packets get which do not name one.
+    pub default_class: u8,
+    pub packets: u64,
+    pub bytes: u64,
+    pub last_tx_ns: u64,
+    /// Watched until it is writable.
+    pub watched: bool,
+}
+
+impl TxSocket {
+    /// A socket that sends from `addr`; `source_port` 0 lets the kernel choose.
+    pub fn open(port: u8, addr: IpAddr, source_port: u16, buffer: usize, default_class: u8) -> Result<Self> {
+        let what = || format!("send socket from {addr} port {source_port}");
+        let open = || -> io::Result<(OwnedFd, u16)> {
+            let fd = sys::udp_socket(addr)?;
+            let raw = fd.as_raw_fd();
+            let size = buffer.min(i32::MAX as usize / 2) as i32;
+            sys::set_option(raw, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)
+                .or_else(|_| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_SNDBUF, size))?;
+            // Nothing is received here; what strangers send may not pile up.
+            sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
+            match addr {
+                IpAddr::V4(_) => {
+                    // With it the header has identification 0 and "don't fragment", which the iCRC covers.
+                    sys::set_option(raw, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+                    sys::set_option(raw, libc::SOL_IP, libc::IP_TOS, i32::from(default_class))?;
+                }
+                IpAddr::V6(_) => {
+                    sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+                    sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_TCLASS, i32::from(default_class))?;
+                    // Repeats the entropy value in the flow label, for switches that hash on it.
+                    sys::set_option(raw, libc::SOL_IPV6, IPV6_FLOWINFO_SEND, 1)?;
+                }
+            }
+            sys::bind(raw, SocketAddr::new(addr, source_port))?;
+            let bound = sys::local_port(raw)?;
+            Ok((fd, bound))
+        };
+        let (fd, bound) = open().map_err(|e| Error::os(what(), e))?;
+        Ok(TxSocket {
+            fd,
+            port,
+            ev: Ev(u32::from(bound)),
+            default_class,
+            packets: 0,
+            bytes: 0,
+            last_tx_ns: 0,
+            watched: false,
+        })
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// The UDP port it sends from.
+    pub fn source_port(&self) -> u16 {
+        self.ev.0 as u16
+    }
+}
+
+/// Lets the process open as many descriptors as its hard limit allows: a device takes one per path.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result and then a valid request.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the NIC counts: packets and bytes per port, packets and the last moment of use per path, and every drop under
+//! its cause.
+
+use openmrc_wire::{DecodeError, Ev};
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// Why something was dropped or refused, each with a counter of its own (spec: wire, "Bad input").
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Cause { $($(#[$doc])* $variant,)* }
+
+        impl Cause {
+            /// Every cause.
+            pub const ALL: &'static [Cause] = &[$(Cause::$variant),*];
+
+            /// Name of the counter. Stable: dashboards and scripts depend on it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Cause::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+causes! {
+    /// The bytes end before the headers do.
+    Short => "rx_short",
+    /// Longer than a datagram can be.
+    Long => "rx_long",
+    /// An opcode that does not exist.
+    UnknownOpcode => "rx_unknown_opcode",
+    /// BTH.TVer is not 0.
+    BadTver => "rx_bad_tver",
+    /// More padding than payload.
+    BadPad => "rx_bad_pad",
+    /// Payload and padding are no multiple of four.
+    Unaligned => "rx_unaligned",
+    /// Payload behind headers that carry none.
+    UnexpectedPayload => "rx_unexpected_payload",
+    /// A header of an unknown type.
+    BadHeaderType => "rx_bad_header_type",
+    /// A reserved value.
+    ReservedValue => "rx_reserved_value",
+    /// The iCRC does not match.
+    BadIcrc => "rx_bad_icrc",
+    /// No queue pair has the number.
+    UnknownQp => "rx_unknown_qp",
+    /// The queue pair is connected to another address.
+    WrongPeer => "rx_wrong_peer",
+    /// The queue pair is not in RTR, RTS or, with a NAK to repeat, ERROR.
+    QpNotReady => "rx_qp_not_ready",
+    /// Came in on a port that is down.
+    PortDown => "rx_port_down",
+    /// Not a packet that MRC sends to a queue pair or an endpoint.
+    Unexpected => "rx_unexpected",
+    /// A datagram that did not fit the receive buffer.
+    Truncated => "rx_truncated",
+    /// A trimmed packet that was not data.
+    TrimmedControl => "rx_trimmed_control",
+    /// The socket's buffer was full: lost in this host.
+    SocketOverflow => "rx_socket_overflow",
+    /// A remote write with a key that is not registered (any more).
+    RkeyUnknown => "refused_rkey",
+    /// A remote write to a region of another protection domain.
+    PdMismatch => "refused_pd",
+    /// A remote write to a region without REMOTE_WRITE.
+    NoRemoteWrite => "refused_access",
+    /// A remote write outside its region.
+    OutOfBounds => "refused_bounds",
+    /// No route to the peer, or the local address is gone.
+    TxUnreachable => "tx_unreachable",
+    /// A firewall or the system refused to send.
+    TxRefused => "tx_refused",
+    /// Longer than the path's MTU.
+    TxTooLong => "tx_too_long",
+    /// Any other error of the socket.
+    TxError => "tx_error",
+    /// The socket's buffer or the device queue was full: held and sent later.
+    TxHeld => "tx_held",
+    /// Had to go, but every port was down.
+    TxNoPort => "tx_no_port",
+}
+
+impl From<&DecodeError> for Cause {
+    fn from(error: &DecodeError) -> Self {
+        match error {
+            DecodeError::TooShort { .. } => Cause::Short,
+            DecodeError::TooLong(_) => Cause::Long,
+            DecodeError::UnknownOpcode(_) => Cause::UnknownOpcode,
+            DecodeError::BadTver(_) => Cause::BadTver,
+            DecodeError::BadPad { .. } => Cause::BadPad,
+            DecodeError::Unaligned(_) => Cause::Unaligned,
+            DecodeError::UnexpectedPayload { .. } => Cause::UnexpectedPayload,
+            DecodeError::BadHeaderType { .. } => Cause::BadHeaderType,
+            DecodeError::ReservedValue { .. } => Cause::ReservedValue,
+            DecodeError::BadIcrc { .. } => Cause::BadIcrc,
+            DecodeError::UnknownQp(_) => Cause::UnknownQp,
+            DecodeError::WrongPeer(_) => Cause::WrongPeer,
+            // The others are about layers that the kernel has taken off before a socket sees the packet.
+            _ => Cause::Unexpected,
+        }
+    }
+}
+
+/// Counters by cause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Causes([u64; Cause::ALL.len()]);
+
+impl Default for Causes {
+    fn default() -> Self {
+        Causes([0; Cause::ALL.len()])
+    }
+}
+
+impl Causes {
+    #[inline]
+    pub(crate) fn add(&mut self, cause: Cause, n: u64) {
+        self.0[cause as usize] += n;
+    }
+
+    /// How often `cause` was counted.
+    pub fn get(&self, cause: Cause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Every cause and its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
+        Cause::ALL.iter().map(|&cause| (cause, self.get(cause)))
+    }
+}
+
+/// What went through one port.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PortStats {
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// UDP payload bytes sent.
+    pub tx_bytes: u64,
+    /// System calls that sent them.
+    pub tx_calls: u64,
+    /// Packets received, good or bad.
+    pub rx_packets: u64,
+    /// UDP payload bytes received.
+    pub rx_bytes: u64,
+    /// Datagrams, of one or several packets, that the kernel delivered.
+    pub rx_datagrams: u64,
+    /// Packets received with ECN "congestion experienced".
+    pub rx_ecn_marked: u64,
+    /// Packets lost because the socket's receive buffer was full.
+    pub rx_overflow: u64,
+}
+
+/// One path of this host: one entropy value on one port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathStats {
+    /// Port (plane).
+    pub port: u8,
+    /// Entropy value.
+    pub ev: Ev,
+    /// Packets sent with it.
+    pub tx_packets: u64,
+    /// UDP payload bytes sent with it.
+    pub tx_bytes: u64,
+    /// When the last one was sent: nanoseconds of `CLOCK_MONOTONIC`; 0 if never.
+    pub last_tx_ns: u64,
+}
+
+/// A snapshot of everything a context counts.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ContextStats {
+    /// By port.
+    pub ports: Vec<PortStats>,
+    /// Drops and refusals by cause.
+    pub causes: Causes,
+    /// Turns of the engine.
+    pub iterations: u64,
+    /// Times the engine slept.
+    pub sleeps: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_the_wire_keep_their_names() {
+        let errors = [
+            DecodeError::TooShort { what: "BTH", needed: 12, have: 1 },
+            DecodeError::UnknownOpcode(1),
+            DecodeError::BadTver(1),
+            DecodeError::BadPad { pad: 3, have: 0 },
+            DecodeError::Unaligned(1),
+            DecodeError::UnexpectedPayload { opcode: 0xDC, len: 4 },
+            DecodeError::BadIcrc { expected: 0, found: 1 },
+            DecodeError::UnknownQp(1),
+            DecodeError::WrongPeer(1),
+        ];
+        for error in &errors {
+            assert_eq!(Cause::from(error).name(), error.counter());
+        }
+    }
+
+    #[test]
+    fn no_two_causes_share_a_name() {
+        let mut names: Vec<_> = Cause::ALL.iter().map(|c| c.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Cause::ALL.len());
+    }
+}

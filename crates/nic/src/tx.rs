@@ -1,0 +1,328 @@
+//! Sending in runs: consecutive packets of one path and class to one peer go to the kernel in one system call, which cuts
+//! them apart again as late as it can (UDP GSO). Headers, padding and iCRC lie in a small arena; payload is
+//! gathered from where the application has it, uncopied, unless it is so short that an iovec costs more.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
+
+use crate::sys::SockAddr;
+
+/// Most segments the kernel takes in one call (`UDP_MAX_SEGMENTS` before Linux 6.9).
+const MAX_SEGMENTS: usize = 64;
+/// Most bytes of one call: the largest UDP payload over IPv4.
+const MAX_BYTES: usize = 65_507;
+/// Payloads up to this many bytes are copied beside their headers.
+const COPY_LIMIT: usize = 512;
+/// Arena bytes per packet: headers, short payload, padding, iCRC.
+const ARENA_PER_PACKET: usize = MAX_HEADER_LEN + COPY_LIMIT + 3 + icrc::LEN;
+/// Most pieces of one payload; a scatter list is cut at packet boundaries.
+const MAX_PIECES: usize = 16;
+const UDP_SEGMENT: i32 = 103;
+
+/// What the packets of a run have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RunKey {
+    /// Index of the sending socket, and so the path.
+    pub socket: u16,
+    /// Traffic class octet.
+    pub class: u8,
+    /// Index of the peer.
+    pub peer: u32,
+}
+
+/// A run being gathered.
+pub(crate) struct TxRun {
+    key: Option<RunKey>,
+    arena: Box<[u8]>,
+    used: usize,
+    iovecs: Vec<libc::iovec>,
+    packets: usize,
+    /// Length of every packet but the last.
+    segment: usize,
+    bytes: usize,
+    /// A shorter packet has ended it.
+    ended: bool,
+}
+
+// SAFETY: the raw pointers in `iovecs` are used only between `push` and `clear`, both under the engine's lock, during
+// which the memory they point to stays registered.
+unsafe impl Send for TxRun {}
+
+impl TxRun {
+    pub fn new() -> Self {
+        TxRun {
+            key: None,
+            arena: vec![0; MAX_SEGMENTS * ARENA_PER_PACKET].into_boxed_slice(),
+            used: 0,
+            iovecs: Vec::with_capacity(MAX_SEGMENTS * (MAX_PIECES + 1) + 1),
+            packets: 0,
+            segment: 0,
+            bytes: 0,
+            ended: false,
+        }
+    }
+
+    /// What the packets gathered have in common; `None` if there are none.
+    pub fn key(&self) -> Option<RunKey> {
+        self.key
+    }
+
+    pub fn packets(&self) -> usize {
+        self.packets
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Length of every packet but the last.
+    pub fn segment(&self) -> usize {
+        self.segment
+    }
+
+    /// Whether a packet of `len` bytes with this key can join.
+    #[inline]
+    pub fn accepts(&self, key: RunKey, len: usize) -> bool {
+        match self.key {
+            None => true,
+            Some(mine) => {
+                mine == key
+                    && !self.ended
+                    && len <= self.segment
+                    && self.packets < MAX_SEGMENTS
+                    && self.bytes + len <= MAX_BYTES
+                    && self.iovecs.len() + 2 * (MAX_PIECES + 1) <= self.iovecs.capacity()
+            }
+        }
+    }
+
+    /// Adds a packet that [`TxRun::accepts`]; `ports` are the UDP ports it goes from and to. Its payload lies in
+    /// `pieces`, which must stay valid until the run is cleared.
+    #[inline]
+    pub fn push(
+        &mut self,
+        key: RunKey,
+        packet: &Packet,
+        pieces: &[&[u8]],
+        seed: &IcrcSeed,
+        ports: (u16, u16),
+    ) {
+        debug_assert!(self.accepts(key, packet.wire_len()));
+        let len = packet.wire_len();
+        let start = self.used;
+        let headers = packet.emit(&mut self.arena[start..]);
+        let pad = packet.pad_len();
+        let mut at = start + headers;
+        if usize::from(packet.payload_len) <= COPY_LIMIT {
+            for piece in pieces {
+                self.arena[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
+            self.arena[at..at + pad].fill(0);
+            at += pad;
+            let crc = seed.of_datagram(ports.0, ports.1, &self.arena[start..at]);
+            self.arena[at..at + icrc::LEN].copy_from_slice(&crc);
+            self.use_arena(at + icrc::LEN);
+        } else {
+            let crc = match pieces {
+                [payload] => seed.checksum(ports.0, ports.1, &self.arena[start..at], payload),
+                _ => {
+                    let mut crc = seed.begin(ports.0, ports.1, len);
+                    crc.update(&self.arena[start..at]);
+                    pieces.iter().for_each(|piece| crc.update(piece));
+                    crc.update(&[0; 3][..pad]);
+                    crc.finish()
+                }
+            };
+            self.use_arena(at);
+            for piece in pieces {
+                self.iovecs.push(libc::iovec { iov_base: piece.as_ptr() as *mut _, iov_len: piece.len() });
+            }
+            self.arena[at..at + pad].fill(0);
+            self.arena[at + pad..at + pad + icrc::LEN].copy_from_slice(&crc);
+            self.use_arena(at + pad + icrc::LEN);
+        }
+        if self.packets == 0 {
+            self.key = Some(key);
+            self.segment = len;
+        }
+        self.ended = len < self.segment;
+        self.packets += 1;
+        self.bytes += len;
+    }
+
+    /// The arena up to `end` is to be sent: it lengthens the last iovec if that lies just before.
+    #[inline]
+    fn use_arena(&mut self, end: usize) {
+        let piece = &mut self.arena[self.used..end];
+        let base = piece.as_mut_ptr();
+        match self.iovecs.last_mut() {
+            Some(last) if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == base => {
+                last.iov_len += piece.len();
+            }
+            _ => self.iovecs.push(libc::iovec { iov_base: base.cast(), iov_len: piece.len() }),
+        }
+        self.used = end;
+    }
+
+    /// Sends the run from `fd`. `class` is given where it differs from the socket's own.
+    ///
+    /// # Errors
+    /// The kernel's. Nothing was sent then.
+    #[inline]
+    pub fn send(&self, fd: RawFd, dest: &SockAddr, class: Option<u8>) -> io::Result<()> {
+        let segment = if self.packets > 1 { Some(self.segment as u16) } else { None };
+        send_message(fd, dest, &self.iovecs, class, segment)
+    }
+
+    /// The run's bytes in one piece, for the ways that are not fast.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        out.clear();
+        for iovec in &self.iovecs {
+            // SAFETY: as for sending: every piece is valid until the run is cleared.
+            out.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(iovec.iov_base.cast::<u8>(), iovec.iov_len)
+            });
+        }
+    }
+
+    /// Forgets the run.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.key = None;
+        self.used = 0;
+        self.iovecs.clear();
+        self.packets = 0;
+        self.segment = 0;
+        self.bytes = 0;
+        self.ended = false;
+    }
+}
+
+/// Sends bytes that lie in one piece, cut into packets of `segment` bytes if that is given.
+pub(crate) fn send_bytes(
+    fd: RawFd,
+    dest: &SockAddr,
+    bytes: &[u8],
+    class: Option<u8>,
+    segment: Option<u16>,
+) -> io::Result<()> {
+    let iovec = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };
+    send_message(fd, dest, &[iovec], class, segment)
+}
+
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+fn send_message(
+    fd: RawFd,
+    dest: &SockAddr,
+    iovecs: &[libc::iovec],
+    class: Option<u8>,
+    segment: Option<u16>,
+) -> io::Result<()> {
+    let mut control = Control([0; 64]);
+    // SAFETY: zeros are a valid, empty message header.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = dest as *const SockAddr as *mut _;
+    message.msg_namelen = dest.len();
+    message.msg_iov = iovecs.as_ptr() as *mut _;
+    message.msg_iovlen = iovecs.len() as _;
+    if class.is_some() || segment.is_some() {
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len() as _;
+        let mut used = 0;
+        // SAFETY: 64 bytes hold both messages; the macros walk within them, and each value is written at its own size.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(&message);
+            if let Some(segment) = segment {
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
+                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
+                used += libc::CMSG_SPACE(2) as usize;
+                header = libc::CMSG_NXTHDR(&message, header);
+            }
+            if let Some(class) = class {
+                let v4 = dest.is_v4();
+                (*header).cmsg_level = if v4 { libc::SOL_IP } else { libc::SOL_IPV6 };
+                (*header).cmsg_type = if v4 { libc::IP_TOS } else { libc::IPV6_TCLASS };
+                (*header).cmsg_len = libc::CMSG_LEN(4) as _;
+                libc::CMSG_DATA(header).cast::<i32>().write_unaligned(i32::from(class));
+                used += libc::CMSG_SPACE(4) as usize;
+            }
+        }
+        message.msg_controllen = used as _;
+    }
+    // SAFETY: the message and all it points to outlive the call.
+    let sent = unsafe { libc::sendmsg(fd, &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openmrc_wire::{Body, Msn, Position, Psn, Write};
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn packet(len: u16) -> Packet {
+        let body = Body::Write(Write {
+            position: Position::Only,
+            rqmsn: Msn(0),
+            msn: Msn(1),
+            timestamp: None,
+            va: 0,
+            rkey: 0,
+            dma_len: u32::from(len),
+            imm: None,
+        });
+        Packet { payload_len: len, ..Packet::new(0x123456, Psn::new(7), body) }
+    }
+
+    const KEY: RunKey = RunKey { socket: 3, class: 2, peer: 1 };
+
+    /// However a payload is cut into pieces, long or short, the bytes are the packet's and the iCRC is right.
+    #[test]
+    fn a_run_is_its_packets_one_after_the_other() {
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let seed = IcrcSeed::between(local, local).unwrap();
+        let data: Vec<u8> = (0..9000u32).map(|i| (i * 31) as u8).collect();
+        for len in [0usize, 1, 3, 64, 511, 512, 513, 1000, 4096] {
+            for cut in [0, 1, len / 2, len] {
+                let mut run = TxRun::new();
+                let (a, b) = data[..len].split_at(cut.min(len));
+                for _ in 0..3 {
+                    assert!(run.accepts(KEY, packet(len as u16).wire_len()));
+                    run.push(KEY, &packet(len as u16), &[a, b], &seed, (5000, 4791));
+                }
+                let mut bytes = Vec::new();
+                run.copy_to(&mut bytes);
+                assert_eq!(bytes.len(), run.bytes());
+                let mut packets = 0;
+                for one in bytes.chunks(run.segment()) {
+                    assert!(seed.verify(5000, 4791, one), "length {len} cut at {cut}");
+                    assert_eq!(Packet::parse(one).unwrap().1, &data[..len]);
+                    packets += 1;
+                }
+                assert_eq!(packets, 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_shorter_packet_ends_a_run_and_a_longer_one_or_another_path_starts_a_new_one() {
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let seed = IcrcSeed::between(local, local).unwrap();
+        let mut run = TxRun::new();
+        run.push(KEY, &packet(8), &[&[0; 8]], &seed, (1, 2));
+        assert!(!run.accepts(KEY, packet(12).wire_len()));
+        assert!(!run.accepts(RunKey { socket: 4, ..KEY }, packet(8).wire_len()));
+        assert!(run.accepts(KEY, packet(4).wire_len()));
+        run.push(KEY, &packet(4), &[&[0; 4]], &seed, (1, 2));
+        assert!(!run.accepts(KEY, packet(4).wire_len()));
+        run.clear();
+        assert!(run.accepts(KEY, packet(12).wire_len()));
+    }
+}

@@ -1,0 +1,184 @@
+//! Two devices of one process, connected over loopback. Every pair has addresses of its own, so tests run side by side.
+
+#![allow(dead_code)] // Not every test file uses everything.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use openmrc_nic::*;
+use openmrc_transport::life::QpState;
+
+/// Longer than anything here takes on a busy machine; nothing waits that long unless it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+static NEXT_NODE: AtomicU8 = AtomicU8::new(0);
+
+/// A third octet of 127/8 that no other device uses: each test binary has a range of its own.
+pub fn node() -> u8 {
+    let range = match env!("CARGO_CRATE_NAME") {
+        "verbs" => 0,
+        "refusals" => 40,
+        "faults" => 80,
+        "lifecycle" => 120,
+        _ => 160,
+    };
+    range + NEXT_NODE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A small device for tests: few paths, so that many fit the descriptor limit.
+pub fn device(ports: usize) -> DeviceConfig {
+    DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..DeviceConfig::loopback(node(), ports) }
+}
+
+/// One side of a connection.
+pub struct End {
+    pub context: Context,
+    pub pd: ProtectionDomain,
+    pub cq: CompletionQueue,
+    pub buffer: Buffer,
+    pub region: MemoryRegion,
+    pub qp: QueuePair,
+}
+
+/// What a side is made with.
+pub struct Options {
+    pub buffer: usize,
+    pub access: Access,
+    pub cap: QpCap,
+    pub cqe: usize,
+    pub attr: QpAttr,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            buffer: 1 << 20,
+            access: Access::LOCAL_WRITE.with(Access::REMOTE_WRITE),
+            cap: QpCap::default(),
+            cqe: 4096,
+            attr: QpAttr::default(),
+        }
+    }
+}
+
+impl End {
+    pub fn open(config: DeviceConfig, options: &Options) -> End {
+        let context = Device::new(config).unwrap().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(options.cqe).unwrap();
+        let buffer = Buffer::zeroed(options.buffer);
+        let region = pd.register(&buffer, options.access).unwrap();
+        let qp = pd.create_qp(&cq, &cq, options.cap, false).unwrap();
+        End { context, pd, cq, buffer, region, qp }
+    }
+
+    /// Posts a write of `len` bytes of our buffer from `from` to `to` of the peer's.
+    pub fn write(&self, peer: &End, from: usize, to: usize, len: usize, wr_id: u64) {
+        self.qp.post_send(&[self.request(peer, from, to, wr_id, &[self.sge(from, len)])]).unwrap();
+    }
+
+    pub fn sge(&self, from: usize, len: usize) -> Sge {
+        Sge { addr: self.region.addr() + from as u64, len: len as u32, lkey: self.region.lkey() }
+    }
+
+    pub fn request<'a>(
+        &self,
+        peer: &End,
+        _from: usize,
+        to: usize,
+        wr_id: u64,
+        sges: &'a [Sge],
+    ) -> SendWr<'a> {
+        SendWr {
+            wr_id,
+            data: SendData::Sges(sges),
+            remote_addr: peer.region.addr() + to as u64,
+            rkey: peer.region.rkey(),
+            imm: None,
+            signaled: true,
+            solicited: false,
+        }
+    }
+
+    /// Waits for `n` completions.
+    pub fn wait(&self, n: usize) -> Vec<Completion> {
+        let mut out = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        while out.len() < n {
+            assert!(Instant::now() < deadline, "{} of {n} completions: {out:?}", out.len());
+            self.cq.wait(Duration::from_millis(100));
+            self.cq.poll_into(n - out.len(), &mut out).unwrap();
+        }
+        out
+    }
+
+    /// Waits for `n` completions, all successful, and returns their names.
+    pub fn wait_success(&self, n: usize) -> Vec<u64> {
+        let done = self.wait(n);
+        assert!(done.iter().all(|c| c.status == Status::Success), "{done:?}");
+        done.iter().map(|c| c.wr_id).collect()
+    }
+
+    pub fn cause(&self, cause: Cause) -> u64 {
+        self.context.stats().unwrap().causes.get(cause)
+    }
+}
+
+/// Takes both queue pairs to RTS, connected to each other.
+pub fn connect(a: (&Context, &QueuePair), b: (&Context, &QueuePair), attr: &QpAttr) {
+    for ((context, qp), (peer_context, peer_qp)) in [(a, b), (b, a)] {
+        let _ = context;
+        to_rts(qp, peer_qp.qp_num(), peer_context.addresses(), attr);
+    }
+}
+
+pub fn to_rts(qp: &QueuePair, dest_qp_num: u32, remote: Vec<SocketAddr>, attr: &QpAttr) {
+    qp.modify(QpState::Init, &QpAttr::default()).unwrap();
+    let rtr = QpAttr {
+        dest_qp_num: Some(dest_qp_num),
+        remote: Some(remote),
+        rq_psn: Some(0xFF_FFF0),
+        timeout: None,
+        linear_cnt: None,
+        exp_cnt: None,
+        mpr: None,
+        max_wimm: None,
+        ..attr.clone()
+    };
+    qp.modify(QpState::Rtr, &rtr).unwrap();
+    let rts = QpAttr {
+        sq_psn: Some(0xFF_FFF0),
+        timeout: attr.timeout,
+        linear_cnt: attr.linear_cnt,
+        exp_cnt: attr.exp_cnt,
+        mpr: attr.mpr,
+        max_wimm: attr.max_wimm,
+        ..QpAttr::default()
+    };
+    qp.modify(QpState::Rts, &rts).unwrap();
+}
+
+/// Two connected sides of `ports` planes.
+pub fn pair(ports: usize) -> (End, End) {
+    pair_with(device(ports), device(ports), &Options::default())
+}
+
+pub fn pair_with(a: DeviceConfig, b: DeviceConfig, options: &Options) -> (End, End) {
+    let (a, b) = (End::open(a, options), End::open(b, options));
+    connect((&a.context, &a.qp), (&b.context, &b.qp), &options.attr);
+    (a, b)
+}
+
+/// Bytes that are different everywhere.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+        .collect()
+}
