@@ -72,6 +72,8 @@ pub struct End<T> {
     spins: u32,
     traffic: Traffic,
     next_post: usize,
+    /// When the application posts next, if that has been arranged.
+    post_at: Time,
     /// Data packets sent, by path.
     pub sent_by_path: Vec<u64>,
     /// When data was last sent, by path.
@@ -93,8 +95,6 @@ pub struct Outcome {
     pub events: u64,
 }
 
-/// More events than any run may take.
-const MOST_EVENTS: u64 = 3_000_000;
 /// After the last completion old packets may still come: so long is memory watched.
 const LINGER: Span = Span::from_millis(20);
 
@@ -168,6 +168,7 @@ impl<T: Subject> World<T> {
                     spins: 0,
                     traffic: pair.traffic[side].clone(),
                     next_post: 0,
+                    post_at: Time::ZERO,
                     sent_by_path: vec![0; paths],
                     last_sent: vec![Time::ZERO; paths],
                     probes_by_path: vec![0; paths],
@@ -329,8 +330,8 @@ impl<T: Subject> World<T> {
         let Some(Reverse((time, _, event))) = self.heap.pop() else { return Ok(()) };
         self.now = time;
         self.events += 1;
-        if self.events > MOST_EVENTS {
-            return Err(format!("{MOST_EVENTS} events and no end: {}", self.unfinished()));
+        if self.events > self.scenario.most_events {
+            return Err(format!("{} events and no end: {}", self.events, self.unfinished()));
         }
         match event {
             Event::PortFree { node, port } => {
@@ -481,7 +482,10 @@ impl<T: Subject> World<T> {
                 },
             };
             if post.not_before > self.now {
-                self.push(post.not_before, Event::Post { end });
+                if self.ends[end].post_at != post.not_before {
+                    self.ends[end].post_at = post.not_before;
+                    self.push(post.not_before, Event::Post { end });
+                }
                 return;
             }
             let now = self.local_of(end);

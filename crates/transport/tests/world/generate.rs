@@ -33,6 +33,7 @@ impl Scenario {
             profile: random_profile(ports, per_port, dice),
             rate: dice.pick(&[10, 25, 50, 100, 200, 400, 800]) * 1_000_000_000,
             latency: Span::from_nanos(dice.log_between(500, 30_000)),
+            most_events: 3_000_000,
             ..Scenario::calm(nodes, ports, 1)
         };
         if dice.chance(0.6) {
@@ -135,7 +136,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         let mpr = dice.log_between(1, 16) as u8;
         configs[side].mpr = mpr;
         // Now and then they disagree, and the responder's window is the smaller one.
-        let less = dice.chance(0.05) && mpr > 1;
+        let less = caps.dynamic_mpr && dice.chance(0.05) && mpr > 1;
         configs[1 - side].mpr_dest = if less { dice.between(1, u64::from(mpr)) as u8 } else { mpr };
         let wimm = dice.log_between(1, 200) as u16;
         configs[side].max_wimm = wimm;

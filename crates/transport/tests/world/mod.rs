@@ -15,6 +15,7 @@ pub mod generate;
 pub mod host;
 pub mod hostile;
 pub mod ledger;
+pub mod measure;
 pub mod memory;
 pub mod network;
 pub mod sabotage;

@@ -117,6 +117,8 @@ pub struct Scenario {
     pub idle_timeouts: f64,
     /// The run must be over by then.
     pub deadline: Time,
+    /// And not take more events than this.
+    pub most_events: u64,
     /// Each node's clock at the beginning.
     pub epochs: Vec<Span>,
 }
@@ -150,6 +152,7 @@ impl Scenario {
             timer_slack: Span::ZERO,
             idle_timeouts: 0.0,
             deadline: Time::ZERO + Span::from_secs(60),
+            most_events: u64::MAX,
             epochs: vec![Span::ZERO; nodes],
         }
     }

@@ -1,0 +1,406 @@
+//! What a queue pair does about loss, congestion, dead paths and errors, one at a time and measured.
+
+mod world;
+
+use std::sync::Arc;
+
+use openmrc_transport::mrc::{CcProfile, QpConfig, QueuePair};
+use openmrc_transport::{EvChange, Fatal, PathId, Span, Time, Transport as _};
+use world::measure::{condemned_at, goodput, line_rate, micros, millis, returned_at};
+use world::network::Health;
+use world::scenario::Post;
+use world::{Act, Expect, Scenario, Traffic, World};
+
+const RATE: u64 = 100_000_000_000;
+const ENDLESS: Traffic = Traffic::Endless { len: 256 * 1024, imm: false };
+
+/// One sender with an endless supply over 4 ports with 8 paths each.
+fn one_flow() -> Scenario {
+    let mut scenario = Scenario::calm(2, 4, 8);
+    let mut config = scenario.config();
+    config.ev_active = 16;
+    config.ev_backup = 16;
+    config.ev_min_active = 4;
+    scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
+    scenario.pairs[0].region = [4 << 20, 0];
+    scenario
+}
+
+/// Reorder window at the beginning: target_qdelay (spec: transport, rule 2).
+fn reorder_window(scenario: &Scenario) -> Span {
+    scenario.pairs[0].configs[0].cc.nscc.target_qdelay
+}
+
+/// A path that the sender has in rotation.
+fn used_path(world: &World<QueuePair>) -> PathId {
+    let used = world.ends[0].sent_by_path.iter().position(|&sent| sent > 10);
+    used.expect("data has been sent") as PathId
+}
+
+#[test]
+fn random_loss_retransmits_what_was_lost_and_no_more() {
+    let mut scenario = one_flow();
+    let mut weather = scenario.weather;
+    weather.loss = 0.002;
+    scenario.weather = weather;
+    scenario.at(millis(5), Act::Weather(world::Weather::calm()));
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(6));
+    let (lost, again) = (world.network.counters.data_lost, world.flows[0].counters.retransmitted);
+    assert!(lost > 100, "{lost}");
+    // Lost probes count as lost data; besides, every loss is made good exactly once.
+    let probes = u64::from(world.ends[0].qp.stats().probes);
+    assert!(again <= lost && again + probes >= lost, "{lost} lost, {again} retransmitted, {probes} probes");
+    assert_eq!(world.ends[0].qp.stats().timeouts, 0);
+}
+
+#[test]
+fn loss_of_feedback_alone_retransmits_next_to_nothing() {
+    let mut scenario = one_flow();
+    scenario.weather.control_loss = 0.05;
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(5));
+    let flow = world.flows[0].counters;
+    assert!(world.network.counters.control_lost > 100);
+    assert!(flow.retransmitted * 1000 < flow.first_sent, "{} of {}", flow.retransmitted, flow.first_sent);
+}
+
+#[test]
+fn a_dead_path_is_left_within_a_round_trip_and_a_reorder_window() {
+    for seed in 0..20 {
+        let mut scenario = one_flow();
+        scenario.seed = seed;
+        let bound = scenario.base_rtt(4096)
+            + reorder_window(&scenario)
+            + scenario.pairs[0].configs[0].ack_delay
+            // What was in the queues, and the packets that a stamp stands for.
+            + Span::from_micros(4);
+        let mut world = World::<QueuePair>::new(scenario, false);
+        world.run_until(micros(300));
+        let path = used_path(&world);
+        world.do_now(Act::Path { from: 0, to: 1, path, health: Health::DEAD });
+        world.log = Some(Vec::new());
+        world.run_until(millis(3));
+        let sent: Vec<Time> = world.log.take().unwrap().into_iter().filter(|(_, _, p)| *p == path).map(|(t, ..)| t).collect();
+        let first = sent[0];
+        let condemned = condemned_at(&world, 0, path, Time::ZERO).expect("the path is condemned");
+        assert!(condemned <= first + bound, "{:?} after its first loss", condemned.since(first));
+        assert!(sent.iter().all(|&t| t <= condemned), "data on a condemned path");
+        assert!(world.ends[0].probes_by_path[path as usize] > 0, "it is not probed");
+        // Nothing else came to harm.
+        assert_eq!(world.ev_events(0).len(), 1, "{:?}", world.ev_events(0));
+        assert_eq!(world.flows[0].counters.retransmitted, world.network.counters.data_lost - u64::from(world.ends[0].qp.stats().probes));
+    }
+}
+
+#[test]
+fn what_a_dead_path_lost_is_sent_again_once() {
+    let mut scenario = one_flow();
+    scenario.pairs[0].traffic[0] = Traffic::of(64, 64 * 1024);
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(30));
+    world.do_now(Act::Path { from: 0, to: 1, path: used_path(&world), health: Health::DEAD });
+    let outcome = world.run().unwrap();
+    assert!(outcome.flows[0].retransmitted > 0);
+    assert_eq!(outcome.flows[0].most_transmissions, 2);
+    assert_eq!(world.ends[0].qp.stats().timeouts, 0);
+}
+
+#[test]
+fn a_path_comes_back_after_repair() {
+    // No backups: a path that returns goes straight into rotation.
+    let mut scenario = one_flow();
+    for config in &mut scenario.pairs[0].configs {
+        config.ev_active = 32;
+        config.ev_backup = 0;
+    }
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(300));
+    let path = used_path(&world);
+    world.do_now(Act::Path { from: 0, to: 1, path, health: Health::DEAD });
+    world.run_until(millis(2));
+    assert!(condemned_at(&world, 0, path, Time::ZERO).is_some());
+    assert!(returned_at(&world, 0, path, Time::ZERO).is_none());
+    world.do_now(Act::Path { from: 0, to: 1, path, health: Health::GOOD });
+    world.run_until(millis(20));
+    let returned = returned_at(&world, 0, path, millis(2)).expect("it comes back");
+    assert!(world.ends[0].last_sent[path as usize] > returned, "it is not used");
+    assert_eq!(world.ev_events(0).len(), 2);
+}
+
+#[test]
+fn probes_of_dead_paths_are_few() {
+    let mut scenario = one_flow();
+    for path in 0..16 {
+        // Half of every plane's paths.
+        let (plane, index) = (path / 4, path % 4);
+        scenario.at(micros(200), Act::Path { from: 0, to: 1, path: plane * 8 + index, health: Health::DEAD });
+    }
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(10));
+    let stats = world.ends[0].qp.stats();
+    assert!(u64::from(stats.probes) * 100 <= stats.data_packets, "{} probes, {} packets", stats.probes, stats.data_packets);
+    assert!(stats.probes > 10);
+}
+
+#[test]
+fn trimming_condemns_no_path_and_loses_nothing() {
+    for last_hop in [0.0, 1.0] {
+        let mut scenario = one_flow();
+        scenario.weather.trim = 0.05;
+        scenario.weather.last_hop = last_hop;
+        let mut world = World::<QueuePair>::new(scenario, false);
+        world.run_until(millis(5));
+        assert!(world.network.counters.trimmed > 100);
+        assert!(world.ev_events(0).is_empty(), "{:?}", world.ev_events(0).first());
+        assert_eq!(world.ends[0].qp.stats().lost, 0);
+        let (trimmed, again) = (world.network.counters.trimmed, world.flows[0].counters.retransmitted);
+        // The last few may not have been heard of.
+        assert!(again <= trimmed && again + 20 >= trimmed, "{trimmed} trimmed, {again} sent again");
+    }
+}
+
+#[test]
+fn a_path_that_is_always_marked_gets_every_second_turn() {
+    // A fixed window, so that only the choice of path reacts to the marks.
+    let mut scenario = Scenario::calm(2, 1, 8);
+    let cc = CcProfile::fixed_window(200_000, scenario.base_rtt(4096), 4096);
+    let mut config = scenario.config_with(Arc::new(cc));
+    (config.ev_active, config.ev_backup) = (8, 0);
+    // So few paths go round faster than feedback does, were it not for feedback on every packet.
+    config.ack_every_bytes = 1;
+    scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
+    scenario.pairs[0].region = [4 << 20, 0];
+    scenario.at(Time::ZERO, Act::Path { from: 0, to: 1, path: 3, health: Health::marking(1.0) });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(5));
+    let sent = &world.ends[0].sent_by_path;
+    let others = (sent.iter().sum::<u64>() - sent[3]) as f64 / 7.0;
+    let share = sent[3] as f64 / others;
+    // Marks arrive a round trip late, so the path is skipped less than half of its turns.
+    assert!(share < 0.9 && share > 0.4, "{share}: {sent:?}");
+    assert!(world.ev_events(0).is_empty());
+}
+
+#[test]
+fn marks_do_not_move_load_between_planes() {
+    let mut scenario = one_flow();
+    scenario.at(Time::ZERO, Act::Plane { port: 2, health: Health::marking(1.0) });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(5));
+    assert!(world.network.counters.marked > 1000);
+    let sent = world.sent_by_port(0);
+    assert!(sent.iter().max().unwrap() - sent.iter().min().unwrap() <= sent[0] / 500, "{sent:?}");
+}
+
+#[test]
+fn a_port_that_is_known_to_be_down_carries_nothing_and_is_blamed_for_nothing() {
+    let mut scenario = one_flow();
+    scenario.at(micros(300), Act::Port { node: 0, port: 1, up: false, notice: Span::from_micros(5) });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(301));
+    let before = world.sent_by_port(0)[1];
+    world.run_until(millis(3));
+    assert_eq!(world.sent_by_port(0)[1], before);
+    assert!(world.ev_events(0).is_empty(), "{:?}", world.ev_events(0));
+}
+
+#[test]
+fn denied_paths_carry_nothing_until_they_are_allowed_again() {
+    let mut scenario = one_flow();
+    // All but one.
+    for path in 1..32 {
+        scenario.at(micros(100), Act::Deny { end: 0, path, denied: true });
+    }
+    scenario.at(millis(1), Act::Deny { end: 0, path: 9, denied: false });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(101));
+    let before = world.ends[0].sent_by_path.clone();
+    world.run_until(micros(999));
+    let sent: Vec<u64> = world.ends[0].sent_by_path.iter().zip(&before).map(|(now, then)| now - then).collect();
+    assert!(sent[0] > 1000, "{sent:?}");
+    assert_eq!(sent[1..].iter().sum::<u64>(), 0, "{sent:?}");
+    world.run_until(millis(2));
+    assert!(world.ends[0].sent_by_path[9] > before[9] + 1000);
+}
+
+#[test]
+fn a_responder_under_pressure_slows_its_sender_down_and_lets_it_go_again() {
+    let mut scenario = one_flow();
+    scenario.at(millis(1), Act::Pressure { end: 1, penalty: 60 });
+    scenario.at(millis(2), Act::Pressure { end: 1, penalty: 0 });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    let before = goodput(&mut world, micros(300), millis(1))[0];
+    let under = goodput(&mut world, micros(1300), millis(2))[0];
+    let after = goodput(&mut world, micros(2500), millis(4))[0];
+    assert!(under < before / 4.0, "{under:.3e} of {before:.3e}");
+    assert!(after > before * 0.95, "{after:.3e} of {before:.3e}");
+}
+
+#[test]
+fn a_smaller_window_from_the_responder_is_obeyed() {
+    // At MPR 1 there are 128 packets per round trip, which is less than this network holds.
+    let mut scenario = Scenario { latency: Span::from_micros(50), ..Scenario::calm(2, 4, 8) };
+    let cc = CcProfile::fixed_window(64 << 20, scenario.base_rtt(1024), 1024);
+    let mut config = scenario.config_with(Arc::new(cc));
+    config.path_mtu = 1024;
+    scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
+    scenario.pairs[0].region = [4 << 20, 0];
+    scenario.at(millis(1), Act::AdvertiseMpr { end: 1, mpr: 1 });
+    let base_rtt = scenario.base_rtt(1024);
+    let mut world = World::<QueuePair>::new(scenario, false);
+    let wide = goodput(&mut world, micros(300), millis(1))[0];
+    let narrow = goodput(&mut world, micros(1500), millis(3))[0];
+    let window = 128.0 * 1024.0 / base_rtt.as_secs_f64();
+    assert!(narrow <= window && narrow > 0.6 * window, "{narrow:.3e}, the window allows {window:.3e}");
+    assert!(wide > 4.0 * narrow, "{wide:.3e}");
+}
+
+/// One message of 10 packets from 0 to 1 over 4 planes that die before it is sent.
+fn into_the_void(linear_cnt: u8, exp_cnt: u8) -> (Scenario, QpConfig) {
+    let mut scenario = Scenario::calm(2, 4, 8);
+    let mut config = scenario.config();
+    (config.linear_cnt, config.exp_cnt) = (linear_cnt, exp_cnt);
+    scenario.connect([0, 1], &config, [Traffic::of(10, 40_000), Traffic::none()]);
+    scenario.at(Time::ZERO, Act::Direction { from: 0, to: 1, health: Health::DEAD });
+    scenario.expect = Expect::MustFail;
+    (scenario, config)
+}
+
+#[test]
+fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
+    for (linear_cnt, exp_cnt) in [(0, 0), (1, 0), (3, 0), (7, 0), (3, 2), (7, 5)] {
+        let (scenario, config) = into_the_void(linear_cnt, exp_cnt);
+        let mut world = World::<QueuePair>::new(scenario, false);
+        let outcome = world.run().unwrap();
+        assert_eq!(outcome.fatal, [Some(Fatal::RetryExceeded), None]);
+        assert_eq!(outcome.flows[0].flushed, 10);
+        let stats = world.ends[0].qp.stats();
+        assert_eq!(stats.timeouts, u32::from(linear_cnt) + u32::from(exp_cnt));
+        // The linear intervals, the doubling ones, and the last wait, which nothing answers.
+        let waits = u64::from(linear_cnt.max(1)) + (1 << (exp_cnt + 1)) - 2;
+        let waited = outcome.finished.since(Time::ZERO);
+        assert!(waited >= config.timeout.times(waits), "{linear_cnt}, {exp_cnt}: {waited:?}");
+        assert!(waited <= config.timeout.times(2 * waits + 2), "{linear_cnt}, {exp_cnt}: {waited:?}");
+    }
+}
+
+#[test]
+fn what_comes_back_before_the_retries_end_is_not_given_up() {
+    let (mut scenario, config) = into_the_void(3, 3);
+    scenario.expect = Expect::Completes;
+    scenario.at(Time::ZERO + config.timeout.times(5), Act::Direction { from: 0, to: 1, health: Health::GOOD });
+    let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
+    assert_eq!(outcome.flows[0].completed, 10);
+    assert_eq!(outcome.fatal, [None, None]);
+}
+
+#[test]
+fn an_immediate_without_a_receive_fails_both_ends() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    let config = scenario.config();
+    let posts = (0..10).map(|i| Post { len: 10_000, imm: Some(i), not_before: Time::ZERO });
+    scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::of(100, 40_000)]);
+    scenario.expect = Expect::MayFail;
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.ends[1].record.receives = 4;
+    let outcome = world.run().unwrap();
+    assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x63)), Some(Fatal::NoReceive)]);
+    assert_eq!(outcome.flows[0].received, 4);
+    assert_eq!((outcome.flows[0].completed, outcome.flows[0].flushed), (4, 6));
+}
+
+#[test]
+fn a_write_where_it_may_not_fails_both_ends_and_touches_nothing() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    let config = scenario.config();
+    scenario.connect([0, 1], &config, [Traffic::of(50, 10_000), Traffic::none()]);
+    scenario.expect = Expect::MayFail;
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(12));
+    world.flows[0].revoke();
+    let placed = world.flows[0].counters.placed_bytes;
+    let outcome = world.run().unwrap();
+    assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x62)), Some(Fatal::AccessViolation)]);
+    assert_eq!(outcome.flows[0].placed_bytes, placed);
+    assert!(outcome.flows[0].flushed > 0);
+}
+
+#[test]
+fn the_refusal_reaches_a_requestor_that_missed_it() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    let config = scenario.config();
+    scenario.connect([0, 1], &config, [Traffic::of(50, 10_000), Traffic::none()]);
+    scenario.expect = Expect::MayFail;
+    // All feedback is lost for a while.
+    scenario.at(micros(12), Act::Direction { from: 1, to: 0, health: Health::DEAD });
+    scenario.at(millis(3), Act::Direction { from: 1, to: 0, health: Health::GOOD });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(12));
+    world.flows[0].revoke();
+    let outcome = world.run().unwrap();
+    assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x62)), Some(Fatal::AccessViolation)]);
+}
+
+#[test]
+fn more_immediates_in_flight_than_the_responder_takes_fail_both_ends() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    let config = scenario.config();
+    let posts = (0..200).map(|i| Post { len: 0, imm: Some(i), not_before: Time::ZERO });
+    scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::none()]);
+    scenario.pairs[0].configs[1].max_wimm_dest = 4;
+    // The first is lost, so that the others pile up behind it.
+    scenario.at(Time::ZERO, Act::Plane { port: 0, health: Health::DEAD });
+    scenario.expect = Expect::MayFail;
+    let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
+    assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x65)), Some(Fatal::WimmLimit)]);
+}
+
+#[test]
+fn abort_flushes_everything_in_order_and_ends_all_sending() {
+    let mut world = World::<QueuePair>::new(one_flow(), false);
+    world.run_until(micros(300));
+    let outstanding = world.flows[0].outstanding();
+    assert!(outstanding > 1);
+    world.abort(0);
+    assert_eq!(world.flows[0].outstanding(), 0);
+    assert_eq!(world.flows[0].counters.flushed, outstanding as u64);
+    let sent = world.flows[0].counters.first_sent;
+    world.run_until(millis(5));
+    assert_eq!(world.flows[0].counters.first_sent, sent);
+    assert_eq!(world.ends[0].qp.poll_timeout(), Time::NEVER);
+}
+
+#[test]
+fn planes_dying_one_after_another_leave_what_the_others_carry() {
+    let mut scenario = one_flow();
+    for (i, port) in [0u8, 1, 3].into_iter().enumerate() {
+        scenario.at(micros(500 * (i as u64 + 1)), Act::Plane { port, health: Health::DEAD });
+    }
+    let mut world = World::<QueuePair>::new(scenario, false);
+    let rate = goodput(&mut world, millis(4), millis(8))[0];
+    assert!(rate > 0.97 * line_rate(RATE, 4096), "{rate:.3e}");
+    assert_eq!(world.ends[0].qp.stats().timeouts, 0);
+}
+
+#[test]
+fn events_tell_of_every_condemned_path_and_name_its_plane() {
+    let mut scenario = one_flow();
+    scenario.at(micros(300), Act::Plane { port: 1, health: Health::DEAD });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(5));
+    let mut told: Vec<PathId> = world
+        .ev_events(0)
+        .iter()
+        .map(|(_, event)| {
+            assert_eq!((event.change, event.port), (EvChange::AssumedBad, 1));
+            event.path
+        })
+        .collect();
+    told.sort_unstable();
+    let plane: Vec<PathId> = (8..16).collect();
+    assert_eq!(told, plane);
+    let states = world.ends[0].qp.ev_states();
+    let bad = states.filter(|(_, state)| *state == openmrc_transport::mrc::EvState::AssumedBad).count();
+    assert_eq!(bad, 8);
+}
