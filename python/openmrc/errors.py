@@ -17,6 +17,10 @@ class StateError(Error):
     """An operation the object's state does not allow now, such as a send on a QP in INIT."""
 
 
+class ClosedError(StateError):
+    """The object was closed, or the context it belongs to."""
+
+
 class QueueFullError(Error):
     """A work queue or ring has no room. Poll completions, then post again; nothing of the call was lost."""
 
@@ -29,12 +33,26 @@ class ProtectionError(Error):
     """A memory region, key or protection domain does not permit the access."""
 
 
+class RegistrationError(Error, BufferError):
+    """A buffer that cannot be registered: no buffer at all, read-only, or not contiguous."""
+
+
 class DeviceError(Error, OSError):
     """A device, port or socket cannot be opened or used; ``errno`` is the system's where it gave one."""
 
 
 class PrivilegeError(Error, PermissionError):
     """The operation touches the host's network and the process lacks the privilege (CAP_NET_ADMIN)."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """Part of the interface that this NIC, being software over UDP sockets, cannot do; the message says why."""
+
+
+class DeadlineError(Error, TimeoutError):
+    """Something did not happen in the time given; ``completions`` holds what had come until then."""
+
+    completions: tuple[object, ...] = ()
 
 
 class ConnectError(Error, ConnectionError):

@@ -1,0 +1,31 @@
+//! The software NIC for Python: what `openmrc.verbs`, `openmrc.controller` and `openmrc.testing` are laid over. Converts, checks
+//! and releases the GIL; decides nothing.
+//!
+//! The GIL and the engine: the engine's thread never takes the GIL. A thread that holds the GIL takes a lock of the
+//! engine's only for things shorter than a microsecond; for everything else it lets the GIL go first. A Python buffer is
+//! let go of under the GIL, after the region over it has been deregistered.
+
+mod context;
+mod convert;
+mod cq;
+mod device;
+mod error;
+mod impair;
+mod memory;
+mod post;
+mod profile;
+mod qp;
+mod stats;
+
+use pyo3::prelude::*;
+
+/// Adds the NIC's classes to `openmrc._core`.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<device::Device>()?;
+    module.add_class::<context::Context>()?;
+    module.add_class::<context::Polling>()?;
+    module.add_class::<memory::ProtectionDomain>()?;
+    module.add_class::<memory::MemoryRegion>()?;
+    module.add_class::<cq::CompletionQueue>()?;
+    module.add_class::<qp::QueuePair>()
+}

@@ -1,0 +1,121 @@
+//! Completion queues. Waiting is Python's business, so that Ctrl-C ends it and asyncio can do it.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use openmrc_nic::{self as nic, Completion, Opcode, Status};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use super::error::{OrRaise, refused};
+
+/// A completion queue.
+#[pyclass(frozen, module = "openmrc._core")]
+pub struct CompletionQueue {
+    pub(super) queue: nic::CompletionQueue,
+    pollers: Arc<AtomicUsize>,
+}
+
+impl CompletionQueue {
+    pub(super) fn new(queue: nic::CompletionQueue, pollers: Arc<AtomicUsize>) -> Self {
+        CompletionQueue { queue, pollers }
+    }
+}
+
+#[pymethods]
+impl CompletionQueue {
+    #[getter]
+    fn handle(&self) -> u32 {
+        self.queue.handle()
+    }
+
+    #[getter]
+    fn cqe(&self) -> usize {
+        self.queue.capacity()
+    }
+
+    fn __len__(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether polling would give something, or say that the queue has overrun.
+    #[getter]
+    fn ready(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Up to `num_entries` completions as `openmrc.verbs.Completion`, oldest first.
+    fn poll<'py>(&self, py: Python<'py>, num_entries: i64) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let max = usize::try_from(num_entries)
+            .map_err(|_| refused(format!("num_entries is {num_entries}: 0 or more is allowed")))?;
+        let mut out = Vec::new();
+        // Driving the engine takes its time. Taking what is there does not, and a thread that lets the GIL go may
+        // wait for milliseconds to get it back.
+        if self.queue.is_empty() && self.pollers.load(Ordering::Relaxed) > 0 {
+            py.detach(|| self.queue.poll_into(max, &mut out)).or_raise()?;
+        } else {
+            self.queue.poll_into(max, &mut out).or_raise()?;
+        }
+        let names = Names::get(py)?;
+        out.iter().map(|completion| names.completion(py, completion)).collect()
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.queue.event_fd()
+    }
+
+    fn arm(&self) {
+        self.queue.arm();
+    }
+
+    fn acknowledge(&self) -> bool {
+        self.queue.acknowledge()
+    }
+}
+
+/// Python's class of completions and the members of its enumerations, found once.
+struct Names {
+    completion: Py<PyType>,
+    statuses: [Py<PyAny>; STATUSES.len()],
+    opcodes: [Py<PyAny>; OPCODES.len()],
+}
+
+const STATUSES: [Status; 8] = [
+    Status::Success,
+    Status::LocLenErr,
+    Status::LocProtErr,
+    Status::WrFlushErr,
+    Status::RemAccessErr,
+    Status::RemOpErr,
+    Status::RemInvReqErr,
+    Status::RetryExcErr,
+];
+
+const OPCODES: [Opcode; 2] = [Opcode::RdmaWrite, Opcode::RecvRdmaWithImm];
+
+impl Names {
+    fn get(py: Python<'_>) -> PyResult<&Names> {
+        static NAMES: PyOnceLock<Names> = PyOnceLock::new();
+        NAMES.get_or_try_init(py, || {
+            let work = py.import("openmrc.verbs.work")?;
+            let status = |status: Status| Ok(work.getattr("WcStatus")?.getattr(status.name())?.unbind());
+            let opcode = |opcode: Opcode| Ok(work.getattr("WcOpcode")?.getattr(opcode.name())?.unbind());
+            let statuses = STATUSES.map(status).into_iter().collect::<PyResult<Vec<_>>>()?;
+            let opcodes = OPCODES.map(opcode).into_iter().collect::<PyResult<Vec<_>>>()?;
+            Ok(Names {
+                completion: work.getattr("Completion")?.cast_into::<PyType>()?.unbind(),
+                statuses: statuses.try_into().expect("as many as there are"),
+                opcodes: opcodes.try_into().expect("as many as there are"),
+            })
+        })
+    }
+
+    fn completion<'py>(&self, py: Python<'py>, completion: &Completion) -> PyResult<Bound<'py, PyAny>> {
+        let status = &self.statuses[STATUSES.iter().position(|&s| s == completion.status).unwrap_or(0)];
+        let opcode = &self.opcodes[OPCODES.iter().position(|&o| o == completion.opcode).unwrap_or(0)];
+        let Completion { wr_id, byte_len, imm_data, qp_num, .. } = *completion;
+        self.completion.bind(py).call1((wr_id, status, opcode, byte_len, imm_data, qp_num))
+    }
+}

@@ -1,0 +1,84 @@
+//! Devices from their description, the dataclass `openmrc.verbs.Device`.
+
+use openmrc_nic::{self as nic, DeviceConfig, PortConfig};
+use pyo3::prelude::*;
+
+use super::context::Context;
+use super::convert::{duration, field, ip_address, optional};
+use super::error::OrRaise;
+use crate::wire::{Dscp, Mirror};
+
+/// A device that can be opened.
+#[pyclass(frozen, module = "openmrc._core")]
+pub struct Device(nic::Device);
+
+#[pymethods]
+impl Device {
+    /// From an object with the attributes of `openmrc.verbs.Device`; None stands for the default.
+    #[new]
+    fn new(description: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Device(nic::Device::new(config(description)?).or_raise()?))
+    }
+
+    /// Opens its sockets and starts its engine.
+    fn open(&self, py: Python<'_>) -> PyResult<Context> {
+        py.detach(|| self.0.open()).or_raise().map(Context::new)
+    }
+}
+
+fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
+    let mut config = DeviceConfig { name: from.getattr("name")?.extract()?, ..DeviceConfig::default() };
+    for port in from.getattr("ports")?.try_iter()? {
+        let port = port?;
+        config.ports.push(PortConfig {
+            addr: ip_address(&port.getattr("addr")?.extract::<String>()?)?,
+            udp_port: field!(port, "udp_port", "1 to 65535")?,
+            source_ports: field!(port, "source_ports", "a sequence of numbers, 1 to 65535,")?,
+        });
+    }
+    macro_rules! take {
+        ($($name:ident: $allowed:literal),* $(,)?) => {$(
+            if let Some(value) = optional!(from, stringify!($name), $allowed)? {
+                config.$name = value;
+            }
+        )*};
+    }
+    macro_rules! take_some {
+        ($($name:ident: $allowed:literal),* $(,)?) => {$(
+            if let Some(value) = optional!(from, stringify!($name), $allowed)? {
+                config.$name = Some(value);
+            }
+        )*};
+    }
+    macro_rules! take_micros {
+        ($($attribute:literal => $name:ident),* $(,)?) => {$(
+            if let Some(value) = optional!(from, $attribute, "a number of microseconds")? {
+                config.$name = duration(value, 1e-6, $attribute)?;
+            }
+        )*};
+    }
+    take! {
+        receive_buffer: "a number of bytes",
+        send_buffer: "a number of bytes",
+        segmentation: "True or False",
+        ev_burst: "1 to 255",
+        network_trims: "True or False",
+        link_rate_bps: "1 to 2^64 - 1",
+        ack_every_bytes: "1 to 2^32 - 1",
+        max_qps: "1 to 16384",
+    }
+    take_some! {
+        evs_per_port: "1 to 4096",
+        cpu: "a processor's number",
+        seed: "0 to 2^64 - 1",
+    }
+    take_micros! { "base_rtt_us" => base_rtt, "ack_delay_us" => ack_delay, "spin_us" => spin }
+    if let Some(bytes) = optional!(from, "fixed_window", "0 to 2^64 - 1")? {
+        config.fixed_window = Some(bytes).filter(|&bytes: &u64| bytes > 0);
+    }
+    let dscp: Option<Dscp> = optional!(from, "dscp", "an openmrc.wire.DscpMap")?;
+    if let Some(dscp) = dscp {
+        config.dscp = dscp.to_core()?;
+    }
+    Ok(config)
+}

@@ -1,0 +1,53 @@
+//! The NIC's errors as Python's exceptions.
+
+use std::io;
+
+use openmrc_nic::Error;
+use pyo3::prelude::*;
+
+pyo3::import_exception!(openmrc.errors, ArgumentError);
+pyo3::import_exception!(openmrc.errors, ClosedError);
+pyo3::import_exception!(openmrc.errors, DeadlineError);
+pyo3::import_exception!(openmrc.errors, DeviceError);
+pyo3::import_exception!(openmrc.errors, OverrunError);
+pyo3::import_exception!(openmrc.errors, PrivilegeError);
+pyo3::import_exception!(openmrc.errors, QueueFullError);
+pyo3::import_exception!(openmrc.errors, RegistrationError);
+pyo3::import_exception!(openmrc.errors, StateError);
+
+/// `?` on a result of the NIC.
+pub trait OrRaise<T> {
+    /// The value, or the exception that stands for the error.
+    fn or_raise(self) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for openmrc_nic::Result<T> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(exception)
+    }
+}
+
+fn exception(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::InvalidArgument(_) | Error::Attribute(_) => ArgumentError::new_err(text),
+        Error::Transition(_) | Error::WrongState { .. } | Error::Busy(_) => StateError::new_err(text),
+        Error::QueueFull { .. } => QueueFullError::new_err(text),
+        Error::CqOverrun(_) => OverrunError::new_err(text),
+        Error::Closed(_) => ClosedError::new_err(text),
+        Error::Timeout(_) => DeadlineError::new_err(text),
+        Error::Os { source, .. } => {
+            let errno = source.raw_os_error();
+            match (source.kind(), errno) {
+                (io::ErrorKind::PermissionDenied, Some(errno)) => PrivilegeError::new_err((errno, text)),
+                (_, Some(errno)) => DeviceError::new_err((errno, text)),
+                (_, None) => DeviceError::new_err(text),
+            }
+        }
+    }
+}
+
+/// An `ArgumentError`.
+pub fn refused(message: impl Into<String>) -> PyErr {
+    ArgumentError::new_err(message.into())
+}

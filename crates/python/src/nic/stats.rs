@@ -1,0 +1,76 @@
+//! Counters as dictionaries, under the names the core gives them.
+
+use openmrc_nic::{ContextStats, PathStats, PortStats};
+use openmrc_transport::mrc::QpStats;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+macro_rules! fields {
+    ($py:expr, $from:expr, $($name:ident),* $(,)?) => {{
+        let out = PyDict::new($py);
+        $(out.set_item(stringify!($name), $from.$name)?;)*
+        out
+    }};
+}
+
+fn port<'py>(py: Python<'py>, stats: &PortStats) -> PyResult<Bound<'py, PyDict>> {
+    Ok(fields!(
+        py,
+        stats,
+        tx_packets,
+        tx_bytes,
+        tx_calls,
+        rx_packets,
+        rx_bytes,
+        rx_datagrams,
+        rx_ecn_marked,
+        rx_overflow
+    ))
+}
+
+pub fn path<'py>(py: Python<'py>, stats: &PathStats) -> PyResult<Bound<'py, PyDict>> {
+    let out = fields!(py, stats, port, tx_packets, tx_bytes, last_tx_ns);
+    out.set_item("ev", stats.ev.0)?;
+    Ok(out)
+}
+
+pub fn context<'py>(py: Python<'py>, stats: &ContextStats) -> PyResult<Bound<'py, PyDict>> {
+    let out = fields!(py, stats, iterations, sleeps);
+    let ports = stats.ports.iter().map(|stats| port(py, stats)).collect::<PyResult<Vec<_>>>()?;
+    out.set_item("ports", ports)?;
+    let causes = PyDict::new(py);
+    for (cause, count) in stats.causes.iter() {
+        causes.set_item(cause.name(), count)?;
+    }
+    out.set_item("causes", causes)?;
+    Ok(out)
+}
+
+pub fn queue_pair<'py>(py: Python<'py>, stats: &QpStats) -> PyResult<Bound<'py, PyDict>> {
+    let out = fields!(
+        py,
+        stats,
+        duplicates_in,
+        refused_in,
+        trimmed_in,
+        cwnd,
+        in_flight,
+        srtt_ns,
+        reorder_window_ns,
+        data_packets,
+        data_bytes,
+        data_packets_in,
+        retransmits,
+        lost,
+        trimmed,
+        spurious,
+        timeouts,
+        probes,
+        sacks_sent,
+        sacks_in,
+        nacks_sent,
+        condemned,
+        invalid,
+    );
+    Ok(out)
+}

@@ -1,0 +1,61 @@
+"""Verbs over a software NIC: devices, memory, completion queues, queue pairs. Modelled on ibverbs.
+
+    Device -> Context -> ProtectionDomain -> MemoryRegion, QueuePair
+                      -> CompletionQueue
+
+Whoever knows ibverbs finds its objects, names and numbers, less the prefixes; where Python has a better way, it is
+taken: ``with`` blocks instead of destroy calls, exceptions instead of errno, buffers instead of pointers. MRC has RDMA
+WRITE and RDMA WRITE WITH IMMEDIATE only.
+"""
+
+from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo, SocketAddress
+from openmrc.verbs.context import Context
+from openmrc.verbs.cq import CompletionQueue
+from openmrc.verbs.device import Device, Port
+from openmrc.verbs.enums import (
+    AccessFlags,
+    AsyncEventType,
+    Capabilities,
+    EvState,
+    QpState,
+    SendFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
+from openmrc.verbs.events import AsyncEvent, EvEvent, EventQueue
+from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
+from openmrc.verbs.qp import QueuePair
+from openmrc.verbs.work import Completion, RecvWR, RemoteBuffer, SendWR, Sge
+
+__all__ = [
+    "AccessFlags",
+    "AsyncEvent",
+    "AsyncEventType",
+    "Capabilities",
+    "Completion",
+    "CompletionQueue",
+    "Context",
+    "Device",
+    "EvEvent",
+    "EvState",
+    "EventQueue",
+    "MemoryRegion",
+    "Port",
+    "ProtectionDomain",
+    "QpAttr",
+    "QpCap",
+    "QpHint",
+    "QpInfo",
+    "QpState",
+    "QueuePair",
+    "RecvWR",
+    "RemoteBuffer",
+    "SendFlags",
+    "SendWR",
+    "Sge",
+    "SocketAddress",
+    "WcOpcode",
+    "WcStatus",
+    "WrOpcode",
+]

@@ -1,0 +1,118 @@
+"""What a queue pair is made with and what it is told at each step of its life (spec: transport, Queue pair life)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openmrc.errors import ArgumentError
+from openmrc.verbs.enums import AccessFlags, Capabilities, QpState
+
+SocketAddress = tuple[str, int]
+"""IP address and UDP port of one port of a device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QpCap:
+    """How much a queue pair can hold (``ibv_qp_cap``); the defaults are what perftest asks for, rounded up."""
+
+    max_send_wr: int = 128
+    """Sends outstanding, 1 to 32768."""
+    max_recv_wr: int = 512
+    """Receives posted, 0 to 65536."""
+    max_send_sge: int = 4
+    """Pieces in a scatter list, 1 to 16."""
+    max_inline_data: int = 256
+    """Bytes of an inline payload, 0 to 4096."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QpAttr:
+    """Attributes of a queue pair (``ibv_qp_attr`` with MRC's own). In modify, what is given is set.
+
+    | step | needs | takes besides |
+    |---|---|---|
+    | RESET to INIT | | access |
+    | INIT to RTR | remote, dest_qp_num, rq_psn | path_mtu, mpr_dest, max_wimm_dest, caps, access, profiles, seed |
+    | RTR to RTS | sq_psn | mpr, max_wimm, timeout, linear_cnt, exp_cnt, profiles, seed |
+    | any to RESET or ERROR | | |
+    """
+
+    access: AccessFlags | None = None
+    """What the peer may do with regions that allow it too; default REMOTE_WRITE."""
+    dest_qp_num: int | None = None
+    """The peer's queue pair number, 24 bits."""
+    rq_psn: int | None = None
+    """First PSN expected, 24 bits: the peer's ``sq_psn``."""
+    sq_psn: int | None = None
+    """First PSN sent, 24 bits."""
+    remote: Sequence[SocketAddress] | None = None
+    """The peer's :attr:`Context.addresses`: one per port. The ports used are those that both ends have."""
+    path_mtu: int | None = None
+    """Payload bytes per packet, 256 to 8192; default 4096. With all headers it must fit the interfaces' MTU."""
+    mpr: int | None = None
+    """In-flight window as requestor, units of 128 PSNs; default 8. At most the peer's ``mpr_dest``."""
+    mpr_dest: int | None = None
+    """In-flight window as responder, units of 128 PSNs; default 8."""
+    max_wimm: int | None = None
+    """Writes with immediate in flight as requestor; default 128. At most the peer's ``max_wimm_dest``."""
+    max_wimm_dest: int | None = None
+    """Writes with immediate in flight as responder; default 128."""
+    timeout: int | None = None
+    """ACK timeout: 1.024 us x 2^timeout, 0 to 24; default 14, for a host that may be descheduled for milliseconds."""
+    linear_cnt: int | None = None
+    """Retries at a fixed interval, at most 7; default 7."""
+    exp_cnt: int | None = None
+    """Retries with doubling interval after those, at most 25, which is for ever; default 7."""
+    caps: Capabilities | None = None
+    """Optional behaviour that both ends have; default all."""
+    ev_profile_id: int | None = None
+    """EV profile; 0, the default, is the device's own."""
+    cc_profile_id: int | None = None
+    """Congestion control profile; 0, the default, is the device's own."""
+    seed: int | None = None
+    """Seed of the queue pair's choices: order of its paths, jitter of its probes; default random. 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class QpInfo:
+    """A queue pair as :meth:`QueuePair.query` shows it."""
+
+    state: QpState
+    attr: QpAttr
+    """The attributes as far as they are set."""
+    cap: QpCap
+    sq_sig_all: bool
+    """Whether every send raises a completion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QpHint:
+    """What traffic an application expects, from which a queue pair's in-flight window follows where none is given.
+
+    A software NIC has one resource that peers can exhaust: the receive buffers of a host's sockets. What overflows
+    there is lost without a trace, which MRC takes for broken paths. So the queue pairs that write to one host at a
+    time share its buffers: see :meth:`mpr`.
+    """
+
+    num_qps_per_peer: int = 1
+    """Queue pairs that write to the same peer while this one does."""
+    num_send_peers: int = 1
+    """Peers that this side writes to at the same time."""
+    num_remote_recv_peers: int = 1
+    """Queue pairs, of all senders, that write to this one's peer at the same time: the incast it sees."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_qps_per_peer", "num_send_peers", "num_remote_recv_peers"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ArgumentError(f"{name} must be a number of at least 1, not {value!r}")
+
+    def mpr(self, receive_buffer: int, path_mtu: int) -> int:
+        """The window as requestor, units of 128 PSNs, 1 to 8, with which the peer's buffers hold what is in flight.
+
+        Args:
+            receive_buffer: Bytes that the peer's sockets hold, all ports together.
+            path_mtu: Payload bytes per packet.
+        """
+        # The kernel accounts a packet at up to twice its size (skb truesize).
+        sharing = max(self.num_remote_recv_peers, self.num_qps_per_peer)
+        return max(1, min(8, receive_buffer // (2 * sharing * 128 * path_mtu)))

@@ -1,0 +1,168 @@
+"""An open device: the engine thread, and the parent of everything made on it."""
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from openmrc import _core
+from openmrc.verbs.cq import CompletionQueue
+from openmrc.verbs.device import Device
+from openmrc.verbs.enums import AsyncEventType, EvState
+from openmrc.verbs.events import AsyncEvent, EvEvent, EventQueue
+from openmrc.verbs.memory import ProtectionDomain
+
+if TYPE_CHECKING:
+    from openmrc.verbs.attr import SocketAddress
+
+
+class Context:
+    """An open device (``ibv_context``); made by :meth:`Device.open`.
+
+    It owns a thread, the engine, that sends and receives for all queue pairs, never holds Python's global lock, and
+    sleeps when there is nothing to do. What is made on a context lives until it is closed; closing the context, or
+    leaving its ``with`` block, closes all of it, also while data are flowing.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._core = device._core.open()  # type: ignore[attr-defined]
+        self._pds: set[ProtectionDomain] = set()
+        self._cqs: set[CompletionQueue] = set()
+        self._seen_drops = 0
+        self.async_events: EventQueue[AsyncEvent] = EventQueue(
+            "asynchronous events", self._core.async_event_fd(), self._take_async_event, lambda: 0
+        )
+        """Asynchronous events (``ibv_get_async_event``)."""
+        self.ev_events: EventQueue[EvEvent] = EventQueue(
+            "EV events", self._core.ev_event_fd(), self._take_ev_event, self._core.ev_events_dropped
+        )
+        """Every path condemned or brought back, of all queue pairs; a controller filters them by profile."""
+        # A program that ends without closing still stops its engine before memory goes away.
+        self._finalizer = weakref.finalize(self, self._core.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._core.closed
+
+    @property
+    def addresses(self) -> "list[SocketAddress]":
+        """Where peers reach it, by port: their queue pairs' ``remote`` attribute."""
+        return self.device.addresses
+
+    @property
+    def receive_buffer(self) -> int:
+        """Bytes that the receive buffers of all ports hold, as the kernel granted them."""
+        return self._core.receive_buffer
+
+    def alloc_pd(self) -> ProtectionDomain:
+        """A protection domain (``ibv_alloc_pd``).
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        pd = ProtectionDomain(self, self._core.alloc_pd())
+        self._pds.add(pd)
+        return pd
+
+    def create_cq(self, cqe: int = 1024) -> CompletionQueue:
+        """A completion queue that holds ``cqe`` completions, 1 to 4194304 (``ibv_create_cq``).
+
+        Raises:
+            ArgumentError: if ``cqe`` is out of range.
+            DeviceError: if descriptors have run out.
+            ClosedError: if the context is closed.
+        """
+        cq = CompletionQueue(self, self._core.create_cq(cqe))
+        self._cqs.add(cq)
+        return cq
+
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        """While inside, the engine's thread stands aside and whoever polls drives the engine: lowest latency.
+
+        Then nothing moves unless some thread keeps calling :meth:`CompletionQueue.poll` or :meth:`progress`.
+        """
+        guard = self._core.polling()
+        try:
+            yield
+        finally:
+            guard.close()
+
+    def progress(self) -> bool:
+        """One turn of the engine in this thread; whether there was anything to do.
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        return self._core.progress()
+
+    def ports_up(self) -> list[int]:
+        """Ports that are up: switched on, and their address present on an interface that runs.
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        return self._core.ports_up()
+
+    def stats(self) -> dict[str, Any]:
+        """Everything the NIC counts: ``ports`` (a dictionary per port), ``causes`` (drops and refusals by cause),
+        ``iterations`` and ``sleeps`` of the engine. Counters only grow.
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        return self._core.stats()
+
+    def path_stats(self) -> list[dict[str, int]]:
+        """Per path: ``port``, ``ev``, ``tx_packets``, ``tx_bytes`` and ``last_tx_ns``, when it was last used, in
+        nanoseconds of the monotonic clock (0: never).
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        return self._core.path_stats()
+
+    def close(self) -> None:
+        """Closes everything made on it, stops the engine and closes the sockets (``ibv_close_device``).
+
+        Work under way is dropped without completions; who waits for a completion or an event gets a ClosedError.
+        Doing it twice is harmless.
+        """
+        for pd in list(self._pds):
+            pd.close()
+        for cq in list(self._cqs):
+            cq.close()
+        self.async_events.close()
+        self.ev_events.close()
+        self._finalizer()
+
+    def _take_async_event(self) -> AsyncEvent | None:
+        event = self._core.next_async_event()
+        if event is None:
+            return None
+        ports_up = event.pop("ports_up", None)
+        return AsyncEvent(
+            AsyncEventType(event.pop("type")), ports_up=None if ports_up is None else tuple(ports_up), **event
+        )
+
+    def _take_ev_event(self) -> EvEvent | None:
+        event = self._core.next_ev_event()
+        if event is None:
+            return None
+        dropped = self._core.ev_events_dropped()
+        lost, self._seen_drops = dropped - self._seen_drops, dropped
+        return EvEvent(state=EvState(event.pop("state")), drop_count=lost, **event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.device.name}, {'closed' if self.closed else f'{len(self.device.ports)} ports'}>"

@@ -1,0 +1,166 @@
+"""Completion queues: polled, waited for, or awaited."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from openmrc import _core
+from openmrc.errors import ClosedError, DeadlineError, StateError
+from openmrc.verbs.waiting import Waiter
+from openmrc.verbs.work import Completion
+
+if TYPE_CHECKING:
+    from openmrc.verbs.context import Context
+    from openmrc.verbs.qp import QueuePair
+
+
+class CompletionQueue:
+    """A bounded queue of completions (``ibv_cq``); made by :meth:`Context.create_cq`.
+
+    Completions can be had in four ways: :meth:`poll` returns what is there, :meth:`wait` sleeps until there is
+    something, :meth:`take` does both for a number of completions; in asyncio ``await cq.wait_async()`` and
+    ``async for wc in cq`` do the same without holding up the event loop. They can be mixed, and used by several
+    threads and tasks at a time.
+
+    A queue that gets more completions than it holds loses them, and says so: its queue pairs go to ERROR, the context
+    gets an asynchronous event, and polling raises :class:`openmrc.errors.OverrunError` once what it held has been
+    taken. A queue of the sum of its queue pairs' ``max_send_wr`` and ``max_recv_wr`` cannot overrun.
+    """
+
+    def __init__(self, context: "Context", core: _core.CompletionQueue) -> None:
+        self.context = context
+        self._core = core
+        self._closed = False
+        self._qps: set[QueuePair] = set()
+        self._waiter = Waiter(core.fileno(), self._ready, core.arm, core.acknowledge)
+
+    @property
+    def handle(self) -> int:
+        """Its number, as in asynchronous events."""
+        return self._core.handle
+
+    @property
+    def cqe(self) -> int:
+        """Most completions it holds."""
+        return self._core.cqe
+
+    def __len__(self) -> int:
+        """Completions waiting now."""
+        return len(self._core)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def poll(self, num_entries: int = 16) -> list[Completion]:
+        """Takes up to ``num_entries`` completions, oldest first, and returns at once (``ibv_poll_cq``).
+
+        In :meth:`Context.polling` it also drives the engine when the queue is empty.
+
+        Raises:
+            OverrunError: if the queue has overrun and what it held has been taken.
+            ClosedError: if it is closed.
+        """
+        self._check_open()
+        return self._core.poll(num_entries)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleeps until there is something to poll; whether there is.
+
+        Args:
+            timeout: Seconds at most; ``None``: as long as it takes.
+
+        Raises:
+            ClosedError: if it is closed, now or meanwhile.
+        """
+        return self._waiter.wait(timeout)
+
+    def take(self, num_entries: int = 1, timeout: float | None = None) -> list[Completion]:
+        """Takes exactly ``num_entries`` completions, sleeping until they are there.
+
+        Raises:
+            DeadlineError: if fewer came within ``timeout`` seconds; they stay in the exception's ``completions``.
+            OverrunError, ClosedError: as :meth:`poll`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        taken = self.poll(num_entries)
+        while len(taken) < num_entries:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not self.wait(left):
+                error = DeadlineError(
+                    f"{len(taken)} of {num_entries} completions within {timeout} s on completion queue {self.handle}"
+                )
+                error.completions = tuple(taken)
+                raise error
+            taken += self.poll(num_entries - len(taken))
+        return taken
+
+    async def wait_async(self, timeout: float | None = None) -> None:
+        """Waits, as a task of an event loop, until there is something to poll.
+
+        Raises:
+            TimeoutError: after ``timeout`` seconds.
+            ClosedError: if it is closed, now or meanwhile.
+        """
+        async with asyncio.timeout(timeout):
+            await self._waiter.wait_async()
+
+    async def __aiter__(self) -> AsyncIterator[Completion]:
+        """Every completion as it comes, until the loop is left or the queue is closed."""
+        while not self._closed:
+            try:
+                await self._waiter.wait_async()
+            except ClosedError:
+                return
+            # One at a time: what a consumer that stops does not take stays in the queue.
+            for completion in self._core.poll(1):
+                yield completion
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable once per :meth:`arm`, for select and its kind. It belongs to the queue."""
+        return self._core.fileno()
+
+    def arm(self) -> None:
+        """Asks for the descriptor to become readable at the next completion, or at once if one is waiting.
+
+        (``ibv_req_notify_cq``, without its race: the order of arming and polling does not matter.)
+        """
+        self._core.arm()
+
+    def acknowledge(self) -> bool:
+        """Makes the descriptor unreadable again; whether it was readable (``ibv_get_cq_event``)."""
+        return self._core.acknowledge()
+
+    def close(self) -> None:
+        """Ends it; who waits for it gets a ClosedError (``ibv_destroy_cq``). Doing it twice is harmless.
+
+        Raises:
+            StateError: if a queue pair still uses it.
+        """
+        if self._qps:
+            users = ", ".join(f"0x{qp.qp_num:06x}" for qp in self._qps)
+            raise StateError(f"completion queue {self.handle} is used by queue pair {users}: close that first")
+        if not self._closed:
+            self._closed = True
+            self._waiter.wake()
+            self.context._cqs.discard(self)
+
+    def _ready(self) -> bool:
+        self._check_open()
+        return self._core.ready
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"completion queue {self.handle} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<CompletionQueue {self.handle}: {len(self)} of {self.cqe}>"

@@ -1,0 +1,224 @@
+"""Protection domains and memory regions: which bytes of the process the network may touch, and whose."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from openmrc import _core
+from openmrc.errors import ClosedError, RegistrationError
+from openmrc.verbs.attr import QpCap, QpHint
+from openmrc.verbs.enums import AccessFlags
+from openmrc.verbs.work import RemoteBuffer, Sge, part
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from openmrc.verbs.context import Context
+    from openmrc.verbs.cq import CompletionQueue
+    from openmrc.verbs.qp import QueuePair
+
+REMOTE_WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
+
+
+class ProtectionDomain:
+    """Memory regions and queue pairs that may meet (``ibv_pd``); made by :meth:`Context.alloc_pd`.
+
+    A write that comes in on a queue pair of one domain cannot reach a region of another, whatever key it carries.
+    Closing a domain closes what was made in it.
+    """
+
+    def __init__(self, context: "Context", core: _core.ProtectionDomain) -> None:
+        self.context = context
+        self._core = core
+        # A region or queue pair lives until it is closed, as in ibverbs, not until Python loses sight of it:
+        # peers may still name it.
+        self._regions: set[MemoryRegion] = set()
+        self._qps: set[QueuePair] = set()
+
+    @property
+    def handle(self) -> int:
+        """Its number in the context."""
+        return self._core.handle
+
+    def register(self, buffer: "Buffer | Any", access: AccessFlags = REMOTE_WRITABLE) -> "MemoryRegion":
+        """Registers a buffer, which is pinned until the region is closed (``ibv_reg_mr``).
+
+        Args:
+            buffer: Anything writable with the buffer protocol whose bytes lie in one piece: bytearray, memoryview,
+                mmap, array, a NumPy array; or a PyTorch tensor in main memory.
+            access: What may be done with it. A buffer that is only read, the source of writes, needs no right:
+                ``AccessFlags.NONE``; then it may be read-only too.
+
+        Raises:
+            RegistrationError: if it is no buffer, read-only, or not C-contiguous; says which.
+            ArgumentError: for REMOTE_WRITE without LOCAL_WRITE.
+            ClosedError: if the domain or its context is closed.
+        """
+        region = MemoryRegion(self, self._core.register(_exporter(buffer), int(access)), buffer)
+        self._regions.add(region)
+        return region
+
+    def create_qp(
+        self,
+        send_cq: "CompletionQueue",
+        recv_cq: "CompletionQueue | None" = None,
+        *,
+        cap: QpCap | None = None,
+        sq_sig_all: bool = False,
+        hint: QpHint | None = None,
+    ) -> "QueuePair":
+        """A queue pair in RESET (``ibv_create_qp``).
+
+        Args:
+            send_cq: Where sends complete.
+            recv_cq: Where receives complete; ``send_cq`` if not given.
+            cap: How much it can hold.
+            sq_sig_all: Whether every send raises a completion, whatever its flags.
+            hint: What traffic is expected.
+
+        Raises:
+            ArgumentError: if a capacity is out of range, or a completion queue belongs to another context.
+            ClosedError: if the domain, a completion queue or the context is closed.
+        """
+        from openmrc.verbs.qp import QueuePair
+
+        return QueuePair(self, send_cq, recv_cq or send_cq, cap or QpCap(), sq_sig_all=sq_sig_all, hint=hint)
+
+    def close(self) -> None:
+        """Closes its queue pairs and regions, and itself (``ibv_dealloc_pd``). Doing it twice is harmless."""
+        for qp in list(self._qps):
+            qp.close()
+        for region in list(self._regions):
+            region.close()
+        self._core.close()
+        self.context._pds.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ProtectionDomain {self.handle} of {self.context.device.name}>"
+
+
+def _exporter(buffer: Any) -> Any:
+    """What of ``buffer`` has the buffer protocol: itself, or, of a PyTorch tensor, its bytes as a NumPy array."""
+    if not (hasattr(buffer, "data_ptr") and hasattr(buffer, "is_contiguous")):
+        return buffer
+    if buffer.device.type != "cpu":
+        raise RegistrationError(
+            f"a tensor on {buffer.device}: only memory of the host can be registered; copy it with .cpu()"
+        )
+    if not buffer.is_contiguous():
+        raise RegistrationError(
+            f"a tensor of shape {tuple(buffer.shape)} and strides {tuple(buffer.stride())} is not contiguous:"
+            " its bytes must lie in one piece; use .contiguous()"
+        )
+    # As bytes, because NumPy does not know all of PyTorch's types (bfloat16).
+    import torch
+
+    return buffer.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+class MemoryRegion:
+    """A registered buffer (``ibv_mr``); made by :meth:`ProtectionDomain.register`.
+
+    The buffer is pinned: it can neither be freed nor resized while it is registered. Once :meth:`close` has returned
+    the NIC neither reads nor writes a byte of it, whatever packets are still under way, and its keys are never
+    valid again.
+    """
+
+    def __init__(self, pd: ProtectionDomain, core: _core.MemoryRegion, buffer: Any) -> None:
+        self.pd = pd
+        self._core = core
+        self._buffer = buffer
+
+    @property
+    def buffer(self) -> Any:
+        """The object that was registered; ``None`` once closed."""
+        return self._buffer
+
+    @property
+    def addr(self) -> int:
+        """Address of the first byte, which is also the virtual address that peers name."""
+        return self._core.addr
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self._core.length
+
+    @property
+    def lkey(self) -> int:
+        """Key for this side's scatter lists."""
+        return self._core.lkey
+
+    @property
+    def rkey(self) -> int:
+        """Key for the peer's work requests: a secret, 32 random bits."""
+        return self._core.rkey
+
+    @property
+    def access(self) -> AccessFlags:
+        """What may be done with it."""
+        return AccessFlags(self._core.access)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is no longer registered."""
+        return self._core.closed
+
+    def sge(self, offset: int = 0, length: int | None = None) -> Sge:
+        """The piece of ``length`` bytes (default: all that is left) that begins ``offset`` bytes in.
+
+        Raises:
+            ArgumentError: if it reaches beyond the region.
+            ClosedError: if the region is closed.
+        """
+        self._check_open()
+        first, size = part(f"memory region 0x{self.lkey:08x}", self.length, offset, length)
+        return Sge(self.addr + first, size, self.lkey)
+
+    def remote(self, offset: int = 0, length: int | None = None) -> RemoteBuffer:
+        """What a peer must know to write here: address, length, rkey. Hand it over out of band.
+
+        Raises:
+            ArgumentError: if the part reaches beyond the region.
+            ClosedError: if the region is closed.
+        """
+        self._check_open()
+        return RemoteBuffer(self.addr, self.length, self.rkey).at(offset, length)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError(f"memory region 0x{self.lkey:08x} is closed: register the buffer again")
+
+    def close(self) -> None:
+        """Ends the registration and lets go of the buffer (``ibv_dereg_mr``). Doing it twice is harmless.
+
+        Sends under way that refer to it complete with LOC_PROT_ERR.
+        """
+        self._core.close()
+        self._buffer = None
+        self.pd._regions.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"rkey 0x{self.rkey:08x}"
+        return f"<MemoryRegion of {self.length} bytes at 0x{self.addr:x}, {state}>"
+
+
+__all__ = ["REMOTE_WRITABLE", "MemoryRegion", "ProtectionDomain"]

@@ -1,0 +1,271 @@
+"""Queue pairs: made in RESET, taken through their states, fed with work requests."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from openmrc import _core
+from openmrc.errors import ArgumentError
+from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo
+from openmrc.verbs.enums import AccessFlags, Capabilities, EvState, QpState, SendFlags
+from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
+from openmrc.verbs.work import RecvWR, RemoteBuffer, SendWR, Sge, part
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from openmrc.verbs.cq import CompletionQueue
+
+Offsets = int | Sequence[int]
+"""One number for all, or one per write: any sequence; a NumPy array of int64 is read without a Python number each."""
+
+
+class QueuePair:
+    """A queue pair (``ibv_qp``); made by :meth:`ProtectionDomain.create_qp`.
+
+    To connect two, see :mod:`openmrc.connect`, or exchange :attr:`qp_num`, a PSN per direction and
+    :attr:`Context.addresses` by other means and call :meth:`modify` three times at each end. Methods may be called from
+    several threads.
+    """
+
+    def __init__(
+        self,
+        pd: ProtectionDomain,
+        send_cq: "CompletionQueue",
+        recv_cq: "CompletionQueue",
+        cap: QpCap,
+        *,
+        sq_sig_all: bool,
+        hint: QpHint | None,
+    ) -> None:
+        self.pd = pd
+        self.context = pd.context
+        self.send_cq = send_cq
+        self.recv_cq = recv_cq
+        self.hint = hint
+        for cq in (send_cq, recv_cq):
+            if cq.context is not pd.context:
+                raise ArgumentError(f"completion queue {cq.handle} belongs to another context")
+            cq._check_open()
+        self._core = pd._core.create_qp(send_cq._core, recv_cq._core, cap, sq_sig_all)
+        pd._qps.add(self)
+        send_cq._qps.add(self)
+        recv_cq._qps.add(self)
+
+    @property
+    def qp_num(self) -> int:
+        """Its number, 24 bits: the peer's ``dest_qp_num``."""
+        return self._core.qp_num
+
+    @property
+    def state(self) -> QpState:
+        """Where it is in its life."""
+        return QpState(self._core.state)
+
+    @property
+    def cap(self) -> QpCap:
+        """What it can hold."""
+        return QpCap(**self._core.cap)
+
+    @property
+    def send_outstanding(self) -> int:
+        """Sends posted that have not completed; at most ``cap.max_send_wr``."""
+        return self._core.send_outstanding
+
+    def modify(self, state: QpState, attr: QpAttr | None = None, **attributes: Any) -> None:
+        """Takes it to another state with the attributes that step needs (``ibv_modify_qp``).
+
+        The attributes are those of :class:`QpAttr`, as an object, as keywords, or both. To ERROR: what is outstanding
+        is flushed. To RESET: it is dropped without completions.
+
+        Raises:
+            StateError: if the step does not exist, lacks an attribute, or does not take one; nothing has changed then.
+            ArgumentError: if a value is out of range; nothing has changed then.
+            ClosedError: if the queue pair is closed.
+        """
+        try:
+            attr = dataclasses.replace(attr or QpAttr(), **attributes)
+        except TypeError as error:
+            names = {field.name for field in dataclasses.fields(QpAttr)}
+            unknown = ", ".join(sorted(attributes.keys() - names))
+            raise ArgumentError(f"a queue pair has no attribute {unknown}; it has {', '.join(sorted(names))}") from error
+        if state == QpState.RTS and attr.mpr is None and self.hint is not None:
+            path_mtu = self.query().attr.path_mtu or 4096
+            attr = dataclasses.replace(attr, mpr=self.hint.mpr(self.context.receive_buffer, path_mtu))
+        self._core.modify(int(state), attr)
+
+    def query(self) -> QpInfo:
+        """State, attributes as far as they are set, and capacities (``ibv_query_qp``).
+
+        Raises:
+            ClosedError: if it is closed.
+        """
+        info = self._core.query()
+        attr = info["attr"]
+        if attr["access"] is not None:
+            attr["access"] = AccessFlags(attr["access"])
+        if attr["caps"] is not None:
+            attr["caps"] = Capabilities(attr["caps"])
+        return QpInfo(QpState(info["state"]), QpAttr(**attr), QpCap(**info["cap"]), info["sq_sig_all"])
+
+    def post_send(self, requests: SendWR | Iterable[SendWR]) -> None:
+        """Posts sends, all of them or none (``ibv_post_send``). Needs RTS; in ERROR they complete with WR_FLUSH_ERR.
+
+        A scatter list that names memory it may not does not fail here but completes with LOC_PROT_ERR, as in ibverbs.
+
+        Raises:
+            StateError: if the state is another.
+            QueueFullError: if the send queue has not room for all.
+            ArgumentError: for a request that cannot be executed: too long, too many pieces, a number out of range.
+            ClosedError: if the queue pair is closed.
+        """
+        self._core.post_send([requests] if isinstance(requests, SendWR) else list(requests))
+
+    def post_recv(self, requests: RecvWR | Iterable[RecvWR] | int) -> None:
+        """Posts receives, all of them or none (``ibv_post_recv``). Needs INIT, RTR or RTS.
+
+        Args:
+            requests: Work requests, or how many receives with ``wr_id`` 0.
+
+        Raises:
+            StateError, QueueFullError, ClosedError: as :meth:`post_send`.
+        """
+        if isinstance(requests, int):
+            self._core.post_recv_many(requests)
+        else:
+            self._core.post_recv([requests] if isinstance(requests, RecvWR) else list(requests))
+
+    def write(
+        self,
+        source: "MemoryRegion | Sge | Buffer",
+        remote: RemoteBuffer,
+        *,
+        imm_data: int | None = None,
+        wr_id: int = 0,
+        send_flags: SendFlags = SendFlags.SIGNALED,
+    ) -> None:
+        """Posts one write of all of ``source`` to the beginning of ``remote``.
+
+        Args:
+            source: A region, a piece of one (:meth:`MemoryRegion.sge`), or bytes to copy at once (inline).
+            remote: Where to; :meth:`RemoteBuffer.at` names a place inside.
+            imm_data: Value for a receive of the peer's.
+            wr_id: Comes back in the completion.
+            send_flags: INLINE is added for bytes.
+
+        Raises:
+            ArgumentError: if ``source`` does not fit ``remote``, or for inline data longer than the queue pair takes.
+            StateError, QueueFullError, ClosedError: as :meth:`post_send`.
+        """
+        if isinstance(source, MemoryRegion):
+            source = source.sge()
+        if isinstance(source, Sge):
+            length = source.length
+        else:
+            length = memoryview(source).nbytes
+            send_flags |= SendFlags.INLINE
+        part(f"remote buffer 0x{remote.rkey:08x}", remote.length, 0, length)
+        self.post_send(
+            SendWR(
+                sg_list=(source,),
+                remote_addr=remote.addr,
+                rkey=remote.rkey,
+                imm_data=imm_data,
+                wr_id=wr_id,
+                send_flags=send_flags,
+            )
+        )
+
+    def post_writes(
+        self,
+        source: MemoryRegion,
+        remote: RemoteBuffer,
+        *,
+        length: Offsets,
+        count: int | None = None,
+        offset: Offsets = 0,
+        remote_offset: Offsets = 0,
+        stride: int = 0,
+        remote_stride: int = 0,
+        wr_id: int = 0,
+        signal_every: int | None = None,
+    ) -> int:
+        """Posts many writes in one call, without a Python object for each; returns how many.
+
+        Write ``i`` takes ``length`` bytes from ``offset + i * stride`` of the region to ``remote_offset + i *
+        remote_stride`` of the remote buffer and has ``wr_id + i``. All are posted or none.
+
+        Args:
+            source: Where the bytes come from.
+            remote: Where they go.
+            length: Bytes of each write, one number or one per write.
+            count: How many; needed where ``length`` and the offsets are single numbers.
+            offset: Where the first, or each, begins in ``source``.
+            remote_offset: Where the first, or each, goes in ``remote``.
+            stride: From the beginning of one to that of the next in ``source``; 0: all the same bytes.
+            remote_stride: The same in ``remote``.
+            wr_id: Of the first.
+            signal_every: Every how many raise a completion; 1: all; ``None``: the last only. The last always does,
+                so that its completion says that all are done.
+
+        Raises:
+            ArgumentError: if a write reaches beyond ``source`` or ``remote``, or sequences differ in length.
+            ClosedError: if the region or the queue pair is closed.
+            StateError, QueueFullError: as :meth:`post_send`.
+        """
+        source._check_open()
+        return self._core.post_writes(
+            source._core,
+            (remote.addr, remote.length, remote.rkey),
+            length=length,
+            count=count,
+            offset=offset,
+            remote_offset=remote_offset,
+            stride=stride,
+            remote_stride=remote_stride,
+            wr_id=wr_id,
+            signal_every=signal_every,
+        )
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the transport by name; all zero before RTR. Times in nanoseconds, sizes in bytes.
+
+        Raises:
+            ClosedError: if it is closed.
+        """
+        return self._core.stats()
+
+    def ev_states(self) -> list[tuple[int, int, EvState]]:
+        """Every path it may use: port, entropy value, state; empty before RTR.
+
+        Raises:
+            ClosedError: if it is closed.
+        """
+        return [(port, ev, EvState(state)) for port, ev, state in self._core.ev_states()]
+
+    def ports_up(self) -> list[int]:
+        """Ports it uses now: up here, up at the peer as far as is known, with an address at both ends.
+
+        Raises:
+            ClosedError: if it is closed.
+        """
+        return self._core.ports_up()
+
+    def close(self) -> None:
+        """Ends it (``ibv_destroy_qp``). What is outstanding is dropped without completions. Twice is harmless."""
+        self._core.close()
+        self.pd._qps.discard(self)
+        self.send_cq._qps.discard(self)
+        self.recv_cq._qps.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<QueuePair 0x{self.qp_num:06x} in {self.state.name}>"
