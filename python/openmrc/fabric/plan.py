@@ -1,6 +1,6 @@
 """The planner: a fabric with its parts, beside single-plane fabrics of the same switches (spec: fabric)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import sizing
@@ -92,6 +92,10 @@ def plan(fabric: Fabric) -> Plan:
         cables=spec.cables,
         mtu=spec.mtu,
     )
+    try:
+        fabric.core.check_addresses()
+    except ArgumentError as error:
+        asked = replace(asked, notes=(*asked.notes, f"no SRv6 paths: {error}"))
     return Plan(fabric, asked, tuple(_baseline(fabric, tiers) for tiers in BASELINE_TIERS))
 
 

@@ -65,6 +65,9 @@ class SwitchChoice(_Strict):
     radix: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
     """Ports at the plane's port rate, where the switch is in no catalogue (a lab of software switches)."""
 
+    cages: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
+    """With radix: cages the ports are broken out of, which platforms name them after; by default one each."""
+
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         given = [name for name in ("capacity", "model", "radix") if getattr(self, name) is not None]
@@ -72,6 +75,8 @@ class SwitchChoice(_Strict):
             raise ValueError("one of capacity, model and radix is needed")
         if "radix" in given and len(given) > 1:
             raise ValueError(f"radix says everything: leave out {given[0]}")
+        if self.cages is not None and self.radix is None:
+            raise ValueError("cages: only with radix; a switch of the catalogue has its own")
         return self
 
 
@@ -144,7 +149,7 @@ class Qos(_Strict):
     """A queue this long trims."""
     trim_last_hop: Annotated[float, Field(gt=0, le=64)] = 1.5
     """The same, towards a host."""
-    trim_size: Annotated[StrictInt, Field(ge=64, le=1024)] = 256
+    trim_size: Annotated[StrictInt, Field(ge=256, le=1024, multiple_of=4)] = 256
     """Bytes left of a trimmed packet: two IPv6 headers, UDP, BTH, METH, TSETH and RETH fit in."""
     mtu: Annotated[StrictInt, Field(ge=1280, le=9216)] = 9216
     """Interface MTU, bytes; a path MTU of 4096 with all headers fits well within."""

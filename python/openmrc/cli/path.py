@@ -1,0 +1,154 @@
+"""``openmrc path``: which way packets take, from an entropy value or from an address in a capture."""
+
+from dataclasses import asdict
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openmrc.cli import _common
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from openmrc.fabric import Path, Trace
+
+FabricOption = Annotated[
+    FilePath,
+    typer.Option(
+        "--fabric", "-f", metavar="FABRIC.yaml", envvar="OPENMRC_FABRIC", help="The fabric's specification."
+    ),
+]
+
+
+def path(
+    src: Annotated[str | None, typer.Argument(metavar="SRC", help="Sender, like h12.")] = None,
+    dst: Annotated[str | None, typer.Argument(metavar="DST", help="Receiver.")] = None,
+    fabric: FabricOption = FilePath("fabric.yaml"),
+    ev: Annotated[
+        str | None, typer.Option(metavar="N", help="Explain this entropy value (decimal or 0x...).")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Explain an outer destination address from a capture.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Without --ev: list at most this many paths.")] = 20,
+    json: _common.JsonOption = False,
+) -> None:
+    """Show the paths between two hosts, one hop by hop, or what an address found in a capture means."""
+    from openmrc.fabric import Fabric
+
+    if address is not None:
+        if src is not None or ev is not None:
+            raise typer.BadParameter("--address stands alone: an address names its own path")
+        trace = Fabric.load(fabric).path_of(address)
+        if json:
+            _common.print_json(_plain(asdict(trace)))
+        else:
+            _common.console().print(_trace_text(trace))
+        return
+    if src is None or dst is None:
+        raise typer.BadParameter("SRC and DST are needed, or --address")
+    loaded = Fabric.load(fabric)
+    if ev is not None:
+        one = loaded.path(src, dst, ev=_number(ev))
+        if json:
+            _common.print_json(_path_dict(one))
+        else:
+            _common.console().print(_path_text(one), _hop_table(one))
+        return
+    paths = loaded.paths(src, dst)
+    shown = paths[:limit]
+    if json:
+        _common.print_json(
+            {"src": src, "dst": dst, "count": len(paths), "paths": [_path_dict(p) for p in shown]}
+        )
+        return
+    console = _common.console()
+    console.print(_list_table(shown))
+    more = f", the first {len(shown)} of them above" if len(shown) < len(paths) else ""
+    console.print(f"{len(paths):,} paths from {src} to {dst}{more}")
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise typer.BadParameter(f"--ev {text}: not a number; write 123 or 0x7b") from None
+
+
+def _path_dict(path: "Path") -> dict[str, Any]:
+    return {
+        "src": path.src,
+        "dst": path.dst,
+        "ev": path.ev,
+        "plane": path.plane,
+        "uplinks": list(path.uplinks),
+        "address": str(path.address),
+        "usids": list(path.usids),
+        "links": list(path.links),
+        "addresses": [str(a) for a in path.addresses],
+        "hops": [hop._asdict() for hop in path.hops],
+    }
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: str(entry) if key == "address" else entry for key, entry in value.items()}
+
+
+def _path_text(path: "Path") -> str:
+    uplinks = ", ".join(f"T{tier} uplink {uplink}" for tier, uplink in enumerate(path.uplinks))
+    fields = f"plane {path.plane}" + (f", {uplinks}" if uplinks else "")
+    return f"{path.src} to {path.dst}, EV {path.ev:#010x}: {fields}\nouter destination address {path.address}"
+
+
+def _hop_table(path: "Path") -> "Table":
+    table = _table("at", "uSID", "leaves by", "link", "outer destination on it")
+    addresses = path.addresses
+    table.add_row(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))
+    for hop, after in zip(path.hops, addresses[1:], strict=True):
+        table.add_row(hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after))
+    table.add_row(path.dst, f"{path.usids[-1]:#06x}", "", "", "")
+    return table
+
+
+def _list_table(paths: "list[Path]") -> "Table":
+    table = _table("EV", "plane", "uplinks", "switches", "outer destination address")
+    for path in paths:
+        uplinks = " ".join(str(u) for u in path.uplinks) or "-"
+        switches = " ".join(hop.switch for hop in path.hops)
+        table.add_row(f"{path.ev:#010x}", str(path.plane), uplinks, switches, str(path.address))
+    return table
+
+
+def _trace_text(trace: "Trace") -> str:
+    lines = [f"{trace.address}"]
+    if trace.plane is None:
+        rest = f"behind the last switch, to the host at down{trace.downlink} of the T0 it comes from"
+        return f"{trace.address}\n  {rest}"
+    climbed = [f"T{tier} uplink {uplink}" for tier, uplink in enumerate(trace.uplinks) if uplink is not None]
+    lines.append("  " + ", ".join([f"plane {trace.plane}", *climbed]))
+    if trace.whole and trace.senders is not None:
+        first, last = trace.senders
+        sender = first if first == last else f"one of {first} to {last}"
+        ev = f", EV {trace.ev:#010x}" if trace.ev is not None else ""
+        lines.append(f"  whole path, from {sender} to {trace.dst}{ev}")
+        if len(trace.switches) == 1:
+            lines.append("  (or the end of a longer path, whose earlier switches have taken their uSIDs off)")
+    else:
+        lines.append(f"  rest of a path to {trace.dst}: earlier switches have taken their uSIDs off")
+    lines += [f"  {usid:#06x}  {switch}" for switch, usid in trace.switches]
+    lines.append(
+        f"  {0xE000 + trace.downlink:#06x}  down{trace.downlink} of {trace.switches[-1][0]}, {trace.dst}"
+    )
+    lines += [f"  over {link}" for link in trace.links]
+    return "\n".join(lines)
+
+
+def _table(*headings: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table

@@ -1,0 +1,172 @@
+"""What one switch has to be told, independent of its platform (spec: fabric, "What switches are told")."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from openmrc.fabric.spec import Platform, Qos, Specification
+from openmrc.fabric.topology import Fabric, SwitchId
+from openmrc.switchconf.interfaces import NAMES, breakout, sonic_lanes
+
+# Traffic classes. Trimmed packets get a class of their own where a platform derives their code point from it:
+# packets that arrive trimmed are in CONTROL, so that a last hop does not rewrite what an earlier switch has
+# said.
+PLAIN, DATA, TRIMMED, CONTROL = 0, 1, 5, 6
+
+
+class PortFacts(NamedTuple):
+    """A connected port."""
+
+    interface: str
+    link: str
+    """Name of the link, for descriptions."""
+    address: str
+    uplink: bool
+    ecn: bool
+    """Whether its queue marks: T0 uplinks and all ports of higher tiers, not the last hop."""
+    lanes: str
+    """SONiC's list of lanes."""
+    cage: int
+    """Cage, from 1."""
+
+
+class RouteFacts(NamedTuple):
+    """A static route."""
+
+    prefix: str
+    interface: str
+    next_hop: str
+
+
+@dataclass(frozen=True)
+class QosFacts:
+    """Queue settings, in bytes, from shares of a plane's bandwidth-delay product."""
+
+    plain_codes: tuple[int, ...]
+    data_codes: tuple[int, ...]
+    control_codes: tuple[int, ...]
+    trimmed_code: int
+    trimmed_last_hop_code: int
+    ecn_min: int
+    ecn_max: int
+    limit: int
+    """Longest data queue: beyond it packets are trimmed or dropped."""
+    limit_last_hop: int
+    control_limit: int
+    trim_size: int
+    mtu: int
+
+    @classmethod
+    def of(cls, spec: Specification, port_rate: int) -> "QosFacts":
+        """The settings for ports of a rate (bit/s)."""
+        qos: Qos = spec.qos
+        bdp = port_rate * qos.base_rtt_us / 8e6
+        codes = qos.dscp
+        return cls(
+            plain_codes=(codes.no_trim,),
+            data_codes=(codes.data, codes.retransmission),
+            control_codes=tuple(sorted((codes.trimmed, codes.trimmed_last_hop, codes.control))),
+            trimmed_code=codes.trimmed,
+            trimmed_last_hop_code=codes.trimmed_last_hop,
+            ecn_min=round(qos.ecn_min * bdp),
+            ecn_max=round(qos.ecn_max * bdp),
+            limit=round(qos.trim * bdp),
+            limit_last_hop=round(qos.trim_last_hop * bdp),
+            control_limit=round(bdp),
+            trim_size=qos.trim_size,
+            mtu=qos.mtu,
+        )
+
+
+@dataclass(frozen=True)
+class SwitchFacts:
+    """A switch."""
+
+    name: str
+    hostname: str
+    fabric: str
+    tier: int
+    own: list[str]
+    """The /48 prefixes of its uSIDs."""
+    own_usids: list[int]
+    routes: list[RouteFacts]
+    ports: list[PortFacts]
+    port_rate: int
+    """bit/s"""
+    breakout: int
+    """Ports per cage."""
+    qos: QosFacts
+    block: str
+    """The uSID block, a /32."""
+
+    @property
+    def marking(self) -> list[str]:
+        """Interfaces that mark ECN."""
+        return [port.interface for port in self.ports if port.ecn]
+
+    @property
+    def last_hop(self) -> list[str]:
+        """Interfaces towards hosts."""
+        return [port.interface for port in self.ports if not port.ecn]
+
+    @property
+    def interfaces(self) -> list[str]:
+        """All of them."""
+        return [port.interface for port in self.ports]
+
+
+class Facts:
+    """Gives the facts of each switch of a fabric for a platform.
+
+    Raises:
+        ArgumentError: if the fabric cannot be addressed.
+    """
+
+    def __init__(self, fabric: Fabric, platform: Platform) -> None:
+        fabric.core.check_addresses()
+        self._fabric, self._name = fabric, NAMES[platform]
+        self._breakout = breakout(fabric)
+        self._qos = QosFacts.of(fabric.spec, fabric.port_rate)
+        self._block = prefix_text(fabric)
+
+    def of(self, switch: SwitchId) -> SwitchFacts:
+        """The facts of a switch."""
+        fabric, per_cage = self._fabric, self._breakout
+        own, entries = fabric.table(switch)
+        ports = fabric.ports(switch)
+        names = {port.number: self._name(port, per_cage) for port in ports}
+        next_hops = {port.number: port.peer_address for port in ports}
+        facts = [
+            PortFacts(
+                names[port.number],
+                port.link,
+                port.address,
+                port.is_uplink,
+                port.is_uplink or switch.tier > 0,
+                sonic_lanes(port.number, per_cage),
+                port.number // per_cage + 1,
+            )
+            for port in ports
+        ]
+        block = self._block
+        return SwitchFacts(
+            name=str(switch),
+            hostname=str(switch).replace("/", "-"),
+            fabric=fabric.spec.name,
+            tier=switch.tier,
+            own=[f"{block}{usid:x}::/48" for usid in own],
+            own_usids=own,
+            routes=[
+                RouteFacts(f"{block}{usid:x}::/48", names[port], next_hops[port]) for usid, port in entries
+            ],
+            ports=facts,
+            port_rate=fabric.port_rate,
+            breakout=per_cage,
+            qos=self._qos,
+            block=fabric.spec.addressing.block,
+        )
+
+
+def prefix_text(fabric: Fabric) -> str:
+    """The uSID block as the beginning of an address: ``5f00:0:``."""
+    block = fabric.spec.prefix_bits()[0]
+    return f"{block >> 16:x}:{block & 0xFFFF:x}:"

@@ -1,0 +1,145 @@
+"""Writes the configuration of every switch of a fabric: one directory per switch, files as the platform reads
+them.
+
+The same specification gives the same bytes: nothing depends on time, host or order of hashing. Beside the
+switches a copy of the specification is left, with everything that was ``auto`` filled in, so that the
+directory can be verified by itself.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from openmrc.errors import ArgumentError
+from openmrc.fabric.spec import Platform, Specification
+from openmrc.fabric.topology import Fabric, SwitchId
+from openmrc.switchconf.facts import CONTROL, DATA, PLAIN, TRIMMED, Facts, SwitchFacts
+
+SPECIFICATION = "fabric.yaml"
+PLATFORM = "PLATFORM"
+
+FILES: dict[Platform, tuple[tuple[str, str], ...]] = {
+    "linux": (
+        ("ip.batch", "ip.batch.j2"),
+        ("sysctl.conf", "sysctl.conf.j2"),
+        ("qos.sh", "qos.sh.j2"),
+        ("setup.sh", "setup.sh.j2"),
+    ),
+    "frr": (
+        ("frr.conf", "frr.conf.j2"),
+        ("daemons", "daemons.j2"),
+        ("sysctl.conf", "sysctl.conf.j2"),
+        ("qos.sh", "qos.sh.j2"),
+    ),
+    "sonic": (("config_db.json", "config_db.json.j2"),),
+    "eos": (("startup-config", "startup-config.j2"),),
+    "cumulus": (("nvue.cmds", "nvue.cmds.j2"),),
+}
+"""File and template, per platform."""
+
+EXECUTABLE = ("setup.sh", "qos.sh")
+
+_environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("openmrc.switchconf"),
+    autoescape=False,  # configuration, not HTML
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
+_environment.globals.update(PLAIN=PLAIN, DATA=DATA, TRIMMED=TRIMMED, CONTROL=CONTROL)
+
+
+def _cages(facts: SwitchFacts) -> list[str]:
+    """Cumulus' names of the cages in use."""
+    return [f"swp{index}" for index in sorted({port.cage for port in facts.ports})]
+
+
+_environment.globals.update(cages=_cages)
+
+
+def render_switch(facts: SwitchFacts, platform: Platform) -> Iterator[tuple[str, str]]:
+    """The files of one switch: name and text."""
+    for name, template in FILES[platform]:
+        yield name, _environment.get_template(template).render(sw=facts, qos=facts.qos)
+
+
+def render(
+    fabric: Fabric,
+    platform: Platform,
+    out: Path | str,
+    *,
+    progress: Callable[[int], Any] | None = None,
+) -> int:
+    """Writes the configuration of every switch.
+
+    Args:
+        fabric: The fabric.
+        platform: Which system the switches run.
+        out: A directory that does not exist yet or is empty; switch ``p3/t0-17`` goes to ``out/p3/t0-17/``.
+        progress: Called with the number of switches written so far.
+
+    Returns:
+        The number of switches.
+
+    Raises:
+        ArgumentError: if the fabric cannot be addressed, or the directory is not empty.
+        OSError: if a file cannot be written.
+    """
+    if platform not in FILES:
+        raise ArgumentError(f"platform: {platform} is not one of {', '.join(FILES)}")
+    out = Path(out)
+    facts = Facts(fabric, platform)
+    if out.exists() and any(out.iterdir()):
+        raise ArgumentError(f"{out} is not empty; configurations go into a directory of their own")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
+    (out / PLATFORM).write_text(f"{platform}\n", encoding="ascii")
+    count = 0
+    for count, switch in enumerate(fabric.switches(), start=1):
+        directory = switch_directory(out, switch)
+        directory.mkdir(parents=True)
+        for name, text in render_switch(facts.of(switch), platform):
+            path = directory / name
+            path.write_text(text, encoding="ascii")
+            if name in EXECUTABLE:
+                path.chmod(0o755)
+        if progress is not None:
+            progress(count)
+    return count
+
+
+def switch_directory(out: Path, switch: SwitchId) -> Path:
+    """Where a switch's files are."""
+    return out / f"p{switch.plane}" / f"t{switch.tier}-{switch.index}"
+
+
+def resolved(fabric: Fabric) -> str:
+    """The specification as YAML, free of ``auto`` and of the catalogue where they decide the fabric."""
+    spec: Specification = fabric.spec
+    part = fabric.size.switch
+    switch = {"radix": fabric.radix, "cages": part.cages if part else spec.switch.cages or fabric.radix}
+    value: dict[str, Any] = {
+        "name": spec.name,
+        "hosts": spec.hosts,
+        "nic": {"rate": _rate(spec.nic.rate)},
+        "planes": fabric.planes,
+        "switch": switch,
+        "tiers": fabric.tiers,
+        "oversubscription": [f"{r.numerator}:{r.denominator}" for r in spec.oversubscription],
+    }
+    for field in ("hosts_per_t0", "uplinks_per_t0", "t0s_per_pod", "parallel_links"):
+        if getattr(spec, field) is not None:
+            value[field] = getattr(spec, field)
+    for field in ("cables", "addressing", "qos"):
+        value[field] = getattr(spec, field).model_dump()
+    value["mtu"] = spec.mtu
+    header = f"# {spec.name}: what the configurations beside this file were made from.\n"
+    return header + yaml.safe_dump(value, sort_keys=False)
+
+
+def _rate(rate: int) -> str:
+    return f"{rate // 10**9}G" if rate % 10**9 == 0 else f"{rate // 10**6}M"
