@@ -1,0 +1,62 @@
+//! How fast the simulator is: data packets a second, SACKs included, on the fabrics its reach is stated for.
+//!
+//! `cargo run --release -p openmrc-sim --example reach [fat-tree|leaf-spine|reference] ...`
+
+use std::time::Instant;
+
+use openmrc_fabric::{Fabric, Sizing};
+use openmrc_sim::{MrcConfig, NetworkConfig, Scenario, TransportConfig, World, traffic};
+use openmrc_transport::{Span, Time};
+
+fn main() {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    for name in names {
+        let (sizing, rate, cable, bytes) = match name.as_str() {
+            "fat-tree" => (Sizing::new(1024, 1, 3, 16), 100, 500, 2_000_000),
+            "leaf-spine" => (Sizing::new(8192, 1, 2, 128), 800, 1000, 1_001_000),
+            "reference" => (Sizing::new(131_072, 8, 2, 512), 100, 500, 1 << 20),
+            "planes-1024" => (Sizing::new(1024, 8, 2, 512), 100, 500, 1 << 20),
+            "planes-8192" => (Sizing::new(8192, 8, 2, 512), 100, 500, 1 << 20),
+            other => {
+                panic!("{other} is not one of fat-tree, leaf-spine, reference, planes-1024, planes-8192")
+            }
+        };
+        let fabric = Fabric::new(sizing.smallest().expect("a fabric")).expect("a fabric");
+        let mut network = NetworkConfig::new(fabric, rate * 1_000_000_000);
+        network.cable = [Span::from_nanos(cable); 4];
+        let scenario = Scenario {
+            network,
+            transport: TransportConfig::Mrc(MrcConfig::default()),
+            workload: traffic::permutation(sizing.hosts, bytes, 1),
+            limit: Time(Span::from_secs(1).0),
+        };
+        let begin = Instant::now();
+        let mut world = World::new(&scenario).expect("a scenario");
+        let built = begin.elapsed().as_secs_f64();
+        world.run();
+        let seconds = begin.elapsed().as_secs_f64();
+        let results = world.results();
+        let last = results.messages.iter().map(|m| m.delivered.0).max().unwrap_or(0);
+        let t = results.totals;
+        println!(
+            "{name}: {} data packets in {seconds:.2} s ({built:.2} s to build): {:.2} M/s, {:.1} events and {:.0} ns each, {} MB",
+            t.data_packets,
+            t.data_packets as f64 / seconds / 1e6,
+            t.events as f64 / t.data_packets as f64,
+            seconds * 1e9 / t.data_packets as f64,
+            peak_memory() / 1000,
+        );
+        println!(
+            "    base RTT {} ns, last byte at {:.1} us, {t:?}",
+            world.config().base_rtt().as_nanos(),
+            last as f64 / 1e6
+        );
+    }
+}
+
+/// Most memory the process has held, kilobytes.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,173 @@
+//! What queue pairs are made of: paths and congestion control for this network, shared by all of them.
+
+use std::sync::Arc;
+
+use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
+use openmrc_transport::mrc::{CcProfile, QpConfig};
+use openmrc_transport::{EvProfile, PathEntry};
+use openmrc_wire::Ev;
+
+use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
+use crate::queue_pair::Engine;
+use crate::scenario::ScenarioError;
+
+/// What hosts speak.
+#[derive(Clone, Debug)]
+pub enum TransportConfig {
+    /// MRC.
+    Mrc(MrcConfig),
+}
+
+/// Congestion control of MRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MrcCongestion {
+    /// `uet-1.0-nscc`.
+    Nscc,
+    /// A window that never changes, bytes.
+    FixedWindow(u64),
+}
+
+/// Choices of MRC; the rest follows from the network.
+#[derive(Clone, Debug)]
+pub struct MrcConfig {
+    /// Paths in rotation (spec: paths, EV set).
+    pub ev_active: u16,
+    /// Paths in reserve.
+    pub ev_backup: u16,
+    /// In-flight window, units of 128 PSNs.
+    pub mpr: u8,
+    /// Congestion control.
+    pub congestion: MrcCongestion,
+}
+
+impl Default for MrcConfig {
+    /// The defaults of the specification.
+    fn default() -> Self {
+        MrcConfig { ev_active: 128, ev_backup: 128, mpr: 8, congestion: MrcCongestion::Nscc }
+    }
+}
+
+/// Makes queue pairs.
+pub(crate) struct Endpoints {
+    fabric: Fabric,
+    template: QpConfig,
+    /// Paths between hosts that meet in tier 0, 1, ...
+    profiles: Vec<Arc<EvProfile>>,
+    seed: u64,
+}
+
+/// Most paths of a profile; where the fabric has more, an even selection of them.
+const MOST_PATHS: u64 = 8192;
+/// Entropy values of a port where switches hash them: 16 bits, as UDP source ports have.
+const HASHED_EVS: u64 = 256;
+
+impl Endpoints {
+    pub fn new(
+        config: &NetworkConfig,
+        switch: &SwitchConfig,
+        transport: &TransportConfig,
+    ) -> Result<Self, ScenarioError> {
+        let TransportConfig::Mrc(mrc) = transport;
+        let fabric = config.fabric;
+        let profiles = (0..fabric.tiers())
+            .map(|turn| match config.routing {
+                Routing::SourceRouted => named_paths(&fabric, turn),
+                Routing::Ecmp | Routing::Adaptive => Ok(hashed_paths(&fabric)),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let trimming = switch.overflow == Overflow::Trim;
+        let rate = config.port_rate_bps * u64::from(fabric.shape().planes);
+        let cc = match mrc.congestion {
+            MrcCongestion::Nscc => CcProfile::nscc(rate, config.base_rtt(), config.path_mtu, trimming),
+            MrcCongestion::FixedWindow(bytes) => {
+                CcProfile::fixed_window(bytes, config.base_rtt(), config.path_mtu)
+            }
+        };
+        let mut template = QpConfig::new(1, 1, profiles[0].clone(), Arc::new(cc));
+        template.path_mtu = config.path_mtu;
+        template.ev_active = mrc.ev_active;
+        template.ev_backup = mrc.ev_backup;
+        template.ev_min_active = mrc.ev_active / 4;
+        template.mpr = mrc.mpr;
+        template.mpr_dest = mrc.mpr;
+        template.caps.trim_nack = trimming;
+        template.validate().map_err(|e| ScenarioError::Range {
+            name: e.name,
+            value: e.value,
+            allowed: e.allowed,
+        })?;
+        Ok(Endpoints { fabric, template, profiles, seed: config.seed })
+    }
+
+    /// The queue pair `local` at host `here`, whose peer is queue pair `remote` at host `there`.
+    pub fn make(
+        &self,
+        now: openmrc_transport::Time,
+        local: u32,
+        remote: u32,
+        here: u32,
+        there: u32,
+        salt: u64,
+    ) -> Engine {
+        let turn = self.fabric.turn(here, there);
+        let mut config = self.template.clone();
+        config.local_qp = local;
+        config.remote_qp = remote;
+        config.paths = self.profiles[turn as usize].clone();
+        config.seed = mix(self.seed ^ mix(salt));
+        match openmrc_transport::mrc::QueuePair::new(now, &config) {
+            Ok(qp) => Engine::Mrc(Box::new(qp)),
+            Err(error) => unreachable!("the template was checked: {error}"),
+        }
+    }
+}
+
+/// SplitMix64's finaliser: spreads every bit of the input over the output.
+#[inline]
+pub(crate) const fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}
+
+/// The paths between hosts that meet in tier `turn`: their EVs do not depend on which hosts these are.
+fn named_paths(fabric: &Fabric, turn: u8) -> Result<Arc<EvProfile>, EvError> {
+    let layout = EvLayout::new(fabric)?;
+    let shape = fabric.shape();
+    let per_plane: u64 = shape.uplinks[..turn as usize].iter().map(|&u| u64::from(u)).product();
+    let keep = per_plane.min(MOST_PATHS / u64::from(shape.planes));
+    let mut entries = Vec::new();
+    for plane in 0..shape.planes {
+        for n in 0..keep {
+            // Evenly selected, in lowest-terms steps through the mixed-radix number of the path.
+            let mut rest = n * per_plane / keep;
+            let mut uplinks = [0; 3];
+            for tier in (0..turn as usize).rev() {
+                uplinks[tier] = (rest % u64::from(shape.uplinks[tier])) as u32;
+                rest /= u64::from(shape.uplinks[tier]);
+            }
+            let ev = Path { src: 0, dst: 0, plane, uplinks }.ev(&layout);
+            entries.push(PathEntry { ev, port: plane as u8 });
+        }
+    }
+    Ok(profile(&entries))
+}
+
+/// Entropy values that switches hash.
+fn hashed_paths(fabric: &Fabric) -> Arc<EvProfile> {
+    let planes = u64::from(fabric.shape().planes);
+    let entries: Vec<_> = (0..planes * HASHED_EVS)
+        .map(|n| PathEntry { ev: Ev(mix(n) as u32 & 0xFFFF | (n as u32) << 16), port: (n % planes) as u8 })
+        .collect();
+    profile(&entries)
+}
+
+fn profile(entries: &[PathEntry]) -> Arc<EvProfile> {
+    match EvProfile::new(entries) {
+        Ok(profile) => Arc::new(profile),
+        Err(error) => {
+            unreachable!("a fabric has between 1 and {MOST_PATHS} paths, on at most 16 ports: {error}")
+        }
+    }
+}

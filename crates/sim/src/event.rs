@@ -1,0 +1,76 @@
+//! What happens next, in 32 bytes.
+//!
+//! A packet on its way is an event: everything that a switch needs to forward it is in here, so that the packet itself
+//! (in its slab, another cache line) is touched only where it begins and where it ends.
+
+/// What an event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A packet's last bit has arrived at the far end of the cable on port `at`.
+    Arrive,
+    /// A port of host `at` can take packets again.
+    Wake,
+    /// Queue pair `at` may want [`handle_timeout`](openmrc_transport::Transport::handle_timeout).
+    Timer,
+    /// Message `at` is to be posted.
+    Post,
+    /// Fault `at` of the schedule happens.
+    Fault,
+    /// Port `at` has finished a packet (lossless switches only, where departures are not known in advance).
+    Departed,
+}
+
+/// What there is to know of a packet on its way, beside its contents.
+pub(crate) mod flag {
+    /// Goes in the control queue.
+    pub const CONTROL: u8 = 1;
+    /// Congestion experienced.
+    pub const CE: u8 = 2;
+    /// Payload cut off inside the fabric.
+    pub const TRIMMED: u8 = 4;
+    /// Payload cut off on the last hop.
+    pub const TRIMMED_LAST_HOP: u8 = 8;
+    /// May be ECN-marked and trimmed: data.
+    pub const DATA: u8 = 16;
+    /// Does not count as on its way: it came from a switch's own pause, or carries nothing to deliver.
+    pub const CORRUPT: u8 = 32;
+}
+
+/// One event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Event {
+    /// When, picoseconds.
+    pub time: u64,
+    /// Port, host, queue pair, message or fault.
+    pub at: u32,
+    /// The packet's place in the slab.
+    pub packet: u32,
+    /// Destination host.
+    pub dst: u32,
+    /// Entropy value.
+    pub ev: u32,
+    /// The connection: what ECMP hashes as addresses and port numbers.
+    pub connection: u32,
+    /// Bytes on the cable, everything counted.
+    pub bytes: u16,
+    /// See [`flag`].
+    pub flags: u8,
+    /// What it is about.
+    pub kind: Kind,
+}
+
+impl Event {
+    /// An event that is not a packet.
+    pub const fn plain(time: u64, kind: Kind, at: u32) -> Self {
+        Event { time, at, packet: 0, dst: 0, ev: 0, connection: 0, bytes: 0, flags: 0, kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_event_takes_half_a_cache_line() {
+        assert_eq!(size_of::<super::Event>(), 32);
+    }
+}

@@ -1,0 +1,36 @@
+//! A packet-level simulator of multi-plane fabrics: the queue pairs of [`openmrc_transport`], the very ones that the
+//! software NIC runs, in virtual time.
+//!
+//! ```text
+//! Scenario ──> World ──run──> Results
+//!              ├─ calendar    events, 32 bytes each; a packet on its way is one
+//!              ├─ network     ports in a flat array, switches that forward by arithmetic
+//!              ├─ switch      queues, ECN, trimming
+//!              ├─ nic         queue pairs take turns at a host's ports
+//!              └─ post        messages, and what waits for them
+//! ```
+#![forbid(unsafe_code)]
+
+mod calendar;
+pub mod config;
+mod endpoints;
+mod event;
+mod network;
+mod nic;
+mod post;
+mod queue_pair;
+pub mod results;
+mod scenario;
+mod switch;
+pub mod traffic;
+pub mod workload;
+mod world;
+
+pub use config::{
+    EcnMarking, Encapsulation, NetworkConfig, Overflow, Pfc, Routing, Scheduling, SwitchConfig,
+};
+pub use endpoints::{MrcConfig, MrcCongestion, TransportConfig};
+pub use results::{MessageResult, Results, Totals};
+pub use scenario::{Scenario, ScenarioError};
+pub use workload::{Connection, Message, Workload, WorkloadError};
+pub use world::{Progress, World};

@@ -1,0 +1,320 @@
+//! A host's NIC: queue pairs take turns at its ports, packets go out and come in, timers run.
+
+use std::collections::VecDeque;
+
+use openmrc_transport::{
+    AccessError, Fatal, Host, NoReceive, PathId, PortSet, Readiness, Received, RecvDone, SendDone, Time,
+    TrafficClass, Transmit, Transport, Trim,
+};
+use openmrc_wire::Ev;
+
+use crate::event::{Event, Kind, flag};
+use crate::network::port_flag;
+use crate::post::MessageState;
+use crate::queue_pair::{QpSlot, QueuePairs};
+use crate::world::{Outbox, World};
+
+/// One host's NIC.
+#[derive(Clone, Debug)]
+pub(crate) struct Nic {
+    /// Queue pairs that want to be served, in turn.
+    pub ring: VecDeque<u32>,
+    /// When its pending wake event comes.
+    pub wake_at: u64,
+}
+
+impl Default for Nic {
+    fn default() -> Self {
+        Nic { ring: VecDeque::new(), wake_at: u64::MAX }
+    }
+}
+
+/// What a queue pair sees of the world while it is served.
+struct Surroundings<'a> {
+    now: Time,
+    messages: &'a mut [MessageState],
+    outbox: &'a mut Outbox,
+}
+
+impl Host for Surroundings<'_> {
+    fn place(&mut self, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        let index = (va >> 32) as u32;
+        let message = self.messages.get_mut(index as usize).ok_or(AccessError)?;
+        message.placed += len;
+        if message.placed == message.bytes {
+            message.delivered = self.now.0;
+            self.outbox.delivered.push(index);
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, transmit: Transmit) {
+        self.outbox.transmits.push(transmit);
+    }
+
+    fn send_done(&mut self, done: SendDone) {
+        self.outbox.done.push(done);
+    }
+
+    fn recv_done(&mut self, _done: RecvDone) -> Result<(), NoReceive> {
+        Ok(())
+    }
+
+    fn path_loss(&mut self, _path: PathId, _port: u8) {
+        self.outbox.losses += 1;
+    }
+
+    fn fatal(&mut self, _why: Fatal) {
+        self.outbox.failed = true;
+    }
+}
+
+impl World {
+    /// The host's port can take packets again.
+    pub(crate) fn wake(&mut self, host: u32, time: u64) {
+        if self.nics[host as usize].wake_at == time {
+            self.nics[host as usize].wake_at = u64::MAX;
+            self.serve(host);
+        }
+    }
+
+    /// Ports of a host that can take a packet: those with at most one waiting behind the one on the cable. `Err` says when
+    /// the first will have sent all it has.
+    #[inline]
+    fn free_ports(&self, host: u32) -> Result<PortSet, u64> {
+        let first = self.net.host_port(host, 0) as usize;
+        let (mut free, mut soonest) = (PortSet::EMPTY, u64::MAX);
+        for (plane, port) in self.net.ports[first..first + self.net.planes as usize].iter().enumerate() {
+            if port.flags & port_flag::DOWN != 0 {
+                continue;
+            }
+            if port.data_free <= self.now + self.full_packet_bytes * u64::from(port.picos_per_byte) {
+                free = free.with(plane as u8);
+            }
+            soonest = soonest.min(port.data_free);
+        }
+        if free.is_empty() { Err(soonest) } else { Ok(free) }
+    }
+
+    /// Queue pairs send in turn, a packet at a time, as long as a port can take one.
+    pub(crate) fn serve(&mut self, host: u32) {
+        let mut refused = 0;
+        while let Some(&slot) = self.nics[host as usize].ring.front() {
+            let free = match self.free_ports(host) {
+                Ok(free) if refused < self.nics[host as usize].ring.len() => free,
+                Ok(_) => {
+                    // Somebody wants a port that is not free now.
+                    let first = self.net.host_port(host, 0) as usize;
+                    let ports = &self.net.ports[first..first + self.net.planes as usize];
+                    let busy = ports.iter().map(|p| p.data_free).filter(|&t| t > self.now);
+                    if let Some(time) = busy.min() {
+                        self.wake_at(host, time);
+                    }
+                    return;
+                }
+                Err(time) => {
+                    if time != u64::MAX {
+                        self.wake_at(host, time);
+                    }
+                    return;
+                }
+            };
+            let now = Time(self.now);
+            let Some(qp) = self.qps.get_mut(slot) else { return };
+            let (sent, ready) = match &mut qp.engine {
+                Some(engine) => match engine.poll_transmit(now, free) {
+                    Some(transmit) => (Some(transmit), true),
+                    None => (None, engine.readiness() == Readiness::Ready),
+                },
+                None => (None, false),
+            };
+            qp.in_ring = ready;
+            let ring = &mut self.nics[host as usize].ring;
+            if ready && ring.len() > 1 {
+                ring.rotate_left(1);
+            } else if !ready {
+                ring.pop_front();
+            }
+            match sent {
+                Some(transmit) => {
+                    refused = 0;
+                    self.launch(slot, &transmit);
+                    self.arm(slot);
+                }
+                None if ready => refused += 1,
+                None => self.arm(slot),
+            }
+        }
+    }
+
+    fn wake_at(&mut self, host: u32, time: u64) {
+        let nic = &mut self.nics[host as usize];
+        if time < nic.wake_at {
+            nic.wake_at = time;
+            self.calendar.push(Event::plain(time, Kind::Wake, host));
+        }
+    }
+
+    /// Puts a queue pair in its NIC's ring if it has something to send.
+    pub(crate) fn offer(&mut self, slot: u32) {
+        let Some(qp) = self.qps.get_mut(slot) else { return };
+        let host = qp.host;
+        if !qp.in_ring && qp.engine.as_ref().is_some_and(|e| e.readiness() == Readiness::Ready) {
+            qp.in_ring = true;
+            self.nics[host as usize].ring.push_back(slot);
+            // A wake that is due is soon enough.
+            if self.nics[host as usize].wake_at == u64::MAX {
+                self.serve(host);
+            }
+        }
+    }
+
+    /// Sees to it that a timer event comes no later than the queue pair's deadline.
+    #[inline]
+    pub(crate) fn arm(&mut self, slot: u32) {
+        let Some(qp) = self.qps.get_mut(slot) else { return };
+        let Some(engine) = &qp.engine else { return };
+        let due = engine.poll_timeout().0;
+        if due < qp.timer_at {
+            qp.timer_at = due;
+            self.calendar.push(Event::plain(due.max(self.now), Kind::Timer, slot));
+        }
+    }
+
+    /// A queue pair's timer event.
+    pub(crate) fn timer(&mut self, slot: u32, time: u64) {
+        let Some(qp) = self.qps.get_mut(slot) else { return };
+        if qp.timer_at > time {
+            return;
+        }
+        qp.timer_at = u64::MAX;
+        let Some(engine) = &mut qp.engine else { return };
+        if engine.poll_timeout().0 <= self.now {
+            let mut around = Surroundings {
+                now: Time(self.now),
+                messages: &mut self.posts.messages,
+                outbox: &mut self.outbox,
+            };
+            engine.handle_timeout(Time(self.now), &mut around);
+            self.settle(slot);
+        } else {
+            self.arm(slot);
+        }
+    }
+
+    /// Sends one packet of a queue pair.
+    #[inline]
+    fn launch(&mut self, slot: u32, transmit: &Transmit) {
+        let Some(qp) = self.qps.get(slot) else { return };
+        let QpSlot { connection, host, peer_host, .. } = *qp;
+        let packet = &transmit.packet;
+        let data = packet.is_data();
+        let flags = match transmit.class {
+            TrafficClass::Control => flag::CONTROL,
+            // A probe is in the data class, but there is nothing to cut off.
+            TrafficClass::Data | TrafficClass::DataRetransmit if !data => 0,
+            TrafficClass::Data | TrafficClass::DataRetransmit => flag::DATA,
+        };
+        if data {
+            self.totals.data_packets += 1;
+            self.totals.data_bytes += u64::from(packet.payload_len);
+        } else {
+            self.totals.control_packets += 1;
+        }
+        let bytes = self.config.encapsulation.wire_bytes(packet.wire_len() as u32) as u16;
+        let event = Event {
+            time: self.now,
+            at: 0,
+            packet: self.slab.put(*packet),
+            dst: peer_host,
+            ev: transmit.ev.0,
+            connection,
+            bytes,
+            flags,
+            kind: Kind::Arrive,
+        };
+        self.enqueue_at_nic(self.net.host_port(host, u32::from(transmit.port)), event);
+    }
+
+    /// A NIC's port holds as much as its queue pairs give it; control goes first.
+    #[inline]
+    fn enqueue_at_nic(&mut self, out: u32, mut event: Event) {
+        let now = event.time;
+        let port = &mut self.net.ports[out as usize];
+        event.at = out;
+        let service = u64::from(event.bytes) * u64::from(port.picos_per_byte);
+        let start = if event.flags & flag::CONTROL != 0 {
+            let backlog = port.data_free.saturating_sub(now);
+            let full = self.full_packet_bytes * u64::from(port.picos_per_byte);
+            let start = port.control_free.max(now + if backlog <= full { backlog } else { backlog % full });
+            port.control_free = start + service;
+            port.data_free = port.data_free.max(start) + service;
+            start
+        } else {
+            let start = port.data_free.max(now);
+            port.data_free = start + service;
+            start
+        };
+        port.bytes += u64::from(event.bytes);
+        event.time = start + service + u64::from(port.latency);
+        self.calendar.push(event);
+    }
+
+    /// A packet has reached the host on its port `port`.
+    pub(crate) fn receive(&mut self, event: Event, port: u32) {
+        let packet = self.slab.take(event.packet);
+        let slot = QueuePairs::slot_of(packet.dest_qp);
+        let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.connection == event.connection) else {
+            self.totals.stray += 1;
+            return;
+        };
+        self.totals.arrived += 1;
+        let trim = match event.flags & (flag::TRIMMED | flag::TRIMMED_LAST_HOP) {
+            0 => None,
+            flag::TRIMMED => Some(Trim::Fabric),
+            _ => Some(Trim::LastHop),
+        };
+        let mut received = Received {
+            packet,
+            ev: Ev(event.ev),
+            port: (port - event.dst * self.net.planes) as u8,
+            ecn_ce: event.flags & flag::CE != 0,
+            trim,
+        };
+        if trim.is_some() {
+            received.packet.payload_len = 0;
+        }
+        let now = Time(self.now);
+        let engine = match &mut qp.engine {
+            Some(engine) => engine,
+            none => {
+                let (local, remote) = (QueuePairs::number(slot), QueuePairs::number(slot ^ 1));
+                let salt = u64::from(event.connection) << 1 | 1;
+                none.insert(self.endpoints.make(now, local, remote, qp.host, qp.peer_host, salt))
+            }
+        };
+        let mut around = Surroundings { now, messages: &mut self.posts.messages, outbox: &mut self.outbox };
+        engine.handle_packet(now, &received, &mut around);
+        self.settle(slot);
+    }
+
+    /// Carries out what a queue pair has asked for, and lets it send if it can.
+    fn settle(&mut self, slot: u32) {
+        if !self.outbox.transmits.is_empty() {
+            let mut transmits = std::mem::take(&mut self.outbox.transmits);
+            for transmit in transmits.drain(..) {
+                self.launch(slot, &transmit);
+            }
+            self.outbox.transmits = transmits;
+        }
+        self.totals.losses_seen += std::mem::take(&mut self.outbox.losses);
+        if std::mem::take(&mut self.outbox.failed) {
+            self.totals.fatal += 1;
+        }
+        self.arm(slot);
+        self.offer(slot);
+        if !self.outbox.delivered.is_empty() || !self.outbox.done.is_empty() {
+            self.news();
+        }
+    }
+}

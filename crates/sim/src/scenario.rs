@@ -1,0 +1,66 @@
+//! Everything a run is given.
+
+use openmrc_transport::Time;
+
+use crate::config::NetworkConfig;
+use crate::endpoints::TransportConfig;
+use crate::workload::{Workload, WorkloadError};
+
+/// A run: network, transport, traffic.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The network.
+    pub network: NetworkConfig,
+    /// What the hosts speak.
+    pub transport: TransportConfig,
+    /// What they send.
+    pub workload: Workload,
+    /// The run ends here at the latest.
+    pub limit: Time,
+}
+
+/// Why a scenario cannot run.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The workload does not fit the fabric.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The rate of a port is out of range.
+    #[error(
+        "port_rate: {0} b/s: a byte has to take whole picoseconds, at most 65535 (25, 50, 100, 200, 400, 800 Gb/s do)"
+    )]
+    Rate(u64),
+    /// A number is out of range.
+    #[error("{name}: {value} is out of range: {allowed}")]
+    Range {
+        /// Which.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The fabric has more paths than an entropy value can name.
+    #[error(transparent)]
+    Ev(#[from] openmrc_fabric::path::EvError),
+}
+
+impl Scenario {
+    /// Checks everything that can be checked beforehand.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] for the first thing that is wrong.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let rate = self.network.port_rate_bps;
+        if rate == 0 || !8_000_000_000_000u64.is_multiple_of(rate) || self.network.picos_per_byte() > 65_535 {
+            return Err(ScenarioError::Rate(rate));
+        }
+        let mtu = u64::from(self.network.path_mtu);
+        if !(256..=8192).contains(&mtu) {
+            return Err(ScenarioError::Range { name: "path_mtu", value: mtu, allowed: "256 to 8192" });
+        }
+        openmrc_fabric::EvLayout::new(&self.network.fabric)?;
+        self.workload.check(self.network.fabric.shape().hosts)?;
+        Ok(())
+    }
+}

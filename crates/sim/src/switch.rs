@@ -1,0 +1,165 @@
+//! What a packet meets at a switch: the choice of a port, its queues, ECN, trimming (spec: congestion, "Switch settings").
+//!
+//! A port's queues are two points in time: when all data accepted will have left, and when all control will have. So a packet's
+//! departure is known when it arrives, and it costs one event a hop. Two things are not exact by that, and the lossless
+//! switch in `pfc`, which keeps real queues, is the measure for both: a control packet does not hold up data that was
+//! accepted before it (data accepted after it pays, so that the port's rate holds), and the queue that ECN looks at is the one that
+//! is there when the packet has crossed the cable rather than when it left.
+
+use rand::RngExt;
+
+use crate::config::{Overflow, Routing, Scheduling};
+use crate::endpoints::mix;
+use crate::event::{Event, flag};
+use crate::network::{FarEnd, SwitchInfo, port_flag};
+use crate::world::World;
+
+impl World {
+    /// A packet has crossed the cable on port `event.at`.
+    #[inline]
+    pub(crate) fn arrive(&mut self, mut event: Event) {
+        let port = self.net.ports[event.at as usize];
+        if port.flags & port_flag::DOWN != 0 {
+            self.totals.dropped_down += 1;
+            self.slab.drop_packet(event.packet);
+            return;
+        }
+        if port.flags & port_flag::ECN != 0
+            && event.flags & (flag::DATA | flag::CE) == flag::DATA
+            && self.marks(port.data_free.saturating_sub(event.time), port.picos_per_byte)
+        {
+            event.flags |= flag::CE;
+            self.totals.marked += 1;
+        }
+        let far = self.net.far[event.at as usize];
+        if far.switch == FarEnd::HOST {
+            self.receive(event, far.port);
+            return;
+        }
+        let info = self.net.switches[far.switch as usize];
+        let out = self.choose_port(&info, far, &event);
+        self.enqueue(out, event);
+    }
+
+    /// Whether a packet is marked that leaves `behind` picoseconds of data behind it.
+    #[inline]
+    fn marks(&mut self, behind: u64, picos_per_byte: u16) -> bool {
+        let Some(ecn) = self.net.switch.ecn else { return false };
+        let min = ecn.min_bytes * u64::from(picos_per_byte);
+        if behind < min {
+            return false;
+        }
+        let max = ecn.max_bytes * u64::from(picos_per_byte);
+        if behind >= max {
+            return true;
+        }
+        self.dice.random::<f64>() * ((max - min) as f64) < (behind - min) as f64 * ecn.probability
+    }
+
+    /// The port by which a switch sends a packet on.
+    #[inline]
+    fn choose_port(&self, info: &SwitchInfo, ingress: FarEnd, event: &Event) -> u32 {
+        let below = event.dst.wrapping_sub(info.first_host);
+        if below < info.hosts {
+            let first = below / info.hosts_per_child * u32::from(info.parallel);
+            let lane = match info.parallel {
+                1 => 0,
+                // The mirror image of the way up: of the links to a block, the one with the same place.
+                n if self.config.routing == Routing::SourceRouted => {
+                    (ingress.port - info.first_port) % u32::from(n)
+                }
+                n => return self.choose_among(info.first_port + first, u32::from(n), ingress, event),
+            };
+            return info.first_port + first + lane;
+        }
+        let first = info.first_port + u32::from(info.downlinks);
+        let count = u32::from(info.uplinks);
+        if self.config.routing == Routing::SourceRouted {
+            let uplink = event.ev >> info.ev_shift & ((1 << info.ev_bits) - 1);
+            return first + uplink.min(count - 1);
+        }
+        self.choose_among(first, count, ingress, event)
+    }
+
+    /// One of `count` equally good ports.
+    fn choose_among(&self, first: u32, count: u32, ingress: FarEnd, event: &Event) -> u32 {
+        let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
+        let hash = mix(flow ^ mix(u64::from(ingress.switch) ^ u64::from(event.dst) << 32));
+        let named = ((hash >> 32) * u64::from(count) >> 32) as u32;
+        if self.config.routing == Routing::Ecmp {
+            return first + named;
+        }
+        let usable = (0..count).map(|i| first + (named + i) % count);
+        let up = usable.filter(|&p| self.net.ports[p as usize].flags & port_flag::DOWN == 0);
+        up.min_by_key(|&p| self.net.ports[p as usize].data_free.max(self.now)).unwrap_or(first + named)
+    }
+
+    /// Accepts a packet at an output port of a switch, now; or trims it, or drops it.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, out: u32, mut event: Event) {
+        let now = event.time;
+        let switch = &self.net.switch;
+        let port = &mut self.net.ports[out as usize];
+        event.at = out;
+        if port.flags & port_flag::DOWN != 0 {
+            self.totals.dropped_down += 1;
+            self.slab.drop_packet(event.packet);
+            return;
+        }
+        let per_byte = u64::from(port.picos_per_byte);
+        if event.flags & flag::CONTROL == 0 {
+            let backlog = port.data_free.saturating_sub(now);
+            let last_hop = port.flags & port_flag::LAST_HOP != 0;
+            let room = if last_hop { switch.last_hop_data_bytes } else { switch.data_bytes };
+            if backlog <= room * per_byte {
+                self.totals.longest_queue = self.totals.longest_queue.max(backlog / per_byte);
+                let leaves = now + backlog + u64::from(event.bytes) * per_byte;
+                port.data_free = leaves;
+                port.bytes += u64::from(event.bytes);
+                event.time = leaves + u64::from(port.latency);
+                self.calendar.push(event);
+                return;
+            }
+            if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
+                self.totals.dropped_data += 1;
+                self.slab.drop_packet(event.packet);
+                return;
+            }
+            event.flags = (event.flags & !flag::DATA) | flag::CONTROL;
+            if last_hop {
+                event.flags |= flag::TRIMMED_LAST_HOP;
+                self.totals.trimmed_last_hop += 1;
+            } else {
+                event.flags |= flag::TRIMMED;
+                self.totals.trimmed += 1;
+            }
+            event.bytes = self.trimmed_bytes;
+        }
+        let service = u64::from(event.bytes) * per_byte;
+        let start = port
+            .control_free
+            .max(now + in_service(port.data_free.saturating_sub(now), self.full_packet_bytes * per_byte));
+        if start - now > switch.control_bytes * per_byte {
+            self.totals.dropped_control += 1;
+            self.slab.drop_packet(event.packet);
+            return;
+        }
+        let data_waits = port.data_free > start;
+        port.data_free = port.data_free.max(start) + service;
+        port.control_free = start
+            + match switch.scheduling {
+                Scheduling::Weighted(share) if data_waits => service * 256 / u64::from(share.max(1)),
+                _ => service,
+            };
+        port.bytes += u64::from(event.bytes);
+        event.time = start + service + u64::from(port.latency);
+        self.calendar.push(event);
+    }
+}
+
+/// How much longer the packet now in service takes, where `backlog` is what packets of `full` still take in all: they end
+/// on a grid that begins at the last one's end.
+#[inline]
+fn in_service(backlog: u64, full: u64) -> u64 {
+    if backlog <= full { backlog } else { backlog % full }
+}
