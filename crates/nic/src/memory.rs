@@ -131,6 +131,40 @@ impl MemoryRegion {
         self.pd
     }
 
+    /// The byte at `offset`, read anew each time: to wait for a peer's write. `None` beyond the end or after
+    /// deregistration.
+    #[inline]
+    pub fn peek(&self, offset: usize) -> Option<u8> {
+        // SAFETY: while registered, the registrant promises that these bytes can be read.
+        self.byte(offset).map(|byte| unsafe { byte.read_volatile() })
+    }
+
+    /// Sets the byte at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] beyond the end, after deregistration, or without [`Access::LOCAL_WRITE`].
+    pub fn poke(&self, offset: usize, value: u8) -> Result<()> {
+        match self.byte(offset).filter(|_| self.access.allows(Access::LOCAL_WRITE)) {
+            // SAFETY: while registered with this right, the registrant promises that these bytes can be written.
+            Some(byte) => unsafe {
+                byte.write_volatile(value);
+                Ok(())
+            },
+            None => Err(Error::invalid(format!("byte {offset} of the region cannot be written"))),
+        }
+    }
+
+    /// A copy of `len` bytes from `offset`, or of what there is of them.
+    pub fn copy_out(&self, offset: usize, len: usize) -> Vec<u8> {
+        let len = if self.registered { len.min(self.len.saturating_sub(offset)) } else { 0 };
+        (0..len).filter_map(|i| self.peek(offset + i)).collect()
+    }
+
+    fn byte(&self, offset: usize) -> Option<*mut u8> {
+        let within = self.registered && offset < self.len;
+        within.then(|| ptr::with_exposed_provenance_mut(self.addr as usize + offset))
+    }
+
     /// Ends the registration; the owner given at registration is dropped. Sends under way that refer to the region
     /// complete with LOC_PROT_ERR. Doing it twice is harmless.
     pub fn deregister(&mut self) {

@@ -8,9 +8,9 @@ use std::os::fd::RawFd;
 
 use crate::sys::SockAddr;
 
-/// Datagrams per system call. A datagram holds a whole run of packets of one path, so a few suffice; taking few
-/// from a port before turning to the next keeps the order in which they were sent.
-const DATAGRAMS: usize = 4;
+/// Datagrams per system call. A datagram holds a whole run of packets of one path; taking one from a port before turning
+/// to the next keeps the order in which they were sent.
+const DATAGRAMS: usize = 1;
 /// The largest datagram that GRO builds.
 const ROOM: usize = 1 << 16;
 const CONTROL_ROOM: usize = 128;
@@ -69,12 +69,7 @@ impl RxBatch {
         batch
     }
 
-    /// Most datagrams a call can return.
-    pub const fn capacity(&self) -> usize {
-        DATAGRAMS
-    }
-
-    /// Receives what waits on `fd`, up to [`RxBatch::capacity`] datagrams.
+    /// Receives what waits on `fd`, up to [`DATAGRAMS`].
     #[inline]
     pub fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
         for header in self.headers.iter_mut() {

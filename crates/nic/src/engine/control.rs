@@ -112,6 +112,7 @@ impl Engine {
             run: TxRun::new(),
             rx: Some(Box::new(RxBatch::new())),
             rx_cursor: 0,
+            rx_expected: false,
             impaired: Vec::new(),
             pressure: BufferWatch::new(),
             segmentation: config.segmentation,

@@ -82,8 +82,9 @@ pub(crate) struct Engine {
     overruns: Vec<u32>,
     run: TxRun,
     rx: Option<Box<RxBatch>>,
-    /// Where the next receive round begins.
+    /// Port on which the next datagram is looked for, and whether one is expected there.
     rx_cursor: usize,
+    rx_expected: bool,
     /// Packets passing the impairer.
     impaired: Vec<Outgoing>,
     pressure: BufferWatch,

@@ -21,12 +21,45 @@ const EVENTS: usize = 32;
 
 impl Engine {
     /// Takes what waits on the sockets of all ports.
+    ///
+    /// A sender takes the ports in turn, a run on each. So after each datagram the next is looked for on the next port;
+    /// only where that fails is the system asked which ports have any. This keeps packets in the order in which they
+    /// were sent, which spares both ends feedback about gaps, and saves the asking.
     pub(super) fn receive(&mut self, shared: &Shared) -> bool {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        let mut ports = 0u32;
+        let Some(mut rx) = self.rx.take() else { return false };
         let mut worked = false;
-        for event in shared.epoll.ready(&mut events) {
+        let mut budget = DATAGRAMS_PER_TURN;
+        while budget > 0 {
+            if self.rx_expected && self.receive_port(shared, self.rx_cursor, &mut rx) > 0 {
+                budget -= 1;
+            } else {
+                let (ports, events) = self.ready_ports(shared);
+                worked |= events;
+                let from = self.rx_cursor;
+                let next = (0..self.ports.len()).map(|i| (from + i) % self.ports.len());
+                let Some(port) = next.into_iter().find(|&p| ports >> p & 1 == 1) else {
+                    self.rx_expected = false;
+                    break;
+                };
+                self.rx_cursor = port;
+                self.rx_expected = true;
+                budget -= 1;
+                self.receive_port(shared, port, &mut rx);
+            }
             worked = true;
+            self.rx_cursor = if self.rx_cursor + 1 < self.ports.len() { self.rx_cursor + 1 } else { 0 };
+        }
+        self.rx = Some(rx);
+        worked
+    }
+
+    /// Ports on which something waits, one bit each; everything else that epoll reports is done at once. The flag
+    /// says whether it reported anything.
+    fn ready_ports(&mut self, shared: &Shared) -> (u32, bool) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut ports = 0;
+        let events = shared.epoll.ready(&mut events);
+        for event in events {
             match { event.u64 } {
                 TOKEN_WAKE => {
                     shared.wake.clear();
@@ -36,28 +69,7 @@ impl Engine {
                 port => ports |= 1 << port,
             }
         }
-        if ports == 0 {
-            return worked;
-        }
-        let Some(mut rx) = self.rx.take() else { return worked };
-        // A sender takes the ports in turn, a run on each. Taking what waits in the same way, from where the last look
-        // ended, keeps packets close to the order in which they were sent.
-        let mut budget = DATAGRAMS_PER_TURN as isize;
-        let mut port = self.rx_cursor;
-        while ports != 0 && budget > 0 {
-            port %= self.ports.len();
-            if ports >> port & 1 == 1 {
-                let n = self.receive_port(shared, port, &mut rx);
-                budget -= n.max(1) as isize;
-                if n < rx.capacity() {
-                    ports &= !(1 << port);
-                }
-            }
-            port += 1;
-        }
-        self.rx_cursor = port % self.ports.len();
-        self.rx = Some(rx);
-        worked
+        (ports, !events.is_empty())
     }
 
     fn receive_port(&mut self, shared: &Shared, port: usize, rx: &mut RxBatch) -> usize {
