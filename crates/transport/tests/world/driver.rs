@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use openmrc_transport::destination::DestinationControl;
 use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{
     EvEvent, Fatal, Host, PathId, PortSet, PostError, Readiness, Received, Span, Time, TrafficClass,
-    Transmit, WorkRequest,
+    Transmit, Trim, WorkRequest,
 };
 use openmrc_wire::Body;
 
@@ -16,7 +17,7 @@ use super::ledger::{Flow, FlowCounters, Verdict};
 use super::network::{Network, NetworkCounters};
 use super::scenario::{Act, Expect, Post, Scenario, Traffic};
 use super::trace::Trace;
-use super::{Dice, Subject, hostile};
+use super::{Dice, Subject, hostile, sizes};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
@@ -60,6 +61,7 @@ struct Node {
     /// Packets that came during a stall.
     backlog: VecDeque<usize>,
     ends: Vec<usize>,
+    destination: Option<DestinationControl>,
 }
 
 /// A queue pair and what the driver keeps of it.
@@ -138,6 +140,9 @@ impl<T: Subject> World<T> {
                 stalled_until: Time::ZERO,
                 backlog: VecDeque::new(),
                 ends: Vec::new(),
+                destination: scenario
+                    .destination_control
+                    .then(|| DestinationControl::new(scenario.rate * scenario.ports as u64, scenario.base_rtt(4096))),
             })
             .collect();
         let (mut ends, mut flows) = (Vec::new(), Vec::new());
@@ -711,12 +716,29 @@ impl<T: Subject> World<T> {
             return;
         }
         self.hand_in(&flight);
+        self.press_senders(node, &flight);
         if self.dice.chance(self.scenario.idle_timeouts) {
             self.call(flight.to, None, MOST_FEEDBACK_PER_TIMEOUT, |qp, now, host| {
                 qp.handle_timeout(now, host)
             });
         }
         self.service(node);
+    }
+
+    /// The receiving node looks at what comes in and tells all its senders how hard they are pressed.
+    fn press_senders(&mut self, node: usize, flight: &Flight) {
+        let now = self.local_of(flight.to);
+        if !matches!(flight.transmit.packet.body, Body::Write(_)) || flight.garbage {
+            return;
+        }
+        let Some(destination) = &mut self.nodes[node].destination else { return };
+        let bytes = sizes::on_wire(&flight.transmit.packet);
+        let refused = flight.received.trim == Some(Trim::LastHop);
+        if let Some(pressure) = destination.on_packet(now, bytes, refused) {
+            for &end in &self.nodes[node].ends {
+                self.ends[end].qp.set_receive_pressure(pressure);
+            }
+        }
     }
 
     fn hand_in(&mut self, flight: &Flight) {
@@ -782,7 +804,7 @@ impl<T: Subject> World<T> {
                 self.refresh(end);
                 self.service(self.ends[end].record.node);
             }
-            Act::Pressure { end, penalty } => self.ends[end].qp.set_receive_pressure(penalty),
+            Act::Pressure { end, penalty } => self.ends[end].qp.set_receive_pressure(penalty.into()),
             Act::AdvertiseMpr { end, mpr } => self.ends[end].qp.set_advertised_mpr(mpr),
         }
     }

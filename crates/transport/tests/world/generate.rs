@@ -60,6 +60,7 @@ impl Scenario {
             scenario.pairs.push(pair);
         }
         scenario.queues = random_queues(&scenario, dice);
+        scenario.destination_control = dice.chance(0.5);
         scenario.weather = random_weather(&scenario, dice);
         let ends = disasters(&mut scenario, dice);
         scenario.deadline = ends + PATIENCE;

@@ -109,6 +109,8 @@ pub struct Scenario {
     pub pairs: Vec<Pair>,
     pub weather: Weather,
     pub queues: Option<Queues>,
+    /// Receivers press their senders when their ports are overrun.
+    pub destination_control: bool,
     pub acts: Vec<(Time, Act)>,
     pub expect: Expect,
     /// Timers fire up to this late.
@@ -147,6 +149,7 @@ impl Scenario {
             pairs: Vec::new(),
             weather: Weather::calm(),
             queues: None,
+            destination_control: false,
             acts: Vec::new(),
             expect: Expect::Completes,
             timer_slack: Span::ZERO,

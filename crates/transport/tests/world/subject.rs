@@ -1,5 +1,6 @@
 //! What the world needs of a queue pair beyond [`Transport`].
 
+use openmrc_transport::destination::Pressure;
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
 use openmrc_transport::{Fatal, PathId, Time, Transport};
 use openmrc_wire::Ev;
@@ -10,7 +11,7 @@ pub trait Subject: Transport {
     fn stats(&self) -> QpStats;
     fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool;
     fn set_advertised_mpr(&mut self, mpr: u8);
-    fn set_receive_pressure(&mut self, penalty: u8);
+    fn set_receive_pressure(&mut self, pressure: Pressure);
     fn ev_states(&self) -> Vec<(PathId, EvState)>;
     fn error(&self) -> Option<Fatal>;
 }
@@ -28,8 +29,8 @@ impl Subject for QueuePair {
     fn set_advertised_mpr(&mut self, mpr: u8) {
         self.set_advertised_mpr(mpr);
     }
-    fn set_receive_pressure(&mut self, penalty: u8) {
-        self.set_receive_pressure(penalty);
+    fn set_receive_pressure(&mut self, pressure: Pressure) {
+        self.set_receive_pressure(pressure);
     }
     fn ev_states(&self) -> Vec<(PathId, EvState)> {
         self.ev_states().collect()
