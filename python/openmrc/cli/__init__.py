@@ -55,7 +55,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
     ),
     "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
-    "put": Subcommand("openmrc.cli.put:put", "Send a file into the memory of an `openmrc serve`."),
+    "put": Subcommand("openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."),
     "decode": Subcommand(
         "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
     ),

@@ -45,6 +45,15 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     print(json.dumps(value, indent=indent, allow_nan=False, default=_jsonable), flush=True)
 
 
+def print_json_line(value: Mapping[str, Any]) -> None:
+    """Prints one event of a stream as JSON, always on a line of its own, at once.
+
+    Raises:
+        ValueError: as :func:`print_json`.
+    """
+    print(json.dumps(value, allow_nan=False, default=_jsonable), flush=True)
+
+
 def _jsonable(value: object) -> object:
     # NumPy scalars and arrays, without importing NumPy for those who have none.
     tolist = getattr(value, "tolist", None)

@@ -1,0 +1,124 @@
+"""``openmrc decode``: MRC packets of a capture, one line each."""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.errors import ArgumentError
+from openmrc.wire import ROCE_PORT, Capture, Frame, LinkType, read_pcap
+from openmrc.wire import decode as decode_packet
+from openmrc.wire.value import Value
+
+
+def decode(
+    file: Annotated[Path | None, typer.Argument(help="A pcap or pcapng file; - is standard input.")] = None,
+    hexadecimal: Annotated[
+        str | None, typer.Option("--hex", help="Instead of a file, the bytes of one packet in hexadecimal.")
+    ] = None,
+    ethernet: Annotated[
+        bool,
+        typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header, not with IP."),
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=1, max=65535, help="UDP destination port of MRC.")
+    ] = ROCE_PORT,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after this many packets.")
+    ] = None,
+    mrc_only: Annotated[
+        bool, typer.Option("--mrc", help="Leave out packets to other ports and protocols.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field of every header.")] = False,
+    json: _common.JsonOption = False,
+) -> None:
+    """Show the packets of a capture, one line each: addresses, entropy value, opcode, queue pair, PSN.
+
+    A packet that a receiver would drop is shown with the counter it would be counted under and the reason.
+    With --json each packet is one object, on a pipe one line; -v adds its payload.
+    """
+    if (file is None) == (hexadecimal is None):
+        raise ArgumentError(
+            "give a capture file or --hex, not both" if file else "give a capture file, or --hex"
+        )
+    with contextlib.ExitStack() as stack:
+        frames: Iterable[Frame]
+        if hexadecimal is not None:
+            linktype = LinkType.ETHERNET if ethernet else LinkType.RAW
+            frames = [decode_packet(_bytes(hexadecimal), linktype, port=port)]
+        elif str(file) == "-":
+            frames = Capture(sys.stdin.buffer, "standard input", port=port)
+        else:
+            frames = stack.enter_context(read_pcap(str(file), port=port))
+        wanted = (each for each in enumerate(frames, start=1) if not mrc_only or _is_mrc(each[1]))
+        _print(islice(wanted, count), verbose=verbose, json=json)
+
+
+def _print(frames: Iterable[tuple[int, Frame]], *, verbose: bool, json: bool) -> None:
+    start: int | None = None
+    for number, frame in frames:
+        if start is None:
+            start = frame.time_ns
+        if json:
+            _common.print_json(_as_json(number, frame, with_payload=verbose))
+            continue
+        print(f"{number:>5}  {_seconds(frame.time_ns, start)}  {frame}")
+        if verbose:
+            for line in _details(frame):
+                print(f"         {line}")
+
+
+def _is_mrc(frame: Frame) -> bool:
+    """Whether a packet was sent to our port, sound or not."""
+    return frame.bth is not None or frame.packet is not None
+
+
+def _as_json(number: int, frame: Frame, *, with_payload: bool) -> dict[str, Any]:
+    fields = frame.to_dict()
+    if fields["packet"] is not None and not with_payload:
+        del fields["packet"]["payload"]
+    return {"number": number, "ok": frame.ok, "summary": str(frame), **fields}
+
+
+def _bytes(text: str) -> bytes:
+    cleaned = text.translate(str.maketrans("", "", " \t\n:-")).removeprefix("0x")
+    try:
+        return bytes.fromhex(cleaned)
+    except ValueError:
+        raise ArgumentError("--hex wants pairs of hexadecimal digits, such as 6b800000...") from None
+
+
+def _seconds(time_ns: int | None, start_ns: int | None) -> str:
+    """Time since the first packet shown, in seconds."""
+    if time_ns is None or start_ns is None:
+        return f"{'-':>12}"
+    return f"{(time_ns - start_ns) / 1e9:12.6f}"
+
+
+def _details(frame: Frame) -> Iterator[str]:
+    """One line per layer, outermost first."""
+    outer = frame.outer
+    layers: list[tuple[str, Value | None]] = [
+        ("Ethernet", frame.ethernet),
+        ("outer IPv6", outer and outer.ip),
+        ("SRH", outer and outer.srh),
+        (type(frame.ip).__name__, frame.ip),
+        ("UDP", frame.udp),
+        ("BTH", frame.bth),
+        ("body", frame.packet and frame.packet.body),
+    ]
+    for name, layer in layers:
+        if layer is not None:
+            if name == "body":
+                name = type(layer).__name__
+            fields = " ".join(f"{field} {value}" for field, value in layer.flat_fields())
+            yield f"{name:<11}{fields}".rstrip()
+    if frame.payload_len:
+        yield f"{'payload':<11}{frame.payload_len} bytes{', cut by the capture' if frame.cut else ''}"
+    if frame.packet is not None:
+        yield f"{'iCRC':<11}{frame.icrc}"

@@ -1,0 +1,164 @@
+"""``openmrc put``: send files. Prints; :mod:`openmrc.transfer.sender` does the work."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openmrc.cli import _common, _impair, _planes
+from openmrc.errors import ArgumentError, ConnectError
+from openmrc.transfer.manifest import collect
+from openmrc.transfer.protocol import DEFAULT_PORT, IfExists
+from openmrc.transfer.sender import PlaneState, Report, Sender
+from openmrc.transfer.text import files, rate, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def put(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE... HOST[:PORT]",
+            help="Files or directories, then the receiver, where `openmrc serve` runs.",
+            show_default=False,
+        ),
+    ],
+    if_exists: Annotated[
+        IfExists,
+        typer.Option(
+            "--if-exists",
+            help="A name that is taken: refuse that file, replace it, or update: send only what differs. "
+            "After a transfer that broke off, update sends what is missing.",
+        ),
+    ] = "refuse",
+    mtu: Annotated[
+        int | None,
+        typer.Option(
+            "--mtu",
+            "-m",
+            min=256,
+            max=8192,
+            help="Payload bytes per packet. Default: as routes allow, up to 4096.",
+        ),
+    ] = None,
+    addresses: _planes.AddressesOption = None,
+    ports: _planes.PortsOption = None,
+    evs: _planes.EvsOption = None,
+    ev_burst: _planes.EvBurstOption = None,
+    impair: _impair.ImpairOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Send files over all planes at once, checked at the other end by checksum (XXH3-128).
+
+    A directory keeps its name and arrives with all that is below it. Files appear at the receiver one by
+    one, each complete or not at all. Exit code 0 means that the receiver has everything.
+    """
+    if len(arguments) < 2:
+        raise ArgumentError("put needs at least one file and the receiver: openmrc put FILE... HOST[:PORT]")
+    host, port = _planes.parse_host(arguments[-1], DEFAULT_PORT)
+    sources = collect([Path(name) for name in arguments[:-1]])
+    configure = _impair.configure(impair)
+    remarks = _common.console(stderr=True)
+    with Sender(
+        host, port, planes=_planes.planes(addresses, ports, evs, ev_burst), mtu=mtu, configure=configure
+    ) as sender:
+        here, there = len(sender.context.addresses), sender.peer_planes
+        if here != there:
+            remarks.print(
+                f"this end has {here} planes, {sender.receiver} {there}: {min(here, there)} are used"
+            )
+        try:
+            with _progress(remarks) as on_tick:
+                report = sender.send(sources, if_exists, on_tick)
+        except ConnectError as error:
+            stored = sum(result.status != "failed" for result in sender.results)
+            message = f"{error}; nothing was stored"
+            if stored:
+                message = (
+                    f"{error}; {stored} of {files(len(sources))} stored, --if-exists update sends the rest"
+                )
+            if json:
+                _common.print_json(
+                    {"complete": False, "error": message, "files": [*map(_as_dict, sender.results)]}
+                )
+            raise ConnectError(message) from None
+    if json:
+        _common.print_json(report.as_dict())
+    else:
+        _print_report(report)
+    if not report.complete:
+        failed = [result for result in report.files if result.status == "failed"]
+        if len(failed) == 1:
+            raise ConnectError(f"{failed[0].path} was not stored: {failed[0].reason}")
+        raise ConnectError(f"{len(failed)} of {files(len(report.files))} were not stored")
+
+
+def _as_dict(result: Any) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in result.__slots__}
+
+
+def _print_report(report: Report) -> None:
+    out = _common.console()
+    for result in report.files:
+        if result.status == "failed":
+            out.print(f"{result.path}  not stored: {result.reason}", markup=False)
+        else:
+            state = "" if result.status == "stored" else "  there already"
+            digest = f"  xxh3 {result.digest}" if result.digest else ""
+            out.print(f"{result.path}  {size(result.bytes)}{digest}{state}", markup=False)
+    stored = [result for result in report.files if result.status == "stored"]
+    if not stored:
+        return
+    used = sum(plane.tx_packets > 0 for plane in report.planes)
+    again = report.transport.get("retransmits", 0)
+    out.print(
+        f"{files(len(stored))}, {size(report.bytes)} in {report.seconds:.2f} s,"
+        f" {rate(report.bytes, report.network_seconds)} over {used} plane{'' if used == 1 else 's'};"
+        f" {again} packets sent again",
+        markup=False,
+    )
+
+
+@contextlib.contextmanager
+def _progress(console: "Console") -> Iterator[Callable[[Sender], None]]:
+    """A bar on a terminal; nothing elsewhere."""
+    if not console.is_terminal:
+        yield lambda sender: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TaskProgressColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[planes]}"),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("put", total=None, amount="", rate="", planes="")
+
+        def on_tick(sender: Sender) -> None:
+            placed = sender.bytes_placed
+            bar.update(
+                task,
+                total=sender.total_bytes,
+                completed=placed,
+                amount=f"{size(placed)} of {size(sender.total_bytes)}",
+                rate=f"{(bar.tasks[0].speed or 0) * 8 / 1e9:5.1f} Gb/s",
+                planes=" ".join(map(_symbol, sender.plane_states())),
+            )
+
+        yield on_tick
+
+
+def _symbol(plane: PlaneState) -> str:
+    if not plane.alive:
+        return "[red]✕[/]"
+    return "[yellow]◐[/]" if plane.bad > plane.good else "[green]●[/]"

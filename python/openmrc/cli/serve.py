@@ -1,0 +1,88 @@
+"""``openmrc serve``: receive files. Prints; :mod:`openmrc.transfer.receiver` does the work."""
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common, _planes
+from openmrc.transfer.protocol import DEFAULT_PORT
+from openmrc.transfer.receiver import Event, Server
+from openmrc.transfer.store import Store
+from openmrc.transfer.text import rate, size
+
+
+def serve(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Where files go. Nothing is ever written outside.", show_default=False
+        ),
+    ],
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: any free one.")
+    ] = DEFAULT_PORT,
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDRESS", help="Listen here only. Default: on all addresses.")
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="Serve one sender, then end.")] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync/--no-sync", help="Have a file on the disk before it counts as stored.")
+    ] = True,
+    addresses: _planes.AddressesOption = None,
+    evs: _planes.EvsOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Receive files that `openmrc put` sends, below DIR.
+
+    A file appears under its name in one step, when all of it has arrived and its checksum is right. There
+    is no
+    authentication: whoever reaches the port can add files. Ctrl-C ends it; files on their way are discarded.
+    With --json, every event is a line of JSON.
+    """
+    out, remarks = _common.console(), _common.console(stderr=True)
+
+    def show(event: Event) -> None:
+        if json:
+            _common.print_json_line(event.as_dict())
+            return
+        line = _describe(event)
+        if line:
+            out.print(line, markup=False)
+
+    # Ending by a service manager should be as clean as by Ctrl-C.
+    signal.signal(signal.SIGTERM, _terminate)
+    with Store(directory, sync=sync) as store:
+        server = Server(store, host=bind, port=port, planes=_planes.planes(addresses, evs=evs), observer=show)
+        try:
+            if json:
+                _common.print_json_line(
+                    {"kind": "listening", "port": server.port, "directory": str(directory)}
+                )
+            else:
+                remarks.print(f"receiving into {directory}, port {server.port}; Ctrl-C ends it", markup=False)
+            complete = server.serve(once=once)
+        finally:
+            server.close()
+    if not complete:
+        raise typer.Exit(_common.EXIT_FAILURE)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _describe(event: Event) -> str | None:
+    match event.kind:
+        case "stored":
+            return (
+                f"{event.path}  {size(event.bytes)}  {rate(event.bytes, event.seconds)}"
+                f"  xxh3 {event.digest}  from {event.peer}"
+            )
+        case "failed":
+            return f"{event.path}  not stored: {event.reason}  from {event.peer}"
+        case "broken":
+            return f"{event.peer}: {event.reason}"
+    return None

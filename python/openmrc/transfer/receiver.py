@@ -1,0 +1,348 @@
+"""The receiving end of transfers, which ``openmrc serve`` runs: a thread for each connection."""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from openmrc.errors import ConnectError, Error
+from openmrc.planes import Planes, path_mtu
+from openmrc.transfer import protocol as p
+from openmrc.transfer.ring import BLOCK_BYTES, BLOCKS, Block, ReceivingRing
+from openmrc.transfer.store import Incoming, Store, StoreError, describe
+
+PATIENCE = 10.0
+"""Seconds that a peer may take for its side of the introduction."""
+
+MAX_CLIENTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a person at the receiver wants to know of."""
+
+    kind: str
+    """``connected``, ``stored``, ``failed``, ``broken`` (a connection, with what was on its way) or
+    ``done``."""
+    peer: str
+    path: str | None = None
+    bytes: int = 0
+    seconds: float = 0.0
+    digest: str | None = None
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Without what is not set."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+Observer = Callable[[Event], None]
+_M = TypeVar("_M", bound=p.Message)
+
+
+class Server:
+    """Listens, and gives each sender a thread, a queue pair and a ring.
+
+    Args:
+        store: Where files go.
+        host: Address to listen on; empty: all.
+        port: TCP port; 0: any free one.
+        planes: The addresses to receive data on.
+        observer: Called with every event, by any thread.
+
+    Raises:
+        OSError: if the address or port cannot be listened on, or a plane's address not be bound.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        host: str = "",
+        port: int = p.DEFAULT_PORT,
+        planes: Planes | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._store = store
+        self._planes = planes or Planes()
+        self._observe = observer or (lambda event: None)
+        self._sessions: set[Session] = set()
+        self._lock = threading.Lock()
+        self._context = self._planes.open_named()
+        try:
+            self._listener = _listen(host, port)
+        except BaseException:
+            if self._context is not None:
+                self._context.close()
+            raise
+        self.port: int = self._listener.getsockname()[1]
+        """TCP port it listens on."""
+
+    def serve(self, *, once: bool = False) -> bool:
+        """Serves until interrupted; with ``once``, one connection.
+
+        Returns:
+            With ``once``, whether every file of the connection was stored.
+        """
+        while True:
+            connection, address = self._listener.accept()
+            session = Session(self, connection, f"{p.plain_address(address[0])}:{address[1]}")
+            with self._lock:
+                full = len(self._sessions) >= MAX_CLIENTS
+                if not full:
+                    self._sessions.add(session)
+            if full:
+                session.refuse(
+                    f"{MAX_CLIENTS} transfers are under way, which is all at a time; try again later"
+                )
+                continue
+            session.thread.start()
+            if once:
+                session.thread.join()
+                return session.complete
+
+    def close(self) -> None:
+        """Breaks off what is under way, leaving nothing of it, and stops listening."""
+        self._listener.close()
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.interrupt()
+        for session in sessions:
+            session.thread.join()
+        if self._context is not None:
+            self._context.close()
+
+    def _ended(self, session: "Session") -> None:
+        with self._lock:
+            self._sessions.discard(session)
+
+
+class Session:
+    """One sender's connection."""
+
+    def __init__(self, server: Server, connection: socket.socket, peer: str) -> None:
+        self._server = server
+        self._store = server._store
+        self._observe = server._observe
+        self._peer = peer
+        self._channel = p.Channel(connection, peer)
+        self._entries: list[p.Entry] = []
+        self._if_exists: p.IfExists = "refuse"
+        self._open: dict[int, Incoming] = {}
+        self._digests: dict[int, str] = {}
+        self._settled: set[int] = set()
+        self._begun: dict[int, float] = {}
+        # Flushing to disk takes long; blocks of the next file are received meanwhile.
+        self._flusher = ThreadPoolExecutor(1, thread_name_prefix="openmrc-flush")
+        self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {peer}", daemon=True)
+        self._failed = False
+        self._finished = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sender said good-bye and every file it wanted to send was stored."""
+        return self._finished and not self._failed
+
+    def refuse(self, reason: str) -> None:
+        """Says no, and ends the connection."""
+        with contextlib.suppress(ConnectError):
+            self._channel.send(p.Refused(reason=reason))
+        self._channel.close()
+
+    def interrupt(self) -> None:
+        """Ends the connection under the session's thread."""
+        self._channel.shutdown()
+
+    def _run(self) -> None:
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._server._ended, self)
+                stack.callback(self._channel.close)
+                stack.callback(self._discard_all)
+                stack.callback(self._flusher.shutdown)
+                self._converse(stack)
+        except (Error, OSError) as error:
+            # Of two causes the first is the one to name; the sender may be past hearing it.
+            self._observe(Event("broken", self._peer, reason=str(error)))
+
+    def _converse(self, stack: contextlib.ExitStack) -> None:
+        try:
+            ring = self._introduce(stack)
+            self._plan()
+        except StoreError as error:
+            self._channel.send(p.Refused(reason=str(error)))
+            raise
+        except ConnectError:
+            raise
+        except (Error, OSError) as error:
+            self._channel.send(p.Refused(reason=f"the receiver cannot: {error}"))
+            raise
+        self._receive(ring)
+
+    def _introduce(self, stack: contextlib.ExitStack) -> ReceivingRing:
+        hello = self._expect(p.Hello)
+        if hello.version != p.VERSION:
+            raise StoreError(f"protocol version {hello.version} was offered, {p.VERSION} is spoken here")
+        context = self._server._context
+        if context is None:
+            context = stack.enter_context(
+                self._server._planes.open(
+                    self._channel.local_address(), self._channel.remote_address(), count=hello.planes
+                )
+            )
+        ring = stack.enter_context(ReceivingRing(context, self._peer, blocks=BLOCKS, block_bytes=BLOCK_BYTES))
+        self._channel.send(
+            p.Offer(
+                end=ring.end,
+                addr=ring.region.addr,
+                rkey=ring.region.rkey,
+                blocks=ring.blocks,
+                block_bytes=ring.block_bytes,
+            )
+        )
+        accept = self._expect(p.Accept)
+        mtu = path_mtu(context.addresses, accept.end.addresses, largest=accept.path_mtu)
+        ring.connect(accept.end, mtu)
+        self._channel.send(p.Connected(path_mtu=mtu))
+        self._observe(Event("connected", self._peer))
+        return ring
+
+    def _plan(self) -> None:
+        manifest = self._expect(p.Manifest)
+        self._entries, self._if_exists = manifest.entries, manifest.if_exists
+        verdicts = self._store.judge(self._entries, self._if_exists)
+        self._settled = {i for i, verdict in enumerate(verdicts) if verdict.error is not None}
+        self._failed = bool(self._settled)
+        self._channel.send(p.Plan(verdicts=verdicts))
+
+    def _expect(self, kind: type[_M]) -> _M:
+        message = self._channel.receive(PATIENCE)
+        if not isinstance(message, kind):
+            raise ConnectError(f"{self._peer} sent {message.type!r} where {kind.__name__} was due")
+        return message
+
+    def _receive(self, ring: ReceivingRing) -> None:
+        while True:
+            ring.cq.arm()
+            select.select([self._channel.fileno(), ring.cq.fileno()], [], [])
+            ring.cq.acknowledge()
+            for block in ring.arrived():
+                self._take(block)
+            for message in self._channel.arrived():
+                match message:
+                    case p.End():
+                        self._end(message)
+                    case p.Bye():
+                        self._finished = not self._open
+                        self._observe(Event("done", self._peer))
+                        return
+                    case _:
+                        raise ConnectError(f"{self._peer} sent {message.type!r} in the middle of a transfer")
+
+    def _take(self, block: Block) -> None:
+        index = block.tag
+        if index >= len(self._entries):
+            raise ConnectError(
+                f"{self._peer} sent a block of file {index}; it announced {len(self._entries)}"
+            )
+        if index in self._settled:
+            return  # It failed; this was on its way already.
+        try:
+            incoming = self._incoming(index)
+            incoming.write(block.data)
+        except (StoreError, OSError) as error:
+            self._fail(index, error)
+            return
+        self._maybe_commit(index)
+
+    def _incoming(self, index: int) -> Incoming:
+        incoming = self._open.get(index)
+        if incoming is None:
+            incoming = self._open[index] = self._store.create(self._entries[index], self._if_exists)
+            self._begun[index] = time.monotonic()
+        return incoming
+
+    def _end(self, end: p.End) -> None:
+        index = end.index
+        if index >= len(self._entries):
+            raise ConnectError(f"{self._peer} ended file {index}; it announced {len(self._entries)}")
+        if index in self._settled:
+            return
+        entry = self._entries[index]
+        if end.digest is None:
+            self._fail(index, StoreError("the sender could not read it to its end"))
+            return
+        try:
+            if entry.directory:
+                self._store.make_directory(entry)
+                self._settled.add(index)
+                self._channel.send(p.Stored(index=index, digest=""))
+                return
+            self._incoming(index)
+        except (StoreError, OSError) as error:
+            self._fail(index, error)
+            return
+        self._digests[index] = end.digest
+        self._maybe_commit(index)
+
+    def _maybe_commit(self, index: int) -> None:
+        incoming = self._open[index]
+        if incoming.complete and index in self._digests:
+            del self._open[index]
+            self._settled.add(index)
+            self._flusher.submit(self._commit, index, incoming, self._digests.pop(index))
+
+    def _commit(self, index: int, incoming: Incoming, digest: str) -> None:
+        entry = incoming.entry
+        try:
+            incoming.commit(digest)
+        except (StoreError, OSError) as error:
+            self._report_failure(index, error)
+            return
+        seconds = time.monotonic() - self._begun[index]
+        self._observe(Event("stored", self._peer, entry.path, entry.size, seconds, digest))
+        with contextlib.suppress(ConnectError):  # The session's thread notices too.
+            self._channel.send(p.Stored(index=index, digest=digest))
+
+    def _fail(self, index: int, error: Exception) -> None:
+        self._settled.add(index)
+        self._digests.pop(index, None)
+        if (incoming := self._open.pop(index, None)) is not None:
+            incoming.discard()
+        self._report_failure(index, error)
+
+    def _report_failure(self, index: int, error: Exception) -> None:
+        reason = describe(error) if isinstance(error, OSError) else str(error)
+        self._failed = True
+        self._observe(Event("failed", self._peer, self._entries[index].path, reason=reason))
+        with contextlib.suppress(ConnectError):
+            self._channel.send(p.Failed(index=index, reason=reason))
+
+    def _discard_all(self) -> None:
+        for index, incoming in self._open.items():
+            incoming.discard()
+            self._observe(
+                Event(
+                    "failed",
+                    self._peer,
+                    self._entries[index].path,
+                    reason="the connection broke; nothing is left of it",
+                )
+            )
+        self._open.clear()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if host:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

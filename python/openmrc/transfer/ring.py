@@ -1,0 +1,220 @@
+"""The data path of a transfer: blocks of files as RDMA writes into a ring of memory at the receiver.
+
+The ring is small (32 MiB by default), so blocks are hashed and stored while they are still in the
+processor's cache, and files may be of any size. A block's write carries a number (which file it belongs to)
+as immediate value; its place follows from counting. When the receiver is done with a block it says so with
+an empty write with immediate: how many blocks it has consumed so far, modulo 2^32. Both directions go over
+every plane.
+
+Why not write into a mapping of the file itself? It would save a copy of warm memory and cost a page fault
+per page inside the NIC's engine, where a slow disk would hold up every queue pair; and a mapped file that
+somebody truncates, or a disk that fills up, kills the process (SIGBUS) where a system call returns an error.
+"""
+
+import mmap
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from openmrc.errors import ConnectError
+from openmrc.transfer.protocol import QueuePairEnd
+from openmrc.verbs import (
+    AccessFlags,
+    Completion,
+    CompletionQueue,
+    Context,
+    MemoryRegion,
+    QpCap,
+    QpState,
+    QueuePair,
+    SendWR,
+    WcOpcode,
+    WcStatus,
+)
+
+BLOCKS = 16
+BLOCK_BYTES = 2 << 20
+"""Together a window of 32 MiB: what 100 Gb/s carry in 2.5 ms, in which a disk may hiccup."""
+
+_U32 = (1 << 32) - 1
+
+_MEANING = {
+    WcStatus.RETRY_EXC_ERR: "it does not answer on any plane",
+    WcStatus.REM_ACCESS_ERR: "it refused a write",
+    WcStatus.REM_OP_ERR: "it could not take a write",
+    WcStatus.WR_FLUSH_ERR: "the queue pair broke",
+}
+
+
+class _End:
+    """One end: a queue pair, one completion queue for everything, and block-sized pieces of memory."""
+
+    def __init__(
+        self, context: Context, peer: str, blocks: int, block_bytes: int, access: AccessFlags
+    ) -> None:
+        self.context = context
+        self.peer = peer
+        self.blocks = blocks
+        self.block_bytes = block_bytes
+        self.buffer = mmap.mmap(-1, blocks * block_bytes)
+        self._view = memoryview(self.buffer)
+        self.pd = context.alloc_pd()
+        self.cq: CompletionQueue = context.create_cq(4 * blocks)
+        self.region: MemoryRegion = self.pd.register(self.buffer, access)
+        cap = QpCap(max_send_wr=2 * blocks, max_recv_wr=2 * blocks)
+        self.qp: QueuePair = self.pd.create_qp(self.cq, cap=cap, sq_sig_all=True)
+        self._psn = secrets.randbits(24)
+
+    @property
+    def end(self) -> QueuePairEnd:
+        """What the peer needs to know."""
+        return QueuePairEnd(qp_num=self.qp.qp_num, psn=self._psn, addresses=list(self.context.addresses))
+
+    def connect(self, theirs: QueuePairEnd, path_mtu: int) -> None:
+        """Takes the queue pair to RTS."""
+        self.qp.modify(QpState.INIT)
+        self.qp.post_recv(2 * self.blocks)
+        self.qp.modify(
+            QpState.RTR,
+            remote=theirs.addresses,
+            dest_qp_num=theirs.qp_num,
+            rq_psn=theirs.psn,
+            path_mtu=path_mtu,
+        )
+        self.qp.modify(QpState.RTS, sq_psn=self._psn)
+
+    def block(self, number: int) -> memoryview:
+        """The memory of the block with this number, counted from the beginning of the transfer."""
+        start = number % self.blocks * self.block_bytes
+        return self._view[start : start + self.block_bytes]
+
+    def completions(self) -> Iterator[Completion]:
+        """What has completed, without waiting.
+
+        Raises:
+            ConnectError: if something completed with an error.
+        """
+        for completion in self.cq.poll(4 * self.blocks):
+            if not completion.ok:
+                meaning = _MEANING.get(completion.status, "the transfer broke")
+                raise ConnectError(f"lost {self.peer}: {meaning} ({completion.status.name})")
+            if completion.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
+                self.qp.post_recv(1)
+            yield completion
+
+    def close(self) -> None:
+        """Ends the queue pair and frees the memory. Doing it twice is harmless."""
+        self.pd.close()
+        self.cq.close()
+        self._view.release()
+        self.buffer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block that arrived."""
+
+    tag: int
+    """The immediate value: which file."""
+    data: memoryview
+
+
+class ReceivingRing(_End):
+    """The receiver's end: peers write into it."""
+
+    def __init__(
+        self, context: Context, peer: str, *, blocks: int = BLOCKS, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        super().__init__(
+            context, peer, blocks, block_bytes, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
+        )
+        self._consumed = 0
+
+    def arrived(self) -> Iterator[Block]:
+        """Blocks that have arrived, in order. A block's memory is given back when the next is asked for.
+
+        Raises:
+            ConnectError: if the queue pair broke or a block is longer than blocks are.
+        """
+        for completion in self.completions():
+            if completion.opcode is not WcOpcode.RECV_RDMA_WITH_IMM:
+                continue
+            if completion.imm_data is None or completion.byte_len > self.block_bytes:
+                raise ConnectError(
+                    f"{self.peer} sent a block of {completion.byte_len} bytes, more than agreed"
+                )
+            data = self.block(self._consumed)[: completion.byte_len]
+            yield Block(completion.imm_data, data)
+            self._consumed += 1
+            self.qp.post_send(SendWR(imm_data=self._consumed & _U32))
+
+
+class SendingRing(_End):
+    """The sender's end: its memory is where blocks are written from."""
+
+    def __init__(
+        self, context: Context, peer: str, *, addr: int, rkey: int, blocks: int, block_bytes: int
+    ) -> None:
+        super().__init__(context, peer, blocks, block_bytes, AccessFlags.NONE)
+        self._addr = addr
+        self._rkey = rkey
+        self._posted = 0
+        self._completed = 0
+        self._consumed = 0
+        self._lengths: list[int] = [0] * blocks
+        self.bytes_consumed = 0
+        """Bytes that the receiver has taken out of the ring."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether the receiver has consumed all that was posted."""
+        return self._consumed == self._posted and self._completed == self._posted
+
+    def free(self) -> memoryview | None:
+        """The next block to fill.
+
+        ``None`` while the receiver has not consumed enough, or packets with the block's last contents may
+        have to be sent again.
+        """
+        if self._posted - min(self._consumed, self._completed) >= self.blocks:
+            return None
+        return self.block(self._posted)
+
+    def post(self, length: int, tag: int) -> None:
+        """Writes the first ``length`` bytes of the block that :meth:`free` gave."""
+        slot = self._posted % self.blocks
+        offset = slot * self.block_bytes
+        self._lengths[slot] = length
+        self.qp.post_send(
+            SendWR(
+                sg_list=(self.region.sge(offset, length),),
+                remote_addr=self._addr + offset,
+                rkey=self._rkey,
+                imm_data=tag,
+            )
+        )
+        self._posted += 1
+
+    def poll(self) -> None:
+        """Takes note of what has completed and what was consumed.
+
+        Raises:
+            ConnectError: if the queue pair broke, or the receiver talks nonsense.
+        """
+        for completion in self.completions():
+            if completion.opcode is WcOpcode.RDMA_WRITE:
+                self._completed += 1
+                continue
+            consumed = (completion.imm_data or 0) - self._consumed & _U32
+            if consumed > self._posted - self._consumed:
+                raise ConnectError(f"{self.peer} claims to have consumed blocks that were never sent")
+            for _ in range(consumed):
+                self.bytes_consumed += self._lengths[self._consumed % self.blocks]
+                self._consumed += 1

@@ -1,0 +1,370 @@
+"""The sending end of a transfer, which ``openmrc put`` runs."""
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+import xxhash
+
+from openmrc.errors import ConnectError, Error
+from openmrc.planes import Planes, path_mtu
+from openmrc.transfer import protocol as p
+from openmrc.transfer.manifest import Source
+from openmrc.transfer.ring import SendingRing
+from openmrc.verbs import Context, EvState
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to wait for the receiver's side of the introduction."""
+
+_UNANSWERED = 64
+"""Files that may wait for the receiver's answer while the next are sent."""
+_TICK = 0.1
+
+Status = Literal["stored", "unchanged", "failed"]
+
+
+@dataclass(slots=True)
+class FileResult:
+    """What became of a file or empty directory."""
+
+    path: str
+    """Its path at the receiver."""
+    bytes: int
+    status: Status
+    digest: str | None = None
+    """XXH3-128 of its contents, as ``xxhsum -H2`` prints it; the receiver found the same."""
+    reason: str | None = None
+    """Why it failed."""
+
+
+@dataclass(slots=True)
+class PlaneState:
+    """One plane as the sender sees it."""
+
+    address: str
+    tx_packets: int = 0
+    tx_bytes: int = 0
+    """UDP payload sent, headers and repetitions included."""
+    good: int = 0
+    """Paths in use or ready."""
+    bad: int = 0
+    """Paths believed broken."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether any path is left."""
+        return self.good > 0 or self.bad == 0
+
+
+@dataclass(slots=True)
+class Report:
+    """What a transfer came to."""
+
+    files: list[FileResult]
+    bytes: int
+    """Bytes of the files that were sent and stored."""
+    seconds: float
+    """From the first byte to the last answer, flushing to disk included."""
+    network_seconds: float
+    """From the first byte until the receiver had the last."""
+    planes: list[PlaneState] = field(default_factory=list)
+    transport: dict[str, int] = field(default_factory=dict)
+    """The queue pair's counters."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the receiver has everything."""
+        return all(file.status != "failed" for file in self.files)
+
+    @property
+    def goodput_gbps(self) -> float | None:
+        """Payload bits per second while data flowed, 10^9; ``None`` if none did."""
+        return self.bytes * 8 / self.network_seconds / 1e9 if self.bytes and self.network_seconds else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "goodput_gbps": self.goodput_gbps, "complete": self.complete}
+
+
+class Sender:
+    """A connection to a receiver.
+
+    Args:
+        host: The receiver.
+        port: Its TCP port.
+        planes: The addresses to send from.
+        mtu: Payload bytes per packet; default what the routes carry, at most 4096.
+        configure: Called with the open device before anything is sent, for tests.
+
+    Raises:
+        ConnectError: if there is no receiver, or it refuses.
+        DeviceError: if an address is not of this host.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = p.DEFAULT_PORT,
+        *,
+        planes: Planes | None = None,
+        mtu: int | None = None,
+        configure: Callable[[Context], None] | None = None,
+    ) -> None:
+        self.receiver = f"{host}:{port}"
+        self.total_bytes = 0
+        """Bytes that will be sent, once the receiver has said which files it wants."""
+        self._sources: Sequence[Source] = ()
+        self._results: dict[int, FileResult] = {}
+        self._unanswered: set[int] = set()
+        self._on_tick: Callable[[Sender], None] = lambda sender: None
+        self._next_tick = 0.0
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(self._stack)
+            self._channel = self._connect(host, port)
+            self._stack.callback(self._channel.close)
+            self.context = self._stack.enter_context(
+                (planes or Planes()).open(self._channel.local_address(), self._channel.remote_address())
+            )
+            if configure:
+                configure(self.context)
+            self._ring = self._introduce(mtu)
+            undo.pop_all()
+
+    def send(
+        self,
+        sources: Sequence[Source],
+        if_exists: p.IfExists = "refuse",
+        on_tick: "Callable[[Sender], None] | None" = None,
+    ) -> Report:
+        """Sends files; returns when the receiver has answered for each.
+
+        Args:
+            sources: What to send.
+            if_exists: What the receiver does about names that are taken.
+            on_tick: Called with this object several times a second, to show progress.
+
+        Raises:
+            ConnectError: if the connection or every plane broke. What was answered before is stored; of all
+            other
+                files nothing is left at the receiver.
+        """
+        if on_tick:
+            self._on_tick = on_tick
+        self._results.clear()
+        self._sources = sources
+        wanted = self._plan(sources, if_exists)
+        begun = time.monotonic()
+        for index in wanted:
+            self._send_file(index)
+            self._wait_until(lambda: len(self._unanswered) < _UNANSWERED)
+        self._wait_until(lambda: self._ring.drained)
+        network_seconds = time.monotonic() - begun
+        self._wait_until(lambda: len(self._results) == len(sources))
+        seconds = time.monotonic() - begun
+        self._on_tick(self)
+        files = [self._results[index] for index in range(len(sources))]
+        report = Report(
+            files=files,
+            bytes=sum(file.bytes for file in files if file.status == "stored"),
+            seconds=seconds,
+            network_seconds=network_seconds,
+            planes=self.plane_states(),
+            transport=self._ring.qp.stats(),
+        )
+        self._channel.send(p.Bye())
+        return report
+
+    @property
+    def bytes_placed(self) -> int:
+        """Bytes that the receiver has taken so far."""
+        return self._ring.bytes_consumed
+
+    @property
+    def results(self) -> list[FileResult]:
+        """Files that have been answered so far."""
+        return [self._results[index] for index in sorted(self._results)]
+
+    def plane_states(self) -> list[PlaneState]:
+        """Every plane as it is now."""
+        states = [
+            PlaneState(address, port["tx_packets"], port["tx_bytes"])
+            for (address, _), port in zip(self.context.addresses, self.context.stats()["ports"], strict=True)
+        ]
+        for port, _, state in self._ring.qp.ev_states():
+            if state is EvState.ASSUMED_BAD:
+                states[port].bad += 1
+            elif state is not EvState.DENIED:
+                states[port].good += 1
+        return states
+
+    def close(self) -> None:
+        """Ends the connection; the receiver discards what is not complete. Doing it twice is harmless."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- introduction
+    # --------------------------------------------------------------------------------------------
+
+    def _connect(self, host: str, port: int) -> p.Channel:
+        try:
+            connection = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
+        except socket.gaierror as error:
+            raise ConnectError(f"{host}: {error.strerror}") from None
+        except TimeoutError:
+            raise ConnectError(f"{self.receiver} does not answer; is it up, and is the port open?") from None
+        except OSError as error:
+            hint = f"; start `openmrc serve DIR -p {port}` there" if error.errno == 111 else ""
+            raise ConnectError(f"cannot reach {self.receiver}: {error.strerror}{hint}") from None
+        return p.Channel(connection, self.receiver)
+
+    def _introduce(self, mtu: int | None) -> SendingRing:
+        addresses = self.context.addresses
+        self._channel.send(p.Hello(version=p.VERSION, planes=len(addresses)))
+        offer = self._expect(p.Offer, CONNECT_TIMEOUT)
+        ring = self._stack.enter_context(
+            SendingRing(
+                self.context,
+                self.receiver,
+                addr=offer.addr,
+                rkey=offer.rkey,
+                blocks=offer.blocks,
+                block_bytes=offer.block_bytes,
+            )
+        )
+        self.peer_planes = len(offer.end.addresses)
+        """How many planes the receiver has; those used are the first of both ends."""
+        largest = path_mtu(addresses, offer.end.addresses, largest=mtu or 4096)
+        self._channel.send(p.Accept(end=ring.end, path_mtu=largest))
+        connected = self._expect(p.Connected, CONNECT_TIMEOUT)
+        ring.connect(offer.end, connected.path_mtu)
+        return ring
+
+    def _expect(self, kind: type[Any], timeout: float | None) -> Any:
+        message = self._channel.receive(timeout)
+        if isinstance(message, p.Refused):
+            raise ConnectError(f"{self.receiver} refuses: {message.reason}")
+        if not isinstance(message, kind):
+            raise ConnectError(f"{self.receiver} sent {message.type!r} where {kind.__name__} was due")
+        return message
+
+    def _plan(self, sources: Sequence[Source], if_exists: p.IfExists) -> list[int]:
+        """Asks which files are wanted, and notes the others."""
+        self._channel.send(p.Manifest(entries=[source.entry for source in sources], if_exists=if_exists))
+        # No timeout: the receiver may be reading files to compare them.
+        plan: p.Plan = self._expect(p.Plan, None)
+        if len(plan.verdicts) != len(sources):
+            raise ConnectError(f"{self.receiver} answered for {len(plan.verdicts)} files of {len(sources)}")
+        wanted = []
+        for index, (source, verdict) in enumerate(zip(sources, plan.verdicts, strict=True)):
+            if verdict.error is not None:
+                self._settle(index, "failed", reason=verdict.error)
+            elif verdict.digest is not None and verdict.digest == _digest_of(source):
+                self._settle(index, "unchanged", digest=verdict.digest)
+            else:
+                wanted.append(index)
+        self.total_bytes = sum(sources[index].entry.size for index in wanted)
+        return wanted
+
+    # --- sending
+    # -------------------------------------------------------------------------------------------------
+
+    def _send_file(self, index: int) -> None:
+        source = self._sources[index]
+        digest = None
+        try:
+            digest = "" if source.entry.directory else self._send_contents(index, source)
+        except OSError as error:
+            if isinstance(error, Error):
+                raise
+            self._settle(index, "failed", reason=error.strerror or str(error))
+        if index not in self._results:
+            self._unanswered.add(index)
+        self._channel.send(p.End(index=index, digest=digest))
+
+    def _send_contents(self, index: int, source: Source) -> str | None:
+        digest = xxhash.xxh3_128()
+        left = source.entry.size
+        with source.local.open("rb", buffering=0) as file:
+            before = os.fstat(file.fileno())
+            while left and index not in self._results:
+                block = self._wait_for_block()[:left]
+                length = file.readinto(block) or 0
+                if length == 0:
+                    break
+                digest.update(block[:length])
+                self._ring.post(length, index)
+                left -= length
+            after = os.fstat(file.fileno())
+        if index in self._results:
+            return None
+        if left or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            self._settle(index, "failed", reason="changed while it was being sent")
+            return None
+        return str(digest.hexdigest())
+
+    def _wait_for_block(self) -> memoryview:
+        self._progress()
+        while (block := self._ring.free()) is None:
+            self._sleep()
+            self._progress()
+        return block
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        self._progress()
+        while not condition():
+            self._sleep()
+            self._progress()
+
+    def _sleep(self) -> None:
+        self._ring.cq.arm()
+        select.select([self._channel.fileno(), self._ring.cq.fileno()], [], [], _TICK)
+        self._ring.cq.acknowledge()
+
+    def _progress(self) -> None:
+        self._ring.poll()
+        for message in self._channel.arrived():
+            self._heed(message)
+        if (now := time.monotonic()) >= self._next_tick:
+            self._next_tick = now + _TICK
+            self._on_tick(self)
+
+    def _heed(self, message: p.Message) -> None:
+        match message:
+            case p.Stored() if message.index < len(self._sources):
+                self._settle(message.index, "stored", digest=message.digest or None)
+            case p.Failed() if message.index < len(self._sources):
+                self._settle(message.index, "failed", reason=message.reason)
+            case p.Refused():
+                raise ConnectError(f"{self.receiver} refuses: {message.reason}")
+            case _:
+                raise ConnectError(f"{self.receiver} sent {message.type!r} in the middle of a transfer")
+
+    def _settle(
+        self, index: int, status: Status, *, digest: str | None = None, reason: str | None = None
+    ) -> None:
+        entry = self._sources[index].entry
+        # The first word counts: a file that was given up here is reported as failed by the receiver, too.
+        self._results.setdefault(index, FileResult(entry.path, entry.size, status, digest, reason))
+        self._unanswered.discard(index)
+
+
+def _digest_of(source: Source) -> str | None:
+    digest = xxhash.xxh3_128()
+    try:
+        with source.local.open("rb", buffering=0) as file:
+            while piece := file.read(4 << 20):
+                digest.update(piece)
+    except OSError:
+        return None  # Sending it will fail as well, and say why.
+    return str(digest.hexdigest())

@@ -1,0 +1,301 @@
+"""Where received files go: below one directory, under their names only when complete and right.
+
+A file is written without a name (``O_TMPFILE``) and gets its name in one step at the end, so that no
+interruption of any kind, not even SIGKILL, leaves half a file under it. Where the file system has no
+nameless files, the name is hidden and begins with ``.openmrc-``.
+
+Paths come from the network. Each is taken apart and walked one directory at a time from the root's
+descriptor without following symbolic links; so neither ``..`` nor a link that somebody has put there leads
+out.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import xxhash
+
+from openmrc.errors import Error
+from openmrc.transfer.protocol import Entry, IfExists, Verdict
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAME_MAX = 255
+_PIECE = 4 << 20
+
+
+class StoreError(Error):
+    """An entry that cannot be stored; the message is for the sender."""
+
+
+def split(path: str) -> tuple[str, ...]:
+    """The names of a relative path.
+
+    Raises:
+        StoreError: if it is not plainly below where it starts: absolute, with ``.`` or ``..`` or empty names.
+    """
+    names = tuple(path.split("/"))
+    for name in names:
+        if name in ("", ".", "..") or "\0" in name:
+            raise StoreError(f"{path!r} is not a path below the receiver's directory")
+        if len(os.fsencode(name)) > _NAME_MAX:
+            raise StoreError(f"{path!r} has a name of more than {_NAME_MAX} bytes")
+    return names
+
+
+def describe(error: OSError) -> str:
+    """The system's words for an error, without the path, which the reader knows."""
+    return error.strerror or str(error)
+
+
+class Store:
+    """A directory that files are received into.
+
+    Args:
+        root: The directory. It is kept open; renaming it does not matter.
+        sync: Whether files are on the disk, and not only in the page cache, before they get their names.
+
+    Raises:
+        OSError: if it is not a directory or cannot be opened.
+    """
+
+    def __init__(self, root: Path, *, sync: bool = True) -> None:
+        self.root = root
+        self._sync = sync
+        self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def free_bytes(self) -> int:
+        """What the file system has left for this user."""
+        fs = os.fstatvfs(self._fd)
+        return fs.f_bavail * fs.f_frsize
+
+    def judge(self, entries: Sequence[Entry], if_exists: IfExists) -> list[Verdict]:
+        """Looks at everything before any of it is sent; changes nothing.
+
+        Raises:
+            StoreError: if all of it together has no room.
+        """
+        seen: set[tuple[str, ...]] = set()
+        verdicts = []
+        for entry in entries:
+            try:
+                names = split(entry.path)
+                if names in seen:
+                    raise StoreError("is in the list twice")
+                seen.add(names)
+                verdicts.append(Verdict(digest=self._judge(names, entry, if_exists)))
+            except StoreError as error:
+                verdicts.append(Verdict(error=str(error)))
+            except OSError as error:
+                verdicts.append(Verdict(error=describe(error)))
+        needed = sum(e.size for e, v in zip(entries, verdicts, strict=True) if v == Verdict())
+        if needed > self.free_bytes():
+            raise StoreError(
+                f"{needed / 1e9:.1f} GB are to be stored and {self.free_bytes() / 1e9:.1f} GB are free"
+            )
+        return verdicts
+
+    def create(self, entry: Entry, if_exists: IfExists) -> "Incoming":
+        """Begins a file, in directories that are made as needed.
+
+        Raises:
+            StoreError: if its path is refused.
+            OSError: if the system refuses.
+        """
+        names = split(entry.path)
+        parent = self._walk(names[:-1], make=True)
+        try:
+            return Incoming(parent, names[-1], entry, replace=if_exists != "refuse", sync=self._sync)
+        except BaseException:
+            os.close(parent)
+            raise
+
+    def make_directory(self, entry: Entry) -> None:
+        """Makes a directory, unless it exists.
+
+        Raises:
+            StoreError: if its path is refused.
+            OSError: if the system refuses.
+        """
+        os.close(self._walk(split(entry.path), make=True))
+
+    def close(self) -> None:
+        """Lets the directory go."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _judge(self, names: tuple[str, ...], entry: Entry, if_exists: IfExists) -> str | None:
+        try:
+            parent = self._walk(names if entry.directory else names[:-1], make=False)
+        except FileNotFoundError:
+            return None
+        try:
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent):
+                raise StoreError("no permission to write there")
+            if entry.directory:
+                return None
+            try:
+                found = os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+            if stat.S_ISDIR(found.st_mode):
+                raise StoreError("is a directory there")
+            if if_exists == "refuse":
+                raise StoreError("exists already (--if-exists replace or update says otherwise)")
+            if if_exists == "update" and stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
+                return _digest_of(names[-1], parent)
+            return None
+        finally:
+            os.close(parent)
+
+    def _walk(self, names: tuple[str, ...], *, make: bool) -> int:
+        """A descriptor of the directory with these names; the caller closes it."""
+        at = os.dup(self._fd)
+        try:
+            for name in names:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=at)
+                try:
+                    below = os.open(name, _DIRECTORY, dir_fd=at)
+                except OSError as error:
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        raise StoreError(f"{name!r} on the way there is a file or a symbolic link") from None
+                    raise
+                os.close(at)
+                at = below
+        except BaseException:
+            os.close(at)
+            raise
+        return at
+
+
+class Incoming:
+    """A file on its way in: nameless until :meth:`commit`.
+
+    It owns ``parent``, a descriptor of its directory.
+    """
+
+    def __init__(self, parent: int, name: str, entry: Entry, *, replace: bool, sync: bool) -> None:
+        self.entry = entry
+        self.received = 0
+        self._hash = xxhash.xxh3_128()
+        self._name = name
+        self._replace = replace
+        self._sync = sync
+        self._hidden: str | None = None
+        self._fd = self._open_nameless(parent)
+        self._parent = parent
+
+    def _open_nameless(self, parent: int) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            fd = os.open(".", flags | os.O_TMPFILE, 0o600, dir_fd=parent)
+            if os.path.exists(f"/proc/self/fd/{fd}"):  # noqa: PTH110 - not a path of the user's
+                return fd
+            os.close(fd)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+        self._hidden = _hidden_name()
+        return os.open(self._hidden, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=parent)
+
+    def write(self, data: memoryview) -> None:
+        """Appends bytes.
+
+        Raises:
+            StoreError: if they are more than the file was said to have.
+            OSError: if the system refuses, such as for want of space.
+        """
+        if self.received + len(data) > self.entry.size:
+            raise StoreError(f"more arrived than the {self.entry.size} bytes that were announced")
+        self._hash.update(data)
+        while data:
+            written = os.pwrite(self._fd, data, self.received)
+            self.received += written
+            data = data[written:]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes have been written."""
+        return self.received == self.entry.size
+
+    def commit(self, digest: str) -> str:
+        """Checks the digest, then gives the file its name and closes it. Returns the digest.
+
+        Raises:
+            StoreError: if the digest is not that of what arrived, or the name has been taken meanwhile.
+            OSError: if the system refuses, such as to write what it had accepted.
+        """
+        try:
+            mine = self._hash.hexdigest()
+            if mine != digest:
+                raise StoreError(f"checksum mismatch: {digest} was sent, {mine} arrived")
+            os.fchmod(self._fd, self.entry.mode & ~_umask())
+            if self._sync:
+                os.fsync(self._fd)
+            self._give_name()
+            if self._sync:
+                os.fsync(self._parent)
+            return mine
+        finally:
+            self.discard()
+
+    def _give_name(self) -> None:
+        at = self._parent
+        try:
+            if self._hidden is None and not self._replace:
+                os.link(f"/proc/self/fd/{self._fd}", self._name, dst_dir_fd=at)
+                return
+            if self._hidden is None:
+                # A link cannot replace; a rename can, but needs a name to start from.
+                hidden = _hidden_name()
+                os.link(f"/proc/self/fd/{self._fd}", hidden, dst_dir_fd=at)
+                self._hidden = hidden
+            if self._replace:
+                os.rename(self._hidden, self._name, src_dir_fd=at, dst_dir_fd=at)
+                self._hidden = None
+            else:
+                os.link(self._hidden, self._name, src_dir_fd=at, dst_dir_fd=at)
+        except FileExistsError:
+            raise StoreError("the name was taken while it was on its way") from None
+
+    def discard(self) -> None:
+        """Closes it; without a name nothing is left of it. Doing it twice is harmless."""
+        if self._fd < 0:
+            return
+        if self._hidden is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._hidden, dir_fd=self._parent)
+        os.close(self._fd)
+        os.close(self._parent)
+        self._fd = -1
+
+
+def _hidden_name() -> str:
+    return f".openmrc-{secrets.token_hex(8)}"
+
+
+def _digest_of(name: str, parent: int) -> str:
+    digest = xxhash.xxh3_128()
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent), "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return str(digest.hexdigest())
+
+
+def _umask() -> int:
+    # os.umask can only be read by setting it, for every thread of the process.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return 0o022
