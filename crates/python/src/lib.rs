@@ -2,10 +2,14 @@
 use pyo3::prelude::*;
 
 mod fabric;
+mod nic;
+mod wire;
 
 /// The Rust core of openmrc.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fabric::register(module)?;
+    nic::register(module)?;
+    wire::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

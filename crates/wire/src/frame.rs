@@ -88,22 +88,29 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    const EMPTY: Self = Frame {
+        ethernet: None,
+        outer: None,
+        ip: None,
+        udp: None,
+        bth: None,
+        packet: None,
+        payload: &[],
+        trimmed: None,
+        cut: false,
+        icrc: IcrcVerdict::Unknown,
+        error: None,
+    };
+
+    /// A packet of which no layer can be read.
+    pub const fn unreadable(error: DecodeError) -> Self {
+        Frame { error: Some(error), ..Self::EMPTY }
+    }
+
     /// Decodes `bytes`, which were `wire_len` bytes on the wire; if that is more, the capture was cut, and
     /// lengths beyond the bytes are no error.
     pub fn decode(bytes: &'a [u8], wire_len: usize, link: LinkType, config: &FrameConfig) -> Self {
-        let mut frame = Frame {
-            ethernet: None,
-            outer: None,
-            ip: None,
-            udp: None,
-            bth: None,
-            packet: None,
-            payload: &[],
-            trimmed: None,
-            cut: false,
-            icrc: IcrcVerdict::Unknown,
-            error: None,
-        };
+        let mut frame = Frame::EMPTY;
         let snapped = wire_len > bytes.len();
         if let Err(error) = frame.decode_layers(bytes, snapped, link, config) {
             frame.error = Some(match error {

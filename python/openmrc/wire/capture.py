@@ -1,0 +1,116 @@
+"""Capture files: read pcap and pcapng, write pcap."""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from openmrc import _core
+from openmrc.errors import FormatError
+from openmrc.wire.frame import Frame, LinkType, decode
+from openmrc.wire.layers import DSCP, ROCE_PORT, DscpMap
+
+_MAGIC_NANOSECONDS = 0xA1B23C4D
+_SNAPLEN = 262_144
+"""tcpdump's limit."""
+
+
+class Capture:
+    """An open capture file: an iterator over its packets, decoded.
+
+    Use it in a ``with`` statement, or let it close its file at its end.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> None:
+        """Reads from an open file.
+
+        Raises:
+            FormatError: if it is neither pcap nor pcapng.
+        """
+        self._file = file
+        self._name = name
+        self._port = port
+        self._dscp = dscp
+        try:
+            self._packets: Iterator[tuple[int, int, int, bytes]] = _core.CaptureReader(file)
+        except ValueError as error:
+            file.close()
+            raise FormatError(f"{name}: {error}") from None
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self
+
+    def __next__(self) -> Frame:
+        """The next packet.
+
+        Raises:
+            FormatError: where the file is damaged or ends within a packet.
+        """
+        try:
+            time_ns, linktype, wire_len, data = next(self._packets)
+        except StopIteration:
+            self.close()
+            raise
+        except ValueError as error:
+            self.close()
+            raise FormatError(f"{self._name}: {error}") from None
+        return decode(data, linktype, wire_len=wire_len, time_ns=time_ns, port=self._port, dscp=self._dscp)
+
+    def close(self) -> None:
+        """Closes the file; no packet follows."""
+        self._file.close()
+        self._packets = iter(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> Capture:
+    """Opens a capture file, pcap or pcapng, of any byte order and time resolution.
+
+    Args:
+        path: The file.
+        port: UDP destination port of MRC.
+        dscp: Code points, by which trimmed packets are known.
+
+    Returns:
+        An iterator of :class:`Frame`. Packets that are not MRC come too, with the reason in ``Frame.error``.
+
+    Raises:
+        OSError: if the file cannot be opened.
+        FormatError: if it is no capture; also while iterating, where it is damaged or ends within a packet.
+    """
+    return Capture(Path(path).open("rb"), os.fspath(path), port=port, dscp=dscp)
+
+
+def write_pcap(
+    path: str | os.PathLike[str],
+    packets: Iterable[bytes | tuple[int, bytes]],
+    linktype: int = LinkType.ETHERNET,
+) -> int:
+    """Writes a pcap file with nanosecond times.
+
+    Args:
+        path: The file; replaced if it exists.
+        packets: Bytes as :meth:`Packet.to_bytes` makes them, or pairs of nanoseconds since 1970 and bytes.
+        linktype: How the bytes begin: RAW for packets without an Ethernet header.
+
+    Returns:
+        How many packets were written.
+    """
+    count = 0
+    with Path(path).open("wb") as file:
+        file.write(struct.pack("<IHHiIII", _MAGIC_NANOSECONDS, 2, 4, 0, 0, _SNAPLEN, linktype))
+        for each in packets:
+            time_ns, data = each if isinstance(each, tuple) else (0, each)
+            seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
+            file.write(struct.pack("<IIII", seconds, nanoseconds, len(data), len(data)) + data)
+            count += 1
+    return count

@@ -1,0 +1,193 @@
+"""The headers outside a packet, and what they say about its path and its class."""
+
+import enum
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Any
+
+from openmrc import _core
+from openmrc.errors import ArgumentError
+from openmrc.wire.value import (
+    U2,
+    U4,
+    U6,
+    U8,
+    U16,
+    U24,
+    Hex8,
+    Hex16,
+    Hex20,
+    Hex24,
+    Number,
+    Value,
+    header,
+)
+
+ROCE_PORT: int = _core.ROCE_PORT
+"""UDP destination port of RoCEv2 (IANA), and of MRC by default."""
+
+
+@header
+class Ethernet(Value):
+    """Ethernet header, with an 802.1Q tag if ``vlan`` is given."""
+
+    dst: str = "02:00:00:00:00:02"
+    src: str = "02:00:00:00:00:01"
+    vlan: Hex16 | None = None
+    """Tag control information: PCP, DEI, VLAN id."""
+    ethertype: Hex16 = 0
+    """Filled in when a packet is built."""
+
+
+@header
+class IPv4(Value):
+    """IPv4 header."""
+
+    src: IPv4Address
+    dst: IPv4Address
+    dscp: U6 = 0
+    ecn: U2 = 2
+    """0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE."""
+    ttl: U8 = 64
+    identification: U16 = 0
+    dont_fragment: bool = True
+    protocol: U8 = 17
+    total_len: U16 = 0
+
+
+@header
+class IPv6(Value):
+    """IPv6 header."""
+
+    src: IPv6Address
+    dst: IPv6Address
+    dscp: U6 = 0
+    ecn: U2 = 2
+    """0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE."""
+    flow_label: Hex20 = 0
+    hop_limit: U8 = 64
+    next_header: U8 = 17
+    payload_len: U16 = 0
+
+
+@header
+class Srh(Value):
+    """Segment routing header with one compressed segment (RFC 8754, RFC 9800)."""
+
+    segment: IPv6Address
+    segments_left: Annotated[int, Number(0, 1)] = 1
+    flags: Hex8 = 0
+    tag: Hex16 = 0
+    next_header: U8 = 41
+
+
+@header
+class Outer(Value):
+    """Outer header of SRv6 mode: its destination is the path."""
+
+    ip: IPv6
+    srh: Srh | None = None
+
+
+@header
+class Udp(Value):
+    """UDP header."""
+
+    sport: U16
+    dport: U16 = ROCE_PORT
+    length: U16 = 0
+    checksum: Hex16 = 0
+
+
+@header
+class Bth(Value):
+    """Base transport header as it came, whatever follows it."""
+
+    opcode: Hex8
+    solicited: bool
+    migrated: bool
+    pad: U2
+    tver: U4
+    pkey: Hex16
+    variant: Hex8
+    dest_qp: Hex24
+    ack_req: bool
+    rtx: bool
+    ts: bool
+    psn: U24
+
+
+@header
+class DscpMap(Value):
+    """The code point of each class. An operator's choice; the defaults are the core's."""
+
+    no_trim: U6
+    trimmable: U6
+    trimmable_retx: U6
+    trimmed: U6
+    trimmed_last_hop: U6
+    control: U6
+
+
+DSCP = DscpMap._from_core(_core.dscp_defaults())
+"""The default code points."""
+
+
+class EvFormat(enum.StrEnum):
+    """How switches are told the path, and so where an entropy value is carried."""
+
+    UDP = "udp"
+    """16 bits: UDP source port."""
+    STRUCTURED = "structured"
+    """32 bits: UDP source port, then the low 16 bits of the flow label."""
+    SRV6 = "srv6"
+    """The path is the outer destination; a 32-bit EV is carried as in STRUCTURED."""
+    SRV6_SRH = "srv6_srh"
+    """As SRV6, with one more segment."""
+
+    def place(self, ev: int) -> tuple[int, int]:
+        """UDP source port and flow label of an EV.
+
+        Raises:
+            ArgumentError: if the EV has more bits than the format carries.
+        """
+        try:
+            return _core.place_ev(self.value, ev)
+        except (ValueError, OverflowError) as error:
+            raise ArgumentError(f"ev {ev}: {error}") from None
+
+    def read(self, sport: int, flow_label: int) -> int:
+        """The EV of a UDP source port and a flow label."""
+        return _core.read_ev(self.value, sport, flow_label)
+
+
+def ip_from_core(fields: dict[str, Any] | None) -> IPv4 | IPv6 | None:
+    """The IP header that the core describes."""
+    if fields is None:
+        return None
+    return IPv4._from_core(fields) if "ttl" in fields else IPv6._from_core(fields)
+
+
+def usid_address(block: int, usids: Sequence[int]) -> IPv6Address:
+    """The address of a path: a 32-bit block, then up to six 16-bit uSIDs in the order they are visited.
+
+    Raises:
+        ArgumentError: if there is no uSID, one is 0, or there are more than six.
+    """
+    try:
+        return _core.usid_address(block, list(usids))
+    except (ValueError, OverflowError) as error:
+        raise ArgumentError(str(error)) from None
+
+
+def parse_usids(address: IPv6Address | str) -> tuple[int, tuple[int, ...]]:
+    """Block and uSIDs of a path address.
+
+    Raises:
+        ArgumentError: if it holds no uSID, or one behind a zero.
+    """
+    try:
+        block, usids = _core.parse_usids(IPv6Address(address))
+    except ValueError as error:
+        raise ArgumentError(f"{address} is not a path address: {error}") from None
+    return block, tuple(usids)
