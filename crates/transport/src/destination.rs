@@ -33,7 +33,11 @@ impl From<u8> for Pressure {
 }
 
 /// Above this share of the line senders are held, so that together they stop just short of it.
-const HOLD_ABOVE: f64 = 0.94;
+const HOLD_ABOVE: f64 = 0.97;
+/// Between this share and that, they may grow in one of [`SLICES`] parts of a period: a sender grows by several packets a
+/// round trip, which for many of them together is more than the line.
+const CREEP_ABOVE: f64 = 0.75;
+const SLICES: u64 = 8;
 /// Below this share for [`OVER_AFTER`] periods in a row an incast is over.
 const OVER_BELOW: f64 = 0.6;
 const OVER_AFTER: u8 = 4;
@@ -48,6 +52,9 @@ pub struct DestinationControl {
     packets: u32,
     refused: u32,
     quiet: u8,
+    /// Growth is let through in some slices only.
+    creeping: bool,
+    judged: Pressure,
     pressure: Pressure,
 }
 
@@ -62,6 +69,8 @@ impl DestinationControl {
             packets: 0,
             refused: 0,
             quiet: OVER_AFTER,
+            creeping: false,
+            judged: Pressure::NONE,
             pressure: Pressure::NONE,
         }
     }
@@ -75,14 +84,16 @@ impl DestinationControl {
         } else {
             self.bytes += u64::from(bytes);
         }
-        if now < self.ends {
-            return None;
+        if now >= self.ends {
+            if self.ends != Time::ZERO {
+                let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
+                self.judged = self.judge(elapsed);
+            }
+            self.ends = now + self.period;
+            (self.bytes, self.packets, self.refused) = (0, 0, 0);
         }
-        let first = self.ends == Time::ZERO;
-        let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
-        let pressure = if first { self.pressure } else { self.judge(elapsed) };
-        self.ends = now + self.period;
-        (self.bytes, self.packets, self.refused) = (0, 0, 0);
+        let slice = now.0 / (self.period.0 / SLICES).max(1) % SLICES;
+        let pressure = if self.creeping && slice == 0 { Pressure::GROW } else { self.judged };
         let changed = pressure != self.pressure;
         self.pressure = pressure;
         changed.then_some(pressure)
@@ -95,20 +106,18 @@ impl DestinationControl {
 
     fn judge(&mut self, periods: f64) -> Pressure {
         let load = self.bytes as f64 / (self.capacity * periods);
+        self.creeping = false;
         self.quiet = if load < OVER_BELOW { (self.quiet + 1).min(OVER_AFTER) } else { 0 };
         if self.refused > 0 {
             // Together the senders have to shed the share that did not get through.
             let share = f64::from(self.refused) / f64::from(self.packets);
             return Pressure { penalty: (128.0 * share).ceil().clamp(2.0, 127.0) as u8, restore: false };
         }
-        if self.pressure == Pressure::NONE {
+        if self.judged == Pressure::NONE || self.quiet == OVER_AFTER {
             return Pressure::NONE;
         }
-        match load {
-            load if load > HOLD_ABOVE => Pressure::HOLD,
-            _ if self.quiet == OVER_AFTER => Pressure::NONE,
-            _ => Pressure::GROW,
-        }
+        self.creeping = (CREEP_ABOVE..HOLD_ABOVE).contains(&load);
+        if load < CREEP_ABOVE { Pressure::GROW } else { Pressure::HOLD }
     }
 }
 
@@ -143,7 +152,7 @@ mod tests {
         let penalty = feed(&mut control, 1, 150_000, 25).penalty;
         assert!((31..=34).contains(&penalty), "{penalty}");
         assert_eq!(feed(&mut control, 2, 150_000, 0), Pressure::HOLD);
-        assert_eq!(feed(&mut control, 3, 120_000, 0), Pressure::GROW);
+        assert_eq!(feed(&mut control, 3, 100_000, 0), Pressure::GROW);
         for period in 4..7 {
             feed(&mut control, period, 10_000, 0);
         }

@@ -237,6 +237,7 @@ impl Congestion for Nscc {
 
     fn on_sack(&mut self, now: Time, feedback: &CcFeedback) {
         let newly = feedback.newly;
+        let was_in_flight = self.in_flight;
         self.in_flight -= i64::from(newly);
         self.achieved += u64::from(newly);
         let was_ignoring = self.ignore > 0;
@@ -251,7 +252,8 @@ impl Congestion for Nscc {
 
         if feedback.penalty > 0 {
             self.saved_cwnd.get_or_insert(self.cwnd);
-            let fill = self.cwnd.min(self.in_flight.max(0) as f64);
+            // What the window was filled with when this left it: a full one has room for less than a packet.
+            let fill = self.cwnd.min(was_in_flight.max(0) as f64 + self.mtu());
             self.shrink_to(fill - f64::from(feedback.penalty) * f64::from(newly) / 128.0);
             return;
         }
@@ -397,7 +399,7 @@ mod tests {
         let before = cc.window();
         cc.on_send(Time(0), 100_000);
         cc.on_sack(Time(US), &CcFeedback { penalty: 64, ..feedback(20_000, 12.0, false) });
-        assert_eq!(cc.window(), 70_000);
+        assert_eq!(cc.window(), 90_000 + 4188);
         cc.on_sack(Time(2 * US), &CcFeedback { restore: true, ..feedback(0, 12.0, false) });
         assert!(cc.window() >= before);
     }

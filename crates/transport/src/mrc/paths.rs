@@ -382,12 +382,12 @@ impl Paths {
         true
     }
 
-    /// A plane that was away does not make up for what it missed.
+    /// A plane that was away does not make up for what it missed, nor does it go first: it may still be broken.
     fn catch_up(&mut self, plane: usize) {
         let others = self.planes.iter().enumerate().filter(|&(p, other)| p != plane && other.usable > 0);
         let base = self.planes[plane].sent;
         if let Some(ahead) = others.map(|(_, other)| other.sent.wrapping_sub(base) as i32).max() {
-            self.planes[plane].sent = base.wrapping_add(ahead.max(0) as u32);
+            self.planes[plane].sent = base.wrapping_add(ahead.max(0) as u32 + 1);
         }
     }
 
@@ -517,7 +517,8 @@ mod tests {
         let without = sent_per_plane(&mut paths, all.without(2), 700);
         assert_eq!(without, [100, 100, 0, 100, 100, 100, 100, 100]);
         paths.ports_came_up(PortSet::one(2));
-        assert_eq!(sent_per_plane(&mut paths, all, 800), [100; 8]);
+        let with = sent_per_plane(&mut paths, all, 800);
+        assert!(with.iter().all(|n| (99..=101).contains(n)), "{with:?}");
     }
 
     #[test]
