@@ -32,7 +32,10 @@ def console(*, stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     plain_width = None if stream.isatty() else 10_000
-    return Console(stderr=stderr, highlight=False, soft_wrap=not stream.isatty(), width=plain_width)
+    # No emoji: an address like 5f00:0:e:a:: holds `:a:`, which would be one.
+    return Console(
+        stderr=stderr, highlight=False, emoji=False, soft_wrap=not stream.isatty(), width=plain_width
+    )
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
