@@ -1,0 +1,6 @@
+"""Configurations of a fabric's switches, and the proof that they are right."""
+
+from openmrc.switchconf.render import FILES, render, render_switch
+from openmrc.switchconf.verify import Problem, Result, verify
+
+__all__ = ["FILES", "Problem", "Result", "render", "render_switch", "verify"]

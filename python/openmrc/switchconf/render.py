@@ -1,5 +1,4 @@
-"""Writes the configuration of every switch of a fabric: one directory per switch, files as the platform reads
-them.
+"""Writes the configuration of every switch of a fabric, a directory for each.
 
 The same specification gives the same bytes: nothing depends on time, host or order of hashing. Beside the
 switches a copy of the specification is left, with everything that was ``auto`` filled in, so that the
@@ -72,7 +71,7 @@ def render(
     platform: Platform,
     out: Path | str,
     *,
-    progress: Callable[[int], Any] | None = None,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> int:
     """Writes the configuration of every switch.
 
@@ -80,7 +79,7 @@ def render(
         fabric: The fabric.
         platform: Which system the switches run.
         out: A directory that does not exist yet or is empty; switch ``p3/t0-17`` goes to ``out/p3/t0-17/``.
-        progress: Called with the number of switches written so far.
+        progress: Called with the switches written and the switches there are.
 
     Returns:
         The number of switches.
@@ -108,7 +107,7 @@ def render(
             if name in EXECUTABLE:
                 path.chmod(0o755)
         if progress is not None:
-            progress(count)
+            progress(count, fabric.switch_count)
     return count
 
 

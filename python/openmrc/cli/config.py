@@ -1,0 +1,39 @@
+"""``openmrc config``: the configuration of every switch of a fabric."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.cli._progress import progress
+from openmrc.cli.plan import FileArgument
+
+if TYPE_CHECKING:
+    from openmrc.fabric.spec import Platform
+
+PLATFORMS = "linux|frr|sonic|eos|cumulus"
+
+
+def config(
+    file: FileArgument,
+    platform: Annotated[str, typer.Option(metavar=PLATFORMS, help="What the switches run.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; must not exist or be empty.")],
+    json: _common.JsonOption = False,
+) -> None:
+    """Write the configuration of every switch: DIR/p3/t0-17/... and a copy of the specification.
+
+    The same specification always gives the same files. Prove them with `openmrc verify DIR`.
+    """
+    from openmrc.fabric import Fabric
+    from openmrc.switchconf import render
+
+    if platform not in PLATFORMS.split("|"):
+        raise typer.BadParameter(f"--platform {platform}: not one of {PLATFORMS.replace('|', ', ')}")
+    fabric = Fabric.load(file)
+    with progress("switches") as advance:
+        count = render(fabric, cast("Platform", platform), out, progress=advance)
+    if json:
+        _common.print_json({"platform": platform, "directory": out, "switches": count})
+    else:
+        _common.console().print(f"{count:,} switches written to {out}; prove them with: openmrc verify {out}")

@@ -1,0 +1,53 @@
+"""``openmrc verify``: whether rendered configurations are right."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.cli._progress import progress
+
+SHOWN = 20
+"""Problems printed; --json has them all."""
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `openmrc config` wrote.")],
+    walk: Annotated[
+        bool | None, typer.Option("--walk/--no-walk", help="Walk every path; by default in small fabrics.")
+    ] = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Prove a fabric's configurations: every path arrives, no loop, no entry missing, none for nothing.
+
+    Reads the files back and trusts nothing but them. What is wrong is named by switch, file and line; then the
+    exit code is 1.
+    """
+    from openmrc.switchconf import verify as prove
+
+    with progress("switches") as advance:
+        result = prove(directory, walk=walk, progress=advance)
+    if json:
+        _common.print_json(
+            {
+                "platform": result.platform,
+                "ok": result.ok,
+                "switches": result.switches,
+                "entries": result.entries,
+                "paths_walked": result.paths,
+                "problems": [problem._asdict() for problem in result.problems],
+            }
+        )
+    else:
+        console = _common.console()
+        for problem in result.problems[:SHOWN]:
+            console.print(str(problem), markup=False)
+        if len(result.problems) > SHOWN:
+            console.print(f"... and {len(result.problems) - SHOWN:,} more")
+        walked = "closed form, paths not walked" if result.paths is None else f"{result.paths:,} paths walked"
+        verdict = "proved" if result.ok else f"{len(result.problems):,} problems"
+        counts = f"{result.switches:,} switches, {result.entries:,} entries"
+        console.print(f"{verdict}: {result.platform}, {counts}, {walked}")
+    if not result.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,134 @@
+"""Reads the file of a Cumulus Linux switch: NVUE commands."""
+
+from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
+
+FILE = "nvue.cmds"
+
+
+def parse(files: Files) -> Parsed:
+    """The switch."""
+    parsed = Parsed()
+    _Reader(parsed).read(files.text(FILE, parsed))
+    return parsed
+
+
+class _Reader:
+    def __init__(self, parsed: Parsed) -> None:
+        self.parsed = parsed
+        self.locators: dict[str, dict[str, str]] = {}
+        self.sids: dict[str, dict[str, str]] = {}
+        self.sid_lines: dict[str, int] = {}
+        self.routes: dict[str, tuple[str, int]] = {}
+        self.profiles: dict[str, dict[str, str]] = {}
+        self.bound: dict[str, list[str]] = {}
+        self.priorities: dict[str, str] = {}
+        self.classes: dict[str, str] = {}
+        self.strict: set[str] = set()
+
+    def read(self, text: str) -> None:
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line or line.startswith("#"):
+                continue
+            words = line.split()
+            if words[:2] != ["nv", "set"] or not self._set(words[2:], number):
+                self.parsed.complain(Where(FILE, number), f"not understood: {line}")
+        self._own()
+        self._qos()
+
+    def _set(self, words: list[str], number: int) -> bool:
+        match words:
+            case ["vrf", "default", "router", "static", prefix, "via", next_hop, *rest]:
+                return self._route(prefix, next_hop, rest, number)
+            case ["interface", interfaces, *rest]:
+                return self._interface(interfaces, rest, number)
+            case ["router", "segment-routing", "srv6", "state", "enabled"]:
+                self.parsed.forwards = True
+            case ["router", "segment-routing", "srv6", "locator", name, key, value]:
+                self.locators.setdefault(name, {})[key] = value
+            case ["router", "segment-routing", "static", "srv6-sid", prefix, key, value]:
+                self.sids.setdefault(prefix, {})[key] = value
+                self.sid_lines[prefix] = number
+            case ["system", "hostname", hostname]:
+                self.parsed.hostname = hostname
+            case ["system", "forwarding", "packet-trim", *_]:
+                pass
+            case ["qos", *rest]:
+                return self._qos_line(rest, number)
+            case ["router", protocol, *_] | ["vrf", _, "router", protocol, *_] if (
+                protocol in ROUTING_PROTOCOLS
+            ):
+                self.parsed.complain(Where(FILE, number), f"runs a routing protocol: {' '.join(words)}")
+            case _:
+                return False
+        return True
+
+    def _route(self, prefix: str, next_hop: str, rest: list[str], number: int) -> bool:
+        interface = rest[1] if len(rest) == 2 and rest[0] == "interface" else None
+        self.parsed.routes.append(Route(prefix, interface, next_hop, Where(FILE, number)))
+        return interface is not None
+
+    def _interface(self, interfaces: str, words: list[str], number: int) -> bool:
+        match words:
+            case ["ip", "address", address]:
+                self.parsed.address(interfaces, address, Where(FILE, number))
+            case ["qos", "congestion-control", "profile", name]:
+                self.bound.setdefault(name, []).extend(interfaces.split(","))
+            case ["description", _] | ["link", "mtu" | "breakout", _] | ["qos", "remark", "profile", _]:
+                pass
+            case ["packet-trim", "egress-eligibility", "traffic-class", _]:
+                pass
+            case ["qos", "pfc", *_] | ["qos", "link-pause", *_]:
+                self.parsed.complain(Where(FILE, number), f"PFC is on at {interfaces}")
+            case _:
+                return False
+        return True
+
+    def _qos_line(self, words: list[str], number: int) -> bool:
+        match words:
+            case ["mapping", "default-global", "dscp", codes, "switch-priority", priority]:
+                self.priorities.update(dict.fromkeys(codes.split(","), priority))
+            case [
+                "egress-queue-mapping",
+                "default-global",
+                "switch-priority",
+                priority,
+                "traffic-class",
+                number_,
+            ]:
+                self.classes[priority] = number_
+            case ["egress-scheduler", "default-global", "traffic-class", classes, "mode", mode]:
+                if mode == "strict":
+                    self.strict.update(classes.split(","))
+            case ["congestion-control", name, "traffic-class", _, key, value]:
+                self.profiles.setdefault(name, {})[key] = value
+            case ["mapping", "default-global", "trust", "l3"] | ["remark", *_]:
+                pass
+            case ["pfc" | "roce" | "link-pause", *_]:
+                self.parsed.complain(Where(FILE, number), f"PFC is on: {' '.join(words)}")
+            case _:
+                return False
+        return True
+
+    def _own(self) -> None:
+        expected = {"block-length": "32", "node-length": "16"}
+        for prefix, fields in self.sids.items():
+            where = Where(FILE, self.sid_lines[prefix])
+            self.parsed.own.append((prefix, where))
+            locator = self.locators.get(fields.get("locator-name", ""), {})
+            if locator.get("prefix") != prefix:
+                self.parsed.complain(where, f"{prefix} is not the prefix of its locator")
+            if fields.get("behavior") != "uN":
+                self.parsed.complain(where, f"{prefix}: behavior {fields.get('behavior')}, not uN")
+            if any(locator.get(key) != value for key, value in expected.items()):
+                self.parsed.complain(where, f"the locator of {prefix} is not of 32-bit block and 16-bit node")
+
+    def _qos(self) -> None:
+        for name, interfaces in self.bound.items():
+            profile = self.profiles.get(name, {})
+            if profile.get("ecn") == "enabled":
+                self.parsed.marking.update(interfaces)
+                low, high = profile.get("min-threshold", "0"), profile.get("max-threshold", "0")
+                self.parsed.thresholds.add((int(low), int(high)))
+        for code, priority in self.priorities.items():
+            if self.classes.get(priority) in self.strict:
+                self.parsed.strict_codes.add(int(code))

@@ -1,0 +1,141 @@
+"""Reads the file of an Arista EOS switch: startup-config."""
+
+import re
+
+from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
+
+FILE = "startup-config"
+
+_ECN = re.compile(
+    r"random-detect ecn minimum-threshold (\d+) bytes maximum-threshold (\d+) bytes "
+    r"max-mark-probability 100 weight 0",
+    re.ASCII,
+)
+
+
+def parse(files: Files) -> Parsed:
+    """The switch."""
+    parsed = Parsed()
+    _Reader(parsed).read(files.text(FILE, parsed))
+    return parsed
+
+
+class _Reader:
+    """Sections begin at the margin; what is indented belongs to them."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        self.parsed = parsed
+        self.section: list[str] = []
+        self.queue = ""
+        self.profiles: dict[str, set[tuple[int, int]]] = {}
+        self.strict_queues: set[str] = set()
+        self.classes: dict[str, list[str]] = {}
+        self.loopback: set[str] = set()
+        self.block = ""
+
+    def read(self, text: str) -> None:
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line or line.startswith("!"):
+                continue
+            words = line.split()
+            understood = (
+                self._indented(words, number) if line.startswith(" ") else self._margin(words, number)
+            )
+            if not understood:
+                self.parsed.complain(Where(FILE, number), f"not understood: {line}")
+        for traffic_class, codes in self.classes.items():
+            if traffic_class in self.strict_queues:
+                self.parsed.strict_codes.update(map(int, codes))
+        for prefix, where in self.parsed.own:
+            if prefix not in self.loopback:
+                self.parsed.complain(where, f"Loopback0 does not have {prefix}")
+
+    def _margin(self, words: list[str], number: int) -> bool:
+        self.section = words
+        match words:
+            case ["ipv6", "route", prefix, interface, next_hop]:
+                self.parsed.routes.append(Route(prefix, interface, next_hop, Where(FILE, number)))
+            case ["hostname", hostname]:
+                self.parsed.hostname = hostname
+            case ["end"] | ["interface", _] | ["router", "srv6"]:
+                pass
+            case ["ipv6", "unicast-routing"]:
+                self.parsed.forwards = True
+            case ["qos", "map", "dscp", *codes, "to", "traffic-class", traffic_class]:
+                self.classes[traffic_class] = codes
+            case ["qos", "profile", name]:
+                self.profiles[name] = set()
+            case ["router", protocol, *_] if protocol.removesuffix("3") in ROUTING_PROTOCOLS:
+                self.parsed.complain(Where(FILE, number), f"runs a routing protocol: {' '.join(words)}")
+            case _:
+                return False
+        return True
+
+    def _indented(self, words: list[str], number: int) -> bool:
+        match self.section:
+            case ["interface", "Loopback0"]:
+                self.loopback.add(words[-1])
+                return words[:-1] == ["ipv6", "address"]
+            case ["interface", interface]:
+                return self._interface(interface, words, number)
+            case ["qos", "profile", name]:
+                return self._profile(name, words)
+            case ["router", "srv6"]:
+                return self._srv6(words, number)
+        return False
+
+    def _interface(self, interface: str, words: list[str], number: int) -> bool:
+        match words:
+            case ["ipv6", "address", address]:
+                self.parsed.address(interface, address, Where(FILE, number))
+            case ["service-profile", name]:
+                if name not in self.profiles:
+                    return False
+                if self.profiles[name]:
+                    self.parsed.marking.add(interface)
+                    self.parsed.thresholds |= self.profiles[name]
+            case ["priority-flow-control", *_]:
+                self.parsed.complain(Where(FILE, number), f"PFC is on at {interface}")
+            case (
+                ["description", _]
+                | ["mtu", _]
+                | ["speed", _]
+                | ["no", "switchport" | "priority-flow-control"]
+            ):
+                pass
+            case _:
+                return False
+        return True
+
+    def _profile(self, name: str, words: list[str]) -> bool:
+        match words:
+            case ["uc-tx-queue", queue]:
+                self.queue = queue
+            case ["priority", "strict"]:
+                self.strict_queues.add(self.queue)
+            case ["qos", "trust", "dscp"] | ["no", "priority"]:
+                pass
+            case _:
+                match = _ECN.fullmatch(" ".join(words))
+                if match is None:
+                    return False
+                self.profiles[name].add((int(match[1]), int(match[2])))
+        return True
+
+    def _srv6(self, words: list[str], number: int) -> bool:
+        match words:
+            case ["vrf", "default"] | ["micro-segment", "domain", _] | ["locator", _]:
+                pass
+            case ["block", block]:
+                self.block = block
+            case ["prefix", "micro-segment", "domain", _, "end", "usid", usid]:
+                self.parsed.own.append((_prefix(self.block, int(usid, 16)), Where(FILE, number)))
+            case _:
+                return False
+        return True
+
+
+def _prefix(block: str, usid: int) -> str:
+    """``block::/32`` and a uSID as the /48 that the switch matches."""
+    groups = [*block.removesuffix("/32").removesuffix("::").split(":"), "0"][:2]
+    return f"{groups[0]}:{groups[1]}:{usid:x}::/48"

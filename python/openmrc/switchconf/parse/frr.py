@@ -1,0 +1,78 @@
+"""Reads the files of an FRR switch: frr.conf, daemons, sysctl.conf, qos.sh."""
+
+from openmrc.switchconf.parse import linux
+from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
+
+_PLAIN = {
+    "frr defaults datacenter",
+    "no ip forwarding",
+    "ipv6 forwarding",
+    "service integrated-vtysh-config",
+    "segment-routing",
+    "exit",
+    "!",
+    "",
+}
+
+
+def parse(files: Files) -> Parsed:
+    """The switch."""
+    parsed = Parsed()
+    _frr_conf(files, parsed)
+    _daemons(files, parsed)
+    linux.sysctl(files, parsed)
+    linux.qos(files, parsed)
+    return parsed
+
+
+def _frr_conf(files: Files, parsed: Parsed) -> None:
+    name = "frr.conf"
+    interface = locator = ""
+    locators: dict[str, list[str]] = {}
+    usid: set[str] = set()
+    forwarding = False
+    for number, line in enumerate(files.text(name, parsed).splitlines(), start=1):
+        words = line.split()
+        match words:
+            case ["ipv6", "route", prefix, next_hop, egress]:
+                parsed.routes.append(Route(prefix, egress, next_hop, Where(name, number)))
+            case ["interface", name_]:
+                interface = name_
+            case ["ipv6", "address", address] if interface:
+                parsed.address(interface, address, Where(name, number))
+            case ["description", *_] | ["ipv6", "nd", "suppress-ra"] if interface:
+                pass
+            case ["exit"] if not line.startswith(" "):
+                interface = ""
+            case ["hostname", hostname]:
+                parsed.hostname = hostname
+            case ["locator", name_]:
+                locator = name_
+                locators[locator] = []
+            case ["prefix", prefix, "block-len", "32", "node-len", "16", "func-bits", "16"] if locator:
+                locators[locator].append(prefix)
+            case ["behavior", "usid"] if locator:
+                usid.add(locator)
+            case ["sid", prefix, "locator", given, "behavior", "uN"]:
+                parsed.own.append((prefix, Where(name, number)))
+                if prefix not in locators.get(given, []) or given not in usid:
+                    parsed.complain(
+                        Where(name, number), f"{prefix} is not the prefix of a uSID locator {given}"
+                    )
+            case ["srv6" | "locators" | "static-sids" | "exit"] if line.startswith(" "):
+                pass
+            case ["router", protocol, *_] if protocol in ROUTING_PROTOCOLS:
+                parsed.complain(Where(name, number), f"runs a routing protocol: {line.strip()}")
+            case _ if line not in _PLAIN and not line.startswith("! "):
+                parsed.complain(Where(name, number), f"not understood: {line}")
+        forwarding |= line == "ipv6 forwarding"
+    if not forwarding:
+        parsed.complain(Where(name, 0), "does not say `ipv6 forwarding`")
+
+
+def _daemons(files: Files, parsed: Parsed) -> None:
+    name = "daemons"
+    for number, line in enumerate(files.text(name, parsed).splitlines(), start=1):
+        daemon, _, value = line.partition("=")
+        if daemon.removesuffix("d") in (*ROUTING_PROTOCOLS, "fabric", "pim") and value != "no":
+            parsed.complain(Where(name, number), f"runs a routing protocol: {line}")

@@ -1,0 +1,138 @@
+"""Reads the file of a SONiC switch: config_db.json."""
+
+import json
+from typing import Any
+
+from openmrc.switchconf.parse.model import Files, Parsed, Route, Where
+
+FILE = "config_db.json"
+
+_FORBIDDEN = ("BGP_NEIGHBOR", "BGP_PEER_RANGE", "BGP_GLOBALS", "OSPFV2_ROUTER", "ISIS_GLOBALS", "PFC_WD")
+"""Tables that start a routing protocol or PFC."""
+
+_KNOWN = {
+    "DEVICE_METADATA",
+    "PORT",
+    "INTERFACE",
+    "SRV6_MY_LOCATORS",
+    "SRV6_MY_SIDS",
+    "STATIC_ROUTE",
+    "DSCP_TO_TC_MAP",
+    "TC_TO_QUEUE_MAP",
+    "TC_TO_DSCP_MAP",
+    "PORT_QOS_MAP",
+    "SCHEDULER",
+    "WRED_PROFILE",
+    "QUEUE",
+    "BUFFER_POOL",
+    "BUFFER_PROFILE",
+    "BUFFER_QUEUE",
+    "SWITCH_TRIMMING",
+}
+
+
+class _DuplicateError(ValueError):
+    """A key that an object has twice: JSON would keep the last one silently."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _DuplicateError(key)
+            seen.add(key)
+    return value
+
+
+def parse(files: Files) -> Parsed:
+    """The switch."""
+    parsed = Parsed()
+    text = files.text(FILE, parsed)
+    if not text:
+        return parsed
+    try:
+        tables = json.loads(text, object_pairs_hook=_object)
+        if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
+            raise _ShapeError
+        _tables(tables, parsed)
+    except _DuplicateError as error:
+        second = text.find(f'"{error}"', text.find(f'"{error}"') + 1)
+        parsed.complain(Where(FILE, text.count("\n", 0, second) + 1), f"{error} is there twice")
+    except json.JSONDecodeError as error:
+        parsed.complain(Where(FILE, error.lineno), f"not JSON: {error.msg}")
+    except (_ShapeError, AttributeError, TypeError, ValueError) as error:
+        parsed.complain(
+            Where(FILE, 0), f"not a config_db: {str(error) or 'tables of entries of fields expected'}"
+        )
+    return parsed
+
+
+class _ShapeError(ValueError):
+    """The JSON is not tables of entries."""
+
+
+def _tables(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
+    parsed.hostname = tables.get("DEVICE_METADATA", {}).get("localhost", {}).get("hostname")
+    parsed.forwards = True  # SONiC forwards IPv6 as it comes.
+    for table in tables:
+        if table in _FORBIDDEN:
+            parsed.complain(_at(table), f"table {table} must not be there: no routing protocol, no PFC")
+        elif table not in _KNOWN:
+            parsed.complain(_at(table), f"table {table} is not understood")
+    for key in tables.get("INTERFACE", {}):
+        interface, bar, address = key.partition("|")
+        if bar:
+            parsed.address(interface, address, _at(key))
+    for key, fields in tables.get("STATIC_ROUTE", {}).items():
+        vrf, _, prefix = key.rpartition("|")
+        if vrf not in ("", "default"):
+            parsed.complain(_at(key), f"a route of VRF {vrf}")
+        next_hop, interface = fields.get("nexthop", ""), fields.get("ifname")
+        if "," in next_hop or "," in (interface or ""):
+            parsed.complain(_at(key), f"{prefix} has more than one next hop: {next_hop}")
+        parsed.routes.append(Route(prefix, interface, next_hop, _at(key)))
+    _own(tables, parsed)
+    _qos(tables, parsed)
+
+
+def _own(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
+    locators = tables.get("SRV6_MY_LOCATORS", {})
+    for key, fields in tables.get("SRV6_MY_SIDS", {}).items():
+        name, _, prefix = key.partition("|")
+        where = _at(key)
+        parsed.own.append((prefix, where))
+        locator = locators.get(name, {})
+        if f"{locator.get('prefix')}/48" != prefix:
+            parsed.complain(where, f"{prefix} is not the prefix of locator {name}")
+        if fields.get("action") != "uN":
+            parsed.complain(where, f"{prefix}: action {fields.get('action')}, not uN")
+        lengths = tuple(locator.get(f"{part}_len") for part in ("block", "node"))
+        if lengths != ("32", "16"):
+            parsed.complain(where, f"locator {name} is not of 32-bit block and 16-bit node")
+
+
+def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
+    for port, fields in tables.get("PORT_QOS_MAP", {}).items():
+        if fields.get("pfc_enable"):
+            parsed.complain(Where(FILE, f'"{port}": {{"dscp_to_tc_map'), f"PFC is on at {port}")
+    strict = {name for name, fields in tables.get("SCHEDULER", {}).items() if fields.get("type") == "STRICT"}
+    strict_queues: set[str] = set()
+    for key, fields in tables.get("QUEUE", {}).items():
+        port, _, queue = key.partition("|")
+        if fields.get("scheduler") in strict:
+            strict_queues.add(queue)
+        profile = tables.get("WRED_PROFILE", {}).get(fields.get("wred_profile"), {})
+        if profile.get("ecn") == "ecn_all":
+            parsed.marking.add(port)
+            bounds = (int(profile["green_min_threshold"]), int(profile["green_max_threshold"]))
+            parsed.thresholds.add(bounds)
+    queues = tables.get("TC_TO_QUEUE_MAP", {}).get("FABRIC", {})
+    for code, traffic_class in tables.get("DSCP_TO_TC_MAP", {}).get("FABRIC", {}).items():
+        if queues.get(traffic_class) in strict_queues:
+            parsed.strict_codes.add(int(code))
+
+
+def _at(key: str) -> Where:
+    return Where(FILE, f'"{key}"')
