@@ -140,9 +140,9 @@ impl<T: Subject> World<T> {
                 stalled_until: Time::ZERO,
                 backlog: VecDeque::new(),
                 ends: Vec::new(),
-                destination: scenario
-                    .destination_control
-                    .then(|| DestinationControl::new(scenario.rate * scenario.ports as u64, scenario.base_rtt(4096))),
+                destination: scenario.destination_control.then(|| {
+                    DestinationControl::new(scenario.rate * scenario.ports as u64, scenario.base_rtt(4096))
+                }),
             })
             .collect();
         let (mut ends, mut flows) = (Vec::new(), Vec::new());

@@ -1,1 +1,256 @@
+//! Queue pairs with one fault each, to see that the world notices. A test that cannot fail proves nothing.
 
+use openmrc_transport::destination::Pressure;
+use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
+use openmrc_transport::{
+    AccessError, EvEvent, Fatal, Host, NoReceive, PathEntry, PathId, PortSet, PostError, Readiness, Received,
+    RecvDone, SendDone, SendStatus, Time, Transmit, Transport, WorkRequest,
+};
+use openmrc_wire::{Body, Ev, Packet, Psn};
+
+use super::Subject;
+
+/// What goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Fault {
+    /// A duplicate is placed again.
+    PlacesDuplicates,
+    /// The first packet of every message is not placed.
+    SkipsPlacement,
+    /// One packet lands four bytes beside its place.
+    Misplaces,
+    /// A send completes as soon as its first packet was sent.
+    CompletesEarly,
+    /// One send completion is swallowed.
+    ForgetsCompletion,
+    /// One send completion comes twice.
+    CompletesTwice,
+    /// One immediate arrives with another value.
+    ChangesImmediate,
+    /// An immediate is delivered as soon as its packet comes.
+    DeliversEarly,
+    /// SACKs claim one packet more than has arrived.
+    ClaimsMore,
+    /// Retransmissions are never sent.
+    NeverRetransmits,
+    /// Retransmissions do not say that they are.
+    HidesRetransmission,
+    /// Data goes out on a port that was not offered.
+    TakesAnyPort,
+    /// The window is not respected: a PSN far ahead is sent.
+    SkipsPsns,
+    /// Sends on after a fatal error.
+    SpeaksWhenDead,
+    /// Denials are ignored.
+    IgnoresDenial,
+    /// Feedback is sent ten times over.
+    Shouts,
+    /// A deadline that is never served.
+    SticksInTime,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 17] = [
+        Fault::PlacesDuplicates,
+        Fault::SkipsPlacement,
+        Fault::Misplaces,
+        Fault::CompletesEarly,
+        Fault::ForgetsCompletion,
+        Fault::CompletesTwice,
+        Fault::ChangesImmediate,
+        Fault::DeliversEarly,
+        Fault::ClaimsMore,
+        Fault::NeverRetransmits,
+        Fault::HidesRetransmission,
+        Fault::TakesAnyPort,
+        Fault::SkipsPsns,
+        Fault::SpeaksWhenDead,
+        Fault::IgnoresDenial,
+        Fault::Shouts,
+        Fault::SticksInTime,
+    ];
+}
+
+/// A real queue pair with fault number `FAULT` of [`Fault::ALL`].
+pub struct Sabotaged<const FAULT: u8> {
+    qp: QueuePair,
+    /// Handles posted and not completed, oldest first.
+    posted: Vec<u64>,
+    /// Counts occasions, so that a fault can strike at one of them.
+    occasions: u32,
+    /// Whom to speak to when there is nothing to say, and by which way.
+    remote_qp: u32,
+    route: PathEntry,
+    /// Deadline at which time stood still.
+    stuck: Option<Time>,
+}
+
+impl<const FAULT: u8> Sabotaged<FAULT> {
+    fn has(fault: Fault) -> bool {
+        fault as u8 == FAULT
+    }
+
+    fn spoiled<'a>(&mut self, host: &'a mut dyn Host) -> (Spoiler<'a>, &mut QueuePair) {
+        self.occasions += 1;
+        (Spoiler { fault: Fault::ALL[FAULT as usize], host, occasion: self.occasions }, &mut self.qp)
+    }
+}
+
+/// The host as the sabotaged queue pair's insides see it.
+struct Spoiler<'a> {
+    fault: Fault,
+    host: &'a mut dyn Host,
+    occasion: u32,
+}
+
+impl Host for Spoiler<'_> {
+    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        match self.fault {
+            Fault::SkipsPlacement if va.is_multiple_of(7) => Ok(()),
+            Fault::Misplaces if self.occasion > 20 => self.host.place(rkey, va ^ 4, len),
+            _ => self.host.place(rkey, va, len),
+        }
+    }
+    fn transmit(&mut self, mut transmit: Transmit) {
+        if let (Fault::ClaimsMore, Body::Sack(sack)) = (self.fault, &mut transmit.packet.body) {
+            sack.cack_psn = sack.cack_psn.next();
+            transmit.packet.psn = sack.cack_psn;
+        }
+        if self.fault == Fault::Shouts {
+            (0..9).for_each(|_| self.host.transmit(transmit));
+        }
+        self.host.transmit(transmit);
+    }
+    fn send_done(&mut self, done: SendDone) {
+        match self.fault {
+            Fault::ForgetsCompletion if done.handle >> 16 == 2 => return,
+            Fault::CompletesTwice if done.handle >> 16 == 2 => self.host.send_done(done),
+            // It has been reported already.
+            Fault::CompletesEarly => return,
+            _ => {}
+        }
+        self.host.send_done(done);
+    }
+    fn recv_done(&mut self, mut done: RecvDone) -> Result<(), NoReceive> {
+        match self.fault {
+            Fault::ChangesImmediate if done.rqmsn.0 == 2 => done.imm = !done.imm,
+            Fault::DeliversEarly => return Ok(()),
+            _ => {}
+        }
+        self.host.recv_done(done)
+    }
+    fn ev_event(&mut self, event: EvEvent) {
+        self.host.ev_event(event);
+    }
+    fn path_loss(&mut self, path: PathId, port: u8) {
+        self.host.path_loss(path, port);
+    }
+    fn fatal(&mut self, why: Fatal) {
+        self.host.fatal(why);
+    }
+}
+
+impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
+    fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError> {
+        self.posted.push(wr.handle);
+        self.qp.post_send(now, wr)
+    }
+
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+        if let (Body::Write(write), None) = (&received.packet.body, received.trim) {
+            let len = u32::from(received.packet.payload_len);
+            if Self::has(Fault::PlacesDuplicates) && received.packet.rtx && len > 0 {
+                let _ = host.place(write.rkey, write.va, len);
+            }
+            if let (true, Some(imm)) = (Self::has(Fault::DeliversEarly), write.imm) {
+                let _ = host.recv_done(RecvDone { rqmsn: write.rqmsn, imm, byte_len: write.dma_len });
+            }
+        }
+        let (mut spoiler, qp) = self.spoiled(host);
+        qp.handle_packet(now, received, &mut spoiler);
+        if Self::has(Fault::CompletesEarly) && !self.posted.is_empty() {
+            host.send_done(SendDone { handle: self.posted.remove(0), status: SendStatus::Success });
+        }
+        if Self::has(Fault::SpeaksWhenDead) && self.qp.error().is_some() {
+            let route = self.route;
+            host.transmit(Transmit {
+                packet: Packet::new(self.remote_qp, Psn::new(0), received.packet.body),
+                ev: route.ev,
+                path: 0,
+                port: route.port,
+                class: openmrc_transport::TrafficClass::Control,
+                payload: None,
+            });
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time, host: &mut dyn Host) {
+        if Self::has(Fault::SticksInTime) && self.occasions > 20 {
+            self.stuck.get_or_insert(now);
+            return;
+        }
+        let (mut spoiler, qp) = self.spoiled(host);
+        qp.handle_timeout(now, &mut spoiler);
+    }
+
+    fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
+        self.occasions += 1;
+        let offered = if Self::has(Fault::TakesAnyPort) { PortSet(u16::MAX) } else { ports };
+        let mut transmit = self.qp.poll_transmit(now, offered)?;
+        if transmit.packet.rtx && Self::has(Fault::NeverRetransmits) {
+            return None;
+        }
+        if Self::has(Fault::HidesRetransmission) {
+            transmit.packet.rtx = false;
+        }
+        if Self::has(Fault::SkipsPsns) && self.occasions > 10 {
+            transmit.packet.psn = Psn::new(transmit.packet.psn.get().wrapping_add(3000));
+        }
+        Some(transmit)
+    }
+
+    fn poll_timeout(&self) -> Time {
+        self.stuck.unwrap_or_else(|| self.qp.poll_timeout())
+    }
+    fn readiness(&self) -> Readiness {
+        self.qp.readiness()
+    }
+    fn set_ports_up(&mut self, now: Time, local: PortSet, peer: PortSet) {
+        self.qp.set_ports_up(now, local, peer);
+    }
+    fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
+        self.qp.abort(now, why, host);
+    }
+}
+
+impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
+    fn create(now: Time, config: &QpConfig) -> Self {
+        Sabotaged {
+            qp: QueuePair::create(now, config),
+            posted: Vec::new(),
+            occasions: 0,
+            remote_qp: config.remote_qp,
+            route: config.paths.entries()[0],
+            stuck: None,
+        }
+    }
+    fn stats(&self) -> QpStats {
+        self.qp.stats()
+    }
+    fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
+        Self::has(Fault::IgnoresDenial) || self.qp.set_ev_denied(ev, denied)
+    }
+    fn set_advertised_mpr(&mut self, mpr: u8) {
+        self.qp.set_advertised_mpr(mpr);
+    }
+    fn set_receive_pressure(&mut self, pressure: Pressure) {
+        self.qp.set_receive_pressure(pressure);
+    }
+    fn ev_states(&self) -> Vec<(PathId, EvState)> {
+        Subject::ev_states(&self.qp)
+    }
+    fn error(&self) -> Option<Fatal> {
+        self.qp.error()
+    }
+}

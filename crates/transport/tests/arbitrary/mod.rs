@@ -1,0 +1,441 @@
+//! A queue pair fed with whatever an array of bytes says: packets of every kind, good, stale and absurd, between calls
+//! of a driver that behaves. [`drive_arbitrary`] is what the property test and the fuzz target share.
+//!
+//! Whatever comes in, a queue pair does not panic, asks its host for nothing but what the packet in hand says, reports
+//! every send once and in order, answers a packet with a handful of packets at most, and keeps to its memory.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use openmrc_transport::mrc::{Capabilities, CcProfile, QpConfig, QueuePair};
+use openmrc_transport::{
+    AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Readiness, Received, RecvDone,
+    SendDone, Span, Time, Transmit, Transport, Trim, WorkRequest,
+};
+use openmrc_wire::{
+    Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Msn, Nack, NackReason, Packet, Position, Probe,
+    Psn, RcWrite, Sack, Timestamp, Write,
+};
+
+/// Most packets in answer to one packet.
+const MOST_PER_PACKET: usize = 6;
+/// Most packets in answer to the passing of time.
+const MOST_PER_TIMEOUT: usize = 16;
+
+const LOCAL_QP: u32 = 0x101;
+const REMOTE_QP: u32 = 0x102;
+const RKEY: u32 = 0xBEEF;
+const BASE: u64 = 0x7F00_0000_0000;
+const REGION: u64 = 1 << 20;
+
+/// Reads numbers from bytes; zeros when there are no more.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn u8(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((&first, rest)) => {
+                self.0 = rest;
+                first
+            }
+            None => 0,
+        }
+    }
+    fn u16(&mut self) -> u16 {
+        u16::from(self.u8()) << 8 | u16::from(self.u8())
+    }
+    fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) << 16 | u32::from(self.u16())
+    }
+    fn u64(&mut self) -> u64 {
+        u64::from(self.u32()) << 32 | u64::from(self.u32())
+    }
+    fn flag(&mut self) -> bool {
+        self.u8() & 1 == 1
+    }
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::from(self.u8()) % choices.len()]
+    }
+    /// A number around zero: usually small, sometimes anything.
+    fn offset(&mut self) -> i32 {
+        match self.u8() {
+            n @ 0..200 => i32::from(n) - 50,
+            200..240 => i32::from(self.u16() as i16),
+            _ => self.u32() as i32,
+        }
+    }
+}
+
+/// The world of the queue pair: watches what it asks for.
+#[derive(Default)]
+struct Watch {
+    in_hand: Option<Packet>,
+    placed: HashSet<Psn>,
+    out: Vec<Transmit>,
+    posted: u64,
+    completed: u64,
+    receives: u32,
+    received: u16,
+    /// Newest PSN sent, for feedback to be about.
+    next_psn: Psn,
+    fatal: Option<Fatal>,
+}
+
+impl Host for Watch {
+    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        let packet = self.in_hand.expect("placement without a packet in hand");
+        let Body::Write(write) = &packet.body else { panic!("placement of what is not data") };
+        assert_eq!((rkey, va, len), (write.rkey, write.va, u32::from(packet.payload_len)));
+        assert!(len > 0);
+        let start = va.wrapping_sub(BASE);
+        if rkey != RKEY || start.checked_add(u64::from(len)).is_none_or(|end| end > REGION) {
+            return Err(AccessError);
+        }
+        assert!(self.placed.insert(packet.psn), "PSN {} is placed a second time", packet.psn);
+        Ok(())
+    }
+    fn transmit(&mut self, transmit: Transmit) {
+        assert_eq!(transmit.packet.dest_qp, REMOTE_QP);
+        assert!(transmit.payload.is_none() && transmit.packet.payload_len == 0);
+        self.out.push(transmit);
+    }
+    fn send_done(&mut self, done: SendDone) {
+        assert_eq!(done.handle, self.completed, "out of order");
+        assert!(self.completed < self.posted, "a completion too many");
+        self.completed += 1;
+    }
+    fn recv_done(&mut self, _: RecvDone) -> Result<(), NoReceive> {
+        self.receives = self.receives.checked_sub(1).ok_or(NoReceive)?;
+        self.received += 1;
+        Ok(())
+    }
+    fn fatal(&mut self, why: Fatal) {
+        assert!(self.fatal.is_none(), "fatal twice");
+        self.fatal = Some(why);
+    }
+}
+
+/// What happened, so that a test can see that something did.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Tally {
+    pub queue_pairs: u64,
+    pub placed: u64,
+    pub received: u64,
+    pub sent: u64,
+    pub completed: u64,
+    pub feedback: u64,
+    pub failed: u64,
+}
+
+/// Runs queue pairs through what `bytes` say; where one fails the next takes its place.
+///
+/// # Panics
+/// If a queue pair does what it must not.
+pub fn drive_arbitrary(bytes: &[u8]) -> Tally {
+    let mut reader = Reader(bytes);
+    let mut tally = Tally::default();
+    loop {
+        drive_one(&mut reader, &mut tally);
+        if reader.0.is_empty() {
+            return tally;
+        }
+    }
+}
+
+/// One queue pair, until it fails or the bytes run out.
+fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
+    let config = config(reader);
+    let mut now = Time(reader.u64() >> 4);
+    let mut qp = QueuePair::new(now, &config).expect("the configuration is valid");
+    let mut watch = Watch { receives: 64, ..Watch::default() };
+    let memory = qp.state_bytes().0;
+    let all = PortSet::first(PortSet::MAX_PORTS);
+    // A dead one is watched for a little longer.
+    let mut last_words = 5;
+    tally.queue_pairs += 1;
+    while !reader.0.is_empty() && last_words > 0 {
+        let was_dead = watch.fatal.is_some();
+        last_words -= u32::from(was_dead);
+        let limit = match reader.u8() % 16 {
+            0..8 => {
+                let received = received(reader, &config, &watch);
+                watch.in_hand = Some(received.packet);
+                qp.handle_packet(now, &received, &mut watch);
+                watch.in_hand = None;
+                MOST_PER_PACKET
+            }
+            8 | 9 => {
+                post(&mut qp, &mut watch, now, reader);
+                0
+            }
+            10 | 11 => {
+                let ports = reader.pick(&[all, all, PortSet::one(0), PortSet::one(1), PortSet(reader.0.len() as u16)]);
+                for _ in 0..=reader.u8() {
+                    let Some(transmit) = qp.poll_transmit(now, ports) else { break };
+                    check_data(&transmit, ports, &config);
+                    watch.next_psn = transmit.packet.psn;
+                    tally.sent += 1;
+                }
+                0
+            }
+            12 => {
+                // A driver that is on time, and one that is late.
+                let due = qp.poll_timeout();
+                now = if due == Time::NEVER { now + Span::from_micros(10) } else { now.max(due) };
+                if reader.flag() {
+                    now += Span(u64::from(reader.u32()) << (reader.u8() % 16));
+                }
+                serve_timers(&mut qp, &mut watch, now);
+                usize::MAX
+            }
+            13 => {
+                now += Span(u64::from(reader.u32()));
+                0
+            }
+            14 => {
+                match reader.u8() % 4 {
+                    0 => qp.set_ports_up(now, PortSet(reader.u16()), PortSet(reader.u16())),
+                    1 => {
+                        let entries = config.paths.entries();
+                        qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()].ev, reader.flag());
+                    }
+                    2 => qp.set_advertised_mpr(reader.u8()),
+                    _ => qp.set_receive_pressure(reader.u8()),
+                }
+                0
+            }
+            _ => {
+                if reader.u8() == 77 {
+                    qp.abort(now, Fatal::Local, &mut watch);
+                }
+                watch.receives += 16;
+                0
+            }
+        };
+        tally.feedback += watch.out.len() as u64;
+        assert!(watch.out.len() <= limit, "{} packets at once: {:?}", watch.out.len(), watch.out);
+        assert!(!was_dead || watch.out.len() <= 1, "a queue pair in ERROR sends {:?}", watch.out);
+        watch.out.clear();
+        if watch.fatal.is_some() {
+            assert_eq!(watch.completed, watch.posted, "in ERROR with sends not flushed");
+            assert_eq!(qp.readiness(), Readiness::Idle);
+            assert_eq!(qp.poll_timeout(), Time::NEVER);
+            assert_eq!(qp.poll_transmit(now, all), None);
+        }
+        let (bytes, stash) = qp.state_bytes();
+        assert!(bytes - stash <= memory, "memory grows from {memory} to {}", bytes - stash);
+    }
+    tally.failed += u64::from(watch.fatal.is_some());
+    // Whatever happened, it ends when it is told to.
+    qp.abort(now, Fatal::Local, &mut watch);
+    assert_eq!(watch.completed, watch.posted);
+    tally.placed += watch.placed.len() as u64;
+    tally.received += u64::from(watch.received);
+    tally.completed += watch.completed;
+}
+
+fn config(reader: &mut Reader<'_>) -> QpConfig {
+    let ports = reader.pick(&[1u8, 2, 4]);
+    let per_port = reader.pick(&[1u32, 2, 7]);
+    let path = |i, port| PathEntry { ev: Ev(i * 16 + u32::from(port)), port };
+    let paths: Vec<_> = (0..per_port).flat_map(|i| (0..ports).map(move |port| path(i, port))).collect();
+    let path_mtu = reader.pick(&[256u16, 1024, 4096]);
+    let base_rtt = Span::from_micros(10);
+    let cc = match reader.u8() % 3 {
+        0 => CcProfile::nscc(100_000_000_000, base_rtt, path_mtu, true),
+        1 => CcProfile::nscc(1_000_000_000, base_rtt, path_mtu, false),
+        _ => CcProfile::fixed_window(1 << 20, base_rtt, path_mtu),
+    };
+    let profile = EvProfile::new(&paths).expect("there are paths");
+    let mut config = QpConfig::new(LOCAL_QP, REMOTE_QP, Arc::new(profile), Arc::new(cc));
+    config.path_mtu = path_mtu;
+    config.sq_psn = Psn::new(reader.pick(&[0, 0xFF_FFF0, 0x80_0000]));
+    config.rq_psn = Psn::new(reader.pick(&[0, 0xFF_FFF0, 0x7F_FFFF]));
+    config.mpr = reader.pick(&[1, 2, 16]);
+    config.mpr_dest = reader.pick(&[1, 2, 16]);
+    config.max_wimm = reader.pick(&[1, 3, 128]);
+    config.max_wimm_dest = reader.pick(&[1, 3, 128]);
+    config.max_send_wr = reader.pick(&[1, 5, 64]);
+    config.linear_cnt = reader.u8() % 8;
+    config.exp_cnt = reader.pick(&[0, 3, 25]);
+    let flag = |bits: u8, bit: u8| bits >> bit & 1 == 1;
+    let bits = reader.u8();
+    config.caps =
+        Capabilities { trim_nack: flag(bits, 0), dynamic_mpr: flag(bits, 1), service_time: flag(bits, 2) };
+    config.ev_burst = reader.pick(&[1, 1, 8]);
+    config.ev_active = (paths.len() as u16).div_ceil(2).max(u16::from(ports));
+    config.ev_backup = paths.len() as u16 - config.ev_active;
+    config.ev_min_active = (config.ev_active / 4).max(1);
+    config.ack_every_bytes = reader.pick(&[1, 4096, 16 * 1024]);
+    config.seed = reader.u64();
+    config
+}
+
+fn post(qp: &mut QueuePair, watch: &mut Watch, now: Time, reader: &mut Reader<'_>) {
+    let len = match reader.u8() % 4 {
+        0 => 0,
+        1 => u32::from(reader.u8()),
+        2 => u32::from(reader.u16()),
+        _ => reader.u32() >> 12,
+    };
+    let wr = WorkRequest {
+        handle: watch.posted,
+        len,
+        remote_va: reader.u64(),
+        rkey: reader.u32(),
+        imm: reader.flag().then(|| reader.u32()),
+        solicited: reader.flag(),
+    };
+    if qp.post_send(now, wr).is_ok() {
+        watch.posted += 1;
+    }
+}
+
+/// A data packet says nothing but what was configured.
+fn check_data(transmit: &Transmit, ports: PortSet, config: &QpConfig) {
+    assert!(ports.contains(transmit.port));
+    let entry = config.paths.entries()[transmit.path as usize];
+    assert_eq!((entry.ev, entry.port), (transmit.ev, transmit.port));
+    let Body::Write(write) = &transmit.packet.body else { panic!("polled {:?}", transmit.packet.body) };
+    assert!(u32::from(transmit.packet.payload_len) <= write.dma_len);
+    let offset = transmit.payload.map_or(0, |p| p.offset);
+    assert!(offset + u32::from(transmit.packet.payload_len) <= write.dma_len);
+}
+
+/// A driver serves deadlines until there is none left in the past.
+fn serve_timers(qp: &mut QueuePair, watch: &mut Watch, now: Time) {
+    for round in 0.. {
+        watch.out.clear();
+        qp.handle_timeout(now, watch);
+        assert!(watch.out.len() <= MOST_PER_TIMEOUT, "{:?}", watch.out);
+        if qp.poll_timeout() > now {
+            break;
+        }
+        assert!(round < 100, "the deadline does not move");
+    }
+}
+
+fn received(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> Received {
+    let bits = reader.u8();
+    let flag = |bit: u8| bits >> bit & 1 == 1;
+    let (psn, body, payload_len) = body(reader, config, watch);
+    let mut packet = Packet::new(LOCAL_QP, psn, body);
+    packet.payload_len = payload_len;
+    packet.ack_req = flag(0);
+    packet.rtx = flag(1);
+    packet.solicited = flag(2);
+    packet.migrated = bits == 0xFF;
+    let entries = config.paths.entries();
+    let path = entries[usize::from(reader.u8()) % entries.len()];
+    let ev = if flag(3) { path.ev } else { Ev(reader.u32()) };
+    let trim = match bits >> 6 {
+        0 => Some(if flag(4) { Trim::Fabric } else { Trim::LastHop }),
+        _ => None,
+    };
+    if trim.is_some() {
+        packet.payload_len = 0;
+    }
+    Received { packet, ev, port: path.port, ecn_ce: flag(5), trim }
+}
+
+fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body, u16) {
+    // Data fills the first gap or arrives around it, feedback is about PSNs near the newest one sent.
+    let mut expected = config.rq_psn;
+    while watch.placed.contains(&expected) {
+        expected = expected.next();
+    }
+    let incoming = if reader.flag() { expected } else { expected.offset(reader.offset()) };
+    let outgoing = watch.next_psn.offset(reader.offset());
+    let ids =
+        if reader.u8() > 4 { (REMOTE_QP as u16, LOCAL_QP as u16) } else { (reader.u16(), reader.u16()) };
+    let (spdcid, dpdcid) = ids;
+    let timestamp = Timestamp { ticks: reader.u16(), service_time: reader.flag() };
+    let entries = config.paths.entries();
+    let known = entries[usize::from(reader.u8()) % entries.len()].ev;
+    let entropy = if reader.u8() > 16 { known } else { Ev(reader.u32()) };
+    let position = reader.pick(&[Position::First, Position::Middle, Position::Last, Position::Only]);
+    match reader.u8() % 16 {
+        0..7 => {
+            let len = reader.pick(&[0, 1, 100, config.path_mtu, reader.0.len() as u16]);
+            let write = Write {
+                position,
+                rqmsn: Msn(watch.received.wrapping_add(if reader.u8() > 2 { 0 } else { reader.u16() })),
+                msn: Msn(reader.offset() as u16),
+                timestamp: reader.flag().then_some(timestamp),
+                va: if reader.u8() > 0 { BASE + u64::from(reader.u16()) } else { reader.u64() },
+                rkey: if reader.u8() > 0 { RKEY } else { reader.u32() },
+                dma_len: if reader.u8() > 0 { 1 << 16 } else { reader.u32() },
+                imm: (reader.u8() < if position.is_last() { 80 } else { 1 }).then(|| reader.u32()),
+            };
+            (incoming, Body::Write(write), len)
+        }
+        7..11 => {
+            let sack = Sack {
+                mark: reader.pick(&[Mark::None, Mark::None, Mark::SkipOnce, Mark::AlwaysSkip]),
+                probe_reply: reader.flag(),
+                ack_psn_offset: reader.offset() as i16,
+                entropy,
+                spdcid,
+                dpdcid,
+                cack_psn: outgoing,
+                cc_flags: reader.u8() & 15,
+                mpr: reader.u8(),
+                sack_offset: reader.offset() as i16,
+                bitmap: reader.u64(),
+                cc: CcState {
+                    timestamp: timestamp.ticks,
+                    ooo_count: reader.u16() & 0x7FFF,
+                    restore_cwnd: reader.flag(),
+                    rcv_cwnd_pen: reader.u8() & 127,
+                    rcvd_bytes: reader.offset() as u32 & 0xFF_FFFF,
+                },
+            };
+            (outgoing, Body::Sack(sack), 0)
+        }
+        11 => {
+            let reason = reader.pick(&[
+                NackReason::Trimmed,
+                NackReason::TrimmedLastHop,
+                NackReason::NoBitmap,
+                NackReason::NoPktBuffer,
+                NackReason::NoResource,
+                NackReason::PsnOorWindow,
+                NackReason::Trimmed,
+            ]);
+            let reason = if reader.u8() == 1 { NackReason::UnexpectedEvent } else { reason };
+            let nack = Nack {
+                reason,
+                vendor_info: reader.u8(),
+                entropy,
+                spdcid,
+                dpdcid,
+                nack_psn: outgoing,
+                cc_flags: 0,
+                timestamp: timestamp.ticks,
+            };
+            (outgoing, Body::Nack(nack), 0)
+        }
+        12 => {
+            let syndrome = if reader.u8() > 8 { Aeth::ACK } else { reader.u8() };
+            let msn = (watch.completed as u32).wrapping_add_signed(reader.offset() / 16);
+            (incoming, Body::Ack(Aeth { syndrome, msn: msn & 0xFF_FFFF }), 0)
+        }
+        13 => {
+            let probe = Probe { vendor_info: reader.u8(), probe_id: reader.u16(), spdcid, dpdcid, timestamp };
+            (incoming, Body::Probe(probe), 0)
+        }
+        14 => {
+            let op = reader.pick(&[EndpointOp::EvProbe, EndpointOp::PortStatusUpdate]);
+            let request = Erth { op, vendor_info: 0, port_status_mask: reader.u32(), timestamp };
+            let response = Eeth { op, timestamp: timestamp.ticks };
+            let body =
+                if reader.flag() { Body::EndpointRequest(request) } else { Body::EndpointResponse(response) };
+            (incoming, body, 0)
+        }
+        _ => {
+            let write = RcWrite { position, va: BASE, rkey: RKEY, dma_len: 64, imm: None };
+            let ack = Aeth { syndrome: Aeth::ACK, msn: reader.u32() & 0xFF_FFFF };
+            (incoming, reader.pick(&[Body::RcWrite(write), Body::RcAck(ack), Body::Cnp]), 0)
+        }
+    }
+}
