@@ -30,7 +30,7 @@ use crate::peer::Peers;
 use crate::port::Port;
 use crate::profile::{EvProfileConfig, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
-use crate::rx::RxBatch;
+use crate::rx::RxBuffer;
 use crate::socket::{RxSocket, TxSocket, traffic_class};
 use crate::stats::{Causes, ContextStats, PathStats};
 use crate::sys::{self, Epoll};
@@ -110,7 +110,7 @@ impl Engine {
             feedback: Vec::new(),
             overruns: Vec::new(),
             run: TxRun::new(),
-            rx: Some(Box::new(RxBatch::new())),
+            rx: Some(Box::new(RxBuffer::new())),
             rx_cursor: 0,
             rx_expected: false,
             impaired: Vec::new(),

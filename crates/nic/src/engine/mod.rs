@@ -40,7 +40,7 @@ use crate::peer::Peers;
 use crate::port::Port;
 use crate::profile::{CcProfiles, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
-use crate::rx::RxBatch;
+use crate::rx::RxBuffer;
 use crate::socket::TxSocket;
 use crate::stats::Causes;
 use crate::sys;
@@ -81,7 +81,7 @@ pub(crate) struct Engine {
     /// Completion queues that have overrun in this turn.
     overruns: Vec<u32>,
     run: TxRun,
-    rx: Option<Box<RxBatch>>,
+    rx: Option<Box<RxBuffer>>,
     /// Port on which the next datagram is looked for, and whether one is expected there.
     rx_cursor: usize,
     rx_expected: bool,

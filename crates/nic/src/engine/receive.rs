@@ -8,7 +8,7 @@ use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet};
 
 use super::{Engine, Qp, QpHost, qp_host};
 use crate::context::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
-use crate::rx::{Meta, RxBatch};
+use crate::rx::{Meta, RxBuffer};
 use crate::socket;
 use crate::stats::Cause;
 use crate::sys;
@@ -30,7 +30,7 @@ impl Engine {
         let mut worked = false;
         let mut budget = DATAGRAMS_PER_TURN;
         while budget > 0 {
-            if self.rx_expected && self.receive_port(shared, self.rx_cursor, &mut rx) > 0 {
+            if self.rx_expected && self.receive_port(shared, self.rx_cursor, &mut rx) {
                 budget -= 1;
             } else {
                 let (ports, events) = self.ready_ports(shared);
@@ -72,22 +72,19 @@ impl Engine {
         (ports, !events.is_empty())
     }
 
-    fn receive_port(&mut self, shared: &Shared, port: usize, rx: &mut RxBatch) -> usize {
-        // An error (a route's, say) is reported once and says nothing about what waits.
-        let n = rx.receive(self.ports[port].rx.fd()).unwrap_or(0);
+    /// Takes one datagram from a port; whether there was one.
+    fn receive_port(&mut self, shared: &Shared, port: usize, rx: &mut RxBuffer) -> bool {
+        // An error other than "nothing there" (a route's, say) is reported once and means nothing to a receiver.
+        let Ok((bytes, meta)) = rx.receive(self.ports[port].rx.fd()) else { return false };
         let now = sys::now();
-        for i in 0..n {
-            if let Some((bytes, meta)) = rx.datagram(i) {
-                self.datagram_in(shared, now, port, &meta, bytes);
-            }
-        }
+        self.datagram_in(shared, now, port, &meta, bytes);
         self.settle(shared, now);
         self.send_feedback(now);
-        n
+        true
     }
 
     fn datagram_in(&mut self, shared: &Shared, now: Time, port: usize, meta: &Meta, bytes: &[u8]) {
-        let packets = bytes.len().div_ceil(meta.segment.max(1)).max(1) as u64;
+        let packets = bytes.len().div_ceil(meta.segment).max(1) as u64;
         let stats = &mut self.ports[port].stats;
         stats.rx_datagrams += 1;
         stats.rx_packets += packets;
@@ -114,7 +111,7 @@ impl Engine {
             self.causes.add(cause, packets);
             return;
         }
-        for one in bytes.chunks(meta.segment.max(1)) {
+        for one in bytes.chunks(meta.segment) {
             if let Err(cause) = self.packet_in(shared, now, port, meta, one) {
                 self.causes.add(cause, 1);
             }
