@@ -34,8 +34,8 @@ impl From<u8> for Pressure {
 
 /// Above this share of the line senders are held, so that together they stop just short of it.
 const HOLD_ABOVE: f64 = 0.97;
-/// Between this share and that, they may grow in one of [`SLICES`] parts of a period: a sender grows by several packets a
-/// round trip, which for many of them together is more than the line.
+/// Between this share and that, they may grow in some of [`SLICES`] parts of a period, the fewer the closer they come: a
+/// sender grows by several packets a round trip, which for many of them together is more than the line.
 const CREEP_ABOVE: f64 = 0.75;
 const SLICES: u64 = 8;
 /// Below this share for [`OVER_AFTER`] periods in a row an incast is over.
@@ -52,8 +52,8 @@ pub struct DestinationControl {
     packets: u32,
     refused: u32,
     quiet: u8,
-    /// Growth is let through in some slices only.
-    creeping: bool,
+    /// Slices of a period in which growth is let through while senders are held.
+    growing: u64,
     judged: Pressure,
     pressure: Pressure,
 }
@@ -69,7 +69,7 @@ impl DestinationControl {
             packets: 0,
             refused: 0,
             quiet: OVER_AFTER,
-            creeping: false,
+            growing: 0,
             judged: Pressure::NONE,
             pressure: Pressure::NONE,
         }
@@ -93,7 +93,7 @@ impl DestinationControl {
             (self.bytes, self.packets, self.refused) = (0, 0, 0);
         }
         let slice = now.0 / (self.period.0 / SLICES).max(1) % SLICES;
-        let pressure = if self.creeping && slice == 0 { Pressure::GROW } else { self.judged };
+        let pressure = if slice < self.growing { Pressure::GROW } else { self.judged };
         let changed = pressure != self.pressure;
         self.pressure = pressure;
         changed.then_some(pressure)
@@ -106,7 +106,7 @@ impl DestinationControl {
 
     fn judge(&mut self, periods: f64) -> Pressure {
         let load = self.bytes as f64 / (self.capacity * periods);
-        self.creeping = false;
+        self.growing = 0;
         self.quiet = if load < OVER_BELOW { (self.quiet + 1).min(OVER_AFTER) } else { 0 };
         if self.refused > 0 {
             // Together the senders have to shed the share that did not get through.
@@ -116,8 +116,12 @@ impl DestinationControl {
         if self.judged == Pressure::NONE || self.quiet == OVER_AFTER {
             return Pressure::NONE;
         }
-        self.creeping = (CREEP_ABOVE..HOLD_ABOVE).contains(&load);
-        if load < CREEP_ABOVE { Pressure::GROW } else { Pressure::HOLD }
+        if load < CREEP_ABOVE {
+            return Pressure::GROW;
+        }
+        let room = (HOLD_ABOVE - load) / (HOLD_ABOVE - CREEP_ABOVE);
+        self.growing = (SLICES as f64 * room.max(0.0)).ceil() as u64;
+        Pressure::HOLD
     }
 }
 
