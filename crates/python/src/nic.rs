@@ -12,6 +12,7 @@ mod device;
 mod error;
 mod impair;
 mod memory;
+mod perf;
 mod post;
 mod profile;
 mod qp;
@@ -27,5 +28,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::ProtectionDomain>()?;
     module.add_class::<memory::MemoryRegion>()?;
     module.add_class::<cq::CompletionQueue>()?;
-    module.add_class::<qp::QueuePair>()
+    module.add_class::<qp::QueuePair>()?;
+    profile::register(module)?;
+    impair::register(module)?;
+    perf::register(module)
 }

@@ -140,7 +140,9 @@ class CompletionQueue:
         """
         if self._qps:
             users = ", ".join(f"0x{qp.qp_num:06x}" for qp in self._qps)
-            raise StateError(f"completion queue {self.handle} is used by queue pair {users}: close that first")
+            raise StateError(
+                f"completion queue {self.handle} is used by queue pair {users}: close that first"
+            )
         if not self._closed:
             self._closed = True
             self._waiter.wake()

@@ -44,8 +44,6 @@ class EvEvent:
     """Port (plane)."""
     state: EvState
     """ASSUMED_BAD or GOOD."""
-    packets_lost: int
-    """Packets the queue pair lost on the path on the way to this event."""
     drop_count: int
     """Events lost between the previous one and this because nobody took them in time (mrc_ctl.h, drop_count)."""
 

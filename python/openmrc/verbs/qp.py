@@ -89,7 +89,9 @@ class QueuePair:
         except TypeError as error:
             names = {field.name for field in dataclasses.fields(QpAttr)}
             unknown = ", ".join(sorted(attributes.keys() - names))
-            raise ArgumentError(f"a queue pair has no attribute {unknown}; it has {', '.join(sorted(names))}") from error
+            raise ArgumentError(
+                f"a queue pair has no attribute {unknown}; it has {', '.join(sorted(names))}"
+            ) from error
         if state == QpState.RTS and attr.mpr is None and self.hint is not None:
             path_mtu = self.query().attr.path_mtu or 4096
             attr = dataclasses.replace(attr, mpr=self.hint.mpr(self.context.receive_buffer, path_mtu))

@@ -141,7 +141,7 @@ impl Context {
 
     // --- counters ----------------------------------------------------------------------------------------------
 
-    fn ports_up(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+    fn ports_up(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         py.detach(|| self.context.ports_up()).or_raise().map(port_list)
     }
 

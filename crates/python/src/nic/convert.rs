@@ -64,9 +64,9 @@ pub fn address_pairs(list: &[SocketAddr]) -> Vec<(String, u16)> {
     list.iter().map(|addr| (addr.ip().to_string(), addr.port())).collect()
 }
 
-/// Ports of a set, lowest first.
-pub fn port_list(set: PortSet) -> Vec<u8> {
-    set.iter().collect()
+/// Ports of a set, lowest first. Not as `u8`, of which Python would make bytes.
+pub fn port_list(set: PortSet) -> Vec<u32> {
+    set.iter().map(u32::from).collect()
 }
 
 /// So many of `unit` seconds.

@@ -135,7 +135,7 @@ impl QueuePair {
         Ok(states.into_iter().map(|(path, state)| (path.port, path.ev.0, name(state))).collect())
     }
 
-    fn ports_up(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+    fn ports_up(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         py.detach(|| self.0.ports_up()).or_raise().map(port_list)
     }
 

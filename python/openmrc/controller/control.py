@@ -1,0 +1,244 @@
+"""The controller of one device: profiles, EV events, EV probes, ports."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from openmrc import _core
+from openmrc.controller.cc import CcProfile
+from openmrc.controller.ev import Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
+from openmrc.controller.state import ProfileState
+from openmrc.errors import UnsupportedError
+from openmrc.verbs import Context, EvEvent, EvState, SocketAddress
+from openmrc.wire import EvFormat
+
+_WORST_FIRST = (EvState.DENIED, EvState.ASSUMED_BAD, EvState.SKIP, EvState.GOOD)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a device can do for a controller."""
+
+    num_ports: int
+    ev_modes: tuple[EvMode, ...]
+    ev_formats: tuple[EvFormat, ...]
+    """Formats whose profiles can go ONLINE."""
+    ev_count_align: int
+    """A profile's count is a multiple of it: equally many per port."""
+    ev_max_active: int
+    """Most entropy values in rotation and in reserve, together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """A port as it is now."""
+
+    port: int
+    addr: str
+    udp_port: int
+    interface: str | None
+    """Interface that has the address."""
+    admin_up: bool
+    """Switched on by the controller."""
+    link_up: bool
+    """The address is there and its interface runs."""
+    receive_buffer: int
+    """Bytes that its socket can queue, as the kernel counts them."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it sends and receives."""
+        return self.admin_up and self.link_up
+
+
+@dataclass(frozen=True, slots=True)
+class EvProbe:
+    """Asks whether a path to a node is alive."""
+
+    peer: Sequence[SocketAddress]
+    """The node's address per port."""
+    ev: Ev
+    """The path, one that some EV profile of the device has."""
+    probe_id: int = 0
+    """Comes back in the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvProbeResult:
+    """What became of an EV probe."""
+
+    probe_id: int
+    ev: Ev
+    rtt_ns: int | None
+    """Round-trip time, nanoseconds; ``None`` if no answer came in time."""
+
+
+class Peer:
+    """A node made known without a queue pair; made by :meth:`Controller.add_peer`."""
+
+    def __init__(self, core: _core.Controller, handle: int) -> None:
+        self._core = core
+        self._handle: int | None = handle
+
+    def close(self) -> None:
+        """Forgets the node; queue pairs connected to it keep it. Doing it twice is harmless."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._core.remove_peer(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Controller:
+    """What ``mrc_ctl.h`` does, for one open device.
+
+    On hardware the controller is a privileged process of its own. A software NIC lives in the process that opened it and
+    touches nothing of the host's network, so its controller is an object there and needs no privilege.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._core = _core.Controller(context._core)
+        self._ev_profiles: list[EvProfile] = []
+
+    # --- profiles ----------------------------------------------------------------------------------------------
+
+    def query_device(self) -> DeviceLimits:
+        """What the device can do."""
+        ports = len(self.context.device.ports)
+        return DeviceLimits(ports, tuple(EvMode), (EvFormat.UDP,), ports, 256)
+
+    def ev_format_profile(self) -> EvFormatProfile:
+        """A new EV format profile, in INIT."""
+        return EvFormatProfile()
+
+    def ev_profile(self) -> EvProfile:
+        """A new EV profile, in INIT."""
+        profile = EvProfile(self._core, len(self.context.device.ports), self._ev_states)
+        self._ev_profiles.append(profile)
+        return profile
+
+    def cc_profile(self) -> CcProfile:
+        """A new congestion control profile, in INIT."""
+        return CcProfile(self._core)
+
+    def _ev_states(self, profile_id: int) -> dict[Ev, EvState]:
+        """The worst that any queue pair of the profile believes of each path."""
+        worst: dict[Ev, EvState] = {}
+        for pd in list(self.context._pds):
+            for qp in list(pd._qps):
+                if (qp.query().attr.ev_profile_id or 0) != profile_id:
+                    continue
+                for port, value, state in qp.ev_states():
+                    ev = Ev(value, port)
+                    worst[ev] = min(state, worst.get(ev, state), key=_WORST_FIRST.index)
+        return worst
+
+    # --- EV events ---------------------------------------------------------------------------------------------
+
+    def _wanted(self, event: EvEvent) -> bool:
+        mask = EvEventMask.ALL
+        for profile in self._ev_profiles:
+            if profile.state is ProfileState.ONLINE and profile.profile_id == event.profile_id:
+                mask = profile.query().event_mask
+        return bool(mask & EvEventMask[event.state.name])
+
+    def poll_ev_events(self, num_entries: int = 16) -> list[EvEvent]:
+        """Up to ``num_entries`` EV events that the profiles' event masks let through, oldest first; returns at once.
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        events: list[EvEvent] = []
+        while len(events) < num_entries and (event := self.context.ev_events.poll()) is not None:
+            if self._wanted(event):
+                events.append(event)
+        return events
+
+    async def ev_events(self) -> AsyncIterator[EvEvent]:
+        """Every EV event that the masks let through, as it comes, until the loop is left or the context is closed."""
+        async for event in self.context.ev_events:
+            if self._wanted(event):
+                yield event
+
+    # --- endpoint operations -----------------------------------------------------------------------------------
+
+    def add_peer(self, addresses: Iterable[SocketAddress]) -> Peer:
+        """Makes a node known without a queue pair: its EV probes are answered, and it is told when ports go down.
+
+        Raises:
+            ArgumentError: if the addresses cannot be reached from this device's.
+            ClosedError: if the context is closed.
+        """
+        return Peer(self._core, self._core.add_peer(list(addresses)))
+
+    def probe_ev(self, probes: Sequence[EvProbe], timeout: float = 1.0) -> list[EvProbeResult]:
+        """Sends EV probes, all at a time, and waits for the answers at most ``timeout`` seconds (``mrc_ctl_probe_ev``).
+
+        The nodes must know this one, by a queue pair or by :meth:`add_peer`; others do not answer.
+
+        Returns:
+            One result per probe, in their order.
+
+        Raises:
+            ArgumentError: if an address or path is none that this device can reach.
+            ClosedError: if the context is closed.
+        """
+        by_peer: dict[tuple[SocketAddress, ...], list[int]] = {}
+        for i, probe in enumerate(probes):
+            by_peer.setdefault(tuple(map(tuple, probe.peer)), []).append(i)  # type: ignore[arg-type]
+
+        def ask(peer: tuple[SocketAddress, ...]) -> list[int | None]:
+            paths = [(probes[i].ev.port, probes[i].ev.value) for i in by_peer[peer]]
+            return self._core.ev_probe(list(peer), paths, timeout)
+
+        rtts: dict[int, int | None] = {}
+        if len(by_peer) == 1:
+            answers = map(ask, by_peer)
+        else:
+            with ThreadPoolExecutor(max_workers=min(64, max(1, len(by_peer)))) as pool:
+                answers = iter(list(pool.map(ask, by_peer)))
+        for places, answer in zip(by_peer.values(), answers, strict=True):
+            rtts.update(zip(places, answer, strict=True))
+        return [EvProbeResult(probe.probe_id, probe.ev, rtts[i]) for i, probe in enumerate(probes)]
+
+    def port_status_update(
+        self, peers: Sequence[Sequence[SocketAddress]], timeout: float = 1.0
+    ) -> list[int | None]:
+        """Would tell nodes which ports are up and return round-trip times.
+
+        Raises:
+            UnsupportedError: always. This NIC tells every node it knows by itself when a port changes
+                (:meth:`set_port_admin`, or a link going down), and repeats that until it is answered.
+        """
+        raise UnsupportedError(
+            "a port status update cannot be sent by hand: the NIC tells every node it knows when a port changes and"
+            " repeats it until answered; use set_port_admin"
+        )
+
+    # --- ports -------------------------------------------------------------------------------------------------
+
+    def query_ports(self) -> list[PortState]:
+        """Every port as it is now.
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        return [PortState(port=i, **state) for i, state in enumerate(self._core.port_states())]
+
+    def set_port_admin(self, port: int, *, up: bool) -> None:
+        """Switches a port on or off. A port that is off sends nothing and ignores what comes; peers are told.
+
+        Raises:
+            ArgumentError: if there is no such port.
+            ClosedError: if the context is closed.
+        """
+        self._core.set_port_admin(port, up)

@@ -1,0 +1,400 @@
+"""EV format profiles and EV profiles: how entropy values look, and which ones queue pairs spray over.
+
+A software NIC over UDP sockets carries a 16-bit entropy value, the UDP source port. Formats that switches read from
+elsewhere (flow label, outer IPv6 destination, segment routing header) can be described and expanded here, but a profile of
+such a format cannot go ONLINE: that needs raw sockets.
+"""
+
+import dataclasses
+import enum
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from typing import Any, NamedTuple
+
+from openmrc import _core
+from openmrc.controller.state import Profile, ProfileState
+from openmrc.errors import ArgumentError, StateError, UnsupportedError
+from openmrc.verbs import EvState
+from openmrc.wire import EvFormat
+
+
+class EvMode(enum.StrEnum):
+    """Who chooses the entropy values of a profile."""
+
+    AUTO = "auto"
+    """The NIC: those it opened its sockets with."""
+    EXPLICIT = "explicit"
+    """The controller, one by one."""
+    GENERATED = "generated"
+    """The NIC, within the bounds of the profile's fields."""
+
+
+class EvEventMask(enum.IntFlag):
+    """Which changes of a profile's entropy values are events."""
+
+    NONE = 0
+    GOOD = 1
+    """Usable again."""
+    ASSUMED_BAD = 2
+    """Believed broken."""
+    ALL = 3
+
+
+class Ev(NamedTuple):
+    """An entropy value on a port: one path."""
+
+    value: int
+    """As the packet carries it: with UDP the source port."""
+    port: int
+    """Port (plane), from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvField:
+    """One field of an EV profile. A fixed portion has mask, min_val and max_val 0."""
+
+    width: int
+    """Bits, 1 to 128."""
+    init_val: int = 0
+    """Bits that stand where ``mask`` is clear."""
+    min_val: int = 0
+    """Smallest value to generate."""
+    max_val: int = 0
+    """Largest value to generate."""
+    mask: int = 0
+    """Places that the entropy value fills."""
+
+
+_EV_BITS = {EvFormat.UDP: 16}
+"""Bits of an entropy value; 32 where not listed (spec: wire, Where the entropy value goes)."""
+
+
+def _rows(fields: Sequence[EvField]) -> list[tuple[int, int, int, int, int]]:
+    return [(f.width, f.init_val, f.min_val, f.max_val, f.mask) for f in fields]
+
+
+def expand_ev(
+    ev_format: EvFormat, widths: Sequence[int], fields: Sequence[EvField], ev: int
+) -> int | IPv6Address | tuple[IPv6Address, IPv6Address]:
+    """What switches read for an entropy value (spec: wire, EV profile expansion). A pure function.
+
+    Each field starts from ``init_val``; each place set in ``mask``, from the most significant down, takes the next most
+    significant bit of the entropy value; the fields stand one behind the other, each at the low end of its place in
+    ``widths``, the field widths of the format.
+
+    Returns:
+        The UDP source port; the 32-bit structured value; the outer destination address (SRV6); it and the segment
+        (SRV6_SRH).
+
+    Raises:
+        ArgumentError: if format, widths and fields do not fit each other or the packet.
+    """
+    udp, structured, destination, segment = _core.expand_ev(ev_format.value, list(widths), _rows(fields), ev)
+    match ev_format:
+        case EvFormat.UDP:
+            return udp
+        case EvFormat.STRUCTURED:
+            return structured
+        case EvFormat.SRV6:
+            return destination
+        case EvFormat.SRV6_SRH:
+            return destination, segment
+
+
+class EvFormatProfile(Profile):
+    """How entropy values are laid out in packets; made by :meth:`Controller.ev_format_profile`.
+
+    Attributes: ``ev_format`` (:class:`openmrc.wire.EvFormat`) and ``widths``, bits of each field from the most
+    significant on.
+    """
+
+    _what = "EV format profile"
+    _needed = frozenset({"ev_format", "widths"})
+    _optional = frozenset[str]()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ev_format: EvFormat | None = None
+        self.widths: tuple[int, ...] = ()
+        self._users: set[EvProfile] = set()
+
+    def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:
+        match target:
+            case ProfileState.INIT:
+                self.ev_format, self.widths = None, ()
+            case ProfileState.OFFLINE if self._state is ProfileState.ONLINE:
+                if self._users:
+                    raise StateError(
+                        f"{len(self._users)} EV profiles use this EV format profile: end those first"
+                    )
+            case ProfileState.OFFLINE:
+                ev_format = EvFormat(attributes.get("ev_format", self.ev_format))
+                widths = tuple(attributes.get("widths", self.widths))
+                # As wide as its place, whatever its content: only the widths are judged.
+                fixed = [EvField(width=width) for width in widths]
+                _core.check_ev_profile(ev_format.value, list(widths), _rows(fixed))
+                self.ev_format, self.widths = ev_format, widths
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvProfileAttr:
+    """Attributes of an EV profile."""
+
+    mode: EvMode | None = None
+    format_profile: EvFormatProfile | None = None
+    """ONLINE."""
+    count: int | None = None
+    """Entropy values, a multiple of the number of ports; default as many as the device has."""
+    active: int | None = None
+    """Of these, how many are in rotation, at most 256; default half, at most 128. The others are in reserve."""
+    min_active: int | None = None
+    """Below so many usable ones in rotation, condemned ones are tried again; default a quarter of ``active``."""
+    event_mask: EvEventMask = EvEventMask.ALL
+    ports: tuple[int, ...] | None = None
+    """AUTO, GENERATED: ports to use; default all."""
+    fields: tuple[EvField, ...] = ()
+    """GENERATED: bounds of the values."""
+    seed: int = 0
+    """GENERATED: which values are taken."""
+
+
+class EvProfile(Profile):
+    """Which entropy values queue pairs spray over; made by :meth:`Controller.ev_profile`.
+
+    Attributes: :class:`EvProfileAttr`. What can be done when:
+
+    | | OFFLINE | ONLINE |
+    |---|---|---|
+    | :meth:`replace_ev` | EXPLICIT | |
+    | :meth:`query_evs` | EXPLICIT, or once ONLINE before | yes |
+    | :meth:`modify_ev_state`, :meth:`query_ev_state` | | yes |
+    | ``modify(event_mask=...)`` | yes | yes |
+    """
+
+    _what = "EV profile"
+    _needed = frozenset({"mode", "format_profile"})
+    _optional = frozenset(field.name for field in dataclasses.fields(EvProfileAttr)) - _needed
+    _online = frozenset({"event_mask"})
+
+    def __init__(
+        self, core: _core.Controller, num_ports: int, states: Callable[[int], dict[Ev, EvState]]
+    ) -> None:
+        super().__init__()
+        self._core = core
+        self._num_ports = num_ports
+        self._states = states
+        self._attr = EvProfileAttr()
+        self._evs: list[Ev | None] = []
+        self._denied: set[Ev] = set()
+        self._id: int | None = None
+
+    @property
+    def profile_id(self) -> int:
+        """Its number, for ``QpAttr.ev_profile_id`` and in EV events.
+
+        Raises:
+            StateError: if it is not ONLINE.
+        """
+        self._require("profile_id", ProfileState.ONLINE)
+        assert self._id is not None
+        return self._id
+
+    def query(self) -> EvProfileAttr:
+        """Its attributes as they were set."""
+        return self._attr
+
+    def query_evs(self) -> list[Ev | None]:
+        """Every entropy value; ``None`` where an EXPLICIT profile has not been told one yet.
+
+        Raises:
+            StateError: in INIT.
+        """
+        self._require("query_evs", ProfileState.OFFLINE, ProfileState.ONLINE)
+        return list(self._evs)
+
+    def replace_ev(self, current: Ev | None, new: Ev, *, all_copies: bool = False) -> int:
+        """Puts ``new`` where ``current`` is (``None``: where nothing is yet), once or everywhere; how often.
+
+        Raises:
+            StateError: unless the profile is EXPLICIT and OFFLINE.
+            ArgumentError: if ``current`` is not there, or ``new`` is no entropy value of this device.
+        """
+        self._require("replace_ev", ProfileState.OFFLINE)
+        if self._attr.mode is not EvMode.EXPLICIT:
+            raise StateError(f"replace_ev needs an EXPLICIT profile, this one is {self._attr.mode}")
+        places = [i for i, ev in enumerate(self._evs) if ev == current]
+        if not places:
+            held = sum(ev is not None for ev in self._evs)
+            raise ArgumentError(
+                f"{current or 'an unpopulated entry'} is not in the profile: {held} of {len(self._evs)} are set"
+            )
+        self._check(new)
+        chosen = places if all_copies else places[:1]
+        for place in chosen:
+            self._evs[place] = new
+        return len(chosen)
+
+    def modify_ev_state(self, ev: Ev, state: EvState) -> int:
+        """Switches a path off (DENIED) or on again (GOOD) in every queue pair of the profile; how many use it.
+
+        Raises:
+            StateError: if the profile is not ONLINE.
+            ArgumentError: if the profile has not the path, or for another state: those are the transport's to set.
+        """
+        self._require("modify_ev_state", ProfileState.ONLINE)
+        self._find(ev)
+        if state not in (EvState.DENIED, EvState.GOOD):
+            raise ArgumentError(
+                f"a controller sets DENIED or GOOD, not {state.name}: the transport sets that itself"
+            )
+        users = self._core.set_ev_denied(self.profile_id, ev.value, state is EvState.DENIED)
+        (self._denied.add if state is EvState.DENIED else self._denied.discard)(ev)
+        return users
+
+    def query_ev_state(self, ev: Ev) -> EvState:
+        """DENIED if the controller said so, else the worst that any queue pair of the profile believes of it.
+
+        Raises:
+            StateError: if the profile is not ONLINE.
+            ArgumentError: if the profile has not the path.
+        """
+        self._require("query_ev_state", ProfileState.ONLINE)
+        self._find(ev)
+        if ev in self._denied:
+            return EvState.DENIED
+        return self._states(self.profile_id).get(ev, EvState.GOOD)
+
+    def _find(self, ev: Ev) -> None:
+        if ev not in self._evs:
+            raise ArgumentError(f"{ev} is none of the {len(self._evs)} entropy values of the profile")
+
+    def _check(self, ev: Ev) -> None:
+        if not 0 <= ev.port < self._num_ports:
+            raise ArgumentError(f"port {ev.port} of {ev}: the device has ports 0 to {self._num_ports - 1}")
+        ev_format = self._format().ev_format
+        bits = _EV_BITS.get(ev_format, 32) if ev_format else 32
+        if not 0 < ev.value < 1 << bits:
+            raise ArgumentError(
+                f"value {ev.value:#x} of {ev}: 1 to {(1 << bits) - 1:#x} is allowed with {ev_format}"
+            )
+
+    def _format(self) -> EvFormatProfile:
+        assert self._attr.format_profile is not None
+        return self._attr.format_profile
+
+    def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:
+        match target:
+            case ProfileState.ONLINE if self._state is ProfileState.ONLINE:
+                self._attr = dataclasses.replace(self._attr, **attributes)
+            case ProfileState.ONLINE:
+                self._go_online()
+            case ProfileState.OFFLINE if self._state is ProfileState.ONLINE:
+                self._core.destroy_ev_profile(self.profile_id)
+                self._id = None
+                self._denied.clear()
+                self._format()._users.discard(self)
+            case ProfileState.OFFLINE:
+                self._configure(dataclasses.replace(self._attr, **attributes))
+            case ProfileState.INIT:
+                self._attr, self._evs = EvProfileAttr(), []
+
+    def _configure(self, attr: EvProfileAttr) -> None:
+        attr = dataclasses.replace(
+            attr, mode=EvMode(attr.mode) if attr.mode else None, fields=tuple(attr.fields)
+        )
+        ev_format = attr.format_profile
+        if ev_format is None or ev_format.state is not ProfileState.ONLINE:
+            raise StateError("format_profile must be an EV format profile in ONLINE")
+        if attr.ports is not None and not set(attr.ports) <= set(range(self._num_ports)):
+            raise ArgumentError(f"ports {attr.ports}: the device has ports 0 to {self._num_ports - 1}")
+        ports = self._num_ports if attr.ports is None else len(attr.ports)
+        if attr.count is not None and (attr.count < 1 or attr.count % ports):
+            raise ArgumentError(f"count is {attr.count}: a multiple of the {ports} ports is allowed")
+        if attr.mode is EvMode.EXPLICIT and attr.count is None:
+            raise StateError("an EXPLICIT EV profile needs a count as well")
+        if attr.mode is EvMode.GENERATED:
+            if not attr.fields:
+                raise StateError("a GENERATED EV profile needs fields as well")
+            assert ev_format.ev_format is not None
+            _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), _rows(attr.fields))
+        if attr.mode is EvMode.EXPLICIT and (self._attr.mode, self._attr.count) != (attr.mode, attr.count):
+            self._evs = [None] * (attr.count or 0)
+        self._attr = attr
+
+    def _go_online(self) -> None:
+        attr, ev_format = self._attr, self._format().ev_format
+        if ev_format is not EvFormat.UDP:
+            raise UnsupportedError(
+                f"an EV profile of format {ev_format} cannot go ONLINE on a NIC over UDP sockets: it has the UDP source port"
+                " only, format UDP; flow labels and outer headers need raw sockets"
+            )
+        if self._format().state is not ProfileState.ONLINE:
+            raise StateError("the EV format profile of this EV profile is not ONLINE any more")
+        match attr.mode:
+            case EvMode.EXPLICIT:
+                evs = [ev for ev in self._evs if ev is not None]
+                if len(evs) < len(self._evs):
+                    raise StateError(
+                        f"{len(self._evs) - len(evs)} of {len(self._evs)} entropy values are unpopulated: use replace_ev"
+                    )
+            case EvMode.GENERATED:
+                evs = self._generate()
+            case _:
+                evs = self._own()
+        self._id = self._core.create_ev_profile(
+            [(ev.port, ev.value) for ev in evs], active=attr.active, min_active=attr.min_active
+        )
+        self._evs = list(evs)
+        self._format()._users.add(self)
+
+    def _per_port(self, available: int) -> tuple[list[int], int]:
+        """The ports to use, and how many entropy values each gets."""
+        ports = list(self._attr.ports if self._attr.ports is not None else range(self._num_ports))
+        if self._attr.count is None:
+            return ports, available
+        share = self._attr.count // len(ports)
+        if share > available:
+            raise ArgumentError(
+                f"count {self._attr.count} asks for {share} entropy values per port, there are {available}"
+            )
+        return ports, share
+
+    def _own(self) -> list[Ev]:
+        device: dict[int, list[Ev]] = {}
+        for port, value in self._core.ev_profile(0):
+            device.setdefault(port, []).append(Ev(value, port))
+        ports, share = self._per_port(min(len(evs) for evs in device.values()))
+        return [ev for port in ports for ev in device[port][:share]]
+
+    def _generate(self) -> list[Ev]:
+        """Values that the fields allow, each on one port only, chosen by the seed."""
+        widths, fields = self._format().widths, self._attr.fields
+        masked = sum(field.mask.bit_count() for field in fields)
+        # Every pattern of the masked bits at the top of a 16-bit entropy value.
+        patterns = (pattern << (16 - masked) for pattern in range(1 << masked))
+        allowed = [ev for ev in patterns if all(_in_bounds(fields, masked, ev))]
+        values = sorted({_core.expand_ev("udp", list(widths), _rows(fields), ev)[0] for ev in allowed} - {0})
+        num_ports = len(self._attr.ports) if self._attr.ports is not None else self._num_ports
+        ports, share = self._per_port(min(len(values), 256) // num_ports)
+        if not share:
+            raise ArgumentError(
+                f"the fields allow {len(values)} entropy values: fewer than one for each port"
+            )
+        chosen = random.Random(self._attr.seed).sample(values, share * len(ports))
+        return [Ev(value, ports[i % len(ports)]) for i, value in enumerate(chosen)]
+
+
+def _in_bounds(fields: Sequence[EvField], masked: int, ev: int) -> list[bool]:
+    """For each field whether the value that ``ev`` gives it lies within its bounds."""
+    taken, result = 0, []
+    for field in fields:
+        value = field.init_val
+        for place in reversed(range(field.width)):
+            if field.mask >> place & 1:
+                bit = ev >> (15 - taken) & 1
+                value = value & ~(1 << place) | bit << place
+                taken += 1
+        result.append(not field.mask or field.min_val <= value <= field.max_val)
+    return result
