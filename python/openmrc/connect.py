@@ -1,17 +1,18 @@
-"""Connecting queue pairs out of band: both ends tell each other, over a TCP connection, what RDMA needs to know.
+"""Connecting queue pairs out of band: both ends tell each other over TCP what RDMA needs to know.
 
     server                                         client
     with listen("0.0.0.0", 18515) as door:
         peer = door.accept(qp, buffers=[region])   peer = connect("server", 18515, qp)
                                                    qp.write(b"hello", peer.buffers[0])
 
-One call takes the queue pairs from INIT (or RESET) to RTS at both ends and returns when both are there. What is exchanged
-are queue pair numbers, first PSNs, the addresses of all ports, windows, capabilities, and address, length and rkey of the
-buffers that the peer may write. Each end then uses what both can: the smaller MTU and windows, the capabilities of both.
+One call takes the queue pairs from INIT (or RESET) to RTS at both ends and returns when both are there. What
+is exchanged are queue pair numbers, first PSNs, the addresses of all ports, windows, capabilities, and
+address, length and rkey of the buffers that the peer may write. Each end then uses what both can: the smaller
+MTU and windows, the capabilities of both.
 
-On the wire: messages of JSON in UTF-8, each behind its length in four bytes, most significant first. Whatever comes is
-checked before it is used. Nothing is encrypted and nobody is authenticated, as with other RDMA out-of-band exchanges (and
-an rkey is a secret): use it in a network you trust.
+On the wire: messages of JSON in UTF-8, each behind its length in four bytes, most significant first. Whatever
+comes is checked before it is used. Nothing is encrypted and nobody is authenticated, as with other RDMA
+out-of-band exchanges (and an rkey is a secret): use it in a network you trust.
 """
 
 import contextlib
@@ -265,12 +266,13 @@ def connect(
         buffers: What the peer may write, all of it or parts (:meth:`MemoryRegion.remote`).
         data: Anything that JSON can carry, for the peer.
         options: What this end offers.
-        timeout: Seconds for all of it, tries to reach a peer that does not listen yet included; ``None``: for ever.
+        timeout: Seconds for all of it, tries to reach a peer that does not listen yet included; ``None``: for
+            ever.
 
     Raises:
         DeadlineError: if the peer cannot be reached, or does not answer, in time.
-        ConnectError: if the peer speaks another version or no such protocol, has another number of queue pairs,
-            or refuses; the message says which.
+        ConnectError: if the peer speaks another version or no such protocol, has another number of queue
+            pairs, or refuses; the message says which.
         StateError, ArgumentError: if the queue pairs here cannot be connected so; the peer is told.
     """
     deadline = _deadline(timeout)
@@ -374,12 +376,13 @@ def _hello(
 def _check(mine: _Hello, theirs: _Hello) -> None:
     if len(mine.qps) != len(theirs.qps):
         raise ConnectError(
-            f"{theirs.device} has {len(theirs.qps)} queue pairs, this end has {len(mine.qps)}: both must have as many"
+            f"{theirs.device} has {len(theirs.qps)} queue pairs, this end has {len(mine.qps)}:"
+            " both must have as many"
         )
     if mine.ports[0].addr.version != theirs.ports[0].addr.version:
         raise ConnectError(
-            f"{theirs.device} has IPv{theirs.ports[0].addr.version} ports, this end IPv{mine.ports[0].addr.version}:"
-            " both must have the same"
+            f"{theirs.device} has IPv{theirs.ports[0].addr.version} ports, this end"
+            f" IPv{mine.ports[0].addr.version}: both must have the same"
         )
 
 
@@ -483,7 +486,10 @@ class _Channel:
         if greeting.protocol != PROTOCOL:
             raise ConnectError(f"{self._peer} speaks {greeting.protocol[:50]!r}, not {PROTOCOL}")
         if greeting.version != VERSION:
-            reason = f"version {greeting.version} of {PROTOCOL} meets version {VERSION}: both ends must have the same"
+            reason = (
+                f"version {greeting.version} of {PROTOCOL} meets version {VERSION}:"
+                " both ends must have the same"
+            )
             self.send_error(reason)
             raise ConnectError(f"{self._peer}: {reason}")
         return self._validate(_Hello, body)
@@ -509,7 +515,8 @@ class _Channel:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline, starting=True))
         if length > MAX_MESSAGE:
             raise self._break(
-                f"{self._peer} does not speak {PROTOCOL}: a message of {length} bytes, at most {MAX_MESSAGE} is allowed"
+                f"{self._peer} does not speak {PROTOCOL}: a message of {length} bytes,"
+                f" at most {MAX_MESSAGE} is allowed"
             )
         return self._read(length, deadline)
 

@@ -46,7 +46,7 @@ class PrivilegeError(Error, PermissionError):
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """Part of the interface that this NIC, being software over UDP sockets, cannot do; the message says why."""
+    """What this NIC, being software over UDP sockets, cannot do; the message says why."""
 
 
 class DeadlineError(Error, TimeoutError):

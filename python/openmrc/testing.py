@@ -1,5 +1,7 @@
-"""A bad network on purpose: packets that a device is about to send are lost, doubled, reordered, corrupted, delayed,
-marked or trimmed by rules. For tests and demonstrations; a device without rules pays nothing for the possibility.
+"""A bad network on purpose: what a device sends is harmed by rules. For tests and demonstrations.
+
+Packets are lost, doubled, reordered, corrupted, delayed, marked or trimmed on their way out. A device without
+rules pays nothing for the possibility.
 
     with impaired(context, Impairment.drop(probability=0.01)) as network:
         ...
@@ -42,8 +44,8 @@ class ImpairmentKind(enum.StrEnum):
 class Impairment:
     """One rule. Each class method makes a kind; its keywords, all optional, choose the packets.
 
-    Rules are tried in the order they are given; each that matches and whose dice fall acts, until one drops the packet.
-    They see whole packets, in bytes, as they would leave the host.
+    Rules are tried in the order they are given; each that matches and whose dice fall acts, until one drops
+    the packet. They see whole packets, in bytes, as they would leave the host.
     """
 
     kind: ImpairmentKind
@@ -85,7 +87,7 @@ class Impairment:
 
     @classmethod
     def reorder(cls, packets: int = 4, at_most_us: float = 1000.0, **rule: Any) -> Self:
-        """Packets are sent after ``packets`` later ones of their port, or after ``at_most_us`` microseconds."""
+        """Packets are sent after ``packets`` later ones of their port, or after ``at_most_us``."""
         return cls(kind=ImpairmentKind.REORDER, packets=packets, at_most_us=at_most_us, **rule)
 
     @classmethod

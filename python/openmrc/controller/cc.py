@@ -1,4 +1,4 @@
-"""Congestion control profiles: which algorithm queue pairs use, and its parameters (spec: congestion, Numbers)."""
+"""Congestion control profiles: which algorithm queue pairs use, and its parameters."""
 
 import dataclasses
 import enum
@@ -21,7 +21,11 @@ class CcAlgorithm(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CcProfileAttr:
-    """Attributes of a congestion control profile. ``None`` stands for what follows from the network's numbers."""
+    """Attributes of a congestion control profile (spec: congestion, Numbers).
+
+    ``None`` stands for what follows from the network's numbers; a is the ratio of its bandwidth-delay product
+    to that of 100 Gb/s and 12 us, b that of its target delay to 12 us.
+    """
 
     algorithm: CcAlgorithm | None = None
     base_rtt_us: float | None = None
@@ -39,7 +43,8 @@ class CcProfileAttr:
     target_qdelay_us: float | None = None
     """Queueing delay aimed at, microseconds: base_rtt, with trimming 0.75 of it."""
     alpha_per_us: float | None = None
-    """Proportional increase, bytes per byte acknowledged and microsecond below target: 4 a b MTU / target_qdelay."""
+    """Proportional increase, bytes per byte acknowledged and microsecond below target: 4 a b MTU /
+    target_qdelay."""
     fi: float | None = None
     """Fair increase, bytes: 5 MTU a."""
     eta: float | None = None
@@ -60,7 +65,7 @@ class CcProfileAttr:
     """... or after so many bytes: 8 MTU."""
 
     def check(self) -> None:
-        """Raises StateError where numbers are missing and ArgumentError where they contradict the algorithm."""
+        """StateError where numbers are missing, ArgumentError where they contradict the algorithm."""
         needed = {"base_rtt_us", "window" if self.algorithm is CcAlgorithm.NONE else "link_rate_bps"}
         missing = sorted(name for name in needed if getattr(self, name) is None)
         if missing:
@@ -72,7 +77,7 @@ class CcProfileAttr:
 
 
 class CcProfile(Profile):
-    """A congestion control profile; made by :meth:`Controller.cc_profile`. Attributes: :class:`CcProfileAttr`.
+    """A congestion control profile of :class:`CcProfileAttr`; made by :meth:`Controller.cc_profile`.
 
     Queue pairs that use it keep it after it has gone OFFLINE; new ones cannot take it.
     """

@@ -100,8 +100,9 @@ class Peer:
 class Controller:
     """What ``mrc_ctl.h`` does, for one open device.
 
-    On hardware the controller is a privileged process of its own. A software NIC lives in the process that opened it and
-    touches nothing of the host's network, so its controller is an object there and needs no privilege.
+    On hardware the controller is a privileged process of its own. A software NIC lives in the process that
+    opened it and touches nothing of the host's network, so its controller is an object there and needs no
+    privilege.
     """
 
     def __init__(self, context: Context) -> None:
@@ -109,7 +110,7 @@ class Controller:
         self._core = _core.Controller(context._core)
         self._ev_profiles: list[EvProfile] = []
 
-    # --- profiles ----------------------------------------------------------------------------------------------
+    # --- profiles -------------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceLimits:
         """What the device can do."""
@@ -142,7 +143,7 @@ class Controller:
                     worst[ev] = min(state, worst.get(ev, state), key=_WORST_FIRST.index)
         return worst
 
-    # --- EV events ---------------------------------------------------------------------------------------------
+    # --- EV events ------------------------------------------------------------------------------------------
 
     def _wanted(self, event: EvEvent) -> bool:
         mask = EvEventMask.ALL
@@ -152,7 +153,7 @@ class Controller:
         return bool(mask & EvEventMask[event.state.name])
 
     def poll_ev_events(self, num_entries: int = 16) -> list[EvEvent]:
-        """Up to ``num_entries`` EV events that the profiles' event masks let through, oldest first; returns at once.
+        """Up to ``num_entries`` EV events that the profiles' masks let through, oldest first; at once.
 
         Raises:
             ClosedError: if the context is closed.
@@ -164,15 +165,15 @@ class Controller:
         return events
 
     async def ev_events(self) -> AsyncIterator[EvEvent]:
-        """Every EV event that the masks let through, as it comes, until the loop is left or the context is closed."""
+        """Every EV event that the masks let through, as it comes, until the context is closed."""
         async for event in self.context.ev_events:
             if self._wanted(event):
                 yield event
 
-    # --- endpoint operations -----------------------------------------------------------------------------------
+    # --- endpoint operations --------------------------------------------------------------------------------
 
     def add_peer(self, addresses: Iterable[SocketAddress]) -> Peer:
-        """Makes a node known without a queue pair: its EV probes are answered, and it is told when ports go down.
+        """Makes a node known without a queue pair: its EV probes are answered, it is told of ports.
 
         Raises:
             ArgumentError: if the addresses cannot be reached from this device's.
@@ -181,7 +182,7 @@ class Controller:
         return Peer(self._core, self._core.add_peer(list(addresses)))
 
     def probe_ev(self, probes: Sequence[EvProbe], timeout: float = 1.0) -> list[EvProbeResult]:
-        """Sends EV probes, all at a time, and waits for the answers at most ``timeout`` seconds (``mrc_ctl_probe_ev``).
+        """Sends EV probes, all at a time, and waits ``timeout`` seconds for answers (``mrc_ctl_probe_ev``).
 
         The nodes must know this one, by a queue pair or by :meth:`add_peer`; others do not answer.
 
@@ -220,11 +221,11 @@ class Controller:
                 (:meth:`set_port_admin`, or a link going down), and repeats that until it is answered.
         """
         raise UnsupportedError(
-            "a port status update cannot be sent by hand: the NIC tells every node it knows when a port changes and"
-            " repeats it until answered; use set_port_admin"
+            "a port status update cannot be sent by hand: the NIC tells every node it knows when a port"
+            " changes and repeats it until answered; use set_port_admin"
         )
 
-    # --- ports -------------------------------------------------------------------------------------------------
+    # --- ports ----------------------------------------------------------------------------------------------
 
     def query_ports(self) -> list[PortState]:
         """Every port as it is now.

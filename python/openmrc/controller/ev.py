@@ -1,8 +1,8 @@
 """EV format profiles and EV profiles: how entropy values look, and which ones queue pairs spray over.
 
-A software NIC over UDP sockets carries a 16-bit entropy value, the UDP source port. Formats that switches read from
-elsewhere (flow label, outer IPv6 destination, segment routing header) can be described and expanded here, but a profile of
-such a format cannot go ONLINE: that needs raw sockets.
+A software NIC over UDP sockets carries a 16-bit entropy value, the UDP source port. Formats that switches
+read from elsewhere (flow label, outer IPv6 destination, segment routing header) can be described and expanded
+here, but a profile of such a format cannot go ONLINE: that needs raw sockets.
 """
 
 import dataclasses
@@ -80,13 +80,13 @@ def expand_ev(
 ) -> int | IPv6Address | tuple[IPv6Address, IPv6Address]:
     """What switches read for an entropy value (spec: wire, EV profile expansion). A pure function.
 
-    Each field starts from ``init_val``; each place set in ``mask``, from the most significant down, takes the next most
-    significant bit of the entropy value; the fields stand one behind the other, each at the low end of its place in
-    ``widths``, the field widths of the format.
+    Each field starts from ``init_val``; each place set in ``mask``, from the most significant down, takes the
+    next most significant bit of the entropy value; the fields stand one behind the other, each at the low end
+    of its place in ``widths``, the field widths of the format.
 
     Returns:
-        The UDP source port; the 32-bit structured value; the outer destination address (SRV6); it and the segment
-        (SRV6_SRH).
+        The UDP source port; the 32-bit structured value; the outer destination address (SRV6); it and the
+        segment (SRV6_SRH).
 
     Raises:
         ArgumentError: if format, widths and fields do not fit each other or the packet.
@@ -106,8 +106,8 @@ def expand_ev(
 class EvFormatProfile(Profile):
     """How entropy values are laid out in packets; made by :meth:`Controller.ev_format_profile`.
 
-    Attributes: ``ev_format`` (:class:`openmrc.wire.EvFormat`) and ``widths``, bits of each field from the most
-    significant on.
+    Attributes: ``ev_format`` (:class:`openmrc.wire.EvFormat`) and ``widths``, bits of each field from the
+    most significant on.
     """
 
     _what = "EV format profile"
@@ -148,9 +148,11 @@ class EvProfileAttr:
     count: int | None = None
     """Entropy values, a multiple of the number of ports; default as many as the device has."""
     active: int | None = None
-    """Of these, how many are in rotation, at most 256; default half, at most 128. The others are in reserve."""
+    """Of these, how many are in rotation, at most 256; default half, at most 128. The others are in
+    reserve."""
     min_active: int | None = None
-    """Below so many usable ones in rotation, condemned ones are tried again; default a quarter of ``active``."""
+    """Below so many usable ones in rotation, condemned ones are tried again; default a quarter of
+    ``active``."""
     event_mask: EvEventMask = EvEventMask.ALL
     ports: tuple[int, ...] | None = None
     """AUTO, GENERATED: ports to use; default all."""
@@ -228,7 +230,8 @@ class EvProfile(Profile):
         if not places:
             held = sum(ev is not None for ev in self._evs)
             raise ArgumentError(
-                f"{current or 'an unpopulated entry'} is not in the profile: {held} of {len(self._evs)} are set"
+                f"{current or 'an unpopulated entry'} is not in the profile:"
+                f" {held} of {len(self._evs)} entries are set"
             )
         self._check(new)
         chosen = places if all_copies else places[:1]
@@ -237,11 +240,12 @@ class EvProfile(Profile):
         return len(chosen)
 
     def modify_ev_state(self, ev: Ev, state: EvState) -> int:
-        """Switches a path off (DENIED) or on again (GOOD) in every queue pair of the profile; how many use it.
+        """Switches a path off (DENIED) or on again (GOOD) for the profile; how many queue pairs use it.
 
         Raises:
             StateError: if the profile is not ONLINE.
-            ArgumentError: if the profile has not the path, or for another state: those are the transport's to set.
+            ArgumentError: if the profile has not the path, or for another state: those are the transport's to
+                set.
         """
         self._require("modify_ev_state", ProfileState.ONLINE)
         self._find(ev)
@@ -327,8 +331,8 @@ class EvProfile(Profile):
         attr, ev_format = self._attr, self._format().ev_format
         if ev_format is not EvFormat.UDP:
             raise UnsupportedError(
-                f"an EV profile of format {ev_format} cannot go ONLINE on a NIC over UDP sockets: it has the UDP source port"
-                " only, format UDP; flow labels and outer headers need raw sockets"
+                f"an EV profile of format {ev_format} cannot go ONLINE on a NIC over UDP sockets: it has the UDP"
+                " source port only, format UDP; flow labels and outer headers need raw sockets"
             )
         if self._format().state is not ProfileState.ONLINE:
             raise StateError("the EV format profile of this EV profile is not ONLINE any more")
@@ -337,7 +341,8 @@ class EvProfile(Profile):
                 evs = [ev for ev in self._evs if ev is not None]
                 if len(evs) < len(self._evs):
                     raise StateError(
-                        f"{len(self._evs) - len(evs)} of {len(self._evs)} entropy values are unpopulated: use replace_ev"
+                        f"{len(self._evs) - len(evs)} of {len(self._evs)} entropy values are unpopulated:"
+                        " use replace_ev"
                     )
             case EvMode.GENERATED:
                 evs = self._generate()

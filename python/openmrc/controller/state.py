@@ -37,7 +37,8 @@ class Profile:
     _needed: ClassVar[frozenset[str]]
     """Attributes of INIT -> OFFLINE without which it does not go."""
     _optional: ClassVar[frozenset[str]]
-    """Attributes that INIT -> OFFLINE takes besides; with the needed ones, those that can be changed in OFFLINE."""
+    """Attributes that INIT -> OFFLINE takes besides; with the needed ones, those that can be changed in
+    OFFLINE."""
     _online: ClassVar[frozenset[str]] = frozenset()
     """Attributes that can be changed in ONLINE."""
 
@@ -53,8 +54,8 @@ class Profile:
         """Takes the profile to a state, or changes attributes in the state it is in.
 
         Raises:
-            StateError: if the step does not exist, lacks an attribute, or an attribute cannot be set now, or the
-                profile is in use; nothing has changed then.
+            StateError: if the step does not exist, lacks an attribute, or an attribute cannot be set now, or
+                the profile is in use; nothing has changed then.
             ArgumentError: if an attribute does not exist or a value is wrong; nothing has changed then.
             UnsupportedError: if this NIC cannot do it.
         """
@@ -62,7 +63,8 @@ class Profile:
         known = self._needed | self._optional
         if unknown := attributes.keys() - known:
             raise ArgumentError(
-                f"a {self._what} has no attribute {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
+                f"a {self._what} has no attribute {', '.join(sorted(unknown))};"
+                f" it has {', '.join(sorted(known))}"
             )
         step = f"{self._state.name} to {target.name}"
         if target is not self._state and target not in _STEPS[self._state]:

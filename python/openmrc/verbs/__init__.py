@@ -3,9 +3,9 @@
     Device -> Context -> ProtectionDomain -> MemoryRegion, QueuePair
                       -> CompletionQueue
 
-Whoever knows ibverbs finds its objects, names and numbers, less the prefixes; where Python has a better way, it is
-taken: ``with`` blocks instead of destroy calls, exceptions instead of errno, buffers instead of pointers. MRC has RDMA
-WRITE and RDMA WRITE WITH IMMEDIATE only.
+Whoever knows ibverbs finds its objects, names and numbers, less the prefixes; where Python has a better way,
+it is taken: ``with`` blocks instead of destroy calls, exceptions instead of errno, buffers instead of
+pointers. MRC has RDMA WRITE and RDMA WRITE WITH IMMEDIATE only.
 """
 
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo, SocketAddress
@@ -23,7 +23,7 @@ from openmrc.verbs.enums import (
     WcStatus,
     WrOpcode,
 )
-from openmrc.verbs.events import AsyncEvent, EvEvent, EventQueue
+from openmrc.verbs.events import AsyncEvent, EventQueue, EvEvent
 from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
 from openmrc.verbs.qp import QueuePair
 from openmrc.verbs.work import Completion, RecvWR, RemoteBuffer, SendWR, Sge

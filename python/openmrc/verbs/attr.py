@@ -1,4 +1,4 @@
-"""What a queue pair is made with and what it is told at each step of its life (spec: transport, Queue pair life)."""
+"""What a queue pair is made with and what it is told at each step of its life."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SocketAddress = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpCap:
-    """How much a queue pair can hold (``ibv_qp_cap``); the defaults are what perftest asks for, rounded up."""
+    """How much a queue pair can hold (``ibv_qp_cap``). Defaults: what perftest asks for, rounded up."""
 
     max_send_wr: int = 128
     """Sends outstanding, 1 to 32768."""
@@ -26,13 +26,17 @@ class QpCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpAttr:
-    """Attributes of a queue pair (``ibv_qp_attr`` with MRC's own). In modify, what is given is set.
+    """Attributes of a queue pair, ``ibv_qp_attr`` with MRC's own (spec: transport, Queue pair life).
+
+    In modify, what is given is set.
 
     | step | needs | takes besides |
     |---|---|---|
     | RESET to INIT | | access |
-    | INIT to RTR | remote, dest_qp_num, rq_psn | path_mtu, mpr_dest, max_wimm_dest, caps, access, profiles, seed |
-    | RTR to RTS | sq_psn | mpr, max_wimm, timeout, linear_cnt, exp_cnt, profiles, seed |
+    | INIT to RTR | remote, dest_qp_num, rq_psn | path_mtu, mpr_dest, max_wimm_dest, caps, access, |
+    | | | ev_profile_id, cc_profile_id, seed |
+    | RTR to RTS | sq_psn | mpr, max_wimm, timeout, linear_cnt, exp_cnt, |
+    | | | ev_profile_id, cc_profile_id, seed |
     | any to RESET or ERROR | | |
     """
 
@@ -47,7 +51,8 @@ class QpAttr:
     remote: Sequence[SocketAddress] | None = None
     """The peer's :attr:`Context.addresses`: one per port. The ports used are those that both ends have."""
     path_mtu: int | None = None
-    """Payload bytes per packet, 256 to 8192; default 4096. With all headers it must fit the interfaces' MTU."""
+    """Payload bytes per packet, 256 to 8192; default 4096. With all headers it must fit the interfaces'
+    MTU."""
     mpr: int | None = None
     """In-flight window as requestor, units of 128 PSNs; default 8. At most the peer's ``mpr_dest``."""
     mpr_dest: int | None = None
@@ -57,7 +62,8 @@ class QpAttr:
     max_wimm_dest: int | None = None
     """Writes with immediate in flight as responder; default 128."""
     timeout: int | None = None
-    """ACK timeout: 1.024 us x 2^timeout, 0 to 24; default 14, for a host that may be descheduled for milliseconds."""
+    """ACK timeout: 1.024 us x 2^timeout, 0 to 24; default 14, for a host that may be descheduled for
+    milliseconds."""
     linear_cnt: int | None = None
     """Retries at a fixed interval, at most 7; default 7."""
     exp_cnt: int | None = None
@@ -86,11 +92,11 @@ class QpInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpHint:
-    """What traffic an application expects, from which a queue pair's in-flight window follows where none is given.
+    """What traffic an application expects; a queue pair's in-flight window follows where none is given.
 
-    A software NIC has one resource that peers can exhaust: the receive buffers of a host's sockets. What overflows
-    there is lost without a trace, which MRC takes for broken paths. So the queue pairs that write to one host at a
-    time share its buffers: see :meth:`mpr`.
+    A software NIC has one resource that peers can exhaust: the receive buffers of a host's sockets. What
+    overflows there is lost without a trace, which MRC takes for broken paths. So the queue pairs that write
+    to one host at a time share its buffers: see :meth:`mpr`.
     """
 
     num_qps_per_peer: int = 1
@@ -107,7 +113,7 @@ class QpHint:
                 raise ArgumentError(f"{name} must be a number of at least 1, not {value!r}")
 
     def mpr(self, receive_buffer: int, path_mtu: int) -> int:
-        """The window as requestor, units of 128 PSNs, 1 to 8, with which the peer's buffers hold what is in flight.
+        """The window as requestor, 1 to 8 times 128 PSNs, with which the peer can hold what is in flight.
 
         Args:
             receive_buffer: Bytes that the peer's sockets hold, all ports together.

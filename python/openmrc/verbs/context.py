@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from openmrc import _core
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device
 from openmrc.verbs.enums import AsyncEventType, EvState
-from openmrc.verbs.events import AsyncEvent, EvEvent, EventQueue
+from openmrc.verbs.events import AsyncEvent, EventQueue, EvEvent
 from openmrc.verbs.memory import ProtectionDomain
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 class Context:
     """An open device (``ibv_context``); made by :meth:`Device.open`.
 
-    It owns a thread, the engine, that sends and receives for all queue pairs, never holds Python's global lock, and
-    sleeps when there is nothing to do. What is made on a context lives until it is closed; closing the context, or
-    leaving its ``with`` block, closes all of it, also while data are flowing.
+    It owns a thread, the engine, that sends and receives for all queue pairs, never holds Python's global
+    lock, and sleeps when there is nothing to do. What is made on a context lives until it is closed; closing
+    the context, or leaving its ``with`` block, closes all of it, also while data are flowing.
     """
 
     def __init__(self, device: Device) -> None:
@@ -108,8 +107,10 @@ class Context:
         return self._core.ports_up()
 
     def stats(self) -> dict[str, Any]:
-        """Everything the NIC counts: ``ports`` (a dictionary per port), ``causes`` (drops and refusals by cause),
-        ``iterations`` and ``sleeps`` of the engine. Counters only grow.
+        """Everything the NIC counts; counters only grow.
+
+        ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``iterations`` and
+        ``sleeps``: of the engine.
 
         Raises:
             ClosedError: if the context is closed.
@@ -117,8 +118,9 @@ class Context:
         return self._core.stats()
 
     def path_stats(self) -> list[dict[str, int]]:
-        """Per path: ``port``, ``ev``, ``tx_packets``, ``tx_bytes`` and ``last_tx_ns``, when it was last used, in
-        nanoseconds of the monotonic clock (0: never).
+        """Counters per path: ``port``, ``ev``, ``tx_packets``, ``tx_bytes``, ``last_tx_ns``.
+
+        The last is when the path was last used, nanoseconds of the monotonic clock; 0 if never.
 
         Raises:
             ClosedError: if the context is closed.
@@ -128,8 +130,8 @@ class Context:
     def close(self) -> None:
         """Closes everything made on it, stops the engine and closes the sockets (``ibv_close_device``).
 
-        Work under way is dropped without completions; who waits for a completion or an event gets a ClosedError.
-        Doing it twice is harmless.
+        Work under way is dropped without completions; who waits for a completion or an event gets a
+        ClosedError. Doing it twice is harmless.
         """
         for pd in list(self._pds):
             pd.close()
@@ -165,4 +167,5 @@ class Context:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Context of {self.device.name}, {'closed' if self.closed else f'{len(self.device.ports)} ports'}>"
+        state = "closed" if self.closed else f"{len(self.device.ports)} ports"
+        return f"<Context of {self.device.name}, {state}>"

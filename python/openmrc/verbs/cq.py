@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 class CompletionQueue:
     """A bounded queue of completions (``ibv_cq``); made by :meth:`Context.create_cq`.
 
-    Completions can be had in four ways: :meth:`poll` returns what is there, :meth:`wait` sleeps until there is
-    something, :meth:`take` does both for a number of completions; in asyncio ``await cq.wait_async()`` and
-    ``async for wc in cq`` do the same without holding up the event loop. They can be mixed, and used by several
-    threads and tasks at a time.
+    Completions can be had in four ways: :meth:`poll` returns what is there, :meth:`wait` sleeps until there
+    is something, :meth:`take` does both for a number of completions; in asyncio ``await cq.wait_async()`` and
+    ``async for wc in cq`` do the same without holding up the event loop. They can be mixed, and used by
+    several threads and tasks at a time.
 
-    A queue that gets more completions than it holds loses them, and says so: its queue pairs go to ERROR, the context
-    gets an asynchronous event, and polling raises :class:`openmrc.errors.OverrunError` once what it held has been
-    taken. A queue of the sum of its queue pairs' ``max_send_wr`` and ``max_recv_wr`` cannot overrun.
+    A queue that gets more completions than it holds loses them, and says so: its queue pairs go to ERROR, the
+    context gets an asynchronous event, and polling raises :class:`openmrc.errors.OverrunError` once what it
+    held has been taken. A queue of the sum of its queue pairs' ``max_send_wr`` and ``max_recv_wr`` cannot
+    overrun.
     """
 
     def __init__(self, context: "Context", core: _core.CompletionQueue) -> None:
@@ -80,7 +81,8 @@ class CompletionQueue:
         """Takes exactly ``num_entries`` completions, sleeping until they are there.
 
         Raises:
-            DeadlineError: if fewer came within ``timeout`` seconds; they stay in the exception's ``completions``.
+            DeadlineError: if fewer came within ``timeout`` seconds; they stay in the exception's
+                ``completions``.
             OverrunError, ClosedError: as :meth:`poll`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -89,7 +91,8 @@ class CompletionQueue:
             left = None if deadline is None else deadline - time.monotonic()
             if not self.wait(left):
                 error = DeadlineError(
-                    f"{len(taken)} of {num_entries} completions within {timeout} s on completion queue {self.handle}"
+                    f"{len(taken)} of {num_entries} completions within {timeout} s"
+                    f" on completion queue {self.handle}"
                 )
                 error.completions = tuple(taken)
                 raise error
@@ -118,7 +121,7 @@ class CompletionQueue:
                 yield completion
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable once per :meth:`arm`, for select and its kind. It belongs to the queue."""
+        """The queue's descriptor, for select and its kind: becomes readable once per :meth:`arm`."""
         return self._core.fileno()
 
     def arm(self) -> None:

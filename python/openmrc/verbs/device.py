@@ -41,26 +41,31 @@ class Device:
     """
 
     ports: Sequence[Port]
-    """Its ports, 1 to 16, all IPv4 or all IPv6. Both ends of a connection name the planes in the same order."""
+    """Its ports, 1 to 16, all IPv4 or all IPv6. Both ends of a connection name the planes in the same
+    order."""
     name: str = "mrc0"
     """For people."""
     evs_per_port: int | None = None
-    """Entropy values per port, half active and half in reserve; default 256 over the ports (spec: paths, EV set)."""
+    """Entropy values per port, half active and half in reserve; default 256 over the ports (spec: paths, EV
+    set)."""
     receive_buffer: int | None = None
     """Bytes of each port's receive buffer; default 16 MiB. The kernel gives less (net.core.rmem_max) unless
     privileged."""
     send_buffer: int | None = None
     """Bytes of each path's send buffer; default 1 MiB."""
     segmentation: bool | None = None
-    """Whether several packets may share a system call (UDP GSO and GRO) where the kernel has it; default yes."""
+    """Whether several packets may share a system call (UDP GSO and GRO) where the kernel has it; default
+    yes."""
     ev_burst: int | None = None
-    """Consecutive packets on one path; default 8, which costs an eighth of the system calls. 1 is what hardware does."""
+    """Consecutive packets on one path; default 8, which costs an eighth of the system calls. 1 is what
+    hardware does."""
     dscp: "DscpMap | None" = None
     """DSCP code points; default those of :data:`openmrc.wire.DSCP`."""
     network_trims: bool | None = None
     """Whether switches of this network trim packets; default no."""
     base_rtt_us: float | None = None
-    """Round-trip time of an idle path, microseconds; default 500: a host that shares its processors, not a wire."""
+    """Round-trip time of an idle path, microseconds; default 500: a host that shares its processors, not a
+    wire."""
     link_rate_bps: int | None = None
     """Rate of all ports together, bits per second; default 25 Gb/s."""
     fixed_window: int | None = None
@@ -103,7 +108,7 @@ class Device:
 
     @classmethod
     def loopback(cls, node: int = 1, planes: int = 8, **options: object) -> Self:
-        """A device of this host alone: plane p at 127.p.``node``.1, p from 1. Nothing has to be configured for it.
+        """A device of this host alone: plane p, from 1, at 127.p.``node``.1. Needs no configuration.
 
         Args:
             node: Tells devices apart, 0 to 255.

@@ -69,11 +69,12 @@ class SendFlags(enum.IntFlag):
     SOLICITED = 4
     """Ask for a solicited event at the peer."""
     INLINE = 8
-    """The data are bytes-like objects, copied while posting: they need no registration and may change at once."""
+    """The data are bytes-like objects, copied while posting: they need no registration and may change at
+    once."""
 
 
 class AccessFlags(enum.IntFlag):
-    """What may be done with a memory region (``ibv_access_flags``). Reading by this side is always allowed."""
+    """What may be done with a memory region (``ibv_access_flags``). This side may always read."""
 
     NONE = 0
     LOCAL_WRITE = 1

@@ -1,4 +1,4 @@
-"""Events that no work request asked for: ports going up and down, queue pairs and completion queues in error, paths."""
+"""Events that no work request asked for: ports, queue pairs and completion queues in error, paths."""
 
 import threading
 from collections import deque
@@ -45,7 +45,8 @@ class EvEvent:
     state: EvState
     """ASSUMED_BAD or GOOD."""
     drop_count: int
-    """Events lost between the previous one and this because nobody took them in time (mrc_ctl.h, drop_count)."""
+    """Events lost between the previous one and this because nobody took them in time (mrc_ctl.h,
+    drop_count)."""
 
 
 E = TypeVar("E")
@@ -84,7 +85,7 @@ class EventQueue(Generic[E]):
             return self._take()
 
     def get(self, timeout: float | None = None) -> E | None:
-        """The next event, waited for at most ``timeout`` seconds (``None``: as long as it takes); ``None`` after that.
+        """The next event, waited for at most ``timeout`` seconds (``None``: for ever); ``None`` after that.
 
         Raises:
             ClosedError: if the context is closed, now or meanwhile.

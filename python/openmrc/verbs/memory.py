@@ -22,8 +22,8 @@ REMOTE_WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
 class ProtectionDomain:
     """Memory regions and queue pairs that may meet (``ibv_pd``); made by :meth:`Context.alloc_pd`.
 
-    A write that comes in on a queue pair of one domain cannot reach a region of another, whatever key it carries.
-    Closing a domain closes what was made in it.
+    A write that comes in on a queue pair of one domain cannot reach a region of another, whatever key it
+    carries. Closing a domain closes what was made in it.
     """
 
     def __init__(self, context: "Context", core: _core.ProtectionDomain) -> None:
@@ -43,10 +43,10 @@ class ProtectionDomain:
         """Registers a buffer, which is pinned until the region is closed (``ibv_reg_mr``).
 
         Args:
-            buffer: Anything writable with the buffer protocol whose bytes lie in one piece: bytearray, memoryview,
-                mmap, array, a NumPy array; or a PyTorch tensor in main memory.
-            access: What may be done with it. A buffer that is only read, the source of writes, needs no right:
-                ``AccessFlags.NONE``; then it may be read-only too.
+            buffer: Anything writable with the buffer protocol whose bytes lie in one piece: bytearray,
+                memoryview, mmap, array, a NumPy array; or a PyTorch tensor in main memory.
+            access: What may be done with it. A buffer that is only read, the source of writes, needs no
+                right: ``AccessFlags.NONE``; then it may be read-only too.
 
         Raises:
             RegistrationError: if it is no buffer, read-only, or not C-contiguous; says which.
@@ -105,7 +105,7 @@ class ProtectionDomain:
 
 
 def _exporter(buffer: Any) -> Any:
-    """What of ``buffer`` has the buffer protocol: itself, or, of a PyTorch tensor, its bytes as a NumPy array."""
+    """What has the buffer protocol: ``buffer`` itself, or the bytes of a PyTorch tensor as a NumPy array."""
     if not (hasattr(buffer, "data_ptr") and hasattr(buffer, "is_contiguous")):
         return buffer
     if buffer.device.type != "cpu":
@@ -126,9 +126,9 @@ def _exporter(buffer: Any) -> Any:
 class MemoryRegion:
     """A registered buffer (``ibv_mr``); made by :meth:`ProtectionDomain.register`.
 
-    The buffer is pinned: it can neither be freed nor resized while it is registered. Once :meth:`close` has returned
-    the NIC neither reads nor writes a byte of it, whatever packets are still under way, and its keys are never
-    valid again.
+    The buffer is pinned: it can neither be freed nor resized while it is registered. Once :meth:`close` has
+    returned the NIC neither reads nor writes a byte of it, whatever packets are still under way, and its keys
+    are never valid again.
     """
 
     def __init__(self, pd: ProtectionDomain, core: _core.MemoryRegion, buffer: Any) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo
 from openmrc.verbs.enums import AccessFlags, Capabilities, EvState, QpState, SendFlags
@@ -18,15 +17,16 @@ if TYPE_CHECKING:
     from openmrc.verbs.cq import CompletionQueue
 
 Offsets = int | Sequence[int]
-"""One number for all, or one per write: any sequence; a NumPy array of int64 is read without a Python number each."""
+"""One number for all, or one per write: any sequence; a NumPy array of int64 is read without a Python number
+each."""
 
 
 class QueuePair:
     """A queue pair (``ibv_qp``); made by :meth:`ProtectionDomain.create_qp`.
 
     To connect two, see :mod:`openmrc.connect`, or exchange :attr:`qp_num`, a PSN per direction and
-    :attr:`Context.addresses` by other means and call :meth:`modify` three times at each end. Methods may be called from
-    several threads.
+    :attr:`Context.addresses` by other means and call :meth:`modify` three times at each end. Methods may be
+    called from several threads.
     """
 
     def __init__(
@@ -76,11 +76,12 @@ class QueuePair:
     def modify(self, state: QpState, attr: QpAttr | None = None, **attributes: Any) -> None:
         """Takes it to another state with the attributes that step needs (``ibv_modify_qp``).
 
-        The attributes are those of :class:`QpAttr`, as an object, as keywords, or both. To ERROR: what is outstanding
-        is flushed. To RESET: it is dropped without completions.
+        The attributes are those of :class:`QpAttr`, as an object, as keywords, or both. To ERROR: what is
+        outstanding is flushed. To RESET: it is dropped without completions.
 
         Raises:
-            StateError: if the step does not exist, lacks an attribute, or does not take one; nothing has changed then.
+            StateError: if the step does not exist, lacks an attribute, or does not take one; nothing has
+                changed then.
             ArgumentError: if a value is out of range; nothing has changed then.
             ClosedError: if the queue pair is closed.
         """
@@ -112,14 +113,18 @@ class QueuePair:
         return QpInfo(QpState(info["state"]), QpAttr(**attr), QpCap(**info["cap"]), info["sq_sig_all"])
 
     def post_send(self, requests: SendWR | Iterable[SendWR]) -> None:
-        """Posts sends, all of them or none (``ibv_post_send``). Needs RTS; in ERROR they complete with WR_FLUSH_ERR.
+        """Posts sends, all of them or none (``ibv_post_send``).
 
-        A scatter list that names memory it may not does not fail here but completes with LOC_PROT_ERR, as in ibverbs.
+        Needs RTS; in ERROR they are taken and complete with WR_FLUSH_ERR.
+
+        A scatter list that names memory it may not does not fail here but completes with LOC_PROT_ERR, as in
+        ibverbs.
 
         Raises:
             StateError: if the state is another.
             QueueFullError: if the send queue has not room for all.
-            ArgumentError: for a request that cannot be executed: too long, too many pieces, a number out of range.
+            ArgumentError: for a request that cannot be executed: too long, too many pieces, a number out of
+                range.
             ClosedError: if the queue pair is closed.
         """
         self._core.post_send([requests] if isinstance(requests, SendWR) else list(requests))
@@ -157,7 +162,8 @@ class QueuePair:
             send_flags: INLINE is added for bytes.
 
         Raises:
-            ArgumentError: if ``source`` does not fit ``remote``, or for inline data longer than the queue pair takes.
+            ArgumentError: if ``source`` does not fit ``remote``, or for inline data longer than the queue
+                pair takes.
             StateError, QueueFullError, ClosedError: as :meth:`post_send`.
         """
         if isinstance(source, MemoryRegion):
@@ -208,8 +214,8 @@ class QueuePair:
             stride: From the beginning of one to that of the next in ``source``; 0: all the same bytes.
             remote_stride: The same in ``remote``.
             wr_id: Of the first.
-            signal_every: Every how many raise a completion; 1: all; ``None``: the last only. The last always does,
-                so that its completion says that all are done.
+            signal_every: Every how many raise a completion; 1: all; ``None``: the last only. The last always
+                does, so that its completion says that all are done.
 
         Raises:
             ArgumentError: if a write reaches beyond ``source`` or ``remote``, or sequences differ in length.
@@ -255,7 +261,7 @@ class QueuePair:
         return self._core.ports_up()
 
     def close(self) -> None:
-        """Ends it (``ibv_destroy_qp``). What is outstanding is dropped without completions. Twice is harmless."""
+        """Ends it (``ibv_destroy_qp``); what is outstanding is dropped without completions."""
         self._core.close()
         self.pd._qps.discard(self)
         self.send_cq._qps.discard(self)

@@ -1,8 +1,8 @@
 """Waiting for a descriptor from threads and from asyncio, without lost wake-ups and without looking twice.
 
-What is waited for is a level: "the queue holds something". The descriptor only says when to look again. Many may wait at
-a time, threads and tasks of any event loop; whoever wakes clears the descriptor for all, so it asks for the next
-signal on behalf of those who still sleep.
+What is waited for is a level: "the queue holds something". The descriptor only says when to look again. Many
+may wait at a time, threads and tasks of any event loop; whoever wakes clears the descriptor for all, so it
+asks for the next signal on behalf of those who still sleep.
 """
 
 import asyncio

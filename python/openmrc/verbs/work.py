@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Sge(NamedTuple):
-    """A piece of registered memory of this side (``ibv_sge``); :meth:`MemoryRegion.sge` makes one and checks it."""
+    """A piece of registered memory of this side (``ibv_sge``); :meth:`MemoryRegion.sge` makes one."""
 
     addr: int
     """Address of its first byte."""
@@ -26,8 +26,8 @@ class Sge(NamedTuple):
 class RemoteBuffer:
     """Registered memory of a peer: what it tells others so that they can write there.
 
-    Nothing stops an application from naming other addresses; the peer's NIC refuses them, and the queue pair goes
-    to ERROR. :meth:`at` refuses here, before.
+    Nothing stops an application from naming other addresses; the peer's NIC refuses them, and the queue pair
+    goes to ERROR. :meth:`at` refuses here, before.
     """
 
     addr: int
@@ -65,8 +65,8 @@ def part(what: str, total: int, offset: int, length: int | None) -> tuple[int, i
 class SendWR:
     """An RDMA WRITE (``ibv_send_wr``), with immediate if ``imm_data`` is given.
 
-    The memory that ``sg_list`` names must not change until the completion; with ``SendFlags.INLINE`` the list holds
-    bytes-like objects instead, which are copied while posting.
+    The memory that ``sg_list`` names must not change until the completion; with ``SendFlags.INLINE`` the list
+    holds bytes-like objects instead, which are copied while posting.
     """
 
     sg_list: "Sequence[Sge | Buffer]" = ()
@@ -86,7 +86,7 @@ class SendWR:
 
 @dataclass(frozen=True, slots=True)
 class RecvWR:
-    """Room for one write with immediate (``ibv_recv_wr``). No buffer: the data go where the peer's write says."""
+    """Room for one write with immediate (``ibv_recv_wr``); the data go where the peer's write says."""
 
     wr_id: int = 0
     """Comes back in the completion, 64 bits."""
