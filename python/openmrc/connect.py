@@ -23,6 +23,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -364,7 +365,7 @@ def _hello(
             protocol=PROTOCOL,
             version=VERSION,
             device=context.device.name,
-            ports=[_PortAddress(addr=addr, udp_port=port) for addr, port in context.addresses],
+            ports=[_PortAddress(addr=ip_address(addr), udp_port=port) for addr, port in context.addresses],
             qps=[end(qp) for qp in qps],
             buffers=[_Buffer(addr=b.addr, length=b.length, rkey=b.rkey) for b in parts],
             data=data,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openmrc import _core
-from openmrc.controller.state import Profile, ProfileState
+from openmrc.controller.state import Profile, ProfileState, member
 from openmrc.errors import ArgumentError, StateError
 
 
@@ -118,9 +118,6 @@ class CcProfile(Profile):
                 self._id = None
             case _:
                 attr = dataclasses.replace(self._attr, **attributes)
-                if attr.algorithm not in set(CcAlgorithm):
-                    names = ", ".join(CcAlgorithm)
-                    raise ArgumentError(f"there is no algorithm {attr.algorithm!r}: {names} exist here")
-                attr = dataclasses.replace(attr, algorithm=CcAlgorithm(attr.algorithm))
+                attr = dataclasses.replace(attr, algorithm=member(CcAlgorithm, attr.algorithm, "algorithm"))
                 attr.check()
                 self._attr = attr

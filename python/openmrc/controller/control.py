@@ -202,11 +202,8 @@ class Controller:
             return self._core.ev_probe(list(peer), paths, timeout)
 
         rtts: dict[int, int | None] = {}
-        if len(by_peer) == 1:
-            answers = map(ask, by_peer)
-        else:
-            with ThreadPoolExecutor(max_workers=min(64, max(1, len(by_peer)))) as pool:
-                answers = iter(list(pool.map(ask, by_peer)))
+        with ThreadPoolExecutor(max_workers=min(64, max(1, len(by_peer)))) as pool:
+            answers = list(pool.map(ask, by_peer))
         for places, answer in zip(by_peer.values(), answers, strict=True):
             rtts.update(zip(places, answer, strict=True))
         return [EvProbeResult(probe.probe_id, probe.ev, rtts[i]) for i, probe in enumerate(probes)]

@@ -14,7 +14,7 @@ from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from openmrc import _core
-from openmrc.controller.state import Profile, ProfileState
+from openmrc.controller.state import Profile, ProfileState, member
 from openmrc.errors import ArgumentError, StateError, UnsupportedError
 from openmrc.verbs import EvState
 from openmrc.wire import EvFormat
@@ -130,7 +130,7 @@ class EvFormatProfile(Profile):
                         f"{len(self._users)} EV profiles use this EV format profile: end those first"
                     )
             case ProfileState.OFFLINE:
-                ev_format = EvFormat(attributes.get("ev_format", self.ev_format))
+                ev_format = member(EvFormat, attributes.get("ev_format", self.ev_format), "ev_format")
                 widths = tuple(attributes.get("widths", self.widths))
                 # As wide as its place, whatever its content: only the widths are judged.
                 fixed = [EvField(width=width) for width in widths]
@@ -305,9 +305,7 @@ class EvProfile(Profile):
                 self._attr, self._evs = EvProfileAttr(), []
 
     def _configure(self, attr: EvProfileAttr) -> None:
-        attr = dataclasses.replace(
-            attr, mode=EvMode(attr.mode) if attr.mode else None, fields=tuple(attr.fields)
-        )
+        attr = dataclasses.replace(attr, mode=member(EvMode, attr.mode, "mode"), fields=tuple(attr.fields))
         ev_format = attr.format_profile
         if ev_format is None or ev_format.state is not ProfileState.ONLINE:
             raise StateError("format_profile must be an EV format profile in ONLINE")
@@ -331,8 +329,8 @@ class EvProfile(Profile):
         attr, ev_format = self._attr, self._format().ev_format
         if ev_format is not EvFormat.UDP:
             raise UnsupportedError(
-                f"an EV profile of format {ev_format} cannot go ONLINE on a NIC over UDP sockets: it has the UDP"
-                " source port only, format UDP; flow labels and outer headers need raw sockets"
+                f"an EV profile of format {ev_format} cannot go ONLINE on a NIC over UDP sockets: it has the"
+                " UDP source port only, format UDP; flow labels and outer headers need raw sockets"
             )
         if self._format().state is not ProfileState.ONLINE:
             raise StateError("the EV format profile of this EV profile is not ONLINE any more")

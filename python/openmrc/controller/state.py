@@ -7,7 +7,7 @@ OFFLINE -> INIT     forgets its attributes
 """
 
 import enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from openmrc.errors import ArgumentError, StateError
 
@@ -21,6 +21,17 @@ class ProfileState(enum.StrEnum):
     """Attributes are set and can be changed."""
     ONLINE = "online"
     """In use, or ready to be."""
+
+
+E = TypeVar("E", bound=enum.StrEnum)
+
+
+def member(kind: type[E], value: object, what: str) -> E:
+    """``value`` as a member of ``kind``; ArgumentError if it is none."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise ArgumentError(f"{what} is {value!r}: {', '.join(kind)} is allowed") from None
 
 
 _STEPS = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from openmrc import _core
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device
 from openmrc.verbs.enums import AsyncEventType, EvState
@@ -26,7 +27,7 @@ class Context:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._core = device._core.open()  # type: ignore[attr-defined]
+        self._core: _core.Context = device._core.open()
         self._pds: set[ProtectionDomain] = set()
         self._cqs: set[CompletionQueue] = set()
         self._seen_drops = 0
@@ -90,13 +91,9 @@ class Context:
         finally:
             guard.close()
 
-    def progress(self) -> bool:
-        """One turn of the engine in this thread; whether there was anything to do.
-
-        Raises:
-            ClosedError: if the context is closed.
-        """
-        return self._core.progress()
+    def progress(self) -> None:
+        """One turn of the engine in this thread, if inside :meth:`polling`."""
+        self._core.progress()
 
     def ports_up(self) -> list[int]:
         """Ports that are up: switched on, and their address present on an interface that runs.

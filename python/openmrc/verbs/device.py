@@ -83,6 +83,8 @@ class Device:
     max_qps: int | None = None
     """Most queue pairs, 1 to 16384; default 16384."""
 
+    _core: "_core.Device" = dataclasses.field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "_core", _core.Device(self))
 

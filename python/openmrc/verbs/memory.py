@@ -1,5 +1,6 @@
 """Protection domains and memory regions: which bytes of the process the network may touch, and whose."""
 
+import importlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -118,8 +119,7 @@ def _exporter(buffer: Any) -> Any:
             " its bytes must lie in one piece; use .contiguous()"
         )
     # As bytes, because NumPy does not know all of PyTorch's types (bfloat16).
-    import torch
-
+    torch = importlib.import_module("torch")
     return buffer.detach().reshape(-1).view(torch.uint8).numpy()
 
 
