@@ -17,6 +17,8 @@ __all__ = [
     "Device",
     "Fabric",
     "MemoryRegion",
+    "PerfBuffer",
+    "PerfStop",
     "Polling",
     "ProtectionDomain",
     "QueuePair",
@@ -35,6 +37,8 @@ __all__ = [
     "set_impairments",
     "trim_frame",
     "usid_address",
+    "write_bw",
+    "write_lat",
 ]
 
 __version__: str
@@ -283,3 +287,55 @@ def expand_ev(
 def check_ev_profile(format: str, widths: Sequence[int], profile: Sequence[_EvField]) -> None: ...
 def set_impairments(context: Context, rules: Sequence[object], seed: int) -> None: ...
 def impairment_hits(context: Context) -> list[int]: ...
+
+# --- bandwidth and latency loops ---
+
+@final
+class PerfBuffer:
+    def __new__(cls, pd: ProtectionDomain, length: int) -> Self: ...
+    @property
+    def addr(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def rkey(self) -> int: ...
+    def clear(self) -> None: ...
+
+@final
+class PerfStop:
+    def __new__(cls) -> Self: ...
+    def set(self) -> None: ...
+
+def write_bw(
+    context: Context,
+    qps: Sequence[QueuePair],
+    cq: CompletionQueue,
+    source: PerfBuffer,
+    target: tuple[int, int, int],
+    stop: PerfStop,
+    *,
+    size: int,
+    iterations: int | None,
+    duration: float | None,
+    depth: int,
+    post_list: int,
+    signal_every: int,
+    inline: bool,
+    polling: bool,
+    bucket: float,
+) -> dict[str, Any]: ...
+def write_lat(
+    context: Context,
+    qp: QueuePair,
+    cq: CompletionQueue,
+    source: PerfBuffer,
+    inbox: PerfBuffer,
+    target: tuple[int, int, int],
+    stop: PerfStop,
+    *,
+    client: bool,
+    size: int,
+    iterations: int,
+    warmup: int,
+    inline: bool,
+) -> list[int]: ...

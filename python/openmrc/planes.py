@@ -38,8 +38,6 @@ class Planes:
     """Paths in rotation over all planes; as many again stand by. Default 128."""
     ev_burst: int | None = None
     """Consecutive packets on one path; default the device's."""
-    cpu: int | None = None
-    """Processor of the engine's thread; default any."""
 
     def __post_init__(self) -> None:
         if self.count is not None and not 1 <= self.count <= 16:
@@ -50,6 +48,11 @@ class Planes:
             )
         if self.evs is not None and not 1 <= self.evs <= 2048:
             raise ArgumentError(f"entropy values must be 1 to 2048, not {self.evs}")
+
+    @property
+    def active_evs(self) -> int:
+        """Paths in rotation."""
+        return self.evs or ACTIVE_EVS
 
     def open(self, local: str, remote: str, *, count: int | None = None, **options: Any) -> Context:
         """Opens a device for talking to a peer.
@@ -89,9 +92,9 @@ class Planes:
         return self._open(choose(), **options)
 
     def _open(self, ports: Sequence[Port], **options: Any) -> Context:
-        evs = -(-(self.evs or ACTIVE_EVS) // len(ports))
+        evs = -(-self.active_evs // len(ports))
         options.setdefault("evs_per_port", 2 * evs)
-        return Device(ports=ports, ev_burst=self.ev_burst, cpu=self.cpu, **options).open()
+        return Device(ports=ports, ev_burst=self.ev_burst, **options).open()
 
 
 def same_host(local: str, remote: str) -> bool:

@@ -1,22 +1,101 @@
 """The option ``--impair``: a bad network on purpose, for tests."""
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
+from openmrc.errors import ArgumentError
+from openmrc.testing import Impairment, ImpairmentKind, PacketClass, impair
 from openmrc.verbs import Context
 
 ImpairOption = Annotated[
     list[str] | None,
     typer.Option(
         "--impair",
-        metavar="KIND=SHARE",
-        help="Harm this end's own packets, for tests.",
+        metavar="KIND=P[,...]",
+        help="For tests: harm this end's own packets with probability P. KIND is loss, duplicate, reorder, "
+        "corrupt, delay, mark or trim; after it may come ports=0+3, evs=SHARE, class=data, start=S, end=S, "
+        "us=DELAY. May be repeated.",
         rich_help_panel="Planes",
     ),
 ]
 
+_KINDS = {
+    "loss": ImpairmentKind.DROP,
+    "drop": ImpairmentKind.DROP,
+    "duplicate": ImpairmentKind.DUPLICATE,
+    "reorder": ImpairmentKind.REORDER,
+    "corrupt": ImpairmentKind.CORRUPT,
+    "delay": ImpairmentKind.DELAY,
+    "mark": ImpairmentKind.ECN_MARK,
+    "trim": ImpairmentKind.TRIM,
+}
 
-def configure(rules: list[str] | None) -> Callable[[Context], None] | None:
-    return None
+
+def parse(text: str) -> Impairment:
+    """A rule such as ``loss=0.01,ports=3`` or ``delay=1,us=200,evs=0.25,start=2``.
+
+    Raises:
+        ArgumentError: says what of it is not understood.
+    """
+    first, *rest = text.split(",")
+    kind, equals, probability = first.partition("=")
+    if kind not in _KINDS or not equals:
+        raise ArgumentError(
+            f"--impair {text}: begin with KIND=PROBABILITY, where KIND is {', '.join(_KINDS)}"
+        )
+    rule: dict[str, Any] = {"kind": _KINDS[kind], "probability": _number(text, kind, probability)}
+    for part in rest:
+        name, _, value = part.partition("=")
+        match name:
+            case "ports":
+                rule["ports"] = [int(_number(text, name, port)) for port in value.split("+")]
+            case "evs":
+                rule["ev_fraction"] = _number(text, name, value)
+            case "class" if value in tuple(PacketClass):
+                rule["packet_class"] = PacketClass(value)
+            case "start" | "end":
+                rule[name] = _number(text, name, value)
+            case "us":
+                rule["delay_us"] = _number(text, name, value)
+            case _:
+                known = "ports=, evs=, class=any|data|control, start=, end=, us="
+                raise ArgumentError(f"--impair {text}: {part!r} is none of {known}")
+    return Impairment(**rule)
+
+
+def parse_all(texts: Sequence[str] | None) -> list[Impairment]:
+    """A rule for each text."""
+    return [parse(text) for text in texts or ()]
+
+
+def configure(texts: Sequence[str] | None) -> Callable[[Context], None] | None:
+    """What puts the rules in force on a device; ``None`` if there are none."""
+    rules = parse_all(texts)
+    if not rules:
+        return None
+
+    def put_in_force(context: Context) -> None:
+        impair(context, *rules, seed=1)
+
+    return put_in_force
+
+
+def fail_port(text: str) -> Impairment:
+    """``3@2.5``: port 3 sends nothing any more from 2.5 seconds after the beginning, and nobody is told.
+
+    Raises:
+        ArgumentError: if it is not of that form.
+    """
+    port, _, start = text.partition("@")
+    if not port.isdigit():
+        raise ArgumentError(f"--fail-port {text}: a port and a time in seconds are meant, such as 3@2.5")
+    return Impairment.drop(ports=[int(port)], start=_number(text, "time", start or "0"))
+
+
+def _number(text: str, name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ArgumentError(f"{text}: {name} is {value!r}, not a number") from None

@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from openmrc.errors import ConnectError, Error
+from openmrc.outofband import Channel, Refused, listen, plain_address
 from openmrc.planes import Planes, path_mtu
 from openmrc.transfer import protocol as p
 from openmrc.transfer.ring import BLOCK_BYTES, BLOCKS, Block, ReceivingRing
 from openmrc.transfer.store import Incoming, Store, StoreError, describe
-
-PATIENCE = 10.0
-"""Seconds that a peer may take for its side of the introduction."""
 
 MAX_CLIENTS = 64
 
@@ -43,7 +41,6 @@ class Event:
 
 
 Observer = Callable[[Event], None]
-_M = TypeVar("_M", bound=p.Message)
 
 
 class Server:
@@ -76,7 +73,7 @@ class Server:
         self._lock = threading.Lock()
         self._context = self._planes.open_named()
         try:
-            self._listener = _listen(host, port)
+            self._listener = listen(host, port)
         except BaseException:
             if self._context is not None:
                 self._context.close()
@@ -92,7 +89,7 @@ class Server:
         """
         while True:
             connection, address = self._listener.accept()
-            session = Session(self, connection, f"{p.plain_address(address[0])}:{address[1]}")
+            session = Session(self, connection, f"{plain_address(address[0])}:{address[1]}")
             with self._lock:
                 full = len(self._sessions) >= MAX_CLIENTS
                 if not full:
@@ -132,7 +129,7 @@ class Session:
         self._store = server._store
         self._observe = server._observe
         self._peer = peer
-        self._channel = p.Channel(connection, peer)
+        self._channel = Channel(connection, peer, p.MESSAGES)
         self._entries: list[p.Entry] = []
         self._if_exists: p.IfExists = "refuse"
         self._open: dict[int, Incoming] = {}
@@ -153,7 +150,7 @@ class Session:
     def refuse(self, reason: str) -> None:
         """Says no, and ends the connection."""
         with contextlib.suppress(ConnectError):
-            self._channel.send(p.Refused(reason=reason))
+            self._channel.send(Refused(reason=reason))
         self._channel.close()
 
     def interrupt(self) -> None:
@@ -177,17 +174,17 @@ class Session:
             ring = self._introduce(stack)
             self._plan()
         except StoreError as error:
-            self._channel.send(p.Refused(reason=str(error)))
+            self._channel.send(Refused(reason=str(error)))
             raise
         except ConnectError:
             raise
         except (Error, OSError) as error:
-            self._channel.send(p.Refused(reason=f"the receiver cannot: {error}"))
+            self._channel.send(Refused(reason=f"the receiver cannot: {error}"))
             raise
         self._receive(ring)
 
     def _introduce(self, stack: contextlib.ExitStack) -> ReceivingRing:
-        hello = self._expect(p.Hello)
+        hello = self._channel.expect(p.Hello)
         if hello.version != p.VERSION:
             raise StoreError(f"protocol version {hello.version} was offered, {p.VERSION} is spoken here")
         context = self._server._context
@@ -207,7 +204,7 @@ class Session:
                 block_bytes=ring.block_bytes,
             )
         )
-        accept = self._expect(p.Accept)
+        accept = self._channel.expect(p.Accept)
         mtu = path_mtu(context.addresses, accept.end.addresses, largest=accept.path_mtu)
         ring.connect(accept.end, mtu)
         self._channel.send(p.Connected(path_mtu=mtu))
@@ -215,18 +212,12 @@ class Session:
         return ring
 
     def _plan(self) -> None:
-        manifest = self._expect(p.Manifest)
+        manifest = self._channel.expect(p.Manifest)
         self._entries, self._if_exists = manifest.entries, manifest.if_exists
         verdicts = self._store.judge(self._entries, self._if_exists)
         self._settled = {i for i, verdict in enumerate(verdicts) if verdict.error is not None}
         self._failed = bool(self._settled)
         self._channel.send(p.Plan(verdicts=verdicts))
-
-    def _expect(self, kind: type[_M]) -> _M:
-        message = self._channel.receive(PATIENCE)
-        if not isinstance(message, kind):
-            raise ConnectError(f"{self._peer} sent {message.type!r} where {kind.__name__} was due")
-        return message
 
     def _receive(self, ring: ReceivingRing) -> None:
         while True:
@@ -244,7 +235,7 @@ class Session:
                         self._observe(Event("done", self._peer))
                         return
                     case _:
-                        raise ConnectError(f"{self._peer} sent {message.type!r} in the middle of a transfer")
+                        raise self._channel.unexpected(message)
 
     def _take(self, block: Block) -> None:
         index = block.tag
@@ -337,12 +328,3 @@ class Session:
                 )
             )
         self._open.clear()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if host:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))

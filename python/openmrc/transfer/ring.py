@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from openmrc.errors import ConnectError
-from openmrc.transfer.protocol import QueuePairEnd
+from openmrc.outofband import QueuePairEnd, bring_up, own_end
 from openmrc.verbs import (
     AccessFlags,
     Completion,
@@ -26,7 +26,6 @@ from openmrc.verbs import (
     Context,
     MemoryRegion,
     QpCap,
-    QpState,
     QueuePair,
     SendWR,
     WcOpcode,
@@ -69,20 +68,11 @@ class _End:
     @property
     def end(self) -> QueuePairEnd:
         """What the peer needs to know."""
-        return QueuePairEnd(qp_num=self.qp.qp_num, psn=self._psn, addresses=list(self.context.addresses))
+        return own_end(self.qp, self._psn)
 
     def connect(self, theirs: QueuePairEnd, path_mtu: int) -> None:
         """Takes the queue pair to RTS."""
-        self.qp.modify(QpState.INIT)
-        self.qp.post_recv(2 * self.blocks)
-        self.qp.modify(
-            QpState.RTR,
-            remote=theirs.addresses,
-            dest_qp_num=theirs.qp_num,
-            rq_psn=theirs.psn,
-            path_mtu=path_mtu,
-        )
-        self.qp.modify(QpState.RTS, sq_psn=self._psn)
+        bring_up(self.qp, self._psn, theirs, path_mtu, receives=2 * self.blocks)
 
     def block(self, number: int) -> memoryview:
         """The memory of the block with this number, counted from the beginning of the transfer."""

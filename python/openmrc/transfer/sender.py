@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,14 +11,12 @@ from typing import Any, Literal, Self
 import xxhash
 
 from openmrc.errors import ConnectError, Error
+from openmrc.outofband import Channel, Message, Refused, dial
 from openmrc.planes import Planes, path_mtu
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.ring import SendingRing
 from openmrc.verbs import Context, EvState
-
-CONNECT_TIMEOUT = 10.0
-"""Seconds to wait for the receiver's side of the introduction."""
 
 _UNANSWERED = 64
 """Files that may wait for the receiver's answer while the next are sent."""
@@ -126,7 +123,8 @@ class Sender:
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._stack)
-            self._channel = self._connect(host, port)
+            hint = f"start `openmrc serve DIR{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there"
+            self._channel = Channel(dial(host, port, hint), self.receiver, p.MESSAGES)
             self._stack.callback(self._channel.close)
             self.context = self._stack.enter_context(
                 (planes or Planes()).open(self._channel.local_address(), self._channel.remote_address())
@@ -216,22 +214,10 @@ class Sender:
     # --- introduction
     # --------------------------------------------------------------------------------------------
 
-    def _connect(self, host: str, port: int) -> p.Channel:
-        try:
-            connection = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
-        except socket.gaierror as error:
-            raise ConnectError(f"{host}: {error.strerror}") from None
-        except TimeoutError:
-            raise ConnectError(f"{self.receiver} does not answer; is it up, and is the port open?") from None
-        except OSError as error:
-            hint = f"; start `openmrc serve DIR -p {port}` there" if error.errno == 111 else ""
-            raise ConnectError(f"cannot reach {self.receiver}: {error.strerror}{hint}") from None
-        return p.Channel(connection, self.receiver)
-
     def _introduce(self, mtu: int | None) -> SendingRing:
         addresses = self.context.addresses
         self._channel.send(p.Hello(version=p.VERSION, planes=len(addresses)))
-        offer = self._expect(p.Offer, CONNECT_TIMEOUT)
+        offer = self._channel.expect(p.Offer)
         ring = self._stack.enter_context(
             SendingRing(
                 self.context,
@@ -246,23 +232,15 @@ class Sender:
         """How many planes the receiver has; those used are the first of both ends."""
         largest = path_mtu(addresses, offer.end.addresses, largest=mtu or 4096)
         self._channel.send(p.Accept(end=ring.end, path_mtu=largest))
-        connected = self._expect(p.Connected, CONNECT_TIMEOUT)
+        connected = self._channel.expect(p.Connected)
         ring.connect(offer.end, connected.path_mtu)
         return ring
-
-    def _expect(self, kind: type[Any], timeout: float | None) -> Any:
-        message = self._channel.receive(timeout)
-        if isinstance(message, p.Refused):
-            raise ConnectError(f"{self.receiver} refuses: {message.reason}")
-        if not isinstance(message, kind):
-            raise ConnectError(f"{self.receiver} sent {message.type!r} where {kind.__name__} was due")
-        return message
 
     def _plan(self, sources: Sequence[Source], if_exists: p.IfExists) -> list[int]:
         """Asks which files are wanted, and notes the others."""
         self._channel.send(p.Manifest(entries=[source.entry for source in sources], if_exists=if_exists))
         # No timeout: the receiver may be reading files to compare them.
-        plan: p.Plan = self._expect(p.Plan, None)
+        plan: p.Plan = self._channel.expect(p.Plan, None)
         if len(plan.verdicts) != len(sources):
             raise ConnectError(f"{self.receiver} answered for {len(plan.verdicts)} files of {len(sources)}")
         wanted = []
@@ -339,16 +317,16 @@ class Sender:
             self._next_tick = now + _TICK
             self._on_tick(self)
 
-    def _heed(self, message: p.Message) -> None:
+    def _heed(self, message: Message) -> None:
         match message:
             case p.Stored() if message.index < len(self._sources):
                 self._settle(message.index, "stored", digest=message.digest or None)
             case p.Failed() if message.index < len(self._sources):
                 self._settle(message.index, "failed", reason=message.reason)
-            case p.Refused():
+            case Refused():
                 raise ConnectError(f"{self.receiver} refuses: {message.reason}")
             case _:
-                raise ConnectError(f"{self.receiver} sent {message.type!r} in the middle of a transfer")
+                raise self._channel.unexpected(message)
 
     def _settle(
         self, index: int, status: Status, *, digest: str | None = None, reason: str | None = None

@@ -1,0 +1,162 @@
+"""What write-bw and write-lat share: options, and the server's side."""
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from openmrc.cli import _common, _impair, _planes
+from openmrc.errors import ArgumentError
+from openmrc.perftest import protocol
+from openmrc.perftest.client import measure
+from openmrc.perftest.loopback import measure_here, pin
+from openmrc.perftest.server import Server
+from openmrc.perftest.settings import SWEEP, Settings
+
+HostArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[HOST]", help="The server. Without it, this is the server.", show_default=False),
+]
+PortOption = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port of the server.")]
+AllOption = Annotated[bool, typer.Option("--all", "-a", help="Run sizes from 2 bytes to 8 MiB.")]
+MtuOption = Annotated[
+    int | None,
+    typer.Option(
+        "--mtu",
+        "-m",
+        min=256,
+        max=8192,
+        help="Payload bytes per packet. Default: as routes allow, up to 4096.",
+    ),
+]
+InlineOption = Annotated[
+    int | None,
+    typer.Option(
+        "--inline_size", "--inline-size", "-I", min=0, max=220, help="Longest message copied while posting."
+    ),
+]
+LoopbackOption = Annotated[
+    bool,
+    typer.Option("--loopback", help="Both ends at once on this machine; the server in a second process."),
+]
+CpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu",
+        metavar="N[,M]",
+        help="Processor of this end; with --loopback client and server, default the first two.",
+    ),
+]
+CpuFreqOption = Annotated[
+    bool, typer.Option("-F", hidden=True, help="Accepted as perftest does; nothing to do.")
+]
+GbitsOption = Annotated[
+    bool,
+    typer.Option(
+        "--report_gbits", "--report-gbits", hidden=True, help="Always so; accepted as perftest does."
+    ),
+]
+
+DEFAULT_PORT = protocol.DEFAULT_PORT
+_RULE = "-" * 87
+
+
+def sizes(everything: bool, size: int | None, default: int) -> Sequence[int]:
+    """What ``-a`` and ``-s`` ask for."""
+    if everything and size is not None:
+        raise ArgumentError("-a runs every size, -s one: not both")
+    return SWEEP if everything else (default if size is None else size,)
+
+
+def impairments(
+    texts: Sequence[str] | None, loss: float | None, fail_ports: Sequence[str] | None
+) -> list[Any]:
+    """All rules that the options describe."""
+    rules = _impair.parse_all(texts)
+    if loss:
+        rules.append(_impair.parse(f"loss={loss}"))
+    rules.extend(_impair.fail_port(text) for text in fail_ports or ())
+    return rules
+
+
+class Table(NamedTuple):
+    """How results are shown to people: perftest's header and columns."""
+
+    title: str
+    facts: Sequence[tuple[str, object]]
+    columns: str
+    row: Callable[[dict[str, Any]], str]
+
+    def print_header(self) -> None:
+        """The ruled block above the columns, two facts to a line, and the columns."""
+        print(_RULE)
+        print(f"{self.title:^87}".rstrip())
+        cells = [f" {name:<15} : {value!s:<14}" for name, value in self.facts]
+        for left, right in zip_longest(cells[::2], cells[1::2], fillvalue=""):
+            print((left + right).rstrip())
+        print(_RULE)
+        print(self.columns, flush=True)
+
+
+def main(
+    settings: Settings,
+    host: str | None,
+    port: int,
+    *,
+    loopback: bool,
+    cpu: str | None,
+    json: bool,
+    table: Table,
+) -> None:
+    """Server, client or both, as the options say."""
+    if host is not None and loopback:
+        raise ArgumentError("--loopback is client and server at once: name no host")
+    cpus = _cpus(cpu)
+    if len(cpus) > 1 and not loopback:
+        raise ArgumentError("this end is one process: --cpu takes one processor here")
+    if not loopback:
+        pin(cpus[0] if cpus else None)
+    if host is None and not loopback:
+        _serve(settings, port, table, json=json)
+        return
+    if host is None:
+        results = measure_here(settings, cpus)
+    else:
+        results = measure(settings, *_planes.parse_host(host, port))
+    if json:
+        found = [result.as_dict() for result in results]
+        _common.print_json(found if len(settings.sizes) > 1 else found[0])
+        return
+    table.print_header()
+    for result in results:
+        print(table.row(result.as_dict()), flush=True)
+    print(_RULE)
+
+
+def _serve(settings: Settings, port: int, table: Table, *, json: bool) -> None:
+    """The server's side: one client, whose results are shown here too."""
+
+    def show(result: dict[str, Any]) -> None:
+        if json:
+            _common.print_json_line(result)
+        else:
+            print(table.row(result), flush=True)
+
+    server = Server(settings, port=port)
+    try:
+        if not json:
+            stars = "*" * 36
+            print(f"{stars}\n* Waiting for client to connect... *\n{stars}")
+            print(f" TCP port {server.port}; the client's options count")
+            print(table.columns, flush=True)
+        server.serve(show)
+    finally:
+        server.close()
+
+
+def _cpus(text: str | None) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise ArgumentError(f"--cpu {text}: a number, or two with a comma between") from None

@@ -1,0 +1,126 @@
+"""``openmrc write-bw``. Prints; :mod:`openmrc.perftest` measures."""
+
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import typer
+
+from openmrc.cli import _common, _impair, _perftest, _planes
+from openmrc.perftest.settings import Settings
+
+COLUMNS = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+
+
+def write_bw(
+    host: _perftest.HostArgument = None,
+    all_sizes: _perftest.AllOption = False,
+    size: Annotated[
+        int | None, typer.Option("--size", "-s", help="Bytes per message. [default: 65536]")
+    ] = None,
+    iters: Annotated[
+        int | None,
+        typer.Option("--iters", "--iterations", "-n", min=1, help="Messages per queue pair. [default: 5000]"),
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option("--duration", "-D", metavar="SECONDS", help="Run for a time instead.")
+    ] = None,
+    bidirectional: Annotated[bool, typer.Option("--bidirectional", "-b", help="Both ends write.")] = False,
+    qp: Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")] = 1,
+    mtu: _perftest.MtuOption = None,
+    tx_depth: Annotated[
+        int | None,
+        typer.Option(
+            "--tx-depth", "-t", min=1, max=32768, help="Messages outstanding. [default: 128, more if short]"
+        ),
+    ] = None,
+    post_list: Annotated[
+        int | None,
+        typer.Option(
+            "--post_list",
+            "--post-list",
+            "-l",
+            min=1,
+            help="Messages per post. [default: 16, 64 if short, 1 if long]",
+        ),
+    ] = None,
+    cq_mod: Annotated[
+        int | None,
+        typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. [default: 16, 1 if long]"),
+    ] = None,
+    inline: _perftest.InlineOption = None,
+    port: _perftest.PortOption = _perftest.DEFAULT_PORT,
+    loopback: _perftest.LoopbackOption = False,
+    cpu: _perftest.CpuOption = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval", metavar="MS", help="Report bytes per interval of so many milliseconds (--json)."
+        ),
+    ] = None,
+    addresses: _planes.AddressesOption = None,
+    ports: _planes.PortsOption = None,
+    evs: _planes.EvsOption = None,
+    ev_burst: _planes.EvBurstOption = None,
+    loss: Annotated[
+        float | None,
+        typer.Option("--loss", min=0, max=1, help="Lose this share of packets.", rich_help_panel="Planes"),
+    ] = None,
+    fail_port: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-port",
+            metavar="PORT@S",
+            help="Let a port fall silent S seconds after the beginning.",
+            rich_help_panel="Planes",
+        ),
+    ] = None,
+    impair: _impair.ImpairOption = None,
+    json: _common.JsonOption = False,
+    cpu_freq: _perftest.CpuFreqOption = False,
+    report_gbits: _perftest.GbitsOption = False,
+) -> None:
+    """Goodput of RDMA writes, as ib_write_bw measures it.
+
+    Start it without a host at one end and with that host at the other, whose options count. Or --loopback.
+    With -a and --json the results are a list. Impairments work at this end; with --loopback at both.
+    """
+    if fail_port and interval is None:
+        interval = 1.0
+    settings = Settings(
+        test="write-bw",
+        sizes=_perftest.sizes(all_sizes, size, 65536),
+        iterations=iters,
+        duration=duration,
+        bidirectional=bidirectional,
+        qps=qp,
+        mtu=mtu,
+        tx_depth=tx_depth,
+        post_list=post_list,
+        cq_mod=cq_mod,
+        inline=inline,
+        interval=None if interval is None else interval / 1e3,
+        planes=_planes.planes(addresses, ports, evs, ev_burst),
+        impairments=_perftest.impairments(impair, loss, fail_port),
+    )
+    table = _perftest.Table(
+        "RDMA_Write Bidirectional BW Test" if bidirectional else "RDMA_Write BW Test",
+        [
+            ("Number of qps", qp),
+            ("Transport type", "MRC over UDP"),
+            ("TX depth", settings.depth),
+            ("Post list", next(settings.runs()).post_list),
+            ("CQ Moderation", next(settings.runs()).cq_mod),
+            ("Active EVs", settings.planes.active_evs),
+        ],
+        COLUMNS,
+        _row,
+    )
+    _perftest.main(settings, host, port, loopback=loopback, cpu=cpu, json=json, table=table)
+
+
+def _row(result: dict[str, Any]) -> str:
+    r = SimpleNamespace(**result)
+    return (
+        f" {r.size:<10d} {r.iterations:<14d} {r.peak_gbps:<18.2f} {r.goodput_gbps:<20.2f} "
+        f"{r.messages_per_second / 1e6:<.6f}"
+    )

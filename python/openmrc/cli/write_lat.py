@@ -1,0 +1,70 @@
+"""``openmrc write-lat``. Prints; :mod:`openmrc.perftest` measures."""
+
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import typer
+
+from openmrc.cli import _common, _impair, _perftest, _planes
+from openmrc.perftest.settings import Settings
+
+COLUMNS = (
+    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]"
+    "   99% percentile[usec]   99.9% percentile[usec]"
+)
+
+
+def write_lat(
+    host: _perftest.HostArgument = None,
+    all_sizes: _perftest.AllOption = False,
+    size: Annotated[int | None, typer.Option("--size", "-s", help="Bytes per message. [default: 2]")] = None,
+    iters: Annotated[
+        int | None, typer.Option("--iters", "--iterations", "-n", min=1, help="Round trips. [default: 1000]")
+    ] = None,
+    mtu: _perftest.MtuOption = None,
+    inline: _perftest.InlineOption = None,
+    port: _perftest.PortOption = _perftest.DEFAULT_PORT,
+    loopback: _perftest.LoopbackOption = False,
+    cpu: _perftest.CpuOption = None,
+    addresses: _planes.AddressesOption = None,
+    ports: _planes.PortsOption = None,
+    evs: _planes.EvsOption = None,
+    ev_burst: _planes.EvBurstOption = None,
+    impair: _impair.ImpairOption = None,
+    json: _common.JsonOption = False,
+    cpu_freq: _perftest.CpuFreqOption = False,
+) -> None:
+    """Latency of RDMA writes, as ib_write_lat measures it: half of a round trip, both ends polling memory.
+
+    Start it without a host at one end and with that host at the other, whose options count. Or --loopback.
+    With -a and --json the results are a list.
+    """
+    settings = Settings(
+        test="write-lat",
+        sizes=_perftest.sizes(all_sizes, size, 2),
+        iterations=iters,
+        mtu=mtu,
+        inline=inline,
+        planes=_planes.planes(addresses, ports, evs, ev_burst),
+        impairments=_impair.parse_all(impair),
+    )
+    table = _perftest.Table(
+        "RDMA_Write Latency Test",
+        [
+            ("Number of qps", 1),
+            ("Transport type", "MRC over UDP"),
+            ("Max inline data", settings.inline_limit),
+            ("Active EVs", settings.planes.active_evs),
+        ],
+        COLUMNS,
+        _row,
+    )
+    _perftest.main(settings, host, port, loopback=loopback, cpu=cpu, json=json, table=table)
+
+
+def _row(result: dict[str, Any]) -> str:
+    r = SimpleNamespace(**result)
+    return (
+        f" {r.size:<7d} {r.iterations:<14d} {r.min_us:<14.2f} {r.max_us:<12.2f} {r.typical_us:<18.2f} "
+        f"{r.avg_us:<14.2f} {r.stdev_us:<15.2f} {r.p99_us:<22.2f} {r.p999_us:<.2f}"
+    )

@@ -1,0 +1,161 @@
+"""One end of a measurement: device, queue pairs, memory, and the loops that run on them."""
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+
+from openmrc import _core
+from openmrc.errors import ArgumentError, ConnectError, Error
+from openmrc.outofband import Channel, QueuePairEnd, bring_up, own_end
+from openmrc.perftest.protocol import Buffer, Run
+from openmrc.testing import Impairment, impair
+from openmrc.verbs import Context, QpCap, QueuePair
+
+INLINE = 220
+"""Bytes that every queue pair can take while posting."""
+
+_WATCH = 0.05
+_T = TypeVar("_T")
+
+
+class Endpoint:
+    """Queue pairs and memory on an open device; closing it closes the device."""
+
+    def __init__(
+        self, context: Context, *, qps: int, depth: int, buffer: int, impairments: Sequence[Impairment]
+    ) -> None:
+        self.context = context
+        self._impairments = impairments
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(context)
+            self._pd = context.alloc_pd()
+            self._cq = context.create_cq(max(1024, 2 * qps * depth))
+            cap = QpCap(max_send_wr=depth, max_recv_wr=0, max_inline_data=INLINE)
+            self.qps: list[QueuePair] = [self._pd.create_qp(self._cq, cap=cap) for _ in range(qps)]
+            self._psns = [secrets.randbits(24) for _ in self.qps]
+            # What is sent and what is written to are apart, so that the two directions do not meet.
+            self._source = _core.PerfBuffer(self._pd._core, buffer)
+            self._inbox = _core.PerfBuffer(self._pd._core, buffer)
+            self._target: tuple[int, int, int] = (0, 0, 0)
+            undo.pop_all()
+
+    @property
+    def ends(self) -> list[QueuePairEnd]:
+        """What the peer needs to know of the queue pairs."""
+        return [own_end(qp, psn) for qp, psn in zip(self.qps, self._psns, strict=True)]
+
+    @property
+    def inbox(self) -> Buffer:
+        """Where the peer may write."""
+        return Buffer(addr=self._inbox.addr, length=self._inbox.length, rkey=self._inbox.rkey)
+
+    def connect(self, ends: Sequence[QueuePairEnd], target: Buffer, path_mtu: int) -> None:
+        """Takes every queue pair to RTS.
+
+        Raises:
+            ConnectError: if the peer has another number of them.
+        """
+        if len(ends) != len(self.qps):
+            raise ConnectError(f"the other end has {len(ends)} queue pairs, this one {len(self.qps)}")
+        for qp, psn, end in zip(self.qps, self._psns, ends, strict=True):
+            bring_up(qp, psn, end, path_mtu)
+        self._target = (target.addr, target.length, target.rkey)
+
+    def prepare(self) -> None:
+        """Makes ready for the next run: memory cleared, impairments from their beginning."""
+        self._inbox.clear()
+        if self._impairments:
+            impair(self.context, *self._impairments, seed=1)
+
+    def bandwidth(self, run: Run, channel: Channel[Any]) -> dict[str, Any]:
+        """Writes as fast as it goes; what the loop counted."""
+        return _watched(
+            channel,
+            lambda stop: _core.write_bw(
+                self.context._core,
+                [qp._core for qp in self.qps],
+                self._cq._core,
+                self._source,
+                self._target,
+                stop,
+                size=run.size,
+                # perftest counts per queue pair.
+                iterations=None if run.iterations is None else run.iterations * len(self.qps),
+                duration=run.duration,
+                depth=self.qps[0].cap.max_send_wr,
+                post_list=run.post_list,
+                signal_every=run.cq_mod,
+                inline=run.inline,
+                polling=True,
+                bucket=run.interval,
+            ),
+        )
+
+    def latency(self, run: Run, channel: Channel[Any], *, client: bool) -> list[int]:
+        """Plays ball; the client's half round trips in nanoseconds."""
+        iterations = run.iterations
+        if iterations is None:
+            raise ArgumentError("write-lat counts iterations")
+        return _watched(
+            channel,
+            lambda stop: _core.write_lat(
+                self.context._core,
+                self.qps[0]._core,
+                self._cq._core,
+                self._source,
+                self._inbox,
+                self._target,
+                stop,
+                client=client,
+                size=run.size,
+                iterations=iterations,
+                warmup=run.warmup,
+                inline=run.inline,
+            ),
+        )
+
+    def counters(self) -> dict[str, int]:
+        """The transport's counters, summed over the queue pairs."""
+        total: dict[str, int] = {}
+        for qp in self.qps:
+            for name, value in qp.stats().items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+    def close(self) -> None:
+        """Closes the device."""
+        self.context.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _watched(channel: Channel[Any], loop: Callable[[_core.PerfStop], _T]) -> _T:
+    """Runs a loop in a thread of its own; ends it on Ctrl-C and when the other end goes away."""
+    stop = _core.PerfStop()
+    outcome: list[_T] = []
+    failure: list[Error] = []
+
+    def body() -> None:
+        try:
+            outcome.append(loop(stop))
+        except Error as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name="openmrc-perftest")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_WATCH)
+            channel.check()
+    finally:
+        stop.set()
+        thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]

@@ -1,0 +1,159 @@
+"""From counts to figures."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from openmrc.errors import ConnectError
+
+_COUNTERS = ("data_packets", "retransmits", "lost", "trimmed", "spurious", "timeouts", "probes", "condemned")
+_PEAK_NS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """One run of write-bw. With ``-b`` bytes and rates are of both directions together, as in perftest."""
+
+    size: int
+    iterations: int
+    """Messages that completed."""
+    bytes: int
+    seconds: float
+    """From the first post to the last completion."""
+    goodput_gbps: float
+    """Payload bits per second, 10^9."""
+    peak_gbps: float
+    """Best 10 ms; the average, if the run was shorter."""
+    messages_per_second: float
+    data_packets: int
+    """Data packets sent by the client, repetitions included; so are the next."""
+    retransmits: int
+    lost: int
+    """Packets taken for lost."""
+    trimmed: int
+    """Packets that came back as trimmed."""
+    spurious: int
+    """Packets taken for lost that had arrived."""
+    timeouts: int
+    probes: int
+    condemned: int
+    """Paths taken out of rotation."""
+    intervals: dict[str, Any] | None = None
+    """``length_ms``, ``start_ns`` (monotonic clock) and ``bytes`` completed in each interval."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return _present(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One run of write-lat: half of each round trip, microseconds."""
+
+    size: int
+    iterations: int
+    min_us: float
+    max_us: float
+    typical_us: float
+    """The median."""
+    avg_us: float
+    stdev_us: float
+    p50_us: float
+    p99_us: float
+    p999_us: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def bandwidth(
+    size: int,
+    sent: Sequence[dict[str, Any]],
+    counters: dict[str, int],
+    *,
+    intervals: bool,
+) -> Bandwidth:
+    """The figures of a run.
+
+    Args:
+        size: Bytes per message.
+        sent: What the loop counted, for each direction; the client's first.
+        counters: The client's transport counters, the difference over the run.
+        intervals: Whether to keep the client's bytes by interval.
+
+    Raises:
+        ConnectError: if nothing completed.
+    """
+    if not all(each["messages"] for each in sent):
+        raise ConnectError("not one message was completed")
+    goodput = sum(each["bytes"] * 8 / each["elapsed_ns"] for each in sent)
+    first = sent[0]
+    return Bandwidth(
+        size=size,
+        iterations=sum(each["messages"] for each in sent),
+        bytes=sum(each["bytes"] for each in sent),
+        seconds=max(each["elapsed_ns"] for each in sent) / 1e9,
+        goodput_gbps=goodput,
+        peak_gbps=max(goodput, sum(peak_gbps(each) for each in sent)),
+        messages_per_second=sum(each["messages"] * 1e9 / each["elapsed_ns"] for each in sent),
+        intervals=(
+            {
+                "length_ms": first["bucket_ns"] / 1e6,
+                "start_ns": first["start_ns"],
+                "bytes": first["buckets"],
+            }
+            if intervals
+            else None
+        ),
+        **{name: counters.get(name, 0) for name in _COUNTERS},
+    )
+
+
+def peak_gbps(sent: dict[str, Any]) -> float:
+    """The best 10 ms of a run; 0 if it was shorter."""
+    buckets, width = sent["buckets"], sent["bucket_ns"]
+    together = max(1, math.ceil(_PEAK_NS / width))
+    # The last interval was not finished.
+    whole = buckets[:-1]
+    if len(whole) < together:
+        return 0.0
+    window = best = sum(whole[:together])
+    for left, right in zip(whole, whole[together:], strict=False):
+        window += right - left
+        best = max(best, window)
+    return float(best * 8 / (together * width))
+
+
+def latency(size: int, half_trips_ns: Sequence[int]) -> Latency:
+    """The figures of a run.
+
+    Raises:
+        ConnectError: if no round trip was completed.
+    """
+    if not half_trips_ns:
+        raise ConnectError("not one round trip was completed")
+    ordered = sorted(half_trips_ns)
+    return Latency(
+        size=size,
+        iterations=len(ordered),
+        min_us=ordered[0] / 1e3,
+        max_us=ordered[-1] / 1e3,
+        typical_us=percentile(ordered, 0.5) / 1e3,
+        avg_us=statistics.fmean(ordered) / 1e3,
+        stdev_us=statistics.pstdev(ordered) / 1e3,
+        p50_us=percentile(ordered, 0.5) / 1e3,
+        p99_us=percentile(ordered, 0.99) / 1e3,
+        p999_us=percentile(ordered, 0.999) / 1e3,
+    )
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value that at least ``share`` of all do not exceed (nearest rank)."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

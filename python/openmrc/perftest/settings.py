@@ -1,0 +1,103 @@
+"""What to measure, with perftest's defaults and limits."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from openmrc.errors import ArgumentError
+from openmrc.perftest.protocol import MAX_QPS, MAX_SIZE, Run, Test
+from openmrc.planes import Planes
+from openmrc.testing import Impairment
+
+SWEEP = tuple(1 << power for power in range(1, 24))
+"""Sizes of ``-a``: 2 bytes to 8 MiB."""
+
+_LONG = 65536
+"""Bytes from which a completion for each message costs nothing that shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One invocation of write-bw or write-lat; of the server's only planes and impairments count."""
+
+    test: Test
+    sizes: Sequence[int] = ()
+    """Bytes per message, one run for each."""
+    iterations: int | None = None
+    """Messages per run; of write-lat, round trips. Default perftest's: 5000 and 1000."""
+    duration: float | None = None
+    """Instead: seconds per run."""
+    bidirectional: bool = False
+    qps: int = 1
+    mtu: int | None = None
+    """Payload bytes per packet; default what the routes carry, at most 4096."""
+    tx_depth: int | None = None
+    """Messages outstanding per queue pair; default 128, and for short messages as many as make 1 MiB."""
+    post_list: int | None = None
+    """Messages per call that posts them; default 16, for short ones 64, for long ones 1."""
+    cq_mod: int | None = None
+    """Messages per completion; default 16, for long messages 1."""
+    inline: int | None = None
+    """Longest message that is copied while posting; default 220 for latency, none for bandwidth."""
+    interval: float | None = None
+    """Seconds of the intervals to report goodput for; ``None``: do not."""
+    planes: Planes = field(default_factory=Planes)
+    impairments: Sequence[Impairment] = ()
+    """Harm to this end's packets, scheduled from the beginning of each run."""
+
+    def __post_init__(self) -> None:
+        for size in self.sizes:
+            if not 1 <= size <= MAX_SIZE:
+                raise ArgumentError(f"a message has 1 to {MAX_SIZE} bytes, not {size}")
+        if not 1 <= self.qps <= MAX_QPS:
+            raise ArgumentError(f"queue pairs must be 1 to {MAX_QPS}, not {self.qps}")
+        if self.iterations is not None and self.duration is not None:
+            raise ArgumentError("a run has a number of iterations (-n) or a duration (-D), not both")
+        if self.duration is not None and self.duration <= 0:
+            raise ArgumentError(f"a duration is more than 0 seconds, not {self.duration:g}")
+        if self.test == "write-lat" and self.duration is not None:
+            raise ArgumentError("write-lat counts iterations (-n), it has no duration")
+        if self.test == "write-lat" and (self.qps != 1 or self.bidirectional):
+            raise ArgumentError("write-lat plays one ball: -q and -b are for write-bw")
+        if self.interval is not None and self.interval < 1e-5:
+            raise ArgumentError(f"an interval has at least 0.01 ms, not {self.interval * 1e3:g}")
+
+    @property
+    def depth(self) -> int:
+        """Messages outstanding per queue pair, for all sizes."""
+        if self.tx_depth is not None:
+            return self.tx_depth
+        if self.test == "write-lat":
+            return 128
+        return max(128, min(4096, (1 << 20) // min(self.sizes, default=65536)))
+
+    @property
+    def inline_limit(self) -> int:
+        """Longest message that is copied while posting."""
+        if self.inline is not None:
+            return self.inline
+        return 220 if self.test == "write-lat" else 0
+
+    @property
+    def buffer(self) -> int:
+        """Bytes of memory to write from and to."""
+        # Rounded up to pages: short messages take their places in turn, as in perftest.
+        return max(4096, *self.sizes)
+
+    def runs(self) -> Iterator[Run]:
+        """A run for each size."""
+        latency = self.test == "write-lat"
+        iterations = self.iterations
+        if iterations is None and self.duration is None:
+            iterations = 1000 if latency else 5000
+        for size in self.sizes:
+            yield Run(
+                size=size,
+                iterations=iterations,
+                duration=self.duration,
+                warmup=100 if latency else 0,
+                bidirectional=self.bidirectional,
+                post_list=self.post_list or (64 if size <= 1024 else 16 if size < _LONG else 1),
+                cq_mod=self.cq_mod or (16 if size < _LONG else 1),
+                inline=size <= self.inline_limit,
+                interval=self.interval or 0.001,
+            )
