@@ -97,11 +97,11 @@ impl Trace {
     /// # Errors
     /// [`TraceError`] if it is not a path, or the end of a path, of this fabric.
     pub fn new(fabric: &Fabric, plan: &AddressPlan, address: Ipv6Addr) -> Result<Self, TraceError> {
-        let list = UsidAddress::parse(address).map_err(|source| TraceError::List { address, source })?;
-        if list.block() != plan.block() {
-            let block = Ipv6Addr::from_bits(u128::from(plan.block()) << 96);
-            return Err(TraceError::Block { address, block });
+        let block = (u128::from(plan.block()) << 96, u128::MAX << 96);
+        if address.to_bits() & block.1 != block.0 {
+            return Err(TraceError::Block { address, block: Ipv6Addr::from_bits(block.0) });
         }
+        let list = UsidAddress::parse(address).map_err(|source| TraceError::List { address, source })?;
         let last = list.len() - 1;
         let mut named = [None; usid::MAX];
         for (i, value) in list.iter().enumerate() {

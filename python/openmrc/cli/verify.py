@@ -19,10 +19,10 @@ def verify(
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Prove a fabric's configurations: every path arrives, no loop, no entry missing, none for nothing.
+    """Prove a fabric's configurations: every path arrives, no loop, no entry missing or unused.
 
-    Reads the files back and trusts nothing but them. What is wrong is named by switch, file and line; then the
-    exit code is 1.
+    Reads the files back and trusts nothing but them. What is wrong is named by switch, file and line; then
+    the exit code is 1.
     """
     from openmrc.switchconf import verify as prove
 

@@ -65,7 +65,8 @@ def read(path: Path, model: type[Model]) -> Model:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise FormatError(f"{path}{line}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not YAML: {str(error) or 'nested too deeply'}") from None
+        reason = " ".join(str(error).split()) or "nested too deeply"
+        raise FormatError(f"{path}: not YAML: {reason}") from None
     if not isinstance(value, dict):
         raise FormatError(f"{path}: expected fields like `hosts: 16`, found {type(value).__name__}")
     try:
