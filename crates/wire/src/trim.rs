@@ -75,15 +75,20 @@ fn find(bytes: &[u8], link: LinkType, port: u16, map: &DscpMap) -> Result<Found,
         _ => return Err(TrimError::Class(ip.dscp())),
     }
     let mut protocol = ip.protocol();
-    if protocol == ip::PROTOCOL_ROUTING {
-        protocol = Srh::parse(header_at(bytes, next, "SRH")?)?.next_header;
-        next += srh::LEN;
-    }
-    if protocol == ip::PROTOCOL_IPV6 || protocol == ip::PROTOCOL_IPV4 {
-        outer = Some(ip_at);
-        ip_at = next;
-        (ip, next) = split(bytes, ip_at)?;
-        protocol = ip.protocol();
+    if matches!(ip, Ip::V6(_)) {
+        if protocol == ip::PROTOCOL_ROUTING {
+            protocol = Srh::parse(header_at(bytes, next, "SRH")?)?.next_header;
+            next += srh::LEN;
+        }
+        if protocol == ip::PROTOCOL_IPV6 || protocol == ip::PROTOCOL_IPV4 {
+            outer = Some(ip_at);
+            ip_at = next;
+            (ip, next) = split(bytes, ip_at)?;
+            if matches!(ip, Ip::V6(_)) != (protocol == ip::PROTOCOL_IPV6) {
+                return Err(DecodeError::BadIp("inner version is not what the next header says").into());
+            }
+            protocol = ip.protocol();
+        }
     }
     if protocol != ip::PROTOCOL_UDP {
         return Err(DecodeError::NotUdp(protocol).into());

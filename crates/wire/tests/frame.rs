@@ -6,8 +6,8 @@ use common::{emit, layers, link_of, packet};
 use openmrc_wire::ip::{Ip, Ipv4, Ipv6};
 use openmrc_wire::trim::{TrimError, trim};
 use openmrc_wire::{
-    Body, DecodeError, DscpMap, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, NackReason, Outer, Packet,
-    ROCE_PORT,
+    Body, DecodeError, DscpClass, DscpMap, Ecn, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, Msn,
+    NackReason, Outer, Packet, Position, Psn, ROCE_PORT, RcWrite, Write,
 };
 use proptest::prelude::*;
 
@@ -97,7 +97,7 @@ proptest! {
             Ip::V4(ip) => {
                 ip.ttl ^= 0xFF;
                 ip.dscp = 33;
-                ip.ecn = openmrc_wire::Ecn::Ce;
+                ip.ecn = Ecn::Ce;
             }
             Ip::V6(ip) => {
                 ip.hop_limit ^= 0xFF;
@@ -171,8 +171,8 @@ proptest! {
         }
         let again = trim(&mut bytes, link, ROCE_PORT, &map, last_hop);
         prop_assert_eq!(again, Err(TrimError::Class(map.code(match reason {
-            NackReason::Trimmed => openmrc_wire::DscpClass::Trimmed,
-            _ => openmrc_wire::DscpClass::TrimmedLastHop,
+            NackReason::Trimmed => DscpClass::Trimmed,
+            _ => DscpClass::TrimmedLastHop,
         }))));
     }
 
@@ -261,17 +261,17 @@ fn a_switch_that_trims_without_mending_lengths_is_forgiven() {
     let map = DscpMap::DEFAULT;
     let layers =
         Layers::between("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap(), 0xC001).unwrap();
-    let write = openmrc_wire::Write {
-        position: openmrc_wire::Position::Middle,
-        rqmsn: openmrc_wire::Msn(0),
-        msn: openmrc_wire::Msn(1),
+    let write = Write {
+        position: Position::Middle,
+        rqmsn: Msn(0),
+        msn: Msn(1),
         timestamp: None,
         va: 0x1000,
         rkey: 7,
         dma_len: 4096,
         imm: None,
     };
-    let packet = Packet::new(1, openmrc_wire::Psn::new(9), Body::Write(write));
+    let packet = Packet::new(1, Psn::new(9), Body::Write(write));
     let mut bytes = emit(&layers, &packet, &[7; 256]);
     openmrc_wire::ip::rewrite_dscp(&mut bytes, map.trimmed);
     bytes.truncate(layers.header_len() + packet.header_len());
@@ -283,6 +283,26 @@ fn a_switch_that_trims_without_mending_lengths_is_forgiven() {
 #[test]
 fn data_that_may_not_be_trimmed_is_refused() {
     let layers = Layers::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1).unwrap();
-    let mut bytes = emit(&layers, &Packet::new(1, openmrc_wire::Psn::new(0), Body::Cnp), &[]);
+    let mut bytes = emit(&layers, &Packet::new(1, Psn::new(0), Body::Cnp), &[]);
     assert_eq!(trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false), Err(TrimError::Class(0)),);
+}
+
+#[test]
+fn a_tunnel_that_is_not_what_its_header_says_is_neither_decoded_nor_trimmed() {
+    let mut layers = Layers::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1).unwrap();
+    let Ip::V6(outer) =
+        Layers::between("fd00::1".parse().unwrap(), "5f00:0:1::".parse().unwrap(), 1).unwrap().ip
+    else {
+        unreachable!()
+    };
+    layers.outer = Some(Outer { ip: Ipv6 { dscp: DATA, ..outer }, srh: None });
+    let write = RcWrite { position: Position::Middle, va: 0, rkey: 0, dma_len: 0, imm: None };
+    let packet = Packet::new(2, Psn::new(0), Body::RcWrite(write));
+    let mut bytes = emit(&layers, &packet, &[1; 64]);
+    assert!(trim(&mut bytes.clone(), LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false).is_ok());
+    bytes[6] = openmrc_wire::ip::PROTOCOL_IPV6; // but IPv4 is inside
+    let lie = DecodeError::BadIp("inner version is not what the next header says");
+    assert_eq!(decode(&bytes, LinkType::Ip).error, Some(lie));
+    let result = trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false);
+    assert_eq!(result, Err(TrimError::Decode(lie)));
 }
