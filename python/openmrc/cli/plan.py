@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from openmrc.cli import _common
+from openmrc.errors import Error
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 
@@ -34,8 +35,10 @@ def plan(
     fabric = Fabric.load(file, hosts=hosts)
     result = make_plan(fabric)
     if draw is not None:
-        from openmrc.fabric import drawing
-
+        try:
+            from openmrc.fabric import drawing
+        except ModuleNotFoundError as error:
+            raise Error(f"--draw needs {error.name}: pip install 'openmrc[plots]'") from None
         drawing.save(fabric, draw)
     if json:
         _common.print_json(report.as_dict(result))
