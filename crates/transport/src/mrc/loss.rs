@@ -128,9 +128,10 @@ impl QueuePair {
             Condemned::Path => self.condemned(now, index, host),
             Condemned::Plane => {
                 self.condemned(now, index, host);
-                for other in self.paths.usable_on(self.paths.plane_of(index)) {
-                    self.paths.condemn(other);
-                    self.condemned(now, other, host);
+                for other in self.paths.on_plane(self.paths.plane_of(index)) {
+                    if self.paths.condemn(other) != Condemned::Unchanged {
+                        self.condemned(now, other, host);
+                    }
                 }
             }
         }

@@ -349,6 +349,7 @@ impl Transport for QueuePair {
 
     fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
         let now = self.advance_clock(now);
+        self.reverse.heard_on(received.port);
         if self.error.is_some() {
             // The peer may not have heard the NAK: whatever it still sends is answered with it, one for one.
             if let (Some(syndrome), Body::Write(_) | Body::Probe(_)) = (self.nak, &received.packet.body) {

@@ -313,12 +313,9 @@ impl Paths {
         }
     }
 
-    /// Indices of a plane that are still usable, in rotation or not.
-    pub(super) fn usable_on(&self, plane: usize) -> impl Iterator<Item = EvIndex> + use<> {
-        let (step, len) = (self.planes.len(), self.len());
-        let usable: Vec<EvIndex> =
-            (plane..len).step_by(step).map(|i| i as EvIndex).filter(|&i| self.state(i).usable()).collect();
-        usable.into_iter()
+    /// Indices of a plane, in rotation or not.
+    pub(super) fn on_plane(&self, plane: usize) -> impl Iterator<Item = EvIndex> + use<> {
+        (plane..self.len()).step_by(self.planes.len()).map(|i| i as EvIndex)
     }
 
     fn take_out(&mut self, index: EvIndex, why: EvInput) {

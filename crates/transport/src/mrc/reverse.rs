@@ -20,6 +20,10 @@ struct Reverse {
 pub(super) struct ReversePaths {
     planes: Box<[Reverse]>,
     turn: u8,
+    /// Port on which the peer was heard last.
+    heard_on: u8,
+    /// Whether the last report without a fresh path went there.
+    went_there: bool,
 }
 
 /// Confirmation times are kept in units of 2^20 ps.
@@ -30,7 +34,17 @@ fn units(time: Time) -> u32 {
 impl ReversePaths {
     pub(super) fn new(paths: &Paths) -> Self {
         let start = |plane| Reverse { index: plane as EvIndex, confirmed: 0 };
-        ReversePaths { planes: (0..paths.plane_count()).map(start).collect(), turn: 0 }
+        ReversePaths {
+            planes: (0..paths.plane_count()).map(start).collect(),
+            turn: 0,
+            heard_on: 0,
+            went_there: false,
+        }
+    }
+
+    /// A packet has come in on this port.
+    pub(super) fn heard_on(&mut self, port: u8) {
+        self.heard_on = port;
     }
 
     /// Something sent on this path was answered.
@@ -64,10 +78,18 @@ impl ReversePaths {
                 self.turn = ((plane + 1) % count) as u8;
                 return Some(index);
             }
-            fallback.get_or_insert((plane, index));
+            // Most failures are in both directions: where nothing is known to work, every second report takes the plane
+            // that the peer was heard on.
+            let likelier = !self.went_there && paths.plane_port(plane) == self.heard_on;
+            if fallback.is_none() || likelier {
+                fallback = Some((plane, index));
+            }
         }
         let (plane, index) = fallback?;
-        self.turn = ((plane + 1) % count) as u8;
+        self.went_there = !self.went_there;
+        if !self.went_there {
+            self.turn = ((plane + 1) % count) as u8;
+        }
         // Not known to work: the plane's next path may, so that in time all of them are tried.
         Some(self.another(paths, index))
     }
