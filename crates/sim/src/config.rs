@@ -119,6 +119,9 @@ pub struct NetworkConfig {
     pub encapsulation: Encapsulation,
     /// How ports are chosen.
     pub routing: Routing,
+    /// From a link going down or up to every switch routing accordingly: detection, propagation, reprogramming. `None` for static
+    /// routes, which do not react (spec: baselines, "Routing").
+    pub routing_reaction: Option<Span>,
     /// Payload bytes per data packet.
     pub path_mtu: u16,
     /// Queues; computed from rate and delay if left open ([`NetworkConfig::default_switch`]).
@@ -139,6 +142,7 @@ impl NetworkConfig {
             nic_latency: Span::from_nanos(500),
             encapsulation: Encapsulation::Srv6,
             routing: Routing::SourceRouted,
+            routing_reaction: None,
             path_mtu: 4096,
             switch: None,
             seed: 1,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{CcProfile, QpConfig};
-use openmrc_transport::{EvProfile, PathEntry};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Time, Transport};
 use openmrc_wire::Ev;
 
 use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
@@ -99,15 +99,14 @@ impl Endpoints {
         Ok(Endpoints { fabric, template, profiles, seed: config.seed })
     }
 
-    /// The queue pair `local` at host `here`, whose peer is queue pair `remote` at host `there`.
+    /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both.
     pub fn make(
         &self,
-        now: openmrc_transport::Time,
-        local: u32,
-        remote: u32,
-        here: u32,
-        there: u32,
+        now: Time,
+        (local, remote): (u32, u32),
+        (here, there): (u32, u32),
         salt: u64,
+        up: (PortSet, PortSet),
     ) -> Engine {
         let turn = self.fabric.turn(here, there);
         let mut config = self.template.clone();
@@ -115,10 +114,15 @@ impl Endpoints {
         config.remote_qp = remote;
         config.paths = self.profiles[turn as usize].clone();
         config.seed = mix(self.seed ^ mix(salt));
-        match openmrc_transport::mrc::QueuePair::new(now, &config) {
+        let mut engine = match openmrc_transport::mrc::QueuePair::new(now, &config) {
             Ok(qp) => Engine::Mrc(Box::new(qp)),
             Err(error) => unreachable!("the template was checked: {error}"),
+        };
+        let all = PortSet::first(self.fabric.shape().planes as usize);
+        if up != (all, all) {
+            engine.set_ports_up(now, up.0, up.1);
         }
+        engine
     }
 }
 

@@ -15,10 +15,10 @@ pub(crate) enum Kind {
     Timer,
     /// Message `at` is to be posted.
     Post,
-    /// Fault `at` of the schedule happens.
+    /// Fault `at` of the schedule happens, or routing reacts to one.
     Fault,
-    /// Port `at` has finished a packet (lossless switches only, where departures are not known in advance).
-    Departed,
+    /// Queue pair `at` learns which ports are up.
+    PortStatus,
 }
 
 /// What there is to know of a packet on its way, beside its contents.
@@ -33,8 +33,8 @@ pub(crate) mod flag {
     pub const TRIMMED_LAST_HOP: u8 = 8;
     /// May be ECN-marked and trimmed: data.
     pub const DATA: u8 = 16;
-    /// Does not count as on its way: it came from a switch's own pause, or carries nothing to deliver.
-    pub const CORRUPT: u8 = 32;
+    /// Has waited in a queue that marks: what became of it there is written beside it in the slab.
+    pub const WAITED: u8 = 32;
 }
 
 /// One event.

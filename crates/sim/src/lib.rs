@@ -12,9 +12,11 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+pub mod collectives;
 pub mod config;
 mod endpoints;
 mod event;
+pub mod faults;
 mod network;
 mod nic;
 mod post;
@@ -30,6 +32,7 @@ pub use config::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, Pfc, Routing, Scheduling, SwitchConfig,
 };
 pub use endpoints::{MrcConfig, MrcCongestion, TransportConfig};
+pub use faults::{Change, Fault, FaultError, Target};
 pub use results::{MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};
 pub use workload::{Connection, Message, Workload, WorkloadError};

@@ -3,6 +3,8 @@
 //! Ports are numbered hosts first (host x planes + plane), then switch by switch, downlinks before uplinks. A port is an
 //! output; the cable's other direction is the port that [`Network::peer`] names.
 
+use std::collections::VecDeque;
+
 use openmrc_fabric::{End, Fabric, Node};
 use openmrc_transport::Span;
 
@@ -40,10 +42,19 @@ pub(crate) struct Port {
     pub latency: u32,
     /// Picoseconds a byte takes.
     pub picos_per_byte: u16,
-    /// Layer of its cable: 0 is host to T0.
-    pub layer: u8,
     /// See [`port_flag`].
     pub flags: u8,
+}
+
+/// A data packet that waits in a queue which marks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// When it leaves the queue for the cable.
+    pub leaves: u64,
+    /// Bytes the port had accepted once it had accepted this packet, modulo 2^32.
+    pub accepted: u32,
+    /// Its place in the slab.
+    pub packet: u32,
 }
 
 /// What is at the other end of a cable.
@@ -89,8 +100,12 @@ pub(crate) struct Network {
     pub ports: Vec<Port>,
     pub far: Vec<FarEnd>,
     pub switches: Vec<SwitchInfo>,
+    /// By port of a switch: packets whose fate at dequeue is open.
+    pub waiting: Vec<VecDeque<Waiting>>,
     pub planes: u32,
     pub switch: SwitchConfig,
+    /// Some port is, or has been, out of order or lossy: arrivals have to look.
+    pub impaired: bool,
 }
 
 impl Network {
@@ -101,7 +116,16 @@ impl Network {
         let switch = config.switch.unwrap_or_else(|| config.default_switch());
         let layout = openmrc_fabric::EvLayout::new(&fabric).ok();
         let switches = switch_infos(&fabric, layout.map(|l| l.widths));
-        let mut network = Network { fabric, ports: Vec::new(), far: Vec::new(), switches, planes, switch };
+        let mut network = Network {
+            fabric,
+            ports: Vec::new(),
+            far: Vec::new(),
+            switches,
+            waiting: Vec::new(),
+            planes,
+            switch,
+            impaired: false,
+        };
         let count = network
             .switches
             .last()
@@ -125,7 +149,18 @@ impl Network {
                 network.add_port(config, layer, flags, fabric.peer(switch, port));
             }
         }
+        if network.switch.ecn.is_some() {
+            network
+                .waiting
+                .resize_with(network.ports.len() - (fabric.shape().hosts * planes) as usize, VecDeque::new);
+        }
         network
+    }
+
+    /// The queue of a switch port that marks.
+    #[inline]
+    pub fn waiting_at(&mut self, port: u32) -> &mut VecDeque<Waiting> {
+        &mut self.waiting[(port - self.fabric.shape().hosts * self.planes) as usize]
     }
 
     fn add_port(&mut self, config: &NetworkConfig, layer: u8, flags: u8, peer: Option<End>) {
@@ -136,7 +171,6 @@ impl Network {
             bytes: 0,
             latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
             picos_per_byte: config.picos_per_byte() as u16,
-            layer,
             flags: flags | if peer.is_none() { port_flag::DOWN } else { 0 },
         });
         self.far.push(match peer {
@@ -162,20 +196,15 @@ impl Network {
         }
     }
 
-    /// The port at the other end of a port's cable.
-    pub fn peer(&self, port: u32) -> u32 {
-        self.far[port as usize].port
-    }
-
     /// First port of a host.
     #[inline]
     pub fn host_port(&self, host: u32, plane: u32) -> u32 {
         host * self.planes + plane
     }
 
-    /// The longest hop latency there is.
-    pub fn longest_latency(&self) -> Span {
-        Span(self.ports.iter().map(|p| u64::from(p.latency)).max().unwrap_or(0))
+    /// The shortest hop latency there is.
+    pub fn shortest_latency(&self) -> Span {
+        Span(self.ports.iter().map(|p| u64::from(p.latency)).min().unwrap_or(1))
     }
 }
 

@@ -21,11 +21,14 @@ pub(crate) struct Nic {
     pub ring: VecDeque<u32>,
     /// When its pending wake event comes.
     pub wake_at: u64,
+    /// Ports with a carrier.
+    pub up: PortSet,
 }
 
-impl Default for Nic {
-    fn default() -> Self {
-        Nic { ring: VecDeque::new(), wake_at: u64::MAX }
+impl Nic {
+    /// A NIC whose ports are all up.
+    pub fn new(ports: u32) -> Self {
+        Nic { ring: VecDeque::new(), wake_at: u64::MAX, up: PortSet::first(ports as usize) }
     }
 }
 
@@ -242,6 +245,11 @@ impl World {
         let now = event.time;
         let port = &mut self.net.ports[out as usize];
         event.at = out;
+        if port.flags & port_flag::DOWN != 0 {
+            self.totals.dropped_down += 1;
+            self.slab.drop_packet(event.packet);
+            return;
+        }
         let service = u64::from(event.bytes) * u64::from(port.picos_per_byte);
         let start = if event.flags & flag::CONTROL != 0 {
             let backlog = port.data_free.saturating_sub(now);
@@ -285,12 +293,13 @@ impl World {
             received.packet.payload_len = 0;
         }
         let now = Time(self.now);
+        let up = (self.nics[qp.host as usize].up, self.nics[qp.peer_host as usize].up);
         let engine = match &mut qp.engine {
             Some(engine) => engine,
             none => {
                 let (local, remote) = (QueuePairs::number(slot), QueuePairs::number(slot ^ 1));
                 let salt = u64::from(event.connection) << 1 | 1;
-                none.insert(self.endpoints.make(now, local, remote, qp.host, qp.peer_host, salt))
+                none.insert(self.endpoints.make(now, (local, remote), (qp.host, qp.peer_host), salt, up))
             }
         };
         let mut around = Surroundings { now, messages: &mut self.posts.messages, outbox: &mut self.outbox };

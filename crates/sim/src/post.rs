@@ -92,6 +92,11 @@ impl Posts {
         self.messages.len()
     }
 
+    /// The host that a message is sent from.
+    pub fn source(&self, message: u32) -> u32 {
+        self.connections[self.messages[message as usize].connection as usize].ends.src
+    }
+
     pub fn all_finished(&self) -> bool {
         self.finished == self.messages.len()
     }
@@ -126,10 +131,12 @@ impl World {
         let connection = &mut self.posts.connections[number as usize];
         if connection.slot == CLOSED {
             let Connection { src, dst } = connection.ends;
+            let up = (self.nics[src as usize].up, self.nics[dst as usize].up);
             connection.slot = self.qps.open(number, src, dst);
             let (local, remote) =
                 (QueuePairs::number(connection.slot), QueuePairs::number(connection.slot + 1));
-            let engine = self.endpoints.make(Time(self.now), local, remote, src, dst, u64::from(number) << 1);
+            let engine =
+                self.endpoints.make(Time(self.now), (local, remote), (src, dst), u64::from(number) << 1, up);
             if let Some(qp) = self.qps.get_mut(connection.slot) {
                 qp.engine = Some(engine);
             }
@@ -194,13 +201,18 @@ impl World {
         if self.posts.first.is_empty() {
             return;
         }
+        let here = self.posts.connections[self.posts.messages[index as usize].connection as usize].ends.dst;
         let (from, to) = (self.posts.first[index as usize], self.posts.first[index as usize + 1]);
         for i in from..to {
             let waiter = self.posts.waiting[i as usize];
             let message = &mut self.posts.messages[waiter as usize];
             message.waits_for -= 1;
             if message.waits_for == 0 {
-                let due = message.posted.max(self.now);
+                // News from another host is no faster than a packet could be.
+                let own = self.posts.source(waiter) == here;
+                let now = if own { self.now } else { self.now + self.calendar.lookahead() };
+                let message = &self.posts.messages[waiter as usize];
+                let due = message.posted.max(now);
                 self.calendar.push(Event::plain(due, Kind::Post, waiter));
             }
         }

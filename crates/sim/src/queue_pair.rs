@@ -157,7 +157,7 @@ impl QueuePairs {
         }
     }
 
-    /// Every end that exists.
+    /// Slots there are, empty ones included.
     pub fn len(&self) -> usize {
         self.slots.len()
     }

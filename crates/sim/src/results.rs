@@ -85,6 +85,8 @@ pub struct Results {
     pub totals: Totals,
     /// Packets still on their way at the end.
     pub in_flight: u64,
-    /// Bytes accepted by each port, everything counted.
+    /// Bytes accepted by each port, everything counted; host ports first (host x planes + plane), then switch by switch.
     pub port_bytes: Vec<u64>,
+    /// When each port will have sent, or has sent, all it accepted.
+    pub port_busy_until: Vec<Time>,
 }

@@ -1,9 +1,10 @@
 //! Everything a run is given.
 
-use openmrc_transport::Time;
+use openmrc_transport::{Span, Time};
 
 use crate::config::NetworkConfig;
-use crate::endpoints::TransportConfig;
+use crate::endpoints::{MrcConfig, TransportConfig};
+use crate::faults::{self, Fault, FaultError};
 use crate::workload::{Workload, WorkloadError};
 
 /// A run: network, transport, traffic.
@@ -15,6 +16,8 @@ pub struct Scenario {
     pub transport: TransportConfig,
     /// What they send.
     pub workload: Workload,
+    /// What breaks.
+    pub faults: Vec<Fault>,
     /// The run ends here at the latest.
     pub limit: Time,
 }
@@ -25,6 +28,9 @@ pub enum ScenarioError {
     /// The workload does not fit the fabric.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// The schedule of faults does not fit the fabric.
+    #[error(transparent)]
+    Fault(#[from] FaultError),
     /// The rate of a port is out of range.
     #[error(
         "port_rate: {0} b/s: a byte has to take whole picoseconds, at most 65535 (25, 50, 100, 200, 400, 800 Gb/s do)"
@@ -46,6 +52,17 @@ pub enum ScenarioError {
 }
 
 impl Scenario {
+    /// MRC with its defaults on a network, nothing breaks, at most ten seconds.
+    pub fn new(network: NetworkConfig, workload: Workload) -> Self {
+        Scenario {
+            network,
+            transport: TransportConfig::Mrc(MrcConfig::default()),
+            workload,
+            faults: Vec::new(),
+            limit: Time(Span::from_secs(10).0),
+        }
+    }
+
     /// Checks everything that can be checked beforehand.
     ///
     /// # Errors
@@ -60,6 +77,7 @@ impl Scenario {
             return Err(ScenarioError::Range { name: "path_mtu", value: mtu, allowed: "256 to 8192" });
         }
         openmrc_fabric::EvLayout::new(&self.network.fabric)?;
+        faults::check(&self.faults, &self.network.fabric)?;
         self.workload.check(self.network.fabric.shape().hosts)?;
         Ok(())
     }

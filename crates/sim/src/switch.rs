@@ -1,35 +1,36 @@
 //! What a packet meets at a switch: the choice of a port, its queues, ECN, trimming (spec: congestion, "Switch settings").
 //!
 //! A port's queues are two points in time: when all data accepted will have left, and when all control will have. So a packet's
-//! departure is known when it arrives, and it costs one event a hop. Two things are not exact by that, and the lossless
-//! switch in `pfc`, which keeps real queues, is the measure for both: a control packet does not hold up data that was
-//! accepted before it (data accepted after it pays, so that the port's rate holds), and the queue that ECN looks at is the one that
-//! is there when the packet has crossed the cable rather than when it left.
+//! departure is known when it arrives, and it costs one event a hop. One thing is not exact by that, and the switch in `pfc`,
+//! which keeps real queues, is the measure for it: a control packet does not hold up data that was accepted before it; data accepted
+//! after it pays, so that the port's rate holds. ECN is exact: a packet that waits is kept in mind until something comes to
+//! its queue after it has left, or until it reaches the next node; then all that was behind it as it left is known.
 
 use rand::RngExt;
 
 use crate::config::{Overflow, Routing, Scheduling};
 use crate::endpoints::mix;
 use crate::event::{Event, flag};
-use crate::network::{FarEnd, SwitchInfo, port_flag};
-use crate::world::World;
+use crate::network::{FarEnd, SwitchInfo, Waiting, port_flag};
+use crate::world::{Fate, World};
 
 impl World {
     /// A packet has crossed the cable on port `event.at`.
     #[inline]
     pub(crate) fn arrive(&mut self, mut event: Event) {
-        let port = self.net.ports[event.at as usize];
-        if port.flags & port_flag::DOWN != 0 {
-            self.totals.dropped_down += 1;
+        if self.net.impaired && !self.survives(&event) {
             self.slab.drop_packet(event.packet);
             return;
         }
-        if port.flags & port_flag::ECN != 0
-            && event.flags & (flag::DATA | flag::CE) == flag::DATA
-            && self.marks(port.data_free.saturating_sub(event.time), port.picos_per_byte)
-        {
-            event.flags |= flag::CE;
-            self.totals.marked += 1;
+        if event.flags & flag::WAITED != 0 {
+            event.flags &= !flag::WAITED;
+            if self.slab.fate(event.packet) == Fate::Open {
+                // Nothing has come to that queue since this packet left it.
+                self.dequeue(event.at, event.time);
+            }
+            if self.slab.fate(event.packet) == Fate::Marked {
+                event.flags |= flag::CE;
+            }
         }
         let far = self.net.far[event.at as usize];
         if far.switch == FarEnd::HOST {
@@ -41,19 +42,25 @@ impl World {
         self.enqueue(out, event);
     }
 
-    /// Whether a packet is marked that leaves `behind` picoseconds of data behind it.
+    /// Decides on the packets that have left port `out` by `time`: each by what had been accepted behind it, all of which is
+    /// known, since whatever comes to the port comes through here first.
     #[inline]
-    fn marks(&mut self, behind: u64, picos_per_byte: u16) -> bool {
-        let Some(ecn) = self.net.switch.ecn else { return false };
-        let min = ecn.min_bytes * u64::from(picos_per_byte);
-        if behind < min {
-            return false;
+    fn dequeue(&mut self, out: u32, time: u64) {
+        let World { net, slab, dice, totals, .. } = self;
+        let Some(ecn) = net.switch.ecn else { return };
+        let accepted = net.ports[out as usize].bytes as u32;
+        let queue = net.waiting_at(out);
+        while let Some(first) = queue.front().filter(|first| first.leaves <= time) {
+            let behind = u64::from(accepted.wrapping_sub(first.accepted));
+            let marked = behind >= ecn.min_bytes
+                && (behind >= ecn.max_bytes || {
+                    let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
+                    dice.random::<f64>() < share * ecn.probability
+                });
+            totals.marked += u64::from(marked);
+            slab.set_fate(first.packet, if marked { Fate::Marked } else { Fate::Unmarked });
+            queue.pop_front();
         }
-        let max = ecn.max_bytes * u64::from(picos_per_byte);
-        if behind >= max {
-            return true;
-        }
-        self.dice.random::<f64>() * ((max - min) as f64) < (behind - min) as f64 * ecn.probability
     }
 
     /// The port by which a switch sends a packet on.
@@ -86,18 +93,25 @@ impl World {
         let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
         let hash = mix(flow ^ mix(u64::from(ingress.switch) ^ u64::from(event.dst) << 32));
         let named = ((hash >> 32) * u64::from(count) >> 32) as u32;
-        if self.config.routing == Routing::Ecmp {
-            return first + named;
-        }
-        let usable = (0..count).map(|i| first + (named + i) % count);
-        let up = usable.filter(|&p| self.net.ports[p as usize].flags & port_flag::DOWN == 0);
-        up.min_by_key(|&p| self.net.ports[p as usize].data_free.max(self.now)).unwrap_or(first + named)
+        let in_turn = (0..count).map(|i| first + (named + i) % count);
+        let mut usable = in_turn.filter(|&port| !self.avoided(port, event.dst));
+        let chosen = match self.config.routing {
+            Routing::Adaptive => usable
+                .filter(|&port| self.net.ports[port as usize].flags & port_flag::DOWN == 0)
+                .min_by_key(|&port| self.net.ports[port as usize].data_free.max(event.time)),
+            Routing::Ecmp | Routing::SourceRouted => usable.next(),
+        };
+        chosen.unwrap_or(first + named)
     }
 
     /// Accepts a packet at an output port of a switch, now; or trims it, or drops it.
     #[inline]
     pub(crate) fn enqueue(&mut self, out: u32, mut event: Event) {
         let now = event.time;
+        let marks = self.net.ports[out as usize].flags & port_flag::ECN != 0;
+        if marks {
+            self.dequeue(out, now);
+        }
         let switch = &self.net.switch;
         let port = &mut self.net.ports[out as usize];
         event.at = out;
@@ -116,7 +130,16 @@ impl World {
                 let leaves = now + backlog + u64::from(event.bytes) * per_byte;
                 port.data_free = leaves;
                 port.bytes += u64::from(event.bytes);
-                event.time = leaves + u64::from(port.latency);
+                if marks && backlog > 0 && event.flags & (flag::DATA | flag::CE) == flag::DATA {
+                    event.flags |= flag::WAITED;
+                    self.slab.set_fate(event.packet, Fate::Open);
+                    let wait =
+                        Waiting { leaves: now + backlog, accepted: port.bytes as u32, packet: event.packet };
+                    event.time = leaves + u64::from(port.latency);
+                    self.net.waiting_at(out).push_back(wait);
+                } else {
+                    event.time = leaves + u64::from(port.latency);
+                }
                 self.calendar.push(event);
                 return;
             }

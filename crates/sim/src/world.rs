@@ -10,7 +10,8 @@ use crate::calendar::Calendar;
 use crate::config::NetworkConfig;
 use crate::endpoints::Endpoints;
 use crate::event::{Event, Kind};
-use crate::network::Network;
+use crate::faults::Faults;
+use crate::network::{FarEnd, Network};
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
@@ -21,7 +22,19 @@ use crate::scenario::{Scenario, ScenarioError};
 #[derive(Default)]
 pub(crate) struct Slab {
     packets: Vec<Packet>,
+    fates: Vec<Fate>,
     free: Vec<u32>,
+}
+
+/// What the queue that a packet last waited in has said of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Nothing yet.
+    Open,
+    /// It left unmarked.
+    Unmarked,
+    /// It was marked as it left.
+    Marked,
 }
 
 impl Slab {
@@ -34,6 +47,7 @@ impl Slab {
             }
             None => {
                 self.packets.push(packet);
+                self.fates.push(Fate::Open);
                 self.packets.len() as u32 - 1
             }
         }
@@ -43,6 +57,21 @@ impl Slab {
     pub fn take(&mut self, index: u32) -> Packet {
         self.free.push(index);
         self.packets[index as usize]
+    }
+
+    #[inline]
+    pub fn peek(&self, index: u32) -> u16 {
+        self.packets[index as usize].payload_len
+    }
+
+    #[inline]
+    pub fn fate(&self, index: u32) -> Fate {
+        self.fates[index as usize]
+    }
+
+    #[inline]
+    pub fn set_fate(&mut self, index: u32, fate: Fate) {
+        self.fates[index as usize] = fate;
     }
 
     pub fn drop_packet(&mut self, index: u32) {
@@ -88,9 +117,11 @@ pub struct World {
     pub(crate) qps: QueuePairs,
     pub(crate) endpoints: Endpoints,
     pub(crate) posts: Posts,
+    pub(crate) faults: Faults,
     pub(crate) totals: Totals,
     pub(crate) dice: Xoshiro256PlusPlus,
     pub(crate) outbox: Outbox,
+    end: u64,
     /// Bytes of a full data packet on a cable, and of a trimmed one.
     pub(crate) full_packet_bytes: u64,
     pub(crate) trimmed_bytes: u16,
@@ -110,21 +141,24 @@ impl World {
         let endpoints = Endpoints::new(&config, &net.switch, &scenario.transport)?;
         let mut world = World {
             now: 0,
-            calendar: Calendar::new(slot_shift(&config), 14),
-            nics: vec![Nic::default(); hosts as usize],
+            calendar: calendar_for(&config, &net),
+            nics: vec![Nic::new(config.fabric.shape().planes); hosts as usize],
             slab: Slab::default(),
             qps: QueuePairs::default(),
             endpoints,
             posts: Posts::new(&scenario.workload),
+            faults: Faults::new(&scenario.faults),
             totals: Totals::default(),
             dice: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             outbox: Outbox::default(),
+            end: 0,
             full_packet_bytes: u64::from(config.full_packet_bytes()),
             trimmed_bytes: config.trimmed_bytes() as u16,
             limit: scenario.limit.0,
             net,
             config,
         };
+        world.schedule_faults();
         world.schedule_posts();
         Ok(world)
     }
@@ -132,7 +166,7 @@ impl World {
     /// How far it has come.
     pub fn progress(&self) -> Progress {
         Progress {
-            now: Time(self.now),
+            now: Time(self.end),
             finished: self.posts.finished,
             messages: self.posts.len(),
             events: self.totals.events,
@@ -145,14 +179,19 @@ impl World {
             if self.posts.all_finished() {
                 return false;
             }
+            if self.calendar.page_done() && !self.turn_page() {
+                return false;
+            }
+            self.read_ahead();
             let Some(event) = self.calendar.pop() else { return false };
             if event.time > self.limit {
-                self.now = self.limit;
+                self.end = self.limit;
                 // It stays on its way.
                 self.calendar.push(event);
                 return false;
             }
-            self.now = self.now.max(event.time);
+            self.now = event.time;
+            self.end = self.end.max(event.time);
             self.totals.events += 1;
             self.react(event);
         }
@@ -164,6 +203,34 @@ impl World {
         while self.run_for(u64::MAX) {}
     }
 
+    /// Loads what events to come will need: such a load waits for nothing and goes on beside the work at hand.
+    #[inline]
+    fn read_ahead(&self) {
+        if let Some((node, event)) = self.calendar.ahead(PACKETS_AHEAD)
+            && node <= self.nics.len()
+            && event.kind == Kind::Arrive
+        {
+            std::hint::black_box(self.slab.peek(event.packet));
+        }
+    }
+
+    /// The next slot of the calendar, its events node by node.
+    fn turn_page(&mut self) -> bool {
+        let World { calendar, net, qps, posts, .. } = self;
+        let hosts = net.fabric.shape().hosts;
+        calendar.turn_page(|event| match event.kind {
+            Kind::Arrive => {
+                let far = net.far[event.at as usize];
+                if far.switch == FarEnd::HOST { 1 + event.dst } else { 1 + hosts + far.switch }
+            }
+            Kind::Wake => 1 + event.at,
+            Kind::Timer | Kind::PortStatus => 1 + qps.get(event.at).map_or(0, |qp| qp.host),
+            Kind::Post => 1 + posts.source(event.at),
+            // Before everything else that happens in the slot.
+            Kind::Fault => 0,
+        })
+    }
+
     #[inline]
     fn react(&mut self, event: Event) {
         match event.kind {
@@ -171,7 +238,12 @@ impl World {
             Kind::Wake => self.wake(event.at, event.time),
             Kind::Timer => self.timer(event.at, event.time),
             Kind::Post => self.post_due(event.at),
-            Kind::Fault | Kind::Departed => {}
+            Kind::Fault => {
+                if !self.reaction(event.at) {
+                    self.fault(event.at);
+                }
+            }
+            Kind::PortStatus => self.port_status(event.at),
         }
     }
 
@@ -180,11 +252,12 @@ impl World {
         let mut totals = self.totals;
         self.qps.add_up(&mut totals);
         Results {
-            end: Time(self.now),
+            end: Time(self.end),
             messages: self.posts.results(),
             totals,
             in_flight: self.slab.len() as u64,
             port_bytes: self.net.ports.iter().map(|p| p.bytes).collect(),
+            port_busy_until: self.net.ports.iter().map(|p| Time(p.data_free)).collect(),
         }
     }
 
@@ -194,12 +267,14 @@ impl World {
     }
 }
 
-/// Width of a calendar slot, as a power of two of picoseconds: about a hundred events a slot when every host sends.
-fn slot_shift(config: &NetworkConfig) -> u32 {
-    let shape = config.fabric.shape();
-    let hops = u64::from(shape.tiers) * 2 + 3;
-    let packet = config.serialization(u64::from(config.full_packet_bytes())).0;
-    let per_packet_time = u64::from(shape.hosts) * u64::from(shape.planes) * hops;
-    let width = packet * 100 / per_packet_time.max(1);
-    width.max(1).ilog2().clamp(6, 18)
+/// How far ahead of its turn a packet for a host is read.
+const PACKETS_AHEAD: usize = 5;
+
+/// A calendar for this network: slots as wide as the shortest way between two nodes lets them be, reaching over three round trips,
+/// so that only slow timers lie beyond its end.
+fn calendar_for(config: &NetworkConfig, net: &Network) -> Calendar {
+    let shift = net.shortest_latency().0.max(1).ilog2();
+    let reach = config.base_rtt().times(3).0 >> shift;
+    let nodes = 1 + (config.fabric.shape().hosts + config.fabric.switches()) as usize;
+    Calendar::new(nodes, shift, reach.max(1).ilog2() + 1)
 }

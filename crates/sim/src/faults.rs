@@ -1,0 +1,298 @@
+//! What breaks, when, and what the network and its hosts make of it.
+//!
+//! A fault takes effect at the beginning of the calendar slot it falls into, at most the shortest hop latency early, before
+//! anything else that happens there.
+
+use std::collections::{HashMap, HashSet};
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use openmrc_fabric::{End, Fabric, Link, Node};
+use openmrc_transport::{Span, Time, Transport};
+
+use crate::event::{Event, Kind};
+use crate::network::port_flag;
+use crate::world::World;
+
+/// What happens to a link or a switch.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Change {
+    /// Nothing gets through any more; what is on the cable is lost.
+    Down,
+    /// Works again, as it did at first.
+    Up,
+    /// Each packet is lost with this probability.
+    Loss(f64),
+    /// Each bit is damaged with this probability; a damaged packet is dropped.
+    BitErrors(f64),
+    /// Runs at this share of its rate.
+    Slow(f64),
+}
+
+/// What it happens to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Target {
+    /// A link, by its number in the fabric, in both directions. A host's own cable is one too: the NIC sees its carrier go.
+    Link(u32),
+    /// All links of a switch, by its number in the fabric.
+    Switch(u32),
+}
+
+/// One entry of the schedule.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Fault {
+    /// When.
+    pub at: Time,
+    /// To what.
+    pub target: Target,
+    /// What.
+    pub change: Change,
+}
+
+/// A fault that names something that is not there, or a number that is none.
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+pub enum FaultError {
+    /// No such link or switch.
+    #[error("fault {index}: there is no {target:?}: the fabric has {links} links and {switches} switches")]
+    Target {
+        /// Its place in the schedule.
+        index: usize,
+        /// What it names.
+        target: Target,
+        /// Links of the fabric.
+        links: u32,
+        /// Switches of the fabric.
+        switches: u32,
+    },
+    /// A probability or a share is out of range.
+    #[error(
+        "fault {index}: {value} is out of range: a probability is 0 to 1, a share of the rate above 0 and at most 1"
+    )]
+    Number {
+        /// Its place in the schedule.
+        index: usize,
+        /// The number.
+        value: f64,
+    },
+}
+
+/// Checks a schedule against a fabric.
+pub(crate) fn check(faults: &[Fault], fabric: &Fabric) -> Result<(), FaultError> {
+    for (index, fault) in faults.iter().enumerate() {
+        let exists = match fault.target {
+            Target::Link(link) => link < fabric.links(),
+            Target::Switch(switch) => switch < fabric.switches(),
+        };
+        if !exists {
+            let (links, switches) = (fabric.links(), fabric.switches());
+            return Err(FaultError::Target { index, target: fault.target, links, switches });
+        }
+        let (value, ok) = match fault.change {
+            Change::Down | Change::Up => (0.0, true),
+            Change::Loss(p) | Change::BitErrors(p) => (p, (0.0..=1.0).contains(&p)),
+            Change::Slow(share) => (share, share > 0.0 && share <= 1.0),
+        };
+        if !ok {
+            return Err(FaultError::Number { index, value });
+        }
+    }
+    Ok(())
+}
+
+/// A link or switch that goes down and comes up again, `times` times: down for `down`, then up for `up`.
+pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec<Fault> {
+    let period = down + up;
+    (0..u64::from(times))
+        .flat_map(|i| {
+            let at = from + period.times(i);
+            [Fault { at, target, change: Change::Down }, Fault { at: at + down, target, change: Change::Up }]
+        })
+        .collect()
+}
+
+/// Failures at random: each target fails after an exponential time of mean `mtbf` and is repaired after one of mean `mttr`, again and
+/// again until `until`.
+pub fn random(targets: &[Target], mtbf: Span, mttr: Span, until: Time, seed: u64) -> Vec<Fault> {
+    let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut wait = |mean: Span| mean.scaled(-(1.0 - dice.random::<f64>()).ln());
+    let mut faults = Vec::new();
+    for &target in targets {
+        let mut now = Time::ZERO + wait(mtbf);
+        while now < until {
+            faults.push(Fault { at: now, target, change: Change::Down });
+            now += wait(mttr);
+            faults.push(Fault { at: now, target, change: Change::Up });
+            now += wait(mtbf);
+        }
+    }
+    faults.sort_by_key(|f| f.at);
+    faults
+}
+
+/// How ports are impaired, and which ways routing has withdrawn.
+#[derive(Default)]
+pub(crate) struct Faults {
+    pub schedule: Vec<Fault>,
+    /// By port: probability that a packet, and that a bit of one, is lost.
+    lossy: HashMap<u32, (f64, f64)>,
+    /// Picoseconds a byte takes on ports that are slow, when they are not.
+    slow: HashMap<u32, u16>,
+    /// Ports that routing does not use.
+    withdrawn: HashSet<u32>,
+    /// Reactions of routing on their way: which port, and whether it is withdrawn.
+    reactions: Vec<(u32, bool)>,
+}
+
+impl Faults {
+    pub fn new(schedule: &[Fault]) -> Self {
+        Faults { schedule: schedule.to_vec(), ..Faults::default() }
+    }
+}
+
+impl World {
+    pub(crate) fn schedule_faults(&mut self) {
+        for (index, fault) in self.faults.schedule.iter().enumerate() {
+            self.calendar.push(Event::plain(fault.at.0, Kind::Fault, index as u32));
+        }
+    }
+
+    /// An entry of the schedule is due.
+    pub(crate) fn fault(&mut self, index: u32) {
+        let Fault { target, change, .. } = self.faults.schedule[index as usize];
+        self.net.impaired = true;
+        let fabric = self.net.fabric;
+        let links: Vec<Link> = match target {
+            Target::Link(number) => fabric.link(number).into_iter().collect(),
+            Target::Switch(number) => fabric.switch_at(number).map_or_else(Vec::new, |switch| {
+                let ports = fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier);
+                (0..ports).filter_map(|port| fabric.link_at(switch, port)).collect()
+            }),
+        };
+        for link in links {
+            for end in [fabric.lower_end(link), fabric.upper_end(link)] {
+                self.change_port(end, change);
+            }
+        }
+    }
+
+    fn change_port(&mut self, end: End, change: Change) {
+        let number = self.net.port_number(end);
+        let port = &mut self.net.ports[number as usize];
+        let was_down = port.flags & port_flag::DOWN != 0;
+        match change {
+            Change::Down => port.flags |= port_flag::DOWN,
+            Change::Up => {
+                port.flags &= !(port_flag::DOWN | port_flag::LOSSY);
+                self.faults.lossy.remove(&number);
+                if let Some(picos) = self.faults.slow.remove(&number) {
+                    port.picos_per_byte = picos;
+                }
+            }
+            Change::Loss(p) => {
+                port.flags |= port_flag::LOSSY;
+                self.faults.lossy.entry(number).or_default().0 = p;
+            }
+            Change::BitErrors(p) => {
+                port.flags |= port_flag::LOSSY;
+                self.faults.lossy.entry(number).or_default().1 = p;
+            }
+            Change::Slow(share) => {
+                let full = *self.faults.slow.entry(number).or_insert(port.picos_per_byte);
+                port.picos_per_byte = (f64::from(full) / share).min(f64::from(u16::MAX)) as u16;
+            }
+        }
+        let down = port.flags & port_flag::DOWN != 0;
+        if down == was_down {
+            return;
+        }
+        match end.node {
+            Node::Host(host) => self.carrier(host, end.port as u8, !down),
+            Node::Switch(_) => self.schedule_reaction(number, down),
+        }
+    }
+
+    /// A host's port has lost its carrier, or has it back: its own queue pairs know at once, their peers when the port status
+    /// update has crossed the fabric (spec: transport, "Probes and port status").
+    fn carrier(&mut self, host: u32, port: u8, up: bool) {
+        let nic = &mut self.nics[host as usize];
+        nic.up = if up { nic.up.with(port) } else { nic.up.without(port) };
+        let soon = self.now + self.calendar.lookahead();
+        let later = soon + self.config.one_way(self.config.encapsulation.wire_bytes(36)).0;
+        for slot in 0..self.qps.len() as u32 {
+            let Some(qp) = self.qps.get(slot).filter(|qp| qp.engine.is_some()) else { continue };
+            if qp.host == host {
+                self.calendar.push(Event::plain(soon, Kind::PortStatus, slot));
+            } else if qp.peer_host == host {
+                self.calendar.push(Event::plain(later, Kind::PortStatus, slot));
+            }
+        }
+        self.calendar.push(Event::plain(soon, Kind::Wake, host));
+        self.nics[host as usize].wake_at = soon;
+    }
+
+    /// A queue pair learns which ports are up at both ends.
+    pub(crate) fn port_status(&mut self, slot: u32) {
+        let Some(qp) = self.qps.get_mut(slot) else { return };
+        let (local, peer) = (self.nics[qp.host as usize].up, self.nics[qp.peer_host as usize].up);
+        if let Some(engine) = &mut qp.engine {
+            engine.set_ports_up(Time(self.now), local, peer);
+            self.arm(slot);
+            self.offer(slot);
+        }
+    }
+
+    fn schedule_reaction(&mut self, port: u32, down: bool) {
+        let Some(delay) = self.config.routing_reaction else { return };
+        self.faults.reactions.push((port, down));
+        let index = (self.faults.schedule.len() + self.faults.reactions.len() - 1) as u32;
+        let time = self.now + delay.0.max(self.calendar.lookahead());
+        self.calendar.push(Event::plain(time, Kind::Fault, index));
+    }
+
+    /// Whether `index` is a reaction of routing rather than a fault; then it is carried out.
+    pub(crate) fn reaction(&mut self, index: u32) -> bool {
+        let Some(which) = (index as usize).checked_sub(self.faults.schedule.len()) else { return false };
+        let (port, down) = self.faults.reactions[which];
+        if down {
+            self.faults.withdrawn.insert(port);
+        } else {
+            self.faults.withdrawn.remove(&port);
+        }
+        true
+    }
+
+    /// Whether routing avoids this uplink for `dst`: it is withdrawn itself, or the switch above cannot reach the block below.
+    pub(crate) fn avoided(&self, port: u32, dst: u32) -> bool {
+        if self.faults.withdrawn.is_empty() {
+            return false;
+        }
+        if self.faults.withdrawn.contains(&port) {
+            return true;
+        }
+        let far = self.net.far[port as usize];
+        let Some(above) = self.net.switches.get(far.switch as usize) else { return false };
+        let below = dst.wrapping_sub(above.first_host);
+        let parallel = u32::from(above.parallel);
+        let first = above.first_port + below / above.hosts_per_child * parallel;
+        below < above.hosts && (first..first + parallel).all(|p| self.faults.withdrawn.contains(&p))
+    }
+
+    /// Whether a packet gets over the cable on port `event.at` as things are.
+    #[cold]
+    pub(crate) fn survives(&mut self, event: &Event) -> bool {
+        let flags = self.net.ports[event.at as usize].flags;
+        if flags & port_flag::DOWN != 0 {
+            self.totals.dropped_down += 1;
+            return false;
+        }
+        if flags & port_flag::LOSSY == 0 {
+            return true;
+        }
+        let (packet, bit) = self.faults.lossy.get(&event.at).copied().unwrap_or_default();
+        let whole = (1.0 - packet) * (1.0 - bit).powf(f64::from(event.bytes) * 8.0);
+        let survives = self.dice.random::<f64>() < whole;
+        self.totals.dropped_lossy += u64::from(!survives);
+        survives
+    }
+}

@@ -1,0 +1,133 @@
+//! What breaks, and what it costs.
+
+mod common;
+
+use common::{all_delivered, last_delivery, multiplane, run};
+use openmrc_fabric::{Link, Switch};
+use openmrc_sim::{Change, Fault, NetworkConfig, Scenario, ScenarioError, Target, World, faults, traffic};
+use openmrc_transport::{Span, Time};
+
+const AT: Time = Time(Span::from_micros(40).0);
+const BYTES: u32 = 8 << 20;
+
+fn uplink(network: &NetworkConfig, plane: u32, lower: u32, uplink: u32) -> Target {
+    Target::Link(network.fabric.link_number(Link { plane, layer: 1, lower, uplink }))
+}
+
+fn with_faults(faults: Vec<Fault>) -> (openmrc_sim::Results, Time) {
+    let network = multiplane(64, 4);
+    let mut scenario = Scenario::new(network, traffic::permutation(64, BYTES, 3));
+    let healthy = last_delivery(&run(&scenario));
+    scenario.faults = faults;
+    (run(&scenario), healthy)
+}
+
+/// One of a T0's eight uplinks gone leaves its hosts seven eighths of one plane, and with it of all, since planes carry equal
+/// load: 8/7. The rest is what finding out costs a flow that lasts a dozen round trips.
+const ONE_UPLINK_OF_EIGHT: u64 = 150;
+
+#[test]
+fn losing_a_link_between_switches_costs_no_more_than_its_share_and_the_finding_out() {
+    let target = uplink(&multiplane(64, 4), 1, 2, 3);
+    let (results, healthy) = with_faults(vec![Fault { at: AT, target, change: Change::Down }]);
+    assert!(all_delivered(&results));
+    assert!(results.totals.dropped_down > 0, "something was on that link");
+    assert!(results.totals.condemned > 0);
+    let last = last_delivery(&results);
+    assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
+}
+
+#[test]
+fn losing_a_nic_port_of_four_leaves_three_quarters() {
+    let network = multiplane(64, 4);
+    let port = Target::Link(network.fabric.link_number(Link { plane: 2, layer: 0, lower: 7, uplink: 0 }));
+    let (results, healthy) = with_faults(vec![Fault { at: Time::ZERO, target: port, change: Change::Down }]);
+    assert!(all_delivered(&results));
+    let last = last_delivery(&results);
+    let ratio = last.0 as f64 / healthy.0 as f64;
+    assert!((1.25..1.6).contains(&ratio), "4/3 is expected, {ratio} came out");
+}
+
+#[test]
+fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
+    let network = multiplane(64, 4);
+    let link = uplink(&network, 0, 1, 1);
+    let t1 = network.fabric.switch_number(Switch { plane: 3, tier: 1, index: 2 });
+    let mut schedule = faults::flap(link, AT, Span::from_micros(5), Span::from_micros(20), 4);
+    schedule.extend(faults::flap(Target::Switch(t1), AT, Span::from_micros(60), Span::from_micros(1), 1));
+    let (results, healthy) = with_faults(schedule);
+    assert!(all_delivered(&results));
+    assert!(results.totals.dropped_down > 0 && results.totals.fatal == 0);
+    // The reboot takes an eighth of plane 3 from everybody for a third of the run; the flaps an eighth of plane 0 from one T0.
+    let last = last_delivery(&results);
+    assert!(last.0 * 100 <= healthy.0 * 200, "{last:?}, healthy {healthy:?}");
+}
+
+#[test]
+fn random_loss_is_repaired() {
+    let network = multiplane(64, 4);
+    let schedule: Vec<_> = (0..network.fabric.links())
+        .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.001) })
+        .collect();
+    let (results, _) = with_faults(schedule);
+    assert!(all_delivered(&results));
+    let t = results.totals;
+    let share = t.dropped_lossy as f64 / t.launched() as f64;
+    // Four cables on most paths.
+    assert!((0.002..0.006).contains(&share), "{share}");
+    assert!(t.retransmits > 0);
+}
+
+#[test]
+fn bit_errors_hit_long_packets_harder_than_short_ones() {
+    let network = multiplane(64, 4);
+    let schedule: Vec<_> = (0..network.fabric.links())
+        .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::BitErrors(1e-8) })
+        .collect();
+    let (results, _) = with_faults(schedule);
+    assert!(all_delivered(&results));
+    let share = results.totals.dropped_lossy as f64 / results.totals.data_packets as f64;
+    // 4 cables x 4262 bytes x 8 bits x 1e-8.
+    assert!((0.0009..0.0019).contains(&share), "{share}");
+}
+
+#[test]
+fn a_path_broken_from_the_start_is_found_out_and_left() {
+    let target = uplink(&multiplane(64, 4), 1, 2, 3);
+    let (results, healthy) = with_faults(vec![Fault { at: Time::ZERO, target, change: Change::Down }]);
+    assert!(all_delivered(&results));
+    let last = last_delivery(&results);
+    assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
+}
+
+#[test]
+fn a_slow_link_is_bypassed() {
+    let target = uplink(&multiplane(64, 4), 1, 2, 3);
+    let (results, healthy) = with_faults(vec![Fault { at: Time::ZERO, target, change: Change::Slow(0.25) }]);
+    assert!(all_delivered(&results));
+    let last = last_delivery(&results);
+    assert!(last.0 * 100 <= healthy.0 * 150, "{last:?}, healthy {healthy:?}");
+}
+
+#[test]
+fn a_schedule_at_random_is_the_same_for_the_same_seed_and_alternates() {
+    let targets = [Target::Link(3), Target::Switch(1)];
+    let (mtbf, mttr) = (Span::from_micros(50), Span::from_micros(5));
+    let until = Time(Span::from_millis(2).0);
+    let schedule = faults::random(&targets, mtbf, mttr, until, 11);
+    assert_eq!(schedule, faults::random(&targets, mtbf, mttr, until, 11));
+    for target in targets {
+        let changes: Vec<_> = schedule.iter().filter(|f| f.target == target).map(|f| f.change).collect();
+        assert!(changes.len() > 20);
+        assert!(changes.chunks(2).all(|pair| pair == [Change::Down, Change::Up]));
+    }
+}
+
+#[test]
+fn a_fault_on_what_does_not_exist_is_refused() {
+    let mut scenario = Scenario::new(multiplane(64, 4), traffic::permutation(64, 1000, 3));
+    scenario.faults = vec![Fault { at: AT, target: Target::Switch(10_000), change: Change::Down }];
+    assert!(matches!(World::new(&scenario), Err(ScenarioError::Fault(_))));
+    scenario.faults = vec![Fault { at: AT, target: Target::Link(0), change: Change::Loss(1.5) }];
+    assert!(matches!(World::new(&scenario), Err(ScenarioError::Fault(_))));
+}

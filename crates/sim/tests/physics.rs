@@ -1,0 +1,156 @@
+//! Times against closed forms, on fabrics small enough to compute by hand.
+
+mod common;
+
+use common::{RATE, all_delivered, fabric, ideal, last_delivery, multiplane, run};
+use openmrc_sim::{NetworkConfig, Routing, Scenario, Workload, World, traffic};
+use openmrc_transport::{Span, Time};
+
+fn one_flow(network: NetworkConfig, src: u32, dst: u32, bytes: u32) -> (Scenario, Span) {
+    let turn = network.fabric.turn(src, dst);
+    let least = ideal(&network, turn, u64::from(bytes));
+    let mut workload = Workload::default();
+    let connection = workload.connect(src, dst);
+    workload.send(connection, bytes, Time::ZERO);
+    (Scenario::new(network, workload), least)
+}
+
+#[test]
+fn one_packet_takes_exactly_the_sum_of_its_hops() {
+    for tiers in 1..=4 {
+        let hosts = [0, 8, 16, 32, 64][tiers as usize];
+        let radix = [0, 8, 8, 4, 4][tiers as usize];
+        let network = NetworkConfig::new(
+            fabric(
+                hosts.min(if tiers == 3 {
+                    16
+                } else if tiers == 4 {
+                    32
+                } else {
+                    99
+                }),
+                1,
+                tiers,
+                radix,
+            ),
+            RATE,
+        );
+        let dst = network.fabric.shape().hosts - 1;
+        let (scenario, least) = one_flow(network, 0, dst, 4096);
+        let results = run(&scenario);
+        assert_eq!(results.messages[0].delivered, Time::ZERO + least, "{tiers} tiers");
+    }
+}
+
+#[test]
+fn one_flow_fills_every_plane_and_takes_the_least_time_there_is() {
+    for planes in [1, 4, 8] {
+        for dst in [1, 15] {
+            let (scenario, least) = one_flow(multiplane(16, planes), 0, dst, 1 << 20);
+            let results = run(&scenario);
+            let took = results.messages[0].delivered.since(Time::ZERO);
+            assert!(took >= least, "{planes} planes: {took:?} is less than {least:?}");
+            // Feedback and its ACKs share no port with data here: only the window can cost time.
+            assert!(took.0 * 100 <= least.0 * 101, "{planes} planes to {dst}: {took:?}, at best {least:?}");
+            assert_eq!(results.totals.retransmits, 0);
+        }
+    }
+}
+
+#[test]
+fn a_permutation_is_nearly_as_fast_as_one_flow_alone() {
+    let network = multiplane(64, 4);
+    let least = ideal(&network, 1, 4 << 20);
+    let results = run(&Scenario::new(network, traffic::permutation(64, 4 << 20, 3)));
+    let took = last_delivery(&results).since(Time::ZERO);
+    assert!(all_delivered(&results));
+    assert!(took >= least);
+    assert!(took.0 * 100 <= least.0 * 120, "{took:?}, at best {least:?}");
+}
+
+#[test]
+fn an_incast_takes_as_long_as_its_last_link_needs_and_is_shared_evenly() {
+    let network = multiplane(32, 4);
+    let senders: Vec<u32> = (1..16).collect();
+    let bytes = 1 << 20;
+    let least = ideal(&network, 0, 15 * u64::from(bytes as u32));
+    let results = run(&Scenario::new(network, traffic::incast(&senders, 0, bytes)));
+    assert!(all_delivered(&results));
+    let took = last_delivery(&results).since(Time::ZERO);
+    assert!(took.0 >= least.0 * 99 / 100, "{took:?} is less than the last link needs, {least:?}");
+    assert!(took.0 * 100 <= least.0 * 120, "{took:?}, at best {least:?}");
+    let first = results.messages.iter().map(|m| m.delivered).min().unwrap();
+    assert!(first.0 * 10 >= took.0 * 5, "the first is done at {first:?}, the last after {took:?}");
+}
+
+#[test]
+fn an_incast_trims_on_the_last_hop_only_and_drops_nothing() {
+    let senders: Vec<u32> = (8..32).collect();
+    let results = run(&Scenario::new(multiplane(32, 4), traffic::incast(&senders, 0, 1 << 20)));
+    assert!(all_delivered(&results));
+    assert!(results.totals.trimmed_last_hop > 0);
+    assert_eq!(results.totals.dropped(), 0, "{:?}", results.totals);
+    assert_eq!(results.totals.losses_seen, 0, "a trimmed packet is no lost packet");
+}
+
+#[test]
+fn a_victim_of_an_incast_on_its_rack_is_unharmed() {
+    let network = multiplane(64, 4);
+    let alone = {
+        let (scenario, _) = one_flow(network.clone(), 63, 1, 4 << 20);
+        run(&scenario).messages[0].delivered
+    };
+    let senders: Vec<u32> = (8..15).collect();
+    let mut workload = traffic::incast(&senders, 0, 4 << 20);
+    let connection = workload.connect(63, 1);
+    workload.send(connection, 4 << 20, Time::ZERO);
+    let results = run(&Scenario::new(network, workload));
+    let victim = results.messages.last().unwrap().delivered;
+    assert!(victim.0 * 100 <= alone.0 * 105, "{victim:?}, alone {alone:?}");
+}
+
+#[test]
+fn every_routing_delivers_on_every_kind_of_fabric() {
+    for (hosts, planes, tiers, radix) in
+        [(8, 1, 1, 8), (30, 2, 2, 8), (16, 1, 3, 4), (32, 1, 4, 4), (54, 1, 3, 6)]
+    {
+        for routing in [Routing::SourceRouted, Routing::Ecmp, Routing::Adaptive] {
+            let mut network = NetworkConfig::new(fabric(hosts, planes, tiers, radix), RATE);
+            network.routing = routing;
+            let results = run(&Scenario::new(network, traffic::permutation(hosts, 300_000, 9)));
+            assert!(all_delivered(&results), "{tiers} tiers, {routing:?}: {:?}", results.totals);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_bit_for_bit_and_another_seed_another() {
+    let scenario = |seed| {
+        let mut network = multiplane(64, 4);
+        network.seed = seed;
+        let mut workload = traffic::permutation(64, 500_000, 1);
+        workload.append(&traffic::incast(&[1, 2, 3, 4, 5], 40, 700_000));
+        Scenario::new(network, workload)
+    };
+    let results = run(&scenario(5));
+    assert!(results.totals.marked > 0, "chance plays a part");
+    assert_eq!(results, run(&scenario(5)));
+    assert_ne!(results, run(&scenario(6)));
+}
+
+#[test]
+fn running_in_small_steps_changes_nothing() {
+    let scenario = Scenario::new(multiplane(32, 4), traffic::permutation(32, 200_000, 1));
+    let mut world = World::new(&scenario).unwrap();
+    while world.run_for(97) {}
+    assert_eq!(world.results(), run(&scenario));
+}
+
+#[test]
+fn a_time_limit_ends_the_run_there() {
+    let mut scenario = Scenario::new(multiplane(32, 4), traffic::permutation(32, 50_000_000, 1));
+    scenario.limit = Time(Span::from_micros(50).0);
+    let results = run(&scenario);
+    assert_eq!(results.end, scenario.limit);
+    assert!(!all_delivered(&results) && results.in_flight > 0);
+}
