@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use openmrc_transport::Fatal;
 use openmrc_transport::mrc::QueuePair;
 use world::driver::Outcome;
+use world::ledger::FlowCounters;
 use world::seeds::{run_one, run_seeds};
 use world::{Expect, Scenario};
 
@@ -24,8 +25,16 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
         {
             Err(format!("a queue pair failed for the wrong reason: {:?}", outcome.fatal))
         }
-        _ => Ok(()),
+        _ => outcome.flows.iter().try_for_each(no_storm),
     }
+}
+
+/// Losses are made good with patience: a message that cannot get through is not hammered at.
+fn no_storm(flow: &FlowCounters) -> Result<(), String> {
+    if flow.retransmitted > 20 * flow.first_sent + 1000 {
+        return Err(format!("{} retransmissions of {} packets", flow.retransmitted, flow.first_sent));
+    }
+    Ok(())
 }
 
 #[test]

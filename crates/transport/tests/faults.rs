@@ -81,7 +81,8 @@ fn a_dead_path_is_left_within_a_round_trip_and_a_reorder_window() {
         world.do_now(Act::Path { from: 0, to: 1, path, health: Health::DEAD });
         world.log = Some(Vec::new());
         world.run_until(millis(3));
-        let sent: Vec<Time> = world.log.take().unwrap().into_iter().filter(|(_, _, p)| *p == path).map(|(t, ..)| t).collect();
+        let sent: Vec<Time> =
+            world.log.take().unwrap().into_iter().filter(|(_, _, p)| *p == path).map(|(t, ..)| t).collect();
         let first = sent[0];
         let condemned = condemned_at(&world, 0, path, Time::ZERO).expect("the path is condemned");
         assert!(condemned <= first + bound, "{:?} after its first loss", condemned.since(first));
@@ -89,7 +90,10 @@ fn a_dead_path_is_left_within_a_round_trip_and_a_reorder_window() {
         assert!(world.ends[0].probes_by_path[path as usize] > 0, "it is not probed");
         // Nothing else came to harm.
         assert_eq!(world.ev_events(0).len(), 1, "{:?}", world.ev_events(0));
-        assert_eq!(world.flows[0].counters.retransmitted, world.network.counters.data_lost - u64::from(world.ends[0].qp.stats().probes));
+        assert_eq!(
+            world.flows[0].counters.retransmitted,
+            world.network.counters.data_lost - u64::from(world.ends[0].qp.stats().probes)
+        );
     }
 }
 
@@ -139,7 +143,12 @@ fn probes_of_dead_paths_are_few() {
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(10));
     let stats = world.ends[0].qp.stats();
-    assert!(u64::from(stats.probes) * 100 <= stats.data_packets, "{} probes, {} packets", stats.probes, stats.data_packets);
+    assert!(
+        u64::from(stats.probes) * 100 <= stats.data_packets,
+        "{} probes, {} packets",
+        stats.probes,
+        stats.data_packets
+    );
     assert!(stats.probes > 10);
 }
 
@@ -217,7 +226,8 @@ fn denied_paths_carry_nothing_until_they_are_allowed_again() {
     world.run_until(micros(101));
     let before = world.ends[0].sent_by_path.clone();
     world.run_until(micros(999));
-    let sent: Vec<u64> = world.ends[0].sent_by_path.iter().zip(&before).map(|(now, then)| now - then).collect();
+    let sent: Vec<u64> =
+        world.ends[0].sent_by_path.iter().zip(&before).map(|(now, then)| now - then).collect();
     assert!(sent[0] > 1000, "{sent:?}");
     assert_eq!(sent[1..].iter().sum::<u64>(), 0, "{sent:?}");
     world.run_until(millis(2));
@@ -289,7 +299,8 @@ fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
 fn what_comes_back_before_the_retries_end_is_not_given_up() {
     let (mut scenario, config) = into_the_void(3, 3);
     scenario.expect = Expect::Completes;
-    scenario.at(Time::ZERO + config.timeout.times(5), Act::Direction { from: 0, to: 1, health: Health::GOOD });
+    scenario
+        .at(Time::ZERO + config.timeout.times(5), Act::Direction { from: 0, to: 1, health: Health::GOOD });
     let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
     assert_eq!(outcome.flows[0].completed, 10);
     assert_eq!(outcome.fatal, [None, None]);

@@ -19,8 +19,10 @@ use openmrc_wire::{
 
 /// Most packets in answer to one packet.
 const MOST_PER_PACKET: usize = 6;
-/// Most packets in answer to the passing of time.
-const MOST_PER_TIMEOUT: usize = 16;
+/// Most packets when time passes: feedback that is due, and one probe for every path.
+const fn most_per_timeout(paths: usize) -> usize {
+    MOST_PER_PACKET + paths
+}
 
 const LOCAL_QP: u32 = 0x101;
 const REMOTE_QP: u32 = 0x102;
@@ -169,7 +171,13 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                 0
             }
             10 | 11 => {
-                let ports = reader.pick(&[all, all, PortSet::one(0), PortSet::one(1), PortSet(reader.0.len() as u16)]);
+                let ports = reader.pick(&[
+                    all,
+                    all,
+                    PortSet::one(0),
+                    PortSet::one(1),
+                    PortSet(reader.0.len() as u16),
+                ]);
                 for _ in 0..=reader.u8() {
                     let Some(transmit) = qp.poll_transmit(now, ports) else { break };
                     check_data(&transmit, ports, &config);
@@ -185,7 +193,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                 if reader.flag() {
                     now += Span(u64::from(reader.u32()) << (reader.u8() % 16));
                 }
-                serve_timers(&mut qp, &mut watch, now);
+                serve_timers(&mut qp, &mut watch, now, most_per_timeout(config.paths.entries().len()));
                 usize::MAX
             }
             13 => {
@@ -303,11 +311,11 @@ fn check_data(transmit: &Transmit, ports: PortSet, config: &QpConfig) {
 }
 
 /// A driver serves deadlines until there is none left in the past.
-fn serve_timers(qp: &mut QueuePair, watch: &mut Watch, now: Time) {
+fn serve_timers(qp: &mut QueuePair, watch: &mut Watch, now: Time, most: usize) {
     for round in 0.. {
         watch.out.clear();
         qp.handle_timeout(now, watch);
-        assert!(watch.out.len() <= MOST_PER_TIMEOUT, "{:?}", watch.out);
+        assert!(watch.out.len() <= most, "{:?}", watch.out);
         if qp.poll_timeout() > now {
             break;
         }

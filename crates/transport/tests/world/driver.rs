@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use openmrc_transport::destination::DestinationControl;
+use openmrc_transport::mrc::EvState;
 use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{
     EvEvent, Fatal, Host, PathId, PortSet, PostError, Readiness, Received, Span, Time, TrafficClass,
@@ -592,6 +593,11 @@ impl<T: Subject> World<T> {
         }
         match &transmit.packet.body {
             Body::Write(_) => {
+                if transmit.packet.rtx
+                    && self.flows[end].last_path(transmit.packet.psn) == Some(transmit.path)
+                {
+                    verdict = verdict.and_then(|()| no_other_path(&state.qp, &state.record, free));
+                }
                 state.sent_by_path[transmit.path as usize] += 1;
                 state.last_sent[transmit.path as usize] = self.now;
                 if let Some(log) = &mut self.log {
@@ -884,6 +890,21 @@ impl<T: Subject> World<T> {
     pub fn ev_events(&self, end: usize) -> &[(Time, EvEvent)] {
         &self.ends[end].record.ev_events
     }
+}
+
+/// A retransmission takes another path than the one that lost the packet (spec: transport, requestor), if there is one
+/// in rotation and good. Which ones rotate is known only where none is in reserve.
+fn no_other_path<T: Subject>(qp: &T, record: &Record, free: PortSet) -> Verdict {
+    let ports = free.and(record.local_up).and(record.peer_up);
+    let entries = record.config.paths.entries();
+    let good = |(path, state): &(PathId, EvState)| {
+        *state == EvState::Good && ports.contains(entries[*path as usize].port)
+    };
+    let others = qp.ev_states().iter().filter(|s| good(s)).count();
+    if record.config.ev_backup == 0 && others > 1 {
+        return Err(format!("retransmits on the path that lost the packet; {others} are good"));
+    }
+    Ok(())
 }
 
 fn flight(to: usize, transmit: Transmit) -> Flight {

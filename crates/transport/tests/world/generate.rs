@@ -228,12 +228,11 @@ fn random_weather(scenario: &Scenario, dice: &mut Dice) -> Weather {
         weather.burst = dice.log_probability(0.0005, 0.02);
         weather.burst_length = rtt.scaled(dice.pick(&[0.2, 1.0, 5.0, 20.0]));
     }
-    if trims || dice.chance(0.1) {
-        if dice.chance(0.35) {
-            weather.trim = dice.log_probability(0.001, 0.5);
-            weather.last_hop = dice.pick(&[0.0, 0.5, 1.0]);
-            weather.garble_trimmed = dice.pick(&[0.0, 0.0, 0.1]);
-        }
+    // Without NACKs a network does not trim; now and then one does all the same.
+    if dice.chance(if trims { 0.35 } else { 0.035 }) {
+        weather.trim = dice.log_probability(0.001, 0.5);
+        weather.last_hop = dice.pick(&[0.0, 0.5, 1.0]);
+        weather.garble_trimmed = dice.pick(&[0.0, 0.0, 0.1]);
     }
     if dice.chance(0.3) {
         weather.mark = dice.log_probability(0.001, 1.0);

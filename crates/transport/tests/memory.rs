@@ -1,0 +1,185 @@
+//! A queue pair takes all its memory when it is made: afterwards nothing that comes or goes makes it allocate.
+
+mod world;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use openmrc_transport::mrc::{CcProfile, QpConfig, QueuePair};
+use openmrc_transport::{
+    AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Received, RecvDone, SendDone, Span,
+    Time, Transmit, Transport, Trim, WorkRequest,
+};
+use openmrc_wire::Ev;
+use world::Dice;
+
+/// The system's allocator, with a count of what each thread asks of it.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed to the system's allocator as it came; counting touches a thread-local `Cell` without
+// destructor, which neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often `f` allocates.
+fn allocations<R>(f: impl FnOnce() -> R) -> (R, u64) {
+    let before = ALLOCATIONS.with(Cell::get);
+    let result = f();
+    (result, ALLOCATIONS.with(Cell::get) - before)
+}
+
+/// Room for what a queue pair says, taken beforehand.
+struct Sink {
+    out: Vec<Transmit>,
+    completed: u64,
+    received: u64,
+}
+
+impl Host for Sink {
+    fn place(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn transmit(&mut self, transmit: Transmit) {
+        self.out.push(transmit);
+    }
+    fn send_done(&mut self, _: SendDone) {
+        self.completed += 1;
+    }
+    fn recv_done(&mut self, _: RecvDone) -> Result<(), NoReceive> {
+        self.received += 1;
+        Ok(())
+    }
+    fn fatal(&mut self, why: Fatal) {
+        panic!("{why}");
+    }
+}
+
+/// Two queue pairs that talk over a lossy table top.
+struct Table {
+    qps: [QueuePair; 2],
+    sinks: [Sink; 2],
+    now: Time,
+    dice: Dice,
+    posted: u64,
+    /// A plane that swallows everything.
+    dead: Option<u8>,
+}
+
+impl Table {
+    fn new() -> Self {
+        let paths: Vec<_> = (0..32)
+            .flat_map(|i| (0..4).map(move |port| PathEntry { ev: Ev(i << 8 | u32::from(port)), port }))
+            .collect();
+        let profile = Arc::new(EvProfile::new(&paths).unwrap());
+        let cc = Arc::new(CcProfile::nscc(400_000_000_000, Span::from_micros(10), 1024, true));
+        let config = |local, remote| QpConfig {
+            path_mtu: 1024,
+            ev_active: 64,
+            ev_backup: 64,
+            ev_min_active: 16,
+            ..QpConfig::new(local, remote, Arc::clone(&profile), Arc::clone(&cc))
+        };
+        let qps = [(1, 2), (2, 1)].map(|(a, b)| QueuePair::new(Time::ZERO, &config(a, b)).unwrap());
+        let sink = || Sink { out: Vec::with_capacity(1 << 16), completed: 0, received: 0 };
+        Table { qps, sinks: [sink(), sink()], now: Time::ZERO, dice: Dice::new(5), posted: 0, dead: None }
+    }
+
+    /// One round trip: posts, data one way, feedback the other, timers. Returns how often the queue pairs allocated.
+    fn round(&mut self) -> u64 {
+        let mut total = 0;
+        self.now += Span::from_micros(10);
+        for _ in 0..8 {
+            let wr = WorkRequest {
+                handle: self.posted,
+                len: 7000,
+                remote_va: 0,
+                rkey: 1,
+                imm: Some(1),
+                solicited: false,
+            };
+            let (result, n) = allocations(|| self.qps[0].post_send(self.now, wr));
+            self.posted += u64::from(result.is_ok());
+            total += n;
+        }
+        loop {
+            let (transmit, n) = allocations(|| self.qps[0].poll_transmit(self.now, PortSet::first(4)));
+            total += n;
+            let Some(transmit) = transmit else { break };
+            total += self.deliver(1, &transmit);
+        }
+        for side in [1, 0, 1, 0] {
+            let mut out = std::mem::replace(&mut self.sinks[side].out, Vec::with_capacity(1 << 12));
+            for transmit in out.drain(..) {
+                total += self.deliver(1 - side, &transmit);
+            }
+            let (now, qp, sink) = (self.now, &mut self.qps[side], &mut self.sinks[side]);
+            total += allocations(|| qp.handle_timeout(now, sink)).1;
+        }
+        total
+    }
+
+    /// Hands a packet over, or what the network has left of it.
+    fn deliver(&mut self, to: usize, transmit: &Transmit) -> u64 {
+        if self.dead == Some(transmit.port) || self.dice.chance(0.02) {
+            return 0;
+        }
+        let mut received = Received {
+            packet: transmit.packet,
+            ev: transmit.ev,
+            port: transmit.port,
+            ecn_ce: self.dice.chance(0.05),
+            trim: None,
+        };
+        if received.packet.payload_len > 0 && self.dice.chance(0.05) {
+            received.packet.payload_len = 0;
+            received.trim = Some(Trim::Fabric);
+        }
+        let copies = if self.dice.chance(0.02) { 2 } else { 1 };
+        let (now, qp, sink) = (self.now, &mut self.qps[to], &mut self.sinks[to]);
+        (0..copies).map(|_| allocations(|| qp.handle_packet(now, &received, sink)).1).sum()
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| vec![1u8; 100]).1, 1);
+    assert_eq!(allocations(|| 1 + 1).1, 0);
+}
+
+#[test]
+fn a_queue_pair_does_not_allocate_once_it_has_been_made() {
+    let mut table = Table::new();
+    // The stash for immediates is made when the first one comes.
+    let first = table.round();
+    assert!(first <= 1, "{first} allocations at the first immediate");
+    let state = table.qps[0].state_bytes();
+    for round in 0..3000 {
+        table.dead = (round % 1000 > 500).then_some(2);
+        assert_eq!(table.round(), 0, "in round {round}");
+    }
+    assert_eq!(table.qps[0].state_bytes(), state);
+    // It was not idle.
+    assert!(
+        table.sinks[0].completed > 3000 && table.sinks[1].received > 3000,
+        "{}",
+        table.sinks[0].completed
+    );
+    assert!(table.qps[0].stats().retransmits > 1000 && table.qps[0].stats().condemned > 10);
+}
