@@ -198,7 +198,7 @@ def test_oversubscription_takes_uplinks_away():
 
 @settings(max_examples=150, deadline=None)
 @given(
-    hosts=st.integers(1, 5000),
+    hosts=st.integers(2, 5000),
     planes=st.sampled_from([1, 2, 4, 8]),
     tiers=st.sampled_from([None, 2, 3]),
     ratio=st.sampled_from([1, Fraction(3, 2), 2, 3]),
@@ -258,6 +258,8 @@ WHOLE = "hosts: 16\nnic: {rate: 800G}\nplanes: 8\nswitch: {capacity: 51.2T}\n"
         (WHOLE + "oversubscription: 1:0\n", "'1:0' is not a ratio"),
         (WHOLE + "tiers: 2\nt0s_per_pod: 3\n", "t0s_per_pod: a fabric of 2 tiers has no pods"),
         (WHOLE + "tiers: 2\nhosts_per_t0: 512\n", "hosts_per_t0: a T0 would need 1024 ports"),
+        (WHOLE + "tiers: 2\n", "one T0 holds all 16 hosts, so nothing would ever cross the T1s; ask for 1"),
+        (WHOLE + "tiers: 3\nhosts_per_t0: 4\n", "tiers: one pod holds all 16 hosts"),
         (
             WHOLE + "addressing: {block: 5f00::/48}\n",
             ":5: addressing.block: 5f00::/48 is a /48; a /32 is needed",

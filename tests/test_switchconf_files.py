@@ -12,6 +12,8 @@ import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from openmrc import Error
 from openmrc.fabric import Fabric, Specification
@@ -71,6 +73,41 @@ def test_every_path_of_a_rendered_fabric_arrives_and_every_entry_is_used(platfor
         for dst in range(fabric.hosts)
         if (src := first if first != dst else first + 1) < min(first + fabric.core.hosts_per_t0, fabric.hosts)
     )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(
+    platform=st.sampled_from(PLATFORMS),
+    hosts=st.integers(2, 60),
+    planes=st.sampled_from([1, 2, 4]),
+    tiers=st.sampled_from([None, 2, 3]),
+    radix=st.integers(4, 14),
+    ratio=st.sampled_from(["1", "2", "3:2"]),
+    rack=st.none() | st.integers(1, 6),
+    parallel=st.none() | st.integers(1, 3),
+)
+def test_any_small_fabric_is_rendered_as_it_is_proved(
+    platform, hosts, planes, tiers, radix, ratio, rack, parallel
+):
+    try:
+        fabric = fabric_of(
+            hosts=hosts,
+            planes=planes,
+            tiers=tiers,
+            switch={"radix": radix},
+            oversubscription=ratio,
+            hosts_per_t0=rack,
+            parallel_links=parallel,
+        )
+    except ValueError:
+        assume(False)
+    with tempfile.TemporaryDirectory() as out:
+        render(fabric, platform, out)
+        assert [str(problem) for problem in verify(out, walk=True).problems] == []
+        again = Fabric.load(Path(out) / "fabric.yaml")
+    assert [again.table(switch) for switch in again.switches()] == [
+        fabric.table(s) for s in fabric.switches()
+    ]
 
 
 def test_the_same_specification_gives_the_same_bytes(platform, lab, tmp_path):

@@ -124,6 +124,12 @@ def _solve(spec: Specification, planes: int, switch: SwitchPart | None, capacity
         except ArgumentError as error:
             refusal = error
             continue
+        if count > 1 and core.blocks[count - 2] == 1:
+            block = ("T0", "pod", "zone")[count - 2]
+            raise ArgumentError(
+                f"tiers: one {block} holds all {spec.hosts} hosts, so nothing would ever cross "
+                f"the T{count - 1}s; ask for {count - 1}"
+            )
         return Size(core, spec.nic.rate // planes, switch, capacity)
     assert refusal is not None
     raise refusal

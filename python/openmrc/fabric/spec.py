@@ -166,7 +166,7 @@ class Specification(_Strict):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "fabric"
     """Used in host names and file headers."""
-    hosts: Annotated[StrictInt, Field(ge=1, le=MAX_HOSTS)]
+    hosts: Annotated[StrictInt, Field(ge=2, le=MAX_HOSTS)]
     nic: Nic
     planes: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_PLANES)] | None, BeforeValidator(_auto)]
     """Ports of a NIC, one per plane; ``auto`` takes the number that needs the fewest switches."""
@@ -236,8 +236,8 @@ def load(path: Path | str, *, hosts: int | None = None) -> Specification:
     path = Path(path)
     spec = yamlfile.read(path, Specification)
     if hosts is not None:
-        if not 1 <= hosts <= MAX_HOSTS:
-            raise FormatError(f"hosts: {hosts} is out of range: 1 to {MAX_HOSTS}")
+        if not 2 <= hosts <= MAX_HOSTS:
+            raise FormatError(f"hosts: {hosts} is out of range: 2 to {MAX_HOSTS}")
         spec = spec.model_copy(update={"hosts": hosts})
     spec._path = path
     return spec
