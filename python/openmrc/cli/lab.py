@@ -1,0 +1,185 @@
+"""``openmrc lab``: a fabric for real, in network namespaces of this machine. Needs root."""
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.errors import ArgumentError
+
+lab = typer.Typer(
+    help="Run a fabric for real, in network namespaces of this machine. Needs root.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
+NameOption = Annotated[
+    str | None, typer.Option("--lab", metavar="NAME", help="Which lab, where several are up.")
+]
+WhatArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LINK|PORT|SWITCH",
+        help="A link, one of its ports (p0/t0-1:up2, h3:p0), or a switch (p0/t1-2).",
+    ),
+]
+LinkArgument = Annotated[
+    str, typer.Argument(metavar="LINK|PORT", help="A link or one of its ports (p0/t0-1:up2, h3:p0).")
+]
+
+
+@lab.command()
+def up(
+    file: FileArgument,
+    hosts: Annotated[int | None, typer.Option(min=1, help="So many hosts instead of the file's.")] = None,
+) -> None:
+    """Bring a fabric up: a namespace per switch and host, a veth pair per link, static SRv6 routes."""
+    from openmrc.fabric import Fabric
+    from openmrc.lab import Lab
+
+    remarks = _common.console(stderr=True)
+    fabric = Fabric.load(file, hosts=hosts)
+    began = time.monotonic()
+    made = Lab.up(fabric, progress=lambda what: remarks.print(f"  {what}", style="dim"))
+    nodes = f"{fabric.switch_count} switches, {fabric.hosts} hosts, {len(made.layout.links)} links"
+    _common.console().print(f"lab {made.name} is up after {time.monotonic() - began:.1f} s: {nodes}")
+
+
+@lab.command()
+def down(name: NameOption = None) -> None:
+    """Take a lab down, and end what still runs in it."""
+    from openmrc.lab.lab import remove
+    from openmrc.lab.state import the_name
+    from openmrc.lab.system import require_root
+
+    require_root()
+    name = the_name(name)
+    remove(name)
+    _common.console().print(f"lab {name} is down")
+
+
+@lab.command()
+def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
+    """Show a lab's hosts with their addresses, and what has failed."""
+    from openmrc.lab import Lab
+
+    found = Lab.open(name)
+    state, layout = found.state, found.layout
+    addresses = {host: found.addresses(host) for host in layout.hosts}
+    if json:
+        _common.print_json(
+            {
+                "name": found.name,
+                "switches": len(layout.switches),
+                "links": len(layout.links),
+                "hosts": {
+                    host: {"namespace": found.namespace(host), "addresses": addresses[host]}
+                    for host in layout.hosts
+                },
+                "cut": state.cut,
+                "stopped": state.stopped,
+                "loss": state.loss,
+            }
+        )
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("host", *(f"p{plane}" for plane in range(found.fabric.planes))):
+        table.add_column(heading, no_wrap=True)
+    for host, each in addresses.items():
+        table.add_row(host, *each)
+    console = _common.console()
+    console.print(table)
+    console.print(f"lab {found.name}: {len(layout.switches)} switches, {len(layout.links)} links")
+    for what in state.stopped:
+        console.print(f"{what}: stopped", style="red")
+    for what in state.cut:
+        console.print(f"{what}: cut", style="red")
+    for what, loss in state.loss.items():
+        console.print(f"{what}: loses {100 * loss:g} %", style="yellow")
+
+
+@lab.command(name="exec", context_settings={"ignore_unknown_options": True})
+def execute(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A host, like h3, or a switch.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND", help="The command and its arguments.")
+    ],
+    name: NameOption = None,
+) -> None:
+    """Run a command at a host or switch."""
+    from openmrc.lab import Lab
+
+    line = Lab.open(name).command(node, command)
+    os.execvp(line[0], line)
+
+
+@lab.command()
+def fail(what: WhatArgument, name: NameOption = None) -> None:
+    """Cut a link, or stop a switch: ports lose their carrier."""
+    from openmrc.lab import Lab
+
+    Lab.open(name).fail(what)
+
+
+@lab.command()
+def degrade(
+    what: LinkArgument,
+    loss: Annotated[str, typer.Option(metavar="SHARE", help="Like 1% or 0.01; 100% is a silent cut.")],
+    name: NameOption = None,
+) -> None:
+    """Make a link lose packets, at random, in both directions; its ports stay up."""
+    from openmrc.lab import Lab
+
+    Lab.open(name).degrade(what, loss=_share(loss))
+
+
+@lab.command()
+def repair(
+    what: Annotated[
+        str | None, typer.Argument(metavar="[LINK|PORT|SWITCH]", help="What; everything if not given.")
+    ] = None,
+    name: NameOption = None,
+) -> None:
+    """Make links and switches whole again."""
+    from openmrc.lab import Lab
+
+    for each in Lab.open(name).repair(what):
+        _common.console().print(f"{each} is whole")
+
+
+@lab.command()
+def flap(
+    what: WhatArgument,
+    down_s: Annotated[float, typer.Option("--down", min=0, help="Seconds it is cut.")] = 1.0,
+    up_s: Annotated[float, typer.Option("--up", min=0, help="Seconds it is whole in between.")] = 1.0,
+    count: Annotated[int, typer.Option(min=1, help="How often.")] = 5,
+    name: NameOption = None,
+) -> None:
+    """Cut and repair a link or switch again and again; it is whole in the end, also after ctrl-C."""
+    from openmrc.lab import Lab
+
+    found = Lab.open(name)
+    for turn in range(count):
+        found.fail(what)
+        try:
+            time.sleep(down_s)
+        finally:
+            found.repair(what)
+        if turn + 1 < count:
+            time.sleep(up_s)
+
+
+def _share(text: str) -> float:
+    try:
+        number: Any = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise ArgumentError(f"loss: {text!r} is not a share; write 1% or 0.01") from None
+    return float(number)

@@ -1,0 +1,17 @@
+"""A fabric for real: switches and hosts are network namespaces, links veth pairs; the kernel forwards.
+
+The switches run what ``openmrc config --platform linux`` writes. Hosts take the outer header off and hand the
+inner packet to its UDP socket. Needs root, Linux 6.1 and iproute2 6.1.
+
+>>> from openmrc.fabric import Fabric
+>>> from openmrc.lab import Lab
+>>> lab = Lab.up(Fabric.load("examples/fabrics/lab.yaml"))  # doctest: +SKIP
+>>> lab.fail("p0/t0-0:up1")  # doctest: +SKIP
+>>> lab.down()  # doctest: +SKIP
+"""
+
+from openmrc.lab.counters import PortCounters
+from openmrc.lab.lab import Lab
+from openmrc.lab.layout import End, Layout, Link
+
+__all__ = ["End", "Lab", "Layout", "Link", "PortCounters"]

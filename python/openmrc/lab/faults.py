@@ -1,0 +1,78 @@
+"""Links that are cut, switches that stand still, links that lose packets.
+
+A cut takes the link's upper end down, so that the lower one loses its carrier and keeps its configuration, as
+with a pulled cable. A stopped switch takes all its ports down. Loss is silent: no port notices.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from openmrc.errors import ArgumentError
+from openmrc.lab import counters, system
+from openmrc.lab.layout import End, Layout, Link, namespace
+from openmrc.lab.state import State
+from openmrc.lab.switches import Configurations
+
+_PASS, _DROP = 0xFFFF_FFFF, 2
+"""TC_ACT_UNSPEC and TC_ACT_SHOT (linux/pkt_cls.h)."""
+_LD_RANDOM = "32 0 0 4294963256"
+"""Classic BPF: A = a random number of 32 bits (SKF_AD_OFF + SKF_AD_RANDOM, linux/filter.h)."""
+
+
+def ports_down(layout: Layout, state: State) -> set[End]:
+    """The interfaces that have to be down for what has failed."""
+    down = {layout.links[name].upper for name in state.cut}
+    for switch in state.stopped:
+        down.update(end for link in layout.links_of(switch) for end in link.ends if end.node == switch)
+    return down
+
+
+def apply_ports(layout: Layout, lab: str, before: set[End], after: set[End]) -> None:
+    """Takes interfaces down and brings others up again, with their part of the switch's configuration.
+
+    The kernel forgets addresses and routes of an interface that is taken down.
+    """
+    configurations = Configurations(layout)
+    for node, ports in _by_node(after - before):
+        system.ip((f"link set dev {port} down" for port in ports), namespace(lab, node))
+    for node, ports in _by_node(before - after):
+        system.ip(configurations.lines_of_ports(node, ports), namespace(lab, node))
+    links = {layout.link(str(end)) for end in before - after}
+    ends = {end for link in links if not after.intersection(link.ends) for end in link.ends}
+    for node, ports in _by_node(ends):
+        counters.wait_until_up(namespace(lab, node), ports)
+        # Neighbours that were looked for in vain are looked for anew with the next packet, not a second later.
+        system.ip((f"neighbour flush dev {port}" for port in ports), namespace(lab, node))
+
+
+def apply_loss(lab: str, link: Link, loss: float) -> None:
+    """Makes a link lose this share of its packets, in both directions; 0 makes it whole."""
+    for end in link.ends:
+        space = namespace(lab, end.node)
+        # Without the queueing discipline the filter is gone too.
+        system.tc([f"qdisc replace dev {end.port} clsact"], space)
+        system.tc([f"filter delete dev {end.port} egress"], space)
+        if loss > 0:
+            program = loss_program(loss)
+            system.tc([f"filter add dev {end.port} egress bpf direct-action bytecode '{program}'"], space)
+
+
+def loss_program(loss: float) -> str:
+    """A classic BPF program, as tc takes it, that drops this share of all packets.
+
+    Raises:
+        ArgumentError: if it is no share.
+    """
+    if not 0 <= loss <= 1:
+        raise ArgumentError(f"loss: {loss:g} is not a share from 0 to 1")
+    if loss == 1:
+        return f"1,6 0 0 {_DROP}"
+    below = round(loss * (1 << 32))
+    # If the random number is at least `below`, skip one instruction.
+    return f"4,{_LD_RANDOM},53 1 0 {min(below, (1 << 32) - 1)},6 0 0 {_DROP},6 0 0 {_PASS}"
+
+
+def _by_node(ends: Iterable[End]) -> Iterator[tuple[str, list[str]]]:
+    nodes: dict[str, list[str]] = {}
+    for end in sorted(ends):
+        nodes.setdefault(end.node, []).append(end.port)
+    yield from nodes.items()

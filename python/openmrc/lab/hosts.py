@@ -1,0 +1,60 @@
+"""What a host is told: its addresses, what it decapsulates, and routes to every other host.
+
+The routes are for everything that does not build SRv6 itself: ping, iperf3, a software NIC over plain UDP.
+The kernel puts the outer header on; the flow's hash picks one of the paths of the plane whose address is sent
+to. So a UDP source port is a path, as it is behind ECMP switches.
+"""
+
+from collections.abc import Iterator
+
+from openmrc.fabric.topology import LOCAL_USID_MIN
+from openmrc.lab.layout import Layout
+from openmrc.switchconf.facts import prefix_text
+
+SYSCTL = """\
+net.ipv6.conf.all.seg6_enabled = 1
+net.ipv6.fib_multipath_hash_policy = 1
+"""
+"""A port takes SRv6 packets, and a flow is told apart by its UDP or TCP ports too."""
+
+MAX_PATHS = 64
+"""Paths of a plane that the kernel's route to a host has; an MRC NIC may use all of them."""
+
+_LOCAL_TABLE = 255
+
+
+def configuration(layout: Layout, host: str) -> Iterator[str]:
+    """The ``ip -6`` commands that make a host of an empty namespace with its ports."""
+    fabric, block = layout.fabric, prefix_text(layout.fabric)
+    yield "link set dev lo up"
+    yield "link add sr0 type bridge"
+    yield "link set dev sr0 up"
+    downlinks, gateways = set(), {}
+    for link in layout.links_of(host):
+        port, t0 = link.lower.port, layout.switches[link.upper.node]
+        gateways[port] = link.upper.address
+        yield f"link set dev {port} up"
+        yield f"address add {link.lower.address}/127 dev {port} nodad"
+        for usid in fabric.table(t0).own:
+            yield f"route add {block}{usid:x}::/48 via {link.upper.address} dev {port}"
+        downlinks.add(LOCAL_USID_MIN + int(link.upper.port.removeprefix("down")))
+    # Outer header off, inner packet to a socket: table local has this host's own addresses and no others.
+    for usid in sorted(downlinks):
+        yield f"route add {block}{usid:x}::/48 encap seg6local action End.DT6 table {_LOCAL_TABLE} dev sr0"
+    for peer in layout.hosts:
+        if peer != host:
+            yield from _routes(layout, host, peer, gateways)
+
+
+def _routes(layout: Layout, host: str, peer: str, gateways: dict[str, str]) -> Iterator[str]:
+    fabric = layout.fabric
+    paths = fabric.paths(host, peer)
+    per_plane = len(paths) // fabric.planes
+    addresses = {link.lower.port: link.lower.address for link in layout.links_of(peer)}
+    for plane in range(fabric.planes):
+        port, first = f"p{plane}", plane * per_plane
+        hops = "".join(
+            f" nexthop encap seg6 mode encap.red segs {path.address} via {gateways[port]} dev {port}"
+            for path in paths[first : first + min(per_plane, MAX_PATHS)]
+        )
+        yield f"route add {addresses[port]}/128{hops}"

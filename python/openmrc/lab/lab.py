@@ -1,0 +1,262 @@
+"""A lab: brings a fabric up in network namespaces, breaks and repairs it, takes it down."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, Self
+
+from openmrc.errors import ArgumentError, StateError
+from openmrc.fabric import Fabric
+from openmrc.lab import counters, faults, hosts, system
+from openmrc.lab.counters import PortCounters
+from openmrc.lab.layout import Layout, Link, namespace
+from openmrc.lab.state import SPECIFICATION, State, locked, the_name
+from openmrc.lab.switches import Configurations
+from openmrc.switchconf.render import resolved
+
+MAX_NODES = 2000
+"""Namespaces of a lab. A kernel takes more, a person's patience does not."""
+
+_QUIET = """\
+net.ipv6.conf.default.accept_dad = 0
+net.ipv6.conf.default.accept_ra = 0
+net.ipv6.conf.default.router_solicitations = 0
+"""
+"""For every interface that comes: addresses can be used at once, and nobody looks for routers."""
+
+
+class Lab:
+    """A lab that is up. :meth:`up` makes one, :meth:`open` finds one.
+
+    What has failed is kept in a file, so that any process can go on where another has stopped.
+    """
+
+    def __init__(self, fabric: Fabric, state: State) -> None:
+        self.fabric = fabric
+        self.layout = Layout(fabric)
+        self.state = state
+
+    @classmethod
+    def up(cls, fabric: Fabric, *, progress: Callable[[str], Any] | None = None) -> Self:
+        """Makes namespaces and links and configures them.
+
+        A lab of the same name that did not come up completely is removed first.
+
+        Args:
+            fabric: The fabric; its name is the lab's.
+            progress: Called with what is being done.
+
+        Raises:
+            PrivilegeError: without root.
+            ArgumentError: if the fabric is too large or cannot be addressed.
+            StateError: if the lab is up already, or a namespace has one of its names.
+            DeviceError: if the kernel refuses something; what was made is removed.
+        """
+        system.require_root()
+        say = progress or (lambda _: None)
+        layout, name = Layout(fabric), fabric.spec.name
+        if len(layout.nodes) > MAX_NODES:
+            raise ArgumentError(
+                f"{len(layout.nodes)} switches and hosts are too many for a lab: {MAX_NODES} at most"
+            )
+        configurations = Configurations(layout)
+        with locked():
+            _clear_remains(name)
+            spaces = [namespace(name, node) for node in layout.nodes]
+            if strangers := system.existing(spaces):
+                raise StateError(f"a network namespace {strangers[0]} exists already: `ip netns delete` it")
+            state = State(name, spaces)
+            state.save()
+            (state.directory / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
+            try:
+                say(f"{len(spaces)} namespaces")
+                system.ip(f"netns add {space}" for space in spaces)
+                for space in spaces:
+                    system.sysctl(_QUIET, space)
+                say(f"{len(layout.links)} links")
+                system.ip(_veth_commands(layout, name))
+                say(f"{len(layout.switches)} switches")
+                for switch in layout.switches:
+                    configurations.apply(switch, namespace(name, switch))
+                say(f"{len(layout.hosts)} hosts")
+                for host in layout.hosts:
+                    system.sysctl(hosts.SYSCTL, namespace(name, host))
+                    system.ip(hosts.configuration(layout, host), namespace(name, host))
+                for node in layout.nodes:
+                    ports = [
+                        end.port for link in layout.links_of(node) for end in link.ends if end.node == node
+                    ]
+                    counters.wait_until_up(namespace(name, node), ports)
+            except BaseException:
+                system.remove(spaces)
+                state.forget()
+                raise
+            state.complete = True
+            state.save()
+        return cls(fabric, state)
+
+    @classmethod
+    def open(cls, name: str | None = None) -> Self:
+        """The lab of this name; without a name, the only one that is up.
+
+        Raises:
+            PrivilegeError: without root.
+            StateError: if it is not up.
+            ArgumentError: if several are up and none is named.
+        """
+        system.require_root()
+        state = State.load(the_name(name))
+        if not state.complete:
+            raise StateError(
+                f"lab {state.name} did not come up; `openmrc lab down` removes what there is of it"
+            )
+        return cls(Fabric.load(state.directory / SPECIFICATION), state)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.state.name
+
+    def namespace(self, node: str) -> str:
+        """The network namespace of a switch or host.
+
+        Raises:
+            ArgumentError: if there is no such node.
+        """
+        return namespace(self.name, self.layout.node(node))
+
+    def command(self, node: str, arguments: list[str]) -> list[str]:
+        """The command line that runs a command at a node."""
+        return [*system.inside(self.namespace(node)), *arguments]
+
+    def addresses(self, host: str) -> list[str]:
+        """A host's addresses, one per plane."""
+        return [
+            link.lower.address for link in sorted(self.layout.links_of(self.layout.node(host)), key=_plane)
+        ]
+
+    def counters(self, node: str) -> dict[str, PortCounters]:
+        """The counters of a node's ports, by name."""
+        return counters.read(self.namespace(node))
+
+    def down(self) -> None:
+        """Ends what runs in the lab and removes it."""
+        remove(self.name)
+
+    # --- faults ---------------------------------------------------------------------------------------------
+
+    def fail(self, what: str) -> None:
+        """Cuts a link, named itself or by one of its ports, or stops a switch.
+
+        Raises:
+            ArgumentError: if there is no such thing.
+            StateError: if it has failed already.
+        """
+        if what in self.layout.switches:
+            self._change_ports("stopped", what, present=True)
+        else:
+            self._change_ports("cut", self.layout.link(what).name, present=True)
+
+    def repair(self, what: str | None = None) -> list[str]:
+        """Makes a link or switch whole again; without a name, all of them. Returns what was repaired.
+
+        Raises:
+            ArgumentError: if there is no such thing.
+            StateError: if nothing is wrong with it.
+        """
+        self.state = State.load(self.name)
+        if what is None:
+            broken = [*self.state.stopped, *self.state.cut, *self.state.loss]
+            for each in dict.fromkeys(broken):
+                self.repair(each)
+            return list(dict.fromkeys(broken))
+        if what in self.layout.switches:
+            self._change_ports("stopped", what, present=False)
+            return [what]
+        link = self.layout.link(what)
+        if link.name not in self.state.cut and link.name not in self.state.loss:
+            raise StateError(f"{link.name} is whole")
+        if link.name in self.state.cut:
+            self._change_ports("cut", link.name, present=False)
+        if link.name in self.state.loss:
+            self.degrade(link.name, loss=0.0)
+        return [link.name]
+
+    def degrade(self, what: str, *, loss: float) -> None:
+        """Makes a link lose a share of its packets in both directions, without any port noticing.
+
+        Args:
+            what: The link, named itself or by one of its ports.
+            loss: 0 to 1.
+
+        Raises:
+            ArgumentError: if there is no such link or it is no share.
+        """
+        link = self.layout.link(what)
+        faults.loss_program(loss)
+        with self._changing():
+            faults.apply_loss(self.name, link, loss)
+            if loss:
+                self.state.loss[link.name] = loss
+            else:
+                self.state.loss.pop(link.name, None)
+            self.state.save()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds off other processes, and takes over what they have changed."""
+        with locked():
+            self.state = State.load(self.name)
+            yield
+
+    def _change_ports(self, kind: Literal["cut", "stopped"], name: str, *, present: bool) -> None:
+        with self._changing():
+            failed = getattr(self.state, kind)
+            if (name in failed) == present:
+                raise StateError(f"{name} {'has failed already' if present else 'is whole'}")
+            before = faults.ports_down(self.layout, self.state)
+            if present:
+                failed.append(name)
+            else:
+                failed.remove(name)
+            after = faults.ports_down(self.layout, self.state)
+            # Noted before it is done: a repair of what has not quite failed does no harm.
+            self.state.save()
+            faults.apply_ports(self.layout, self.name, before, after)
+
+
+def remove(name: str) -> None:
+    """Takes a lab down, however much there is of it.
+
+    Raises:
+        StateError: if there is none of this name.
+    """
+    system.require_root()
+    with locked():
+        state = State.load(name)
+        system.remove(state.namespaces)
+        state.forget()
+
+
+def _clear_remains(name: str) -> None:
+    try:
+        old = State.load(name)
+    except StateError:
+        return
+    if old.complete:
+        raise StateError(f"lab {name} is up already; `openmrc lab down` takes it down")
+    system.remove(old.namespaces)
+    old.forget()
+
+
+def _veth_commands(layout: Layout, name: str) -> list[str]:
+    # One packet is one packet on the link: the kernel cuts large sends apart before, not behind it.
+    options = f"mtu {layout.fabric.spec.qos.mtu} gso_max_segs 1"
+    return [
+        f"link add {link.lower.port} {options} netns {namespace(name, link.lower.node)} type veth"
+        f" peer name {link.upper.port} {options} netns {namespace(name, link.upper.node)}"
+        for link in layout.links.values()
+    ]
+
+
+def _plane(link: Link) -> int:
+    return int(link.lower.port.removeprefix("p"))

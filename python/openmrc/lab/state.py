@@ -1,0 +1,100 @@
+"""What is known of a lab between commands: a directory under /run with its specification and its faults."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from openmrc.errors import ArgumentError, FormatError, StateError
+
+ROOT = Path(os.environ.get("OPENMRC_LAB_STATE", "/run/openmrc/lab"))
+"""Gone after a restart, as the namespaces are."""
+
+SPECIFICATION = "fabric.yaml"
+_STATE = "state.json"
+_LOCK = "lock"
+
+
+@dataclass
+class State:
+    """A lab's state file."""
+
+    name: str
+    namespaces: list[str]
+    """All it has or will have: what the next run removes if this one does not get to the end."""
+    complete: bool = False
+    """Whether it came up."""
+    cut: list[str] = field(default_factory=list)
+    """Names of links that are cut."""
+    stopped: list[str] = field(default_factory=list)
+    """Names of switches that are stopped."""
+    loss: dict[str, float] = field(default_factory=dict)
+    """Share of packets lost, by name of the link."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it is kept."""
+        return ROOT / self.name
+
+    def save(self) -> None:
+        """Writes it, whole or not at all."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        new = self.directory / f"{_STATE}.new"
+        new.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        new.replace(self.directory / _STATE)
+
+    def forget(self) -> None:
+        """Removes it."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @classmethod
+    def load(cls, name: str) -> Self:
+        """The state of the lab of this name.
+
+        Raises:
+            StateError: if there is none.
+        """
+        try:
+            text = (ROOT / name / _STATE).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise StateError(f"no lab {name} is up; start it with `openmrc lab up`") from None
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise FormatError(f"{ROOT / name / _STATE}: {error}; remove the directory") from None
+
+
+def names() -> list[str]:
+    """The labs that have a state."""
+    return sorted(entry.parent.name for entry in ROOT.glob(f"*/{_STATE}"))
+
+
+def the_name(name: str | None) -> str:
+    """The name, or that of the only lab there is.
+
+    Raises:
+        StateError: if there is none.
+        ArgumentError: if there are several.
+    """
+    if name is not None:
+        return name
+    up = names()
+    if not up:
+        raise StateError("no lab is up; start one with `openmrc lab up FABRIC.yaml`")
+    if len(up) > 1:
+        raise ArgumentError(f"several labs are up: {', '.join(up)}; say which with --lab")
+    return up[0]
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Lets one command at a time change labs."""
+    ROOT.mkdir(parents=True, exist_ok=True)
+    with (ROOT / _LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

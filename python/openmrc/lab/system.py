@@ -1,0 +1,165 @@
+"""The commands a lab is made with: iproute2, whose input is what switches are configured with anyway."""
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from openmrc.errors import DeviceError, PrivilegeError, UnsupportedError
+
+NAMESPACES = Path("/run/netns")
+"""Where iproute2 keeps named network namespaces."""
+
+_CLONE_NEWNET = 0x40000000
+_FAILED_LINE = re.compile(r"Command failed -:(\d+)")
+_MEMORY_TRIES, _MEMORY_PAUSE_S = 100, 0.01
+_GRACE_S = 2.0
+"""Seconds between SIGTERM and SIGKILL for what still runs in a lab that goes down."""
+
+
+def require_root() -> None:
+    """Refuses to go on without the privileges that namespaces need.
+
+    Raises:
+        PrivilegeError: if not root.
+        UnsupportedError: if a tool is missing.
+    """
+    if os.geteuid() != 0:
+        raise PrivilegeError("a lab makes network namespaces, which needs root: use sudo")
+    for tool in ("ip", "tc", "sysctl"):
+        if shutil.which(tool) is None:
+            raise UnsupportedError(f"{tool} is not installed; a lab needs iproute2 6.1 and procps")
+
+
+def run(arguments: Sequence[str], text: str | None = None) -> str:
+    """Runs a command with ``text`` as its input and returns its output.
+
+    Raises:
+        DeviceError: with the first line of what it complained about.
+    """
+    result = subprocess.run(arguments, input=text, capture_output=True, text=True, check=False)
+    if result.returncode:
+        complaint = (result.stderr or result.stdout).strip().splitlines() or [
+            f"exit code {result.returncode}"
+        ]
+        raise DeviceError(f"{' '.join(arguments[:6])}: {'; '.join(complaint[:2])}")
+    return result.stdout
+
+
+def ip(lines: Iterable[str], namespace: str | None = None) -> None:
+    """Runs ``ip -6`` commands as one batch, all or up to the first that fails.
+
+    Routes with SRv6 behind them take memory per processor, of which the kernel keeps some in store and makes
+    more in the background. A batch can be faster than that; then it goes on a moment later.
+
+    Raises:
+        DeviceError: with what ``ip`` complained about.
+    """
+    commands = [*_tool("ip", namespace), "-6", "-batch", "-"]
+    rest, patience = list(lines), _MEMORY_TRIES
+    while rest:
+        try:
+            run(commands, "\n".join(rest) + "\n")
+            return
+        except DeviceError as error:
+            failed = _FAILED_LINE.search(str(error))
+            if os.strerror(errno.ENOMEM) not in str(error) or failed is None or not patience:
+                raise
+            done = int(failed[1]) - 1
+            rest, patience = rest[done:], _MEMORY_TRIES if done else patience - 1
+            time.sleep(_MEMORY_PAUSE_S)
+
+
+def tc(lines: Iterable[str], namespace: str) -> None:
+    """Runs ``tc`` commands as one batch."""
+    text = "\n".join(lines)
+    if text.strip():
+        run([*_tool("tc", namespace), "-batch", "-"], text + "\n")
+
+
+def sysctl(text: str, namespace: str) -> None:
+    """Sets what a sysctl.conf says, in a namespace."""
+    run([*inside(namespace), "sysctl", "-q", "-p", "-"], text)
+
+
+def inside(namespace: str) -> list[str]:
+    """What to put before a command so that it runs in a namespace."""
+    return ["ip", "netns", "exec", namespace]
+
+
+def _tool(tool: str, namespace: str | None) -> list[str]:
+    return [tool] if namespace is None else [tool, "-n", namespace]
+
+
+@contextmanager
+def entered(namespace: str) -> Iterator[None]:
+    """Moves the calling thread into a namespace for a while: sockets opened then belong to it for good.
+
+    Raises:
+        DeviceError: if there is no such namespace.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter(path: str) -> None:
+        with Path(path).open("rb") as file:
+            if libc.setns(file.fileno(), _CLONE_NEWNET):
+                raise DeviceError(ctypes.get_errno(), f"cannot enter {path}")
+
+    # The thread's own file, not the process's: another thread may be elsewhere.
+    own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
+    with Path(own).open("rb") as home:
+        enter(str(NAMESPACES / namespace))
+        try:
+            yield
+        finally:
+            libc.setns(home.fileno(), _CLONE_NEWNET)
+
+
+def existing(namespaces: Iterable[str]) -> list[str]:
+    """Those of the namespaces that exist."""
+    return [name for name in namespaces if (NAMESPACES / name).exists()]
+
+
+def remove(namespaces: Iterable[str]) -> None:
+    """Ends every process in the namespaces and deletes them; those that do not exist are passed over."""
+    names = existing(namespaces)
+    _end_processes(names)
+    ip(f"netns delete {name}" for name in names)
+
+
+def _end_processes(namespaces: Sequence[str]) -> None:
+    inodes = {(NAMESPACES / name).stat().st_ino for name in namespaces}
+    deadline = time.monotonic() + _GRACE_S
+    signalled: set[int] = set()
+    while pids := _processes(inodes):
+        late = time.monotonic() > deadline
+        for pid in pids:
+            if late or pid not in signalled:
+                _send_signal(pid, signal.SIGKILL if late else signal.SIGTERM)
+                signalled.add(pid)
+        time.sleep(0.02)
+
+
+def _processes(inodes: set[int]) -> list[int]:
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                if (entry / "ns/net").stat().st_ino in inodes:
+                    pids.append(int(entry.name))
+            except OSError:
+                continue  # It has ended, or is a zombie without namespaces.
+    return pids
+
+
+def _send_signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

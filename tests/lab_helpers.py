@@ -1,0 +1,123 @@
+"""What the tests of the lab share: a fabric in namespaces, and SRv6 packets sent by hand."""
+
+import itertools
+import os
+import select
+import shutil
+import socket
+import struct
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from openmrc.fabric import Fabric
+from openmrc.lab import Lab
+from openmrc.lab.system import entered
+
+UDP_PORT = 4791
+
+
+def why_not():
+    """Why a lab cannot run here, or None."""
+    if os.geteuid() != 0:
+        return "needs root"
+    for tool in ("ip", "tc", "sysctl"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed (Debian: apt install iproute2 procps)"
+    return None
+
+
+needs_root = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+def specification(directory, name, *, hosts=16, planes=2, radix=8):
+    file = directory / f"{name}.yaml"
+    file.write_text(
+        f"name: {name}\nhosts: {hosts}\nnic: {{rate: {planes * 100}G}}\nplanes: {planes}\n"
+        f"switch: {{radix: {radix}}}\ntiers: 2\nparallel_links: 1\n"
+    )
+    return file
+
+
+def unique(name):
+    """A name that no other run of the tests uses at the same time."""
+    return f"test-{name}-{os.getpid()}"
+
+
+@contextmanager
+def running(directory, name, **shape):
+    lab = Lab.up(Fabric.load(specification(directory, unique(name), **shape)))
+    try:
+        yield lab
+    finally:
+        lab.down()
+
+
+class Courier:
+    """Sends SRv6 packets over chosen paths of a pair of hosts and counts what arrives at the UDP socket.
+
+    Scapy builds both headers, so that neither is ours.
+    """
+
+    def __init__(self, lab, src, dst):
+        from scapy.layers.inet import UDP
+        from scapy.layers.inet6 import IPv6
+
+        self._ipv6, self._udp = IPv6, UDP
+        self._from, self._to = lab.addresses(src), lab.addresses(dst)
+        with ExitStack() as stack:
+            with entered(lab.namespace(src)):
+                self._raw = stack.enter_context(
+                    socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW)
+                )
+            with entered(lab.namespace(dst)):
+                self._udp_socket = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+                self._udp_socket.bind(("::", UDP_PORT))
+            self._close = stack.pop_all()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._close.close()
+
+    def packet(self, path, payload):
+        inner = self._ipv6(src=self._from[path.plane], dst=self._to[path.plane])
+        outer = self._ipv6(src=self._from[path.plane], dst=str(path.address))
+        return bytes(outer / inner / self._udp(sport=50000, dport=UDP_PORT) / payload)
+
+    def send(self, path, payload, count=1):
+        packet = self.packet(path, payload)
+        for _ in range(count):
+            self._raw.sendto(packet, (str(path.address), 0))
+
+    def received(self, expected, patience_s=5.0):
+        """Payloads that have arrived, once there are so many or nothing has come for a while."""
+        found = []
+        deadline = time.monotonic() + patience_s
+        while len(found) < expected and (left := deadline - time.monotonic()) > 0:
+            if select.select([self._udp_socket], [], [], left)[0]:
+                found.append(self._udp_socket.recv(65536))
+        return found
+
+    def silent_for(self, seconds):
+        """Whether nothing arrives in so long."""
+        return not select.select([self._udp_socket], [], [], seconds)[0]
+
+
+_rounds = itertools.count()
+
+
+def one_by_one(courier, paths):
+    """Numbers of the paths over which a packet of their own arrived."""
+    # A switch may keep a packet while it looks for a neighbour behind a cut link, and send it after repair.
+    this_round = next(_rounds)
+    for number, path in enumerate(paths):
+        courier.send(path, struct.pack(">IH", this_round, number))
+    arrived = set()
+    while len(arrived) < len(paths) and (payloads := courier.received(1, patience_s=2.0)):
+        sent_in, number = struct.unpack(">IH", payloads[0])
+        if sent_in == this_round:
+            arrived.add(number)
+    return arrived

@@ -1,0 +1,183 @@
+"""The kernel as judge of the arithmetic: packets in a lab go where the fabric says, and nowhere else."""
+
+import shutil
+import subprocess
+import time
+from ipaddress import IPv6Address
+
+import pytest
+
+from lab_helpers import Courier, needs_root, one_by_one, running
+
+pytest.importorskip("scapy", reason="scapy is not installed")
+pytestmark = needs_root
+
+TSHARK = shutil.which("tshark")
+PACKETS = 40
+"""Per path, when links are counted: more than a link carries of neighbour discovery in the meantime."""
+NOISE = PACKETS // 2
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("lab"), "paths") as lab:
+        yield lab
+
+
+@pytest.fixture(autouse=True)
+def whole(lab):
+    yield
+    lab.repair()
+
+
+def all_counters(lab):
+    return {node: lab.counters(node) for node in lab.layout.nodes}
+
+
+def carried(lab, before, after):
+    """Packets that each link carried upwards and downwards, by its name."""
+
+    def sent(end):
+        return after[end.node][end.port].tx_packets - before[end.node][end.port].tx_packets
+
+    return {link.name: (sent(link.lower), sent(link.upper)) for link in lab.layout.links.values()}
+
+
+@pytest.mark.parametrize("dst", ["h15", "h1"], ids=["over a T1", "under one T0"])
+def test_every_path_takes_exactly_the_links_that_the_arithmetic_says(lab, dst):
+    paths = lab.fabric.paths("h0", dst)
+    assert len(paths) == (8 if dst == "h15" else 2)
+    with Courier(lab, "h0", dst) as courier:
+        for path in paths:
+            before = all_counters(lab)
+            courier.send(path, b"counted", PACKETS)
+            assert len(courier.received(PACKETS)) == PACKETS
+            loads = carried(lab, before, all_counters(lab))
+            used = {name for name, load in loads.items() if max(load) >= PACKETS}
+            assert used == set(path.links)
+            for name in set(loads) - used:
+                assert max(loads[name]) < NOISE, f"{name} is not on the path"
+            # Up on the first half of the links, down on the second, and not the other way.
+            half = len(path.links) // 2
+            for place, name in enumerate(path.links):
+                up, down = loads[name]
+                with_path, against = (up, down) if place < half else (down, up)
+                assert with_path >= PACKETS > NOISE > against
+
+
+@pytest.mark.skipif(TSHARK is None, reason="tshark is not installed (Debian: apt install tshark)")
+def test_wireshark_sees_the_usid_list_shift_hop_by_hop(lab):
+    path = lab.fabric.path("h0", "h15", plane=1, uplinks=(2,))
+    assert len(path.hops) == 3
+    half = len(path.links) // 2
+    links = [lab.layout.links[name] for name in path.links]
+    receivers = [link.upper if place < half else link.lower for place, link in enumerate(links)]
+    with Courier(lab, "h0", "h15") as courier:
+        observers = [observe(lab, end) for end in receivers]
+        # An observer ends with the first packet it sees; when it begins is hard to tell from outside.
+        while any(observer.poll() is None for observer in observers):
+            courier.send(path, b"observed")
+            time.sleep(0.1)
+        seen = [observer.communicate(timeout=60)[0].strip() for observer in observers]
+    assert [IPv6Address(address) for address in seen] == list(path.addresses)
+
+
+def observe(lab, end):
+    """Starts tshark at a port; it prints the outer destination address of the first packet that comes in."""
+    options = ["-i", end.port, "-c", "1", "-n", "-f", "inbound and ip6 proto 41"]
+    fields = ["-T", "fields", "-e", "ipv6.dst", "-E", "occurrence=f"]
+    return subprocess.Popen(
+        lab.command(end.node, [TSHARK, *options, *fields]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_a_path_through_a_cut_link_arrives_nowhere_and_every_other_arrives(lab):
+    paths = list(lab.fabric.paths("h0", "h15"))
+    cut = lab.layout.link("p1/t0-0:up2").name
+    broken = {number for number, path in enumerate(paths) if cut in path.links}
+    assert len(broken) == 1
+    with Courier(lab, "h0", "h15") as courier:
+        assert one_by_one(courier, paths) == set(range(len(paths)))
+        lab.fail(cut)
+        assert one_by_one(courier, paths) == set(range(len(paths))) - broken
+        assert lab.repair() == [cut]
+        assert one_by_one(courier, paths) == set(range(len(paths)))
+
+
+def test_a_stopped_switch_takes_its_own_paths_and_no_others_and_comes_back(lab):
+    paths = list(lab.fabric.paths("h0", "h15"))
+    switch = "p0/t1-3"
+    through = {n for n, path in enumerate(paths) if switch in [hop.switch for hop in path.hops]}
+    assert len(through) == 1
+    with Courier(lab, "h0", "h15") as courier:
+        lab.fail(switch)
+        assert one_by_one(courier, paths) == set(range(len(paths))) - through
+        lab.repair(switch)
+        assert one_by_one(courier, paths) == set(range(len(paths)))
+
+
+def test_losing_a_nic_port_loses_its_plane(lab):
+    paths = list(lab.fabric.paths("h0", "h15"))
+    plane0 = {number for number, path in enumerate(paths) if path.plane == 0}
+    with Courier(lab, "h0", "h15") as courier:
+        lab.fail("h15:p0")
+        assert not lab.counters("h15")["p0"].up
+        assert lab.counters("h15")["p1"].up
+        assert one_by_one(courier, paths) == set(range(len(paths))) - plane0
+
+
+def test_overlapping_faults_are_repaired_one_by_one(lab):
+    paths = list(lab.fabric.paths("h0", "h15"))
+    path = paths[0]
+    number, link, switch = {0}, path.links[1], path.hops[1].switch
+    everything = set(range(len(paths)))
+    with Courier(lab, "h0", "h15") as courier:
+        lab.fail(link)
+        lab.fail(switch)
+        lab.repair(switch)
+        assert one_by_one(courier, paths) == everything - number, "the cut link is still cut"
+        lab.fail(switch)
+        lab.repair(link)
+        assert one_by_one(courier, paths) == everything - number, "the switch still stands"
+        lab.repair(switch)
+        assert one_by_one(courier, paths) == everything
+
+
+def test_a_degraded_link_loses_its_share_and_its_ports_notice_nothing(lab):
+    path = lab.fabric.paths("h0", "h15")[0]
+    link = lab.layout.link(path.links[1])
+    count, loss = 1000, 0.25
+    with Courier(lab, "h0", "h15") as courier:
+        courier.send(path, b"neighbours found")
+        assert courier.received(1)
+        lab.degrade(link.name, loss=loss)
+        arrived = 0
+        for _ in range(count // 50):
+            courier.send(path, b"perhaps", 50)
+            arrived += len(courier.received(50, patience_s=0.2))
+        # Six standard deviations of the binomial distribution: sqrt(1000 x 0.25 x 0.75) = 13.7.
+        assert abs(count - arrived - count * loss) < 6 * 13.7
+        assert all(lab.counters(end.node)[end.port].up for end in link.ends)
+
+        lab.degrade(link.name, loss=1.0)
+        courier.send(path, b"lost", 50)
+        assert courier.silent_for(0.5)
+        assert all(lab.counters(end.node)[end.port].up for end in link.ends)
+
+        lab.repair(link.name)
+        courier.send(path, b"whole", 50)
+        assert len(courier.received(50)) == 50
+
+
+def test_a_packet_for_another_host_is_not_taken(lab):
+    # The outer destination leads to h15, the inner one is h14's: h15 must neither accept nor forward it.
+    path = lab.fabric.paths("h0", "h15")[0]
+    with Courier(lab, "h0", "h15") as courier, Courier(lab, "h0", "h14") as other:
+        courier.send(path, b"mine")
+        assert courier.received(1) == [b"mine"]
+        courier._raw.sendto(other.packet(path, b"not mine"), (str(path.address), 0))
+        assert courier.silent_for(0.5)
+        assert other.silent_for(0)
