@@ -99,6 +99,7 @@ def test_any_small_fabric_is_rendered_as_it_is_proved(
             hosts_per_t0=rack,
             parallel_links=parallel,
         )
+        fabric.core.check_addresses()
     except ValueError:
         assume(False)
     with tempfile.TemporaryDirectory() as out:
