@@ -63,7 +63,7 @@ def test_a_lab_leaves_the_host_s_own_network_alone_and_nothing_behind(tmp_path):
 
 @needs_root
 def test_going_down_ends_what_runs_in_the_lab(tmp_path):
-    with running(tmp_path, "busy", hosts=2, radix=4) as lab:
+    with running(tmp_path, "busy", hosts=4, radix=4) as lab:
         sleeper = subprocess.Popen(lab.command("h0", ["sleep", "600"]))
         stubborn = subprocess.Popen(
             lab.command(
@@ -122,7 +122,7 @@ def test_a_failure_on_the_way_up_leaves_nothing(tmp_path):
 @needs_root
 def test_a_namespace_of_somebody_else_is_never_touched(tmp_path):
     name = unique("foreign")
-    file = specification(tmp_path, name, hosts=2, radix=4)
+    file = specification(tmp_path, name, hosts=4, radix=4)
     foreign = f"openmrc-{name}-h1"
     subprocess.run(["ip", "netns", "add", foreign], check=True)
     try:
