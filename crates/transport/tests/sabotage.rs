@@ -61,7 +61,7 @@ noticed! {
     a_port_that_was_not_offered_is_noticed: TakesAnyPort, ["was not offered", "is down"];
     a_psn_beyond_the_window_is_noticed: SkipsPsns, ["skips", "names no packet", "is beyond the window"];
     sending_in_error_is_noticed: SpeaksWhenDead, ["in ERROR", "strange kind"];
-    using_a_denied_path_is_noticed: IgnoresDenial, ["is DENIED"];
+    using_a_denied_path_is_noticed: IgnoresDenial, ["is DENIED", "twice"];
     too_much_feedback_is_noticed: Shouts, ["packets at once"];
     a_deadline_that_does_not_move_is_noticed: SticksInTime, ["deadline does not move"];
 }
