@@ -39,6 +39,8 @@ refuse!(ShapeError, AddressError, EvError, NameError, TraceError);
 
 /// (plane, tier, index)
 type SwitchId = (u32, u8, u32);
+/// The uSIDs that a switch owns, and its static routes: uSID, port.
+type Table = (Vec<u16>, Vec<(u16, u32)>);
 /// One connected port: number, name, peer's name, peer's port, own address, peer's address, link.
 type PortRow = (u32, String, String, String, String, String, String);
 /// One switch on a path: name, uSID, port it leaves by, link it leaves by.
@@ -272,7 +274,7 @@ impl PyFabric {
     }
 
     /// The uSIDs a switch owns, and its static routes as (uSID, port).
-    fn table(&self, switch: SwitchId) -> PyResult<(Vec<u16>, Vec<(u16, u32)>)> {
+    fn table(&self, switch: SwitchId) -> PyResult<Table> {
         let (fabric, plan, switch) = (&self.fabric, self.plan()?, self.switch(switch)?);
         let entries = plan.entries(fabric, switch).map(|e| (e.usid, e.port)).collect();
         Ok((plan.own(fabric, switch).collect(), entries))
