@@ -285,6 +285,15 @@ impl Paths {
         Some(index)
     }
 
+    /// A path of this plane to send a probe on, whatever is believed of it; `None` if the controller allows none.
+    pub(super) fn choose_to_probe(&mut self, plane: usize) -> Option<EvIndex> {
+        if self.planes[plane].usable > 0 {
+            return Some(self.take_turn(plane, None));
+        }
+        let port = self.planes[plane].port;
+        self.next_condemned(|p| p == port)
+    }
+
     /// A switch marked or trimmed a packet on this path: it misses one turn.
     pub(super) fn mark(&mut self, index: EvIndex) {
         self.records[index as usize].apply(EvInput::Marked);

@@ -26,13 +26,16 @@ const SUCCESSES: u8 = 3;
 /// Probes of condemned paths are at most this share of the data packets sent, or one at a time.
 const SHARE: u64 = 100;
 
+/// From this tail probe on, each goes out on every plane: with back-offs of a second, asking one plane at a time takes long.
+const EVERY_PLANE_FROM: u8 = 4;
+
 pub(super) struct Prober {
     /// Earliest probe of a condemned path.
     condemned_due: Time,
     /// Data packets sent when condemned paths were last probed.
     budget_from: u64,
-    /// The last tail probe: its id and when it was sent.
-    tail: Option<(u16, Stamp)>,
+    /// The last tail probe: the high byte of its id, and when it was sent.
+    tail: Option<(u8, Stamp)>,
     /// When the last one fell due, and how many have gone unanswered.
     tail_at: Time,
     tails: u8,
@@ -76,13 +79,18 @@ impl Prober {
 
     /// A probe reply has come: when the tail probe with this id was sent.
     pub(super) fn tail_answered(&self, id: u16) -> Option<Stamp> {
-        self.tail.filter(|&(sent, _)| sent == id).map(|(_, stamp)| stamp)
+        self.tail.filter(|&(sent, _)| u16::from(sent) == id >> 8).map(|(_, stamp)| stamp)
     }
 }
 
 impl QueuePair {
-    fn send_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) -> u16 {
+    fn send_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
         self.prober.sequence = self.prober.sequence.wrapping_add(1);
+        self.repeat_probe(now, index, host);
+    }
+
+    /// The last probe once more, on another path.
+    fn repeat_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
         let probe_id = u16::from(self.prober.sequence) << 8 | u16::from(index);
         let probe = Probe {
             vendor_info: 0,
@@ -94,7 +102,6 @@ impl QueuePair {
         self.stats.probes += 1;
         let packet = Packet::new(self.config.remote_qp, Psn::new(0), Body::Probe(probe));
         host.transmit(self.paths.transmit(packet, index, TrafficClass::Data, None));
-        probe_id
     }
 
     /// When rule 3 fires: nothing heard for 1.5 RTT + target delay; unanswered probes double the wait, up to a second.
@@ -113,9 +120,19 @@ impl QueuePair {
         self.prober.tails = self.prober.tails.saturating_add(1);
         let last = self.prober.tail_path;
         let Some(index) = self.paths.select(self.ports_up, self.ports_up, Some(last)) else { return };
-        let id = self.send_probe(now, index, host);
-        self.prober.tail = Some((id, Stamp::at(now)));
+        self.send_probe(now, index, host);
+        self.prober.tail = Some((self.prober.sequence, Stamp::at(now)));
         self.prober.tail_path = index;
+        if self.prober.tails >= EVERY_PLANE_FROM {
+            let asked = self.paths.plane_of(index);
+            for plane in (0..self.paths.plane_count()).filter(|&p| p != asked) {
+                if self.ports_up.contains(self.paths.plane_port(plane))
+                    && let Some(other) = self.paths.choose_to_probe(plane)
+                {
+                    self.repeat_probe(now, other, host);
+                }
+            }
+        }
     }
 
     /// A condemned path gets its first probe after four RTTs.
