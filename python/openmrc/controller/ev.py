@@ -375,10 +375,13 @@ class EvProfile(Profile):
         """Values that the fields allow, each on one port only, chosen by the seed."""
         widths, fields = self._format().widths, self._attr.fields
         masked = sum(field.mask.bit_count() for field in fields)
-        # Every pattern of the masked bits at the top of a 16-bit entropy value.
-        patterns = (pattern << (16 - masked) for pattern in range(1 << masked))
-        allowed = [ev for ev in patterns if all(_in_bounds(fields, masked, ev))]
-        values = sorted({_core.expand_ev("udp", list(widths), _rows(fields), ev)[0] for ev in allowed} - {0})
+        rows = _rows(fields)
+        # Every pattern of the masked places, which take the most significant bits of a 16-bit entropy value.
+        paths = (
+            _core.expand_ev("udp", list(widths), rows, pattern << (16 - masked))[0]
+            for pattern in range(1 << masked)
+        )
+        values = sorted({path for path in paths if path and _in_bounds(widths, fields, path)})
         num_ports = len(self._attr.ports) if self._attr.ports is not None else self._num_ports
         ports, share = self._per_port(min(len(values), 256) // num_ports)
         if not share:
@@ -389,15 +392,12 @@ class EvProfile(Profile):
         return [Ev(value, ports[i % len(ports)]) for i, value in enumerate(chosen)]
 
 
-def _in_bounds(fields: Sequence[EvField], masked: int, ev: int) -> list[bool]:
-    """For each field whether the value that ``ev`` gives it lies within its bounds."""
-    taken, result = 0, []
-    for field in fields:
-        value = field.init_val
-        for place in reversed(range(field.width)):
-            if field.mask >> place & 1:
-                bit = ev >> (15 - taken) & 1
-                value = value & ~(1 << place) | bit << place
-                taken += 1
-        result.append(not field.mask or field.min_val <= value <= field.max_val)
-    return result
+def _in_bounds(widths: Sequence[int], fields: Sequence[EvField], path: int) -> bool:
+    """Whether every field that an entropy value fills lies within its bounds in a 16-bit path."""
+    end = 0
+    for width, field in zip(widths, fields, strict=True):
+        end += width
+        value = path >> (16 - end) & ((1 << field.width) - 1)
+        if field.mask and not field.min_val <= value <= field.max_val:
+            return False
+    return True

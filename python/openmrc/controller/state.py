@@ -26,7 +26,7 @@ class ProfileState(enum.StrEnum):
 E = TypeVar("E", bound=enum.StrEnum)
 
 
-def member(kind: type[E], value: object, what: str) -> E:
+def member(kind: type[E], value: Any, what: str) -> E:
     """``value`` as a member of ``kind``; ArgumentError if it is none."""
     try:
         return kind(value)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from openmrc import _core
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device
-from openmrc.verbs.enums import AsyncEventType, EvState
-from openmrc.verbs.events import AsyncEvent, EventQueue, EvEvent
+from openmrc.verbs.events import AsyncEvent, AsyncEvents, EventQueue, EvEvent, EvEvents
 from openmrc.verbs.memory import ProtectionDomain
 
 if TYPE_CHECKING:
@@ -30,14 +29,9 @@ class Context:
         self._core: _core.Context = device._core.open()
         self._pds: set[ProtectionDomain] = set()
         self._cqs: set[CompletionQueue] = set()
-        self._seen_drops = 0
-        self.async_events: EventQueue[AsyncEvent] = EventQueue(
-            "asynchronous events", self._core.async_event_fd(), self._take_async_event, lambda: 0
-        )
+        self.async_events: EventQueue[AsyncEvent] = AsyncEvents(self._core)
         """Asynchronous events (``ibv_get_async_event``)."""
-        self.ev_events: EventQueue[EvEvent] = EventQueue(
-            "EV events", self._core.ev_event_fd(), self._take_ev_event, self._core.ev_events_dropped
-        )
+        self.ev_events: EventQueue[EvEvent] = EvEvents(self._core)
         """Every path condemned or brought back, of all queue pairs; a controller filters them by profile."""
         # A program that ends without closing still stops its engine before memory goes away.
         self._finalizer = weakref.finalize(self, self._core.close)
@@ -137,23 +131,6 @@ class Context:
         self.async_events.close()
         self.ev_events.close()
         self._finalizer()
-
-    def _take_async_event(self) -> AsyncEvent | None:
-        event = self._core.next_async_event()
-        if event is None:
-            return None
-        ports_up = event.pop("ports_up", None)
-        return AsyncEvent(
-            AsyncEventType(event.pop("type")), ports_up=None if ports_up is None else tuple(ports_up), **event
-        )
-
-    def _take_ev_event(self) -> EvEvent | None:
-        event = self._core.next_ev_event()
-        if event is None:
-            return None
-        dropped = self._core.ev_events_dropped()
-        lost, self._seen_drops = dropped - self._seen_drops, dropped
-        return EvEvent(state=EvState(event.pop("state")), drop_count=lost, **event)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from openmrc import _core
 from openmrc.errors import ClosedError, DeadlineError, StateError
-from openmrc.verbs.waiting import Waiter
+from openmrc.verbs.waiting import Waitable
 from openmrc.verbs.work import Completion
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openmrc.verbs.qp import QueuePair
 
 
-class CompletionQueue:
+class CompletionQueue(Waitable):
     """A bounded queue of completions (``ibv_cq``); made by :meth:`Context.create_cq`.
 
     Completions can be had in four ways: :meth:`poll` returns what is there, :meth:`wait` sleeps until there
@@ -31,11 +31,11 @@ class CompletionQueue:
     """
 
     def __init__(self, context: "Context", core: _core.CompletionQueue) -> None:
+        super().__init__(core.fileno())
         self.context = context
         self._core = core
         self._closed = False
         self._qps: set[QueuePair] = set()
-        self._waiter = Waiter(core.fileno(), self._ready, core.arm, core.acknowledge)
 
     @property
     def handle(self) -> int:
@@ -75,7 +75,7 @@ class CompletionQueue:
         Raises:
             ClosedError: if it is closed, now or meanwhile.
         """
-        return self._waiter.wait(timeout)
+        return self._wait(timeout)
 
     def take(self, num_entries: int = 1, timeout: float | None = None) -> list[Completion]:
         """Takes exactly ``num_entries`` completions, sleeping until they are there.
@@ -107,13 +107,13 @@ class CompletionQueue:
             ClosedError: if it is closed, now or meanwhile.
         """
         async with asyncio.timeout(timeout):
-            await self._waiter.wait_async()
+            await self._wait_async()
 
     async def __aiter__(self) -> AsyncIterator[Completion]:
         """Every completion as it comes, until the loop is left or the queue is closed."""
         while not self._closed:
             try:
-                await self._waiter.wait_async()
+                await self._wait_async()
             except ClosedError:
                 return
             # One at a time: what a consumer that stops does not take stays in the queue.
@@ -148,12 +148,18 @@ class CompletionQueue:
             )
         if not self._closed:
             self._closed = True
-            self._waiter.wake()
+            self._wake()
             self.context._cqs.discard(self)
 
     def _ready(self) -> bool:
         self._check_open()
         return self._core.ready
+
+    def _arm(self) -> None:
+        self._core.arm()
+
+    def _clear(self) -> None:
+        self._core.acknowledge()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,13 +2,14 @@
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
+from openmrc import _core
 from openmrc.errors import ClosedError
 from openmrc.verbs.enums import AsyncEventType, EvState
-from openmrc.verbs.waiting import Waiter
+from openmrc.verbs.waiting import Waitable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +53,27 @@ class EvEvent:
 E = TypeVar("E")
 
 
-class EventQueue(Generic[E]):
+class EventQueue(Waitable, Generic[E]):
     """A bounded queue of events: get the next one, wait for it, or iterate over them in asyncio."""
 
-    def __init__(self, what: str, fd: int, take: Callable[[], E | None], dropped: Callable[[], int]) -> None:
-        self._what = what
-        self._fd = fd
-        self._take = take
-        self._dropped = dropped
-        self._next: deque[E] = deque()
-        self._lock = threading.Lock()
-        self._closed = False
+    _what: ClassVar[str]
+
+    def __init__(self, core: _core.Context, fd: int) -> None:
         # The descriptor is readable while the queue holds anything: nothing to arm, nothing to clear.
-        self._waiter = Waiter(fd, self._ready, lambda: None, lambda: None)
+        super().__init__(fd)
+        self._core = core
+        self._next: deque[E] = deque()
+        self._taking = threading.Lock()
+        self._closed = False
+
+    def _take(self) -> E | None:
+        """The oldest event in the core's queue."""
+        raise NotImplementedError
 
     @property
     def dropped(self) -> int:
         """Events that did not fit the queue, since the beginning."""
-        return self._dropped()
+        raise NotImplementedError
 
     def poll(self) -> E | None:
         """The oldest event, or ``None``.
@@ -77,7 +81,7 @@ class EventQueue(Generic[E]):
         Raises:
             ClosedError: if the context is closed.
         """
-        with self._lock:
+        with self._taking:
             if self._next:
                 return self._next.popleft()
             if self._closed:
@@ -90,7 +94,7 @@ class EventQueue(Generic[E]):
         Raises:
             ClosedError: if the context is closed, now or meanwhile.
         """
-        while self._waiter.wait(timeout):
+        while self._wait(timeout):
             if (event := self.poll()) is not None:
                 return event
         return None
@@ -99,7 +103,7 @@ class EventQueue(Generic[E]):
         """Every event as it comes, until the loop is left or the context is closed."""
         while True:
             try:
-                await self._waiter.wait_async()
+                await self._wait_async()
                 event = self.poll()
             except ClosedError:
                 return
@@ -113,13 +117,59 @@ class EventQueue(Generic[E]):
     def close(self) -> None:
         """Who waits gets a ClosedError."""
         self._closed = True
-        self._waiter.wake()
+        self._wake()
 
     def _ready(self) -> bool:
-        with self._lock:
+        with self._taking:
             if not self._next:
                 if self._closed:
                     raise ClosedError(f"{self._what} belong to a context that is closed")
                 if (event := self._take()) is not None:
                     self._next.append(event)
             return bool(self._next)
+
+
+class AsyncEvents(EventQueue[AsyncEvent]):
+    """Asynchronous events of a context."""
+
+    _what = "asynchronous events"
+
+    def __init__(self, core: _core.Context) -> None:
+        super().__init__(core, core.async_event_fd())
+
+    @property
+    def dropped(self) -> int:
+        """Events that did not fit the queue, since the beginning."""
+        return self._core.ev_events_dropped()
+
+    def _take(self) -> AsyncEvent | None:
+        fields = self._core.next_async_event()
+        if fields is None:
+            return None
+        kind = AsyncEventType(fields.pop("type"))
+        if "ports_up" in fields:
+            fields["ports_up"] = tuple(fields["ports_up"])
+        return AsyncEvent(kind, **fields)
+
+
+class EvEvents(EventQueue[EvEvent]):
+    """EV events of a context."""
+
+    _what = "EV events"
+
+    def __init__(self, core: _core.Context) -> None:
+        super().__init__(core, core.ev_event_fd())
+        self._seen_drops = 0
+
+    @property
+    def dropped(self) -> int:
+        """Events that did not fit the queue, since the beginning."""
+        return self._core.ev_events_dropped()
+
+    def _take(self) -> EvEvent | None:
+        fields = self._core.next_ev_event()
+        if fields is None:
+            return None
+        dropped = self.dropped
+        lost, self._seen_drops = dropped - self._seen_drops, dropped
+        return EvEvent(state=EvState(fields.pop("state")), drop_count=lost, **fields)

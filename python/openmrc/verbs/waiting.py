@@ -11,31 +11,33 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 
-class Waiter:
-    """Sleepers on one descriptor.
+class Waitable:
+    """Something that is waited for by a descriptor, which becomes readable when there may be something.
 
-    Args:
-        fd: Becomes readable when there may be something, and stays so until cleared.
-        ready: Whether there is something; raises what a sleeper should see instead.
-        arm: Asks for the descriptor to become readable, at once if there is something already.
-        clear: Makes it unreadable.
+    A base class rather than a part, so that an object and what waits for it are no cycle of references:
+    whatever holds a descriptor goes when the last reference does.
     """
 
-    def __init__(
-        self, fd: int, ready: Callable[[], bool], arm: Callable[[], None], clear: Callable[[], object]
-    ) -> None:
+    def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._ready = ready
-        self._arm = arm
-        self._clear = clear
         self._lock = threading.Lock()
         self._sleepers = 0
         self._loops: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
 
-    def wake(self) -> None:
+    def _ready(self) -> bool:
+        """Whether there is something; raises what a sleeper should see instead."""
+        raise NotImplementedError
+
+    def _arm(self) -> None:
+        """Asks for the descriptor to become readable, at once if there is something already."""
+
+    def _clear(self) -> None:
+        """Makes the descriptor unreadable."""
+
+    def _wake(self) -> None:
         """Lets every sleeper look again."""
         with self._lock:
             loops = list(self._loops)
@@ -58,7 +60,7 @@ class Waiter:
                 if self._sleepers:
                     self._arm()
 
-    def wait(self, timeout: float | None) -> bool:
+    def _wait(self, timeout: float | None) -> bool:
         """Sleeps until there is something, at most ``timeout`` seconds (``None``: as long as it takes).
 
         A signal handler that raises, such as Ctrl-C's, ends it.
@@ -85,8 +87,8 @@ class Waiter:
                         if self._sleepers > 1:
                             self._arm()
 
-    async def wait_async(self) -> None:
-        """As :meth:`wait`, for a task: the event loop goes on meanwhile."""
+    async def _wait_async(self) -> None:
+        """As :meth:`_wait`, for a task: the event loop goes on meanwhile."""
         loop = asyncio.get_running_loop()
         while not self._ready():
             future = loop.create_future()

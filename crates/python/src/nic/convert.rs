@@ -17,8 +17,9 @@ where
     value.extract().map_err(|_| out_of_range(value, name, allowed))
 }
 
+/// The `ArgumentError` of a value that is none of those allowed.
 #[cold]
-fn out_of_range(value: &Bound<'_, PyAny>, name: &str, allowed: &str) -> PyErr {
+pub fn out_of_range(value: &Bound<'_, PyAny>, name: &str, allowed: &str) -> PyErr {
     let shown = value.repr().map_or_else(|_| "?".to_owned(), |text| text.to_string());
     refused(format!("{name} is {shown}: {allowed} is allowed"))
 }

@@ -8,7 +8,7 @@ use openmrc_wire::Ev;
 use pyo3::prelude::*;
 
 use super::context::Context;
-use super::convert::{duration, field, optional};
+use super::convert::{duration, field, number, optional, out_of_range};
 use super::error::{OrRaise, refused};
 
 /// Replaces the rules of a device.
@@ -56,7 +56,7 @@ fn rule(from: &Bound<'_, PyAny>) -> PyResult<ImpairRule> {
         "control" => PacketClass::Control,
         other => return Err(refused(format!("packet_class is {other:?}: any, data or control is allowed"))),
     };
-    let evs: Option<Vec<u32>> = optional!(from, "evs", "a list of entropy values")?;
+    let evs: Option<Vec<u32>> = collection(from, "evs", "a collection of entropy values")?;
     let fraction: Option<f64> = optional!(from, "ev_fraction", "0 to 1")?;
     let evs = match (evs, fraction) {
         (Some(_), Some(_)) => return Err(refused("a rule takes evs or ev_fraction, not both")),
@@ -64,7 +64,7 @@ fn rule(from: &Bound<'_, PyAny>) -> PyResult<ImpairRule> {
         (None, Some(fraction)) => EvSelection::Fraction(fraction),
         (None, None) => EvSelection::All,
     };
-    let ports: Option<Vec<usize>> = optional!(from, "ports", "a list of port numbers")?;
+    let ports: Option<Vec<usize>> = collection(from, "ports", "a collection of port numbers")?;
     let ports = match ports {
         None => u16::MAX,
         Some(list) => list.into_iter().try_fold(0, |set, port| match port < PortSet::MAX_PORTS {
@@ -82,6 +82,19 @@ fn rule(from: &Bound<'_, PyAny>) -> PyResult<ImpairRule> {
         start: seconds("start", field!(from, "start", "a number of seconds")?)?,
         end: end.map(|end| seconds("end", end)).transpose()?.filter(|&end| end < Duration::MAX),
     })
+}
+
+/// The members of an attribute that is a collection of any kind, sets included, or None.
+fn collection<'py, T>(from: &Bound<'py, PyAny>, name: &str, allowed: &str) -> PyResult<Option<Vec<T>>>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    let value = from.getattr(name)?;
+    if value.is_none() {
+        return Ok(None);
+    }
+    let members = value.try_iter().map_err(|_| out_of_range(&value, name, allowed))?;
+    members.map(|member| number(&member?, name, allowed)).collect::<PyResult<_>>().map(Some)
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
