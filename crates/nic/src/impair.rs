@@ -1,5 +1,6 @@
 //! A bad network on purpose: packets that a port is about to send are dropped, duplicated, reordered, corrupted,
-//! delayed, marked or trimmed by rules. For tests and demonstrations; without rules it costs one comparison per run.
+//! delayed, marked or trimmed by rules. For tests and demonstrations; without rules it costs one comparison per run of
+//! packets, with rules the dice for each packet, and only runs that are harmed lose the fast way out.
 //!
 //! Rules are tried in order; each that matches and whose dice fall acts, until one drops the packet. All randomness
 //! comes from one seed.
@@ -15,6 +16,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::{Error, Result};
 use crate::socket;
+
+/// Most rules in force.
+pub const MAX_RULES: usize = u64::BITS as usize;
 
 /// Which packets of the ports a rule looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -180,6 +184,24 @@ struct Rule {
     hits: u64,
 }
 
+/// Which rules act on a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Harm(u64);
+
+impl Harm {
+    /// Whether none does.
+    #[inline]
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Whether an opcode is that of an RDMA write.
+#[inline]
+pub(crate) fn is_data(opcode: u8) -> bool {
+    (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(&opcode)
+}
+
 /// The rules of a device and the packets they hold back.
 pub(crate) struct Impairer {
     rules: Vec<Rule>,
@@ -207,6 +229,12 @@ impl Impairer {
     /// Replaces all rules; their schedules start now, and their dice anew from `seed`. Packets held back stay so.
     pub fn set(&mut self, now: Time, rules: Vec<ImpairRule>, seed: u64) -> Result<()> {
         rules.iter().try_for_each(ImpairRule::validate)?;
+        if rules.len() > MAX_RULES {
+            return Err(Error::invalid(format!(
+                "{} rules: at most {MAX_RULES} can be in force",
+                rules.len()
+            )));
+        }
         let at = |after: Duration| now + Span::from_nanos(after.as_nanos().min(1 << 53) as u64);
         self.rules = rules
             .into_iter()
@@ -234,17 +262,43 @@ impl Impairer {
         self.overtaken.iter().map(|o| o.due).fold(held, Time::min)
     }
 
+    /// Rolls the dice for a packet: bit i is set if rule i acts on it. Packets that nothing happens to need not come
+    /// by [`Impairer::harm`], unless others wait for them to pass.
+    #[inline]
+    pub fn roll(&mut self, now: Time, port: u8, ev: Ev, is_data: bool) -> Harm {
+        let mut harm = 0;
+        for i in 0..self.rules.len() {
+            if self.matches(i, now, port, ev, is_data) {
+                harm |= 1 << i;
+                if matches!(self.rules[i].rule.kind, Impairment::Drop) {
+                    break;
+                }
+            }
+        }
+        Harm(harm)
+    }
+
+    /// Whether packets of `port` are held back until others have passed.
+    #[inline]
+    pub fn holds(&self, port: u8) -> bool {
+        self.overtaken.iter().any(|o| o.packet.port == port)
+    }
+
     /// Takes a packet; what is to be sent now, if anything, is appended to `out`.
-    pub fn submit(&mut self, now: Time, mut packet: Outgoing, out: &mut Vec<Outgoing>) {
-        let is_data = packet
-            .bytes
-            .first()
-            .is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op));
+    #[cfg(test)]
+    pub fn submit(&mut self, now: Time, packet: Outgoing, out: &mut Vec<Outgoing>) {
+        let is_data = packet.bytes.first().is_some_and(|&opcode| is_data(opcode));
+        let harm = self.roll(now, packet.port, packet.ev, is_data);
+        self.harm(now, packet, harm, out);
+    }
+
+    /// Does to a packet what [`Impairer::roll`] said; what is to be sent now, if anything, is appended to `out`.
+    pub fn harm(&mut self, now: Time, mut packet: Outgoing, harm: Harm, out: &mut Vec<Outgoing>) {
         let mut copies = 1;
         let mut later: Option<Time> = None;
         let mut behind: Option<(u32, Time)> = None;
         for i in 0..self.rules.len() {
-            if !self.matches(i, now, &packet, is_data) {
+            if harm.0 & 1 << i == 0 {
                 continue;
             }
             match self.rules[i].rule.kind {
@@ -262,7 +316,7 @@ impl Impairer {
                 }
                 Impairment::EcnMark => packet.class = socket::marked(packet.class),
                 Impairment::Trim { last_hop } => {
-                    if !is_data || !self.trim(&mut packet, last_hop) {
+                    if !self.trim(&mut packet, last_hop) {
                         continue;
                     }
                 }
@@ -327,24 +381,26 @@ impl Impairer {
         }
     }
 
-    fn matches(&mut self, rule: usize, now: Time, packet: &Outgoing, is_data: bool) -> bool {
+    fn matches(&mut self, rule: usize, now: Time, port: u8, ev: Ev, is_data: bool) -> bool {
         let Rule { rule, start, end, .. } = &self.rules[rule];
         let class = match rule.class {
-            PacketClass::Any => true,
+            // Only data can be trimmed.
+            PacketClass::Any => is_data || !matches!(rule.kind, Impairment::Trim { .. }),
             PacketClass::Data => is_data,
             PacketClass::Control => !is_data,
         };
+        if !class || !PortSet(rule.ports).contains(port) || !(*start..*end).contains(&now) {
+            return false;
+        }
         let path = match &rule.evs {
             EvSelection::All => true,
-            EvSelection::Set(evs) => evs.contains(&packet.ev),
+            EvSelection::Set(evs) => evs.contains(&ev),
             EvSelection::Fraction(fraction) => {
-                let mut hash = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(packet.ev.0) << 16);
+                let mut hash = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(ev.0) << 16);
                 hash.random::<f64>() < *fraction
             }
         };
-        let applies =
-            class && path && (*start..*end).contains(&now) && PortSet(rule.ports).contains(packet.port);
-        applies && (rule.probability >= 1.0 || self.rng.random::<f64>() < rule.probability)
+        path && (rule.probability >= 1.0 || self.rng.random::<f64>() < rule.probability)
     }
 
     fn corrupt(&mut self, bytes: &mut [u8], bits: u32) {

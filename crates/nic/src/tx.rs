@@ -188,6 +188,21 @@ impl TxRun {
         }
     }
 
+    /// The first byte of each packet, its opcode.
+    pub fn opcodes(&self) -> impl Iterator<Item = u8> + '_ {
+        let segment = self.segment.max(1);
+        let (mut begin, mut packet) = (0, 0);
+        self.iovecs.iter().flat_map(move |iovec| {
+            // Several short packets may lie in one piece, and a long one in several.
+            let (piece, end) = (begin, begin + iovec.iov_len);
+            let starts = (packet..end).step_by(segment);
+            packet += starts.len() * segment;
+            begin = end;
+            // SAFETY: every piece is valid until the run is cleared, and these bytes lie in this one.
+            starts.map(move |start| unsafe { iovec.iov_base.cast::<u8>().add(start - piece).read() })
+        })
+    }
+
     /// Forgets the run.
     #[inline]
     pub fn clear(&mut self) {
@@ -297,6 +312,10 @@ mod tests {
                     assert!(run.accepts(KEY, packet(len as u16).wire_len()));
                     run.push(KEY, &packet(len as u16), &[a, b], &seed, (5000, 4791));
                 }
+                let mut alone = [0; MAX_HEADER_LEN];
+                packet(len as u16).emit(&mut alone);
+                let opcode = alone[0];
+                assert_eq!(run.opcodes().collect::<Vec<_>>(), [opcode; 3], "{len} bytes, cut at {cut}");
                 let mut bytes = Vec::new();
                 run.copy_to(&mut bytes);
                 assert_eq!(bytes.len(), run.bytes());

@@ -114,6 +114,7 @@ impl Engine {
             rx_cursor: 0,
             rx_expected: false,
             impaired: Vec::new(),
+            rolled: Vec::new(),
             pressure: BufferWatch::new(),
             segmentation: config.segmentation,
             seed,

@@ -33,7 +33,7 @@ use crate::attr::QpAttr;
 use crate::context::Shared;
 use crate::cq::Status;
 use crate::device::DeviceConfig;
-use crate::impair::{Impairer, Outgoing};
+use crate::impair::{Harm, Impairer, Outgoing};
 use crate::memory::{Access, MemoryTable};
 use crate::netlink::LinkWatch;
 use crate::peer::Peers;
@@ -87,6 +87,8 @@ pub(crate) struct Engine {
     rx_expected: bool,
     /// Packets passing the impairer.
     impaired: Vec<Outgoing>,
+    /// What the impairer will do to each packet of the run at hand.
+    rolled: Vec<Harm>,
     pressure: BufferWatch,
     segmentation: bool,
     seed: u64,

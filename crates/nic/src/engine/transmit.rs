@@ -9,7 +9,7 @@ use super::host::pieces;
 use super::{Engine, Feedback, Qp, QpHost, RUNS_PER_TURN, qp_host};
 use crate::context::{Shared, TOKEN_TX};
 use crate::cq::Status;
-use crate::impair::Outgoing;
+use crate::impair::{Outgoing, is_data};
 use crate::port::{HeldRun, NOBUFS_PAUSE};
 use crate::socket;
 use crate::stats::Cause;
@@ -128,7 +128,7 @@ impl Engine {
         let port = usize::from(self.sockets[usize::from(key.socket)].port);
         if !self.ports[port].is_up() {
             self.causes.add(Cause::TxNoPort, self.run.packets() as u64);
-        } else if self.impairer.active() {
+        } else if self.impairer.active() && self.run_is_harmed(key, now) {
             self.impair_run(key, now);
         } else if !self.ports[port].held.is_empty() {
             self.hold_run(key, port);
@@ -305,6 +305,20 @@ impl Engine {
         }
     }
 
+    /// Rolls the impairer's dice for the run; whether it has to come by there.
+    fn run_is_harmed(&mut self, key: RunKey, now: Time) -> bool {
+        let socket = &self.sockets[usize::from(key.socket)];
+        let (port, ev) = (socket.port, socket.ev);
+        let mut harmed = self.impairer.holds(port);
+        self.rolled.clear();
+        for opcode in self.run.opcodes() {
+            let harm = self.impairer.roll(now, port, ev, is_data(opcode));
+            harmed |= !harm.is_none();
+            self.rolled.push(harm);
+        }
+        harmed
+    }
+
     /// Takes the run apart for the impairer, and sends what it lets pass.
     fn impair_run(&mut self, key: RunKey, now: Time) {
         let (port, ev) = {
@@ -314,7 +328,7 @@ impl Engine {
         let mut bytes = Vec::new();
         self.run.copy_to(&mut bytes);
         let mut out = std::mem::take(&mut self.impaired);
-        for one in bytes.chunks(self.run.segment()) {
+        for (one, &harm) in bytes.chunks(self.run.segment()).zip(&self.rolled) {
             let packet = Outgoing {
                 socket: key.socket,
                 port,
@@ -323,7 +337,7 @@ impl Engine {
                 class: key.class,
                 bytes: one.to_vec(),
             };
-            self.impairer.submit(now, packet, &mut out);
+            self.impairer.harm(now, packet, harm, &mut out);
         }
         self.send_outgoing(&mut out, now);
         self.impaired = out;
