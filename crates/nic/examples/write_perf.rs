@@ -92,7 +92,8 @@ fn main() -> Outcome {
         ns.sort_unstable();
         if !server {
             let at = |q: f64| ns[((ns.len() - 1) as f64 * q) as usize] as f64 / 1e3;
-            println!("{size} B: p50 {:.2} us  p99 {:.2} us  min {:.2} us", at(0.5), at(0.99), at(0.0));
+            let quantiles = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99].map(|q| format!("{:.2}", at(q)));
+            println!("{size} B: us at 0 10 25 50 75 90 99 %: {}", quantiles.join(" "));
         }
     } else if server {
         // Until the client closes the pipe.

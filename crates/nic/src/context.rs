@@ -2,8 +2,8 @@
 //!
 //! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
 //! lives that thread stands aside, and those who poll ([`crate::CompletionQueue::poll`], [`Context::progress`]) drive the
-//! engine themselves: no hand-over between threads, the way to the lowest latency. If they do not poll for a
-//! millisecond, the thread takes a turn for them, so that peers are not left without answers.
+//! engine themselves: no hand-over between threads, the way to the lowest latency. If they do not poll for some
+//! milliseconds, the thread takes turns for them, so that peers are not left without answers.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -40,8 +40,10 @@ pub(crate) const TOKEN_TX: u64 = 1000;
 /// Events kept for whoever does not ask for them.
 const EVENTS_KEPT: usize = 4096;
 
-/// How long pollers may be silent before the engine's thread takes a turn for them.
+/// How long pollers may be silent before the engine's thread takes a turn for them ...
 const POLLERS_PATIENCE: Duration = Duration::from_millis(1);
+/// ... and if they have polled without fail for a while.
+const POLLERS_LONGEST_PATIENCE: Duration = Duration::from_millis(32);
 
 /// An open device. Dropping it closes it and everything made on it.
 pub struct Context {
@@ -102,11 +104,17 @@ impl Shared {
         self.kick();
     }
 
+    /// Whether any queue pair has newly posted sends.
+    #[inline]
+    pub fn any_submitted(&self) -> bool {
+        self.any_submitted.load(Ordering::Acquire)
+    }
+
     /// Queue pairs with newly posted sends, moved to `into`, which is empty.
     pub fn take_submissions(&self, into: &mut Vec<u32>) {
-        if self.any_submitted.swap(false, Ordering::SeqCst) {
-            std::mem::swap(&mut *self.submissions.lock(), into);
-        }
+        // Before taking them: whoever posts from now on announces it again.
+        self.any_submitted.store(false, Ordering::SeqCst);
+        std::mem::swap(&mut *self.submissions.lock(), into);
     }
 
     /// Wakes the engine's thread if it sleeps.
@@ -128,7 +136,7 @@ impl Shared {
         // Whoever holds the lock is taking a turn already, or soon done with something short.
         if let Some(mut engine) = self.engine.try_lock() {
             if !self.is_closed() {
-                engine.turn(self);
+                engine.turn(self, true);
             }
             self.polled_turns.fetch_add(1, Ordering::Relaxed);
         }
@@ -145,7 +153,7 @@ impl Shared {
             let mut engine = self.engine.lock();
             let mut idle_since: Option<Instant> = None;
             loop {
-                let worked = engine.turn(self) || engine.has_work();
+                let worked = engine.turn(self, false) || engine.has_work();
                 if self.stop.load(Ordering::Acquire) || self.pollers.load(Ordering::Acquire) > 0 {
                     break;
                 }
@@ -176,16 +184,22 @@ impl Shared {
         }
     }
 
-    /// Others poll: only takes a turn where they forget to.
+    /// Others poll: only takes a turn where they forget to. While they do poll it looks less and less often, for
+    /// each look may take the processor from them.
     fn stand_aside(&self) {
-        let seen = self.polled_turns.load(Ordering::Relaxed);
+        let mut patience = POLLERS_PATIENCE;
+        let mut seen = self.polled_turns.load(Ordering::Relaxed);
         let mut guard = self.standing_aside.lock();
-        if self.pollers.load(Ordering::Acquire) > 0 && !self.stop.load(Ordering::Acquire) {
-            self.pollers_gone.wait_for(&mut guard, POLLERS_PATIENCE);
-        }
-        drop(guard);
-        if self.polled_turns.load(Ordering::Relaxed) == seen && !self.stop.load(Ordering::Acquire) {
-            self.engine.lock().turn(self);
+        while self.pollers.load(Ordering::Acquire) > 0 && !self.stop.load(Ordering::Acquire) {
+            self.pollers_gone.wait_for(&mut guard, patience);
+            let turns = self.polled_turns.load(Ordering::Relaxed);
+            if turns != seen {
+                seen = turns;
+                patience = (patience * 2).min(POLLERS_LONGEST_PATIENCE);
+                continue;
+            }
+            patience = POLLERS_PATIENCE;
+            MutexGuard::unlocked(&mut guard, || self.engine.lock().turn(self, false));
         }
     }
 }

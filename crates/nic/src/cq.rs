@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -107,8 +107,8 @@ impl CompletionQueue {
         }
         let event = EventFd::new().map_err(|e| Error::os("completion queue event", e))?;
         let ring =
-            Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: false, overrun: false };
-        let queue = CqShared { id, capacity, len: AtomicUsize::new(0), ring: Mutex::new(ring), event };
+            Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: false };
+        let queue = CqShared { id, capacity, len: AtomicUsize::new(0), overrun: AtomicBool::new(false), ring: Mutex::new(ring), event };
         Ok(CompletionQueue { shared: Arc::clone(shared), queue: Arc::new(queue) })
     }
 
@@ -162,7 +162,7 @@ impl CompletionQueue {
     /// Asks for the descriptor to become readable at the next completion, or at once if one is waiting.
     pub fn arm(&self) {
         let mut ring = self.queue.ring.lock();
-        if ring.completions.is_empty() && !ring.overrun {
+        if ring.completions.is_empty() && !self.queue.overrun.load(Ordering::Acquire) {
             ring.armed = true;
         } else {
             self.queue.event.signal();
@@ -187,7 +187,7 @@ impl CompletionQueue {
         // SAFETY: one valid pollfd.
         unsafe { libc::poll(&mut pollfd, 1, ms) };
         self.acknowledge();
-        !self.is_empty() || self.queue.ring.lock().overrun
+        !self.is_empty() || self.queue.overrun.load(Ordering::Acquire)
     }
 }
 
@@ -196,6 +196,8 @@ pub(crate) struct CqShared {
     pub id: u32,
     capacity: usize,
     len: AtomicUsize,
+    /// Set once, under the ring's lock.
+    overrun: AtomicBool,
     ring: Mutex<Ring>,
     event: EventFd,
 }
@@ -203,7 +205,6 @@ pub(crate) struct CqShared {
 struct Ring {
     completions: VecDeque<Completion>,
     armed: bool,
-    overrun: bool,
 }
 
 impl CqShared {
@@ -211,12 +212,12 @@ impl CqShared {
     #[inline]
     pub fn push(&self, completion: Completion) -> bool {
         let mut ring = self.ring.lock();
-        if ring.overrun {
+        if self.overrun.load(Ordering::Relaxed) {
             return true;
         }
         let overrun = ring.completions.len() == self.capacity;
         if overrun {
-            ring.overrun = true;
+            self.overrun.store(true, Ordering::Release);
         } else {
             ring.completions.push_back(completion);
             self.len.store(ring.completions.len(), Ordering::Release);
@@ -229,7 +230,8 @@ impl CqShared {
 
     fn take(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
         if self.len.load(Ordering::Acquire) == 0 {
-            return if self.ring.lock().overrun && max > 0 { Err(Error::CqOverrun(self.id)) } else { Ok(0) };
+            let overrun = self.overrun.load(Ordering::Acquire) && max > 0;
+            return if overrun { Err(Error::CqOverrun(self.id)) } else { Ok(0) };
         }
         let mut ring = self.ring.lock();
         let n = ring.completions.len().min(max);

@@ -59,8 +59,9 @@ impl RxBuffer {
         message.msg_iovlen = 1;
         message.msg_control = self.control.0.as_mut_ptr().cast();
         message.msg_controllen = CONTROL_ROOM as _;
+        // Not through libc, whose recvmsg is a cancellation point and pays for it at every call.
         // SAFETY: the message points to live buffers of the lengths it gives.
-        let len = unsafe { libc::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) };
+        let len = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) };
         if len < 0 {
             return Err(io::Error::last_os_error());
         }

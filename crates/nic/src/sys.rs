@@ -2,7 +2,7 @@
 //! owns its file descriptor and gives errors instead of return codes.
 
 use std::io;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -91,10 +91,23 @@ impl Epoll {
 
     /// What is ready now, without waiting.
     #[inline]
-    pub fn ready<'e>(&self, events: &'e mut [libc::epoll_event]) -> &'e [libc::epoll_event] {
-        // SAFETY: the kernel writes at most `events.len()` entries.
-        let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, 0) };
-        &events[..n.max(0) as usize]
+    pub fn ready<'e>(&self, events: &'e mut [MaybeUninit<libc::epoll_event>]) -> &'e [libc::epoll_event] {
+        // Not through libc, whose epoll_wait is a cancellation point and pays for it at every call.
+        // SAFETY: the kernel writes at most `events.len()` entries; no signal mask is given.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait,
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len() as i32,
+                0,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        let filled = &events[..n.max(0) as usize];
+        // SAFETY: the kernel has filled so many entries; `MaybeUninit` has the layout of what it holds.
+        unsafe { &*(filled as *const [_] as *const [libc::epoll_event]) }
     }
 
     /// Sleeps until something is ready or `timeout` has passed; `None` waits for ever.

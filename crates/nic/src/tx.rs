@@ -238,6 +238,9 @@ fn send_message(
     class: Option<u8>,
     segment: Option<u16>,
 ) -> io::Result<()> {
+    if let ([only], None, None) = (iovecs, class, segment) {
+        return send_plain(fd, dest, only);
+    }
     let mut control = Control([0; 64]);
     // SAFETY: zeros are a valid, empty message header.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -271,8 +274,30 @@ fn send_message(
         }
         message.msg_controllen = used as _;
     }
+    // Not through libc, whose sendmsg is a cancellation point and pays for it at every call.
     // SAFETY: the message and all it points to outlive the call.
-    let sent = unsafe { libc::sendmsg(fd, &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    let sent = unsafe {
+        libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    };
+    if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The kernel copies no message header for sendto, a tenth of the time of a small packet.
+#[inline]
+fn send_plain(fd: RawFd, dest: &SockAddr, iovec: &libc::iovec) -> io::Result<()> {
+    // Not through libc, for the same reason as above.
+    // SAFETY: the iovec is valid for reads while its run is, and the address for its length.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            fd,
+            iovec.iov_base,
+            iovec.iov_len,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            dest as *const SockAddr,
+            dest.len(),
+        )
+    };
     if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

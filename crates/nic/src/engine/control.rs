@@ -16,6 +16,7 @@ use openmrc_wire::{Ev, MAX_HEADER_LEN, Psn};
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::receive::NextPort;
 use super::{BufferWatch, Engine, Qp, QpHost, QpIo, Timers, qp_host};
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::context::{Shared, TOKEN_LINKS};
@@ -111,8 +112,8 @@ impl Engine {
             overruns: Vec::new(),
             run: TxRun::new(),
             rx: Some(Box::new(RxBuffer::new())),
-            rx_cursor: 0,
-            rx_expected: false,
+            next_port: NextPort::default(),
+            watching: true,
             impaired: Vec::new(),
             rolled: Vec::new(),
             pressure: BufferWatch::new(),

@@ -47,6 +47,7 @@ use crate::sys;
 use crate::tx::TxRun;
 use host::QpHost;
 use pressure::BufferWatch;
+use receive::NextPort;
 use timers::Timers;
 
 /// Everything that works on packets.
@@ -82,9 +83,9 @@ pub(crate) struct Engine {
     overruns: Vec<u32>,
     run: TxRun,
     rx: Option<Box<RxBuffer>>,
-    /// Port on which the next datagram is looked for, and whether one is expected there.
-    rx_cursor: usize,
-    rx_expected: bool,
+    next_port: NextPort,
+    /// The ports' sockets are watched by epoll.
+    watching: bool,
     /// Packets passing the impairer.
     impaired: Vec<Outgoing>,
     /// What the impairer will do to each packet of the run at hand.
@@ -147,6 +148,12 @@ struct Feedback {
 /// Runs in a turn before looking for packets that have come in.
 const RUNS_PER_TURN: usize = 8;
 
+/// Datagrams in a turn before sending again.
+const DATAGRAMS_PER_TURN: usize = 32;
+
+/// Eager turns from one look at what is due to the next: some microseconds.
+const TURNS_PER_CLOCK: u64 = 8;
+
 /// Calls the transport with a host; a macro because the borrows are of single fields.
 macro_rules! qp_host {
     ($engine:ident, $io:expr, $shared:expr, $now:expr, $payload:expr) => {
@@ -165,19 +172,27 @@ macro_rules! qp_host {
 use qp_host;
 
 impl Engine {
-    /// One turn; whether there was anything to do.
-    pub fn turn(&mut self, shared: &Shared) -> bool {
+    /// One turn; whether there was anything to do. Who polls wants back as soon as something has come in: `eager`
+    /// returns after one datagram and looks at the clock only now and then.
+    #[inline]
+    pub fn turn(&mut self, shared: &Shared, eager: bool) -> bool {
         self.iterations += 1;
-        let mut worked = self.take_submissions(shared);
-        worked |= self.transmit(shared, sys::now());
-        worked |= self.receive(shared);
-        let now = sys::now();
-        worked |= self.expire(shared, now);
-        self.settle(shared, now);
-        if !self.overruns.is_empty() {
-            self.fail_overrun_queues(shared, now);
+        let posted = self.take_submissions(shared);
+        let mut worked = posted.is_some() || !self.ready.is_empty();
+        if !self.ready.is_empty() {
+            self.transmit(shared, posted.unwrap_or_else(sys::now));
         }
-        worked
+        let received =
+            if eager { self.receive_polled(shared) } else { self.receive(shared, DATAGRAMS_PER_TURN) };
+        if !eager || self.iterations % TURNS_PER_CLOCK == 0 {
+            let now = sys::now();
+            worked |= self.expire(shared, now);
+            self.settle(shared, now);
+        }
+        if !self.overruns.is_empty() {
+            self.fail_overrun_queues(shared, sys::now());
+        }
+        worked | received
     }
 
     /// Whether a turn would find something to send.
@@ -211,20 +226,20 @@ impl Engine {
         set
     }
 
-    /// Gives newly posted sends to the transport.
-    fn take_submissions(&mut self, shared: &Shared) -> bool {
+    /// Gives newly posted sends to the transport. If there were any, says when that was.
+    fn take_submissions(&mut self, shared: &Shared) -> Option<Time> {
+        if !shared.any_submitted() {
+            return None;
+        }
         let mut list = std::mem::take(&mut self.submitted);
         shared.take_submissions(&mut list);
-        let worked = !list.is_empty();
-        if worked {
-            let now = sys::now();
-            for index in list.drain(..) {
-                self.take_pending(shared, now, index);
-            }
-            self.settle(shared, now);
+        let now = sys::now();
+        for index in list.drain(..) {
+            self.take_pending(shared, now, index);
         }
         self.submitted = list;
-        worked
+        self.settle(shared, now);
+        Some(now)
     }
 
     fn take_pending(&mut self, shared: &Shared, now: Time, index: u32) {

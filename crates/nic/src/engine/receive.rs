@@ -1,10 +1,11 @@
 //! From datagrams to the transport: what is looked at before a packet may mean anything, in the order of cost, and what
 //! is counted when it may not (spec: wire, "Bad input"). Nothing is ever answered to a packet refused here.
 
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
-use openmrc_transport::{Received, Time, Transport, Trim};
-use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet};
+use openmrc_transport::{Received, Span, Time, Transport, Trim};
+use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet, opcode};
 
 use super::{Engine, Qp, QpHost, qp_host};
 use crate::context::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
@@ -13,52 +14,144 @@ use crate::socket;
 use crate::stats::Cause;
 use crate::sys;
 
-/// Datagrams in a turn before sending again.
-const DATAGRAMS_PER_TURN: usize = 32;
-
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
+/// A poller that has been away for so long finds all ports worth a look.
+const LONG_AWAY: Span = Span::from_micros(10);
+
+/// Wrong guesses of a poller from one look at another port to the next: most come true where they were made ...
+const MISSES_PER_LOOK_BESIDE: u32 = 4;
+/// ... and to the next at everything else: links, wake-ups, sockets writable again.
+const MISSES_PER_LOOK_AT_ALL: u32 = 64;
+
+/// Where the next datagram will be.
+///
+/// A sender takes the ports in turn, a run of packets on each. So the next datagram is looked for where the run goes on,
+/// or on the next port when it is complete; only if that fails is the system asked which ports have any. This keeps
+/// packets in the order in which they were sent, which spares both ends feedback about gaps, and saves the asking.
+#[derive(Default)]
+pub(super) struct NextPort {
+    port: usize,
+    /// Data packets of the run on `port` so far.
+    run: usize,
+    /// Something was there last time.
+    expected: bool,
+    /// Polling: the port looked at besides, each in turn, and how often there was nothing.
+    beside: usize,
+    misses: u32,
+    /// Polling: when there was a look last.
+    looked: Time,
+}
+
+impl NextPort {
+    /// What the system says: `ready` has a bit for each of the `count` ports on which something waits. The first
+    /// from where we are is next; `false` if there is none.
+    fn look(&mut self, ready: u32, count: usize) -> bool {
+        let next = (0..count).map(|i| (self.port + i) % count).find(|&p| ready >> p & 1 == 1);
+        self.expected = next.is_some();
+        if let Some(port) = next {
+            self.jump(port);
+        }
+        self.expected
+    }
+
+    /// The run goes on, or begins, on this port.
+    fn jump(&mut self, port: usize) {
+        if port != self.port {
+            self.port = port;
+            self.run = 0;
+        }
+    }
+
+    /// So many data packets have come on the port, of `count`; senders' runs have `burst`.
+    fn came(&mut self, packets: usize, burst: usize, count: usize) {
+        self.run += packets;
+        if self.run >= burst {
+            self.run = 0;
+            self.port = if self.port + 1 < count { self.port + 1 } else { 0 };
+        }
+    }
+}
+
 impl Engine {
-    /// Takes what waits on the sockets of all ports.
-    ///
-    /// A sender takes the ports in turn, a run on each. So after each datagram the next is looked for on the next port;
-    /// only where that fails is the system asked which ports have any. This keeps packets in the order in which they
-    /// were sent, which spares both ends feedback about gaps, and saves the asking.
-    pub(super) fn receive(&mut self, shared: &Shared) -> bool {
+    /// Takes up to `budget` datagrams from the sockets of all ports; whether there was anything.
+    pub(super) fn receive(&mut self, shared: &Shared, budget: usize) -> bool {
+        if !self.watching {
+            self.watch_ports(shared, true);
+        }
         let Some(mut rx) = self.rx.take() else { return false };
         let mut worked = false;
-        let mut budget = DATAGRAMS_PER_TURN;
-        while budget > 0 {
-            if self.rx_expected && self.receive_port(shared, self.rx_cursor, &mut rx) {
-                budget -= 1;
-            } else {
+        for _ in 0..budget {
+            let received = self.next_port.expected && self.receive_port(shared, self.next_port.port, &mut rx);
+            if !received {
                 let (ports, events) = self.ready_ports(shared);
                 worked |= events;
-                let from = self.rx_cursor;
-                let next = (0..self.ports.len()).map(|i| (from + i) % self.ports.len());
-                let Some(port) = next.into_iter().find(|&p| ports >> p & 1 == 1) else {
-                    self.rx_expected = false;
+                if !self.next_port.look(ports, self.ports.len()) {
                     break;
-                };
-                self.rx_cursor = port;
-                self.rx_expected = true;
-                budget -= 1;
-                self.receive_port(shared, port, &mut rx);
+                }
+                self.receive_port(shared, self.next_port.port, &mut rx);
             }
             worked = true;
-            self.rx_cursor = if self.rx_cursor + 1 < self.ports.len() { self.rx_cursor + 1 } else { 0 };
         }
         self.rx = Some(rx);
         worked
     }
 
+    /// Takes one datagram, without asking which port has any: the shortest way for who polls. The sockets are not even
+    /// watched then, so that those who send to them need not tell.
+    #[inline]
+    pub(super) fn receive_polled(&mut self, shared: &Shared) -> bool {
+        if self.watching {
+            self.watch_ports(shared, false);
+        }
+        let Some(mut rx) = self.rx.take() else { return false };
+        let received = self.receive_port(shared, self.next_port.port, &mut rx) || self.look_beside(shared, &mut rx);
+        self.rx = Some(rx);
+        received
+    }
+
+    /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
+    fn look_beside(&mut self, shared: &Shared, rx: &mut RxBuffer) -> bool {
+        self.next_port.misses = self.next_port.misses.wrapping_add(1);
+        if self.next_port.misses % MISSES_PER_LOOK_BESIDE != 0 {
+            return false;
+        }
+        let now = sys::now();
+        let away = now.since(std::mem::replace(&mut self.next_port.looked, now));
+        let count = self.ports.len();
+        for _ in 0..if away > LONG_AWAY { count } else { 1 } {
+            let port = if self.next_port.beside + 1 < count { self.next_port.beside + 1 } else { 0 };
+            self.next_port.beside = port;
+            if port != self.next_port.port && self.receive_port(shared, port, rx) {
+                return true;
+            }
+        }
+        if self.next_port.misses % MISSES_PER_LOOK_AT_ALL == 0 {
+            self.ready_ports(shared);
+        }
+        false
+    }
+
+    /// Lets epoll tell of packets on the ports, or not.
+    fn watch_ports(&mut self, shared: &Shared, watch: bool) {
+        self.watching = watch;
+        for (index, port) in self.ports.iter().enumerate() {
+            let fd = port.rx.fd();
+            // It can only fail if that is how it is already.
+            let _ = match watch {
+                true => shared.epoll.add(fd, libc::EPOLLIN, index as u64),
+                false => shared.epoll.remove(fd),
+            };
+        }
+    }
+
     /// Ports on which something waits, one bit each; everything else that epoll reports is done at once. The flag
     /// says whether it reported anything.
     fn ready_ports(&mut self, shared: &Shared) -> (u32, bool) {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         let mut ports = 0;
-        let events = shared.epoll.ready(&mut events);
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let events = shared.epoll.ready(&mut room);
         for event in events {
             match { event.u64 } {
                 TOKEN_WAKE => {
@@ -77,6 +170,13 @@ impl Engine {
         // An error other than "nothing there" (a route's, say) is reported once and means nothing to a receiver.
         let Ok((bytes, meta)) = rx.receive(self.ports[port].rx.fd()) else { return false };
         let now = sys::now();
+        if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
+            // Whoever sends in runs is expected to do so as we do.
+            let packets = bytes.len().div_ceil(meta.segment);
+            self.next_port.jump(port);
+            self.next_port.looked = now;
+            self.next_port.came(packets, usize::from(self.config.ev_burst), self.ports.len());
+        }
         self.datagram_in(shared, now, port, &meta, bytes);
         self.settle(shared, now);
         self.send_feedback(now);
