@@ -1,0 +1,96 @@
+//! Which port a frame leaves by (RFC 9800, End with NEXT-CSID; spec: fabric, "SRv6 addressing plan").
+
+use std::net::Ipv6Addr;
+
+use openmrc_wire::ip::IPV6_LEN;
+use openmrc_wire::usid::{self, UsidAddress};
+
+use crate::config::Config;
+
+/// Ethernet header: two addresses and the type.
+pub const ETHERNET_LEN: usize = 14;
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xDD];
+const HOP_LIMIT: usize = ETHERNET_LEN + 7;
+const DESTINATION: usize = ETHERNET_LEN + 24;
+
+/// Why a frame is not forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Not for this switch: another destination, or no IPv6. The kernel may want it (neighbour discovery).
+    NotOurs,
+    /// The list of uSIDs ends here.
+    EndOfPath,
+    /// The table has no entry for the next uSID.
+    NoRoute,
+    /// The hop limit has run out.
+    HopLimit,
+}
+
+/// What is in the table for a uSID.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    None,
+    Own,
+    Port(u16),
+}
+
+/// The forwarding table: one entry for each of the 65,536 uSIDs, looked up by number.
+pub struct Forwarding {
+    block: u32,
+    entries: Box<[Entry]>,
+}
+
+impl Forwarding {
+    /// The table of a configuration that has been validated.
+    pub fn new(config: &Config) -> Self {
+        let mut entries = vec![Entry::None; 1 << 16].into_boxed_slice();
+        for &usid in &config.own {
+            entries[usize::from(usid)] = Entry::Own;
+        }
+        for &(usid, port) in &config.routes {
+            entries[usize::from(usid)] = Entry::Port(port as u16);
+        }
+        Forwarding { block: config.block, entries }
+    }
+
+    /// Finds the port for a frame and takes this switch's uSIDs off its destination address. The frame is changed only
+    /// if it is forwarded.
+    ///
+    /// # Errors
+    /// [`Refusal`] if it is not.
+    pub fn forward(&self, frame: &mut [u8]) -> Result<usize, Refusal> {
+        if frame.len() < ETHERNET_LEN + IPV6_LEN
+            || frame[12..ETHERNET_LEN] != ETHERTYPE_IPV6
+            || frame[ETHERNET_LEN] >> 4 != 6
+        {
+            return Err(Refusal::NotOurs);
+        }
+        let Some(address) = frame[DESTINATION..].first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))
+        else {
+            return Err(Refusal::NotOurs);
+        };
+        let mut path = match UsidAddress::parse(address) {
+            Ok(path) if path.block() == self.block => path,
+            _ => return Err(Refusal::NotOurs),
+        };
+        // An address holds six, so a switch named again and again is left behind after six turns.
+        for _ in 0..=usid::MAX {
+            if path.is_empty() {
+                return Err(Refusal::EndOfPath);
+            }
+            match self.entries[usize::from(path.active())] {
+                Entry::Own => path = path.shift(),
+                Entry::None => return Err(Refusal::NoRoute),
+                Entry::Port(port) => {
+                    if frame[HOP_LIMIT] <= 1 {
+                        return Err(Refusal::HopLimit);
+                    }
+                    frame[HOP_LIMIT] -= 1;
+                    frame[DESTINATION..DESTINATION + 16].copy_from_slice(&path.to_ipv6().octets());
+                    return Ok(usize::from(port));
+                }
+            }
+        }
+        Err(Refusal::EndOfPath)
+    }
+}
