@@ -1,0 +1,151 @@
+//! A packet's way: from its port through the network, where it may be lost, changed, doubled or joined by strangers, to
+//! the node it is for.
+
+use openmrc_transport::{PortSet, Time, TrafficClass, Trim};
+use openmrc_wire::Body;
+
+use super::{Event, Flight, World, describe};
+use crate::world::host::{MOST_FEEDBACK_PER_PACKET, MOST_FEEDBACK_PER_TIMEOUT};
+use crate::world::{Subject, hostile, sizes};
+
+impl<T: Subject> World<T> {
+    pub(super) fn keep(&mut self, flight: Flight) -> usize {
+        if let Some(index) = self.free_flights.pop() {
+            self.flights[index] = flight;
+            return index;
+        }
+        self.flights.push(flight);
+        self.flights.len() - 1
+    }
+
+    pub(super) fn at_last_hop(&mut self, index: usize) {
+        let flight = self.flights[index];
+        let transmit = flight.transmit;
+        let to = self.ends[flight.to].record.node;
+        let from = self.ends[flight.to ^ 1].record.node;
+        let way = (from, to, transmit.path);
+        let fate =
+            self.network.fate(self.now, way, transmit.port, transmit.class, &transmit.packet, &mut self.dice);
+        let Some(fate) = fate else {
+            self.trace
+                .say(self.now, format_args!("   lost on path {}: {}", transmit.path, describe(&transmit)));
+            self.free_flights.push(index);
+            return;
+        };
+        let weather = self.network.weather;
+        let received = &mut self.flights[index].received;
+        received.ecn_ce = fate.marked;
+        received.trim = fate.trim;
+        if fate.trim.is_some() {
+            received.packet.payload_len = 0;
+            if self.dice.chance(weather.garble_trimmed) {
+                self.network.counters.garbled += 1;
+                hostile::garble(received, &mut self.dice);
+            }
+        }
+        let flight = self.flights[index];
+        if let Some(later) = fate.copy {
+            let copy = self.keep(flight);
+            self.push(fate.arrives + later, Event::Arrival { flight: copy });
+        }
+        self.disturb(flight, fate.arrives);
+        self.push(fate.arrives, Event::Arrival { flight: index });
+    }
+
+    /// Old packets come again and senseless ones appear.
+    pub(super) fn disturb(&mut self, flight: Flight, at: Time) {
+        let weather = self.network.weather;
+        if weather.stale > 0.0 {
+            if self.history.len() < 32 {
+                self.history.push(flight);
+            } else if self.dice.chance(0.1) {
+                let slot = self.dice.below(32) as usize;
+                self.history[slot] = flight;
+            }
+            if self.dice.chance(weather.stale) {
+                let slot = self.dice.below(self.history.len() as u64) as usize;
+                let again = self.keep(self.history[slot]);
+                self.network.counters.stale += 1;
+                self.push(at, Event::Arrival { flight: again });
+            }
+        }
+        if self.dice.chance(weather.garbage) {
+            let (to, from) = (flight.to, flight.to ^ 1);
+            let ports = PortSet::first(self.scenario.ports);
+            let (dest, source) =
+                (self.ends[to].record.config.local_qp, self.ends[from].record.config.local_qp);
+            let received =
+                hostile::garbage(dest, source, &self.flows[to], &self.flows[from], ports, &mut self.dice);
+            self.network.counters.garbage += 1;
+            let made_up = self.keep(Flight { received, garbage: true, ..flight });
+            self.push(at, Event::Arrival { flight: made_up });
+        }
+    }
+
+    pub(super) fn at_node(&mut self, index: usize) {
+        let flight = self.flights[index];
+        let node = self.ends[flight.to].record.node;
+        if self.now < self.nodes[node].stalled_until {
+            self.nodes[node].backlog.push_back(index);
+            return;
+        }
+        self.free_flights.push(index);
+        if !self.nodes[node].up.contains(flight.received.port) {
+            self.network.count_loss(flight.transmit.class == TrafficClass::Control);
+            return;
+        }
+        self.hand_in(&flight);
+        self.press_senders(node, &flight);
+        if self.dice.chance(self.scenario.idle_timeouts) {
+            self.call(flight.to, None, MOST_FEEDBACK_PER_TIMEOUT, |qp, now, host| {
+                qp.handle_timeout(now, host)
+            });
+        }
+        self.service(node);
+    }
+
+    /// The receiving node looks at what comes in and tells all its senders how hard they are pressed.
+    pub(super) fn press_senders(&mut self, node: usize, flight: &Flight) {
+        let now = self.local_of(flight.to);
+        if !matches!(flight.transmit.packet.body, Body::Write(_)) || flight.garbage {
+            return;
+        }
+        let Some(destination) = &mut self.nodes[node].destination else { return };
+        let bytes = sizes::on_wire(&flight.transmit.packet);
+        let refused = flight.received.trim == Some(Trim::LastHop);
+        if let Some(pressure) = destination.on_packet(now, bytes, refused) {
+            for &end in &self.nodes[node].ends {
+                self.ends[end].qp.set_receive_pressure(pressure);
+            }
+        }
+    }
+
+    pub(super) fn hand_in(&mut self, flight: &Flight) {
+        let (end, received) = (flight.to, &flight.received);
+        self.trace.note(
+            self.now,
+            b'A',
+            [end as u64, u64::from(received.packet.psn.get()), u64::from(received.ecn_ce)],
+            || {
+                let what = if flight.garbage { " GARBAGE" } else { "" };
+                let marks = format!("{}{:?}", if received.ecn_ce { "CE " } else { "" }, received.trim);
+                format!("<- {end} port {} {marks}{what} {:?}", received.port, received.packet)
+            },
+        );
+        let mut in_hand = None;
+        if !flight.garbage {
+            match &received.packet.body {
+                Body::Write(_) if received.trim.is_none() => {
+                    in_hand = Some(flight.transmit);
+                    self.flows[end ^ 1].on_delivery(received.packet.psn);
+                }
+                Body::Sack(sack) => self.flows[end].on_sack_heard(sack),
+                Body::Ack(aeth) => self.flows[end].on_ack_heard(aeth.msn),
+                _ => {}
+            }
+        }
+        self.call(end, in_hand, MOST_FEEDBACK_PER_PACKET, |qp, now, host| {
+            qp.handle_packet(now, received, host)
+        });
+    }
+}

@@ -1,0 +1,86 @@
+//! Feedback: the responder must not say more than is true, and the requestor must not forget what it has been told.
+
+use openmrc_wire::{Psn, Sack};
+
+use super::{Flow, Verdict};
+
+impl Flow {
+    /// The responder sends a SACK.
+    pub fn on_sack_sent(&mut self, sack: &Sack) -> Verdict {
+        let name = &self.name;
+        self.counters.sacks += 1;
+        let cumulative = self.number_after(sack.cack_psn);
+        rule!(
+            cumulative.is_some_and(|n| n <= self.prefix),
+            "{name}: SACK says everything up to PSN {} has arrived; {} packets have",
+            sack.cack_psn,
+            self.prefix
+        );
+        let base = sack.cack_psn.offset(i32::from(sack.sack_offset));
+        for bit in (0..64).filter(|bit| sack.bitmap >> bit & 1 == 1) {
+            let psn = base.offset(bit);
+            let before_start = self.number_after(psn).is_none_or(|n| n == 0);
+            let arrived =
+                self.number(psn).and_then(|n| self.packets.get(n as usize)).is_some_and(|p| p.arrived);
+            rule!(arrived || before_start, "{name}: SACK says PSN {psn} has arrived; it has not");
+        }
+        let rcvd = sack.cc.rcvd_bytes;
+        if let Some(last) = self.last_rcvd {
+            let growth = rcvd.wrapping_sub(last) & 0xFF_FFFF;
+            rule!(growth < 1 << 23, "{name}: rcvd_bytes went back from {last} to {rcvd}");
+        }
+        self.last_rcvd = Some(rcvd);
+        Ok(())
+    }
+
+    /// The number after that of a PSN: zero for the one before the first.
+    pub(super) fn number_after(&self, psn: Psn) -> Option<u64> {
+        self.number(psn.next())
+    }
+
+    /// The responder sends an acknowledgement of `msn` messages.
+    pub fn on_ack_sent(&mut self, msn: u32) -> Verdict {
+        let ahead = (msn.wrapping_sub(self.complete as u32) << 8) as i32 >> 8;
+        rule!(ahead <= 0, "{}: ACK of {msn} messages, {} are complete", self.name, self.complete);
+        let undelivered = (self.received..self.complete.saturating_add_signed(ahead as isize))
+            .find(|&i| self.messages[i].imm.is_some() && !self.messages[i].received);
+        rule!(
+            undelivered.is_none(),
+            "{}: ACK of {msn} messages before an immediate was delivered",
+            self.name
+        );
+        Ok(())
+    }
+
+    /// A genuine SACK reaches the requestor.
+    pub fn on_sack_heard(&mut self, sack: &Sack) {
+        let told = u64::from(sack.mpr) * 128;
+        self.told_mpr = Some(self.told_mpr.map_or(told, |before| before.max(told)));
+        if let Some(cumulative) = self.number_after(sack.cack_psn) {
+            self.acknowledge(cumulative);
+        }
+        let base = sack.cack_psn.offset(i32::from(sack.sack_offset));
+        for bit in (0..64).filter(|bit| sack.bitmap >> bit & 1 == 1) {
+            let number = self.number(base.offset(bit));
+            if let Some(packet) = number.and_then(|n| self.packets.get_mut(n as usize)) {
+                packet.reported = true;
+            }
+        }
+    }
+
+    /// A genuine acknowledgement of `msn` messages reaches the requestor: their packets have all arrived.
+    pub fn on_ack_heard(&mut self, msn: u32) {
+        let ahead = (msn.wrapping_sub(self.complete as u32) << 8) as i32 >> 8;
+        let messages = self.complete.saturating_add_signed(ahead as isize);
+        if let Some(last) = messages.checked_sub(1).and_then(|i| self.messages.get(i)) {
+            self.acknowledge(last.first + u64::from(last.packets));
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, cumulative: u64) {
+        for number in self.acknowledged..cumulative {
+            self.packets[number as usize].reported = true;
+        }
+        self.acknowledged = self.acknowledged.max(cumulative);
+    }
+}
