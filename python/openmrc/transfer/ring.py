@@ -28,6 +28,7 @@ from openmrc.verbs import (
     QpCap,
     QueuePair,
     SendWR,
+    Sge,
     WcOpcode,
     WcStatus,
 )
@@ -56,7 +57,9 @@ class _End:
         self.peer = peer
         self.blocks = blocks
         self.block_bytes = block_bytes
-        self.buffer = mmap.mmap(-1, blocks * block_bytes)
+        # All pages now: a page fault for each of the first blocks would look like a congested network.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        self.buffer = mmap.mmap(-1, blocks * block_bytes, flags=flags)
         self._view = memoryview(self.buffer)
         self.pd = context.alloc_pd()
         self.cq: CompletionQueue = context.create_cq(4 * blocks)
@@ -97,8 +100,8 @@ class _End:
         """Ends the queue pair and frees the memory. Doing it twice is harmless."""
         self.pd.close()
         self.cq.close()
+        # The mapping goes with its last view; somebody may still be looking at a block.
         self._view.release()
-        self.buffer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -177,14 +180,20 @@ class SendingRing(_End):
             return None
         return self.block(self._posted)
 
-    def post(self, length: int, tag: int) -> None:
-        """Writes the first ``length`` bytes of the block that :meth:`free` gave."""
+    def post(self, length: int, tag: int, source: Sge | None = None) -> None:
+        """Writes a block.
+
+        Args:
+            length: Bytes.
+            tag: Comes with the block.
+            source: Where they are; default the beginning of the block that :meth:`free` gave.
+        """
         slot = self._posted % self.blocks
         offset = slot * self.block_bytes
         self._lengths[slot] = length
         self.qp.post_send(
             SendWR(
-                sg_list=(self.region.sge(offset, length),),
+                sg_list=(source or self.region.sge(offset, length),),
                 remote_addr=self._addr + offset,
                 rkey=self._rkey,
                 imm_data=tag,

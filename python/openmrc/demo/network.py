@@ -1,0 +1,123 @@
+"""The faults in force, and what they did: the bad network's own view, to hold against the transport's."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from openmrc.demo.receiver import Receiver
+from openmrc.demo.schedule import Fault
+from openmrc.testing import impair
+from openmrc.verbs import EvState, QueuePair
+
+_FAST = 0.0005
+_SLOW = 0.01
+_FAST_FOR_NS = 1_000_000_000
+_STATES_EVERY_NS = 50_000_000
+
+
+@dataclass
+class FaultRecord:
+    """What a fault did at the sender's side."""
+
+    fault: Fault
+    began_ns: int
+    """Monotonic clock; not later than the first packet that met it."""
+    ended_ns: int | None = None
+    hits: list[int] = field(default_factory=list)
+    """How often each of its rules acted on the sender's packets."""
+    last_hit_ns: int | None = None
+    """When its first rule was last seen to have acted: not earlier than that packet, by at most some
+    milliseconds."""
+    hits_over_time: list[tuple[int, int]] = field(default_factory=list)
+    """When the first rule had acted how often, at each change that was seen."""
+
+
+@dataclass
+class PathStates:
+    """States of the sender's paths as time goes by."""
+
+    time_ns: list[int] = field(default_factory=list)
+    bad: list[list[float]] = field(default_factory=list)
+    """Share of paths believed broken, per plane."""
+
+
+class BadNetwork:
+    """Puts faults in force at both ends and watches.
+
+    Args:
+        qp: The sender's queue pair.
+        receiver: The other end.
+        planes: How many.
+    """
+
+    def __init__(self, qp: QueuePair, receiver: Receiver, planes: int) -> None:
+        self._qp = qp
+        self._receiver = receiver
+        self._planes = planes
+        self._rules = impair(qp.context)
+        self._active: list[FaultRecord] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self.records: list[FaultRecord] = []
+        self.states = PathStates()
+        self._changed_ns = 0
+        self._thread = threading.Thread(target=self._watch, name="openmrc-demo-network", daemon=True)
+        self._thread.start()
+
+    def set(self, faults: Sequence[Fault]) -> None:
+        """From now on these faults, and no others, are in force."""
+        rules = [rule for fault in faults for rule in fault.rules]
+        with self._lock:
+            self._look()
+            for record in self._active:
+                if record.fault not in faults:
+                    record.ended_ns = time.monotonic_ns()
+            known = {id(record.fault): record for record in self._active}
+            self._active = [
+                known.get(id(fault)) or FaultRecord(fault, time.monotonic_ns(), hits=[0] * len(fault.rules))
+                for fault in faults
+            ]
+            self.records += [record for record in self._active if id(record.fault) not in known]
+            # New rules count from zero.
+            self._before = {id(record): list(record.hits) for record in self._active}
+            self._rules.set(*rules, seed=1)
+            self._changed_ns = time.monotonic_ns()
+        self._receiver.ask("impair", rules)
+
+    def stop(self) -> None:
+        """Ends all faults and stops watching."""
+        self.set([])
+        self._stop.set()
+        self._thread.join()
+
+    def bad_paths(self) -> list[tuple[int, int]]:
+        """Per plane: paths believed broken, and all paths."""
+        counts = [[0, 0] for _ in range(self._planes)]
+        for port, _, state in self._qp.ev_states():
+            counts[port][0] += state is EvState.ASSUMED_BAD
+            counts[port][1] += 1
+        return [(bad, total) for bad, total in counts]
+
+    def _watch(self) -> None:
+        while True:
+            now = time.monotonic_ns()
+            pause = _FAST if now - self._changed_ns < _FAST_FOR_NS else _SLOW
+            if self._stop.wait(pause):
+                return
+            with self._lock:
+                self._look()
+            if not self.states.time_ns or now - self.states.time_ns[-1] >= _STATES_EVERY_NS:
+                self.states.time_ns.append(now)
+                self.states.bad.append([bad / total if total else 0.0 for bad, total in self.bad_paths()])
+
+    def _look(self) -> None:
+        """Takes note of what the rules have done."""
+        hits = iter(self._rules.hits())
+        now = time.monotonic_ns()
+        for record in self._active:
+            before = record.hits[0]
+            record.hits = [had + next(hits) for had in self._before[id(record)]]
+            if record.hits[0] != before:
+                record.last_hit_ns = now
+                record.hits_over_time.append((now, record.hits[0]))

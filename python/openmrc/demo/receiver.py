@@ -1,0 +1,166 @@
+"""The receiving process: takes blocks out of the ring, hashes them, and says what it saw."""
+
+import contextlib
+import multiprocessing
+import select
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import xxhash
+
+from openmrc.demo.samples import Sampler, Series
+from openmrc.errors import Error
+from openmrc.outofband import QueuePairEnd
+from openmrc.planes import Planes
+from openmrc.testing import impair
+from openmrc.transfer.ring import ReceivingRing
+
+_HERE = "127.0.0.1"
+_START = 60.0
+
+
+@dataclass
+class Report:
+    """What the receiver saw."""
+
+    digests: list[str] = field(default_factory=list)
+    """XXH3-128 of what arrived, for each time the file was sent."""
+    leftover: int = 0
+    """Bytes after the last whole file."""
+    series: Series = field(default_factory=Series)
+    transport: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Receiver:
+    """The other process, as the sender's process sees it. One request at a time; each is answered.
+
+    Raises:
+        Error: what went wrong in there.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def ask(self, request: str, *arguments: Any) -> Any:
+        """Sends a request and waits for the answer."""
+        try:
+            self._pipe.send((request, arguments))
+            if not self._pipe.poll(_START):
+                raise Error("the receiving process does not answer")
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise Error("the receiving process has ended") from None
+        if isinstance(answer, Error):
+            raise answer
+        return answer
+
+
+@contextlib.contextmanager
+def receiving(planes: Planes, size: int) -> Iterator[Receiver]:
+    """Runs the other process.
+
+    Args:
+        planes: How many, and how many paths.
+        size: Bytes of the file.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(
+        target=_main, args=(planes, size, theirs), name="openmrc-demo-receiver", daemon=True
+    )
+    # Ctrl-C reaches the whole foreground; this process hears it, and the other one ends with its pipe.
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    theirs.close()
+    try:
+        yield Receiver(ours)
+    finally:
+        ours.close()
+        process.join(5)
+        process.terminate()
+        process.join()
+
+
+def _main(planes: Planes, size: int, pipe: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError), contextlib.ExitStack() as stack:
+        try:
+            context = stack.enter_context(planes.open(_HERE, _HERE, network_trims=True))
+            ring = stack.enter_context(ReceivingRing(context, "the sender"))
+        except Error as error:
+            pipe.recv()
+            pipe.send(error)
+            return
+        _Loop(pipe, ring, size).run()
+
+
+class _Loop:
+    def __init__(self, pipe: Connection, ring: ReceivingRing, size: int) -> None:
+        self._pipe = pipe
+        self._ring = ring
+        self._size = size
+        self._hash = xxhash.xxh3_128()
+        self._in_file = 0
+        self._verified = 0
+        self._report = Report()
+        self._sampler = Sampler(ring.context, lambda: self._verified)
+
+    def run(self) -> None:
+        ring = self._ring
+        while True:
+            ring.cq.arm()
+            select.select([self._pipe.fileno(), ring.cq.fileno()], [], [])
+            ring.cq.acknowledge()
+            try:
+                for block in ring.arrived():
+                    self._take(block.data)
+            except Error as error:
+                self._report.error = self._report.error or str(error)
+            if self._pipe.poll():
+                request, arguments = self._pipe.recv()
+                self._pipe.send(getattr(self, f"_on_{request}")(*arguments))
+
+    def _take(self, data: memoryview) -> None:
+        self._hash.update(data)
+        self._in_file += len(data)
+        self._verified += len(data)
+        if self._in_file == self._size:
+            self._report.digests.append(self._hash.hexdigest())
+            self._hash.reset()
+            self._in_file = 0
+
+    # --- requests
+    # ------------------------------------------------------------------------------------------------
+
+    def _on_offer(self) -> tuple[QueuePairEnd, int, int, int, int]:
+        ring = self._ring
+        return ring.end, ring.region.addr, ring.region.rkey, ring.blocks, ring.block_bytes
+
+    def _on_connect(self, end: QueuePairEnd, path_mtu: int) -> None:
+        self._ring.connect(end, path_mtu)
+
+    def _on_impair(self, rules: list[Any]) -> int:
+        impair(self._ring.context, *rules, seed=1)
+        return time.monotonic_ns()
+
+    def _on_progress(self) -> tuple[int, int, list[int], int]:
+        """When, bytes verified, bytes received per plane, files completed."""
+        ports = self._ring.context.stats()["ports"]
+        received = [port["rx_bytes"] for port in ports]
+        return time.monotonic_ns(), self._verified, received, len(self._report.digests)
+
+    def _on_report(self) -> Report:
+        report = self._report
+        report.leftover = self._in_file
+        report.series = self._sampler.stop()
+        report.transport = self._ring.qp.stats()
+        report.causes = self._ring.context.stats()["causes"]
+        return report
