@@ -10,36 +10,40 @@ is exchanged are queue pair numbers, first PSNs, the addresses of all ports, win
 address, length and rkey of the buffers that the peer may write. Each end then uses what both can: the smaller
 MTU and windows, the capabilities of both.
 
-On the wire: messages of JSON in UTF-8, each behind its length in four bytes, most significant first. Whatever
-comes is checked before it is used. Nothing is encrypted and nobody is authenticated, as with other RDMA
-out-of-band exchanges (and an rkey is a secret): use it in a network you trust.
+Messages are those of :mod:`openmrc.outofband`; whatever comes is checked before it is used. Nothing is
+encrypted and nobody is authenticated, as with other RDMA out-of-band exchanges (and an rkey is a secret): use
+it in a network you trust.
 """
 
 import contextlib
-import json
 import secrets
-import socket
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError
-from openmrc.verbs import (
-    Capabilities,
-    Context,
-    MemoryRegion,
-    QpAttr,
-    QpState,
-    QueuePair,
-    RemoteBuffer,
-    SocketAddress,
+from openmrc.outofband import (
+    U32,
+    U64,
+    Channel,
+    Message,
+    PathMtu,
+    QueuePairEnd,
+    Refused,
+    bring_up,
+    dial,
+    messages,
+    own_end,
+    plain_address,
+    problem,
 )
+from openmrc.outofband import listen as _listen
+from openmrc.verbs import Capabilities, MemoryRegion, QpAttr, QueuePair, RemoteBuffer, SocketAddress
 
 DEFAULT_PORT = 18515
 """TCP port, that of perftest."""
@@ -47,63 +51,66 @@ DEFAULT_PORT = 18515
 PROTOCOL = "openmrc-connect"
 VERSION = 1
 
-MAX_MESSAGE = 1 << 24
-"""Most bytes of a message; 10,000 queue pairs take about 5 MB."""
-
-_LENGTH = struct.Struct(">I")
+_Mpr = Annotated[int, Field(ge=1, le=255)]
+_Wimm = Annotated[int, Field(ge=1, le=16384)]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=False)
+class _Greeting(Message):
+    """The first message, the same in every version: anything that follows depends on it."""
 
-
-class _PortAddress(_Message):
-    addr: IPvAnyAddress
-    udp_port: int = Field(ge=1, le=65535)
-
-
-class _QpEnd(_Message):
-    """One end's part of what two queue pairs agree on; fields as in :class:`QpAttr`."""
-
-    qp_num: int = Field(ge=1, lt=1 << 24)
-    psn: int = Field(ge=0, lt=1 << 24)
-    path_mtu: int = Field(ge=256, le=8192)
-    mpr: int = Field(ge=1, le=255)
-    mpr_dest: int = Field(ge=1, le=255)
-    max_wimm: int = Field(ge=1, le=16384)
-    max_wimm_dest: int = Field(ge=1, le=16384)
-    caps: int = Field(ge=0, le=int(Capabilities.ALL))
-
-
-class _Buffer(_Message):
-    addr: int = Field(ge=0, lt=1 << 64)
-    length: int = Field(ge=0, lt=1 << 64)
-    rkey: int = Field(ge=0, lt=1 << 32)
-
-
-class _Greeting(_Message):
-    """The part of the first message that every version has."""
-
+    type: Literal["greeting"] = "greeting"
     protocol: str
     version: int
 
 
-class _Hello(_Greeting):
-    device: str = Field(max_length=256)
-    ports: list[_PortAddress] = Field(min_length=1, max_length=16)
+class _QpEnd(QueuePairEnd):
+    """One end's part of what two queue pairs agree on; fields as in :class:`QpAttr`."""
+
+    path_mtu: PathMtu
+    mpr: _Mpr
+    mpr_dest: _Mpr
+    max_wimm: _Wimm
+    max_wimm_dest: _Wimm
+    caps: Annotated[int, Field(ge=0, le=int(Capabilities.ALL))]
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, addresses: list[SocketAddress]) -> list[SocketAddress]:
+        for addr, _ in addresses:
+            ip_address(addr)
+        return addresses
+
+
+class _Buffer(Message):
+    addr: U64
+    length: U64
+    rkey: U32
+
+
+class _Hello(Message):
+    type: Literal["hello"] = "hello"
+    device: Annotated[str, Field(max_length=256)]
     qps: list[_QpEnd]
     buffers: list[_Buffer]
     data: JsonValue = None
 
 
-class _Envelope(_Message):
-    """Every later message: its kind, and what it carries."""
+class _Ready(Message):
+    """All queue pairs of this end can receive."""
 
-    kind: Literal["hello", "ready", "data", "barrier", "error"]
-    body: JsonValue = None
+    type: Literal["ready"] = "ready"
 
 
-M = TypeVar("M", bound=BaseModel)
+class _Data(Message):
+    type: Literal["data"] = "data"
+    value: JsonValue = None
+
+
+class _Barrier(Message):
+    type: Literal["barrier"] = "barrier"
+
+
+_MESSAGES = messages(_Greeting, _Hello, _Ready, _Data, _Barrier, Refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +134,11 @@ class Options:
 class Peer:
     """The other end of a connection, and the channel to it."""
 
-    def __init__(self, channel: "_Channel", hello: _Hello) -> None:
+    def __init__(self, channel: Channel[Any], hello: _Hello) -> None:
         self._channel = channel
         self.device = hello.device
         """Name of its device."""
-        self.addresses: list[SocketAddress] = _addresses(hello)
+        self.addresses: list[SocketAddress] = hello.qps[0].addresses
         """Address and UDP port of each of its ports."""
         self.qp_nums = [qp.qp_num for qp in hello.qps]
         """Numbers of its queue pairs, in the order of ours."""
@@ -146,25 +153,25 @@ class Peer:
         Raises:
             ConnectError: if the connection is gone.
         """
-        self._channel.send("data", value)
+        self._channel.send(_Data(value=value))
 
     def receive(self, timeout: float | None = None) -> Any:
         """The next value that the other end sends.
 
         Raises:
-            DeadlineError: if none comes within ``timeout`` seconds.
-            ConnectError: if the connection is gone, or what comes makes no sense.
+            ConnectError: if none comes within ``timeout`` seconds, the connection is gone, or what comes
+                makes no sense.
         """
-        return self._channel.expect("data", timeout)
+        return self._channel.expect(_Data, timeout).value
 
     def barrier(self, timeout: float | None = None) -> None:
         """Returns once both ends have called it.
 
         Raises:
-            DeadlineError, ConnectError: as :meth:`receive`.
+            ConnectError: as :meth:`receive`.
         """
-        self._channel.send("barrier")
-        self._channel.expect("barrier", timeout)
+        self._channel.send(_Barrier())
+        self._channel.expect(_Barrier, timeout)
 
     def close(self) -> None:
         """Closes the channel; the queue pairs stay connected. Doing it twice is harmless."""
@@ -186,14 +193,7 @@ class Listener:
     """Waits for peers; made by :func:`listen`."""
 
     def __init__(self, host: str, port: int) -> None:
-        try:
-            self._socket = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=64
-            )
-        except OSError as error:
-            raise ConnectError(
-                error.errno, f"listening on {host} port {port}: {error.strerror or error}"
-            ) from error
+        self._socket = _listen(host, port)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -212,19 +212,28 @@ class Listener:
     ) -> Peer:
         """Takes the next peer and connects ``qps`` to its queue pairs, as many as there are, in their order.
 
-        Args and Raises: as :func:`connect`. ``timeout`` counts from the call; ``None``: as long as it takes.
+        Args:
+            qps: As :func:`connect`, and so are the others.
+            buffers: What the peer may write.
+            data: For the peer.
+            options: What this end offers.
+            timeout: Seconds until a peer comes, and seconds that it may be silent; ``None``: as long as it
+                takes.
+
+        Raises:
+            DeadlineError: if nobody comes in time.
+            ConnectError, StateError, ArgumentError: as :func:`connect`.
         """
-        deadline = _deadline(timeout)
-        self._socket.settimeout(_left(deadline))
+        self._socket.settimeout(timeout)
         try:
-            connection, _ = self._socket.accept()
-        except TimeoutError as error:
-            raise DeadlineError(
-                f"nobody connected to {self.address[0]} port {self.address[1]} within {timeout} s"
-            ) from error
+            connection, (host, port, *_) = self._socket.accept()
+        except TimeoutError:
+            where, at = self.address
+            raise DeadlineError(f"nobody connected to {where} port {at} within {timeout} s") from None
         except OSError as error:
-            raise ConnectError(error.errno, f"accepting a peer: {error.strerror or error}") from error
-        return _exchange(connection, False, qps, buffers, data, options, deadline)
+            raise ConnectError(f"accepting a peer: {error.strerror or error}") from error
+        channel = Channel(connection, f"{plain_address(host)}:{port}", _MESSAGES)
+        return _exchange(channel, False, qps, buffers, data, options or Options(), timeout)
 
     def close(self) -> None:
         """Stops listening. Doing it twice is harmless."""
@@ -240,10 +249,10 @@ class Listener:
 
 
 def listen(host: str = "", port: int = DEFAULT_PORT) -> Listener:
-    """Listens for peers on an address of this host (default: all IPv4) and a TCP port (0: one that is free).
+    """Listens for peers on an address of this host (default: all) and a TCP port (0: one that is free).
 
     Raises:
-        ConnectError: if that cannot be had.
+        DeviceError: if that cannot be had.
     """
     return Listener(host, port)
 
@@ -256,7 +265,7 @@ def connect(
     buffers: Sequence[MemoryRegion | RemoteBuffer] = (),
     data: JsonValue = None,
     options: Options | None = None,
-    timeout: float | None = 10.0,
+    timeout: float = 10.0,
 ) -> Peer:
     """Connects queue pairs to those of a peer that listens; both ends are in RTS when it returns.
 
@@ -267,72 +276,60 @@ def connect(
         buffers: What the peer may write, all of it or parts (:meth:`MemoryRegion.remote`).
         data: Anything that JSON can carry, for the peer.
         options: What this end offers.
-        timeout: Seconds for all of it, tries to reach a peer that does not listen yet included; ``None``: for
-            ever.
+        timeout: Seconds in which the peer may yet begin to listen, and seconds that it may be silent.
 
     Raises:
-        DeadlineError: if the peer cannot be reached, or does not answer, in time.
-        ConnectError: if the peer speaks another version or no such protocol, has another number of queue
-            pairs, or refuses; the message says which.
+        ConnectError: if the peer cannot be reached or does not answer in time, speaks another version or no
+            such protocol, has another number of queue pairs, or refuses; the message says which.
         StateError, ArgumentError: if the queue pairs here cannot be connected so; the peer is told.
     """
-    deadline = _deadline(timeout)
-    pause = 0.01
-    while True:
-        try:
-            connection = socket.create_connection((host, port), timeout=_left(deadline))
-            break
-        except (ConnectionRefusedError, TimeoutError) as error:
-            left = _left(deadline)
-            if left is not None and left <= pause:
-                raise DeadlineError(
-                    f"{host} port {port} was not reached within {timeout} s: {error}"
-                ) from error
-            time.sleep(pause)
-            pause = min(2 * pause, 0.5)
-        except OSError as error:
-            raise ConnectError(
-                error.errno, f"connecting to {host} port {port}: {error.strerror or error}"
-            ) from error
-    return _exchange(connection, True, qps, buffers, data, options, deadline)
+    started = time.monotonic()
+    connection = dial(host, port, "is the other end listening?", patience=timeout)
+    left = max(0.1, timeout - (time.monotonic() - started))
+    channel = Channel(connection, f"{host}:{port}", _MESSAGES)
+    return _exchange(channel, True, qps, buffers, data, options or Options(), left)
 
 
 def _exchange(
-    connection: socket.socket,
+    channel: Channel[Any],
     speaks_first: bool,
     qps: QueuePair | Sequence[QueuePair],
     buffers: Sequence[MemoryRegion | RemoteBuffer],
     data: JsonValue,
-    options: Options | None,
-    deadline: float | None,
+    options: Options,
+    timeout: float | None,
 ) -> Peer:
     """What both ends do. One speaks while the other listens, or long messages would wait for each other."""
-    channel = _Channel(connection)
+    qps = [qps] if isinstance(qps, QueuePair) else list(qps)
     try:
-        qps = [qps] if isinstance(qps, QueuePair) else list(qps)
-        options = options or Options()
         try:
             mine = _hello(qps, buffers, data, options)
+            channel.send(_Greeting(protocol=PROTOCOL, version=VERSION))
+            _check_version(channel.expect(_Greeting, timeout))
             if speaks_first:
-                channel.send("hello", mine.model_dump(mode="json"), _left(deadline))
-            theirs = channel.expect_hello(deadline)
+                channel.send(mine)
+            theirs = channel.expect(_Hello, timeout)
             if not speaks_first:
-                channel.send("hello", mine.model_dump(mode="json"), _left(deadline))
+                channel.send(mine)
             _check(mine, theirs)
             for qp, own, other in zip(qps, mine.qps, theirs.qps, strict=True):
-                _bring_up(qp, own, other, theirs, options)
-        except (ConnectError, DeadlineError):
-            raise
+                _bring_up(qp, own, other, options)
+            # Nobody sends before both can receive.
+            channel.send(_Ready())
         except Exception as error:
-            channel.send_error(str(error))
+            _refuse(channel, str(error))
             raise
-        # Nobody sends before both can receive.
-        channel.send("ready", None, _left(deadline))
-        channel.expect("ready", _left(deadline))
-        return Peer(channel, theirs)
+        channel.expect(_Ready, timeout)
     except BaseException:
         channel.close()
         raise
+    return Peer(channel, theirs)
+
+
+def _refuse(channel: Channel[Any], reason: str) -> None:
+    # If the other end has gone, why is being raised already.
+    with contextlib.suppress(ConnectError):
+        channel.send(Refused(reason=reason[:1000]))
 
 
 def _hello(
@@ -343,15 +340,14 @@ def _hello(
 ) -> _Hello:
     if not qps:
         raise ArgumentError("connecting needs at least one queue pair")
-    context: Context = qps[0].context
+    context = qps[0].context
     if any(qp.context is not context for qp in qps):
         raise ArgumentError("the queue pairs of one connection must belong to one context")
     parts = [buffer.remote() if isinstance(buffer, MemoryRegion) else buffer for buffer in buffers]
 
     def end(qp: QueuePair) -> _QpEnd:
         return _QpEnd(
-            qp_num=qp.qp_num,
-            psn=secrets.randbelow(1 << 24),
+            **own_end(qp, secrets.randbits(24)).model_dump(),
             path_mtu=options.path_mtu,
             mpr=options.mpr if qp.hint is None else qp.hint.mpr(context.receive_buffer, options.path_mtu),
             mpr_dest=options.mpr_dest,
@@ -362,16 +358,22 @@ def _hello(
 
     try:
         return _Hello(
-            protocol=PROTOCOL,
-            version=VERSION,
             device=context.device.name,
-            ports=[_PortAddress(addr=ip_address(addr), udp_port=port) for addr, port in context.addresses],
             qps=[end(qp) for qp in qps],
             buffers=[_Buffer(addr=b.addr, length=b.length, rkey=b.rkey) for b in parts],
             data=data,
         )
     except ValidationError as error:
-        raise ArgumentError(f"what this end offers cannot be sent: {_first_problem(error)}") from error
+        raise ArgumentError(f"what this end offers cannot be sent: {problem(error)}") from error
+
+
+def _check_version(greeting: _Greeting) -> None:
+    if greeting.protocol != PROTOCOL:
+        raise ConnectError(f"the other end speaks {greeting.protocol[:50]!r}, this one {PROTOCOL}")
+    if greeting.version != VERSION:
+        raise ConnectError(
+            f"version {greeting.version} of {PROTOCOL} meets version {VERSION}: both ends must have the same"
+        )
 
 
 def _check(mine: _Hello, theirs: _Hello) -> None:
@@ -380,24 +382,21 @@ def _check(mine: _Hello, theirs: _Hello) -> None:
             f"{theirs.device} has {len(theirs.qps)} queue pairs, this end has {len(mine.qps)}:"
             " both must have as many"
         )
-    if mine.ports[0].addr.version != theirs.ports[0].addr.version:
+    ours, others = (ip_address(end.qps[0].addresses[0][0]).version for end in (mine, theirs))
+    if ours != others:
         raise ConnectError(
-            f"{theirs.device} has IPv{theirs.ports[0].addr.version} ports, this end"
-            f" IPv{mine.ports[0].addr.version}: both must have the same"
+            f"{theirs.device} has IPv{others} ports, this end IPv{ours}: both must have the same"
         )
 
 
-def _bring_up(qp: QueuePair, own: _QpEnd, other: _QpEnd, theirs: _Hello, options: Options) -> None:
+def _bring_up(qp: QueuePair, own: _QpEnd, other: _QpEnd, options: Options) -> None:
     """To RTS, with what both can."""
-    if qp.state is QpState.RESET:
-        qp.modify(QpState.INIT)
-    qp.modify(
-        QpState.RTR,
-        QpAttr(
-            dest_qp_num=other.qp_num,
-            rq_psn=other.psn,
-            remote=_addresses(theirs),
-            path_mtu=min(own.path_mtu, other.path_mtu),
+    bring_up(
+        qp,
+        own.psn,
+        other,
+        min(own.path_mtu, other.path_mtu),
+        rtr=QpAttr(
             mpr_dest=own.mpr_dest,
             max_wimm_dest=own.max_wimm_dest,
             caps=Capabilities(own.caps & other.caps),
@@ -405,11 +404,7 @@ def _bring_up(qp: QueuePair, own: _QpEnd, other: _QpEnd, theirs: _Hello, options
             cc_profile_id=options.cc_profile_id,
             seed=options.seed,
         ),
-    )
-    qp.modify(
-        QpState.RTS,
-        QpAttr(
-            sq_psn=own.psn,
+        rts=QpAttr(
             mpr=min(own.mpr, other.mpr_dest),
             max_wimm=min(own.max_wimm, other.max_wimm_dest),
             timeout=options.timeout,
@@ -417,144 +412,3 @@ def _bring_up(qp: QueuePair, own: _QpEnd, other: _QpEnd, theirs: _Hello, options
             exp_cnt=options.exp_cnt,
         ),
     )
-
-
-def _addresses(hello: _Hello) -> list[SocketAddress]:
-    return [(str(port.addr), port.udp_port) for port in hello.ports]
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _left(deadline: float | None) -> float | None:
-    # A socket's timeout of 0 means something else.
-    return None if deadline is None else max(1e-3, deadline - time.monotonic())
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "message"
-    return f"{where}: {problem['msg']}"
-
-
-class _Channel:
-    """Messages over a TCP connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A peer whose host is gone is noticed after some 30 s, whoever waits for it however long.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        host, port, *_ = connection.getpeername()
-        self._peer = f"{host} port {port}"
-        self._broken = False
-
-    def send(self, kind: str, body: JsonValue = None, timeout: float | None = None) -> None:
-        message = json.dumps({"kind": kind, "body": body}, allow_nan=False, separators=(",", ":")).encode()
-        if len(message) > MAX_MESSAGE:
-            raise ArgumentError(f"a message of {len(message)} bytes: at most {MAX_MESSAGE} can be sent")
-        try:
-            self._connection.settimeout(timeout)
-            self._connection.sendall(_LENGTH.pack(len(message)) + message)
-        except TimeoutError as error:
-            self._broken = True
-            raise DeadlineError(f"{self._peer} did not take {len(message)} bytes in time") from error
-        except OSError as error:
-            # What the peer said before it went is a better reason than that it is gone.
-            self._raise_pending_error()
-            raise ConnectError(error.errno, f"sending to {self._peer}: {error.strerror or error}") from error
-
-    def send_error(self, reason: str) -> None:
-        # A peer that has gone says why itself.
-        with contextlib.suppress(ConnectError, DeadlineError):
-            self.send("error", reason[:1000], 1.0)
-
-    def expect(self, kind: str, timeout: float | None) -> JsonValue:
-        """The body of the next message, which must be of this kind."""
-        envelope = self._parse(_Envelope, self._receive(_deadline(timeout)))
-        if envelope.kind == "error":
-            raise ConnectError(f"{self._peer} refuses: {envelope.body}")
-        if envelope.kind != kind:
-            raise ConnectError(f"{self._peer} sent {envelope.kind!r}, {kind!r} was expected")
-        return envelope.body
-
-    def expect_hello(self, deadline: float | None) -> _Hello:
-        body = self.expect("hello", _left(deadline))
-        greeting = self._validate(_Greeting, body)
-        if greeting.protocol != PROTOCOL:
-            raise ConnectError(f"{self._peer} speaks {greeting.protocol[:50]!r}, not {PROTOCOL}")
-        if greeting.version != VERSION:
-            reason = (
-                f"version {greeting.version} of {PROTOCOL} meets version {VERSION}:"
-                " both ends must have the same"
-            )
-            self.send_error(reason)
-            raise ConnectError(f"{self._peer}: {reason}")
-        return self._validate(_Hello, body)
-
-    def _parse(self, model: type[M], message: bytes) -> M:
-        try:
-            value = json.loads(message)
-        except ValueError as error:
-            raise ConnectError(
-                f"{self._peer} does not speak {PROTOCOL}: {message[:40]!r} is no JSON"
-            ) from error
-        return self._validate(model, value)
-
-    def _validate(self, model: type[M], value: JsonValue) -> M:
-        try:
-            return model.model_validate(value)
-        except ValidationError as error:
-            raise ConnectError(
-                f"{self._peer} sent a message that makes no sense: {_first_problem(error)}"
-            ) from error
-
-    def _receive(self, deadline: float | None) -> bytes:
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline, starting=True))
-        if length > MAX_MESSAGE:
-            raise self._break(
-                f"{self._peer} does not speak {PROTOCOL}: a message of {length} bytes,"
-                f" at most {MAX_MESSAGE} is allowed"
-            )
-        return self._read(length, deadline)
-
-    def _read(self, length: int, deadline: float | None, *, starting: bool = False) -> bytes:
-        if self._broken:
-            raise ConnectError(f"the connection to {self._peer} is out of step after an earlier failure")
-        data = bytearray()
-        while len(data) < length:
-            try:
-                self._connection.settimeout(_left(deadline))
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise TimeoutError
-                part = self._connection.recv(min(length - len(data), 1 << 16))
-            except TimeoutError as error:
-                if data or not starting:
-                    self._broken = True
-                raise DeadlineError(f"{self._peer} did not answer in time") from error
-            except OSError as error:
-                raise ConnectError(
-                    error.errno, f"receiving from {self._peer}: {error.strerror or error}"
-                ) from error
-            if not part:
-                raise self._break(f"{self._peer} closed the connection")
-            data += part
-        return bytes(data)
-
-    def _break(self, reason: str) -> ConnectError:
-        self._broken = True
-        return ConnectError(reason)
-
-    def _raise_pending_error(self) -> None:
-        try:
-            envelope = self._parse(_Envelope, self._receive(_deadline(0.1)))
-        except (ConnectError, DeadlineError):
-            return
-        if envelope.kind == "error":
-            raise ConnectError(f"{self._peer} refuses: {envelope.body}")
-
-    def close(self) -> None:
-        self._connection.close()

@@ -17,13 +17,14 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from openmrc.errors import ConnectError, DeviceError
-from openmrc.verbs import QpState, QueuePair
+from openmrc.verbs import QpAttr, QpState, QueuePair
 
 MAX_MESSAGE = 64 << 20
 """Bytes of the longest message: a list of some 500,000 files."""
@@ -214,8 +215,14 @@ class Channel(Generic[M]):
         try:
             return self._messages.validate_json(body)
         except ValidationError as error:
-            detail = error.errors()[0]["msg"]
-            raise ConnectError(f"{self.peer} sent a message without sense: {detail}") from None
+            raise ConnectError(f"{self.peer} sent a message without sense: {problem(error)}") from None
+
+
+def problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a message: where, and what."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def plain_address(address: str) -> str:
@@ -229,20 +236,29 @@ def messages(*kinds: type[Message]) -> TypeAdapter[Any]:
     return TypeAdapter(Annotated[union, Field(discriminator="type")])
 
 
-def dial(host: str, port: int, hint: str) -> socket.socket:
+def dial(host: str, port: int, hint: str, *, patience: float = 0.0) -> socket.socket:
     """Connects.
 
     Args:
         host: Name or address.
         port: TCP port.
         hint: What to do if nobody listens.
+        patience: Seconds in which the peer may yet begin to listen.
 
     Raises:
         ConnectError: says why not.
     """
     to = f"{host}:{port}"
+    deadline, pause = time.monotonic() + patience, 0.01
     try:
-        return socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
+        while True:
+            try:
+                return socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
+            except ConnectionRefusedError:
+                if time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
     except socket.gaierror as error:
         raise ConnectError(f"{host}: {error.strerror}") from None
     except TimeoutError:
@@ -276,8 +292,17 @@ def own_end(qp: QueuePair, psn: int) -> QueuePairEnd:
     return QueuePairEnd(qp_num=qp.qp_num, psn=psn, addresses=list(qp.context.addresses))
 
 
-def bring_up(qp: QueuePair, psn: int, theirs: QueuePairEnd, path_mtu: int, *, receives: int = 0) -> None:
-    """Takes a queue pair in RESET to RTS.
+def bring_up(
+    qp: QueuePair,
+    psn: int,
+    theirs: QueuePairEnd,
+    path_mtu: int,
+    *,
+    receives: int = 0,
+    rtr: QpAttr | None = None,
+    rts: QpAttr | None = None,
+) -> None:
+    """Takes a queue pair in RESET or INIT to RTS.
 
     Args:
         qp: The queue pair.
@@ -285,15 +310,19 @@ def bring_up(qp: QueuePair, psn: int, theirs: QueuePairEnd, path_mtu: int, *, re
         theirs: The peer's end.
         path_mtu: Payload bytes per packet, the same at both ends.
         receives: How many receives to post on the way.
+        rtr: More attributes of the step to RTR.
+        rts: More attributes of the step to RTS.
     """
-    qp.modify(QpState.INIT)
+    if qp.state is not QpState.INIT:
+        qp.modify(QpState.INIT)
     if receives:
         qp.post_recv(receives)
     qp.modify(
         QpState.RTR,
+        rtr,
         remote=theirs.addresses,
         dest_qp_num=theirs.qp_num,
         rq_psn=theirs.psn,
         path_mtu=path_mtu,
     )
-    qp.modify(QpState.RTS, sq_psn=psn)
+    qp.modify(QpState.RTS, rts, sq_psn=psn)
