@@ -22,6 +22,7 @@ __all__ = [
     "Polling",
     "ProtectionDomain",
     "QueuePair",
+    "Simulation",
     "__version__",
     "check_ev_profile",
     "decode_frame",
@@ -339,3 +340,23 @@ def write_lat(
     warmup: int,
     inline: bool,
 ) -> list[int]: ...
+
+@final
+class Simulation:
+    """A run in virtual time; :func:`openmrc.sim.run` is its face."""
+
+    def __new__(
+        cls,
+        fabric_spec: dict[str, Any],
+        network_spec: dict[str, Any],
+        transport_spec: dict[str, Any],
+        traffic: Sequence[dict[str, Any]],
+        faults: Sequence[dict[str, Any]],
+        limit_us: float,
+        seed: int,
+    ) -> Self: ...
+    def advance(self, events: int) -> bool: ...
+    def progress(self) -> tuple[int, int, int, int]: ...
+    def base_rtt(self) -> int: ...
+    def messages(self) -> dict[str, bytes]: ...
+    def totals(self) -> dict[str, int]: ...

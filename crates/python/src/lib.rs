@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod fabric;
 mod nic;
+mod sim;
 mod wire;
 
 /// The Rust core of openmrc.
@@ -10,6 +11,7 @@ mod wire;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fabric::register(module)?;
     nic::register(module)?;
+    sim::register(module)?;
     wire::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

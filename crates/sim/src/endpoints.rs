@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{CcProfile, QpConfig};
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Time, Transport};
+use openmrc_transport::rocev2::{RcConfig, Recovery};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time, Transport};
 use openmrc_wire::Ev;
 
 use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
@@ -16,6 +17,28 @@ use crate::scenario::ScenarioError;
 pub enum TransportConfig {
     /// MRC.
     Mrc(MrcConfig),
+    /// RoCEv2 reliable connections.
+    Rocev2(Rocev2Config),
+}
+
+/// Choices of RoCEv2 (spec: baselines); the rest are [`RcConfig`]'s defaults.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rocev2Config {
+    /// Queue pairs that share each message between a pair of hosts; each takes one plane, in turn, and one ECMP path.
+    pub qps: u32,
+    /// What is sent again.
+    pub recovery: Recovery,
+    /// Congestion control for the rate of a port; `None` sends at line rate.
+    pub dcqcn: bool,
+    /// Retransmission timeout.
+    pub timeout: Span,
+}
+
+impl Default for Rocev2Config {
+    fn default() -> Self {
+        let rc = RcConfig::new(1, 1, 1);
+        Rocev2Config { qps: 1, recovery: rc.recovery, dcqcn: true, timeout: rc.timeout }
+    }
 }
 
 /// Congestion control of MRC.
@@ -50,10 +73,16 @@ impl Default for MrcConfig {
 /// Makes queue pairs.
 pub(crate) struct Endpoints {
     fabric: Fabric,
-    template: QpConfig,
+    template: Template,
     /// Paths between hosts that meet in tier 0, 1, ...
     profiles: Vec<Arc<EvProfile>>,
     seed: u64,
+}
+
+/// What all queue pairs have in common.
+enum Template {
+    Mrc(Box<QpConfig>),
+    Rc(RcConfig),
 }
 
 /// Most paths of a profile; where the fabric has more, an even selection of them.
@@ -67,8 +96,19 @@ impl Endpoints {
         switch: &SwitchConfig,
         transport: &TransportConfig,
     ) -> Result<Self, ScenarioError> {
-        let TransportConfig::Mrc(mrc) = transport;
         let fabric = config.fabric;
+        let mrc = match transport {
+            TransportConfig::Mrc(mrc) => mrc,
+            TransportConfig::Rocev2(rocev2) => {
+                let mut template = RcConfig::new(1, 1, config.port_rate_bps);
+                template.path_mtu = config.path_mtu;
+                template.recovery = rocev2.recovery;
+                template.dcqcn = template.dcqcn.filter(|_| rocev2.dcqcn);
+                template.timeout = rocev2.timeout;
+                let template = Template::Rc(template);
+                return Ok(Endpoints { fabric, template, profiles: Vec::new(), seed: config.seed });
+            }
+        };
         let profiles = (0..fabric.tiers())
             .map(|turn| match config.routing {
                 Routing::SourceRouted => named_paths(&fabric, turn),
@@ -96,7 +136,7 @@ impl Endpoints {
             value: e.value,
             allowed: e.allowed,
         })?;
-        Ok(Endpoints { fabric, template, profiles, seed: config.seed })
+        Ok(Endpoints { fabric, template: Template::Mrc(Box::new(template)), profiles, seed: config.seed })
     }
 
     /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both.
@@ -108,15 +148,29 @@ impl Endpoints {
         salt: u64,
         up: (PortSet, PortSet),
     ) -> Engine {
-        let turn = self.fabric.turn(here, there);
-        let mut config = self.template.clone();
-        config.local_qp = local;
-        config.remote_qp = remote;
-        config.paths = self.profiles[turn as usize].clone();
-        config.seed = mix(self.seed ^ mix(salt));
-        let mut engine = match openmrc_transport::mrc::QueuePair::new(now, &config) {
-            Ok(qp) => Engine::Mrc(Box::new(qp)),
-            Err(error) => unreachable!("the template was checked: {error}"),
+        let seed = mix(self.seed ^ mix(salt));
+        let mut engine = match &self.template {
+            Template::Mrc(template) => {
+                let turn = self.fabric.turn(here, there);
+                let config = QpConfig {
+                    local_qp: local,
+                    remote_qp: remote,
+                    paths: self.profiles[turn as usize].clone(),
+                    seed,
+                    ..(**template).clone()
+                };
+                match openmrc_transport::mrc::QueuePair::new(now, &config) {
+                    Ok(qp) => Engine::Mrc(Box::new(qp)),
+                    Err(error) => unreachable!("the template was checked: {error}"),
+                }
+            }
+            Template::Rc(template) => {
+                // Both ends of a connection in the same plane: its number, without the bit that tells them apart.
+                let port = ((salt >> 1) % u64::from(self.fabric.shape().planes)) as u8;
+                let ev = Ev(seed as u32 & 0xFFFF);
+                let config = RcConfig { local_qp: local, remote_qp: remote, ev, port, ..*template };
+                Engine::Rc(Box::new(openmrc_transport::rocev2::QueuePair::new(config)))
+            }
         };
         let all = PortSet::first(self.fabric.shape().planes as usize);
         if up != (all, all) {

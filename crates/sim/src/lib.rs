@@ -28,10 +28,8 @@ pub mod traffic;
 pub mod workload;
 mod world;
 
-pub use config::{
-    EcnMarking, Encapsulation, NetworkConfig, Overflow, Pfc, Routing, Scheduling, SwitchConfig,
-};
-pub use endpoints::{MrcConfig, MrcCongestion, TransportConfig};
+pub use config::{EcnMarking, Encapsulation, NetworkConfig, Overflow, Routing, Scheduling, SwitchConfig};
+pub use endpoints::{MrcConfig, MrcCongestion, Rocev2Config, TransportConfig};
 pub use faults::{Change, Fault, FaultError, Target};
 pub use results::{MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};

@@ -1,6 +1,7 @@
 //! Queue pairs by number: made when their connection opens, gone when it closes.
 
 use openmrc_transport::mrc::QueuePair;
+use openmrc_transport::rocev2;
 use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
@@ -10,12 +11,14 @@ use crate::results::Totals;
 /// The queue pair of one end, of whichever transport. A match costs less than an indirect call.
 pub(crate) enum Engine {
     Mrc(Box<QueuePair>),
+    Rc(Box<rocev2::QueuePair>),
 }
 
 macro_rules! each {
     ($self:ident, $qp:ident => $e:expr) => {
         match $self {
             Engine::Mrc($qp) => $e,
+            Engine::Rc($qp) => $e,
         }
     };
 }
@@ -61,6 +64,11 @@ impl Engine {
                 totals.spurious += u64::from(stats.spurious);
                 totals.timeouts += u64::from(stats.timeouts);
                 totals.condemned += u64::from(stats.condemned);
+            }
+            Engine::Rc(qp) => {
+                let stats = qp.stats();
+                totals.retransmits += stats.retransmits;
+                totals.timeouts += stats.timeouts;
             }
         }
     }

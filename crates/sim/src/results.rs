@@ -46,8 +46,6 @@ pub struct Totals {
     pub dropped_down: u64,
     /// Dropped by a lossy link, or damaged by bit errors.
     pub dropped_lossy: u64,
-    /// Times a port was asked to pause.
-    pub pauses: u64,
     /// Packets that queue pairs took for lost without a trace.
     pub losses_seen: u64,
     /// Of those, packets that had arrived.
@@ -63,6 +61,32 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Every counter with its name.
+    pub fn named(&self) -> [(&'static str, u64); 20] {
+        [
+            ("events", self.events),
+            ("data_packets", self.data_packets),
+            ("data_bytes", self.data_bytes),
+            ("retransmits", self.retransmits),
+            ("control_packets", self.control_packets),
+            ("arrived", self.arrived),
+            ("stray", self.stray),
+            ("trimmed", self.trimmed),
+            ("trimmed_last_hop", self.trimmed_last_hop),
+            ("marked", self.marked),
+            ("dropped_data", self.dropped_data),
+            ("dropped_control", self.dropped_control),
+            ("dropped_down", self.dropped_down),
+            ("dropped_lossy", self.dropped_lossy),
+            ("losses_seen", self.losses_seen),
+            ("spurious", self.spurious),
+            ("timeouts", self.timeouts),
+            ("condemned", self.condemned),
+            ("fatal", self.fatal),
+            ("longest_queue", self.longest_queue),
+        ]
+    }
+
     /// Packets that queue pairs handed to the network.
     pub fn launched(&self) -> u64 {
         self.data_packets + self.control_packets

@@ -1,10 +1,11 @@
 //! What a packet meets at a switch: the choice of a port, its queues, ECN, trimming (spec: congestion, "Switch settings").
 //!
 //! A port's queues are two points in time: when all data accepted will have left, and when all control will have. So a packet's
-//! departure is known when it arrives, and it costs one event a hop. One thing is not exact by that, and the switch in `pfc`,
-//! which keeps real queues, is the measure for it: a control packet does not hold up data that was accepted before it; data accepted
-//! after it pays, so that the port's rate holds. ECN is exact: a packet that waits is kept in mind until something comes to
-//! its queue after it has left, or until it reaches the next node; then all that was behind it as it left is known.
+//! departure is known when it arrives, and it costs one event a hop. One thing is not exact by that: a control packet does not hold
+//! up data that was accepted before it. Data accepted after it pays, so that the port's rate holds; a packet leaves early by at most what
+//! the control packets take that came while it waited, some hundredths of its wait. ECN is exact: a packet that waits is kept in
+//! mind until something comes to its queue after it has left, or until it reaches the next node; then all that was behind it
+//! as it left is known.
 
 use rand::RngExt;
 
@@ -92,7 +93,7 @@ impl World {
     fn choose_among(&self, first: u32, count: u32, ingress: FarEnd, event: &Event) -> u32 {
         let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
         let hash = mix(flow ^ mix(u64::from(ingress.switch) ^ u64::from(event.dst) << 32));
-        let named = ((hash >> 32) * u64::from(count) >> 32) as u32;
+        let named = (((hash >> 32) * u64::from(count)) >> 32) as u32;
         let in_turn = (0..count).map(|i| first + (named + i) % count);
         let mut usable = in_turn.filter(|&port| !self.avoided(port, event.dst));
         let chosen = match self.config.routing {

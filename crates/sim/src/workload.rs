@@ -1,6 +1,6 @@
 //! What is to be sent: connections, messages on them, and which message waits for which.
 
-use openmrc_transport::Time;
+use openmrc_transport::{Span, Time};
 
 /// Two hosts that talk: one queue pair at each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,6 +111,45 @@ impl Workload {
         self.messages
             .extend(other.messages.iter().map(|m| Message { connection: m.connection + connections, ..*m }));
         self.dependencies.extend(other.dependencies.iter().map(|&(m, a)| (m + messages, a + messages)));
+    }
+
+    /// The same traffic with every connection split into `ways`, each with its share of every message; shares are rounded up to
+    /// `unit` bytes, so that a short message has fewer. Message `i` becomes the messages `parts[i] .. parts[i + 1]` of the second value.
+    pub fn striped(&self, ways: u32, unit: u32) -> (Workload, Vec<u32>) {
+        let ways = ways.max(1);
+        let mut striped = Workload::default();
+        for connection in &self.connections {
+            for _ in 0..ways {
+                striped.connections.push(*connection);
+            }
+        }
+        let mut parts = vec![0];
+        for message in &self.messages {
+            let share = message.bytes.div_ceil(ways).next_multiple_of(unit.max(1));
+            let mut left = message.bytes;
+            for way in 0..ways {
+                let bytes = share.min(left);
+                left -= bytes;
+                if bytes > 0 {
+                    striped.send(message.connection * ways + way, bytes, message.start);
+                }
+            }
+            parts.push(striped.messages.len() as u32);
+        }
+        let of = |message: u32| parts[message as usize]..parts[message as usize + 1];
+        for &(message, after) in &self.dependencies {
+            for part in of(message) {
+                striped.dependencies.extend(of(after).map(|other| (part, other)));
+            }
+        }
+        (striped, parts)
+    }
+
+    /// Everything begins so much later.
+    pub fn delay(&mut self, by: Span) {
+        for message in &mut self.messages {
+            message.start += by;
+        }
     }
 
     /// Bytes of all messages.

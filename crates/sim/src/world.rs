@@ -1,5 +1,7 @@
 //! The state of a run, and its loop: take the next event, let the part of the world that it concerns react.
 
+use std::borrow::Cow;
+
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -8,14 +10,14 @@ use openmrc_wire::Packet;
 
 use crate::calendar::Calendar;
 use crate::config::NetworkConfig;
-use crate::endpoints::Endpoints;
+use crate::endpoints::{Endpoints, TransportConfig};
 use crate::event::{Event, Kind};
 use crate::faults::Faults;
 use crate::network::{FarEnd, Network};
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
-use crate::results::{Results, Totals};
+use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
 
 /// Packets on their way, by the number their events carry.
@@ -118,6 +120,8 @@ pub struct World {
     pub(crate) endpoints: Endpoints,
     pub(crate) posts: Posts,
     pub(crate) faults: Faults,
+    /// Where the messages of the scenario are split: the parts of message `i` are `parts[i] .. parts[i + 1]`.
+    parts: Vec<u32>,
     pub(crate) totals: Totals,
     pub(crate) dice: Xoshiro256PlusPlus,
     pub(crate) outbox: Outbox,
@@ -139,6 +143,14 @@ impl World {
         let net = Network::new(&config);
         let hosts = config.fabric.shape().hosts;
         let endpoints = Endpoints::new(&config, &net.switch, &scenario.transport)?;
+        // RoCEv2 spreads by having several queue pairs a connection.
+        let (workload, parts) = match &scenario.transport {
+            TransportConfig::Rocev2(rc) if rc.qps > 1 => {
+                let (striped, parts) = scenario.workload.striped(rc.qps, u32::from(config.path_mtu));
+                (Cow::Owned(striped), parts)
+            }
+            _ => (Cow::Borrowed(&scenario.workload), Vec::new()),
+        };
         let mut world = World {
             now: 0,
             calendar: calendar_for(&config, &net),
@@ -146,7 +158,8 @@ impl World {
             slab: Slab::default(),
             qps: QueuePairs::default(),
             endpoints,
-            posts: Posts::new(&scenario.workload),
+            posts: Posts::new(&workload),
+            parts,
             faults: Faults::new(&scenario.faults),
             totals: Totals::default(),
             dice: Xoshiro256PlusPlus::seed_from_u64(config.seed),
@@ -253,12 +266,32 @@ impl World {
         self.qps.add_up(&mut totals);
         Results {
             end: Time(self.end),
-            messages: self.posts.results(),
+            messages: self.whole_messages(),
             totals,
             in_flight: self.slab.len() as u64,
             port_bytes: self.net.ports.iter().map(|p| p.bytes).collect(),
             port_busy_until: self.net.ports.iter().map(|p| Time(p.data_free)).collect(),
         }
+    }
+
+    /// By message of the scenario: one that was split is there when its last part is.
+    fn whole_messages(&self) -> Vec<MessageResult> {
+        let results = self.posts.results();
+        if self.parts.is_empty() {
+            return results;
+        }
+        let whole = |ends: &[u32]| {
+            let parts = &results[ends[0] as usize..ends[1] as usize];
+            let latest =
+                |time: fn(&MessageResult) -> Time| parts.iter().map(time).max().unwrap_or(Time::NEVER);
+            MessageResult {
+                posted: parts.iter().map(|p| p.posted).min().unwrap_or(Time::NEVER),
+                delivered: latest(|p| p.delivered),
+                completed: latest(|p| p.completed),
+                failed: parts.iter().any(|p| p.failed),
+            }
+        };
+        self.parts.windows(2).map(whole).collect()
     }
 
     /// The network it runs on.

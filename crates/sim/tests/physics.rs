@@ -73,7 +73,7 @@ fn an_incast_takes_as_long_as_its_last_link_needs_and_is_shared_evenly() {
     let network = multiplane(32, 4);
     let senders: Vec<u32> = (1..16).collect();
     let bytes = 1 << 20;
-    let least = ideal(&network, 0, 15 * u64::from(bytes as u32));
+    let least = ideal(&network, 0, 15 * u64::from(bytes));
     let results = run(&Scenario::new(network, traffic::incast(&senders, 0, bytes)));
     assert!(all_delivered(&results));
     let took = last_delivery(&results).since(Time::ZERO);

@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod life;
 pub mod mrc;
 pub mod profile;
+pub mod rocev2;
 pub mod schedule;
 pub mod time;
 

@@ -1,0 +1,193 @@
+//! DCQCN, the congestion control of RoCEv2 (Zhu et al., SIGCOMM 2015; spec: baselines): a rate, cut when a CNP comes, raised by a
+//! timer and a byte counter.
+
+use crate::time::{Span, Time};
+
+/// Parameters; [`DcqcnParams::for_rate`] gives the published ones.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DcqcnParams {
+    /// Rate at the start and the highest there is, bits per second.
+    pub line_rate_bps: u64,
+    /// Weight of a CNP in the congestion estimate.
+    pub g: f64,
+    /// The estimate decays after this time without a CNP.
+    pub alpha_timer: Span,
+    /// The rate rises after this time ...
+    pub rate_timer: Span,
+    /// ... and after so many bytes.
+    pub byte_counter: u64,
+    /// Steps of fast recovery.
+    pub fast_recovery: u32,
+    /// Additive increase, bits per second.
+    pub additive_bps: f64,
+    /// Hyper increase, bits per second.
+    pub hyper_bps: f64,
+    /// The rate never falls below this, bits per second.
+    pub least_bps: f64,
+    /// A responder sends a CNP at most this often.
+    pub cnp_interval: Span,
+}
+
+impl DcqcnParams {
+    /// The published best settings for a port of this rate: g 1/256, alpha timer 55 us, rate timer tuned to 55 us, byte counter 10 MB,
+    /// F 5, additive 5 Mb/s for every 10 Gb/s, hyper ten times that, CNPs 50 us apart.
+    pub fn for_rate(line_rate_bps: u64) -> Self {
+        let additive_bps = 5e6 * (line_rate_bps as f64 / 10e9);
+        DcqcnParams {
+            line_rate_bps,
+            g: 1.0 / 256.0,
+            alpha_timer: Span::from_micros(55),
+            rate_timer: Span::from_micros(55),
+            byte_counter: 10_000_000,
+            fast_recovery: 5,
+            additive_bps,
+            hyper_bps: 10.0 * additive_bps,
+            least_bps: 10e6,
+            cnp_interval: Span::from_micros(50),
+        }
+    }
+}
+
+/// The rate of one queue pair.
+#[derive(Clone, Debug)]
+pub(super) struct Dcqcn {
+    params: DcqcnParams,
+    current: f64,
+    target: f64,
+    alpha: f64,
+    alpha_at: Time,
+    rate_at: Time,
+    bytes: u64,
+    timer_steps: u32,
+    byte_steps: u32,
+}
+
+impl Dcqcn {
+    pub fn new(params: DcqcnParams) -> Self {
+        let line = params.line_rate_bps as f64;
+        Dcqcn {
+            params,
+            current: line,
+            target: line,
+            alpha: 1.0,
+            alpha_at: Time::ZERO,
+            rate_at: Time::ZERO,
+            bytes: 0,
+            timer_steps: 0,
+            byte_steps: 0,
+        }
+    }
+
+    /// Bits per second allowed now.
+    pub fn rate(&self) -> f64 {
+        self.current
+    }
+
+    /// A CNP has come.
+    pub fn on_cnp(&mut self, now: Time) {
+        self.advance(now);
+        self.target = self.current;
+        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(self.params.least_bps);
+        self.alpha = (1.0 - self.params.g) * self.alpha + self.params.g;
+        (self.alpha_at, self.rate_at) = (now, now);
+        (self.bytes, self.timer_steps, self.byte_steps) = (0, 0, 0);
+    }
+
+    /// Bytes have been sent.
+    pub fn on_send(&mut self, now: Time, bytes: u32) {
+        self.advance(now);
+        if self.at_line_rate() {
+            return;
+        }
+        self.bytes += u64::from(bytes);
+        if self.bytes >= self.params.byte_counter {
+            self.bytes -= self.params.byte_counter;
+            self.byte_steps += 1;
+            self.raise();
+        }
+    }
+
+    fn at_line_rate(&self) -> bool {
+        self.current >= self.params.line_rate_bps as f64
+    }
+
+    /// Lets the timers that have run out do their work.
+    fn advance(&mut self, now: Time) {
+        let decays = now.since(self.alpha_at).0 / self.params.alpha_timer.0.max(1);
+        if decays > 0 {
+            self.alpha *= (1.0 - self.params.g).powf(decays as f64);
+            self.alpha_at += self.params.alpha_timer.times(decays);
+        }
+        while !self.at_line_rate() && now.since(self.rate_at) >= self.params.rate_timer {
+            self.rate_at += self.params.rate_timer;
+            self.timer_steps += 1;
+            self.raise();
+        }
+        if self.at_line_rate() {
+            self.rate_at = now;
+        }
+    }
+
+    fn raise(&mut self) {
+        let (most, least) = (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
+        if least > self.params.fast_recovery {
+            self.target += self.params.hyper_bps;
+        } else if most > self.params.fast_recovery {
+            self.target += self.params.additive_bps;
+        }
+        let line = self.params.line_rate_bps as f64;
+        self.target = self.target.min(line);
+        self.current = ((self.current + self.target) / 2.0).min(line);
+        // Halving the distance for ever never arrives.
+        if line - self.current < 1e-3 * line {
+            self.current = line;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: f64 = 100e9;
+
+    fn at(micros: u64) -> Time {
+        Time(Span::from_micros(micros).0)
+    }
+
+    #[test]
+    fn the_first_cnp_halves_the_rate_and_fast_recovery_brings_it_back() {
+        let mut cc =
+            Dcqcn::new(DcqcnParams { alpha_timer: Span::from_secs(9), ..DcqcnParams::for_rate(LINE as u64) });
+        cc.on_cnp(at(10));
+        assert_eq!(cc.rate(), LINE / 2.0);
+        cc.on_send(at(10 + 55), 1000);
+        assert_eq!(cc.rate(), LINE * 0.75);
+        cc.on_send(at(10 + 55 * 5), 1000);
+        assert_eq!(cc.rate(), LINE * (1.0 - 1.0 / 64.0));
+    }
+
+    #[test]
+    fn cnps_push_the_rate_down_to_its_floor_and_never_below() {
+        let mut cc = Dcqcn::new(DcqcnParams::for_rate(LINE as u64));
+        let mut last = cc.rate();
+        for i in 1..100 {
+            cc.on_cnp(at(50 * i));
+            assert!(cc.rate() <= last);
+            last = cc.rate();
+        }
+        assert_eq!(last, 10e6);
+    }
+
+    #[test]
+    fn without_cnps_the_rate_climbs_back_to_the_line_and_stays() {
+        let mut cc = Dcqcn::new(DcqcnParams::for_rate(LINE as u64));
+        for i in 1..20 {
+            cc.on_cnp(at(50 * i));
+        }
+        for i in 0..200_000 {
+            cc.on_send(at(1000 + i * 10), 4096);
+        }
+        assert_eq!(cc.rate(), LINE);
+    }
+}

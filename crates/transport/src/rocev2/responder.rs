@@ -1,0 +1,139 @@
+//! The responder of a RoCEv2 connection: takes packets in order of PSN, answers gaps with a NAK and marks with a CNP.
+
+use std::collections::BTreeMap;
+
+use openmrc_wire::{Aeth, Body, Psn, RcWrite};
+
+use super::{RcConfig, Recovery, expand, wire};
+use crate::api::{Fatal, Host, Received, RecvDone};
+use crate::time::{Span, Time};
+
+/// What a data packet asks of the feedback.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// A congestion notification.
+    pub cnp: bool,
+    /// An ACK or NAK: PSN and syndrome.
+    pub reply: Option<(Psn, u8)>,
+    /// The connection ends.
+    pub fatal: Option<Fatal>,
+}
+
+pub(super) struct Responder {
+    expected: u64,
+    /// The gap at `expected` has been reported.
+    nak_sent: bool,
+    /// Selective repeat: what came early.
+    early: BTreeMap<u64, (RcWrite, u16)>,
+    keeps_early: bool,
+    /// Most packets kept, or looked ahead.
+    window: u64,
+    /// Where the next byte of the message goes: given by its first packet, as on the wire.
+    va: u64,
+    rkey: u32,
+    dma_len: u32,
+    completed: u64,
+    immediates: u16,
+    cnp_at: Option<Time>,
+    cnp_interval: Span,
+}
+
+impl Responder {
+    pub fn new(config: &RcConfig) -> Self {
+        Responder {
+            expected: 0,
+            nak_sent: false,
+            early: BTreeMap::new(),
+            keeps_early: config.recovery == Recovery::SelectiveRepeat,
+            window: u64::from(config.window),
+            va: 0,
+            rkey: 0,
+            dma_len: 0,
+            completed: 0,
+            immediates: 0,
+            cnp_at: None,
+            cnp_interval: config.dcqcn.map_or(Span(u64::MAX), |d| d.cnp_interval),
+        }
+    }
+
+    /// Messages completed.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    pub fn on_data(&mut self, now: Time, received: &Received, host: &mut dyn Host) -> Answer {
+        let packet = &received.packet;
+        let Body::RcWrite(write) = packet.body else { return Answer::default() };
+        let mut answer = Answer { cnp: received.ecn_ce && self.may_notify(now), ..Answer::default() };
+        // RoCE does not know trimming: a packet without its payload is a lost one, noticed at once.
+        let seq = expand(packet.psn, self.expected);
+        if seq < self.expected {
+            answer.reply = Some((wire(self.expected.wrapping_sub(1)), Aeth::ACK));
+            return answer;
+        }
+        if seq > self.expected || received.trim.is_some() {
+            if self.keeps_early && received.trim.is_none() && seq < self.expected + self.window {
+                self.early.insert(seq, (write, packet.payload_len));
+            }
+            if !self.nak_sent {
+                self.nak_sent = true;
+                answer.reply = Some((wire(self.expected), Aeth::NAK_PSN_SEQUENCE));
+            }
+            return answer;
+        }
+        let before = self.completed;
+        let mut taken = self.take(&write, packet.payload_len, host);
+        while let (Ok(()), Some((write, len))) = (taken, self.early.remove(&self.expected)) {
+            taken = self.take(&write, len, host);
+        }
+        match taken {
+            Err((syndrome, why)) => {
+                answer.reply = Some((wire(self.expected), syndrome));
+                answer.fatal = Some(why);
+            }
+            Ok(()) => {
+                // One hole is filled, the next one is news.
+                self.nak_sent = !self.early.is_empty();
+                if self.nak_sent {
+                    answer.reply = Some((wire(self.expected), Aeth::NAK_PSN_SEQUENCE));
+                } else if packet.ack_req || self.completed > before {
+                    answer.reply = Some((wire(self.expected - 1), Aeth::ACK));
+                }
+            }
+        }
+        answer
+    }
+
+    /// The next packet in order.
+    fn take(&mut self, write: &RcWrite, len: u16, host: &mut dyn Host) -> Result<(), (u8, Fatal)> {
+        if write.position.is_first() {
+            (self.va, self.rkey, self.dma_len) = (write.va, write.rkey, write.dma_len);
+        }
+        if len > 0 {
+            host.place(self.rkey, self.va, u32::from(len))
+                .map_err(|_| (Aeth::NAK_REMOTE_ACCESS, Fatal::AccessViolation))?;
+            self.va += u64::from(len);
+        }
+        self.expected += 1;
+        if write.position.is_last() {
+            self.completed += 1;
+            if let Some(imm) = write.imm {
+                let done =
+                    RecvDone { rqmsn: openmrc_wire::Msn(self.immediates), imm, byte_len: self.dma_len };
+                self.immediates = self.immediates.wrapping_add(1);
+                host.recv_done(done).map_err(|_| (Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn may_notify(&mut self, now: Time) -> bool {
+        if self.cnp_interval == Span(u64::MAX)
+            || self.cnp_at.is_some_and(|at| now.since(at) < self.cnp_interval)
+        {
+            return false;
+        }
+        self.cnp_at = Some(now);
+        true
+    }
+}

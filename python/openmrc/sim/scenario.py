@@ -1,0 +1,304 @@
+"""What a run is given: topology, network, transport, traffic, faults, as checked data.
+
+Bytes are payload bytes; times end in their unit; thresholds of switches are shares of a plane's
+bandwidth-delay product, port rate x base RTT, where the base RTT follows from cables and switches.
+"""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+
+from openmrc.fabric import yamlfile
+from openmrc.fabric.units import Rate, Ratio
+
+Host = Annotated[StrictInt, Field(ge=0)]
+Count = Annotated[StrictInt, Field(ge=1)]
+Bytes = Annotated[StrictInt, Field(ge=1, le=1 << 31)]
+"""Length of a message; 2^31 is the longest there is."""
+Micros = Annotated[float, Field(ge=0, le=1e9)]
+Duration = Annotated[float, Field(gt=0, le=1e9)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=64)]
+Seed = Annotated[StrictInt, Field(ge=0, lt=1 << 64)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Topology(_Strict):
+    """The smallest fabric for these numbers (spec: fabric); counts left open are computed."""
+
+    hosts: Count
+    planes: Annotated[StrictInt, Field(ge=1, le=16)] = 1
+    tiers: Annotated[StrictInt, Field(ge=1, le=4)] = 2
+    radix: Count
+    """Ports of a switch."""
+    hosts_per_t0: Count | None = None
+    uplinks_per_t0: Count | None = None
+    t0s_per_pod: Count | None = None
+    oversubscription: Ratio = Fraction(1)
+    """Downlink to uplink bandwidth of a T0."""
+
+
+class Switch(_Strict):
+    """Queues of a switch port, by default as MRC was designed for (spec: congestion, "Switch settings")."""
+
+    preset: Literal["mrc", "rocev2"] = "mrc"
+    """``rocev2``: what RoCEv2 with DCQCN is run with (spec: baselines), whatever the other fields say: deep
+    buffers that drop, marking from 400 KB to 1,600 KB at 100 Gb/s, scaled with the rate, on every hop."""
+    overflow: Literal["trim", "drop"] = "trim"
+    """What becomes of data that would have to wait behind more than ``trim``."""
+    trim: Share = 1.0
+    trim_last_hop: Share = 1.5
+    control: Share = 1.0
+    """Longest control queue; what is beyond is dropped."""
+    control_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The control queue's share of the port under weighted scheduling; without it control goes first."""
+    ecn_min: Annotated[float, Field(ge=0, le=64)] | None = 0.2
+    """ECN marking begins here (at dequeue); without it nothing is marked."""
+    ecn_max: Share = 0.8
+    """Everything is marked from here on; equal to ``ecn_min`` for a step."""
+    ecn_probability: Probability = 1.0
+    """Probability just below ``ecn_max``."""
+    ecn_last_hop: bool = False
+    """Mark towards hosts too. Off: there ECN would report incast, which no other path can help."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.ecn_min is not None and self.ecn_max < self.ecn_min:
+            raise ValueError(f"ecn_max: {self.ecn_max:g} is below ecn_min, {self.ecn_min:g}")
+        return self
+
+
+class Network(_Strict):
+    """How fast, how long and how clever the parts of the fabric are."""
+
+    port_rate: Rate = 100_000_000_000
+    """Every port, bit/s; 100G is a port of the reference fabric."""
+    cable_ns: tuple[float, float, float, float] = (500.0, 500.0, 500.0, 500.0)
+    """Propagation delay of the cables of each layer, from host to T0 on; 500 ns are 100 m."""
+    switch_latency_ns: Annotated[float, Field(ge=0, le=1e6)] = 500.0
+    nic_latency_ns: Annotated[float, Field(ge=0, le=1e6)] = 500.0
+    encapsulation: Literal["srv6", "udp"] = "srv6"
+    """Headers counted on every cable: with or without the outer IPv6 header."""
+    routing: Literal["source", "ecmp", "adaptive"] = "source"
+    """The entropy value is the path; or switches hash it; or they take the least loaded uplink."""
+    routing_reaction_us: Micros | None = None
+    """From a failure to every switch routing around it; without it routes are static."""
+    mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = 4096
+    """Payload bytes per data packet."""
+    switch: Switch = Switch()
+
+
+class Mrc(_Strict):
+    """The transport: MRC with the specification's defaults."""
+
+    kind: Literal["mrc"] = "mrc"
+    ev_active: Annotated[StrictInt, Field(ge=1, le=256)] = 128
+    ev_backup: Annotated[StrictInt, Field(ge=0, le=256)] = 128
+    mpr: Annotated[StrictInt, Field(ge=1, le=255)] = 8
+    """In-flight window, units of 128 PSNs."""
+    fixed_window: Count | None = None
+    """A congestion window that never changes, bytes, instead of NSCC."""
+
+
+class Rocev2(_Strict):
+    """The transport: RoCEv2 reliable connections, lossy (spec: baselines). Wants ``ecmp`` routing."""
+
+    kind: Literal["rocev2"] = "rocev2"
+    qps: Annotated[StrictInt, Field(ge=1, le=64)] = 1
+    """Queue pairs that share each message; each has one path, and one plane, in turn."""
+    recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"
+    dcqcn: bool = True
+    """Rate control with the published best settings; without it everybody sends at line rate."""
+    timeout_us: Duration = 1048.576
+    """Retransmission timeout: 4.096 us x 2^8."""
+
+
+class _Pattern(_Strict):
+    start_us: Micros = 0.0
+
+
+class Permutation(_Pattern):
+    """Every host sends to one other and receives from one other."""
+
+    kind: Literal["permutation"] = "permutation"
+    bytes: Bytes
+    seed: Seed = 1
+
+
+class Incast(_Pattern):
+    """Many hosts send to one."""
+
+    kind: Literal["incast"] = "incast"
+    senders: list[Host]
+    receiver: Host
+    bytes: Bytes
+
+
+class AllToAll(_Pattern):
+    """Everybody sends to everybody else, all at once."""
+
+    kind: Literal["all-to-all"] = "all-to-all"
+    ranks: list[Host] | None = None
+    """The hosts that take part; all of them without it."""
+    bytes: Bytes
+
+
+class RandomTraffic(_Pattern):
+    """Messages between random hosts, a Poisson process."""
+
+    kind: Literal["random"] = "random"
+    load: Annotated[float, Field(gt=0, le=2)]
+    """Mean load on each host, as a share of its rate, headers not counted."""
+    sizes: list[tuple[Bytes, Probability]]
+    """Points of the cumulative distribution of message length: (bytes, share of messages at most as long)."""
+    duration_us: Duration
+    seed: Seed = 1
+
+    @model_validator(mode="after")
+    def _is_distribution(self) -> Self:
+        shares = [share for _, share in self.sizes]
+        lengths = [length for length, _ in self.sizes]
+        if not shares or shares[-1] != 1 or shares != sorted(shares) or lengths != sorted(lengths):
+            raise ValueError("sizes: both columns have to grow, the last share is 1")
+        return self
+
+
+class Flows(_Pattern):
+    """Messages one by one."""
+
+    kind: Literal["flows"] = "flows"
+    flows: list[tuple[Host, Host, Bytes, Micros]]
+    """(source, destination, bytes, start in microseconds)"""
+
+
+class Collective(_Pattern):
+    """A collective operation: each rank sends when it has received what it needs."""
+
+    kind: Literal["collective"] = "collective"
+    operation: Literal[
+        "ring-all-reduce",
+        "recursive-doubling-all-reduce",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+        "pipeline",
+    ]
+    ranks: list[Host] | None = None
+    """Hosts in rank order; all of them without it."""
+    bytes: Count
+    """The data of one rank; with all-to-all, of one pair; with pipeline, of one microbatch."""
+    microbatches: Count = 8
+
+
+class _Fault(_Strict):
+    targets: Annotated[list[str], Field(min_length=1)]
+    """Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``) and switches (``p3/t1-5``)."""
+    at_us: Micros = 0.0
+
+
+class _Lasting(_Fault):
+    until_us: Micros | None = None
+    """When it is repaired; never without it."""
+
+
+class Down(_Lasting):
+    """Nothing gets through. At 0 it is broken from the start."""
+
+    kind: Literal["down"] = "down"
+
+
+class Loss(_Lasting):
+    """Packets are lost at random."""
+
+    kind: Literal["loss"] = "loss"
+    probability: Probability
+
+
+class BitErrors(_Lasting):
+    """Bits are damaged at random; a damaged packet is dropped."""
+
+    kind: Literal["bit-errors"] = "bit-errors"
+    probability: Probability
+
+
+class Slow(_Lasting):
+    """A link at a share of its rate."""
+
+    kind: Literal["slow"] = "slow"
+    share: Annotated[float, Field(gt=0, le=1)]
+
+
+class Flap(_Fault):
+    """Down and up again, and again."""
+
+    kind: Literal["flap"] = "flap"
+    down_us: Duration
+    up_us: Duration
+    times: Count = 1
+
+
+class RandomFailures(_Lasting):
+    """Each target fails and is repaired at random times, exponentially distributed."""
+
+    kind: Literal["random"] = "random"
+    mtbf_us: Duration
+    mttr_us: Duration
+    seed: Seed = 1
+
+
+Traffic = Annotated[
+    Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective, Field(discriminator="kind")
+]
+Fault = Annotated[Down | Loss | BitErrors | Slow | Flap | RandomFailures, Field(discriminator="kind")]
+
+
+class Scenario(_Strict):
+    """A run."""
+
+    topology: Topology
+    network: Network = Network()
+    transport: Annotated[Mrc | Rocev2, Field(discriminator="kind")] = Mrc()
+    traffic: Annotated[list[Traffic], Field(min_length=1)]
+    """Patterns that run beside each other."""
+    faults: list[Fault] = []
+    limit_us: Duration = 10_000_000.0
+    """Virtual time at which the run ends at the latest; ten seconds."""
+    seed: Seed = 1
+    """Of everything left to chance in the network and in queue pairs; patterns have their own."""
+
+    def core_arguments(self) -> tuple[Any, ...]:
+        """What :class:`openmrc._core.Simulation` is made of."""
+        topology = self.topology.model_dump()
+        ratio = self.topology.oversubscription
+        topology["oversubscription"] = (ratio.numerator, ratio.denominator)
+        return (
+            topology,
+            self.network.model_dump(),
+            self.transport.model_dump(),
+            [pattern.model_dump() for pattern in self.traffic],
+            [_fault_arguments(fault) for fault in self.faults],
+            self.limit_us,
+            self.seed,
+        )
+
+
+def _fault_arguments(fault: Any) -> dict[str, Any]:
+    arguments: dict[str, Any] = fault.model_dump()
+    arguments.setdefault("until_us", None)
+    arguments["value"] = arguments.get("probability", arguments.get("share", 0.0))
+    return arguments
+
+
+def load(path: Path | str) -> Scenario:
+    """Reads a scenario from a YAML file.
+
+    Raises:
+        FormatError: if it is no scenario, naming file, line and field.
+        OSError: if it cannot be read.
+    """
+    return yamlfile.read(Path(path), Scenario)
