@@ -208,6 +208,7 @@ class Listener:
         buffers: Sequence[MemoryRegion | RemoteBuffer] = (),
         data: JsonValue = None,
         options: Options | None = None,
+        receives: int = 0,
         timeout: float | None = None,
     ) -> Peer:
         """Takes the next peer and connects ``qps`` to its queue pairs, as many as there are, in their order.
@@ -217,6 +218,7 @@ class Listener:
             buffers: What the peer may write.
             data: For the peer.
             options: What this end offers.
+            receives: Receives to post on each queue pair before the peer can send.
             timeout: Seconds until a peer comes, and seconds that it may be silent; ``None``: as long as it
                 takes.
 
@@ -233,7 +235,7 @@ class Listener:
         except OSError as error:
             raise ConnectError(f"accepting a peer: {error.strerror or error}") from error
         channel = Channel(connection, f"{plain_address(host)}:{port}", _MESSAGES)
-        return _exchange(channel, False, qps, buffers, data, options or Options(), timeout)
+        return _exchange(channel, False, qps, buffers, data, options or Options(), receives, timeout)
 
     def close(self) -> None:
         """Stops listening. Doing it twice is harmless."""
@@ -265,6 +267,7 @@ def connect(
     buffers: Sequence[MemoryRegion | RemoteBuffer] = (),
     data: JsonValue = None,
     options: Options | None = None,
+    receives: int = 0,
     timeout: float = 10.0,
 ) -> Peer:
     """Connects queue pairs to those of a peer that listens; both ends are in RTS when it returns.
@@ -276,6 +279,8 @@ def connect(
         buffers: What the peer may write, all of it or parts (:meth:`MemoryRegion.remote`).
         data: Anything that JSON can carry, for the peer.
         options: What this end offers.
+        receives: Receives to post on each queue pair before the peer can send; an immediate that finds none
+            is an error in MRC.
         timeout: Seconds in which the peer may yet begin to listen, and seconds that it may be silent.
 
     Raises:
@@ -287,7 +292,7 @@ def connect(
     connection = dial(host, port, "is the other end listening?", patience=timeout)
     left = max(0.1, timeout - (time.monotonic() - started))
     channel = Channel(connection, f"{host}:{port}", _MESSAGES)
-    return _exchange(channel, True, qps, buffers, data, options or Options(), left)
+    return _exchange(channel, True, qps, buffers, data, options or Options(), receives, left)
 
 
 def _exchange(
@@ -297,6 +302,7 @@ def _exchange(
     buffers: Sequence[MemoryRegion | RemoteBuffer],
     data: JsonValue,
     options: Options,
+    receives: int,
     timeout: float | None,
 ) -> Peer:
     """What both ends do. One speaks while the other listens, or long messages would wait for each other."""
@@ -313,7 +319,7 @@ def _exchange(
                 channel.send(mine)
             _check(mine, theirs)
             for qp, own, other in zip(qps, mine.qps, theirs.qps, strict=True):
-                _bring_up(qp, own, other, options)
+                _bring_up(qp, own, other, options, receives)
             # Nobody sends before both can receive.
             channel.send(_Ready())
         except Exception as error:
@@ -389,13 +395,14 @@ def _check(mine: _Hello, theirs: _Hello) -> None:
         )
 
 
-def _bring_up(qp: QueuePair, own: _QpEnd, other: _QpEnd, options: Options) -> None:
+def _bring_up(qp: QueuePair, own: _QpEnd, other: _QpEnd, options: Options, receives: int) -> None:
     """To RTS, with what both can."""
     bring_up(
         qp,
         own.psn,
         other,
         min(own.path_mtu, other.path_mtu),
+        receives=receives,
         rtr=QpAttr(
             mpr_dest=own.mpr_dest,
             max_wimm_dest=own.max_wimm_dest,
