@@ -1,218 +1,32 @@
-//! An open device: the parent of every object, the engine's thread, and who may drive the engine when.
-//!
-//! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
-//! lives that thread stands aside, and those who poll ([`crate::CompletionQueue::poll`], [`Context::progress`]) drive the
-//! engine themselves: no hand-over between threads, the way to the lowest latency. If they do not poll for some
-//! milliseconds, the thread takes turns for them, so that peers are not left without answers.
+//! An open device: the parent of every object.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use openmrc_transport::mrc::CcProfile;
 use openmrc_transport::{PathEntry, PortSet, Span};
 use openmrc_wire::Ev;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::cq::CompletionQueue;
 use crate::device::DeviceConfig;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::events::{AsyncEvent, EventQueue, PathEvent};
+use crate::events::{AsyncEvent, PathEvent};
 use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
 use crate::profile::EvProfileConfig;
-use crate::qp::QpShared;
+use crate::shared::{Polling, Shared};
 use crate::socket;
 use crate::stats::{ContextStats, PathStats};
-use crate::sys::{self, Epoll, EventFd};
-
-/// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
-pub(crate) const TOKEN_WAKE: u64 = 100;
-pub(crate) const TOKEN_LINKS: u64 = 101;
-/// A sending socket that has become writable: its index on top.
-pub(crate) const TOKEN_TX: u64 = 1000;
-
-/// Events kept for whoever does not ask for them.
-const EVENTS_KEPT: usize = 4096;
-
-/// How long pollers may be silent before the engine's thread takes a turn for them ...
-const POLLERS_PATIENCE: Duration = Duration::from_millis(1);
-/// ... and if they have polled without fail for a while.
-const POLLERS_LONGEST_PATIENCE: Duration = Duration::from_millis(32);
+use crate::sys;
 
 /// An open device. Dropping it closes it and everything made on it.
 pub struct Context {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What everything made on a device shares.
-pub(crate) struct Shared {
-    pub config: Arc<DeviceConfig>,
-    engine: Mutex<Engine>,
-    pub epoll: Epoll,
-    pub wake: EventFd,
-    pub events: EventQueue<AsyncEvent>,
-    pub path_events: EventQueue<PathEvent>,
-    pub probes: ProbeWaits,
-    submissions: Mutex<Vec<u32>>,
-    any_submitted: AtomicBool,
-    /// The engine's thread sleeps, or is about to.
-    sleeping: AtomicBool,
-    stop: AtomicBool,
-    closed: AtomicBool,
-    pollers: AtomicUsize,
-    /// Turns taken by pollers.
-    polled_turns: AtomicU64,
-    sleeps: AtomicU64,
-    standing_aside: Mutex<()>,
-    pollers_gone: Condvar,
-    next_handle: AtomicU32,
-}
-
-impl Shared {
-    pub fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock()
-    }
-
-    /// The engine, unless the context is closed.
-    pub fn lock_open(&self) -> Result<MutexGuard<'_, Engine>> {
-        let engine = self.engine.lock();
-        if self.is_closed() { Err(Error::Closed("the context")) } else { Ok(engine) }
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    fn handle(&self) -> u32 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A queue pair has newly posted sends.
-    pub fn submit(&self, qp: &QpShared) {
-        if qp.submitted.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        self.submissions.lock().push(qp.index);
-        self.any_submitted.store(true, Ordering::SeqCst);
-        self.kick();
-    }
-
-    /// Whether any queue pair has newly posted sends.
-    #[inline]
-    pub fn any_submitted(&self) -> bool {
-        self.any_submitted.load(Ordering::Acquire)
-    }
-
-    /// Queue pairs with newly posted sends, moved to `into`, which is empty.
-    pub fn take_submissions(&self, into: &mut Vec<u32>) {
-        // Before taking them: whoever posts from now on announces it again.
-        self.any_submitted.store(false, Ordering::SeqCst);
-        std::mem::swap(&mut *self.submissions.lock(), into);
-    }
-
-    /// Wakes the engine's thread if it sleeps.
-    pub fn kick(&self) {
-        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
-            self.wake.signal();
-        }
-    }
-
-    /// Takes a turn of the engine if somebody polls; otherwise its thread does.
-    #[inline]
-    pub fn drive_if_polling(&self) {
-        if self.pollers.load(Ordering::Relaxed) > 0 {
-            self.drive();
-        }
-    }
-
-    fn drive(&self) {
-        // Whoever holds the lock is taking a turn already, or soon done with something short.
-        if let Some(mut engine) = self.engine.try_lock() {
-            if !self.is_closed() {
-                engine.turn(self, true);
-            }
-            self.polled_turns.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The engine's thread.
-    fn run(&self) {
-        let spin = self.config.spin;
-        while !self.stop.load(Ordering::Acquire) {
-            if self.pollers.load(Ordering::Acquire) > 0 {
-                self.stand_aside();
-                continue;
-            }
-            let mut engine = self.engine.lock();
-            let mut idle_since: Option<Instant> = None;
-            loop {
-                let worked = engine.turn(self, false) || engine.has_work();
-                if self.stop.load(Ordering::Acquire) || self.pollers.load(Ordering::Acquire) > 0 {
-                    break;
-                }
-                if worked {
-                    idle_since = None;
-                } else if spin.is_zero() || idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
-                    break;
-                }
-                // Whoever waits for the lock gets it now.
-                MutexGuard::bump(&mut engine);
-            }
-            engine.watch_held(self);
-            let deadline = engine.next_deadline();
-            self.sleeping.store(true, Ordering::SeqCst);
-            drop(engine);
-            let must_run = self.any_submitted.load(Ordering::SeqCst)
-                || self.stop.load(Ordering::SeqCst)
-                || self.pollers.load(Ordering::SeqCst) > 0;
-            if !must_run {
-                let left = deadline.since(sys::now());
-                let forever = deadline == openmrc_transport::Time::NEVER;
-                if forever || left > Span::ZERO {
-                    self.sleeps.fetch_add(1, Ordering::Relaxed);
-                    self.epoll.sleep((!forever).then_some(left));
-                }
-            }
-            self.sleeping.store(false, Ordering::SeqCst);
-        }
-    }
-
-    /// Others poll: only takes a turn where they forget to. While they do poll it looks less and less often, for
-    /// each look may take the processor from them.
-    fn stand_aside(&self) {
-        let mut patience = POLLERS_PATIENCE;
-        let mut seen = self.polled_turns.load(Ordering::Relaxed);
-        let mut guard = self.standing_aside.lock();
-        while self.pollers.load(Ordering::Acquire) > 0 && !self.stop.load(Ordering::Acquire) {
-            self.pollers_gone.wait_for(&mut guard, patience);
-            let turns = self.polled_turns.load(Ordering::Relaxed);
-            if turns != seen {
-                seen = turns;
-                patience = (patience * 2).min(POLLERS_LONGEST_PATIENCE);
-                continue;
-            }
-            patience = POLLERS_PATIENCE;
-            MutexGuard::unlocked(&mut guard, || self.engine.lock().turn(self, false));
-        }
-    }
-}
-
-/// Drives the engine from the threads that poll, as long as it lives. See [`crate::context`].
-pub struct Polling(Arc<Shared>);
-
-impl Drop for Polling {
-    fn drop(&mut self) {
-        let _guard = self.0.standing_aside.lock();
-        self.0.pollers.fetch_sub(1, Ordering::AcqRel);
-        self.0.pollers_gone.notify_all();
-    }
 }
 
 /// Answer to one EV probe.
@@ -242,31 +56,7 @@ pub struct PortState {
 impl Context {
     pub(crate) fn open(config: &DeviceConfig) -> Result<Self> {
         socket::raise_descriptor_limit();
-        let config = Arc::new(config.clone());
-        let epoll = Epoll::new().map_err(|e| Error::os("epoll", e))?;
-        let wake = EventFd::new().map_err(|e| Error::os("wake-up event", e))?;
-        epoll.add(wake.fd(), libc::EPOLLIN, TOKEN_WAKE).map_err(|e| Error::os("wake-up event", e))?;
-        let engine = Engine::new(Arc::clone(&config), &epoll)?;
-        let shared = Arc::new(Shared {
-            engine: Mutex::new(engine),
-            epoll,
-            wake,
-            events: EventQueue::new(EVENTS_KEPT)?,
-            path_events: EventQueue::new(EVENTS_KEPT)?,
-            probes: ProbeWaits::default(),
-            submissions: Mutex::new(Vec::new()),
-            any_submitted: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            pollers: AtomicUsize::new(0),
-            polled_turns: AtomicU64::new(0),
-            sleeps: AtomicU64::new(0),
-            standing_aside: Mutex::new(()),
-            pollers_gone: Condvar::new(),
-            next_handle: AtomicU32::new(1),
-            config,
-        });
+        let shared = Shared::open(config)?;
         let engine = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("{}-engine", shared.config.name))
@@ -311,9 +101,7 @@ impl Context {
     /// From now on, until the guard is dropped, whoever polls drives the engine.
     #[must_use]
     pub fn polling(&self) -> Polling {
-        self.shared.pollers.fetch_add(1, Ordering::SeqCst);
-        self.shared.kick();
-        Polling(Arc::clone(&self.shared))
+        Polling::new(&self.shared)
     }
 
     /// One turn of the engine, if somebody polls.
@@ -326,20 +114,11 @@ impl Context {
     /// made on this context is closed with it. Doing it twice is harmless.
     pub fn close(&self) {
         let Some(thread) = self.thread.lock().take() else { return };
-        self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.wake.signal();
-        {
-            let _guard = self.shared.standing_aside.lock();
-            self.shared.pollers_gone.notify_all();
-        }
+        self.shared.stop();
         // A thread that has panicked has nothing more to say than its message did.
         let _ = thread.join();
-        let owners = {
-            let mut engine = self.shared.lock();
-            self.shared.closed.store(true, Ordering::Release);
-            engine.close(&self.shared)
-        };
-        drop(owners);
+        // No lock is held while these are dropped: their owners may run code of the application.
+        drop(self.shared.close());
     }
 
     // --- events ------------------------------------------------------------------------------------------------
@@ -550,8 +329,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<ContextStats> {
-        let sleeps = self.shared.sleeps.load(Ordering::Relaxed);
-        Ok(ContextStats { sleeps, ..self.shared.lock_open()?.stats() })
+        Ok(ContextStats { sleeps: self.shared.sleeps(), ..self.shared.lock_open()?.stats() })
     }
 
     /// Counters per path, those of all EV profiles.
@@ -566,52 +344,5 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// EV probes that somebody waits for.
-#[derive(Default)]
-pub(crate) struct ProbeWaits {
-    /// By request id; the answer once it is there, which may be that none came.
-    waiting: Mutex<HashMap<u16, Option<Option<Span>>>>,
-    answered: Condvar,
-}
-
-impl ProbeWaits {
-    fn expect(&self, id: u16) {
-        self.waiting.lock().insert(id, None);
-    }
-
-    fn forget(&self, id: u16) {
-        self.waiting.lock().remove(&id);
-    }
-
-    /// The answer has come, or will not.
-    pub fn done(&self, id: u16, rtt: Option<Span>) {
-        if let Some(slot) = self.waiting.lock().get_mut(&id) {
-            *slot = Some(rtt);
-            self.answered.notify_all();
-        }
-    }
-
-    fn wait(&self, id: u16, deadline: Instant, shared: &Shared) -> Option<Duration> {
-        loop {
-            {
-                let mut waiting = self.waiting.lock();
-                if let Some(Some(rtt)) = waiting.get(&id).copied() {
-                    waiting.remove(&id);
-                    return rtt.map(|rtt| Duration::from_nanos(rtt.as_nanos()));
-                }
-                if Instant::now() >= deadline || shared.is_closed() {
-                    waiting.remove(&id);
-                    return None;
-                }
-                if shared.pollers.load(Ordering::Relaxed) == 0 {
-                    self.answered.wait_for(&mut waiting, POLLERS_PATIENCE);
-                    continue;
-                }
-            }
-            shared.drive();
-        }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::context::Shared;
 use crate::error::{Error, Result};
+use crate::shared::Shared;
 use crate::sys::EventFd;
 
 /// Most completions a queue may hold.
@@ -106,9 +106,15 @@ impl CompletionQueue {
             )));
         }
         let event = EventFd::new().map_err(|e| Error::os("completion queue event", e))?;
-        let ring =
-            Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: false };
-        let queue = CqShared { id, capacity, len: AtomicUsize::new(0), overrun: AtomicBool::new(false), ring: Mutex::new(ring), event };
+        let ring = Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: false };
+        let queue = CqShared {
+            id,
+            capacity,
+            len: AtomicUsize::new(0),
+            overrun: AtomicBool::new(false),
+            ring: Mutex::new(ring),
+            event,
+        };
         Ok(CompletionQueue { shared: Arc::clone(shared), queue: Arc::new(queue) })
     }
 

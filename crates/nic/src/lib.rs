@@ -11,7 +11,7 @@
 //! | [`profile`], [`events`], [`stats`] | for a controller: paths, what happens to them, counters |
 //! | [`impair`] | a bad network on purpose |
 //! | [`perf`] | bandwidth and latency loops, as perftest has them |
-//! | `engine` | everything behind the lock: sending, receiving, deadlines |
+//! | `shared`, `engine` | who drives the engine; everything behind its lock: sending, receiving, deadlines |
 //! | `socket`, `tx`, `rx`, `port`, `peer`, `netlink`, `sys` | sockets and the system below |
 
 pub mod attr;
@@ -32,6 +32,7 @@ mod port;
 pub mod profile;
 pub mod qp;
 mod rx;
+mod shared;
 mod socket;
 pub mod stats;
 mod sys;
@@ -39,7 +40,7 @@ mod tx;
 
 pub use attr::{QpAttr, QpCap, QpInfo};
 pub use buffer::Buffer;
-pub use context::{Context, Polling, PortState, ProbeResult};
+pub use context::{Context, PortState, ProbeResult};
 pub use cq::{Completion, CompletionQueue, Opcode, Status};
 pub use device::{DEFAULT_UDP_PORT, Device, DeviceConfig, PortConfig};
 pub use error::{Error, Result};
@@ -49,5 +50,6 @@ pub use memory::{Access, MemoryRegion};
 pub use pd::ProtectionDomain;
 pub use profile::EvProfileConfig;
 pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
+pub use shared::Polling;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
 pub use sys::monotonic_ns;

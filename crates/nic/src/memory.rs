@@ -13,8 +13,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use openmrc_transport::AccessError;
 
-use crate::context::Shared;
 use crate::error::{Error, Result};
+use crate::shared::Shared;
 use crate::stats::Cause;
 
 /// What may be done with a memory region. Local reading is always allowed.

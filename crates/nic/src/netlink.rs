@@ -64,9 +64,20 @@ pub(crate) fn interface_of(addr: IpAddr, list: &[InterfaceAddr]) -> Option<&Inte
     })
 }
 
-/// The MTU of an interface; `None` if it is gone.
-pub(crate) fn mtu_of(interface: &str) -> Option<usize> {
-    std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
+/// The MTU of an interface in the network namespace of the socket `fd`; `None` if it is gone.
+pub(crate) fn mtu_of(fd: RawFd, interface: &str) -> Option<usize> {
+    // SAFETY: zeros are valid for plain integers and a pointer that is not used.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero: the name ends there at the latest.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the request is valid, and the kernel fills in the MTU on success.
+    unsafe {
+        let done = libc::ioctl(fd, libc::SIOCGIFMTU, &raw mut request) == 0;
+        done.then(|| request.ifr_ifru.ifru_mtu.max(0) as usize)
+    }
 }
 
 /// A subscription to changes of interfaces and their addresses.
@@ -112,7 +123,9 @@ mod tests {
     fn every_loopback_address_belongs_to_the_loopback_interface() {
         let list = interface_addrs().unwrap();
         let lo = interface_of("127.77.1.2".parse().unwrap(), &list).unwrap();
-        assert!(lo.loopback && mtu_of(&lo.name).is_some_and(|mtu| mtu >= 1500));
+        let socket = sys::udp_socket(lo.addr).unwrap();
+        assert!(lo.loopback && mtu_of(socket.as_raw_fd(), &lo.name).is_some_and(|mtu| mtu >= 1500));
+        assert_eq!(mtu_of(socket.as_raw_fd(), "no-such-if"), None);
         assert_eq!(interface_of("203.0.113.77".parse().unwrap(), &list), None);
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::attr::QpCap;
 use crate::buffer::Buffer;
-use crate::context::Shared;
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::memory::{Access, MemoryRegion};
 use crate::qp::QueuePair;
+use crate::shared::Shared;
 
 /// A protection domain. It lives as long as anything made in it.
 #[derive(Clone)]

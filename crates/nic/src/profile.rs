@@ -40,7 +40,7 @@ impl Paths {
         let profile = EvProfile::new(&config.paths).map_err(|e| Error::invalid(e.to_string()))?;
         let sockets = profile.entries().iter().map(|&p| socket_of(p)).collect::<Result<Vec<_>>>()?;
         let usable = (profile.paths_per_port() * profile.ports()).min(256) as u16;
-        let active = config.active.unwrap_or(((usable + 1) / 2).min(128));
+        let active = config.active.unwrap_or(usable.div_ceil(2).min(128));
         let backup = config.backup.unwrap_or(usable.saturating_sub(active).min(active));
         if active == 0 || u32::from(active) + u32::from(backup) > 256 {
             return Err(Error::invalid(format!(

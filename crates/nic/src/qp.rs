@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::attr::{QpAttr, QpCap, QpInfo};
-use crate::context::Shared;
 use crate::cq::{Completion, CompletionQueue, CqShared, Opcode, Status};
 use crate::error::{Error, Result};
+use crate::shared::Shared;
 
 /// A piece of registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

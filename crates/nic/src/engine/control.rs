@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering;
 
 use openmrc_transport::endpoint::Endpoint;
 use openmrc_transport::life::{QpState, check_transition};
-use openmrc_transport::mrc::{self, CcProfile, EvState, QpConfig, QpStats};
+use openmrc_transport::mrc::{self, EvState, QpStats};
 use openmrc_transport::schedule::ReadyRing;
-use openmrc_transport::{Fatal, PathEntry, PortSet, Span, Time, Transport};
-use openmrc_wire::{Ev, MAX_HEADER_LEN, Psn};
+use openmrc_transport::{Fatal, PathEntry, PortSet, Time, Transport};
+use openmrc_wire::Ev;
 
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::connect::{default_cc, span};
 use super::receive::NextPort;
 use super::{BufferWatch, Engine, Qp, QpHost, QpIo, Timers, qp_host};
 use crate::attr::{QpAttr, QpCap, QpInfo};
-use crate::context::{Shared, TOKEN_LINKS};
 use crate::cq::CqShared;
 use crate::device::{DeviceConfig, MAX_PATHS};
 use crate::error::{Error, Result};
@@ -32,6 +32,7 @@ use crate::port::Port;
 use crate::profile::{EvProfileConfig, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
 use crate::rx::RxBuffer;
+use crate::shared::{Shared, TOKEN_LINKS};
 use crate::socket::{RxSocket, TxSocket, traffic_class};
 use crate::stats::{Causes, ContextStats, PathStats};
 use crate::sys::{self, Epoll};
@@ -41,13 +42,6 @@ use crate::tx::TxRun;
 /// given out again.
 const PLACE_BITS: u32 = 14;
 const GENERATIONS: u16 = 1 << (24 - PLACE_BITS);
-
-/// Bytes around the payload on the wire below IP: UDP, the longest data headers, padding, iCRC.
-const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
-
-fn span(duration: std::time::Duration) -> Span {
-    Span::from_nanos(duration.as_nanos().min(1 << 53) as u64)
-}
 
 impl Engine {
     /// Opens the device's sockets and watches them.
@@ -187,7 +181,7 @@ impl Engine {
         (qp.io.shared.num == num).then_some(place)
     }
 
-    fn qp(&self, index: u32) -> Result<&Qp> {
+    pub(super) fn qp(&self, index: u32) -> Result<&Qp> {
         self.qps.get(index as usize).and_then(Option::as_deref).ok_or(Error::Closed("the queue pair"))
     }
 
@@ -219,105 +213,6 @@ impl Engine {
         io.shared.set_state(to);
         self.touch(index);
         self.settle(shared, now);
-        Ok(())
-    }
-
-    /// INIT to RTR: the peer and the paths are known, packets may come.
-    fn connect_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
-        let profile = attr.ev_profile_id.unwrap_or(0);
-        let paths = self.ev_profiles.get(profile)?;
-        let config = self.transport_config(index, attr, &paths)?;
-        let remote = attr.remote.as_deref().unwrap_or_default();
-        self.check_mtu(config.path_mtu, remote.len())?;
-        let transport = mrc::QueuePair::new(now, &config)?;
-        let local: Vec<IpAddr> = self.ports.iter().map(|p| p.addr.ip()).collect();
-        let (peer, new) = self.peers.acquire(remote, &local)?;
-        if new {
-            self.endpoint.add_peer(now, peer);
-        }
-        let Some(qp) = self.qps[index as usize].as_deref_mut() else { return Ok(()) };
-        qp.transport = Some(transport);
-        qp.io.peer = Some(peer);
-        qp.io.paths = Some(paths);
-        qp.io.ev_profile = profile;
-        qp.io.flushed = false;
-        self.update_ports(now, index as usize);
-        Ok(())
-    }
-
-    /// RTR to RTS: what the sending half needs is known too.
-    fn start_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
-        let profile = attr.ev_profile_id.unwrap_or(0);
-        let paths = self.ev_profiles.get(profile)?;
-        let config = self.transport_config(index, attr, &paths)?;
-        let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() else {
-            return Err(Error::Closed("the queue pair"));
-        };
-        transport.start_requestor(now, &config)?;
-        io.paths = Some(paths);
-        io.ev_profile = profile;
-        self.update_ports(now, index as usize);
-        Ok(())
-    }
-
-    /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
-    fn transport_config(&self, index: u32, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
-        let io = &self.qp(index)?.io;
-        let path_mtu = attr.path_mtu.unwrap_or(4096);
-        let cc = match attr.cc_profile_id.unwrap_or(0) {
-            0 => Arc::new(default_cc(&self.config, path_mtu)),
-            id => self.cc_profiles.get(id)?,
-        };
-        let base = QpConfig::new(
-            io.shared.num,
-            attr.dest_qp_num.unwrap_or_default(),
-            Arc::clone(&paths.profile),
-            cc,
-        );
-        let psn = |name: &str, value: u32| match value < 1 << Psn::BITS {
-            true => Ok(Psn::new(value)),
-            false => Err(Error::invalid(format!("{name} must be below 2^24, not {value}"))),
-        };
-        if let Some(timeout @ 25..) = attr.timeout {
-            return Err(Error::invalid(format!("timeout must be 0 to 24, not {timeout}")));
-        }
-        Ok(QpConfig {
-            sq_psn: psn("sq_psn", attr.sq_psn.unwrap_or(0))?,
-            rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
-            path_mtu,
-            mpr: attr.mpr.unwrap_or(base.mpr),
-            mpr_dest: attr.mpr_dest.unwrap_or(base.mpr_dest),
-            max_wimm: attr.max_wimm.unwrap_or(base.max_wimm),
-            max_wimm_dest: attr.max_wimm_dest.unwrap_or(base.max_wimm_dest),
-            max_send_wr: io.shared.cap.max_send_wr as usize,
-            timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(14)),
-            linear_cnt: attr.linear_cnt.unwrap_or(base.linear_cnt),
-            exp_cnt: attr.exp_cnt.unwrap_or(7),
-            caps: attr.caps.unwrap_or(base.caps),
-            ack_every_bytes: self.config.ack_every_bytes,
-            ack_delay: span(self.config.ack_delay),
-            ev_active: paths.active,
-            ev_backup: paths.backup,
-            ev_min_active: paths.min_active,
-            ev_burst: self.config.ev_burst,
-            seed: attr.seed.unwrap_or(self.seed ^ u64::from(io.shared.num) << 32),
-            ..base
-        })
-    }
-
-    /// Whether packets of this path MTU fit the interfaces of the first `ports` ports.
-    fn check_mtu(&self, path_mtu: u16, ports: usize) -> Result<()> {
-        for port in self.ports.iter().take(ports) {
-            let ip = if port.addr.is_ipv4() { 20 } else { 40 };
-            let needed = usize::from(path_mtu) + ENVELOPE + ip;
-            let Some(interface) = &port.interface else { continue };
-            if let Some(mtu) = netlink::mtu_of(interface).filter(|&mtu| mtu < needed) {
-                let most = mtu.saturating_sub(ENVELOPE + ip) / 4 * 4;
-                return Err(Error::invalid(format!(
-                    "path_mtu {path_mtu} needs an interface MTU of {needed}, {interface} has {mtu}: at most {most}"
-                )));
-            }
-        }
         Ok(())
     }
 
@@ -570,14 +465,5 @@ impl Engine {
         self.ports.clear();
         self.sockets.clear();
         self.memory.clear()
-    }
-}
-
-/// The device's own congestion control for packets of this size.
-fn default_cc(config: &DeviceConfig, path_mtu: u16) -> CcProfile {
-    let base_rtt = span(config.base_rtt);
-    match config.fixed_window {
-        Some(bytes) => CcProfile::fixed_window(bytes, base_rtt, path_mtu),
-        None => CcProfile::nscc(config.link_rate_bps, base_rtt, path_mtu, config.network_trims),
     }
 }

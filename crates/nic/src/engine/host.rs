@@ -10,11 +10,11 @@ use openmrc_transport::{
 use smallvec::SmallVec;
 
 use super::{Feedback, QpIo};
-use crate::context::Shared;
 use crate::cq::Status;
 use crate::events::{AsyncEvent, PathEvent};
 use crate::memory::{Access, MemoryTable};
 use crate::qp::{Wqe, WqeData};
+use crate::shared::Shared;
 use crate::stats::{Cause, Causes};
 
 /// The world of one queue pair during one call.

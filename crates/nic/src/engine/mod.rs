@@ -1,10 +1,11 @@
 //! The engine: everything behind the context's lock, and the turns in which it works (spec: architecture, nic). Each
 //! turn takes what was posted, sends, receives, and does what is due. Who calls it, the engine's own thread or an
-//! application that polls, is the business of [`crate::context`].
+//! application that polls, is the business of [`crate::shared`].
 //!
 //! | file | subject |
 //! |---|---|
 //! | `control` | creating, modifying and destroying queue pairs, profiles, ports |
+//! | `connect` | what a queue pair needs to become RTR and RTS |
 //! | `transmit` | from the transport's packets to runs on sockets |
 //! | `receive` | from datagrams to the transport, and what is refused before |
 //! | `host` | what the transport asks of the NIC: memory, completions, feedback |
@@ -12,6 +13,7 @@
 //! | `pressure` | windows that the receive buffers can hold |
 //! | `timers` | deadlines of queue pairs |
 
+mod connect;
 mod control;
 mod host;
 mod node;
@@ -30,7 +32,6 @@ use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{PortSet, Readiness, Time, Transmit, Transport, WorkRequest};
 
 use crate::attr::QpAttr;
-use crate::context::Shared;
 use crate::cq::Status;
 use crate::device::DeviceConfig;
 use crate::impair::{Harm, Impairer, Outgoing};
@@ -41,6 +42,7 @@ use crate::port::Port;
 use crate::profile::{CcProfiles, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
 use crate::rx::RxBuffer;
+use crate::shared::Shared;
 use crate::socket::TxSocket;
 use crate::stats::Causes;
 use crate::sys;
@@ -184,7 +186,7 @@ impl Engine {
         }
         let received =
             if eager { self.receive_polled(shared) } else { self.receive(shared, DATAGRAMS_PER_TURN) };
-        if !eager || self.iterations % TURNS_PER_CLOCK == 0 {
+        if !eager || self.iterations.is_multiple_of(TURNS_PER_CLOCK) {
             let now = sys::now();
             worked |= self.expire(shared, now);
             self.settle(shared, now);
@@ -286,11 +288,10 @@ impl Engine {
     }
 
     fn touch(&mut self, index: u32) {
-        if let Some(qp) = &mut self.qps[index as usize] {
-            if !qp.io.touched {
-                qp.io.touched = true;
-                self.touched.push(index);
-            }
+        let qp = self.qps[index as usize].as_mut();
+        if let Some(qp) = qp.filter(|qp| !qp.io.touched) {
+            qp.io.touched = true;
+            self.touched.push(index);
         }
     }
 

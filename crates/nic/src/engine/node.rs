@@ -8,11 +8,11 @@ use openmrc_transport::{
 use openmrc_wire::{Ev, Packet};
 
 use super::{Engine, Feedback, Qp};
-use crate::context::Shared;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
 use crate::port::Port;
 use crate::rx::Meta;
+use crate::shared::Shared;
 use crate::stats::Cause;
 
 /// What the endpoint asked for during one call; carried out after it.

@@ -8,8 +8,8 @@ use openmrc_transport::{Received, Span, Time, Transport, Trim};
 use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet, opcode};
 
 use super::{Engine, Qp, QpHost, qp_host};
-use crate::context::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::rx::{Meta, RxBuffer};
+use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
 use crate::sys;
@@ -106,7 +106,8 @@ impl Engine {
             self.watch_ports(shared, false);
         }
         let Some(mut rx) = self.rx.take() else { return false };
-        let received = self.receive_port(shared, self.next_port.port, &mut rx) || self.look_beside(shared, &mut rx);
+        let received =
+            self.receive_port(shared, self.next_port.port, &mut rx) || self.look_beside(shared, &mut rx);
         self.rx = Some(rx);
         received
     }
@@ -114,7 +115,7 @@ impl Engine {
     /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
     fn look_beside(&mut self, shared: &Shared, rx: &mut RxBuffer) -> bool {
         self.next_port.misses = self.next_port.misses.wrapping_add(1);
-        if self.next_port.misses % MISSES_PER_LOOK_BESIDE != 0 {
+        if !self.next_port.misses.is_multiple_of(MISSES_PER_LOOK_BESIDE) {
             return false;
         }
         let now = sys::now();
@@ -127,7 +128,7 @@ impl Engine {
                 return true;
             }
         }
-        if self.next_port.misses % MISSES_PER_LOOK_AT_ALL == 0 {
+        if self.next_port.misses.is_multiple_of(MISSES_PER_LOOK_AT_ALL) {
             self.ready_ports(shared);
         }
         false
@@ -153,12 +154,13 @@ impl Engine {
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let events = shared.epoll.ready(&mut room);
         for event in events {
-            match { event.u64 } {
+            let token = event.u64;
+            match token {
                 TOKEN_WAKE => {
                     shared.wake.clear();
                 }
                 TOKEN_LINKS => self.links_changed(shared),
-                token if token >= TOKEN_TX => self.writable(shared, (token - TOKEN_TX) as usize, sys::now()),
+                TOKEN_TX.. => self.writable(shared, (token - TOKEN_TX) as usize, sys::now()),
                 port => ports |= 1 << port,
             }
         }

@@ -7,10 +7,10 @@ use openmrc_wire::{DscpMap, Packet};
 
 use super::host::pieces;
 use super::{Engine, Feedback, Qp, QpHost, RUNS_PER_TURN, qp_host};
-use crate::context::{Shared, TOKEN_TX};
 use crate::cq::Status;
 use crate::impair::{Outgoing, is_data};
 use crate::port::{HeldRun, NOBUFS_PAUSE};
+use crate::shared::{Shared, TOKEN_TX};
 use crate::socket;
 use crate::stats::Cause;
 use crate::tx::{RunKey, send_bytes};

@@ -148,7 +148,7 @@ pub fn write_bw(
                         rkey: target.rkey,
                         imm: None,
                         // The last of all too, and those before a pause.
-                        signaled: number % signal_every == 0 || i as u64 + 1 == n,
+                        signaled: number.is_multiple_of(signal_every) || i as u64 + 1 == n,
                         solicited: false,
                     }
                 };

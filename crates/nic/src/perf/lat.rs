@@ -96,7 +96,7 @@ pub fn write_lat(
             remote_addr: target.addr,
             rkey: target.rkey,
             imm: None,
-            signaled: round % SIGNAL_EVERY == 0,
+            signaled: round.is_multiple_of(SIGNAL_EVERY),
             solicited: false,
         }])?;
         if role == Role::Client {
@@ -143,7 +143,7 @@ fn wait_for(
     while inbox.peek(last) != Some(ball) {
         context.progress();
         turns = turns.wrapping_add(1);
-        if turns % TURNS_BETWEEN_CHECKS == 0 {
+        if turns.is_multiple_of(TURNS_BETWEEN_CHECKS) {
             let told = stop.is_some_and(|s| s.load(Ordering::Relaxed));
             if told || qp.state() == QpState::Error {
                 return false;

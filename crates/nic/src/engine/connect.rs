@@ -1,0 +1,135 @@
+//! What a queue pair needs to become RTR and then RTS: a peer, paths, congestion control, and a configuration of the
+//! transport from attributes and defaults.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openmrc_transport::mrc::{self, CcProfile, QpConfig};
+use openmrc_transport::{Span, Time};
+use openmrc_wire::{MAX_HEADER_LEN, Psn};
+
+use super::{Engine, Qp};
+use crate::attr::QpAttr;
+use crate::device::DeviceConfig;
+use crate::error::{Error, Result};
+use crate::netlink;
+use crate::profile::Paths;
+
+/// Bytes around the payload on the wire below IP: UDP, the longest data headers, padding, iCRC.
+const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
+
+impl Engine {
+    /// INIT to RTR: the peer and the paths are known, packets may come.
+    pub(super) fn connect_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
+        let profile = attr.ev_profile_id.unwrap_or(0);
+        let paths = self.ev_profiles.get(profile)?;
+        let config = self.transport_config(index, attr, &paths)?;
+        let remote = attr.remote.as_deref().unwrap_or_default();
+        self.check_mtu(config.path_mtu, remote.len())?;
+        let transport = mrc::QueuePair::new(now, &config)?;
+        let local: Vec<IpAddr> = self.ports.iter().map(|p| p.addr.ip()).collect();
+        let (peer, new) = self.peers.acquire(remote, &local)?;
+        if new {
+            self.endpoint.add_peer(now, peer);
+        }
+        let Some(qp) = self.qps[index as usize].as_deref_mut() else { return Ok(()) };
+        qp.transport = Some(transport);
+        qp.io.peer = Some(peer);
+        qp.io.paths = Some(paths);
+        qp.io.ev_profile = profile;
+        qp.io.flushed = false;
+        self.update_ports(now, index as usize);
+        Ok(())
+    }
+
+    /// RTR to RTS: what the sending half needs is known too.
+    pub(super) fn start_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
+        let profile = attr.ev_profile_id.unwrap_or(0);
+        let paths = self.ev_profiles.get(profile)?;
+        let config = self.transport_config(index, attr, &paths)?;
+        let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() else {
+            return Err(Error::Closed("the queue pair"));
+        };
+        transport.start_requestor(now, &config)?;
+        io.paths = Some(paths);
+        io.ev_profile = profile;
+        self.update_ports(now, index as usize);
+        Ok(())
+    }
+
+    /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
+    fn transport_config(&self, index: u32, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
+        let io = &self.qp(index)?.io;
+        let path_mtu = attr.path_mtu.unwrap_or(4096);
+        let cc = match attr.cc_profile_id.unwrap_or(0) {
+            0 => Arc::new(default_cc(&self.config, path_mtu)),
+            id => self.cc_profiles.get(id)?,
+        };
+        let base = QpConfig::new(
+            io.shared.num,
+            attr.dest_qp_num.unwrap_or_default(),
+            Arc::clone(&paths.profile),
+            cc,
+        );
+        let psn = |name: &str, value: u32| match value < 1 << Psn::BITS {
+            true => Ok(Psn::new(value)),
+            false => Err(Error::invalid(format!("{name} must be below 2^24, not {value}"))),
+        };
+        if let Some(timeout @ 25..) = attr.timeout {
+            return Err(Error::invalid(format!("timeout must be 0 to 24, not {timeout}")));
+        }
+        Ok(QpConfig {
+            sq_psn: psn("sq_psn", attr.sq_psn.unwrap_or(0))?,
+            rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
+            path_mtu,
+            mpr: attr.mpr.unwrap_or(base.mpr),
+            mpr_dest: attr.mpr_dest.unwrap_or(base.mpr_dest),
+            max_wimm: attr.max_wimm.unwrap_or(base.max_wimm),
+            max_wimm_dest: attr.max_wimm_dest.unwrap_or(base.max_wimm_dest),
+            max_send_wr: io.shared.cap.max_send_wr as usize,
+            timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(14)),
+            linear_cnt: attr.linear_cnt.unwrap_or(base.linear_cnt),
+            exp_cnt: attr.exp_cnt.unwrap_or(7),
+            caps: attr.caps.unwrap_or(base.caps),
+            ack_every_bytes: self.config.ack_every_bytes,
+            ack_delay: span(self.config.ack_delay),
+            ev_active: paths.active,
+            ev_backup: paths.backup,
+            ev_min_active: paths.min_active,
+            ev_burst: self.config.ev_burst,
+            seed: attr.seed.unwrap_or(self.seed ^ u64::from(io.shared.num) << 32),
+            ..base
+        })
+    }
+
+    /// Whether packets of this path MTU fit the interfaces of the first `ports` ports.
+    fn check_mtu(&self, path_mtu: u16, ports: usize) -> Result<()> {
+        for port in self.ports.iter().take(ports) {
+            let ip = if port.addr.is_ipv4() { 20 } else { 40 };
+            let needed = usize::from(path_mtu) + ENVELOPE + ip;
+            let Some(interface) = &port.interface else { continue };
+            if let Some(mtu) = netlink::mtu_of(port.rx.fd(), interface).filter(|&mtu| mtu < needed) {
+                let most = mtu.saturating_sub(ENVELOPE + ip) / 4 * 4;
+                return Err(Error::invalid(format!(
+                    "path_mtu {path_mtu} needs an interface MTU of {needed}, {interface} has {mtu}: at most {most}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The device's own congestion control for packets of this size.
+pub(super) fn default_cc(config: &DeviceConfig, path_mtu: u16) -> CcProfile {
+    let base_rtt = span(config.base_rtt);
+    match config.fixed_window {
+        Some(bytes) => CcProfile::fixed_window(bytes, base_rtt, path_mtu),
+        None => CcProfile::nscc(config.link_rate_bps, base_rtt, path_mtu, config.network_trims),
+    }
+}
+
+/// A configured duration as the transport counts it.
+pub(super) fn span(duration: Duration) -> Span {
+    Span::from_nanos(duration.as_nanos().min(1 << 53) as u64)
+}

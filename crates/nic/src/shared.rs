@@ -1,0 +1,315 @@
+//! What everything made on a device shares, the engine's thread, and who may drive the engine when.
+//!
+//! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
+//! lives that thread stands aside, and those who poll ([`crate::CompletionQueue::poll`], [`crate::Context::progress`])
+//! drive the engine themselves: no hand-over between threads, the way to the lowest latency. If they do not poll for
+//! some milliseconds, the thread takes turns for them, so that peers are not left without answers.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use openmrc_transport::{Span, Time};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::device::DeviceConfig;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::events::{AsyncEvent, EventQueue, PathEvent};
+use crate::qp::QpShared;
+use crate::sys::{self, Epoll, EventFd};
+
+/// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
+pub(crate) const TOKEN_WAKE: u64 = 100;
+pub(crate) const TOKEN_LINKS: u64 = 101;
+/// A sending socket that has become writable: its index on top.
+pub(crate) const TOKEN_TX: u64 = 1000;
+
+/// Events kept for whoever does not ask for them.
+const EVENTS_KEPT: usize = 4096;
+
+/// How long pollers may be silent before the engine's thread takes a turn for them ...
+const POLLERS_PATIENCE: Duration = Duration::from_millis(1);
+/// ... and if they have polled without fail for a while.
+const POLLERS_LONGEST_PATIENCE: Duration = Duration::from_millis(32);
+
+/// What everything made on a device shares.
+pub(crate) struct Shared {
+    pub config: Arc<DeviceConfig>,
+    engine: Mutex<Engine>,
+    pub epoll: Epoll,
+    pub wake: EventFd,
+    pub events: EventQueue<AsyncEvent>,
+    pub path_events: EventQueue<PathEvent>,
+    pub probes: ProbeWaits,
+    submissions: Mutex<Vec<u32>>,
+    any_submitted: AtomicBool,
+    /// The engine's thread sleeps, or is about to.
+    sleeping: AtomicBool,
+    stop: AtomicBool,
+    closed: AtomicBool,
+    pollers: AtomicUsize,
+    /// Turns taken by pollers.
+    polled_turns: AtomicU64,
+    sleeps: AtomicU64,
+    standing_aside: Mutex<()>,
+    pollers_gone: Condvar,
+    next_handle: AtomicU32,
+}
+
+impl Shared {
+    /// Opens the device's sockets; nobody drives the engine yet.
+    pub fn open(config: &DeviceConfig) -> Result<Arc<Self>> {
+        let config = Arc::new(config.clone());
+        let epoll = Epoll::new().map_err(|e| Error::os("epoll", e))?;
+        let wake = EventFd::new().map_err(|e| Error::os("wake-up event", e))?;
+        epoll.add(wake.fd(), libc::EPOLLIN, TOKEN_WAKE).map_err(|e| Error::os("wake-up event", e))?;
+        let engine = Engine::new(Arc::clone(&config), &epoll)?;
+        Ok(Arc::new(Shared {
+            engine: Mutex::new(engine),
+            epoll,
+            wake,
+            events: EventQueue::new(EVENTS_KEPT)?,
+            path_events: EventQueue::new(EVENTS_KEPT)?,
+            probes: ProbeWaits::default(),
+            submissions: Mutex::new(Vec::new()),
+            any_submitted: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            pollers: AtomicUsize::new(0),
+            polled_turns: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            standing_aside: Mutex::new(()),
+            pollers_gone: Condvar::new(),
+            next_handle: AtomicU32::new(1),
+            config,
+        }))
+    }
+
+    /// Tells the engine's thread to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.wake.signal();
+        let _guard = self.standing_aside.lock();
+        self.pollers_gone.notify_all();
+    }
+
+    /// Closes the engine, whose thread has ended. What is returned must be dropped without locks held.
+    #[must_use]
+    pub fn close(&self) -> Vec<Box<dyn Any + Send>> {
+        let mut engine = self.lock();
+        self.closed.store(true, Ordering::Release);
+        engine.close(self)
+    }
+
+    /// Times the engine's thread has slept.
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps.load(Ordering::Relaxed)
+    }
+
+    /// Whether anybody polls.
+    pub fn is_polled(&self) -> bool {
+        self.pollers.load(Ordering::Relaxed) > 0
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock()
+    }
+
+    /// The engine, unless the context is closed.
+    pub fn lock_open(&self) -> Result<MutexGuard<'_, Engine>> {
+        let engine = self.engine.lock();
+        if self.is_closed() { Err(Error::Closed("the context")) } else { Ok(engine) }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// A number for a new object.
+    pub fn handle(&self) -> u32 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A queue pair has newly posted sends.
+    pub fn submit(&self, qp: &QpShared) {
+        if qp.submitted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.submissions.lock().push(qp.index);
+        self.any_submitted.store(true, Ordering::SeqCst);
+        self.kick();
+    }
+
+    /// Whether any queue pair has newly posted sends.
+    #[inline]
+    pub fn any_submitted(&self) -> bool {
+        self.any_submitted.load(Ordering::Acquire)
+    }
+
+    /// Queue pairs with newly posted sends, moved to `into`, which is empty.
+    pub fn take_submissions(&self, into: &mut Vec<u32>) {
+        // Before taking them: whoever posts from now on announces it again.
+        self.any_submitted.store(false, Ordering::SeqCst);
+        std::mem::swap(&mut *self.submissions.lock(), into);
+    }
+
+    /// Wakes the engine's thread if it sleeps.
+    pub fn kick(&self) {
+        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+            self.wake.signal();
+        }
+    }
+
+    /// Takes a turn of the engine if somebody polls; otherwise its thread does.
+    #[inline]
+    pub fn drive_if_polling(&self) {
+        if self.is_polled() {
+            self.drive();
+        }
+    }
+
+    /// Takes a turn of the engine, unless somebody else does.
+    pub fn drive(&self) {
+        // Whoever holds the lock is taking a turn already, or soon done with something short.
+        if let Some(mut engine) = self.engine.try_lock() {
+            if !self.is_closed() {
+                engine.turn(self, true);
+            }
+            self.polled_turns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The engine's thread.
+    pub fn run(&self) {
+        let spin = self.config.spin;
+        while !self.stop.load(Ordering::Acquire) {
+            if self.pollers.load(Ordering::Acquire) > 0 {
+                self.stand_aside();
+                continue;
+            }
+            let mut engine = self.engine.lock();
+            let mut idle_since: Option<Instant> = None;
+            loop {
+                let worked = engine.turn(self, false) || engine.has_work();
+                if self.stop.load(Ordering::Acquire) || self.pollers.load(Ordering::Acquire) > 0 {
+                    break;
+                }
+                if worked {
+                    idle_since = None;
+                } else if spin.is_zero() || idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
+                    break;
+                }
+                // Whoever waits for the lock gets it now.
+                MutexGuard::bump(&mut engine);
+            }
+            engine.watch_held(self);
+            let deadline = engine.next_deadline();
+            self.sleeping.store(true, Ordering::SeqCst);
+            drop(engine);
+            let must_run = self.any_submitted.load(Ordering::SeqCst)
+                || self.stop.load(Ordering::SeqCst)
+                || self.pollers.load(Ordering::SeqCst) > 0;
+            if !must_run {
+                let left = deadline.since(sys::now());
+                let forever = deadline == Time::NEVER;
+                if forever || left > Span::ZERO {
+                    self.sleeps.fetch_add(1, Ordering::Relaxed);
+                    self.epoll.sleep((!forever).then_some(left));
+                }
+            }
+            self.sleeping.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Others poll: only takes a turn where they forget to. While they do poll it looks less and less often, for
+    /// each look may take the processor from them.
+    fn stand_aside(&self) {
+        let mut patience = POLLERS_PATIENCE;
+        let mut seen = self.polled_turns.load(Ordering::Relaxed);
+        let mut guard = self.standing_aside.lock();
+        while self.pollers.load(Ordering::Acquire) > 0 && !self.stop.load(Ordering::Acquire) {
+            self.pollers_gone.wait_for(&mut guard, patience);
+            let turns = self.polled_turns.load(Ordering::Relaxed);
+            if turns != seen {
+                seen = turns;
+                patience = (patience * 2).min(POLLERS_LONGEST_PATIENCE);
+                continue;
+            }
+            patience = POLLERS_PATIENCE;
+            MutexGuard::unlocked(&mut guard, || self.engine.lock().turn(self, false));
+        }
+    }
+}
+
+/// Drives the engine from the threads that poll, as long as it lives; see [`crate::Context::polling`].
+pub struct Polling(Arc<Shared>);
+
+impl Polling {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        shared.pollers.fetch_add(1, Ordering::SeqCst);
+        shared.kick();
+        Polling(Arc::clone(shared))
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        let _guard = self.0.standing_aside.lock();
+        self.0.pollers.fetch_sub(1, Ordering::AcqRel);
+        self.0.pollers_gone.notify_all();
+    }
+}
+
+/// EV probes that somebody waits for.
+#[derive(Default)]
+pub(crate) struct ProbeWaits {
+    /// By request id; the answer once it is there, which may be that none came.
+    waiting: Mutex<HashMap<u16, Option<Option<Span>>>>,
+    answered: Condvar,
+}
+
+impl ProbeWaits {
+    /// An answer to this request will be waited for.
+    pub fn expect(&self, id: u16) {
+        self.waiting.lock().insert(id, None);
+    }
+
+    /// It will not, after all.
+    pub fn forget(&self, id: u16) {
+        self.waiting.lock().remove(&id);
+    }
+
+    /// The answer has come, or will not.
+    pub fn done(&self, id: u16, rtt: Option<Span>) {
+        if let Some(slot) = self.waiting.lock().get_mut(&id) {
+            *slot = Some(rtt);
+            self.answered.notify_all();
+        }
+    }
+
+    /// Waits for the answer; `None` if there is none.
+    pub fn wait(&self, id: u16, deadline: Instant, shared: &Shared) -> Option<Duration> {
+        loop {
+            {
+                let mut waiting = self.waiting.lock();
+                if let Some(Some(rtt)) = waiting.get(&id).copied() {
+                    waiting.remove(&id);
+                    return rtt.map(|rtt| Duration::from_nanos(rtt.as_nanos()));
+                }
+                if Instant::now() >= deadline || shared.is_closed() {
+                    waiting.remove(&id);
+                    return None;
+                }
+                if !shared.is_polled() {
+                    self.answered.wait_for(&mut waiting, POLLERS_PATIENCE);
+                    continue;
+                }
+            }
+            shared.drive();
+        }
+    }
+}

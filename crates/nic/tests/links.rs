@@ -1,0 +1,175 @@
+//! Real interfaces, in network namespaces of the tests' own: links that go down, addresses that go away, an MTU that is not
+//! loopback's. Needs the right to make namespaces (root); without it these tests say so and pass.
+
+mod common;
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use openmrc_nic::*;
+use openmrc_transport::PortSet;
+use openmrc_transport::life::QpState;
+
+/// Runs `test` on a thread in a new network namespace.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| {
+        // SAFETY: no pointers; only this thread changes.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            eprintln!("not tested: no right to make a network namespace");
+            return;
+        }
+        ip("link set lo up");
+        test();
+    })
+    .join()
+    .unwrap();
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An interface d`i` with the address 10.9.`i`.1, whose cable ends nowhere.
+fn link(i: usize) {
+    ip(&format!("link add d{i} type veth peer name e{i}"));
+    ip(&format!("link set e{i} up"));
+    ip(&format!("addr add 10.9.{i}.1/24 dev d{i}"));
+    ip(&format!("link set d{i} up"));
+}
+
+fn config(addrs: &[&str]) -> DeviceConfig {
+    let addrs: Vec<IpAddr> = addrs.iter().map(|a| a.parse().unwrap()).collect();
+    DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..DeviceConfig::with_addresses(addrs) }
+}
+
+fn wait_event(context: &Context, event: AsyncEvent) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match context.next_event() {
+            Some(found) if found == event => return,
+            Some(_) => {}
+            None => {
+                assert!(Instant::now() < deadline, "{event:?} never came");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_port_follows_its_link_and_its_address() {
+    in_namespace(|| {
+        for i in 0..2 {
+            link(i);
+        }
+        let end = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
+        assert_eq!(end.context.ports_up().unwrap(), PortSet::first(2));
+        // Somebody to send to, who never answers: sending must survive whatever happens to the links.
+        let nobody = vec!["10.9.0.2:4791".parse().unwrap(), "10.9.1.2:4791".parse().unwrap()];
+        let attr = QpAttr { path_mtu: Some(1024), exp_cnt: Some(25), ..QpAttr::default() };
+        to_rts(&end.qp, 0x4001, nobody, &attr);
+        let sges = [end.sge(0, 100_000)];
+        end.qp.post_send(&[SendWr { rkey: 1, ..end.request(&end, 0, 0, 1, &sges) }]).unwrap();
+
+        ip("link set d1 down");
+        wait_event(&end.context, AsyncEvent::PortDown(1));
+        assert_eq!(end.context.ports_up().unwrap(), PortSet::one(0));
+        assert_eq!(end.qp.ports_up().unwrap(), PortSet::one(0));
+        ip("link set d1 up");
+        wait_event(&end.context, AsyncEvent::PortUp(1));
+        ip("addr del 10.9.0.1/24 dev d0");
+        wait_event(&end.context, AsyncEvent::PortDown(0));
+        ip("addr add 10.9.0.1/24 dev d0");
+        wait_event(&end.context, AsyncEvent::PortUp(0));
+        ip("link del d0");
+        wait_event(&end.context, AsyncEvent::PortDown(0));
+        let ports = end.context.port_states().unwrap();
+        assert!(!ports[0].link_up && ports[0].admin_up && ports[1].link_up);
+        assert_eq!(end.qp.state(), QpState::Rts);
+    });
+}
+
+#[test]
+fn a_path_mtu_that_the_interface_cannot_carry_is_refused_with_the_one_that_it_can() {
+    in_namespace(|| {
+        link(0);
+        let end = End::open(config(&["10.9.0.1"]), &Options::default());
+        end.qp.modify(QpState::Init, &QpAttr::default()).unwrap();
+        let attr = QpAttr {
+            dest_qp_num: Some(0x4001),
+            rq_psn: Some(0),
+            remote: Some(vec!["10.9.0.2:4791".parse().unwrap()]),
+            ..QpAttr::default()
+        };
+        let error = end.qp.modify(QpState::Rtr, &attr).unwrap_err().to_string();
+        assert!(
+            error.contains("4096") && error.contains("d0 has 1500") && error.contains("at most 14"),
+            "{error}"
+        );
+        end.qp.modify(QpState::Rtr, &QpAttr { path_mtu: Some(1408), ..attr }).unwrap();
+    });
+}
+
+#[test]
+fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
+    in_namespace(|| {
+        // The peer lives in a namespace of its own, on another thread.
+        let (there_tx, there_rx) = mpsc::channel();
+        let (end_tx, end_rx) = mpsc::channel();
+        let (go_tx, go_rx) = mpsc::channel::<()>();
+        let peer = std::thread::spawn(move || {
+            // SAFETY: as above; the first namespace could be made, so this one can.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            // SAFETY: no pointers.
+            there_tx.send(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap();
+            go_rx.recv().unwrap();
+            for i in 0..2 {
+                ip(&format!("addr add 10.9.{i}.2/24 dev w{i}"));
+                ip(&format!("link set w{i} up"));
+            }
+            end_tx.send(End::open(config(&["10.9.0.2", "10.9.1.2"]), &Options::default())).unwrap();
+            // The namespace, and its ends of the links, live as long as this thread or a socket in it.
+            let _ = go_rx.recv();
+        });
+        let tid = there_rx.recv().unwrap();
+        for i in 0..2 {
+            ip(&format!("link add v{i} type veth peer name w{i}"));
+            ip(&format!("link set w{i} netns {tid}"));
+            ip(&format!("addr add 10.9.{i}.1/24 dev v{i}"));
+            ip(&format!("link set v{i} up"));
+        }
+        go_tx.send(()).unwrap();
+        let b = end_rx.recv().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let a = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
+        while a.context.ports_up().unwrap().len() < 2 || b.context.ports_up().unwrap().len() < 2 {
+            assert!(Instant::now() < deadline, "the links never came up");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let attr = QpAttr { path_mtu: Some(1024), timeout: Some(12), exp_cnt: Some(25), ..QpAttr::default() };
+        connect((&a.context, &a.qp), (&b.context, &b.qp), &attr);
+        let data = pattern(900_000, 1);
+        a.buffer.write(0, &data);
+        a.write(&b, 0, 0, data.len(), 1);
+        a.wait_success(1);
+        assert!(b.buffer.read(0, data.len()) == data);
+        let used = a.context.stats().unwrap().ports.iter().filter(|p| p.tx_packets > 100).count();
+        assert_eq!(used, 2, "both planes carry");
+
+        b.buffer.write(0, &vec![0; data.len()]);
+        a.write(&b, 0, 0, data.len(), 2);
+        ip("link set v1 down");
+        a.wait_success(1);
+        assert!(b.buffer.read(0, data.len()) == data);
+        wait_event(&a.context, AsyncEvent::PortDown(1));
+        a.write(&b, 0, 0, data.len(), 3);
+        b.write(&a, 0, 0, data.len(), 4);
+        assert_eq!((a.wait_success(1), b.wait_success(1)), (vec![3], vec![4]));
+        drop(go_tx);
+        peer.join().unwrap();
+    });
+}
