@@ -6,6 +6,7 @@ import select
 import shutil
 import socket
 import struct
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 
@@ -73,6 +74,7 @@ class Courier:
                 )
             with entered(lab.namespace(dst)):
                 self._udp_socket = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+                self._udp_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
                 self._udp_socket.bind(("::", UDP_PORT))
             self._close = stack.pop_all()
 
@@ -82,23 +84,34 @@ class Courier:
     def __exit__(self, *_):
         self._close.close()
 
-    def packet(self, path, payload):
-        inner = self._ipv6(src=self._from[path.plane], dst=self._to[path.plane])
-        outer = self._ipv6(src=self._from[path.plane], dst=str(path.address))
+    def packet(self, path, payload, traffic_class=0):
+        inner = self._ipv6(src=self._from[path.plane], dst=self._to[path.plane], tc=traffic_class)
+        outer = self._ipv6(src=self._from[path.plane], dst=str(path.address), tc=traffic_class)
         return bytes(outer / inner / self._udp(sport=50000, dport=UDP_PORT) / payload)
 
-    def send(self, path, payload, count=1):
-        packet = self.packet(path, payload)
+    def send(self, path, payload, count=1, traffic_class=0):
+        packet = self.packet(path, payload, traffic_class)
         for _ in range(count):
+            self._raw.sendto(packet, (str(path.address), 0))
+
+    def send_burst(self, path, payloads, traffic_class=0):
+        """Sends many as fast as it goes: they are built first."""
+        packets = [self.packet(path, payload, traffic_class) for payload in payloads]
+        for packet in packets:
             self._raw.sendto(packet, (str(path.address), 0))
 
     def received(self, expected, patience_s=5.0):
         """Payloads that have arrived, once there are so many or nothing has come for a while."""
+        return [payload for payload, _ in self.received_with_class(expected, patience_s)]
+
+    def received_with_class(self, expected, patience_s=5.0):
+        """The same, each with its traffic class octet."""
         found = []
         deadline = time.monotonic() + patience_s
         while len(found) < expected and (left := deadline - time.monotonic()) > 0:
             if select.select([self._udp_socket], [], [], left)[0]:
-                found.append(self._udp_socket.recv(65536))
+                payload, [(_, _, octet)], *_ = self._udp_socket.recvmsg(65536, socket.CMSG_SPACE(4))
+                found.append((payload, int.from_bytes(octet, sys.byteorder)))
         return found
 
     def silent_for(self, seconds):

@@ -1,6 +1,6 @@
 """The Rust core of openmrc."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv6Address
 from typing import Any, BinaryIO, Self, TypeAlias, final
 
@@ -35,6 +35,7 @@ __all__ = [
     "parse_usids",
     "place_ev",
     "read_ev",
+    "run_softswitch",
     "set_impairments",
     "trim_frame",
     "usid_address",
@@ -360,3 +361,17 @@ class Simulation:
     def base_rtt(self) -> int: ...
     def messages(self) -> dict[str, bytes]: ...
     def totals(self) -> dict[str, int]: ...
+
+def run_softswitch(
+    block: int,
+    own: Sequence[int],
+    routes: Sequence[tuple[int, int]],
+    ports: Sequence[tuple[str, Sequence[int], Sequence[int], int | None, bool, int, int, int, int]],
+    *,
+    dscp: Sequence[int],
+    udp_port: int,
+    seed: int,
+    stop: int,
+    ready: Callable[[], object],
+) -> list[tuple[str, int]]:
+    """Runs a soft switch until ``stop`` is readable; :mod:`openmrc.lab.softswitch` is its face."""

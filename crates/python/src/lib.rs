@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 mod fabric;
 mod nic;
 mod sim;
+mod softswitch;
 mod wire;
 
 /// The Rust core of openmrc.
@@ -12,6 +13,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fabric::register(module)?;
     nic::register(module)?;
     sim::register(module)?;
+    softswitch::register(module)?;
     wire::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

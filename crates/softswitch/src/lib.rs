@@ -22,5 +22,5 @@ mod socket;
 pub mod switch;
 
 pub use config::{Config, ConfigError, PortConfig, Thresholds};
-pub use run::run;
+pub use run::{RunError, run};
 pub use switch::{Counters, Switch};

@@ -84,6 +84,7 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
                 "cut": state.cut,
                 "stopped": state.stopped,
                 "loss": state.loss,
+                "soft": sorted(state.soft),
             }
         )
         return
@@ -98,6 +99,8 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
     console = _common.console()
     console.print(table)
     console.print(f"lab {found.name}: {len(layout.switches)} switches, {len(layout.links)} links")
+    for what in sorted(state.soft):
+        console.print(f"{what}: a soft switch")
     for what in state.stopped:
         console.print(f"{what}: stopped", style="red")
     for what in state.cut:
@@ -175,6 +178,42 @@ def flap(
             found.repair(what)
         if turn + 1 < count:
             time.sleep(up_s)
+
+
+@lab.command()
+def soft(
+    switch: Annotated[str, typer.Argument(metavar="SWITCH", help="The switch, like p0/t1-2.")],
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Of every port, like 200M; as fast as it goes.")
+    ] = None,
+    base_rtt: Annotated[
+        float | None,
+        typer.Option("--base-rtt", min=0.001, help="Microseconds; thresholds are shares of rate x base RTT."),
+    ] = None,
+    off: Annotated[
+        bool, typer.Option("--off", help="Let the kernel forward again; show the counters.")
+    ] = False,
+    name: NameOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Put a soft switch in a switch's place: a rate, queues, ECN marking, packet trimming."""
+    from openmrc.fabric.units import parse_rate
+    from openmrc.lab import Lab
+
+    found = Lab.open(name)
+    if off:
+        counted = found.harden(switch)
+        if json:
+            _common.print_json(counted)
+            return
+        for what, count in counted.items():
+            _common.console().print(f"{what.replace('_', ' '):24}{count:12,}")
+        return
+    try:
+        speed = None if rate is None else parse_rate(rate)
+    except ValueError as error:
+        raise ArgumentError(f"rate: {error}") from None
+    found.soften(switch, rate=speed, base_rtt_us=base_rtt)
 
 
 def _share(text: str) -> float:

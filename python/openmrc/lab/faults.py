@@ -40,7 +40,7 @@ def apply_ports(layout: Layout, lab: str, before: set[End], after: set[End]) -> 
     ends = {end for link in links if not after.intersection(link.ends) for end in link.ends}
     for node, ports in _by_node(ends):
         counters.wait_until_up(namespace(lab, node), ports)
-        # A neighbour that was looked for in vain is looked for again with the next packet, not a second later.
+        # A neighbour that was looked for in vain is looked for again with the next packet, not a second on.
         system.ip((f"neighbour flush dev {port}" for port in ports), namespace(lab, node))
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
 from openmrc.fabric import Fabric
-from openmrc.lab import counters, faults, hosts, system
+from openmrc.lab import counters, faults, hosts, softswitch, system
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.layout import Layout, Link, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
@@ -200,6 +200,54 @@ class Lab:
             else:
                 self.state.loss.pop(link.name, None)
             self.state.save()
+
+    # --- switches in user space -----------------------------------------------------------------------------
+
+    def soften(self, switch: str, *, rate: int | None = None, base_rtt_us: float | None = None) -> None:
+        """Puts a soft switch in place of the kernel's forwarding at a switch.
+
+        Args:
+            switch: Its name.
+            rate: Of every port, bit/s; without one, ports are as fast as the machine.
+            base_rtt_us: Queue thresholds are shares of rate x base_rtt; the specification's if not given.
+
+        Raises:
+            ArgumentError: if there is no such switch.
+            StateError: if it is soft already.
+            DeviceError: if the soft switch does not start.
+        """
+        self._switch(switch)
+        with self._changing():
+            if switch in self.state.soft:
+                raise StateError(f"{switch} is a soft switch already")
+            config = softswitch.configuration(
+                self.layout, self.name, switch, rate=rate, base_rtt_us=base_rtt_us
+            )
+            self.state.soft[switch] = softswitch.start(
+                self.namespace(switch), config, self.state.directory / "softswitch"
+            )
+            self.state.save()
+
+    def harden(self, switch: str) -> dict[str, int]:
+        """Lets the kernel forward again at a switch. Returns what the soft switch has counted.
+
+        Raises:
+            ArgumentError: if there is no such switch.
+            StateError: if it is no soft switch, or has died.
+        """
+        self._switch(switch)
+        with self._changing():
+            if switch not in self.state.soft:
+                raise StateError(f"{switch} is no soft switch")
+            pid = self.state.soft.pop(switch)
+            self.state.save()
+            return softswitch.stop(self.namespace(switch), pid, self.state.directory / "softswitch")
+
+    def _switch(self, name: str) -> None:
+        if name not in self.layout.switches:
+            raise ArgumentError(f"{name} is no switch of this lab; a switch is p0/t0-0")
+
+    # --- helpers --------------------------------------------------------------------------------------------
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

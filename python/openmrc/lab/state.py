@@ -36,6 +36,9 @@ class State:
     loss: dict[str, float] = field(default_factory=dict)
     """Share of packets lost, by name of the link."""
 
+    soft: dict[str, int] = field(default_factory=dict)
+    """Process ids of the soft switches, by name of the switch."""
+
     @property
     def directory(self) -> Path:
         """Where it is kept."""

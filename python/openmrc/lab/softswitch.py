@@ -1,0 +1,198 @@
+"""The soft switch in place of the kernel's forwarding at a switch of a lab.
+
+It does what a namespace cannot: a rate, finite queues, ECN marking, packet trimming. The kernel keeps the
+addresses and answers neighbour discovery, but forwards nothing.
+
+``python -m openmrc.lab.softswitch CONFIG.json`` runs one in the namespace it is started in, until SIGTERM;
+then it prints its counters as JSON.
+"""
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from openmrc import _core
+from openmrc.errors import DeviceError, Error, StateError
+from openmrc.fabric import Fabric, SwitchId
+from openmrc.lab import system
+from openmrc.lab.layout import Layout, namespace
+from openmrc.switchconf.facts import QosFacts
+
+UDP_PORT = 4791
+"""Where MRC is found (spec: wire, "Stack")."""
+
+_READY = "ready"
+_PATIENCE_S = 30.0
+
+
+def configuration(
+    layout: Layout, lab: str, switch: str, *, rate: int | None, base_rtt_us: float | None
+) -> dict[str, Any]:
+    """What a soft switch is told in place of a switch of a lab.
+
+    Args:
+        layout: The lab's nodes and links.
+        lab: Its name.
+        switch: Which switch.
+        rate: Of every port, bit/s; without one, ports are as fast as the machine.
+        base_rtt_us: Thresholds are shares of rate x base_rtt; the specification's if not given.
+    """
+    fabric, number = layout.fabric, layout.switches[switch]
+    table, ports = fabric.table(number), fabric.ports(number)
+    place = {port.number: index for index, port in enumerate(ports)}
+    queues = _queues(fabric, rate, base_rtt_us)
+    codes = fabric.spec.qos.dscp
+    own = _macs(namespace(lab, switch))
+    peers = {port.peer: _macs(namespace(lab, port.peer)) for port in ports}
+    return {
+        "block": fabric.spec.prefix_bits()[0],
+        "own": table.own,
+        "routes": [(usid, place[port]) for usid, port in table.routes],
+        "ports": [
+            {
+                "name": port.name,
+                "mac": own[port.name],
+                "peer": peers[port.peer][port.peer_port],
+                "rate": rate,
+                "last_hop": _is_last_hop(number, port.is_uplink),
+                "ecn_min": queues.ecn_min,
+                "ecn_max": queues.ecn_max,
+                "trim": queues.limit_last_hop if _is_last_hop(number, port.is_uplink) else queues.limit,
+                "control": queues.control_limit,
+            }
+            for port in ports
+        ],
+        "dscp": [
+            codes.no_trim,
+            codes.data,
+            codes.retransmission,
+            codes.trimmed,
+            codes.trimmed_last_hop,
+            codes.control,
+        ],
+        "udp_port": UDP_PORT,
+        "seed": number.plane << 24 | number.tier << 16 | number.index,
+    }
+
+
+def _queues(fabric: Fabric, rate: int | None, base_rtt_us: float | None) -> QosFacts:
+    spec = fabric.spec
+    if base_rtt_us is not None:
+        spec = spec.model_copy(update={"qos": spec.qos.model_copy(update={"base_rtt_us": base_rtt_us})})
+    return QosFacts.of(spec, rate or fabric.port_rate)
+
+
+def _is_last_hop(switch: SwitchId, uplink: bool) -> bool:
+    return switch.tier == 0 and not uplink
+
+
+def _macs(space: str) -> dict[str, str]:
+    found = json.loads(system.run(["ip", "-n", space, "-json", "link", "show", "type", "veth"]))
+    return {entry["ifname"]: entry["address"] for entry in found}
+
+
+def start(space: str, config: dict[str, Any], directory: Path) -> int:
+    """Takes forwarding from the kernel, starts a soft switch, and returns its process id once it forwards.
+
+    Raises:
+        DeviceError: if it does not start.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / f"{space}.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    system.sysctl("net.ipv6.conf.all.forwarding = 0\n", space)
+    said, complaints = directory / f"{space}.out", directory / f"{space}.err"
+    command = [*system.inside(space), sys.executable, "-m", "openmrc.lab.softswitch", str(file)]
+    # A shell in between, so that it is nobody's child: it outlives the command that has started it.
+    background = f'"$@" < /dev/null > {shlex.quote(str(said))} 2> {shlex.quote(str(complaints))} & echo $!'
+    pid = int(system.run(["setsid", "sh", "-c", background, "sh", *command]))
+    deadline = time.monotonic() + _PATIENCE_S
+    while not said.read_text(encoding="utf-8").startswith(_READY):
+        if not _runs(pid) or time.monotonic() > deadline:
+            system.sysctl("net.ipv6.conf.all.forwarding = 1\n", space)
+            raise DeviceError(f"the soft switch in {space} did not start: {_last_line(complaints)}")
+        time.sleep(0.01)
+    return pid
+
+
+def stop(space: str, pid: int, directory: Path) -> dict[str, int]:
+    """Ends a soft switch, gives forwarding back to the kernel, and returns what the switch has counted.
+
+    Raises:
+        StateError: if it has died before.
+    """
+    if _runs(pid, space):
+        os.kill(pid, signal.SIGTERM)
+        while _runs(pid, space):
+            time.sleep(0.01)
+    system.sysctl("net.ipv6.conf.all.forwarding = 1\n", space)
+    lines = (directory / f"{space}.out").read_text(encoding="utf-8").splitlines()
+    if len(lines) < 2:
+        reason = _last_line(directory / f"{space}.err")
+        raise StateError(f"the soft switch in {space} had died: {reason}")
+    return dict(json.loads(lines[1]))
+
+
+def _runs(pid: int, space: str | None = None) -> bool:
+    """Whether the process lives (and is where it should be: numbers are used again)."""
+    try:
+        inode = Path(f"/proc/{pid}/ns/net").stat().st_ino
+        return space is None or inode == (system.NAMESPACES / space).stat().st_ino
+    except OSError:
+        return False
+
+
+def _last_line(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8").strip().splitlines()
+    return lines[-1] if lines else "it does not say why"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a soft switch here."""
+    config = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    stopped, wake = os.pipe()
+    os.set_blocking(wake, False)
+    # The handler proper runs in C and writes to the pipe: the switch does not hold the interpreter.
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        counted = _core.run_softswitch(
+            config["block"],
+            config["own"],
+            [tuple(route) for route in config["routes"]],
+            [_port(port) for port in config["ports"]],
+            dscp=config["dscp"],
+            udp_port=config["udp_port"],
+            seed=config["seed"],
+            stop=stopped,
+            ready=lambda: print(_READY, flush=True),
+        )
+    except Error as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(dict(counted)), flush=True)
+    return 0
+
+
+def _port(port: dict[str, Any]) -> tuple[str, list[int], list[int], int | None, bool, int, int, int, int]:
+    return (
+        port["name"],
+        list(bytes.fromhex(port["mac"].replace(":", ""))),
+        list(bytes.fromhex(port["peer"].replace(":", ""))),
+        port["rate"],
+        port["last_hop"],
+        port["ecn_min"],
+        port["ecn_max"],
+        port["trim"],
+        port["control"],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
