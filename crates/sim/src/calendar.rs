@@ -160,10 +160,11 @@ impl Calendar {
         self.next == self.len && self.local.is_empty()
     }
 
-    /// The event that comes `n` after the next one and its node, if the node has as many.
+    /// An event that comes about `n` after the next one, if it is at one of the nodes below `nodes`.
     #[inline]
-    pub fn ahead(&self, n: usize) -> Option<(usize, &Event)> {
-        (self.next + n < self.node_end).then(|| (self.node, &self.today[self.next + n]))
+    pub fn ahead(&self, n: usize, nodes: usize) -> Option<&Event> {
+        let place = self.next + n;
+        (place < self.ends[nodes - 1] as usize).then(|| &self.today[place])
     }
 
     /// The next event of the current slot; `None` if it is used up.

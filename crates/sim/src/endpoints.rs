@@ -139,10 +139,12 @@ impl Endpoints {
         Ok(Endpoints { fabric, template: Template::Mrc(Box::new(template)), profiles, seed: config.seed })
     }
 
-    /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both.
+    /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both. It will be given
+    /// `messages` messages in its life: a send queue with room for more would be most of its memory.
     pub fn make(
         &self,
         now: Time,
+        messages: u32,
         (local, remote): (u32, u32),
         (here, there): (u32, u32),
         salt: u64,
@@ -157,6 +159,7 @@ impl Endpoints {
                     remote_qp: remote,
                     paths: self.profiles[turn as usize].clone(),
                     seed,
+                    max_send_wr: template.max_send_wr.min(messages.max(1) as usize),
                     ..(**template).clone()
                 };
                 match openmrc_transport::mrc::QueuePair::new(now, &config) {

@@ -299,7 +299,7 @@ impl World {
             none => {
                 let (local, remote) = (QueuePairs::number(slot), QueuePairs::number(slot ^ 1));
                 let salt = u64::from(event.connection) << 1 | 1;
-                none.insert(self.endpoints.make(now, (local, remote), (qp.host, qp.peer_host), salt, up))
+                none.insert(self.endpoints.make(now, 0, (local, remote), (qp.host, qp.peer_host), salt, up))
             }
         };
         let mut around = Surroundings { now, messages: &mut self.posts.messages, outbox: &mut self.outbox };

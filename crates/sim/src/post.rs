@@ -135,8 +135,14 @@ impl World {
             connection.slot = self.qps.open(number, src, dst);
             let (local, remote) =
                 (QueuePairs::number(connection.slot), QueuePairs::number(connection.slot + 1));
-            let engine =
-                self.endpoints.make(Time(self.now), (local, remote), (src, dst), u64::from(number) << 1, up);
+            let engine = self.endpoints.make(
+                Time(self.now),
+                connection.left,
+                (local, remote),
+                (src, dst),
+                u64::from(number) << 1,
+                up,
+            );
             if let Some(qp) = self.qps.get_mut(connection.slot) {
                 qp.engine = Some(engine);
             }

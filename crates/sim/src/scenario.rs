@@ -76,9 +76,25 @@ impl Scenario {
         if !(256..=8192).contains(&mtu) {
             return Err(ScenarioError::Range { name: "path_mtu", value: mtu, allowed: "256 to 8192" });
         }
+        self.check_latencies()?;
         openmrc_fabric::EvLayout::new(&self.network.fabric)?;
         faults::check(&self.faults, &self.network.fabric)?;
         self.workload.check(self.network.fabric.shape().hosts)?;
+        Ok(())
+    }
+
+    /// Every hop takes time: that is what lets a slot's events be taken node by node. And it fits a port's 32 bits.
+    fn check_latencies(&self) -> Result<(), ScenarioError> {
+        let network = &self.network;
+        let allowed = "10 to 4000000 (cable and switch or NIC together)";
+        for layer in 0..network.fabric.tiers() {
+            for to_host in [false, true] {
+                let value = network.hop_latency(layer, to_host).as_nanos();
+                if (layer == 0 || !to_host) && !(10..=4_000_000).contains(&value) {
+                    return Err(ScenarioError::Range { name: "latency of a hop, ns", value, allowed });
+                }
+            }
+        }
         Ok(())
     }
 }

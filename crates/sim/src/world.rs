@@ -219,8 +219,9 @@ impl World {
     /// Loads what events to come will need: such a load waits for nothing and goes on beside the work at hand.
     #[inline]
     fn read_ahead(&self) {
-        if let Some((node, event)) = self.calendar.ahead(PACKETS_AHEAD)
-            && node <= self.nics.len()
+        // Hosts are the first nodes, after the one for faults.
+        let hosts = 1 + self.nics.len();
+        if let Some(event) = self.calendar.ahead(PACKETS_AHEAD, hosts)
             && event.kind == Kind::Arrive
         {
             std::hint::black_box(self.slab.peek(event.packet));
@@ -301,7 +302,7 @@ impl World {
 }
 
 /// How far ahead of its turn a packet for a host is read.
-const PACKETS_AHEAD: usize = 5;
+const PACKETS_AHEAD: usize = 6;
 
 /// A calendar for this network: slots as wide as the shortest way between two nodes lets them be, reaching over three round trips,
 /// so that only slow timers lie beyond its end.

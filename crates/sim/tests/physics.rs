@@ -3,7 +3,10 @@
 mod common;
 
 use common::{RATE, all_delivered, fabric, ideal, last_delivery, multiplane, run};
-use openmrc_sim::{NetworkConfig, Routing, Scenario, Workload, World, traffic};
+use openmrc_sim::{
+    EcnMarking, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, Scenario, ScenarioError,
+    Scheduling, SwitchConfig, TransportConfig, Workload, World, traffic,
+};
 use openmrc_transport::{Span, Time};
 
 fn one_flow(network: NetworkConfig, src: u32, dst: u32, bytes: u32) -> (Scenario, Span) {
@@ -18,23 +21,9 @@ fn one_flow(network: NetworkConfig, src: u32, dst: u32, bytes: u32) -> (Scenario
 #[test]
 fn one_packet_takes_exactly_the_sum_of_its_hops() {
     for tiers in 1..=4 {
-        let hosts = [0, 8, 16, 32, 64][tiers as usize];
+        let hosts = [0, 8, 16, 16, 32][tiers as usize];
         let radix = [0, 8, 8, 4, 4][tiers as usize];
-        let network = NetworkConfig::new(
-            fabric(
-                hosts.min(if tiers == 3 {
-                    16
-                } else if tiers == 4 {
-                    32
-                } else {
-                    99
-                }),
-                1,
-                tiers,
-                radix,
-            ),
-            RATE,
-        );
+        let network = NetworkConfig::new(fabric(hosts, 1, tiers, radix), RATE);
         let dst = network.fabric.shape().hosts - 1;
         let (scenario, least) = one_flow(network, 0, dst, 4096);
         let results = run(&scenario);
@@ -153,4 +142,68 @@ fn a_time_limit_ends_the_run_there() {
     let results = run(&scenario);
     assert_eq!(results.end, scenario.limit);
     assert!(!all_delivered(&results) && results.in_flight > 0);
+}
+
+#[test]
+fn where_trimming_is_off_a_full_queue_drops_and_the_transport_still_delivers() {
+    let mut network = multiplane(32, 4);
+    let switch = network.default_switch();
+    network.switch = Some(SwitchConfig { overflow: Overflow::Drop, ..switch });
+    let senders: Vec<u32> = (8..32).collect();
+    let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 1 << 20)));
+    assert!(all_delivered(&results));
+    assert!(results.totals.dropped_data > 0);
+    assert_eq!(results.totals.trimmed + results.totals.trimmed_last_hop, 0);
+}
+
+#[test]
+fn a_control_queue_that_is_full_drops_and_is_counted() {
+    let mut network = multiplane(32, 4);
+    let switch = network.default_switch();
+    network.switch = Some(SwitchConfig { control_bytes: 2_000, ..switch });
+    let senders: Vec<u32> = (8..32).collect();
+    let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 1 << 20)));
+    assert!(all_delivered(&results));
+    assert!(results.totals.dropped_control > 0);
+}
+
+#[test]
+fn control_is_served_beside_data_under_either_scheduling() {
+    for scheduling in [Scheduling::Strict, Scheduling::Weighted(64)] {
+        let mut network = multiplane(32, 4);
+        let switch = network.default_switch();
+        network.switch = Some(SwitchConfig { scheduling, ..switch });
+        let senders: Vec<u32> = (1..16).collect();
+        let least = ideal(&network, 0, 15 << 20);
+        let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 1 << 20)));
+        assert!(all_delivered(&results));
+        assert!(last_delivery(&results).0 * 100 <= least.0 * 130, "{scheduling:?}");
+    }
+}
+
+#[test]
+fn fewer_packets_are_marked_the_higher_the_threshold_and_none_beyond_the_longest_queue() {
+    let marked = |bytes| {
+        let mut network = multiplane(64, 4);
+        let switch = network.default_switch();
+        let step = EcnMarking { min_bytes: bytes, max_bytes: bytes, probability: 1.0, on_last_hop: false };
+        network.switch = Some(SwitchConfig { ecn: Some(step), ..switch });
+        // What is marked changes what is sent; a fixed window and one path set leave only the switch to differ.
+        let mut scenario = Scenario::new(network, traffic::permutation(64, 1 << 20, 3));
+        let congestion = MrcCongestion::FixedWindow(600_000);
+        scenario.transport = TransportConfig::Mrc(MrcConfig { congestion, ..MrcConfig::default() });
+        run(&scenario).totals
+    };
+    let (low, high) = (marked(1), marked(8_000));
+    assert!(low.marked > high.marked && high.marked > 0, "{} {}", low.marked, high.marked);
+    assert_eq!(marked(low.longest_queue.max(high.longest_queue) * 2).marked, 0);
+}
+
+#[test]
+fn a_hop_that_takes_no_time_is_refused() {
+    let mut network = multiplane(16, 4);
+    network.cable = [Span::ZERO; 4];
+    network.switch_latency = Span::ZERO;
+    let scenario = Scenario::new(network, traffic::permutation(16, 1000, 1));
+    assert!(matches!(World::new(&scenario), Err(ScenarioError::Range { .. })));
 }

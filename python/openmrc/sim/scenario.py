@@ -19,6 +19,7 @@ Bytes = Annotated[StrictInt, Field(ge=1, le=1 << 31)]
 """Length of a message; 2^31 is the longest there is."""
 Micros = Annotated[float, Field(ge=0, le=1e9)]
 Duration = Annotated[float, Field(gt=0, le=1e9)]
+Nanos = Annotated[float, Field(ge=0, le=4e6)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=64)]
 Seed = Annotated[StrictInt, Field(ge=0, lt=1 << 64)]
@@ -78,10 +79,10 @@ class Network(_Strict):
 
     port_rate: Rate = 100_000_000_000
     """Every port, bit/s; 100G is a port of the reference fabric."""
-    cable_ns: tuple[float, float, float, float] = (500.0, 500.0, 500.0, 500.0)
+    cable_ns: tuple[Nanos, Nanos, Nanos, Nanos] = (500.0, 500.0, 500.0, 500.0)
     """Propagation delay of the cables of each layer, from host to T0 on; 500 ns are 100 m."""
-    switch_latency_ns: Annotated[float, Field(ge=0, le=1e6)] = 500.0
-    nic_latency_ns: Annotated[float, Field(ge=0, le=1e6)] = 500.0
+    switch_latency_ns: Nanos = 500.0
+    nic_latency_ns: Nanos = 500.0
     encapsulation: Literal["srv6", "udp"] = "srv6"
     """Headers counted on every cable: with or without the outer IPv6 header."""
     routing: Literal["source", "ecmp", "adaptive"] = "source"
