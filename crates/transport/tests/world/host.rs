@@ -185,8 +185,10 @@ impl Host for View<'_> {
 
 /// Bounds on what one call may send (spec: wire, bad input: nothing can be amplified).
 pub const MOST_FEEDBACK_PER_PACKET: usize = 6;
-/// Several paths may be due for a probe at once.
-pub const MOST_FEEDBACK_PER_TIMEOUT: usize = 16;
+/// When time passes: what is due, and one probe for every path.
+pub const fn most_feedback_per_timeout(paths: usize) -> usize {
+    MOST_FEEDBACK_PER_PACKET + paths
+}
 
 /// Where the clock of a node stands.
 pub fn local(now: Time, epoch: Span) -> Time {

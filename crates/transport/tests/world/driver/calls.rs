@@ -5,7 +5,7 @@ use openmrc_wire::Body;
 
 use super::{Event, World};
 use crate::world::Subject;
-use crate::world::host::{MOST_FEEDBACK_PER_TIMEOUT, View};
+use crate::world::host::{View, most_feedback_per_timeout};
 use crate::world::scenario::{Post, Traffic};
 
 impl<T: Subject> World<T> {
@@ -92,7 +92,7 @@ impl<T: Subject> World<T> {
         }
         self.ends[end].armed = Time::NEVER;
         self.trace.note(self.now, b'T', [end as u64, 0, 0], || format!("{end} timer"));
-        self.call(end, None, MOST_FEEDBACK_PER_TIMEOUT, |qp, now, host| qp.handle_timeout(now, host));
+        self.tick(end);
         let local = self.local_of(end);
         if self.ends[end].armed <= local {
             self.ends[end].spins += 1;
@@ -103,6 +103,12 @@ impl<T: Subject> World<T> {
             self.ends[end].spins = 0;
         }
         self.service(node);
+    }
+
+    /// Lets a queue pair see that time has passed.
+    pub(super) fn tick(&mut self, end: usize) {
+        let most = most_feedback_per_timeout(self.ends[end].record.denied.len());
+        self.call(end, None, most, |qp, now, host| qp.handle_timeout(now, host));
     }
 
     /// The application posts what it may.

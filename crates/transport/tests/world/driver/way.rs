@@ -5,7 +5,7 @@ use openmrc_transport::{PortSet, Time, TrafficClass, Trim};
 use openmrc_wire::Body;
 
 use super::{Event, Flight, World, describe};
-use crate::world::host::{MOST_FEEDBACK_PER_PACKET, MOST_FEEDBACK_PER_TIMEOUT};
+use crate::world::host::MOST_FEEDBACK_PER_PACKET;
 use crate::world::{Subject, hostile, sizes};
 
 impl<T: Subject> World<T> {
@@ -97,9 +97,7 @@ impl<T: Subject> World<T> {
         self.hand_in(&flight);
         self.press_senders(node, &flight);
         if self.dice.chance(self.scenario.idle_timeouts) {
-            self.call(flight.to, None, MOST_FEEDBACK_PER_TIMEOUT, |qp, now, host| {
-                qp.handle_timeout(now, host)
-            });
+            self.tick(flight.to);
         }
         self.service(node);
     }
