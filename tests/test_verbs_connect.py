@@ -369,7 +369,8 @@ def test_no_queue_pairs_and_those_of_two_devices_are_refused(ends):
 
 
 def test_ipv6_devices_connect_over_ipv6():
-    ports = [41000 + os.getpid() % 8000 + i for i in range(4)]
+    # Below the range that the kernel takes source ports from.
+    ports = [10000 + os.getpid() * 4 % 20000 + i for i in range(4)]
     make = Device.from_addresses
     one = make("::1").replace(ports=[Port6(ports[0]), Port6(ports[1])])
     two = make("::1").replace(ports=[Port6(ports[2]), Port6(ports[3])])

@@ -105,14 +105,20 @@ def test_a_dead_plane_is_left_alone_and_comes_back():
 
 def test_a_rule_can_choose_single_entropy_values():
     with connected(planes=2, rts=PATIENT) as (a, b):
-        victims = [(path["port"], path["ev"]) for path in a.context.path_stats()][:3]
-        rules = [Impairment.drop(ports=[port], evs=[ev]) for port, ev in victims]
-        with impaired(a.context, *rules):
-            local, remote = a.region(bytearray(4 << 20)), b.region(bytearray(4 << 20)).remote()
-            a.qp.write(local, remote)
-            assert a.send_cq.take(1, 60)[0].ok
-            bad = {(port, ev) for port, ev, state in a.qp.ev_states() if state is EvState.ASSUMED_BAD}
-        assert bad <= set(victims)
+        local, remote = a.region(bytearray(1 << 20)), b.region(bytearray(1 << 20)).remote()
+        a.qp.write(local, remote)
+        assert a.send_cq.take(1, 60)[0].ok
+        used = sorted(a.context.path_stats(), key=lambda path: path["tx_packets"])[-3:]
+        rules = [Impairment.drop(ports=[path["port"]], evs=[path["ev"]]) for path in used]
+        nobodys = Impairment.drop(evs=[1])
+        with impaired(a.context, *rules, nobodys) as network:
+            for _ in range(8):
+                a.qp.write(local, remote)
+                assert a.send_cq.take(1, 60)[0].ok
+            *hits, none = network.hits()
+        assert all(hits)
+        assert none == 0
+        assert sum(hits) < a.qp.stats()["data_packets"] / 8
 
 
 def test_a_schedule_ends_a_rule_and_replacing_rules_ends_them_all():
