@@ -25,6 +25,8 @@ const LONGEST: Span = Span::from_secs(1);
 const SUCCESSES: u8 = 3;
 /// Probes of condemned paths are at most this share of the data packets sent, or one at a time.
 const SHARE: u64 = 100;
+/// ... and never more than so many at a time.
+const MOST_AT_ONCE: u64 = 8;
 
 /// From this tail probe on, each goes out on every plane: with back-offs of a second, asking one plane at a time takes long.
 const EVERY_PLANE_FROM: u8 = 4;
@@ -161,7 +163,8 @@ impl QueuePair {
             return;
         }
         self.prober.condemned_due = Time::NEVER;
-        let mut budget = (self.stats.data_packets - self.prober.budget_from) / SHARE + 1;
+        let budget = (self.stats.data_packets - self.prober.budget_from) / SHARE + 1;
+        let mut budget = budget.min(MOST_AT_ONCE);
         self.prober.budget_from = self.stats.data_packets;
         for i in 0..self.paths.len() {
             let index = i as EvIndex;
