@@ -209,6 +209,15 @@ def test_without_a_file_the_options_make_the_scenario(capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["summary"]["bytes"] == 16 * 50_000
 
 
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples" / "scenarios").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_every_example_delivers_every_message(file: Path) -> None:
+    summary = sim.run(sim.load(file)).summary()
+    assert summary.delivered == summary.messages > 0
+
+
 def test_an_error_in_a_file_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(YAML.replace("receiver: 0", "receiver: 0, colour: 3"))
