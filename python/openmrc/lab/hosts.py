@@ -2,12 +2,13 @@
 
 The routes are for everything that does not build SRv6 itself: ping, iperf3, a software NIC over plain UDP.
 The kernel puts the outer header on; the flow's hash picks one of the paths of the plane whose address is sent
-to. So a UDP source port is a path, as it is behind ECMP switches.
+to, as behind ECMP switches. But what is sent from UDP source port 0xC000 + n takes the plane's path n: the
+entropy values of a NIC over UDP sockets name paths of the fabric, one by one.
 """
 
 from collections.abc import Iterator
 
-from openmrc.fabric.topology import LOCAL_USID_MIN
+from openmrc.fabric.topology import LOCAL_USID_MIN, Path
 from openmrc.lab.layout import Layout
 from openmrc.switchconf.facts import prefix_text
 
@@ -20,7 +21,13 @@ net.ipv6.fib_multipath_hash_policy = 1
 MAX_PATHS = 64
 """Paths of a plane that the kernel's route to a host has; an MRC NIC may use all of them."""
 
+FIRST_SOURCE_PORT = 0xC000
+"""UDP source port of a plane's path 0."""
+
 _LOCAL_TABLE = 255
+_FIRST_TABLE = 1000
+_FIRST_PRIORITY = 1000
+"""Of rules: behind table local (0), before table main (32766)."""
 
 
 def configuration(layout: Layout, host: str) -> Iterator[str]:
@@ -41,9 +48,25 @@ def configuration(layout: Layout, host: str) -> Iterator[str]:
     # Outer header off, inner packet to a socket: table local has this host's own addresses and no others.
     for usid in sorted(downlinks):
         yield f"route add {block}{usid:x}::/48 encap seg6local action End.DT6 table {_LOCAL_TABLE} dev sr0"
+    for number in range(paths_by_port(layout)):
+        chosen = f"ipproto udp sport {FIRST_SOURCE_PORT + number} lookup {_FIRST_TABLE + number}"
+        yield f"rule add priority {_FIRST_PRIORITY + number} {chosen}"
     for peer in layout.hosts:
         if peer != host:
             yield from _routes(layout, host, peer, gateways)
+
+
+def paths_by_port(layout: Layout) -> int:
+    """How many of a plane's paths have a UDP source port: all, up to :data:`MAX_PATHS`."""
+    most = max((len(layout.fabric.paths("h0", host)) for host in layout.hosts[1:]), default=0)
+    return min(most // layout.fabric.planes, MAX_PATHS)
+
+
+def path_of_port(layout: Layout, src: str, dst: str, plane: int, source_port: int) -> Path:
+    """The path that a packet sent from this UDP source port to the plane's address takes."""
+    paths = layout.fabric.paths(src, dst)
+    per_plane = len(paths) // layout.fabric.planes
+    return paths[plane * per_plane + (source_port - FIRST_SOURCE_PORT) % per_plane]
 
 
 def _routes(layout: Layout, host: str, peer: str, gateways: dict[str, str]) -> Iterator[str]:
@@ -58,3 +81,8 @@ def _routes(layout: Layout, host: str, peer: str, gateways: dict[str, str]) -> I
             for path in paths[first : first + min(per_plane, MAX_PATHS)]
         )
         yield f"route add {addresses[port]}/128{hops}"
+        for number in range(paths_by_port(layout)):
+            # Under one T0 there is one path a plane, and all source ports take it.
+            address = paths[first + number % per_plane].address
+            encapsulation = f"encap seg6 mode encap.red segs {address} via {gateways[port]} dev {port}"
+            yield f"route add {addresses[port]}/128 {encapsulation} table {_FIRST_TABLE + number}"

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
-from openmrc.fabric import Fabric
+from openmrc.fabric import Fabric, Path
 from openmrc.lab import counters, faults, hosts, softswitch, system
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.layout import Layout, Link, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
 from openmrc.switchconf.render import resolved
+from openmrc.verbs import Device, Port
 
 MAX_NODES = 2000
 """Namespaces of a lab. A kernel takes more, a person's patience does not."""
@@ -133,6 +134,24 @@ class Lab:
         return [
             link.lower.address for link in sorted(self.layout.links_of(self.layout.node(host)), key=_plane)
         ]
+
+    def device(self, host: str, **options: Any) -> Device:
+        """A software NIC with a port per plane, whose entropy values are the fabric's paths.
+
+        Open it with the calling thread in the host's namespace (:func:`openmrc.lab.entered`).
+
+        Args:
+            host: Whose.
+            options: Other fields of the device.
+        """
+        sources = [hosts.FIRST_SOURCE_PORT + n for n in range(hosts.paths_by_port(self.layout))]
+        return Device(ports=[Port(each, source_ports=sources) for each in self.addresses(host)], **options)
+
+    def path(self, src: str, dst: str, plane: int, source_port: int) -> Path:
+        """The path that such a NIC's packets with this entropy value take."""
+        return hosts.path_of_port(
+            self.layout, self.layout.node(src), self.layout.node(dst), plane, source_port
+        )
 
     def counters(self, node: str) -> dict[str, PortCounters]:
         """The counters of a node's ports, by name."""
