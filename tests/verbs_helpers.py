@@ -15,7 +15,7 @@ def device(planes=2, **options):
     """A device whose addresses nobody else uses, other test runs on this machine included."""
     node = next(_count)
     third, fourth = os.getpid() % 250 + 1, node % 250 + 1
-    addresses = [f"127.{64 + plane + 16 * (node // 250)}.{third}.{fourth}" for plane in range(planes)]
+    addresses = [f"127.{64 + plane + 16 * (node // 250 % 12)}.{third}.{fourth}" for plane in range(planes)]
     return Device.from_addresses(*addresses, **options)
 
 
