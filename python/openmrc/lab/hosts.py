@@ -19,7 +19,10 @@ net.ipv6.fib_multipath_hash_policy = 1
 """A port takes SRv6 packets, and a flow is told apart by its UDP or TCP ports too."""
 
 MAX_PATHS = 64
-"""Paths of a plane that the kernel's route to a host has; an MRC NIC may use all of them."""
+"""Paths of a plane that the kernel's routes to a host offer; raw SRv6 packets may take all there are."""
+
+MAX_ENCAPSULATIONS = 100_000
+"""In a whole lab: outer headers that the kernel keeps ready. Larger labs offer fewer paths, at least one."""
 
 FIRST_SOURCE_PORT = 0xC000
 """UDP source port of a plane's path 0."""
@@ -57,9 +60,12 @@ def configuration(layout: Layout, host: str) -> Iterator[str]:
 
 
 def paths_by_port(layout: Layout) -> int:
-    """How many of a plane's paths have a UDP source port: all, up to :data:`MAX_PATHS`."""
+    """How many of a plane's paths the kernel's routes offer, and have a UDP source port each."""
+    hosts, planes = len(layout.hosts), layout.fabric.planes
     most = max((len(layout.fabric.paths("h0", host)) for host in layout.hosts[1:]), default=0)
-    return min(most // layout.fabric.planes, MAX_PATHS)
+    # Each path is once a next hop and once a route of its own.
+    affordable = MAX_ENCAPSULATIONS // max(1, 2 * hosts * (hosts - 1) * planes)
+    return min(most // planes, MAX_PATHS, max(1, affordable))
 
 
 def path_of_port(layout: Layout, src: str, dst: str, plane: int, source_port: int) -> Path:
@@ -78,7 +84,7 @@ def _routes(layout: Layout, host: str, peer: str, gateways: dict[str, str]) -> I
         port, first = f"p{plane}", plane * per_plane
         hops = "".join(
             f" nexthop encap seg6 mode encap.red segs {path.address} via {gateways[port]} dev {port}"
-            for path in paths[first : first + min(per_plane, MAX_PATHS)]
+            for path in paths[first : first + min(per_plane, paths_by_port(layout))]
         )
         yield f"route add {addresses[port]}/128{hops}"
         for number in range(paths_by_port(layout)):
