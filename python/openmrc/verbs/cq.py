@@ -133,7 +133,8 @@ class CompletionQueue(Waitable):
 
     def acknowledge(self) -> bool:
         """Makes the descriptor unreadable again; whether it was readable (``ibv_get_cq_event``)."""
-        return self._core.acknowledge()
+        with self._lock:
+            return self._acknowledge()
 
     def close(self) -> None:
         """Ends it; who waits for it gets a ClosedError (``ibv_destroy_cq``). Doing it twice is harmless.
@@ -158,8 +159,8 @@ class CompletionQueue(Waitable):
     def _arm(self) -> None:
         self._core.arm()
 
-    def _clear(self) -> None:
-        self._core.acknowledge()
+    def _clear(self) -> bool:
+        return self._core.acknowledge()
 
     def _check_open(self) -> None:
         if self._closed:

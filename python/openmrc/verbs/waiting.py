@@ -34,8 +34,16 @@ class Waitable:
     def _arm(self) -> None:
         """Asks for the descriptor to become readable, at once if there is something already."""
 
-    def _clear(self) -> None:
-        """Makes the descriptor unreadable."""
+    def _clear(self) -> bool:
+        """Makes the descriptor unreadable; whether it was readable."""
+        return False
+
+    def _acknowledge(self) -> bool:
+        """Clears the descriptor and asks for the next signal if others still sleep. With the lock held."""
+        readable = self._clear()
+        if self._sleepers:
+            self._arm()
+        return readable
 
     def _wake(self) -> None:
         """Lets every sleeper look again."""
@@ -56,9 +64,7 @@ class Waitable:
         finally:
             with self._lock:
                 self._sleepers -= 1
-                self._clear()
-                if self._sleepers:
-                    self._arm()
+                self._acknowledge()
 
     def _wait(self, timeout: float | None) -> bool:
         """Sleeps until there is something, at most ``timeout`` seconds (``None``: as long as it takes).
@@ -83,9 +89,7 @@ class Waitable:
                     return False
                 if poll.poll(None if left is None else left * 1000):
                     with self._lock:
-                        self._clear()
-                        if self._sleepers > 1:
-                            self._arm()
+                        self._acknowledge()
 
     async def _wait_async(self) -> None:
         """As :meth:`_wait`, for a task: the event loop goes on meanwhile."""
@@ -117,17 +121,13 @@ class Waitable:
             last = not tasks
             if last:
                 del self._loops[loop]
-            self._clear()
-            if self._sleepers:
-                self._arm()
+            self._acknowledge()
         if last:
             loop.remove_reader(self._fd)
 
     def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            self._clear()
-            if self._sleepers:
-                self._arm()
+            self._acknowledge()
         self._wake_tasks(loop)
 
     def _wake_tasks(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use openmrc_nic::{self as nic, Completion, Opcode, Status};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
@@ -16,11 +17,14 @@ use super::error::{OrRaise, refused};
 pub struct CompletionQueue {
     pub(super) queue: nic::CompletionQueue,
     pollers: Arc<AtomicUsize>,
+    /// Taken to see whether the queue has overrun, and not given out yet. Locked under the GIL only, which is not
+    /// let go meanwhile.
+    ahead: Mutex<Option<Completion>>,
 }
 
 impl CompletionQueue {
     pub(super) fn new(queue: nic::CompletionQueue, pollers: Arc<AtomicUsize>) -> Self {
-        CompletionQueue { queue, pollers }
+        CompletionQueue { queue, pollers, ahead: Mutex::new(None) }
     }
 }
 
@@ -37,13 +41,23 @@ impl CompletionQueue {
     }
 
     fn __len__(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + usize::from(self.ahead.lock().is_some())
     }
 
     /// Whether polling would give something, or say that the queue has overrun.
     #[getter]
     fn ready(&self) -> bool {
-        !self.queue.is_empty()
+        if !self.queue.is_empty() {
+            return true;
+        }
+        let mut ahead = self.ahead.lock();
+        let mut taken = Vec::new();
+        // Only taking says that an empty queue has overrun.
+        if ahead.is_none() && matches!(self.queue.poll_into(1, &mut taken), Ok(0)) {
+            return false;
+        }
+        *ahead = taken.pop().or(*ahead);
+        true
     }
 
     /// Up to `num_entries` completions as `openmrc.verbs.Completion`, oldest first.
@@ -51,12 +65,20 @@ impl CompletionQueue {
         let max = usize::try_from(num_entries)
             .map_err(|_| refused(format!("num_entries is {num_entries}: 0 or more is allowed")))?;
         let mut out = Vec::new();
+        if max > 0 {
+            out.extend(self.ahead.lock().take());
+        }
+        let max = max - out.len();
         // Driving the engine takes its time. Taking what is there does not, and a thread that lets the GIL go may
         // wait for milliseconds to get it back.
-        if self.queue.is_empty() && self.pollers.load(Ordering::Relaxed) > 0 {
-            py.detach(|| self.queue.poll_into(max, &mut out)).or_raise()?;
+        let more = if self.queue.is_empty() && self.pollers.load(Ordering::Relaxed) > 0 {
+            py.detach(|| self.queue.poll_into(max, &mut out))
         } else {
-            self.queue.poll_into(max, &mut out).or_raise()?;
+            self.queue.poll_into(max, &mut out)
+        };
+        // What there is comes before the news that the rest is lost.
+        if out.is_empty() {
+            more.or_raise()?;
         }
         let names = Names::get(py)?;
         out.iter().map(|completion| names.completion(py, completion)).collect()
