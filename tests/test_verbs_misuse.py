@@ -2,6 +2,7 @@
 
 import mmap
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,6 +62,41 @@ UNREGISTRABLE = {
 @pytest.mark.parametrize(("make", "words"), UNREGISTRABLE.values(), ids=UNREGISTRABLE)
 def test_a_buffer_that_the_network_cannot_write_is_refused(lone, make, words):
     refuse(errors.RegistrationError, words, lambda: lone.pd.register(make()))
+
+
+class Tensor:
+    """As much of a PyTorch tensor as is looked at before its bytes are."""
+
+    shape, data_ptr = (2, 3), None
+
+    def __init__(self, kind, *, contiguous=True):
+        self.device = SimpleNamespace(type=kind, __str__=lambda: kind)
+        self.is_contiguous = lambda: contiguous
+
+    def stride(self):
+        return (1, 2)
+
+
+def test_a_tensor_that_is_not_in_one_piece_of_main_memory_is_refused(lone):
+    refuse(
+        errors.RegistrationError,
+        r"only memory of the host|\.cpu\(\)",
+        lambda: lone.pd.register(Tensor("cuda")),
+    )
+    refuse(
+        errors.RegistrationError,
+        r"shape \(2, 3\)|strides \(1, 2\)|\.contiguous\(\)",
+        lambda: lone.pd.register(Tensor("cpu", contiguous=False)),
+    )
+
+
+def test_a_tensor_of_pytorch_is_registered_where_it_is():
+    torch = pytest.importorskip("torch")
+    with connected() as (a, b):
+        source, target = torch.arange(1000).to(torch.bfloat16), torch.zeros(1000, dtype=torch.bfloat16)
+        a.qp.write(a.region(source), b.region(target).remote())
+        assert a.send_cq.take(1, 20)[0].ok
+        assert torch.equal(source, target)
 
 
 def test_remote_write_without_local_write_is_refused(lone):

@@ -70,11 +70,6 @@ class EventQueue(Waitable, Generic[E]):
         """The oldest event in the core's queue."""
         raise NotImplementedError
 
-    @property
-    def dropped(self) -> int:
-        """Events that did not fit the queue, since the beginning."""
-        raise NotImplementedError
-
     def poll(self) -> E | None:
         """The oldest event, or ``None``.
 
@@ -136,11 +131,6 @@ class AsyncEvents(EventQueue[AsyncEvent]):
 
     def __init__(self, core: _core.Context) -> None:
         super().__init__(core, core.async_event_fd())
-
-    @property
-    def dropped(self) -> int:
-        """Events that did not fit the queue, since the beginning."""
-        return self._core.ev_events_dropped()
 
     def _take(self) -> AsyncEvent | None:
         fields = self._core.next_async_event()
