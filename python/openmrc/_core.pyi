@@ -114,7 +114,7 @@ class Fabric:
     def trace(self, address: str) -> _TraceRow: ...
     def link_of_address(self, address: str) -> tuple[str, bool] | None: ...
 
-# --- openmrc.wire -------------------------------------------------------------------------------------------------
+# --- openmrc.wire ---------------------------------------------------------------------------------
 
 ROCE_PORT: int
 
