@@ -258,9 +258,13 @@ impl Polling {
 
 impl Drop for Polling {
     fn drop(&mut self) {
-        let _guard = self.0.standing_aside.lock();
-        self.0.pollers.fetch_sub(1, Ordering::AcqRel);
-        self.0.pollers_gone.notify_all();
+        {
+            let _guard = self.0.standing_aside.lock();
+            self.0.pollers.fetch_sub(1, Ordering::SeqCst);
+            self.0.pollers_gone.notify_all();
+        }
+        // It may never have stood aside, but slept all the time that others polled.
+        self.0.wake.signal();
     }
 }
 

@@ -46,6 +46,16 @@ fn config(addrs: &[&str]) -> DeviceConfig {
     DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..DeviceConfig::with_addresses(addrs) }
 }
 
+/// A link needs a moment to come up; until then events about it are no news.
+fn wait_up(context: &Context, ports: PortSet) {
+    let deadline = Instant::now() + PATIENCE;
+    while context.ports_up().unwrap() != ports {
+        assert!(Instant::now() < deadline, "the links never came up");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    while context.next_event().is_some() {}
+}
+
 fn wait_event(context: &Context, event: AsyncEvent) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -67,7 +77,7 @@ fn a_port_follows_its_link_and_its_address() {
             link(i);
         }
         let end = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
-        assert_eq!(end.context.ports_up().unwrap(), PortSet::first(2));
+        wait_up(&end.context, PortSet::first(2));
         // Somebody to send to, who never answers: sending must survive whatever happens to the links.
         let nobody = vec!["10.9.0.2:4791".parse().unwrap(), "10.9.1.2:4791".parse().unwrap()];
         let attr = QpAttr { path_mtu: Some(1024), exp_cnt: Some(25), ..QpAttr::default() };
@@ -144,12 +154,9 @@ fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
         }
         go_tx.send(()).unwrap();
         let b = end_rx.recv().unwrap();
-        let deadline = Instant::now() + PATIENCE;
         let a = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
-        while a.context.ports_up().unwrap().len() < 2 || b.context.ports_up().unwrap().len() < 2 {
-            assert!(Instant::now() < deadline, "the links never came up");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_up(&a.context, PortSet::first(2));
+        wait_up(&b.context, PortSet::first(2));
         let attr = QpAttr { path_mtu: Some(1024), timeout: Some(12), exp_cnt: Some(25), ..QpAttr::default() };
         connect((&a.context, &a.qp), (&b.context, &b.qp), &attr);
         let data = pattern(900_000, 1);

@@ -156,9 +156,11 @@ impl Engine {
         for event in events {
             let token = event.u64;
             match token {
-                TOKEN_WAKE => {
+                // Meant for the engine's thread: a poller must not take its wake-up call away.
+                TOKEN_WAKE if self.watching => {
                     shared.wake.clear();
                 }
+                TOKEN_WAKE => {}
                 TOKEN_LINKS => self.links_changed(shared),
                 TOKEN_TX.. => self.writable(shared, (token - TOKEN_TX) as usize, sys::now()),
                 port => ports |= 1 << port,
