@@ -43,7 +43,11 @@ fn closing_under_traffic_flushes_the_work_and_leaves_nothing_behind() {
     for i in 0..100 {
         a.write(&b, 0, 0, 1_000_000, i);
     }
-    assert_eq!(engine_threads("closing-engine"), 1);
+    // A thread names itself once it runs.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while engine_threads("closing-engine") != 1 {
+        assert!(std::time::Instant::now() < deadline);
+    }
     a.context.close();
     assert_eq!(engine_threads("closing-engine"), 0);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
