@@ -9,8 +9,8 @@ import typer
 from openmrc.cli import _common, _impair, _planes
 from openmrc.errors import ArgumentError
 from openmrc.perftest import protocol
-from openmrc.perftest.client import measure
-from openmrc.perftest.loopback import measure_here, pin
+from openmrc.perftest.client import measuring
+from openmrc.perftest.loopback import measuring_here, pin
 from openmrc.perftest.server import Server
 from openmrc.perftest.settings import SWEEP, Settings
 
@@ -120,18 +120,21 @@ def main(
     if host is None and not loopback:
         _serve(settings, port, table, json=json)
         return
-    if host is None:
-        results = measure_here(settings, cpus)
-    else:
-        results = measure(settings, *_planes.parse_host(host, port))
+    connected = (
+        measuring_here(settings, cpus)
+        if host is None
+        else measuring(settings, *_planes.parse_host(host, port))
+    )
+    with connected as results:
+        if json:
+            found = [result.as_dict() for result in results]
+        else:
+            table.print_header()
+            for result in results:
+                print(table.row(result.as_dict()), flush=True)
+            print(_RULE)
     if json:
-        found = [result.as_dict() for result in results]
         _common.print_json(found if len(settings.sizes) > 1 else found[0])
-        return
-    table.print_header()
-    for result in results:
-        print(table.row(result.as_dict()), flush=True)
-    print(_RULE)
 
 
 def _serve(settings: Settings, port: int, table: Table, *, json: bool) -> None:

@@ -37,7 +37,7 @@ def demo(
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Where the picture and the numbers go."),
-    ] = Path("demo-results"),
+    ] = Path("openmrc-demo"),
     picture: Annotated[
         bool, typer.Option("--picture/--no-picture", help="Draw throughput over time.")
     ] = True,
@@ -45,9 +45,9 @@ def demo(
 ) -> None:
     """Send a file over many planes of this machine while planes and paths fail, and check it all.
 
-    Two processes with a NIC each, over loopback; no privileges. A plane falls silent, some paths lose packets,
-    some trim and mark them, the plane comes back. A file that is through earlier is sent again until all that
-    has happened. Exit code 0 only if every byte of every pass arrived.
+    Two processes with a NIC each, over loopback, no privileges. A plane falls silent, some paths lose
+    packets, some trim and mark them, the plane comes back. A file that is through earlier is sent again
+    until all has happened. Exit code 0 only if every byte of every pass arrived.
     """
     schedule = standard(duration, ports)
     planes = _planes.planes(None, ports, evs, ev_burst)

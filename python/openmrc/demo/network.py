@@ -62,6 +62,7 @@ class BadNetwork:
         self.records: list[FaultRecord] = []
         self.states = PathStates()
         self._changed_ns = 0
+        self._seed = 0
         self._thread = threading.Thread(target=self._watch, name="openmrc-demo-network", daemon=True)
         self._thread.start()
 
@@ -81,13 +82,15 @@ class BadNetwork:
             self.records += [record for record in self._active if id(record.fault) not in known]
             # New rules count from zero.
             self._before = {id(record): list(record.hits) for record in self._active}
-            self._rules.set(*rules, seed=1)
+            # Another seed each time, or the paths that lose packets would be those that are congested later,
+            # which by then nobody uses any more.
+            self._seed += 1
+            self._rules.set(*rules, seed=self._seed)
             self._changed_ns = time.monotonic_ns()
-        self._receiver.ask("impair", rules)
+        self._receiver.ask("impair", rules, self._seed)
 
-    def stop(self) -> None:
-        """Ends all faults and stops watching."""
-        self.set([])
+    def close(self) -> None:
+        """Stops watching. Doing it twice is harmless."""
         self._stop.set()
         self._thread.join()
 

@@ -99,7 +99,9 @@ def _main(planes: Planes, size: int, pipe: Connection) -> None:
             pipe.recv()
             pipe.send(error)
             return
-        _Loop(pipe, ring, size).run()
+        loop = _Loop(pipe, ring, size)
+        stack.callback(loop.close)
+        loop.run()
 
 
 class _Loop:
@@ -128,6 +130,9 @@ class _Loop:
                 request, arguments = self._pipe.recv()
                 self._pipe.send(getattr(self, f"_on_{request}")(*arguments))
 
+    def close(self) -> None:
+        self._sampler.close()
+
     def _take(self, data: memoryview) -> None:
         self._hash.update(data)
         self._in_file += len(data)
@@ -147,9 +152,8 @@ class _Loop:
     def _on_connect(self, end: QueuePairEnd, path_mtu: int) -> None:
         self._ring.connect(end, path_mtu)
 
-    def _on_impair(self, rules: list[Any]) -> int:
-        impair(self._ring.context, *rules, seed=1)
-        return time.monotonic_ns()
+    def _on_impair(self, rules: list[Any], seed: int) -> None:
+        impair(self._ring.context, *rules, seed=seed)
 
     def _on_progress(self) -> tuple[int, int, list[int], int]:
         """When, bytes verified, bytes received per plane, files completed."""
@@ -160,7 +164,7 @@ class _Loop:
     def _on_report(self) -> Report:
         report = self._report
         report.leftover = self._in_file
-        report.series = self._sampler.stop()
+        report.series = self._sampler.finish()
         report.transport = self._ring.qp.stats()
         report.causes = self._ring.context.stats()["causes"]
         return report

@@ -87,11 +87,13 @@ def run(
         context = stack.enter_context(planes.open(_HERE, _HERE, network_trims=True))
         ring = stack.enter_context(_connect(context, receiver))
         network = BadNetwork(ring.qp, receiver, len(context.addresses))
+        stack.callback(network.close)
         pump = _Pump(ring, source, schedule.duration)
         stack.callback(pump.stop)
         _watch(pump, network, receiver, schedule, on_progress)
         pump.stop()
-        network.stop()
+        network.set([])
+        network.close()
         return Outcome(
             schedule=schedule,
             source_size=source.size,

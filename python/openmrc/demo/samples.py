@@ -39,12 +39,16 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="openmrc-demo-sampler", daemon=True)
         self._thread.start()
 
-    def stop(self) -> Series:
+    def finish(self) -> Series:
         """Takes a last sample and ends."""
-        self._stop.set()
-        self._thread.join()
+        self.close()
         self._take()
         return self.series
+
+    def close(self) -> None:
+        """Ends. Doing it twice is harmless."""
+        self._stop.set()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD):

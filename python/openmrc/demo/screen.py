@@ -170,7 +170,7 @@ def summary(figures: Figures) -> RenderableType:
         Text(
             f"{figures.data_packets} data packets: {figures.dropped} dropped by the network, "
             f"{figures.trimmed} trimmed, {figures.ecn_marked} marked; "
-            f"{figures.retransmits} sent again, {figures.spurious} of them needlessly"
+            f"{figures.retransmits} sent again; {figures.spurious} that were taken for lost had arrived"
         )
     )
     return Group(*lines)

@@ -12,8 +12,11 @@ from openmrc.perftest.settings import Settings
 from openmrc.planes import path_mtu
 
 
-def measure(settings: Settings, host: str, port: int = p.DEFAULT_PORT) -> "Iterator[Bandwidth | Latency]":
-    """Runs every size against a server; gives each result as it is there.
+@contextlib.contextmanager
+def measuring(
+    settings: Settings, host: str, port: int = p.DEFAULT_PORT
+) -> "Iterator[Iterator[Bandwidth | Latency]]":
+    """Connects to a server; gives the results, each of which is measured when it is asked for.
 
     Raises:
         ConnectError: if there is no server, it refuses, or it goes away.
@@ -34,11 +37,17 @@ def measure(settings: Settings, host: str, port: int = p.DEFAULT_PORT) -> "Itera
             )
         )
         _introduce(settings, endpoint, channel)
-        for run in settings.runs():
-            result = _run(settings, run, endpoint, channel)
-            channel.send(p.Result(result=result.as_dict()))
-            yield result
-        channel.send(p.Bye())
+        yield _results(settings, endpoint, channel)
+
+
+def _results(
+    settings: Settings, endpoint: Endpoint, channel: Channel[Message]
+) -> "Iterator[Bandwidth | Latency]":
+    for run in settings.runs():
+        result = _run(settings, run, endpoint, channel)
+        channel.send(p.Result(result=result.as_dict()))
+        yield result
+    channel.send(p.Bye())
 
 
 def _introduce(settings: Settings, endpoint: Endpoint, channel: Channel[Message]) -> None:

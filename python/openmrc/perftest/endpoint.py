@@ -30,6 +30,8 @@ class Endpoint:
         self._impairments = impairments
         with contextlib.ExitStack() as undo:
             undo.enter_context(context)
+            if impairments:  # Now, to hear early if one is impossible; their time starts with each run.
+                impair(context, *impairments, seed=1)
             self._pd = context.alloc_pd()
             self._cq = context.create_cq(max(1024, 2 * qps * depth))
             cap = QpCap(max_send_wr=depth, max_recv_wr=0, max_inline_data=INLINE)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
 from openmrc.errors import ArgumentError, ConnectError, Error
-from openmrc.perftest.client import measure
+from openmrc.perftest.client import measuring
 from openmrc.perftest.results import Bandwidth, Latency
 from openmrc.perftest.server import Server
 from openmrc.perftest.settings import Settings
@@ -40,17 +40,19 @@ def choose_cpus(wanted: Sequence[int]) -> tuple[int | None, int | None]:
     return (allowed[0], allowed[1]) if len(allowed) > 1 else (None, None)
 
 
-def measure_here(settings: Settings, cpus: Sequence[int] = ()) -> Iterator[Bandwidth | Latency]:
-    """Starts a server and measures against it.
+@contextlib.contextmanager
+def measuring_here(settings: Settings, cpus: Sequence[int] = ()) -> "Iterator[Iterator[Bandwidth | Latency]]":
+    """Starts a server and connects to it; the results are as :func:`openmrc.perftest.client.measuring` gives.
 
     Raises:
         ArgumentError: for a processor that is not there.
-        ConnectError, DeviceError: as :func:`openmrc.perftest.client.measure`.
+        ConnectError, DeviceError: as :func:`openmrc.perftest.client.measuring`.
     """
     client_cpu, server_cpu = choose_cpus(cpus)
     with serving(settings, server_cpu) as port:
         pin(client_cpu)
-        yield from measure(settings, "127.0.0.1", port)
+        with measuring(settings, "127.0.0.1", port) as results:
+            yield results
 
 
 @contextlib.contextmanager
@@ -78,7 +80,8 @@ def serving(settings: Settings, cpu: int | None) -> Iterator[int]:
         yield int(port)
         server.join(_START)
     finally:
-        server.terminate()
+        if server.is_alive():
+            server.terminate()
         server.join()
         ours.close()
 

@@ -70,6 +70,7 @@ class Server:
         self._planes = planes or Planes()
         self._observe = observer or (lambda event: None)
         self._sessions: set[Session] = set()
+        self._closed = False
         self._lock = threading.Lock()
         self._context = self._planes.open_named()
         try:
@@ -82,13 +83,18 @@ class Server:
         """TCP port it listens on."""
 
     def serve(self, *, once: bool = False) -> bool:
-        """Serves until interrupted; with ``once``, one connection.
+        """Serves until closed or interrupted; with ``once``, one connection.
 
         Returns:
             With ``once``, whether every file of the connection was stored.
         """
         while True:
-            connection, address = self._listener.accept()
+            try:
+                connection, address = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return True
+                raise
             session = Session(self, connection, f"{plain_address(address[0])}:{address[1]}")
             with self._lock:
                 full = len(self._sessions) >= MAX_CLIENTS
@@ -105,7 +111,10 @@ class Server:
                 return session.complete
 
     def close(self) -> None:
-        """Breaks off what is under way, leaving nothing of it, and stops listening."""
+        """Breaks off what is under way, leaving nothing of it, and stops listening; :meth:`serve` returns."""
+        self._closed = True
+        with contextlib.suppress(OSError):  # Wakes a thread that waits in accept.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             sessions = list(self._sessions)

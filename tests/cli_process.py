@@ -1,0 +1,89 @@
+"""The command ``openmrc`` as processes, for tests."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
+PATIENCE = 60
+
+
+def run(*arguments, **options):
+    """Runs a command to its end."""
+    return subprocess.run(
+        [*OPENMRC, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, **options
+    )
+
+
+class Command:
+    """A command under way; its output is read line by line."""
+
+    def __init__(self, *arguments, **options):
+        # The tests may run where Ctrl-C is ignored, and children inherit that.
+        def hear_interrupts():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        self.process = subprocess.Popen(
+            [*OPENMRC, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=hear_interrupts,
+            **options,
+        )
+        self.errors = []
+        self._reader = threading.Thread(target=self._read_errors)
+        self._reader.start()
+
+    def _read_errors(self):
+        self.errors.extend(self.process.stderr)
+
+    def line(self):
+        """The next line of output."""
+        return self.process.stdout.readline()
+
+    def event(self):
+        """The next line of output, which is JSON."""
+        return json.loads(self.line())
+
+    def events_until(self, kind):
+        """Events up to the first of a kind."""
+        seen = []
+        while not seen or seen[-1]["kind"] != kind:
+            seen.append(self.event())
+        return seen
+
+    def interrupt(self):
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self):
+        """SIGKILL: no chance to clean up."""
+        self.process.kill()
+
+    def wait(self):
+        """Exit code."""
+        code = self.process.wait(timeout=PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+    @property
+    def error_text(self):
+        """Standard error; complete after :meth:`wait`."""
+        return "".join(self.errors)
+
+
+@contextlib.contextmanager
+def command(*arguments, **options):
+    """A command that does not outlive the block."""
+    it = Command(*arguments, **options)
+    try:
+        yield it
+    finally:
+        it.process.kill()
+        it.wait()
+        it.process.stdout.close()
+        it.process.stderr.close()
