@@ -2,8 +2,8 @@
 
 #![allow(dead_code)] // Not every test file uses everything.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use openmrc_nic::*;
@@ -12,23 +12,20 @@ use openmrc_transport::life::QpState;
 /// Longer than anything here takes on a busy machine; nothing waits that long unless it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-static NEXT_NODE: AtomicU8 = AtomicU8::new(0);
+static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 
-/// A third octet of 127/8 that no other device uses: each test binary has a range of its own.
-pub fn node() -> u8 {
-    let range = match env!("CARGO_CRATE_NAME") {
-        "verbs" => 0,
-        "refusals" => 40,
-        "faults" => 80,
-        "lifecycle" => 120,
-        _ => 160,
-    };
-    range + NEXT_NODE.fetch_add(1, Ordering::Relaxed)
+/// Addresses in 127/8 for `ports` ports that no other device uses: the second octet counts the ports, the other two tell
+/// devices apart, those of test processes that run side by side too.
+fn addresses(ports: usize) -> impl Iterator<Item = IpAddr> {
+    let device = (std::process::id() as u16) << 5 | NEXT_DEVICE.fetch_add(1, Ordering::Relaxed) % 32;
+    let [high, low] = device.to_be_bytes();
+    (0..ports).map(move |port| IpAddr::V4(Ipv4Addr::new(127, port as u8 + 1, high, low)))
 }
 
 /// A small device for tests: few paths, so that many fit the descriptor limit.
 pub fn device(ports: usize) -> DeviceConfig {
-    DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..DeviceConfig::loopback(node(), ports) }
+    let config = DeviceConfig::with_addresses(addresses(ports));
+    DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..config }
 }
 
 /// One side of a connection.
