@@ -233,7 +233,7 @@ def test_a_file_that_shrinks_while_it_is_sent_fails_alone(tmp_path, inbox):
     ("arguments", "says"),
     [
         (["put"], "Missing argument"),
-        (["put", "/etc/hostname"], "at least one file and the receiver"),
+        (["put", "/etc/hostname"], "Missing argument"),
         (["put", "/does/not/exist", "127.0.0.1"], "/does/not/exist: No such file"),
         (["put", "/dev/null", "127.0.0.1"], "neither a file nor a directory"),
         (["put", "/etc/hostname", "127.0.0.1:x"], "not a port number"),

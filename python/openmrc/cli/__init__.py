@@ -6,6 +6,8 @@ reads the table below and nothing else. A new subcommand is a new file and a lin
 
 import importlib
 import importlib.util
+import inspect
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
@@ -36,10 +38,19 @@ class Subcommand(NamedTuple):
             command = typer.main.get_command(function)
         else:
             application = typer.Typer(add_completion=False, context_settings=_CONTEXT)
-            application.command(name)(function)
+            application.command(name, help=_paragraphs(function.__doc__ or ""))(function)
             command = typer.main.get_command(application)
         command.name = name
         return command
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring for any width of terminal: lines of a paragraph joined, what is indented or a list kept."""
+    blocks = inspect.cleandoc(text).split("\n\n")
+    kept = re.compile(r"[ *|-]")
+    return "\n\n".join(
+        block if any(map(kept.match, block.splitlines())) else " ".join(block.split()) for block in blocks
+    )
 
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}

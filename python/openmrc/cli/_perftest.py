@@ -16,7 +16,7 @@ from openmrc.perftest.settings import SWEEP, Settings
 
 HostArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[HOST]", help="The server. Without it, this is the server.", show_default=False),
+    typer.Argument(metavar="HOST", help="The server. Without it, this is the server.", show_default=False),
 ]
 PortOption = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port of the server.")]
 AllOption = Annotated[bool, typer.Option("--all", "-a", help="Run sizes from 2 bytes to 8 MiB.")]

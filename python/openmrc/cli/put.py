@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.cli import _common, _impair, _planes
-from openmrc.errors import ArgumentError, ConnectError
+from openmrc.errors import ConnectError
 from openmrc.transfer.manifest import collect
 from openmrc.transfer.protocol import DEFAULT_PORT, IfExists
 from openmrc.transfer.sender import PlaneState, Report, Sender
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
 
 def put(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE... HOST[:PORT]",
-            help="Files or directories, then the receiver, where `openmrc serve` runs.",
-            show_default=False,
-        ),
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Files and directories.", show_default=False)
+    ],
+    receiver: Annotated[
+        str,
+        typer.Argument(metavar="HOST[:PORT]", help="Where `openmrc serve` runs.", show_default=False),
     ],
     if_exists: Annotated[
         IfExists,
@@ -57,10 +56,8 @@ def put(
     A directory keeps its name and arrives with all that is below it. Files appear at the receiver one by
     one, each complete or not at all. Exit code 0 means that the receiver has everything.
     """
-    if len(arguments) < 2:
-        raise ArgumentError("put needs at least one file and the receiver: openmrc put FILE... HOST[:PORT]")
-    host, port = _planes.parse_host(arguments[-1], DEFAULT_PORT)
-    sources = collect([Path(name) for name in arguments[:-1]])
+    host, port = _planes.parse_host(receiver, DEFAULT_PORT)
+    sources = collect(paths)
     configure = _impair.configure(impair)
     remarks = _common.console(stderr=True)
     with Sender(

@@ -15,11 +15,11 @@ def write_bw(
     host: _perftest.HostArgument = None,
     all_sizes: _perftest.AllOption = False,
     size: Annotated[
-        int | None, typer.Option("--size", "-s", help="Bytes per message. [default: 65536]")
+        int | None, typer.Option("--size", "-s", help="Bytes per message. Default 65536.")
     ] = None,
     iters: Annotated[
         int | None,
-        typer.Option("--iters", "--iterations", "-n", min=1, help="Messages per queue pair. [default: 5000]"),
+        typer.Option("--iters", "--iterations", "-n", min=1, help="Messages per queue pair. Default 5000."),
     ] = None,
     duration: Annotated[
         float | None, typer.Option("--duration", "-D", metavar="SECONDS", help="Run for a time instead.")
@@ -30,7 +30,7 @@ def write_bw(
     tx_depth: Annotated[
         int | None,
         typer.Option(
-            "--tx-depth", "-t", min=1, max=32768, help="Messages outstanding. [default: 128, more if short]"
+            "--tx-depth", "-t", min=1, max=32768, help="Messages outstanding. Default 128, more if short."
         ),
     ] = None,
     post_list: Annotated[
@@ -40,12 +40,12 @@ def write_bw(
             "--post-list",
             "-l",
             min=1,
-            help="Messages per post. [default: 16, 64 if short, 1 if long]",
+            help="Messages per post. Default 16, 64 if short, 1 if long.",
         ),
     ] = None,
     cq_mod: Annotated[
         int | None,
-        typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. [default: 16, 1 if long]"),
+        typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. Default 16, 1 if long."),
     ] = None,
     inline: _perftest.InlineOption = None,
     port: _perftest.PortOption = _perftest.DEFAULT_PORT,

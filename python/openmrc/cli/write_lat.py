@@ -17,9 +17,9 @@ COLUMNS = (
 def write_lat(
     host: _perftest.HostArgument = None,
     all_sizes: _perftest.AllOption = False,
-    size: Annotated[int | None, typer.Option("--size", "-s", help="Bytes per message. [default: 2]")] = None,
+    size: Annotated[int | None, typer.Option("--size", "-s", help="Bytes per message. Default 2.")] = None,
     iters: Annotated[
-        int | None, typer.Option("--iters", "--iterations", "-n", min=1, help="Round trips. [default: 1000]")
+        int | None, typer.Option("--iters", "--iterations", "-n", min=1, help="Round trips. Default 1000.")
     ] = None,
     mtu: _perftest.MtuOption = None,
     inline: _perftest.InlineOption = None,

@@ -2,10 +2,11 @@
 
 import contextlib
 import multiprocessing
+import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -62,17 +63,18 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def receiving(planes: Planes, size: int) -> Iterator[Receiver]:
+def receiving(planes: Planes, size: int, cpus: Collection[int]) -> Iterator[Receiver]:
     """Runs the other process.
 
     Args:
         planes: How many, and how many paths.
         size: Bytes of the file.
+        cpus: Processors it runs on.
     """
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(
-        target=_main, args=(planes, size, theirs), name="openmrc-demo-receiver", daemon=True
+        target=_main, args=(planes, size, cpus, theirs), name="openmrc-demo-receiver", daemon=True
     )
     # Ctrl-C reaches the whole foreground; this process hears it, and the other one ends with its pipe.
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -90,7 +92,8 @@ def receiving(planes: Planes, size: int) -> Iterator[Receiver]:
         process.join()
 
 
-def _main(planes: Planes, size: int, pipe: Connection) -> None:
+def _main(planes: Planes, size: int, cpus: Collection[int], pipe: Connection) -> None:
+    os.sched_setaffinity(0, cpus)
     with contextlib.suppress(EOFError, OSError), contextlib.ExitStack() as stack:
         try:
             context = stack.enter_context(planes.open(_HERE, _HERE, network_trims=True))

@@ -1,10 +1,11 @@
 """One run of the demo, in the sending process: data, faults and observation, a thread for each."""
 
 import contextlib
+import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openmrc.demo.network import BadNetwork, FaultRecord, PathStates
@@ -83,7 +84,8 @@ def run(
         Error: if the two ends do not get together. What goes wrong later is in the outcome.
     """
     with contextlib.ExitStack() as stack:
-        receiver = stack.enter_context(receiving(planes, source.size))
+        theirs = stack.enter_context(_half_of_the_processors())
+        receiver = stack.enter_context(receiving(planes, source.size, theirs))
         context = stack.enter_context(planes.open(_HERE, _HERE, network_trims=True))
         ring = stack.enter_context(_connect(context, receiver))
         network = BadNetwork(ring.qp, receiver, len(context.addresses))
@@ -109,6 +111,21 @@ def run(
             addresses=[address for address, _ in context.addresses],
             error=pump.error,
         )
+
+
+@contextlib.contextmanager
+def _half_of_the_processors() -> Iterator[set[int]]:
+    """Leaves half of the processors to the other end, as two machines would have their own; gives that half.
+
+    Two processes that chase each other over the same processors reach half of what they could.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    half = len(allowed) // 2
+    os.sched_setaffinity(0, allowed[half:])
+    try:
+        yield set(allowed[:half] or allowed)
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _connect(context: Context, receiver: Receiver) -> SendingRing:
