@@ -7,6 +7,9 @@ use openmrc_transport::mrc::Capabilities;
 
 use crate::memory::Access;
 
+/// Payload bytes per packet where nothing else is asked for (spec: transport, queue pair attributes).
+pub const DEFAULT_PATH_MTU: u16 = 4096;
+
 /// How much a queue pair can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpCap {

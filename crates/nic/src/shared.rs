@@ -179,7 +179,9 @@ impl Shared {
             if !self.is_closed() {
                 engine.turn(self, true);
             }
-            self.polled_turns.fetch_add(1, Ordering::Relaxed);
+            // Only ever written with the engine's lock held.
+            self.polled_turns
+                .store(self.polled_turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
     }
 

@@ -16,6 +16,11 @@ const IPV6_FLOWINFO_SEND: i32 = 33;
 const ECT0: u8 = 0b10;
 const ECN_CE: u8 = 0b11;
 
+/// So many single packets in a row show that a poller need not pay for GRO ...
+const SINGLES_WITHOUT_GRO: u32 = 64;
+/// ... and so many without a pause that it should.
+const STREAK_WITH_GRO: u32 = 16;
+
 /// The traffic class octet that asks for this DSCP; `ecn_capable` adds ECT(0).
 pub(crate) const fn traffic_class(dscp: u8, ecn_capable: bool) -> u8 {
     dscp << 2 | if ecn_capable { ECT0 } else { 0 }
@@ -36,6 +41,12 @@ pub(crate) struct RxSocket {
     fd: OwnedFd,
     /// Bytes of memory its queue may take, as the kernel counts.
     pub buffer: usize,
+    /// Datagrams may hold several packets, if the kernel can: as configured, and now.
+    segmentation: bool,
+    gro: bool,
+    /// Datagrams of one packet in a row; and how many came without a pause.
+    singles: u32,
+    streak: u32,
 }
 
 impl RxSocket {
@@ -58,12 +69,41 @@ impl RxSocket {
         class
             .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1))
             .map_err(|e| Error::os(what(), e))?;
-        if segmentation {
-            // A kernel without it delivers packets one by one, which works as well.
-            let _ = sys::set_option(raw, libc::SOL_UDP, UDP_GRO, 1);
-        }
         sys::bind(raw, addr).map_err(|e| Error::os(what(), e))?;
-        Ok(RxSocket { fd, buffer: buffer.max(0) as usize })
+        let mut socket =
+            RxSocket { fd, buffer: buffer.max(0) as usize, segmentation, gro: false, singles: 0, streak: 0 };
+        socket.set_gro(true);
+        Ok(socket)
+    }
+
+    /// Lets datagrams hold several packets, or not. A kernel that cannot delivers them one by one, which works as well.
+    pub fn set_gro(&mut self, on: bool) {
+        if self.segmentation && self.gro != on {
+            self.gro = sys::set_option(self.fd(), libc::SOL_UDP, UDP_GRO, i32::from(on)).is_ok() && on;
+        }
+        (self.singles, self.streak) = (0, 0);
+    }
+
+    /// While polling: a datagram of so many packets has come, or none (0). GRO is worth its price, an eighth of the way
+    /// of a small packet, only where runs come.
+    #[inline]
+    pub fn adapt_gro(&mut self, packets: usize) {
+        match packets {
+            0 => self.streak = 0,
+            1 if self.gro => {
+                self.singles += 1;
+                if self.singles == SINGLES_WITHOUT_GRO {
+                    self.set_gro(false);
+                }
+            }
+            1 => {
+                self.streak += 1;
+                if self.streak == STREAK_WITH_GRO {
+                    self.set_gro(true);
+                }
+            }
+            _ => self.singles = 0,
+        }
     }
 
     pub fn fd(&self) -> RawFd {

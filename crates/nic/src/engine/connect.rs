@@ -10,7 +10,7 @@ use openmrc_transport::{Span, Time};
 use openmrc_wire::{MAX_HEADER_LEN, Psn};
 
 use super::{Engine, Qp};
-use crate::attr::QpAttr;
+use crate::attr::{DEFAULT_PATH_MTU, QpAttr};
 use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::netlink;
@@ -61,7 +61,7 @@ impl Engine {
     /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
     fn transport_config(&self, index: u32, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
         let io = &self.qp(index)?.io;
-        let path_mtu = attr.path_mtu.unwrap_or(4096);
+        let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
         let cc = match attr.cc_profile_id.unwrap_or(0) {
             0 => Arc::new(default_cc(&self.config, path_mtu)),
             id => self.cc_profiles.get(id)?,

@@ -22,6 +22,7 @@ mod receive;
 mod timers;
 mod transmit;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -69,7 +70,7 @@ pub(crate) struct Engine {
     /// Generation of the number last given out, by place.
     generations: Vec<u16>,
     /// Places free again, oldest first.
-    free_places: std::collections::VecDeque<u32>,
+    free_places: VecDeque<u32>,
     endpoint: Endpoint,
     ready: ReadyRing,
     /// READY, but their ports could not take a packet.
@@ -77,6 +78,8 @@ pub(crate) struct Engine {
     timers: Timers,
     /// Room for the list of queue pairs with newly posted sends.
     submitted: Vec<u32>,
+    /// Room for the sends being taken from a queue pair.
+    taken: VecDeque<Wqe>,
     /// Queue pairs that something has happened to in this turn.
     touched: Vec<u32>,
     /// Feedback waiting to be sent.
@@ -154,7 +157,7 @@ const RUNS_PER_TURN: usize = 8;
 const DATAGRAMS_PER_TURN: usize = 32;
 
 /// Eager turns from one look at what is due to the next: some microseconds.
-const TURNS_PER_CLOCK: u64 = 8;
+const TURNS_PER_CLOCK: u64 = 16;
 
 /// Calls the transport with a host; a macro because the borrows are of single fields.
 macro_rules! qp_host {
@@ -240,21 +243,29 @@ impl Engine {
             self.take_pending(shared, now, index);
         }
         self.submitted = list;
-        self.settle(shared, now);
+        if !self.touched.is_empty() {
+            self.settle(shared, now);
+        }
         Some(now)
     }
 
     fn take_pending(&mut self, shared: &Shared, now: Time, index: u32) {
-        let Some(qp) = self.qps.get_mut(index as usize).and_then(Option::as_mut) else { return };
-        let Qp { transport, io } = &mut **qp;
-        // Before looking: whoever posts from now on announces it again.
-        io.shared.submitted.store(false, Ordering::Release);
-        let qp_shared = Arc::clone(&io.shared);
-        let mut pending = qp_shared.pending.lock();
-        let Some(transport) = transport.as_mut().filter(|_| qp_shared.state() == QpState::Rts) else {
+        let Some(Qp { transport, io }) = self.qps.get_mut(index as usize).and_then(Option::as_deref_mut)
+        else {
             return;
         };
-        while let Some(wqe) = pending.pop_front() {
+        // Before looking: whoever posts from now on announces it again.
+        io.shared.submitted.store(false, Ordering::Release);
+        if io.shared.state() != QpState::Rts {
+            // Posted just as it went to ERROR: flushed like what was there before.
+            io.flushed = false;
+            self.touch(index);
+            return;
+        }
+        let Some(transport) = transport else { return };
+        // Taken out whole, so that whoever posts does not wait while the transport works.
+        std::mem::swap(&mut *io.shared.pending.lock(), &mut self.taken);
+        while let Some(wqe) = self.taken.pop_front() {
             let request = WorkRequest {
                 handle: io.next_send,
                 len: wqe.len,
@@ -270,7 +281,7 @@ impl Engine {
             }
             if transport.post_send(now, request).is_err() {
                 // The rings are equally large, so this is a queue pair in ERROR: flushed with the rest.
-                pending.push_front(wqe);
+                self.taken.push_front(wqe);
                 break;
             }
             *io.send_mut(io.next_send) = wqe;
@@ -279,12 +290,19 @@ impl Engine {
                 break;
             }
         }
-        drop(pending);
+        if !self.taken.is_empty() {
+            let mut pending = io.shared.pending.lock();
+            while let Some(wqe) = self.taken.pop_back() {
+                pending.push_front(wqe);
+            }
+        }
         if io.failed.is_some() {
             let mut host = qp_host!(self, io, shared, now, &[]);
             transport.abort(now, openmrc_transport::Fatal::Local, &mut host);
+            self.touch(index);
+        } else if transport.readiness() == Readiness::Ready {
+            self.ready.push(index);
         }
-        self.touch(index);
     }
 
     fn touch(&mut self, index: u32) {

@@ -7,9 +7,14 @@ use openmrc_transport::destination::Pressure;
 use openmrc_transport::{Span, Time};
 
 use super::{Engine, Qp};
+use crate::attr::DEFAULT_PATH_MTU;
+use crate::port::Port;
 
 /// How often the buffers are looked at while data comes in.
 const INTERVAL: Span = Span::from_micros(500);
+
+/// With fewer bytes than this from one look to the next no buffer fills, and the system need not be asked.
+const TRICKLE: usize = 64 << 10;
 
 /// Kernel memory of a queued packet beside its payload: its descriptor and unused room.
 const OVERHEAD: usize = 1024;
@@ -28,16 +33,24 @@ pub(super) struct BufferWatch {
     /// Queue pairs that have received since the last look, and those of the look before.
     receivers: Vec<u32>,
     earlier: Vec<u32>,
+    /// Bytes received since the last look.
+    bytes: usize,
 }
 
 impl BufferWatch {
     pub fn new() -> Self {
-        BufferWatch { next: Time::NEVER, penalty: 0, receivers: Vec::new(), earlier: Vec::new() }
+        BufferWatch { next: Time::NEVER, penalty: 0, receivers: Vec::new(), earlier: Vec::new(), bytes: 0 }
     }
 
     /// When to look at the buffers.
     pub fn next_look(&self) -> Time {
         self.next
+    }
+
+    /// So many bytes have come in.
+    #[inline]
+    pub fn received(&mut self, bytes: usize) {
+        self.bytes += bytes;
     }
 
     /// Queue pair `index` receives, for the first time since the last look.
@@ -64,8 +77,9 @@ fn fair_mpr(buffers: usize, packet: usize, receivers: usize) -> u8 {
 impl Engine {
     /// Looks at the buffers and tells every queue pair that has received since the last look.
     pub(super) fn relieve_pressure(&mut self, now: Time) {
-        let fill =
-            self.ports.iter().map(|p| p.rx.queued() as f64 / p.rx.buffer.max(1) as f64).fold(0.0, f64::max);
+        let trickle = std::mem::take(&mut self.pressure.bytes) < TRICKLE;
+        let share = |port: &Port| port.rx.queued() as f64 / port.rx.buffer.max(1) as f64;
+        let fill = if trickle { 0.0 } else { self.ports.iter().map(share).fold(0.0, f64::max) };
         let penalty = penalty(fill);
         let pressure = Pressure { penalty, restore: penalty == 0 };
         let relieved = std::mem::replace(&mut self.pressure.penalty, penalty) > 0;
@@ -73,7 +87,7 @@ impl Engine {
         let mut receivers = std::mem::take(&mut self.pressure.receivers);
         for &index in &receivers {
             if let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() {
-                let mtu = usize::from(io.attr.path_mtu.unwrap_or_default());
+                let mtu = usize::from(io.attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU));
                 transport.set_advertised_mpr(fair_mpr(buffers, mtu, receivers.len()));
                 transport.set_receive_pressure(pressure);
                 io.receiving = false;

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
-use openmrc_transport::{Received, Span, Time, Transport, Trim};
+use openmrc_transport::{PortSet, Received, Span, Time, Transport, Trim};
 use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet, opcode};
 
 use super::{Engine, Qp, QpHost, qp_host};
@@ -28,13 +28,16 @@ const MISSES_PER_LOOK_AT_ALL: u32 = 64;
 /// Where the next datagram will be.
 ///
 /// A sender takes the ports in turn, a run of packets on each. So the next datagram is looked for where the run goes on,
-/// or on the next port when it is complete; only if that fails is the system asked which ports have any. This keeps
-/// packets in the order in which they were sent, which spares both ends feedback about gaps, and saves the asking.
-#[derive(Default)]
+/// or, when it is complete, on the port that followed the last time; only if that fails is the system asked which ports
+/// have any. This keeps packets in the order in which they were sent, which spares both ends feedback about gaps, and
+/// saves the asking.
 pub(super) struct NextPort {
     port: usize,
-    /// Data packets of the run on `port` so far.
+    /// Port of the last data packet, and how many of its run there were.
+    last: usize,
     run: usize,
+    /// The port that followed each port.
+    successor: [u8; PortSet::MAX_PORTS],
     /// Something was there last time.
     expected: bool,
     /// Polling: the port looked at besides, each in turn, and how often there was nothing.
@@ -45,32 +48,50 @@ pub(super) struct NextPort {
 }
 
 impl NextPort {
+    /// For so many ports, which at first are taken to be used in order.
+    pub fn new(count: usize) -> Self {
+        NextPort {
+            port: 0,
+            last: 0,
+            run: 0,
+            successor: std::array::from_fn(|p| if p + 1 < count { p as u8 + 1 } else { 0 }),
+            expected: false,
+            beside: 0,
+            misses: 0,
+            looked: Time::ZERO,
+        }
+    }
+
     /// What the system says: `ready` has a bit for each of the `count` ports on which something waits. The first
     /// from where we are is next; `false` if there is none.
     fn look(&mut self, ready: u32, count: usize) -> bool {
         let next = (0..count).map(|i| (self.port + i) % count).find(|&p| ready >> p & 1 == 1);
         self.expected = next.is_some();
-        if let Some(port) = next {
-            self.jump(port);
-        }
+        self.port = next.unwrap_or(self.port);
         self.expected
     }
 
-    /// The run goes on, or begins, on this port.
-    fn jump(&mut self, port: usize) {
-        if port != self.port {
-            self.port = port;
+    /// So many data packets have come on `port`; senders' runs have `burst`.
+    fn came(&mut self, now: Time, port: usize, packets: usize, burst: usize) {
+        if port != self.last {
+            self.successor[self.last] = port as u8;
+            self.last = port;
             self.run = 0;
+        }
+        self.run += packets;
+        self.port = port;
+        self.looked = now;
+        if self.run >= burst {
+            self.run = 0;
+            self.port = usize::from(self.successor[port]);
         }
     }
 
-    /// So many data packets have come on the port, of `count`; senders' runs have `burst`.
-    fn came(&mut self, packets: usize, burst: usize, count: usize) {
-        self.run += packets;
-        if self.run >= burst {
-            self.run = 0;
-            self.port = if self.port + 1 < count { self.port + 1 } else { 0 };
-        }
+    /// Polling: whether to look at another port too, after nothing was where it was expected. Within a run now and
+    /// then; between runs, where the guess is less sure, at once.
+    fn looks_beside(&mut self) -> bool {
+        self.misses = self.misses.wrapping_add(1);
+        self.run == 0 || self.misses.is_multiple_of(MISSES_PER_LOOK_BESIDE)
     }
 }
 
@@ -114,8 +135,7 @@ impl Engine {
 
     /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
     fn look_beside(&mut self, shared: &Shared, rx: &mut RxBuffer) -> bool {
-        self.next_port.misses = self.next_port.misses.wrapping_add(1);
-        if !self.next_port.misses.is_multiple_of(MISSES_PER_LOOK_BESIDE) {
+        if !self.next_port.looks_beside() {
             return false;
         }
         let now = sys::now();
@@ -137,7 +157,8 @@ impl Engine {
     /// Lets epoll tell of packets on the ports, or not.
     fn watch_ports(&mut self, shared: &Shared, watch: bool) {
         self.watching = watch;
-        for (index, port) in self.ports.iter().enumerate() {
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            port.rx.set_gro(true);
             let fd = port.rx.fd();
             // It can only fail if that is how it is already.
             let _ = match watch {
@@ -172,14 +193,19 @@ impl Engine {
     /// Takes one datagram from a port; whether there was one.
     fn receive_port(&mut self, shared: &Shared, port: usize, rx: &mut RxBuffer) -> bool {
         // An error other than "nothing there" (a route's, say) is reported once and means nothing to a receiver.
-        let Ok((bytes, meta)) = rx.receive(self.ports[port].rx.fd()) else { return false };
+        let socket = &mut self.ports[port].rx;
+        let Ok((bytes, meta)) = rx.receive(socket.fd()) else {
+            socket.adapt_gro(0);
+            return false;
+        };
+        let packets = bytes.len().div_ceil(meta.segment);
+        if !self.watching {
+            socket.adapt_gro(packets);
+        }
         let now = sys::now();
         if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
             // Whoever sends in runs is expected to do so as we do.
-            let packets = bytes.len().div_ceil(meta.segment);
-            self.next_port.jump(port);
-            self.next_port.looked = now;
-            self.next_port.came(packets, usize::from(self.config.ev_burst), self.ports.len());
+            self.next_port.came(now, port, packets, usize::from(self.config.ev_burst));
         }
         self.datagram_in(shared, now, port, &meta, bytes);
         self.settle(shared, now);
@@ -193,6 +219,7 @@ impl Engine {
         stats.rx_datagrams += 1;
         stats.rx_packets += packets;
         stats.rx_bytes += bytes.len() as u64;
+        self.pressure.received(bytes.len());
         if socket::is_marked(meta.traffic_class) {
             stats.rx_ecn_marked += packets;
         }

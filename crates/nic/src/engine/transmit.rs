@@ -36,6 +36,7 @@ impl Engine {
             self.serve(shared, now, index, ports);
         }
         self.flush_run(now);
+        self.send_feedback(now);
         self.settle(shared, now);
         true
     }
@@ -69,6 +70,9 @@ impl Engine {
                 transport.abort(now, Fatal::Local, &mut qp_host!(self, io, shared, now, &[]));
                 break;
             }
+        }
+        if let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() {
+            transport.report_early(now, &mut qp_host!(self, io, shared, now, &[]));
         }
         self.touch(index);
     }
