@@ -106,6 +106,35 @@ impl QueuePair {
         }
     }
 
+    /// The same within a burst: a packet is lost if one behind it, on the same path, is known to have arrived. Every SACK
+    /// tells of whole bursts, so this finds a loss at once where the last resort would be the reorder window.
+    pub(super) fn overtaken_in_burst(
+        &mut self,
+        now: Time,
+        bitmap_base: Seq,
+        bitmap: u64,
+        host: &mut dyn Host,
+    ) {
+        let burst = u32::from(self.config.ev_burst);
+        if burst == 1 || bitmap == 0 {
+            return;
+        }
+        let below_highest = u64::MAX >> bitmap.leading_zeros();
+        let mut holes = self.window.fresh64(bitmap_base) & !bitmap & below_highest;
+        while holes != 0 {
+            let bit = holes.trailing_zeros();
+            holes &= holes - 1;
+            let hole = bitmap_base + u64::from(bit);
+            let index = self.window.path(hole);
+            let overtaken = (1..burst.min(64 - bit)).any(|step| {
+                bitmap >> (bit + step) & 1 == 1 && self.window.path(hole + u64::from(step)) == index
+            });
+            if overtaken {
+                self.lose(now, hole, host);
+            }
+        }
+    }
+
     /// A packet is lost without a trace: its path has failed.
     fn lose(&mut self, now: Time, seq: Seq, host: &mut dyn Host) {
         let size = self.size_of(seq);

@@ -158,6 +158,7 @@ impl QueuePair {
                 self.overtaken_on_path(now, index, seq, bitmap_base, sack.bitmap, host);
             }
         }
+        self.overtaken_in_burst(now, bitmap_base, sack.bitmap, host);
         self.detect_losses(now, newest, host);
         if self.window.is_empty() {
             self.cc.on_idle();
