@@ -156,8 +156,11 @@ const RUNS_PER_TURN: usize = 8;
 /// Datagrams in a turn before sending again.
 const DATAGRAMS_PER_TURN: usize = 32;
 
-/// Eager turns from one look at what is due to the next: some microseconds.
-const TURNS_PER_CLOCK: u64 = 16;
+/// Eager turns from one look at what is due to the next, where nothing is sent: some ten microseconds.
+const TURNS_PER_CLOCK: u64 = 32;
+
+/// Eager turns from one look at all else to the next: links, sockets that are writable again.
+const TURNS_PER_LOOK_AT_ALL: u64 = 256;
 
 /// Calls the transport with a host; a macro because the borrows are of single fields.
 macro_rules! qp_host {
@@ -177,8 +180,9 @@ macro_rules! qp_host {
 use qp_host;
 
 impl Engine {
-    /// One turn; whether there was anything to do. Who polls wants back as soon as something has come in: `eager`
-    /// returns after one datagram and looks at the clock only now and then.
+    /// One turn; whether there was anything to do. Who polls wants back as soon as something has come in: an `eager`
+    /// turn takes one datagram, and sees to what is due mostly just after something was sent, while the answer is on
+    /// its way anyhow.
     #[inline]
     pub fn turn(&mut self, shared: &Shared, eager: bool) -> bool {
         self.iterations += 1;
@@ -187,17 +191,29 @@ impl Engine {
         if !self.ready.is_empty() {
             self.transmit(shared, posted.unwrap_or_else(sys::now));
         }
-        let received =
-            if eager { self.receive_polled(shared) } else { self.receive(shared, DATAGRAMS_PER_TURN) };
-        if !eager || self.iterations.is_multiple_of(TURNS_PER_CLOCK) {
-            let now = sys::now();
-            worked |= self.expire(shared, now);
-            self.settle(shared, now);
+        if eager {
+            if posted.is_some() || self.iterations.is_multiple_of(TURNS_PER_CLOCK) {
+                worked |= self.see_to_due(shared);
+            }
+            if self.iterations.is_multiple_of(TURNS_PER_LOOK_AT_ALL) {
+                self.ready_ports(shared);
+            }
+            worked |= self.receive_polled(shared);
+        } else {
+            worked |= self.receive(shared, DATAGRAMS_PER_TURN);
+            worked |= self.see_to_due(shared);
         }
         if !self.overruns.is_empty() {
             self.fail_overrun_queues(shared, sys::now());
         }
-        worked | received
+        worked
+    }
+
+    fn see_to_due(&mut self, shared: &Shared) -> bool {
+        let now = sys::now();
+        let worked = self.expire(shared, now);
+        self.settle(shared, now);
+        worked
     }
 
     /// Whether a turn would find something to send.

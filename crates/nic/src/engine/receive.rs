@@ -20,10 +20,10 @@ const EVENTS: usize = 32;
 /// A poller that has been away for so long finds all ports worth a look.
 const LONG_AWAY: Span = Span::from_micros(10);
 
-/// Wrong guesses of a poller from one look at another port to the next: most come true where they were made ...
-const MISSES_PER_LOOK_BESIDE: u32 = 4;
-/// ... and to the next at everything else: links, wake-ups, sockets writable again.
-const MISSES_PER_LOOK_AT_ALL: u32 = 64;
+/// Wrong guesses of a poller from one look at another port to the next, in the middle of a run: most come true where
+/// they were made, unless they have been wrong for long.
+const MISSES_PER_LOOK_BESIDE: u32 = 8;
+const MISSES_WHILE_SURE: u32 = 32;
 
 /// Where the next datagram will be.
 ///
@@ -38,6 +38,10 @@ pub(super) struct NextPort {
     run: usize,
     /// The port that followed each port.
     successor: [u8; PortSet::MAX_PORTS],
+    /// Runs so far, and how many there had been when each port had its last turn.
+    runs: u64,
+    turns: [u64; PortSet::MAX_PORTS],
+    count: usize,
     /// Something was there last time.
     expected: bool,
     /// Polling: the port looked at besides, each in turn, and how often there was nothing.
@@ -55,6 +59,9 @@ impl NextPort {
             last: 0,
             run: 0,
             successor: std::array::from_fn(|p| if p + 1 < count { p as u8 + 1 } else { 0 }),
+            runs: 0,
+            turns: [0; PortSet::MAX_PORTS],
+            count,
             expected: false,
             beside: 0,
             misses: 0,
@@ -80,18 +87,33 @@ impl NextPort {
         }
         self.run += packets;
         self.port = port;
+        self.misses = 0;
         self.looked = now;
         if self.run >= burst {
             self.run = 0;
-            self.port = usize::from(self.successor[port]);
+            self.runs += 1;
+            self.turns[port] = self.runs;
+            self.port = self.overdue().unwrap_or(usize::from(self.successor[port]));
         }
+    }
+
+    /// A port that has been passed over for two rounds. Guesses that come true lead round the same ports for ever: what
+    /// waits on another would grow old, and its senders would take it for lost.
+    fn overdue(&mut self) -> Option<usize> {
+        let (port, &turn) = self.turns[..self.count].iter().enumerate().min_by_key(|&(_, turn)| turn)?;
+        if self.runs - turn <= 2 * self.count as u64 {
+            return None;
+        }
+        self.turns[port] = self.runs;
+        Some(port)
     }
 
     /// Polling: whether to look at another port too, after nothing was where it was expected. Within a run now and
     /// then; between runs, where the guess is less sure, at once.
     fn looks_beside(&mut self) -> bool {
         self.misses = self.misses.wrapping_add(1);
-        self.run == 0 || self.misses.is_multiple_of(MISSES_PER_LOOK_BESIDE)
+        let often = self.run == 0 || self.misses > MISSES_WHILE_SURE;
+        self.misses.is_multiple_of(if often { 2 } else { MISSES_PER_LOOK_BESIDE })
     }
 }
 
@@ -148,9 +170,6 @@ impl Engine {
                 return true;
             }
         }
-        if self.next_port.misses.is_multiple_of(MISSES_PER_LOOK_AT_ALL) {
-            self.ready_ports(shared);
-        }
         false
     }
 
@@ -170,7 +189,7 @@ impl Engine {
 
     /// Ports on which something waits, one bit each; everything else that epoll reports is done at once. The flag
     /// says whether it reported anything.
-    fn ready_ports(&mut self, shared: &Shared) -> (u32, bool) {
+    pub(super) fn ready_ports(&mut self, shared: &Shared) -> (u32, bool) {
         let mut ports = 0;
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let events = shared.epoll.ready(&mut room);
