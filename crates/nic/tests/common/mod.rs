@@ -17,7 +17,7 @@ static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 /// Addresses in 127/8 for `ports` ports that no other device uses: the second octet counts the ports, the other two tell
 /// devices apart, those of test processes that run side by side too.
 fn addresses(ports: usize) -> impl Iterator<Item = IpAddr> {
-    let device = (std::process::id() as u16) << 5 | NEXT_DEVICE.fetch_add(1, Ordering::Relaxed) % 32;
+    let device = ((std::process::id() as u16) << 5) | (NEXT_DEVICE.fetch_add(1, Ordering::Relaxed) % 32);
     let [high, low] = device.to_be_bytes();
     (0..ports).map(move |port| IpAddr::V4(Ipv4Addr::new(127, port as u8 + 1, high, low)))
 }
