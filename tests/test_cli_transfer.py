@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import socket
 import time
 
@@ -224,6 +225,40 @@ def test_a_file_that_shrinks_while_it_is_sent_fails_alone(tmp_path, inbox):
             assert put.wait() == 1
         assert "huge was not stored: changed while it was being sent" in put.error_text
     assert everything_below(inbox) == {"small"}
+
+
+def test_a_disk_that_takes_no_more_fails_that_file_alone(tmp_path, inbox):
+    with serving(inbox) as (server, address):
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
+        big, small = make(tmp_path / "big", 9_000_000), make(tmp_path / "small", 1_000_000)
+        result = run("put", big, small, address)
+    assert result.returncode == 1
+    assert "big was not stored: File too large" in one_line_error(result)
+    assert everything_below(inbox) == {"small"}
+    assert (inbox / "small").read_bytes() == small.read_bytes()
+
+
+def test_files_travel_over_ipv6_too(tmp_path, inbox):
+    file = make(tmp_path / "file", 3_000_000)
+    with command("serve", inbox, "--port", 0, "--bind", "::1", "--json") as server:
+        result = run("put", file, f"[::1]:{server.event()['port']}", "--json")
+    assert result.returncode == 0, result.stderr
+    assert {plane["address"] for plane in json.loads(result.stdout)["planes"]} == {"::1"}
+    assert (inbox / "file").read_bytes() == file.read_bytes()
+
+
+def test_named_planes_are_used_in_their_order(tmp_path, inbox):
+    file = make(tmp_path / "file", 3_000_000)
+    here, there = ["127.9.0.1", "127.9.0.2:4900"], ["127.9.1.1", "127.9.1.2"]
+    with serving(inbox, "--addresses", ",".join(there)) as (_, address):
+        result = run("put", file, address, "--addresses", ",".join(here), "--json")
+        assert result.returncode == 0, result.stderr
+        again = run("put", file, address, "--addresses", "127.9.0.3", "--if-exists", "replace")
+    planes = json.loads(result.stdout)["planes"]
+    assert [plane["address"] for plane in planes] == ["127.9.0.1", "127.9.0.2"]
+    assert all(plane["tx_packets"] > 0 for plane in planes)
+    assert again.returncode == 0, again.stderr
+    assert "planes: 1 here, 2 at" in again.stderr
 
 
 # --- what cannot work ---------------------------------------------------------------------------------------
