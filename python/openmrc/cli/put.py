@@ -66,7 +66,8 @@ def put(
         here, there = len(sender.context.addresses), sender.peer_planes
         if here != there:
             remarks.print(
-                f"planes: {here} here, {there} at {sender.receiver}; the first {min(here, there)} of both are used"
+                f"planes: {here} here, {there} at {sender.receiver}; "
+                f"the first {min(here, there)} of both are used"
             )
         try:
             with _progress(remarks) as on_tick:
