@@ -155,7 +155,8 @@ impl QueuePair {
         self.engine()?.qp_ports(self.qp.index)
     }
 
-    /// Posts sends, all or none. In polling mode ([`crate::Context::polling`]) they leave at once. Needs RTS; in ERROR they are taken and completed with WR_FLUSH_ERR.
+    /// Posts sends, all or none. In polling mode ([`crate::Context::polling`]) they leave at once. Needs RTS; in ERROR
+    /// they are taken and completed with WR_FLUSH_ERR.
     ///
     /// # Errors
     /// [`Error::WrongState`], [`Error::QueueFull`], or [`Error::InvalidArgument`] for a request that cannot be executed.

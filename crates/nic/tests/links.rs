@@ -180,3 +180,64 @@ fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
         peer.join().unwrap();
     });
 }
+
+#[test]
+fn a_link_slower_than_the_sender_makes_it_wait_not_lose() {
+    in_namespace(|| {
+        let (there_tx, there_rx) = mpsc::channel();
+        let (end_tx, end_rx) = mpsc::channel();
+        let (go_tx, go_rx) = mpsc::channel::<()>();
+        let peer = std::thread::spawn(move || {
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            // SAFETY: no pointers.
+            there_tx.send(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap();
+            go_rx.recv().unwrap();
+            ip("addr add 10.9.0.2/24 dev w0");
+            ip("link set w0 up");
+            end_tx.send(End::open(config(&["10.9.0.2"]), &Options::default())).unwrap();
+            let _ = go_rx.recv();
+        });
+        let tid = there_rx.recv().unwrap();
+        ip("link add v0 type veth peer name w0");
+        ip(&format!("link set w0 netns {tid}"));
+        ip("addr add 10.9.0.1/24 dev v0");
+        ip("link set v0 up");
+        // What is queued here counts against the socket that sent it, until its buffer is full.
+        let tc = "qdisc add dev v0 root tbf rate 400mbit burst 64kb limit 10mb";
+        if !Command::new("tc").args(tc.split(' ')).status().is_ok_and(|s| s.success()) {
+            eprintln!("not tested: no token bucket filter");
+            return;
+        }
+        go_tx.send(()).unwrap();
+        let b = end_rx.recv().unwrap();
+        let slow = DeviceConfig { send_buffer: 4 << 10, ..config(&["10.9.0.1"]) };
+        let a = End::open(slow, &Options::default());
+        wait_up(&a.context, PortSet::first(1));
+        wait_up(&b.context, PortSet::first(1));
+        let attr = QpAttr { path_mtu: Some(1024), timeout: Some(16), exp_cnt: Some(25), ..QpAttr::default() };
+        connect((&a.context, &a.qp), (&b.context, &b.qp), &attr);
+        let data = pattern(900_000, 3);
+        a.buffer.write(0, &data);
+        for polling in [false, true] {
+            let held = a.cause(Cause::TxHeld);
+            b.buffer.write(0, &vec![0; data.len()]);
+            let polling = polling.then(|| a.context.polling());
+            for wr_id in 0..3 {
+                a.write(&b, 0, 0, data.len(), wr_id);
+            }
+            let mut done = Vec::new();
+            while done.len() < 3 {
+                if polling.is_none() {
+                    a.cq.wait(PATIENCE);
+                }
+                a.cq.poll_into(3, &mut done).unwrap();
+            }
+            assert!(done.iter().all(|c| c.status == Status::Success), "{done:?}");
+            assert!(b.buffer.read(0, data.len()) == data);
+            assert!(a.cause(Cause::TxHeld) > held, "the kernel said no at times");
+        }
+        drop(go_tx);
+        peer.join().unwrap();
+    });
+}

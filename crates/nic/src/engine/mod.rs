@@ -196,6 +196,7 @@ impl Engine {
                 worked |= self.see_to_due(shared);
             }
             if self.iterations.is_multiple_of(TURNS_PER_LOOK_AT_ALL) {
+                self.watch_held(shared);
                 self.ready_ports(shared);
             }
             worked |= self.receive_polled(shared);
