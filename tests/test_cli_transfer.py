@@ -212,7 +212,9 @@ def test_planes_that_all_fall_silent_end_the_transfer_with_a_reason(tmp_path, in
     with serving(inbox) as (_, address):
         result = run("put", huge(tmp_path), address, *SLOWLY, "--impair", "loss=1,start=0.5")
     assert result.returncode == 1
-    assert "does not answer on any plane" in one_line_error(result)
+    # Either end may be the first to give up, and says so.
+    reasons = ("does not answer on any plane", "closed the connection; nothing was stored")
+    assert any(reason in one_line_error(result) for reason in reasons)
     assert everything_below(inbox) == set()
 
 
