@@ -2,10 +2,11 @@
 //!
 //! `cargo run --release -p openmrc-sim --example reach [fat-tree|leaf-spine|reference] ...`
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
 use openmrc_fabric::{Fabric, Sizing};
-use openmrc_sim::{NetworkConfig, Scenario, World, traffic};
+use openmrc_sim::{NetworkConfig, Results, Scenario, World, traffic};
 use openmrc_transport::Span;
 
 fn main() {
@@ -42,12 +43,26 @@ fn main() {
             seconds * 1e9 / t.data_packets as f64,
             peak_memory() / 1000,
         );
+        println!("    digest {:016x}", digest(&results));
         println!(
             "    base RTT {} ns, last byte at {:.1} us, {t:?}",
             world.config().base_rtt().as_nanos(),
             last as f64 / 1e6
         );
     }
+}
+
+/// All that a run has given, but for the number of its events, in one number: the same seed gives the same one.
+fn digest(results: &Results) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for message in &results.messages {
+        (message.posted.0, message.delivered.0, message.completed.0, message.failed).hash(&mut hasher);
+    }
+    for (name, value) in results.totals.named().into_iter().filter(|(name, _)| *name != "events") {
+        (name, value).hash(&mut hasher);
+    }
+    results.port_bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// CPU time the process has used so far, seconds (clock ticks of 10 ms).

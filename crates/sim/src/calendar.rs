@@ -2,37 +2,39 @@
 //!
 //! So what happens at one node in a slot cannot touch another node before the slot has ended, and the events of a slot may
 //! be taken node by node, each node's in order of time: a node's state comes into the cache once a slot instead of once
-//! an event, which is what a run costs at scale. Causality is that of the strictest order; results do not depend on how
-//! events are grouped, except through the order in which one stream of random numbers is drawn.
+//! an event, which is what a run costs at scale. Causality is that of the strictest order, and so are results.
 //!
-//! An event is written once into a block of its slot, and read once. Events of the same node and time come out in the order in which
-//! they went in, so a run is repeatable. What lies beyond the calendar's end waits in a heap.
+//! Nodes that follow each other form a group, and a slot has a page for each group: few enough events that they stay in
+//! the cache from being put in order to being used. An event is written once, into a block of its page. Events of
+//! the same node and time come out in the order in which they went in, so a run is repeatable. What lies beyond the calendar's
+//! end waits in a heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::event::{Event, Kind};
+use crate::radix::Radix;
 
-/// Events in a block: with its link, two kilobytes.
-const BLOCK: usize = 63;
+/// Events in a block: two kilobytes.
+const BLOCK: usize = 64;
 const NONE: u32 = u32::MAX;
+/// The widest slot, picoseconds: wider ones would gain nothing.
+const WIDEST: u64 = 1 << 26;
 
-struct Block {
-    events: [Event; BLOCK],
-    next: u32,
-}
-
+/// The newest block of a page, and how many events the page holds; all blocks but the newest are full.
 #[derive(Clone, Copy)]
-struct Slot {
+struct Page {
     head: u32,
-    /// Events in the head block; the blocks behind it are full.
     filled: u32,
 }
 
-/// An event outside the calendar's slots, ordered by time and then by arrival.
+const EMPTY: Page = Page { head: NONE, filled: 0 };
+
+/// An event outside the pages, ordered by time and then by arrival.
 struct Loose {
     time: u64,
     order: u64,
+    group: u32,
     event: Event,
 }
 
@@ -55,214 +57,248 @@ impl Ord for Loose {
 
 /// Events by slot, node and time.
 pub(crate) struct Calendar {
-    /// Binary logarithm of a slot's width in picoseconds.
-    shift: u32,
-    slots: Vec<Slot>,
-    blocks: Vec<Block>,
+    /// Width of a slot, picoseconds, and 2^64 over it.
+    width: u64,
+    inverse: u64,
+    /// Slots, a power of two.
+    slots: usize,
+    /// By slot and group.
+    pages: Vec<Page>,
+    /// Events in each slot.
+    counts: Vec<u32>,
+    /// First node of each group, and one past the last of all.
+    groups: Vec<u32>,
+    blocks: Vec<[Event; BLOCK]>,
+    /// The block filled before, or the next free one.
+    links: Vec<u32>,
     free: u32,
     /// The slot whose turn it is, counted from 1; nothing has begun at 0.
     current: u64,
-    /// Its events, node by node; what lies beyond `len` is of no meaning.
-    today: Vec<Event>,
-    len: usize,
+    /// When it begins: before the beginning of time for the one that is none.
+    begin: u64,
+    /// The next group of this slot whose page is to be opened.
+    group: usize,
+    /// The open page: its blocks, oldest first; and its events in order, as node, time and place.
+    chain: Vec<u32>,
+    order: Vec<u64>,
+    radix: Radix,
     next: usize,
-    /// One past the last event of each node; while a slot is being opened, the place of its next one.
-    ends: Vec<u32>,
-    /// The node whose turn it is, and where its events end.
-    node: usize,
-    node_end: usize,
-    /// Nodes of the events of the slot being opened, as they went in.
-    nodes: Vec<u32>,
+    /// Where a key has its node, and the bits of its place.
+    node_shift: u32,
+    place_mask: u64,
+    first_node: u32,
     /// Events that the current node has given itself for this same slot.
     local: BinaryHeap<Reverse<Loose>>,
+    node: u32,
     far: BinaryHeap<Reverse<Loose>>,
     pushed: u64,
-    /// Blocks of the slot being opened.
-    chain: Vec<u32>,
-    /// Events in slots.
+    /// Events in pages not yet opened.
     near: usize,
 }
 
 impl Calendar {
-    /// A calendar for this many nodes, of `2^slots_log` slots, each `2^shift` picoseconds wide.
-    pub fn new(nodes: usize, shift: u32, slots_log: u32) -> Self {
+    /// A calendar for nodes in groups, which begin as `groups` says and of which the last ends with its last entry; with slots of at
+    /// most `width` picoseconds that reach over `reach` or a little more.
+    pub fn new(groups: Vec<u32>, width: u64, reach: u64) -> Self {
+        let width = width.clamp(1, WIDEST);
+        let slots = (reach / width + 2).next_power_of_two().min(1 << 12) as usize;
         Calendar {
-            shift,
-            slots: vec![Slot { head: NONE, filled: 0 }; 1 << slots_log],
+            width,
+            inverse: (u64::MAX / width).wrapping_add(1),
+            slots,
+            pages: vec![EMPTY; slots * (groups.len() - 1)],
+            counts: vec![0; slots],
+            groups,
             blocks: Vec::new(),
+            links: Vec::new(),
             free: NONE,
             current: 0,
-            today: Vec::new(),
-            len: 0,
+            begin: width.wrapping_neg(),
+            group: 0,
+            chain: Vec::new(),
+            order: Vec::new(),
+            radix: Radix::default(),
             next: 0,
-            ends: vec![0; nodes],
-            node: 0,
-            node_end: 0,
-            nodes: Vec::new(),
+            node_shift: 0,
+            place_mask: 0,
+            first_node: 0,
             local: BinaryHeap::new(),
+            node: 0,
             far: BinaryHeap::new(),
             pushed: 0,
-            chain: Vec::new(),
             near: 0,
         }
     }
 
     /// Width of a slot, picoseconds: what one node tells another takes effect no sooner than this.
     pub fn lookahead(&self) -> u64 {
-        1 << self.shift
+        self.width
     }
 
-    /// Puts an event in its place. One for the current slot must be for the node whose turn it is.
+    /// How many slots after the current one `time` is.
     #[inline]
-    pub fn push(&mut self, event: Event) {
-        let slot = (event.time >> self.shift) + 1;
-        if slot <= self.current {
-            self.pushed += 1;
-            self.local.push(Reverse(Loose { time: event.time, order: self.pushed, event }));
-        } else if slot - self.current < self.slots.len() as u64 {
-            self.push_slot(slot as usize & (self.slots.len() - 1), event);
+    fn slots_ahead(&self, time: u64) -> u64 {
+        let ahead = time.wrapping_sub(self.begin);
+        // Exact for whatever lies within the calendar: both factors' errors stay below one slot in 2^64.
+        if self.width == 1 { ahead } else { ((u128::from(ahead) * u128::from(self.inverse)) >> 64) as u64 }
+    }
+
+    /// Puts an event in its place; it happens at a node of `group`. One for the current slot must be for the node whose turn it is.
+    #[inline]
+    pub fn push(&mut self, event: Event, group: u32) {
+        let ahead = self.slots_ahead(event.time);
+        // Before the current slot there is nothing: it is the first that has not ended.
+        if ahead.wrapping_sub(1) < self.slots as u64 - 1 {
+            self.push_page((self.current + ahead) as usize & (self.slots - 1), group, event);
         } else {
-            self.pushed += 1;
-            self.far.push(Reverse(Loose { time: event.time, order: self.pushed, event }));
+            self.push_loose(ahead == 0, event, group);
         }
     }
 
+    #[cold]
+    fn push_loose(&mut self, local: bool, event: Event, group: u32) {
+        self.pushed += 1;
+        let loose = Reverse(Loose { time: event.time, order: self.pushed, group, event });
+        if local { self.local.push(loose) } else { self.far.push(loose) }
+    }
+
     #[inline]
-    fn push_slot(&mut self, index: usize, event: Event) {
+    fn push_page(&mut self, slot: usize, group: u32, event: Event) {
         self.near += 1;
-        let mut slot = self.slots[index];
-        if slot.head == NONE || slot.filled as usize == BLOCK {
-            slot = Slot { head: self.take_block(slot.head, event), filled: 1 };
-        } else {
-            self.blocks[slot.head as usize].events[slot.filled as usize] = event;
-            slot.filled += 1;
+        self.counts[slot] += 1;
+        let page = &mut self.pages[slot * (self.groups.len() - 1) + group as usize];
+        if (page.filled as usize).is_multiple_of(BLOCK) {
+            let block = match self.free {
+                NONE => {
+                    self.blocks.push([Event::plain(0, Kind::Wake, 0, 0); BLOCK]);
+                    self.links.push(NONE);
+                    self.links.len() as u32 - 1
+                }
+                block => {
+                    self.free = self.links[block as usize];
+                    block
+                }
+            };
+            self.links[block as usize] = page.head;
+            page.head = block;
         }
-        self.slots[index] = slot;
+        self.blocks[page.head as usize][page.filled as usize % BLOCK] = event;
+        page.filled += 1;
     }
 
-    /// A block that holds `event` and is followed by `next`.
-    fn take_block(&mut self, next: u32, event: Event) -> u32 {
-        if self.free == NONE {
-            self.blocks.push(Block { events: [event; BLOCK], next });
-            return self.blocks.len() as u32 - 1;
-        }
-        let index = self.free;
-        let block = &mut self.blocks[index as usize];
-        self.free = block.next;
-        block.next = next;
-        block.events[0] = event;
-        index
-    }
-
-    /// Whether the current slot is used up: time for [`Calendar::turn_page`].
+    /// The next event of the current slot, and the node it happens at; `None` if the slot is used up. `node_of` says at which node of
+    /// its group an event happens.
     #[inline]
-    pub fn page_done(&self) -> bool {
-        self.next == self.len && self.local.is_empty()
-    }
-
-    /// An event that comes about `n` after the next one, if it is at one of the nodes below `nodes`.
-    #[inline]
-    pub fn ahead(&self, n: usize, nodes: usize) -> Option<&Event> {
-        let place = self.next + n;
-        (place < self.ends[nodes - 1] as usize).then(|| &self.today[place])
-    }
-
-    /// The next event of the current slot; `None` if it is used up.
-    #[inline]
-    pub fn pop(&mut self) -> Option<Event> {
-        if let Some(Reverse(local)) = self.local.peek()
-            && (self.next == self.node_end || self.today[self.next].time > local.time)
-        {
-            return self.local.pop().map(|Reverse(loose)| loose.event);
+    pub fn pop(&mut self, node_of: impl Fn(&Event) -> u32) -> Option<(Event, u32)> {
+        loop {
+            let key = self.order.get(self.next).copied();
+            if let Some(Reverse(local)) = self.local.peek()
+                && key.is_none_or(|key| self.node_in(key) != self.node || self.time_in(key) > local.time)
+            {
+                return self.local.pop().map(|Reverse(loose)| (loose.event, self.node));
+            }
+            if let Some(key) = key {
+                self.next += 1;
+                self.node = self.node_in(key);
+                return Some((self.event_in(key), self.node));
+            }
+            self.open_next(&node_of)?;
         }
-        if self.next == self.node_end {
-            self.next_node()?;
-        }
-        self.next += 1;
-        Some(self.today[self.next - 1])
     }
 
-    /// On to the next node that has events, which are put in order now that they are about to be used.
-    fn next_node(&mut self) -> Option<()> {
-        if self.next == self.len {
+    fn node_in(&self, key: u64) -> u32 {
+        self.first_node + (key >> self.node_shift) as u32
+    }
+
+    fn time_in(&self, key: u64) -> u64 {
+        self.begin + ((key & ((1 << self.node_shift) - 1)) / (self.place_mask + 1))
+    }
+
+    fn event_in(&self, key: u64) -> Event {
+        let place = (key & self.place_mask) as usize;
+        self.blocks[self.chain[place / BLOCK] as usize][place % BLOCK]
+    }
+
+    /// The event of this page that comes `n` after the next one, and its node.
+    #[inline]
+    pub fn ahead(&self, n: usize) -> Option<(Event, u32)> {
+        self.order.get(self.next + n).map(|&key| (self.event_in(key), self.node_in(key)))
+    }
+
+    /// Opens the next page of the current slot that holds something; `None` if there is none.
+    fn open_next(&mut self, node_of: impl Fn(&Event) -> u32) -> Option<()> {
+        for &block in &self.chain {
+            self.links[block as usize] = self.free;
+            self.free = block;
+        }
+        self.chain.clear();
+        self.order.clear();
+        self.next = 0;
+        let groups = self.groups.len() - 1;
+        let first = (self.current as usize & (self.slots - 1)) * groups;
+        let rest = &self.pages[first + self.group..first + groups];
+        let Some(skip) = rest.iter().position(|page| page.filled > 0) else {
+            self.group = groups;
             return None;
-        }
-        while self.ends[self.node] as usize == self.next {
-            self.node += 1;
-        }
-        self.node_end = self.ends[self.node] as usize;
-        self.today[self.next..self.node_end].sort_by_key(|event| event.time);
+        };
+        self.open(self.group + skip, node_of);
+        self.group += skip + 1;
         Some(())
     }
 
-    /// On to the next slot that holds something; `false` if there is none. `node_of` says at which node an event happens.
-    pub fn turn_page(&mut self, node_of: impl Fn(&Event) -> u32) -> bool {
-        let near = self.next_occupied();
-        let far = self.far.peek().map(|Reverse(far)| (far.time >> self.shift) + 1);
-        let Some(slot) = near.into_iter().chain(far).min() else { return false };
-        self.current = slot;
-        // What comes into reach takes its place before anything else can be put there.
-        let reach = slot + self.slots.len() as u64;
-        while self.far.peek().is_some_and(|Reverse(far)| (far.time >> self.shift) + 1 < reach) {
-            if let Some(Reverse(far)) = self.far.pop() {
-                self.push_slot(((far.time >> self.shift) + 1) as usize & (self.slots.len() - 1), far.event);
-            }
-        }
-        self.open(slot as usize & (self.slots.len() - 1), node_of);
-        true
-    }
-
-    /// The next slot after the current one with something in it.
-    fn next_occupied(&self) -> Option<u64> {
-        if self.near == 0 {
-            return None;
-        }
-        let mask = self.slots.len() - 1;
-        (self.current + 1..).find(|&slot| self.slots[slot as usize & mask].head != NONE)
-    }
-
-    /// Takes a slot's events out and puts them in order.
-    fn open(&mut self, index: usize, node_of: impl Fn(&Event) -> u32) {
-        let Slot { head, filled } = self.slots[index];
-        self.slots[index] = Slot { head: NONE, filled: 0 };
-        // The newest block is first in the chain; the order of arrival begins with the last.
-        self.chain.clear();
-        let mut block = head;
+    /// Puts a page's events in order.
+    fn open(&mut self, group: usize, node_of: impl Fn(&Event) -> u32) {
+        let slot = self.current as usize & (self.slots - 1);
+        let page = std::mem::replace(&mut self.pages[slot * (self.groups.len() - 1) + group], EMPTY);
+        let filled = page.filled as usize;
+        let mut block = page.head;
         while block != NONE {
             self.chain.push(block);
-            block = self.blocks[block as usize].next;
+            block = self.links[block as usize];
         }
-        let used = |i: usize| if i == 0 { filled as usize } else { BLOCK };
-        // How many each node has; then where each node's begin; then each event to its place.
-        self.ends.fill(0);
-        self.nodes.clear();
-        for (i, &block) in self.chain.iter().enumerate().rev() {
-            for event in &self.blocks[block as usize].events[..used(i)] {
-                let node = node_of(event);
-                self.nodes.push(node);
-                self.ends[node as usize] += 1;
+        self.chain.reverse();
+        let bits = |n: u64| u64::BITS - n.leading_zeros();
+        self.first_node = self.groups[group];
+        let place_bits = bits(filled as u64);
+        self.place_mask = (1 << place_bits) - 1;
+        self.node_shift = place_bits + bits(self.width - 1);
+        debug_assert!(
+            self.node_shift + bits(u64::from(self.groups[group + 1] - self.first_node)) <= u64::BITS
+        );
+        for (i, &block) in self.chain.iter().enumerate() {
+            let events = &self.blocks[block as usize][..BLOCK.min(filled - i * BLOCK)];
+            for (j, event) in events.iter().enumerate() {
+                let node = u64::from(node_of(event) - self.first_node);
+                let offset = event.time - self.begin;
+                self.order.push(node << self.node_shift | offset << place_bits | (i * BLOCK + j) as u64);
             }
         }
-        let mut begin = 0;
-        for end in &mut self.ends {
-            begin += std::mem::replace(end, begin);
-        }
-        self.len = begin as usize;
-        if self.today.len() < self.len {
-            self.today.resize(self.len, Event::plain(0, Kind::Wake, 0));
-        }
-        let mut nodes = self.nodes.iter();
-        for (i, &block) in self.chain.iter().enumerate().rev() {
-            for (event, &node) in self.blocks[block as usize].events[..used(i)].iter().zip(&mut nodes) {
-                let place = &mut self.ends[node as usize];
-                self.today[*place as usize] = *event;
-                *place += 1;
+        let nodes = self.groups[group + 1] - self.first_node;
+        let end = self.node_shift + bits(u64::from(nodes.saturating_sub(1)));
+        self.radix.sort(&mut self.order, place_bits, end);
+        self.near -= filled;
+    }
+
+    /// On to the next slot that holds something; `false` if there is none.
+    pub fn turn_page(&mut self) -> bool {
+        let mask = self.slots as u64 - 1;
+        let near = (self.near > 0)
+            .then(|| (self.current + 1..).find(|&slot| self.counts[(slot & mask) as usize] > 0))
+            .flatten();
+        let far = self.far.peek().map(|Reverse(far)| far.time / self.width + 1);
+        let Some(slot) = near.into_iter().chain(far).min() else { return false };
+        self.counts[(self.current & mask) as usize] = 0;
+        self.current = slot;
+        self.begin = (slot - 1) * self.width;
+        self.group = 0;
+        // What comes into reach takes its place before anything else can be put there.
+        let end = self.begin.saturating_add(self.width * (mask + 1));
+        while self.far.peek().is_some_and(|Reverse(far)| far.time < end) {
+            if let Some(Reverse(far)) = self.far.pop() {
+                self.push_page(((far.time / self.width + 1) & mask) as usize, far.group, far.event);
             }
-            self.blocks[block as usize].next = self.free;
-            self.free = block;
         }
-        self.near -= self.len;
-        (self.next, self.node, self.node_end) = (0, 0, 0);
+        true
     }
 }
 
@@ -271,32 +307,45 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn next(calendar: &mut Calendar) -> Option<Event> {
-        if calendar.page_done() && !calendar.turn_page(|event| event.dst) {
-            return None;
+    /// Five nodes in two groups.
+    const GROUP_OF: [u32; 5] = [0, 0, 0, 1, 1];
+
+    fn push(calendar: &mut Calendar, node: u32, time: u64, id: u32) {
+        calendar.push(Event::plain(time, Kind::Wake, id, node), GROUP_OF[node as usize]);
+    }
+
+    fn next(calendar: &mut Calendar) -> Option<(Event, u32)> {
+        loop {
+            if let Some(event) = calendar.pop(|event| event.dst) {
+                return Some(event);
+            }
+            if !calendar.turn_page() {
+                return None;
+            }
         }
-        calendar.pop()
     }
 
     proptest! {
         /// Nodes give themselves events at any time and others events a slot ahead at least, as the simulator does.
         #[test]
         fn every_node_sees_its_events_by_time_and_equal_times_as_they_went_in(
+            width in 1u64..3000,
             seeds in proptest::collection::vec((0u32..5, 0u64..400_000), 1..20),
             moves in proptest::collection::vec((0u64..5000, 0u32..5), 1..300),
         ) {
-            let mut calendar = Calendar::new(5, 8, 8);
+            let mut calendar = Calendar::new(vec![0, 3, 5], width, 16 * width);
             let mut pending = vec![std::collections::BTreeSet::new(); 5];
             let mut id = 0;
             for (node, time) in seeds {
-                calendar.push(Event { dst: node, ..Event::plain(time, Kind::Wake, id) });
+                push(&mut calendar, node, time, id);
                 pending[node as usize].insert((time, id));
                 id += 1;
             }
             let mut moves = moves.into_iter();
             let mut latest = 0;
-            while let Some(event) = next(&mut calendar) {
-                let first = pending[event.dst as usize].pop_first();
+            while let Some((event, node)) = next(&mut calendar) {
+                prop_assert_eq!(node, event.dst);
+                let first = pending[node as usize].pop_first();
                 prop_assert_eq!(first, Some((event.time, event.at)));
                 // No event comes a whole slot after one of another node that it might have caused.
                 prop_assert!(event.time + calendar.lookahead() > latest);
@@ -304,12 +353,31 @@ mod tests {
                 if let Some((ahead, node)) = moves.next() {
                     let apart = if node == event.dst { 0 } else { calendar.lookahead() };
                     let time = event.time + apart + ahead;
-                    calendar.push(Event { dst: node, ..Event::plain(time, Kind::Wake, id) });
+                    push(&mut calendar, node, time, id);
                     pending[node as usize].insert((time, id));
                     id += 1;
                 }
             }
             prop_assert!(pending.iter().all(|p| p.is_empty()));
         }
+    }
+
+    /// Many events at one node: several blocks, and a page that is put in order by the other way of sorting.
+    #[test]
+    fn a_full_page_comes_out_in_order() {
+        let mut calendar = Calendar::new(vec![0, 3, 5], 1 << 20, 16 << 20);
+        let mut x = 1u64;
+        let mut times = Vec::new();
+        for id in 0..5000 {
+            x = crate::endpoints::mix(x);
+            times.push((x % (1 << 20), id));
+            push(&mut calendar, 4, x % (1 << 20), id);
+        }
+        times.sort_unstable();
+        for (time, id) in times {
+            let (event, node) = next(&mut calendar).expect("an event");
+            assert_eq!((event.time, event.at, node), (time, id, 4));
+        }
+        assert!(next(&mut calendar).is_none());
     }
 }

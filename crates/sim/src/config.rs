@@ -164,6 +164,12 @@ impl NetworkConfig {
         self.cable[layer as usize] + if to_host { self.nic_latency } else { self.switch_latency }
     }
 
+    /// The shortest delay between two nodes.
+    pub fn shortest_hop(&self) -> Span {
+        let layers = (0..self.fabric.tiers()).map(|layer| self.hop_latency(layer, false));
+        layers.fold(self.hop_latency(0, true), |shortest, hop| shortest.min(hop))
+    }
+
     /// One way of a packet of `bytes` on the longest idle path, stored and forwarded at every switch.
     pub fn one_way(&self, bytes: u32) -> Span {
         self.one_way_over(self.fabric.top(), bytes)

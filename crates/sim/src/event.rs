@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A packet's last bit has arrived at the far end of the cable on port `at`.
+    /// A packet's last bit has arrived at port `at`.
     Arrive,
     /// A port of host `at` can take packets again.
     Wake,
@@ -46,7 +46,7 @@ pub(crate) struct Event {
     pub at: u32,
     /// The packet's place in the slab.
     pub packet: u32,
-    /// Destination host.
+    /// Destination host; of an event that is not a packet, the host it happens at.
     pub dst: u32,
     /// Entropy value.
     pub ev: u32,
@@ -62,8 +62,8 @@ pub(crate) struct Event {
 
 impl Event {
     /// An event that is not a packet.
-    pub const fn plain(time: u64, kind: Kind, at: u32) -> Self {
-        Event { time, at, packet: 0, dst: 0, ev: 0, connection: 0, bytes: 0, flags: 0, kind }
+    pub const fn plain(time: u64, kind: Kind, at: u32, host: u32) -> Self {
+        Event { time, at, packet: 0, dst: host, ev: 0, connection: 0, bytes: 0, flags: 0, kind }
     }
 }
 

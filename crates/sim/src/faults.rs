@@ -12,7 +12,7 @@ use openmrc_fabric::{End, Fabric, Link, Node};
 use openmrc_transport::{Span, Time, Transport};
 
 use crate::event::{Event, Kind};
-use crate::network::port_flag;
+use crate::network::{Network, UNCONNECTED, port_flag};
 use crate::world::World;
 
 /// What happens to a link or a switch.
@@ -152,9 +152,13 @@ impl Faults {
 
 impl World {
     pub(crate) fn schedule_faults(&mut self) {
-        for (index, fault) in self.faults.schedule.iter().enumerate() {
-            self.calendar.push(Event::plain(fault.at.0, Kind::Fault, index as u32));
+        for index in 0..self.faults.schedule.len() {
+            self.push_fault(self.faults.schedule[index].at.0, index as u32);
         }
+    }
+
+    fn push_fault(&mut self, time: u64, index: u32) {
+        self.calendar.push(Event::plain(time, Kind::Fault, index, 0), Network::EVERYWHERE);
     }
 
     /// An entry of the schedule is due.
@@ -221,13 +225,14 @@ impl World {
         let later = soon + self.config.one_way(self.config.encapsulation.wire_bytes(36)).0;
         for slot in 0..self.qps.len() as u32 {
             let Some(qp) = self.qps.get(slot).filter(|qp| qp.engine.is_some()) else { continue };
-            if qp.host == host {
-                self.calendar.push(Event::plain(soon, Kind::PortStatus, slot));
-            } else if qp.peer_host == host {
-                self.calendar.push(Event::plain(later, Kind::PortStatus, slot));
+            let (own, peer) = (qp.host, qp.peer_host);
+            if own == host {
+                self.at_host(soon, Kind::PortStatus, slot, own);
+            } else if peer == host {
+                self.at_host(later, Kind::PortStatus, slot, own);
             }
         }
-        self.calendar.push(Event::plain(soon, Kind::Wake, host));
+        self.at_host(soon, Kind::Wake, host, host);
         self.nics[host as usize].wake_at = soon;
     }
 
@@ -247,7 +252,7 @@ impl World {
         self.faults.reactions.push((port, down));
         let index = (self.faults.schedule.len() + self.faults.reactions.len() - 1) as u32;
         let time = self.now + delay.0.max(self.calendar.lookahead());
-        self.calendar.push(Event::plain(time, Kind::Fault, index));
+        self.push_fault(time, index);
     }
 
     /// Whether `index` is a reaction of routing rather than a fault; then it is carried out.
@@ -270,18 +275,22 @@ impl World {
         if self.faults.withdrawn.contains(&port) {
             return true;
         }
-        let far = self.net.far[port as usize];
-        let Some(above) = self.net.switches.get(far.switch as usize) else { return false };
+        let peer = self.net.ports[port as usize].peer;
+        if peer < self.net.host_ports() || peer == UNCONNECTED {
+            return false;
+        }
+        let above = &self.net.switches[self.net.owner(peer) as usize - self.nics.len()];
         let below = dst.wrapping_sub(above.first_host);
         let parallel = u32::from(above.parallel);
         let first = above.first_port + below / above.hosts_per_child * parallel;
         below < above.hosts && (first..first + parallel).all(|p| self.faults.withdrawn.contains(&p))
     }
 
-    /// Whether a packet gets over the cable on port `event.at` as things are.
+    /// Whether a packet that comes in on port `event.at` got over the cable as things are.
     #[cold]
     pub(crate) fn survives(&mut self, event: &Event) -> bool {
-        let flags = self.net.ports[event.at as usize].flags;
+        let from = self.net.ports[event.at as usize].peer;
+        let flags = self.net.ports[from as usize].flags;
         if flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
             return false;
@@ -289,7 +298,7 @@ impl World {
         if flags & port_flag::LOSSY == 0 {
             return true;
         }
-        let (packet, bit) = self.faults.lossy.get(&event.at).copied().unwrap_or_default();
+        let (packet, bit) = self.faults.lossy.get(&from).copied().unwrap_or_default();
         let whole = (1.0 - packet) * (1.0 - bit).powf(f64::from(event.bytes) * 8.0);
         let survives = self.dice.random::<f64>() < whole;
         self.totals.dropped_lossy += u64::from(!survives);

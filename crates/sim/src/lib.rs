@@ -21,6 +21,7 @@ mod network;
 mod nic;
 mod post;
 mod queue_pair;
+mod radix;
 pub mod results;
 mod scenario;
 mod switch;

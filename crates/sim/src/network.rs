@@ -6,9 +6,13 @@
 use std::collections::VecDeque;
 
 use openmrc_fabric::{End, Fabric, Node};
-use openmrc_transport::Span;
 
 use crate::config::{NetworkConfig, SwitchConfig};
+
+/// Events of a page of the calendar: 128 kilobytes of them.
+const PAGE_EVENTS: u64 = 4096;
+/// More groups would have more pages being written at a time than there is cache for.
+const MOST_GROUPS: u32 = 256;
 
 /// Nothing is connected here.
 pub(crate) const UNCONNECTED: u32 = u32::MAX;
@@ -27,10 +31,11 @@ pub(crate) mod port_flag {
     pub const HOST: u8 = 16;
 }
 
-/// An output port, in half a cache line.
+/// An output port, in a cache line of its own.
 ///
 /// What has been accepted leaves at a time that is known at once, so a queue is no list but two points in time.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Port {
     /// When everything accepted will have left.
     pub data_free: u64,
@@ -40,6 +45,10 @@ pub(crate) struct Port {
     pub bytes: u64,
     /// From the last bit leaving to the packet in the next node's hands, picoseconds.
     pub latency: u32,
+    /// The port at the other end of the cable, or [`UNCONNECTED`].
+    pub peer: u32,
+    /// The calendar's group of the node there.
+    pub peer_group: u32,
     /// Picoseconds a byte takes.
     pub picos_per_byte: u16,
     /// See [`port_flag`].
@@ -55,20 +64,6 @@ pub(crate) struct Waiting {
     pub accepted: u32,
     /// Its place in the slab.
     pub packet: u32,
-}
-
-/// What is at the other end of a cable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FarEnd {
-    /// Number of the switch, or [`FarEnd::HOST`].
-    pub switch: u32,
-    /// The port there, in the numbering of all ports.
-    pub port: u32,
-}
-
-impl FarEnd {
-    /// The other end is a host.
-    pub const HOST: u32 = u32::MAX;
 }
 
 /// What a switch needs to know to forward by arithmetic.
@@ -98,11 +93,18 @@ pub(crate) struct SwitchInfo {
 pub(crate) struct Network {
     pub fabric: Fabric,
     pub ports: Vec<Port>,
-    pub far: Vec<FarEnd>,
+    /// By port of a switch: the switch, as a node.
+    owners: Vec<u32>,
+    /// First node of each of the calendar's groups, and one past the last of all. Hosts are the first nodes; the first group, empty,
+    /// is for what concerns all.
+    pub groups: Vec<u32>,
+    /// Binary logarithm of the hosts in a group.
+    host_group_log: u32,
     pub switches: Vec<SwitchInfo>,
     /// By port of a switch: packets whose fate at dequeue is open.
     pub waiting: Vec<VecDeque<Waiting>>,
     pub planes: u32,
+    host_ports: u32,
     pub switch: SwitchConfig,
     /// Some port is, or has been, out of order or lossy: arrivals have to look.
     pub impaired: bool,
@@ -119,10 +121,13 @@ impl Network {
         let mut network = Network {
             fabric,
             ports: Vec::new(),
-            far: Vec::new(),
+            owners: Vec::new(),
+            groups: Vec::new(),
+            host_group_log: 0,
             switches,
             waiting: Vec::new(),
             planes,
+            host_ports: fabric.shape().hosts * planes,
             switch,
             impaired: false,
         };
@@ -131,7 +136,8 @@ impl Network {
             .last()
             .map_or(0, |s| s.first_port as usize + usize::from(s.downlinks + s.uplinks));
         network.ports.reserve_exact(count);
-        network.far.reserve_exact(count);
+        network.owners.reserve_exact(count - network.host_ports as usize);
+        network.make_groups(config);
         for host in 0..fabric.shape().hosts {
             for plane in 0..planes {
                 let peer = fabric.host_peer(host, plane);
@@ -140,19 +146,19 @@ impl Network {
         }
         for switch in fabric.all_switches() {
             let down = fabric.downlinks(switch.tier);
+            let node = fabric.shape().hosts + fabric.switch_number(switch);
             for port in 0..down + fabric.uplinks(switch.tier) {
                 let layer = if port < down { switch.tier } else { switch.tier + 1 };
                 let last_hop = port < down && switch.tier == 0;
                 let marks = network.switch.ecn.is_some_and(|ecn| ecn.on_last_hop || !last_hop);
                 let flags =
                     if last_hop { port_flag::LAST_HOP } else { 0 } | if marks { port_flag::ECN } else { 0 };
+                network.owners.push(node);
                 network.add_port(config, layer, flags, fabric.peer(switch, port));
             }
         }
         if network.switch.ecn.is_some() {
-            network
-                .waiting
-                .resize_with(network.ports.len() - (fabric.shape().hosts * planes) as usize, VecDeque::new);
+            network.waiting.resize_with(network.ports.len() - network.host_ports as usize, VecDeque::new);
         }
         network
     }
@@ -160,7 +166,7 @@ impl Network {
     /// The queue of a switch port that marks.
     #[inline]
     pub fn waiting_at(&mut self, port: u32) -> &mut VecDeque<Waiting> {
-        &mut self.waiting[(port - self.fabric.shape().hosts * self.planes) as usize]
+        &mut self.waiting[(port - self.host_ports) as usize]
     }
 
     fn add_port(&mut self, config: &NetworkConfig, layer: u8, flags: u8, peer: Option<End>) {
@@ -170,20 +176,64 @@ impl Network {
             control_free: 0,
             bytes: 0,
             latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
+            peer: peer.map_or(UNCONNECTED, |end| self.port_number(end)),
+            peer_group: peer.map_or(0, |end| self.group_of(end.node)),
             picos_per_byte: config.picos_per_byte() as u16,
             flags: flags | if peer.is_none() { port_flag::DOWN } else { 0 },
         });
-        self.far.push(match peer {
-            None => FarEnd { switch: UNCONNECTED, port: UNCONNECTED },
-            Some(end) => FarEnd { switch: self.switch_of(end), port: self.port_number(end) },
-        });
     }
 
-    fn switch_of(&self, end: End) -> u32 {
-        match end.node {
-            Node::Host(_) => FarEnd::HOST,
-            Node::Switch(switch) => self.fabric.switch_number(switch),
+    /// Divides the nodes into groups whose events of a slot, in times of full load, fit a processor's own cache.
+    fn make_groups(&mut self, config: &NetworkConfig) {
+        let shape = self.fabric.shape();
+        let packet = config.serialization(u64::from(config.full_packet_bytes())).0.max(1);
+        let events_per_port = config.shortest_hop().0 / packet + 1;
+        let last = self.switches.last().map_or(0, |s| s.first_port + u32::from(s.downlinks + s.uplinks));
+        let most = (PAGE_EVENTS / events_per_port).max(u64::from(last / MOST_GROUPS)).max(1);
+        self.host_group_log = (most / u64::from(shape.planes)).max(1).ilog2().min(31);
+        self.groups.push(0);
+        self.groups.extend((0..shape.hosts).step_by(1 << self.host_group_log));
+        let mut ports = u64::MAX;
+        for (node, info) in (shape.hosts..).zip(&self.switches) {
+            let more = u64::from(info.downlinks + info.uplinks);
+            if ports.saturating_add(more) > most {
+                self.groups.push(node);
+                ports = 0;
+            }
+            ports += more;
         }
+        self.groups.push(shape.hosts + self.switches.len() as u32);
+    }
+
+    /// The group of what concerns all nodes; it comes before the others.
+    pub const EVERYWHERE: u32 = 0;
+
+    /// The calendar's group of a host.
+    #[inline]
+    pub fn host_group(&self, host: u32) -> u32 {
+        1 + (host >> self.host_group_log)
+    }
+
+    fn group_of(&self, node: Node) -> u32 {
+        match node {
+            Node::Host(host) => self.host_group(host),
+            Node::Switch(switch) => {
+                let node = self.fabric.shape().hosts + self.fabric.switch_number(switch);
+                self.groups.partition_point(|&first| first <= node) as u32 - 1
+            }
+        }
+    }
+
+    /// Ports of hosts: the first ones.
+    #[inline]
+    pub fn host_ports(&self) -> u32 {
+        self.host_ports
+    }
+
+    /// The node that a port of a switch belongs to: the hosts' number and the switch's.
+    #[inline]
+    pub fn owner(&self, port: u32) -> u32 {
+        self.owners[(port - self.host_ports()) as usize]
     }
 
     /// The number of a node's port among all ports.
@@ -200,11 +250,6 @@ impl Network {
     #[inline]
     pub fn host_port(&self, host: u32, plane: u32) -> u32 {
         host * self.planes + plane
-    }
-
-    /// The shortest hop latency there is.
-    pub fn shortest_latency(&self) -> Span {
-        Span(self.ports.iter().map(|p| u64::from(p.latency)).min().unwrap_or(1))
     }
 }
 

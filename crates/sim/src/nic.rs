@@ -154,7 +154,7 @@ impl World {
         let nic = &mut self.nics[host as usize];
         if time < nic.wake_at {
             nic.wake_at = time;
-            self.calendar.push(Event::plain(time, Kind::Wake, host));
+            self.at_host(time, Kind::Wake, host, host);
         }
     }
 
@@ -180,7 +180,8 @@ impl World {
         let due = engine.poll_timeout().0;
         if due < qp.timer_at {
             qp.timer_at = due;
-            self.calendar.push(Event::plain(due.max(self.now), Kind::Timer, slot));
+            let host = qp.host;
+            self.at_host(due.max(self.now), Kind::Timer, slot, host);
         }
     }
 
@@ -244,7 +245,6 @@ impl World {
     fn enqueue_at_nic(&mut self, out: u32, mut event: Event) {
         let now = event.time;
         let port = &mut self.net.ports[out as usize];
-        event.at = out;
         if port.flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
             self.slab.drop_packet(event.packet);
@@ -265,11 +265,11 @@ impl World {
         };
         port.bytes += u64::from(event.bytes);
         event.time = start + service + u64::from(port.latency);
-        self.calendar.push(event);
+        self.cross(out, event);
     }
 
-    /// A packet has reached the host on its port `port`.
-    pub(crate) fn receive(&mut self, event: Event, port: u32) {
+    /// A packet has reached the host.
+    pub(crate) fn receive(&mut self, event: Event) {
         let packet = self.slab.take(event.packet);
         let slot = QueuePairs::slot_of(packet.dest_qp);
         let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.connection == event.connection) else {
@@ -285,7 +285,7 @@ impl World {
         let mut received = Received {
             packet,
             ev: Ev(event.ev),
-            port: (port - event.dst * self.net.planes) as u8,
+            port: (event.at - event.dst * self.net.planes) as u8,
             ecn_ce: event.flags & flag::CE != 0,
             trim,
         };

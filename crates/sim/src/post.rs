@@ -2,7 +2,7 @@
 
 use openmrc_transport::{PostError, SendStatus, Time, Transport, WorkRequest};
 
-use crate::event::{Event, Kind};
+use crate::event::Kind;
 use crate::queue_pair::QueuePairs;
 use crate::results::MessageResult;
 use crate::workload::{Connection, Workload};
@@ -117,9 +117,10 @@ impl Posts {
 impl World {
     /// Every message that waits for nothing has its event.
     pub(crate) fn schedule_posts(&mut self) {
-        for (index, message) in self.posts.messages.iter().enumerate() {
-            if message.waits_for == 0 {
-                self.calendar.push(Event::plain(message.posted, Kind::Post, index as u32));
+        for index in 0..self.posts.len() as u32 {
+            let MessageState { waits_for, posted, .. } = self.posts.messages[index as usize];
+            if waits_for == 0 {
+                self.at_host(posted, Kind::Post, index, self.posts.source(index));
             }
         }
     }
@@ -215,11 +216,11 @@ impl World {
             message.waits_for -= 1;
             if message.waits_for == 0 {
                 // News from another host is no faster than a packet could be.
-                let own = self.posts.source(waiter) == here;
-                let now = if own { self.now } else { self.now + self.calendar.lookahead() };
+                let source = self.posts.source(waiter);
+                let now = if source == here { self.now } else { self.now + self.calendar.lookahead() };
                 let message = &self.posts.messages[waiter as usize];
                 let due = message.posted.max(now);
-                self.calendar.push(Event::plain(due, Kind::Post, waiter));
+                self.at_host(due, Kind::Post, waiter, source);
             }
         }
     }

@@ -12,13 +12,13 @@ use rand::RngExt;
 use crate::config::{Overflow, Routing, Scheduling};
 use crate::endpoints::mix;
 use crate::event::{Event, flag};
-use crate::network::{FarEnd, SwitchInfo, Waiting, port_flag};
+use crate::network::{SwitchInfo, Waiting, port_flag};
 use crate::world::{Fate, World};
 
 impl World {
-    /// A packet has crossed the cable on port `event.at`.
+    /// A packet has come in on port `event.at` of a node.
     #[inline]
-    pub(crate) fn arrive(&mut self, mut event: Event) {
+    pub(crate) fn arrive(&mut self, mut event: Event, node: u32) {
         if self.net.impaired && !self.survives(&event) {
             self.slab.drop_packet(event.packet);
             return;
@@ -27,19 +27,18 @@ impl World {
             event.flags &= !flag::WAITED;
             if self.slab.fate(event.packet) == Fate::Open {
                 // Nothing has come to that queue since this packet left it.
-                self.dequeue(event.at, event.time);
+                self.dequeue(self.net.ports[event.at as usize].peer, event.time);
             }
             if self.slab.fate(event.packet) == Fate::Marked {
                 event.flags |= flag::CE;
             }
         }
-        let far = self.net.far[event.at as usize];
-        if far.switch == FarEnd::HOST {
-            self.receive(event, far.port);
+        let Some(number) = node.checked_sub(self.nics.len() as u32) else {
+            self.receive(event);
             return;
-        }
-        let info = self.net.switches[far.switch as usize];
-        let out = self.choose_port(&info, far, &event);
+        };
+        let info = self.net.switches[number as usize];
+        let out = self.choose_port(&info, number, &event);
         self.enqueue(out, event);
     }
 
@@ -66,7 +65,7 @@ impl World {
 
     /// The port by which a switch sends a packet on.
     #[inline]
-    fn choose_port(&self, info: &SwitchInfo, ingress: FarEnd, event: &Event) -> u32 {
+    fn choose_port(&self, info: &SwitchInfo, switch: u32, event: &Event) -> u32 {
         let below = event.dst.wrapping_sub(info.first_host);
         if below < info.hosts {
             let first = below / info.hosts_per_child * u32::from(info.parallel);
@@ -74,9 +73,9 @@ impl World {
                 1 => 0,
                 // The mirror image of the way up: of the links to a block, the one with the same place.
                 n if self.config.routing == Routing::SourceRouted => {
-                    (ingress.port - info.first_port) % u32::from(n)
+                    (event.at - info.first_port) % u32::from(n)
                 }
-                n => return self.choose_among(info.first_port + first, u32::from(n), ingress, event),
+                n => return self.choose_among(info.first_port + first, u32::from(n), switch, event),
             };
             return info.first_port + first + lane;
         }
@@ -86,13 +85,13 @@ impl World {
             let uplink = event.ev >> info.ev_shift & ((1 << info.ev_bits) - 1);
             return first + uplink.min(count - 1);
         }
-        self.choose_among(first, count, ingress, event)
+        self.choose_among(first, count, switch, event)
     }
 
     /// One of `count` equally good ports.
-    fn choose_among(&self, first: u32, count: u32, ingress: FarEnd, event: &Event) -> u32 {
+    fn choose_among(&self, first: u32, count: u32, switch: u32, event: &Event) -> u32 {
         let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
-        let hash = mix(flow ^ mix(u64::from(ingress.switch) ^ u64::from(event.dst) << 32));
+        let hash = mix(flow ^ mix(u64::from(switch) ^ u64::from(event.dst) << 32));
         let named = (((hash >> 32) * u64::from(count)) >> 32) as u32;
         let in_turn = (0..count).map(|i| first + (named + i) % count);
         let mut usable = in_turn.filter(|&port| !self.avoided(port, event.dst));
@@ -115,7 +114,6 @@ impl World {
         }
         let switch = &self.net.switch;
         let port = &mut self.net.ports[out as usize];
-        event.at = out;
         if port.flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
             self.slab.drop_packet(event.packet);
@@ -141,7 +139,7 @@ impl World {
                 } else {
                     event.time = leaves + u64::from(port.latency);
                 }
-                self.calendar.push(event);
+                self.cross(out, event);
                 return;
             }
             if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
@@ -177,7 +175,7 @@ impl World {
             };
         port.bytes += u64::from(event.bytes);
         event.time = start + service + u64::from(port.latency);
-        self.calendar.push(event);
+        self.cross(out, event);
     }
 }
 

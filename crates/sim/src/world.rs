@@ -13,7 +13,7 @@ use crate::config::NetworkConfig;
 use crate::endpoints::{Endpoints, TransportConfig};
 use crate::event::{Event, Kind};
 use crate::faults::Faults;
-use crate::network::{FarEnd, Network};
+use crate::network::Network;
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
@@ -62,8 +62,8 @@ impl Slab {
     }
 
     #[inline]
-    pub fn peek(&self, index: u32) -> u16 {
-        self.packets[index as usize].payload_len
+    pub fn prefetch(&self, index: u32) {
+        prefetch_index::prefetch_index(&self.packets, index as usize);
     }
 
     #[inline]
@@ -192,21 +192,18 @@ impl World {
             if self.posts.all_finished() {
                 return false;
             }
-            if self.calendar.page_done() && !self.turn_page() {
-                return false;
-            }
             self.read_ahead();
-            let Some(event) = self.calendar.pop() else { return false };
+            let Some((event, node)) = self.next_event() else { return false };
             if event.time > self.limit {
                 self.end = self.limit;
                 // It stays on its way.
-                self.calendar.push(event);
+                self.calendar.push(event, Network::EVERYWHERE);
                 return false;
             }
             self.now = event.time;
             self.end = self.end.max(event.time);
             self.totals.events += 1;
-            self.react(event);
+            self.react(event, node);
         }
         true
     }
@@ -216,39 +213,56 @@ impl World {
         while self.run_for(u64::MAX) {}
     }
 
-    /// Loads what events to come will need: such a load waits for nothing and goes on beside the work at hand.
+    /// The next event and the node it happens at.
     #[inline]
-    fn read_ahead(&self) {
-        // Hosts are the first nodes, after the one for faults.
-        let hosts = 1 + self.nics.len();
-        if let Some(event) = self.calendar.ahead(PACKETS_AHEAD, hosts)
-            && event.kind == Kind::Arrive
-        {
-            std::hint::black_box(self.slab.peek(event.packet));
+    fn next_event(&mut self) -> Option<(Event, u32)> {
+        loop {
+            let net = &self.net;
+            let hosts = net.host_ports();
+            let next = self.calendar.pop(|event| match event.kind {
+                Kind::Arrive if event.at >= hosts => net.owner(event.at),
+                // Before everything else that happens in the slot.
+                Kind::Fault => 0,
+                _ => event.dst,
+            });
+            if next.is_some() {
+                return next;
+            }
+            if !self.calendar.turn_page() {
+                return None;
+            }
         }
     }
 
-    /// The next slot of the calendar, its events node by node.
-    fn turn_page(&mut self) -> bool {
-        let World { calendar, net, qps, posts, .. } = self;
-        let hosts = net.fabric.shape().hosts;
-        calendar.turn_page(|event| match event.kind {
-            Kind::Arrive => {
-                let far = net.far[event.at as usize];
-                if far.switch == FarEnd::HOST { 1 + event.dst } else { 1 + hosts + far.switch }
-            }
-            Kind::Wake => 1 + event.at,
-            Kind::Timer | Kind::PortStatus => 1 + qps.get(event.at).map_or(0, |qp| qp.host),
-            Kind::Post => 1 + posts.source(event.at),
-            // Before everything else that happens in the slot.
-            Kind::Fault => 0,
-        })
+    /// Loads what events to come will need: such a load waits for nothing and goes on beside the work at hand.
+    #[inline]
+    fn read_ahead(&self) {
+        if let Some((event, node)) = self.calendar.ahead(PACKETS_AHEAD)
+            && event.kind == Kind::Arrive
+            && node < self.nics.len() as u32
+        {
+            self.slab.prefetch(event.packet);
+        }
+    }
+
+    /// Puts an event on its way that happens at the far end of port `out`.
+    #[inline]
+    pub(crate) fn cross(&mut self, out: u32, mut event: Event) {
+        let port = &self.net.ports[out as usize];
+        event.at = port.peer;
+        self.calendar.push(event, port.peer_group);
+    }
+
+    /// Something, `at`, is to happen at a host.
+    #[inline]
+    pub(crate) fn at_host(&mut self, time: u64, kind: Kind, at: u32, host: u32) {
+        self.calendar.push(Event::plain(time, kind, at, host), self.net.host_group(host));
     }
 
     #[inline]
-    fn react(&mut self, event: Event) {
+    fn react(&mut self, event: Event, node: u32) {
         match event.kind {
-            Kind::Arrive => self.arrive(event),
+            Kind::Arrive => self.arrive(event, node),
             Kind::Wake => self.wake(event.at, event.time),
             Kind::Timer => self.timer(event.at, event.time),
             Kind::Post => self.post_due(event.at),
@@ -307,8 +321,6 @@ const PACKETS_AHEAD: usize = 6;
 /// A calendar for this network: slots as wide as the shortest way between two nodes lets them be, reaching over three round trips,
 /// so that only slow timers lie beyond its end.
 fn calendar_for(config: &NetworkConfig, net: &Network) -> Calendar {
-    let shift = net.shortest_latency().0.max(1).ilog2();
-    let reach = config.base_rtt().times(3).0 >> shift;
-    let nodes = 1 + (config.fabric.shape().hosts + config.fabric.switches()) as usize;
-    Calendar::new(nodes, shift, reach.max(1).ilog2() + 1)
+    let width = 1 << config.shortest_hop().0.max(1).ilog2();
+    Calendar::new(net.groups.clone(), width, config.base_rtt().times(3).0)
 }
