@@ -28,6 +28,8 @@ pub(crate) struct Meta {
     pub segment: usize,
     /// Datagrams the socket has dropped since it was opened, if the kernel says.
     pub dropped: Option<u32>,
+    /// When the kernel put it into the queue, nanoseconds of its clock.
+    pub arrived_ns: u64,
     /// It did not fit.
     pub truncated: bool,
 }
@@ -74,6 +76,7 @@ impl RxBuffer {
             traffic_class: 0,
             segment: bytes.len().max(1),
             dropped: None,
+            arrived_ns: 0,
             truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         };
         // SAFETY: the kernel has filled the control buffer with `msg_controllen` bytes of messages; the macros stay within
@@ -92,6 +95,10 @@ impl RxBuffer {
                     }
                     (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                         meta.dropped = Some(data.cast::<u32>().read_unaligned());
+                    }
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                        let at = data.cast::<libc::timespec>().read_unaligned();
+                        meta.arrived_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64;
                     }
                     _ => {}
                 }

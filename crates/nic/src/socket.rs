@@ -68,6 +68,7 @@ impl RxSocket {
         };
         class
             .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1))
+            .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1))
             .map_err(|e| Error::os(what(), e))?;
         sys::bind(raw, addr).map_err(|e| Error::os(what(), e))?;
         let mut socket =

@@ -17,7 +17,7 @@ use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::connect::{default_cc, span};
-use super::receive::NextPort;
+use super::next_port::NextPort;
 use super::{BufferWatch, Engine, Qp, QpHost, QpIo, Timers, qp_host};
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::cq::CqShared;

@@ -7,7 +7,7 @@
 //! | `control` | creating, modifying and destroying queue pairs, profiles, ports |
 //! | `connect` | what a queue pair needs to become RTR and RTS |
 //! | `transmit` | from the transport's packets to runs on sockets |
-//! | `receive` | from datagrams to the transport, and what is refused before |
+//! | `receive`, `next_port` | from datagrams to the transport, and what is refused before; in which order |
 //! | `host` | what the transport asks of the NIC: memory, completions, feedback |
 //! | `node` | endpoint requests: EV probes and port status |
 //! | `pressure` | windows that the receive buffers can hold |
@@ -16,6 +16,7 @@
 mod connect;
 mod control;
 mod host;
+mod next_port;
 mod node;
 mod pressure;
 mod receive;
@@ -49,8 +50,8 @@ use crate::stats::Causes;
 use crate::sys;
 use crate::tx::TxRun;
 use host::QpHost;
+use next_port::NextPort;
 use pressure::BufferWatch;
-use receive::NextPort;
 use timers::Timers;
 
 /// Everything that works on packets.

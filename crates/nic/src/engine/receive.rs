@@ -4,8 +4,8 @@
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
-use openmrc_transport::{PortSet, Received, Span, Time, Transport, Trim};
-use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet, opcode};
+use openmrc_transport::{Received, Span, Time, Transport, Trim};
+use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet};
 
 use super::{Engine, Qp, QpHost, qp_host};
 use crate::rx::{Meta, RxBuffer};
@@ -20,103 +20,6 @@ const EVENTS: usize = 32;
 /// A poller that has been away for so long finds all ports worth a look.
 const LONG_AWAY: Span = Span::from_micros(10);
 
-/// Wrong guesses of a poller from one look at another port to the next, in the middle of a run: most come true where
-/// they were made, unless they have been wrong for long.
-const MISSES_PER_LOOK_BESIDE: u32 = 8;
-const MISSES_WHILE_SURE: u32 = 32;
-
-/// Where the next datagram will be.
-///
-/// A sender takes the ports in turn, a run of packets on each. So the next datagram is looked for where the run goes on,
-/// or, when it is complete, on the port that followed the last time; only if that fails is the system asked which ports
-/// have any. This keeps packets in the order in which they were sent, which spares both ends feedback about gaps, and
-/// saves the asking.
-pub(super) struct NextPort {
-    port: usize,
-    /// Port of the last data packet, and how many of its run there were.
-    last: usize,
-    run: usize,
-    /// The port that followed each port.
-    successor: [u8; PortSet::MAX_PORTS],
-    /// Runs so far, and how many there had been when each port had its last turn.
-    runs: u64,
-    turns: [u64; PortSet::MAX_PORTS],
-    count: usize,
-    /// Something was there last time.
-    expected: bool,
-    /// Polling: the port looked at besides, each in turn, and how often there was nothing.
-    beside: usize,
-    misses: u32,
-    /// Polling: when there was a look last.
-    looked: Time,
-}
-
-impl NextPort {
-    /// For so many ports, which at first are taken to be used in order.
-    pub fn new(count: usize) -> Self {
-        NextPort {
-            port: 0,
-            last: 0,
-            run: 0,
-            successor: std::array::from_fn(|p| if p + 1 < count { p as u8 + 1 } else { 0 }),
-            runs: 0,
-            turns: [0; PortSet::MAX_PORTS],
-            count,
-            expected: false,
-            beside: 0,
-            misses: 0,
-            looked: Time::ZERO,
-        }
-    }
-
-    /// What the system says: `ready` has a bit for each of the `count` ports on which something waits. The first
-    /// from where we are is next; `false` if there is none.
-    fn look(&mut self, ready: u32, count: usize) -> bool {
-        let next = (0..count).map(|i| (self.port + i) % count).find(|&p| ready >> p & 1 == 1);
-        self.expected = next.is_some();
-        self.port = next.unwrap_or(self.port);
-        self.expected
-    }
-
-    /// So many data packets have come on `port`; senders' runs have `burst`.
-    fn came(&mut self, now: Time, port: usize, packets: usize, burst: usize) {
-        if port != self.last {
-            self.successor[self.last] = port as u8;
-            self.last = port;
-            self.run = 0;
-        }
-        self.run += packets;
-        self.port = port;
-        self.misses = 0;
-        self.looked = now;
-        if self.run >= burst {
-            self.run = 0;
-            self.runs += 1;
-            self.turns[port] = self.runs;
-            self.port = self.overdue().unwrap_or(usize::from(self.successor[port]));
-        }
-    }
-
-    /// A port that has been passed over for two rounds. Guesses that come true lead round the same ports for ever: what
-    /// waits on another would grow old, and its senders would take it for lost.
-    fn overdue(&mut self) -> Option<usize> {
-        let (port, &turn) = self.turns[..self.count].iter().enumerate().min_by_key(|&(_, turn)| turn)?;
-        if self.runs - turn <= 2 * self.count as u64 {
-            return None;
-        }
-        self.turns[port] = self.runs;
-        Some(port)
-    }
-
-    /// Polling: whether to look at another port too, after nothing was where it was expected. Within a run now and
-    /// then; between runs, where the guess is less sure, at once.
-    fn looks_beside(&mut self) -> bool {
-        self.misses = self.misses.wrapping_add(1);
-        let often = self.run == 0 || self.misses > MISSES_WHILE_SURE;
-        self.misses.is_multiple_of(if often { 2 } else { MISSES_PER_LOOK_BESIDE })
-    }
-}
-
 impl Engine {
     /// Takes up to `budget` datagrams from the sockets of all ports; whether there was anything.
     pub(super) fn receive(&mut self, shared: &Shared, budget: usize) -> bool {
@@ -126,11 +29,13 @@ impl Engine {
         let Some(mut rx) = self.rx.take() else { return false };
         let mut worked = false;
         for _ in 0..budget {
-            let received = self.next_port.expected && self.receive_port(shared, self.next_port.port, &mut rx);
+            let received =
+                self.next_port.expected() && self.receive_port(shared, self.next_port.port, &mut rx);
             if !received {
+                let asked = sys::realtime_ns();
                 let (ports, events) = self.ready_ports(shared);
                 worked |= events;
-                if !self.next_port.look(ports, self.ports.len()) {
+                if !self.next_port.look(asked, ports) {
                     break;
                 }
                 self.receive_port(shared, self.next_port.port, &mut rx);
@@ -215,6 +120,9 @@ impl Engine {
         let socket = &mut self.ports[port].rx;
         let Ok((bytes, meta)) = rx.receive(socket.fd()) else {
             socket.adapt_gro(0);
+            if self.watching {
+                self.next_port.missed(port);
+            }
             return false;
         };
         let packets = bytes.len().div_ceil(meta.segment);
@@ -222,10 +130,8 @@ impl Engine {
             socket.adapt_gro(packets);
         }
         let now = sys::now();
-        if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
-            // Whoever sends in runs is expected to do so as we do.
-            self.next_port.came(now, port, packets, usize::from(self.config.ev_burst));
-        }
+        // Whoever sends in runs is expected to do so as we do.
+        self.next_port.came(now, port, meta.arrived_ns, packets, usize::from(self.config.ev_burst));
         self.datagram_in(shared, now, port, &meta, bytes);
         self.settle(shared, now);
         self.send_feedback(now);
