@@ -65,7 +65,7 @@ impl NextPort {
         ready != 0
     }
 
-    /// So many packets that arrived at `arrived` have been taken from `port`; senders' runs have `burst`.
+    /// So many data packets that arrived at `arrived` have been taken from `port`; senders' runs have `burst`.
     pub fn came(&mut self, now: Time, port: usize, arrived: u64, packets: usize, burst: usize) {
         if port != self.port {
             self.port = port;
@@ -79,6 +79,12 @@ impl NextPort {
         if self.run >= burst {
             self.rotate();
         }
+    }
+
+    /// A datagram that is no part of a run, feedback say, has been taken from `port`: the run goes on where it was.
+    pub fn came_beside(&mut self, port: usize, arrived: u64) {
+        self.ready |= 1 << port;
+        self.arrived[port] = arrived;
     }
 
     /// Nothing was on `port`.

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
 use openmrc_transport::{Received, Span, Time, Transport, Trim};
-use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet};
+use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet, opcode};
 
 use super::{Engine, Qp, QpHost, qp_host};
 use crate::rx::{Meta, RxBuffer};
@@ -130,8 +130,12 @@ impl Engine {
             socket.adapt_gro(packets);
         }
         let now = sys::now();
-        // Whoever sends in runs is expected to do so as we do.
-        self.next_port.came(now, port, meta.arrived_ns, packets, usize::from(self.config.ev_burst));
+        if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
+            // Whoever sends in runs is expected to do so as we do.
+            self.next_port.came(now, port, meta.arrived_ns, packets, usize::from(self.config.ev_burst));
+        } else {
+            self.next_port.came_beside(port, meta.arrived_ns);
+        }
         self.datagram_in(shared, now, port, &meta, bytes);
         self.settle(shared, now);
         self.send_feedback(now);
