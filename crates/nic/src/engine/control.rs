@@ -109,6 +109,8 @@ impl Engine {
             rx: Some(Box::new(RxBuffer::new())),
             next_port: NextPort::new(ports.len()),
             watching: true,
+            eager: false,
+            bulk: 0,
             impaired: Vec::new(),
             rolled: Vec::new(),
             pressure: BufferWatch::new(),

@@ -92,6 +92,10 @@ pub(crate) struct Engine {
     next_port: NextPort,
     /// The ports' sockets are watched by epoll.
     watching: bool,
+    /// This turn is taken by somebody who polls.
+    eager: bool,
+    /// Turns for which those who poll are still taken to move much data, not single messages.
+    bulk: u32,
     /// Packets passing the impairer.
     impaired: Vec<Outgoing>,
     /// What the impairer will do to each packet of the run at hand.
@@ -157,6 +161,9 @@ const RUNS_PER_TURN: usize = 8;
 /// Datagrams in a turn before sending again.
 const DATAGRAMS_PER_TURN: usize = 32;
 
+/// Eager turns without runs from or to anybody until traffic no longer counts as bulk: some milliseconds.
+const BULK_TURNS: u32 = 4096;
+
 /// Eager turns from one look at what is due to the next, where nothing is sent: some ten microseconds.
 const TURNS_PER_CLOCK: u64 = 32;
 
@@ -183,10 +190,13 @@ use qp_host;
 impl Engine {
     /// One turn; whether there was anything to do. Who polls wants back as soon as something has come in: an `eager`
     /// turn takes one datagram, and sees to what is due mostly just after something was sent, while the answer is on
-    /// its way anyhow.
+    /// its way anyhow. That is for single messages. While whole runs come or go even an eager turn takes what is there, in
+    /// the order in which it arrived: a datagram a turn would be less than comes in, and feedback that has to wait for its
+    /// turn makes packets look lost.
     #[inline]
     pub fn turn(&mut self, shared: &Shared, eager: bool) -> bool {
         self.iterations += 1;
+        self.eager = eager;
         let posted = self.take_submissions(shared);
         let mut worked = posted.is_some() || !self.ready.is_empty();
         if !self.ready.is_empty() {
@@ -200,7 +210,11 @@ impl Engine {
                 self.watch_held(shared);
                 self.ready_ports(shared);
             }
-            worked |= self.receive_polled(shared);
+            self.bulk = self.bulk.saturating_sub(1);
+            worked |= match self.bulk {
+                0 => self.receive_polled(shared),
+                _ => self.receive(shared, DATAGRAMS_PER_TURN),
+            };
         } else {
             worked |= self.receive(shared, DATAGRAMS_PER_TURN);
             worked |= self.see_to_due(shared);
@@ -209,6 +223,11 @@ impl Engine {
             self.fail_overrun_queues(shared, sys::now());
         }
         worked
+    }
+
+    /// A whole run has been sent, or several packets have come at once.
+    fn saw_bulk(&mut self) {
+        self.bulk = BULK_TURNS;
     }
 
     fn see_to_due(&mut self, shared: &Shared) -> bool {

@@ -102,7 +102,7 @@ impl Engine {
             let token = event.u64;
             match token {
                 // Meant for the engine's thread: a poller must not take its wake-up call away.
-                TOKEN_WAKE if self.watching => {
+                TOKEN_WAKE if !self.eager => {
                     shared.wake.clear();
                 }
                 TOKEN_WAKE => {}
@@ -133,6 +133,9 @@ impl Engine {
         if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
             // Whoever sends in runs is expected to do so as we do.
             self.next_port.came(now, port, meta.arrived_ns, packets, usize::from(self.config.ev_burst));
+            if packets > 1 {
+                self.saw_bulk();
+            }
         } else {
             self.next_port.came_beside(port, meta.arrived_ns);
         }

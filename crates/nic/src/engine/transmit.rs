@@ -42,7 +42,7 @@ impl Engine {
     }
 
     fn serve(&mut self, shared: &Shared, now: Time, index: u32, ports: PortSet) {
-        for _ in 0..self.config.ev_burst {
+        for packet in 1..=self.config.ev_burst {
             let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() else {
                 return;
             };
@@ -69,6 +69,9 @@ impl Engine {
                 io.failed = transmit.payload.map(|p| (p.handle, Status::LocProtErr));
                 transport.abort(now, Fatal::Local, &mut qp_host!(self, io, shared, now, &[]));
                 break;
+            }
+            if packet == self.config.ev_burst {
+                self.saw_bulk();
             }
         }
         if let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() {
