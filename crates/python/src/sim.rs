@@ -4,16 +4,19 @@
 //! go back as columns of 64-bit numbers that any array library reads without copying.
 
 use openmrc_fabric::{Fabric, NameError, Node, Ratio, ShapeError, Sizing};
+use openmrc_sim::training::Training;
 use openmrc_sim::{
-    Change, EcnMarking, Encapsulation, Fault, MrcConfig, MrcCongestion, NetworkConfig, Overflow,
-    Rocev2Config, Routing, Scenario, ScenarioError, Scheduling, SwitchConfig, Target, TransportConfig,
-    Workload, World, collectives, faults, traffic,
+    CaptureConfig, Change, EcnMarking, Encapsulation, Fault, MrcConfig, MrcCongestion, NetworkConfig,
+    Overflow, Record, Rocev2Config, Routing, Scenario, ScenarioError, Scheduling, SeriesConfig, SwitchConfig,
+    Target, TransportConfig, Workload, World, collectives, faults, traffic,
 };
 use openmrc_transport::rocev2::Recovery;
 use openmrc_transport::{Span, Time};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+
+mod record;
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 
@@ -214,10 +217,86 @@ fn pattern(spec: &Bound<'_, PyDict>, network: &NetworkConfig) -> PyResult<Worklo
                 other => return Err(refused(format!("operation: {other} is not a collective"))),
             }
         }
+        "training" => {
+            let ranks = members(spec, shape.hosts)?;
+            let training = training(spec)?;
+            let need = training.ranks();
+            let used = ranks.get(..need as usize).ok_or_else(|| {
+                refused(format!(
+                    "ranks: data x tensor x pipeline = {need} ranks, but there are {}",
+                    ranks.len()
+                ))
+            })?;
+            training.workload(used)
+        }
         other => return Err(refused(format!("kind: {other} is not a traffic pattern"))),
     };
     workload.delay(nanos(item::<f64>(spec, "start_us")? * 1e3));
     Ok(workload)
+}
+
+fn training(spec: &Bound<'_, PyDict>) -> PyResult<Training> {
+    let span = |name| Ok::<_, PyErr>(nanos(item::<f64>(spec, name)? * 1e3));
+    Ok(Training {
+        data: item(spec, "data")?,
+        tensor: item(spec, "tensor")?,
+        pipeline: item(spec, "pipeline")?,
+        expert: item(spec, "expert")?,
+        microbatches: item(spec, "microbatches")?,
+        steps: item(spec, "steps")?,
+        forward: span("forward_us")?,
+        backward: span("backward_us")?,
+        tensor_bytes: item(spec, "tensor_bytes")?,
+        activation_bytes: item(spec, "activation_bytes")?,
+        expert_bytes: item(spec, "expert_bytes")?,
+        gradient_bytes: item(spec, "gradient_bytes")?,
+    })
+}
+
+/// Links by their names; the fabric's numbers of them.
+fn link_numbers(fabric: &Fabric, names: &[String]) -> PyResult<Vec<u32>> {
+    names
+        .iter()
+        .map(|name| match target(fabric, name)? {
+            Target::Link(link) => Ok(link),
+            Target::Switch(_) => Err(refused(format!("record: {name} is a switch; name a link"))),
+        })
+        .collect()
+}
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct RecordSpec {
+    series: bool,
+    interval_us: Option<f64>,
+    links: Option<Vec<String>>,
+    events: bool,
+    ports: bool,
+    evs: bool,
+    capture: Vec<String>,
+    capture_packets: u64,
+}
+
+fn record(spec: &RecordSpec, fabric: &Fabric, patterns: Vec<u32>) -> PyResult<Record> {
+    let links = match &spec.links {
+        None => (0..fabric.links()).collect(),
+        Some(names) => link_numbers(fabric, names)?,
+    };
+    let interval = spec.interval_us.map(|us| nanos(us * 1e3));
+    Ok(Record {
+        series: spec.series.then_some(SeriesConfig { interval, links }),
+        events: spec.events,
+        ports: spec.ports,
+        paths: spec.evs,
+        capture: match spec.capture.is_empty() {
+            true => None,
+            false => Some(CaptureConfig {
+                links: link_numbers(fabric, &spec.capture)?,
+                most: spec.capture_packets,
+            }),
+        },
+        patterns,
+    })
 }
 
 /// A link or a switch by its name.
@@ -271,12 +350,37 @@ fn fault_schedule(spec: &Bound<'_, PyDict>, fabric: &Fabric, limit: Time) -> PyR
     Ok(targets.iter().flat_map(both).flatten().collect())
 }
 
+/// The same error, with the place in the scenario that it is about in front.
+fn at_place(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
+    refused(format!("{place}: {}", error.value(py)))
+}
+
+/// Columns of 64-bit numbers under construction.
+struct Columns<'py>(Bound<'py, PyDict>);
+
+impl<'py> Columns<'py> {
+    fn new(py: Python<'py>) -> Self {
+        Columns(PyDict::new(py))
+    }
+
+    fn add(&mut self, name: &str, values: impl Iterator<Item = u64>) -> PyResult<()> {
+        let bytes: Vec<u8> = values.flat_map(u64::to_ne_bytes).collect();
+        self.0.set_item(name, PyBytes::new(self.0.py(), &bytes))
+    }
+
+    fn done(self) -> Bound<'py, PyDict> {
+        self.0
+    }
+}
+
 /// A run in virtual time.
 #[pyclass(name = "Simulation", module = "openmrc._core")]
 struct PySimulation {
     world: World,
-    /// Source, destination, bytes of each message.
-    messages: Vec<(u32, u32, u32)>,
+    /// Source, destination, bytes of each message, and the pattern it is of.
+    messages: Vec<(u32, u32, u32, u32)>,
+    /// Pattern, step, message or computation that the step ends with.
+    step_ends: Vec<(u32, u32, u32)>,
 }
 
 #[pymethods]
@@ -293,30 +397,48 @@ impl PySimulation {
         faults: Vec<Bound<'_, PyDict>>,
         limit_us: f64,
         seed: u64,
+        record_spec: RecordSpec,
     ) -> PyResult<Self> {
         let fabric = fabric(&fabric_spec).map_err(refused)?;
         let network = network(fabric, &network_spec, seed)?;
         let mut workload = Workload::default();
-        for spec in &traffic {
-            workload.append(&pattern(spec, &network)?);
+        let (mut patterns, mut step_ends) = (Vec::new(), Vec::new());
+        for (index, spec) in traffic.iter().enumerate() {
+            let known = workload.step_ends.len();
+            let pattern =
+                pattern(spec, &network).map_err(|e| at_place(py, &e, &format!("traffic.{index}")))?;
+            pattern
+                .check(network.fabric.shape().hosts)
+                .map_err(|e| refused(format!("traffic.{index}: {e}")))?;
+            workload.append(&pattern);
+            patterns.push(workload.messages.len() as u32);
+            step_ends.extend(
+                workload.step_ends[known..].iter().map(|&(message, step)| (index as u32, step, message)),
+            );
         }
         let limit = micros(limit_us);
         let mut schedule = Vec::new();
-        for spec in &faults {
-            schedule.extend(fault_schedule(spec, &fabric, limit)?);
+        for (index, spec) in faults.iter().enumerate() {
+            let faults = fault_schedule(spec, &fabric, limit)
+                .map_err(|e| at_place(py, &e, &format!("faults.{index}.targets")))?;
+            schedule.extend(faults);
         }
         let transport = transport(&transport_spec)?;
+        let record =
+            record(&record_spec, &fabric, patterns.clone()).map_err(|e| at_place(py, &e, "record"))?;
         let messages = workload
             .messages
             .iter()
-            .map(|m| {
+            .enumerate()
+            .map(|(index, m)| {
                 let ends = workload.connections[m.connection as usize];
-                (ends.src, ends.dst, m.bytes)
+                let pattern = patterns.partition_point(|&end| end as usize <= index);
+                (ends.src, ends.dst, m.bytes, pattern as u32)
             })
             .collect();
-        let scenario = Scenario { network, transport, workload, faults: schedule, limit };
+        let scenario = Scenario { network, transport, workload, faults: schedule, limit, record };
         let world = py.detach(|| World::new(&scenario)).map_err(|e: ScenarioError| refused(e))?;
-        Ok(PySimulation { world, messages })
+        Ok(PySimulation { world, messages, step_ends })
     }
 
     /// Goes on for at most so many events; whether there is more to do.
@@ -324,10 +446,10 @@ impl PySimulation {
         py.detach(|| self.world.run_for(events))
     }
 
-    /// Virtual time in picoseconds, messages finished, messages, events.
-    fn progress(&self) -> (u64, usize, usize, u64) {
+    /// Virtual time in picoseconds, messages finished, messages, events, data packets.
+    fn progress(&self) -> (u64, usize, usize, u64, u64) {
         let p = self.world.progress();
-        (p.now.0, p.finished, p.messages, p.events)
+        (p.now.0, p.finished, p.messages, p.events, p.data_packets)
     }
 
     /// Base RTT of the network, picoseconds.
@@ -335,23 +457,37 @@ impl PySimulation {
         self.world.config().base_rtt().0
     }
 
-    /// The columns of all messages, little-endian 64-bit numbers each, picoseconds where they are times; what did not happen is
-    /// 2^64 - 1.
+    /// The columns of all messages, 64-bit numbers each, picoseconds where they are times; what did not happen is 2^64 - 1.
     fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let results = self.world.results();
-        let columns = PyDict::new(py);
-        let add = |name: &str, values: &mut dyn Iterator<Item = u64>| {
-            let bytes: Vec<u8> = values.flat_map(u64::to_ne_bytes).collect();
-            columns.set_item(name, PyBytes::new(py, &bytes))
-        };
-        add("src", &mut self.messages.iter().map(|m| u64::from(m.0)))?;
-        add("dst", &mut self.messages.iter().map(|m| u64::from(m.1)))?;
-        add("bytes", &mut self.messages.iter().map(|m| u64::from(m.2)))?;
-        add("posted_ps", &mut results.messages.iter().map(|m| m.posted.0))?;
-        add("delivered_ps", &mut results.messages.iter().map(|m| m.delivered.0))?;
-        add("completed_ps", &mut results.messages.iter().map(|m| m.completed.0))?;
-        add("failed", &mut results.messages.iter().map(|m| u64::from(m.failed)))?;
-        Ok(columns)
+        // Computations are no messages.
+        let rows = || self.messages.iter().zip(&results.messages).filter(|(m, _)| m.2 > 0);
+        let mut columns = Columns::new(py);
+        columns.add("src", rows().map(|(m, _)| m.0.into()))?;
+        columns.add("dst", rows().map(|(m, _)| m.1.into()))?;
+        columns.add("bytes", rows().map(|(m, _)| m.2.into()))?;
+        columns.add("pattern", rows().map(|(m, _)| m.3.into()))?;
+        columns.add("posted_ps", rows().map(|(_, r)| r.posted.0))?;
+        columns.add("delivered_ps", rows().map(|(_, r)| r.delivered.0))?;
+        columns.add("completed_ps", rows().map(|(_, r)| r.completed.0))?;
+        columns.add("failed", rows().map(|(_, r)| r.failed.into()))?;
+        Ok(columns.done())
+    }
+
+    /// Steps of patterns that have them: pattern, step, when the last rank had come to its end (2^64 - 1: not all have).
+    fn steps(&self) -> Vec<(u32, u32, u64)> {
+        let results = self.world.results();
+        let mut ends = std::collections::BTreeMap::new();
+        for &(pattern, step, message) in &self.step_ends {
+            let end: &mut u64 = ends.entry((pattern, step)).or_default();
+            *end = (*end).max(results.messages[message as usize].delivered.0);
+        }
+        ends.into_iter().map(|((pattern, step), end)| (pattern, step, end)).collect()
+    }
+
+    /// Ends the time series where the run stands. To be called before the record is read.
+    fn finish_record(&mut self) {
+        self.world.finish_record();
     }
 
     /// Counters by name.

@@ -135,6 +135,11 @@ impl Calendar {
         self.width
     }
 
+    /// When the current slot begins.
+    pub fn page_begin(&self) -> u64 {
+        self.begin
+    }
+
     /// How many slots after the current one `time` is.
     #[inline]
     fn slots_ahead(&self, time: u64) -> u64 {

@@ -13,6 +13,7 @@ use openmrc_transport::{Span, Time, Transport};
 
 use crate::event::{Event, Kind};
 use crate::network::{Network, UNCONNECTED, port_flag};
+use crate::record::Happening;
 use crate::world::World;
 
 /// What happens to a link or a switch.
@@ -164,6 +165,10 @@ impl World {
     /// An entry of the schedule is due.
     pub(crate) fn fault(&mut self, index: u32) {
         let Fault { target, change, .. } = self.faults.schedule[index as usize];
+        let now = Time(self.now);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.log(now, Happening::Fault(target, change));
+        }
         self.net.impaired = true;
         let fabric = self.net.fabric;
         let links: Vec<Link> = match target {
@@ -259,6 +264,10 @@ impl World {
     pub(crate) fn reaction(&mut self, index: u32) -> bool {
         let Some(which) = (index as usize).checked_sub(self.faults.schedule.len()) else { return false };
         let (port, down) = self.faults.reactions[which];
+        let now = Time(self.now);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.log(now, Happening::Routing { port, withdrawn: down });
+        }
         if down {
             self.faults.withdrawn.insert(port);
         } else {
@@ -293,15 +302,38 @@ impl World {
         let flags = self.net.ports[from as usize].flags;
         if flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
+            self.lost_at(from);
             return false;
         }
         if flags & port_flag::LOSSY == 0 {
+            self.hear(event, from);
             return true;
         }
         let (packet, bit) = self.faults.lossy.get(&from).copied().unwrap_or_default();
         let whole = (1.0 - packet) * (1.0 - bit).powf(f64::from(event.bytes) * 8.0);
         let survives = self.dice.random::<f64>() < whole;
-        self.totals.dropped_lossy += u64::from(!survives);
+        if survives {
+            self.hear(event, from);
+        } else {
+            self.totals.dropped_lossy += 1;
+            self.lost_at(from);
+        }
         survives
+    }
+
+    fn lost_at(&mut self, port: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.at_port(port, |count| count.lost += 1);
+        }
+    }
+
+    /// A packet has come to the end of a cable: somebody may be listening there.
+    fn hear(&mut self, event: &Event, from: u32) {
+        if self.recorder.as_ref().is_some_and(|r| r.capture.is_some()) {
+            // What the node at the end of the cable takes to have a packet in hand.
+            let to_host = self.net.ports[from as usize].flags & port_flag::LAST_HOP != 0;
+            let latency = if to_host { self.config.nic_latency } else { self.config.switch_latency };
+            self.capture(event, from, latency.0);
+        }
     }
 }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+mod capture;
 pub mod collectives;
 pub mod config;
 mod endpoints;
@@ -22,16 +23,20 @@ mod nic;
 mod post;
 mod queue_pair;
 mod radix;
+pub mod record;
 pub mod results;
 mod scenario;
 mod switch;
 pub mod traffic;
+pub mod training;
 pub mod workload;
 mod world;
 
+pub use capture::{Capture, Captured};
 pub use config::{EcnMarking, Encapsulation, NetworkConfig, Overflow, Routing, Scheduling, SwitchConfig};
 pub use endpoints::{MrcConfig, MrcCongestion, Rocev2Config, TransportConfig};
 pub use faults::{Change, Fault, FaultError, Target};
+pub use record::{CaptureConfig, Happening, Record, Recorder, SeriesConfig};
 pub use results::{MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};
 pub use workload::{Connection, Message, Workload, WorkloadError};

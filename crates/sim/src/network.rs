@@ -246,10 +246,37 @@ impl Network {
         }
     }
 
+    /// The ports of a link: the lower end's, which sends up, and the upper end's.
+    pub fn link_ports(&self, link: u32) -> [u32; 2] {
+        match self.fabric.link(link) {
+            Some(link) => {
+                [self.fabric.lower_end(link), self.fabric.upper_end(link)].map(|end| self.port_number(end))
+            }
+            None => [UNCONNECTED; 2],
+        }
+    }
+
     /// First port of a host.
     #[inline]
     pub fn host_port(&self, host: u32, plane: u32) -> u32 {
         host * self.planes + plane
+    }
+
+    /// By port: (plane x layers + layer of its cable) x 2, and 1 more where it leads down.
+    pub fn port_groups(&self) -> Vec<u8> {
+        let layers = u32::from(self.fabric.tiers());
+        let mut groups = Vec::with_capacity(self.ports.len());
+        let host_ports = self.fabric.shape().hosts * self.planes;
+        groups.extend((0..host_ports).map(|port| (port % self.planes * layers * 2) as u8));
+        for switch in self.fabric.all_switches() {
+            let down = self.fabric.downlinks(switch.tier);
+            for port in 0..down + self.fabric.uplinks(switch.tier) {
+                let (layer, downwards) =
+                    if port < down { (u32::from(switch.tier), 1) } else { (u32::from(switch.tier) + 1, 0) };
+                groups.push(((switch.plane * layers + layer) * 2 + downwards) as u8);
+            }
+        }
+        groups
     }
 }
 

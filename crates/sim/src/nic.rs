@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use openmrc_transport::{
-    AccessError, Fatal, Host, NoReceive, PathId, PortSet, Readiness, Received, RecvDone, SendDone, Time,
-    TrafficClass, Transmit, Transport, Trim,
+    AccessError, EvEvent, Fatal, Host, NoReceive, PathId, PortSet, Readiness, Received, RecvDone, SendDone,
+    Time, TrafficClass, Transmit, Transport, Trim,
 };
 use openmrc_wire::Ev;
 
@@ -12,6 +12,7 @@ use crate::event::{Event, Kind, flag};
 use crate::network::port_flag;
 use crate::post::MessageState;
 use crate::queue_pair::{QpSlot, QueuePairs};
+use crate::record::{EvEventOf, Happening, Recorder};
 use crate::world::{Outbox, World};
 
 /// One host's NIC.
@@ -37,6 +38,10 @@ struct Surroundings<'a> {
     now: Time,
     messages: &'a mut [MessageState],
     outbox: &'a mut Outbox,
+    recorder: Option<&'a mut Recorder>,
+    /// Connection, host and peer's host, for the record.
+    whose: (u32, u32, u32),
+    plane: u8,
 }
 
 impl Host for Surroundings<'_> {
@@ -44,6 +49,9 @@ impl Host for Surroundings<'_> {
         let index = (va >> 32) as u32;
         let message = self.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.placed(index, self.plane, len);
+        }
         if message.placed == message.bytes {
             message.delivered = self.now.0;
             self.outbox.delivered.push(index);
@@ -67,8 +75,20 @@ impl Host for Surroundings<'_> {
         self.outbox.losses += 1;
     }
 
+    fn ev_event(&mut self, event: EvEvent) {
+        if let Some(recorder) = &mut self.recorder {
+            let (connection, host, peer) = self.whose;
+            let EvEvent { ev, port, change, .. } = event;
+            recorder.path(self.now, connection, (host, peer), EvEventOf { ev: ev.0, plane: port, change });
+        }
+    }
+
     fn fatal(&mut self, _why: Fatal) {
         self.outbox.failed = true;
+        if let Some(recorder) = &mut self.recorder {
+            let (_, host, peer) = self.whose;
+            recorder.log(self.now, Happening::Failed { host, peer });
+        }
     }
 }
 
@@ -198,6 +218,9 @@ impl World {
                 now: Time(self.now),
                 messages: &mut self.posts.messages,
                 outbox: &mut self.outbox,
+                recorder: self.recorder.as_deref_mut(),
+                whose: (qp.connection, qp.host, qp.peer_host),
+                plane: 0,
             };
             engine.handle_timeout(Time(self.now), &mut around);
             self.settle(slot);
@@ -237,6 +260,9 @@ impl World {
             flags,
             kind: Kind::Arrive,
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.sent(&event, transmit.port);
+        }
         self.enqueue_at_nic(self.net.host_port(host, u32::from(transmit.port)), event);
     }
 
@@ -302,7 +328,17 @@ impl World {
                 none.insert(self.endpoints.make(now, 0, (local, remote), (qp.host, qp.peer_host), salt, up))
             }
         };
-        let mut around = Surroundings { now, messages: &mut self.posts.messages, outbox: &mut self.outbox };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.arrived(&event);
+        }
+        let mut around = Surroundings {
+            now,
+            messages: &mut self.posts.messages,
+            outbox: &mut self.outbox,
+            recorder: self.recorder.as_deref_mut(),
+            whose: (event.connection, qp.host, qp.peer_host),
+            plane: received.port,
+        };
         engine.handle_packet(now, &received, &mut around);
         self.settle(slot);
     }

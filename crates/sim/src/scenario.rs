@@ -5,6 +5,7 @@ use openmrc_transport::{Span, Time};
 use crate::config::NetworkConfig;
 use crate::endpoints::{MrcConfig, TransportConfig};
 use crate::faults::{self, Fault, FaultError};
+use crate::record::Record;
 use crate::workload::{Workload, WorkloadError};
 
 /// A run: network, transport, traffic.
@@ -20,6 +21,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// The run ends here at the latest.
     pub limit: Time,
+    /// What is written down on the way.
+    pub record: Record,
 }
 
 /// Why a scenario cannot run.
@@ -60,6 +63,7 @@ impl Scenario {
             workload,
             faults: Vec::new(),
             limit: Time(Span::from_secs(10).0),
+            record: Record::default(),
         }
     }
 

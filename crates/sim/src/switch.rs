@@ -46,7 +46,7 @@ impl World {
     /// known, since whatever comes to the port comes through here first.
     #[inline]
     fn dequeue(&mut self, out: u32, time: u64) {
-        let World { net, slab, dice, totals, .. } = self;
+        let World { net, slab, dice, totals, recorder, .. } = self;
         let Some(ecn) = net.switch.ecn else { return };
         let accepted = net.ports[out as usize].bytes as u32;
         let queue = net.waiting_at(out);
@@ -58,6 +58,9 @@ impl World {
                     dice.random::<f64>() < share * ecn.probability
                 });
             totals.marked += u64::from(marked);
+            if marked && let Some(recorder) = recorder {
+                recorder.at_port(out, |count| count.marked += 1);
+            }
             slab.set_fate(first.packet, if marked { Fate::Marked } else { Fate::Unmarked });
             queue.pop_front();
         }
@@ -145,7 +148,11 @@ impl World {
             if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
                 self.totals.dropped_data += 1;
                 self.slab.drop_packet(event.packet);
+                self.dropped_at(out);
                 return;
+            }
+            if let Some(recorder) = &mut self.recorder {
+                recorder.at_port(out, |count| count.trimmed += 1);
             }
             event.flags = (event.flags & !flag::DATA) | flag::CONTROL;
             if last_hop {
@@ -164,6 +171,7 @@ impl World {
         if start - now > switch.control_bytes * per_byte {
             self.totals.dropped_control += 1;
             self.slab.drop_packet(event.packet);
+            self.dropped_at(out);
             return;
         }
         let data_waits = port.data_free > start;
@@ -176,6 +184,15 @@ impl World {
         port.bytes += u64::from(event.bytes);
         event.time = start + service + u64::from(port.latency);
         self.cross(out, event);
+    }
+}
+
+impl World {
+    #[cold]
+    fn dropped_at(&mut self, port: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.at_port(port, |count| count.dropped += 1);
+        }
     }
 }
 

@@ -11,15 +11,17 @@ pub struct Connection {
     pub dst: u32,
 }
 
-/// One RDMA WRITE.
+/// One RDMA WRITE; or, on a connection of a host to itself, a computation, which other messages may wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Index of its connection.
     pub connection: u32,
-    /// Length, 1 ..= 2^31.
+    /// Length, 1 ..= 2^31; 0 for a computation.
     pub bytes: u32,
-    /// Not posted before this.
+    /// Not posted, or begun, before this.
     pub start: Time,
+    /// How long a computation takes.
+    pub takes: Span,
 }
 
 /// Why a workload cannot run.
@@ -81,6 +83,8 @@ pub struct Workload {
     pub messages: Vec<Message>,
     /// `(message, after)`: a message is not posted before the other has arrived whole, at whatever host.
     pub dependencies: Vec<(u32, u32)>,
+    /// `(message, step)`: step `step` has not ended before this message has arrived, or this computation is done.
+    pub step_ends: Vec<(u32, u32)>,
 }
 
 impl Workload {
@@ -95,7 +99,13 @@ impl Workload {
 
     /// Adds a message; its index.
     pub fn send(&mut self, connection: u32, bytes: u32, start: Time) -> u32 {
-        self.messages.push(Message { connection, bytes, start });
+        self.messages.push(Message { connection, bytes, start, takes: Span::ZERO });
+        self.messages.len() as u32 - 1
+    }
+
+    /// Adds a computation on a connection of a host to itself; its index among the messages.
+    pub fn compute(&mut self, connection: u32, takes: Span) -> u32 {
+        self.messages.push(Message { connection, bytes: 0, start: Time::ZERO, takes });
         self.messages.len() as u32 - 1
     }
 
@@ -111,6 +121,7 @@ impl Workload {
         self.messages
             .extend(other.messages.iter().map(|m| Message { connection: m.connection + connections, ..*m }));
         self.dependencies.extend(other.dependencies.iter().map(|&(m, a)| (m + messages, a + messages)));
+        self.step_ends.extend(other.step_ends.iter().map(|&(m, step)| (m + messages, step)));
     }
 
     /// The same traffic with every connection split into `ways`, each with its share of every message; shares are rounded up to
@@ -125,6 +136,11 @@ impl Workload {
         }
         let mut parts = vec![0];
         for message in &self.messages {
+            if message.bytes == 0 {
+                striped.compute(message.connection * ways, message.takes);
+                parts.push(striped.messages.len() as u32);
+                continue;
+            }
             let share = message.bytes.div_ceil(ways).next_multiple_of(unit.max(1));
             let mut left = message.bytes;
             for way in 0..ways {
@@ -170,13 +186,17 @@ impl Workload {
             if let Some(host) = [src, dst].into_iter().find(|&h| h >= hosts) {
                 return Err(WorkloadError::Host { connection, host, last: hosts - 1 });
             }
-            if src == dst {
-                return Err(WorkloadError::Loop { connection, host: src });
-            }
         }
         for (message, m) in self.messages.iter().enumerate() {
             if m.connection as usize >= self.connections.len() {
                 return Err(WorkloadError::Connection { message, connection: m.connection });
+            }
+            let Connection { src, dst } = self.connections[m.connection as usize];
+            if src == dst && m.bytes == 0 {
+                continue;
+            }
+            if src == dst {
+                return Err(WorkloadError::Loop { connection: m.connection as usize, host: src });
             }
             if m.bytes == 0 || m.bytes > Self::MAX_BYTES {
                 return Err(WorkloadError::Length { message, bytes: m.bytes });

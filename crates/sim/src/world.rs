@@ -17,6 +17,7 @@ use crate::network::Network;
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
+use crate::record::{Recorder, Shape};
 use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
 
@@ -58,6 +59,10 @@ impl Slab {
     #[inline]
     pub fn take(&mut self, index: u32) -> Packet {
         self.free.push(index);
+        self.packets[index as usize]
+    }
+
+    pub fn get(&self, index: u32) -> Packet {
         self.packets[index as usize]
     }
 
@@ -106,6 +111,8 @@ pub struct Progress {
     pub messages: usize,
     /// Events processed.
     pub events: u64,
+    /// Data packets sent.
+    pub data_packets: u64,
 }
 
 /// A network with its hosts, in virtual time.
@@ -123,6 +130,10 @@ pub struct World {
     /// Where the messages of the scenario are split: the parts of message `i` are `parts[i] .. parts[i + 1]`.
     parts: Vec<u32>,
     pub(crate) totals: Totals,
+    /// What is written down, for runs that ask.
+    pub(crate) recorder: Option<Box<Recorder>>,
+    /// By port: which group of ports the time series counts it in; empty without one.
+    pub(crate) group_of_port: Vec<u8>,
     pub(crate) dice: Xoshiro256PlusPlus,
     pub(crate) outbox: Outbox,
     end: u64,
@@ -151,6 +162,7 @@ impl World {
             }
             _ => (Cow::Borrowed(&scenario.workload), Vec::new()),
         };
+        let (recorder, group_of_port) = recorder_for(scenario, &net, workload.messages.len(), &parts);
         let mut world = World {
             now: 0,
             calendar: calendar_for(&config, &net),
@@ -162,6 +174,8 @@ impl World {
             parts,
             faults: Faults::new(&scenario.faults),
             totals: Totals::default(),
+            recorder,
+            group_of_port,
             dice: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             outbox: Outbox::default(),
             end: 0,
@@ -171,6 +185,8 @@ impl World {
             net,
             config,
         };
+        // Whoever listens to cables has to be asked where packets arrive.
+        world.net.impaired |= scenario.record.capture.is_some();
         world.schedule_faults();
         world.schedule_posts();
         Ok(world)
@@ -183,6 +199,7 @@ impl World {
             finished: self.posts.finished,
             messages: self.posts.len(),
             events: self.totals.events,
+            data_packets: self.totals.data_packets,
         }
     }
 
@@ -230,6 +247,9 @@ impl World {
             }
             if !self.calendar.turn_page() {
                 return None;
+            }
+            if self.recorder.as_ref().is_some_and(|r| r.is_due(self.calendar.page_begin())) {
+                self.take_samples(self.calendar.page_begin().min(self.limit));
             }
         }
     }
@@ -309,10 +329,50 @@ impl World {
         self.parts.windows(2).map(whole).collect()
     }
 
+    /// The ports of a link, by its number in the fabric: the one that sends up, and the one that sends down.
+    pub fn link_ports(&self, link: u32) -> [u32; 2] {
+        self.net.link_ports(link)
+    }
+
+    /// The hosts at the ends of a connection; of RoCEv2 with several queue pairs, of one of these.
+    pub fn connection(&self, connection: u32) -> crate::workload::Connection {
+        self.posts.ends(connection)
+    }
+
+    /// Virtual time reached, picoseconds.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// The network it runs on.
     pub fn config(&self) -> &NetworkConfig {
         &self.config
     }
+}
+
+/// The recorder that a scenario asks for, and the groups of ports that it counts in.
+fn recorder_for(
+    scenario: &Scenario,
+    net: &Network,
+    messages: usize,
+    parts: &[u32],
+) -> (Option<Box<Recorder>>, Vec<u8>) {
+    if scenario.record.is_nothing() {
+        return (None, Vec::new());
+    }
+    let planes = net.planes as usize;
+    let layers = usize::from(net.fabric.tiers());
+    // A sample looks at every port: the larger the fabric, the fewer to begin with.
+    let often = (200_000 / net.ports.len().max(1)).clamp(1, 16) as u64;
+    let shape = Shape {
+        ports: net.ports.len(),
+        planes,
+        groups: planes * layers * 2,
+        ports_of: &|links| links.iter().flat_map(|&link| net.link_ports(link)).collect(),
+        first_interval: (scenario.network.base_rtt().0 / often).max(1),
+    };
+    let groups = if scenario.record.series.is_some() { net.port_groups() } else { Vec::new() };
+    (Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape))), groups)
 }
 
 /// How far ahead of its turn a packet for a host is read.

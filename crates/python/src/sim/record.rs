@@ -1,0 +1,188 @@
+//! What a run has written down, as columns.
+
+use openmrc_fabric::{Fabric, Node};
+use openmrc_sim::{Change, Happening, Recorder, Target};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::{Columns, PySimulation};
+
+/// One entry of the log: time, what, where, host, peer, entropy value, plane, a number that belongs to it.
+type LogRow = (u64, &'static str, String, Option<u32>, Option<u32>, Option<u32>, Option<u32>, Option<f64>);
+
+impl PySimulation {
+    fn recorder(&self) -> Option<&Recorder> {
+        self.world.recorder()
+    }
+
+    fn fabric(&self) -> &Fabric {
+        &self.world.config().fabric
+    }
+
+    /// A port by its node and its name there.
+    fn port_name(&self, port: u32) -> String {
+        let fabric = self.fabric();
+        // The log names few ports: a search through the links is soon over.
+        let found = (0..fabric.links()).find_map(|link| {
+            let direction = self.world.link_ports(link).iter().position(|&p| p == port)?;
+            let link = fabric.link(link)?;
+            Some(if direction == 0 { fabric.lower_end(link) } else { fabric.upper_end(link) })
+        });
+        match found {
+            Some(end) => match end.node {
+                Node::Host(host) => format!("h{host}:p{}", end.port),
+                Node::Switch(switch) => format!("{switch}:{}", fabric.port_name(switch, end.port)),
+            },
+            None => format!("port {port}"),
+        }
+    }
+}
+
+#[pymethods]
+impl PySimulation {
+    /// By link and direction, up before down: what it is and what it carried.
+    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (fabric, results) = (self.fabric(), self.world.results());
+        let ports = || (0..fabric.links()).flat_map(|link| self.world.link_ports(link));
+        let links = || (0..fabric.links()).filter_map(|number| fabric.link(number));
+        let both = |value: u64| [value, value];
+        let mut columns = Columns::new(py);
+        columns.add("plane", links().flat_map(|l| both(l.plane.into())))?;
+        columns.add("layer", links().flat_map(|l| both(l.layer.into())))?;
+        columns.add("lower", links().flat_map(|l| both(l.lower.into())))?;
+        columns.add("uplink", links().flat_map(|l| both(l.uplink.into())))?;
+        columns.add("down", links().flat_map(|_| [0, 1]))?;
+        columns.add("bytes", ports().map(|port| results.port_bytes[port as usize]))?;
+        let counters = self.recorder().map_or(&[][..], |r| &r.ports);
+        if !counters.is_empty() {
+            let of = |port: u32| counters[port as usize];
+            columns.add("marked", ports().map(|port| of(port).marked))?;
+            columns.add("trimmed", ports().map(|port| of(port).trimmed))?;
+            columns.add("dropped", ports().map(|port| of(port).dropped))?;
+            columns.add("lost", ports().map(|port| of(port).lost))?;
+            columns.add("longest_queue", ports().map(|port| of(port).longest))?;
+        }
+        Ok(columns.done())
+    }
+
+    /// Names of links by number.
+    fn link_names(&self) -> Vec<String> {
+        let fabric = self.fabric();
+        (0..fabric.links())
+            .filter_map(|number| fabric.link(number))
+            .map(|link| fabric.link_name(link))
+            .collect()
+    }
+
+    /// Names of the switches, and rate of a port.
+    fn shape(&self) -> (u32, u32, u32, u64) {
+        let fabric = self.fabric();
+        (
+            fabric.shape().hosts,
+            fabric.shape().planes,
+            fabric.tiers().into(),
+            self.world.config().port_rate_bps,
+        )
+    }
+
+    /// Counters by connection and entropy value.
+    fn evs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut rows: Vec<_> = self.recorder().into_iter().flat_map(|r| &r.paths).collect();
+        rows.sort_by_key(|(key, _)| **key);
+        let ends = |connection| self.world.connection(connection);
+        let mut columns = Columns::new(py);
+        columns.add("connection", rows.iter().map(|(key, _)| key.0.into()))?;
+        columns.add("src", rows.iter().map(|(key, _)| ends(key.0).src.into()))?;
+        columns.add("dst", rows.iter().map(|(key, _)| ends(key.0).dst.into()))?;
+        columns.add("ev", rows.iter().map(|(key, _)| key.1.into()))?;
+        columns.add("plane", rows.iter().map(|(_, p)| p.plane.into()))?;
+        columns.add("sent", rows.iter().map(|(_, p)| p.sent))?;
+        columns.add("arrived", rows.iter().map(|(_, p)| p.arrived))?;
+        columns.add("trimmed", rows.iter().map(|(_, p)| p.trimmed))?;
+        columns.add("marked", rows.iter().map(|(_, p)| p.marked))?;
+        columns.add("condemned", rows.iter().map(|(_, p)| p.condemned))?;
+        Ok(columns.done())
+    }
+
+    /// The time series: widths of a sample in `placed`, `placed_by_plane`, `groups` (three numbers each: sent, waiting, longest), and
+    /// `sent` and `waiting`; then the columns.
+    fn series<'py>(&self, py: Python<'py>) -> PyResult<Option<([usize; 4], Bound<'py, PyDict>)>> {
+        let Some(series) = self.recorder().map(|r| &r.series).filter(|s| !s.time.is_empty()) else {
+            return Ok(None);
+        };
+        let mut columns = Columns::new(py);
+        columns.add("time_ps", series.time.iter().copied())?;
+        for (index, (name, _)) in openmrc_sim::Totals::default().named().into_iter().enumerate() {
+            columns.add(name, series.totals.iter().map(|totals| totals.named()[index].1))?;
+        }
+        columns.add("placed", series.placed.iter().copied())?;
+        columns.add("placed_by_plane", series.placed_by_plane.iter().copied())?;
+        columns.add("groups", series.groups.iter().flatten().copied())?;
+        columns.add("sent", series.sent.iter().copied())?;
+        columns.add("waiting", series.waiting.iter().copied())?;
+        Ok(Some((series.widths, columns.done())))
+    }
+
+    /// The log, and how many entries it had no room for.
+    fn log(&self) -> (Vec<LogRow>, u64) {
+        let Some(recorder) = self.recorder() else { return (Vec::new(), 0) };
+        let fabric = self.fabric();
+        let row = |&(time, what): &(openmrc_transport::Time, Happening)| -> LogRow {
+            match what {
+                Happening::Fault(target, change) => {
+                    let name = match target {
+                        Target::Link(link) => fabric.link(link).map(|link| fabric.link_name(link)),
+                        Target::Switch(switch) => fabric.switch_at(switch).map(|switch| switch.to_string()),
+                    };
+                    let (kind, value) = match change {
+                        Change::Down => ("down", None),
+                        Change::Up => ("up", None),
+                        Change::Loss(p) => ("loss", Some(p)),
+                        Change::BitErrors(p) => ("bit-errors", Some(p)),
+                        Change::Slow(share) => ("slow", Some(share)),
+                    };
+                    (time.0, kind, name.unwrap_or_default(), None, None, None, None, value)
+                }
+                Happening::Routing { port, withdrawn } => {
+                    let kind = if withdrawn { "route-withdrawn" } else { "route-restored" };
+                    (time.0, kind, self.port_name(port), None, None, None, None, None)
+                }
+                Happening::Path { host, peer, ev, plane, good } => {
+                    let kind = if good { "ev-good" } else { "ev-bad" };
+                    let (host, peer) = (Some(host), Some(peer));
+                    (time.0, kind, String::new(), host, peer, Some(ev), Some(plane.into()), None)
+                }
+                Happening::Failed { host, peer } => {
+                    (time.0, "qp-failed", String::new(), Some(host), Some(peer), None, None, None)
+                }
+            }
+        };
+        (recorder.log.iter().map(row).collect(), recorder.log_missed)
+    }
+
+    /// Packets captured since the last call: time in picoseconds, index of the link among those asked for, bytes on the wire, and the
+    /// first `snaplen` of them.
+    fn captured<'py>(
+        &mut self,
+        py: Python<'py>,
+        snaplen: usize,
+    ) -> Vec<(u64, u32, usize, Bound<'py, PyBytes>)> {
+        let taken = match self.world.recorder_mut().and_then(|r| r.capture.as_mut()) {
+            Some(capture) => capture.take(),
+            None => Vec::new(),
+        };
+        taken
+            .iter()
+            .map(|packet| {
+                let bytes = self.world.frame(packet);
+                let kept = &bytes[..bytes.len().min(snaplen)];
+                (packet.time.0, packet.port, bytes.len(), PyBytes::new(py, kept))
+            })
+            .collect()
+    }
+
+    /// The ports that send up and down a link, by its place among all links.
+    fn link_ports(&self, link: u32) -> [u32; 2] {
+        self.world.link_ports(link)
+    }
+}

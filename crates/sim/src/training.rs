@@ -1,0 +1,245 @@
+//! A training step as a graph: phases of computation, and the collectives between them, for a layout of data, tensor, pipeline and
+//! expert parallelism, repeated.
+//!
+//! A rank's place is (pipeline stage, data replica, tensor shard), the last varying fastest, as launchers number ranks. A step is
+//! the pipeline's one-forward-one-backward schedule over its microbatches, each followed by the all-reduce of its tensor group
+//! and, with experts, by the all-to-alls that send tokens to them and back; then the gradients are reduced over the data replicas, and
+//! the next step begins when a rank has its own. Zero bytes leave an operation out.
+
+use std::collections::HashMap;
+
+use openmrc_transport::Span;
+
+use crate::collectives;
+use crate::workload::Workload;
+
+/// What is trained how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Training {
+    /// Data replicas.
+    pub data: u32,
+    /// Shards of each layer.
+    pub tensor: u32,
+    /// Pipeline stages.
+    pub pipeline: u32,
+    /// Data replicas that share a set of experts; divides `data`.
+    pub expert: u32,
+    /// Microbatches a step.
+    pub microbatches: u32,
+    /// Steps.
+    pub steps: u32,
+    /// Computation of one microbatch in one stage, forwards.
+    pub forward: Span,
+    /// The same backwards.
+    pub backward: Span,
+    /// All-reduced over the tensor group after each such computation, bytes.
+    pub tensor_bytes: u64,
+    /// Passed from stage to stage for each microbatch, by each rank, bytes.
+    pub activation_bytes: u64,
+    /// Sent by each rank to each other of its expert group, there and back, for each microbatch and direction, bytes.
+    pub expert_bytes: u64,
+    /// All-reduced over the data replicas at the end of a step, by each rank, bytes.
+    pub gradient_bytes: u64,
+}
+
+impl Training {
+    /// Ranks it takes.
+    pub fn ranks(&self) -> u64 {
+        u64::from(self.data) * u64::from(self.tensor) * u64::from(self.pipeline)
+    }
+
+    /// The whole run on these hosts, in rank order.
+    pub fn workload(&self, hosts: &[u32]) -> Workload {
+        let mut program = Program::new(hosts);
+        for step in 0..self.steps {
+            self.step(&mut program);
+            program.end_step(step);
+        }
+        program.workload
+    }
+
+    fn rank(&self, stage: u32, replica: u32, shard: u32) -> usize {
+        ((stage * self.data + replica) * self.tensor + shard) as usize
+    }
+
+    fn step(&self, program: &mut Program) {
+        // What a stage has to do, in order; and what it has been given so far.
+        let schedule: Vec<Vec<Phase>> = (0..self.pipeline).map(|stage| self.schedule(stage)).collect();
+        let mut done = vec![0; self.pipeline as usize];
+        // By phase, stage and rank of the stage: the message that brings its input.
+        let mut inputs: HashMap<(Phase, u32), Vec<u32>> = HashMap::new();
+        loop {
+            let mut progress = false;
+            for stage in 0..self.pipeline {
+                while let Some(&phase) = schedule[stage as usize].get(done[stage as usize]) {
+                    let first = match phase {
+                        Phase::Forward(_) => stage == 0,
+                        Phase::Backward(_) => stage + 1 == self.pipeline,
+                    };
+                    if !first && !inputs.contains_key(&(phase, stage)) {
+                        break;
+                    }
+                    self.phase(program, phase, stage, &mut inputs);
+                    done[stage as usize] += 1;
+                    progress = true;
+                }
+            }
+            if !progress {
+                break;
+            }
+        }
+        for stage in 0..self.pipeline {
+            for shard in 0..self.tensor {
+                let group: Vec<_> = (0..self.data).map(|replica| self.rank(stage, replica, shard)).collect();
+                program.collective(&group, self.gradient_bytes, collectives::ring_all_reduce);
+            }
+        }
+    }
+
+    /// One forward, one backward: as many forwards as there are stages behind, then in turn, then the backwards left.
+    fn schedule(&self, stage: u32) -> Vec<Phase> {
+        let ahead = (self.pipeline - 1 - stage).min(self.microbatches);
+        let mut phases: Vec<_> = (0..ahead).map(Phase::Forward).collect();
+        for batch in ahead..self.microbatches {
+            phases.extend([Phase::Forward(batch), Phase::Backward(batch - ahead)]);
+        }
+        phases.extend((self.microbatches - ahead..self.microbatches).map(Phase::Backward));
+        phases
+    }
+
+    fn phase(
+        &self,
+        program: &mut Program,
+        phase: Phase,
+        stage: u32,
+        inputs: &mut HashMap<(Phase, u32), Vec<u32>>,
+    ) {
+        let members: Vec<usize> = (0..self.data)
+            .flat_map(|r| (0..self.tensor).map(move |s| (r, s)))
+            .map(|(r, s)| self.rank(stage, r, s))
+            .collect();
+        if let Some(input) = inputs.remove(&(phase, stage)) {
+            for (&rank, message) in members.iter().zip(input) {
+                program.frontier[rank].push(message);
+            }
+        }
+        let (takes, next) = match phase {
+            Phase::Forward(_) => (self.forward, stage + 1),
+            Phase::Backward(_) => (self.backward, stage.wrapping_sub(1)),
+        };
+        for &rank in &members {
+            program.compute(rank, takes);
+        }
+        for replica in 0..self.data {
+            let group: Vec<_> = (0..self.tensor).map(|shard| self.rank(stage, replica, shard)).collect();
+            program.collective(&group, self.tensor_bytes, collectives::ring_all_reduce);
+        }
+        for first in (0..self.data).step_by(self.expert.max(1) as usize) {
+            for shard in 0..self.tensor {
+                let group: Vec<_> =
+                    (first..first + self.expert).map(|replica| self.rank(stage, replica, shard)).collect();
+                // There and back.
+                for _ in 0..2 {
+                    program.collective(&group, self.expert_bytes, collectives::stepped_all_to_all);
+                }
+            }
+        }
+        if next < self.pipeline {
+            let brought = members
+                .iter()
+                .map(|&rank| {
+                    let there =
+                        rank % (self.data * self.tensor) as usize + (next * self.data * self.tensor) as usize;
+                    program.send(rank, there, self.activation_bytes.max(1))
+                })
+                .collect();
+            inputs.insert((phase, next), brought);
+        }
+    }
+}
+
+/// One microbatch in one stage.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Forward(u32),
+    Backward(u32),
+}
+
+/// A workload under construction: each rank does one thing after the other.
+struct Program<'a> {
+    workload: Workload,
+    hosts: &'a [u32],
+    connections: HashMap<(u32, u32), u32>,
+    /// By rank: what it waits for before it does anything else.
+    frontier: Vec<Vec<u32>>,
+}
+
+impl<'a> Program<'a> {
+    fn new(hosts: &'a [u32]) -> Self {
+        let frontier = vec![Vec::new(); hosts.len()];
+        Program { workload: Workload::default(), hosts, connections: HashMap::new(), frontier }
+    }
+
+    /// One queue pair for each pair of hosts, for the whole run.
+    fn connection(&mut self, src: u32, dst: u32) -> u32 {
+        let workload = &mut self.workload;
+        *self.connections.entry((src, dst)).or_insert_with(|| workload.connect(src, dst))
+    }
+
+    fn wait(&mut self, message: u32, rank: usize) {
+        for &after in &self.frontier[rank] {
+            self.workload.dependencies.push((message, after));
+        }
+    }
+
+    fn compute(&mut self, rank: usize, takes: Span) {
+        let host = self.hosts[rank];
+        let connection = self.connection(host, host);
+        let task = self.workload.compute(connection, takes);
+        self.wait(task, rank);
+        self.frontier[rank] = vec![task];
+    }
+
+    fn send(&mut self, from: usize, to: usize, bytes: u64) -> u32 {
+        let connection = self.connection(self.hosts[from], self.hosts[to]);
+        let bytes = bytes.min(u64::from(Workload::MAX_BYTES)) as u32;
+        let message = self.workload.send(connection, bytes, openmrc_transport::Time::ZERO);
+        self.wait(message, from);
+        message
+    }
+
+    /// A collective among ranks: nobody sends before it has come to it, and nobody goes on before it has received all.
+    fn collective(&mut self, group: &[usize], bytes: u64, graph: fn(&[u32], u64) -> Workload) {
+        if bytes == 0 || group.len() < 2 {
+            return;
+        }
+        // One thing to wait for, whoever waits.
+        for &rank in group {
+            if self.frontier[rank].len() > 1 {
+                self.compute(rank, Span::ZERO);
+            }
+        }
+        let places: Vec<u32> = (0..group.len() as u32).collect();
+        let graph = graph(&places, bytes);
+        let base = self.workload.messages.len() as u32;
+        let mut received = vec![Vec::new(); group.len()];
+        for message in &graph.messages {
+            let ends = graph.connections[message.connection as usize];
+            let (from, to) = (ends.src as usize, ends.dst as usize);
+            received[to].push(self.send(group[from], group[to], message.bytes.into()));
+        }
+        self.workload.dependencies.extend(graph.dependencies.iter().map(|&(m, a)| (m + base, a + base)));
+        for (&rank, messages) in group.iter().zip(received) {
+            self.frontier[rank].extend(messages);
+            self.compute(rank, Span::ZERO);
+        }
+    }
+
+    /// A step has ended where every rank has come to this point.
+    fn end_step(&mut self, step: u32) {
+        for rank in 0..self.hosts.len() {
+            self.compute(rank, Span::ZERO);
+            self.workload.step_ends.push((self.frontier[rank][0], step));
+        }
+    }
+}
