@@ -53,9 +53,7 @@ _TraceRow: TypeAlias = tuple[
     list[tuple[str, int]], list[str], int | None, int | None, int, bool, list[int | None]
 ]
 
-_LogRow: TypeAlias = tuple[
-    int, str, str, int | None, int | None, int | None, int | None, float | None
-]
+_LogRow: TypeAlias = tuple[int, str, str, int | None, int | None, int | None, int | None, float | None]
 
 @final
 class Fabric:

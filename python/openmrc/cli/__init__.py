@@ -84,6 +84,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "simulate": Subcommand(
         "openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."
     ),
+    "compare": Subcommand(
+        "openmrc.cli.compare:compare", "One simulated scenario with several transports, side by side."
+    ),
+    "sweep": Subcommand("openmrc.cli.sweep:sweep", "A grid of simulated scenarios, over all cores."),
+    "reproduce": Subcommand(
+        "openmrc.cli.reproduce:reproduce", "Simulate the published results of MRC and lay ours beside them."
+    ),
 }
 
 

@@ -1,14 +1,13 @@
 """``openmrc simulate``: a scenario in virtual time, with its summary."""
 
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openmrc.cli import _common
-from openmrc.cli._progress import progress
+from openmrc.cli._simulation import progress, with_record
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,11 +29,35 @@ def simulate(
     radix: Annotated[int, typer.Option(min=2, help="Ports of a switch.")] = 512,
     size: Annotated[int, typer.Option(min=1, help="Bytes that each host sends.")] = 1 << 20,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the scenario's.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every frame as Parquet, and the summary.")
+    ] = None,
+    pictures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every picture as PNG.")] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, metavar="US", help="Microseconds between samples; without it about 1,000 samples."
+        ),
+    ] = None,
+    capture: Annotated[
+        Path | None, typer.Option(metavar="FILE.pcapng", help="Write packets of the links of --capture-link.")
+    ] = None,
+    capture_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK", help="A link to listen to, as h0:p0--p0/t0-0:down0; may be repeated."),
+    ] = None,
+    snaplen: Annotated[
+        int, typer.Option(min=64, max=65536, help="Bytes kept of each packet captured.")
+    ] = 256,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.
 
-    Prints when messages were complete, the goodput, and what the network did on the way.
+    Prints when messages were complete, the goodput, and what the network did on the way. Ctrl-C ends the run
+    and prints what is known so far.
     """
     from openmrc import sim
 
@@ -47,63 +70,55 @@ def simulate(
         )
     if seed is not None:
         scenario = scenario.model_copy(update={"seed": seed})
+    scenario = with_record(
+        scenario,
+        everything=bool(report or parquet or pictures),
+        interval_us=interval,
+        capture=capture,
+        links=capture_link,
+        snaplen=snaplen,
+    )
+    if report or pictures:
+        from openmrc.sim import pictures as drawing
+
+        drawing.require()
     began = perf_counter()
-    with progress("messages") as advance:
-        results = sim.run(scenario, lambda so_far: advance(so_far.finished, so_far.messages))
+    with progress() as advance:
+        results = sim.run(scenario, advance, capture=capture)
     seconds = perf_counter() - began
     if json:
-        _common.print_json(_as_dict(results, seconds))
+        _common.print_json({**results.to_dict(), "wall_seconds": seconds})
     else:
         _common.console().print(_table(results, seconds))
-
-
-def _as_dict(results: "Results", seconds: float) -> dict[str, Any]:
-    return {
-        "summary": asdict(results.summary()),
-        "totals": dict(results.totals),
-        "base_rtt_us": results.base_rtt_ps * 1e-6,
-        "wall_seconds": seconds,
-    }
+    written: list[Path] = []
+    if parquet:
+        written += results.to_parquet(parquet)
+    if pictures:
+        written += results.pictures(pictures)
+    if report:
+        results.report(report, file.stem if file else "openmrc simulate")
+        written.append(report)
+    if capture:
+        written.append(capture)
+    for path in written:
+        _common.console(stderr=True).print(f"wrote {path}")
+    if results.interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
 
 
 def _table(results: "Results", seconds: float) -> "Table":
     from rich.table import Table
 
-    summary, totals = results.summary(), results.totals
-    hosts = results.scenario.topology.hosts
-
-    def micros(value: float | None) -> str:
-        return "-" if value is None else f"{value:,.2f} us"
+    from openmrc.sim.text import headline
 
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    goodput = summary.goodput_bps
-    rows = [
-        ("messages delivered", f"{summary.delivered:,} of {summary.messages:,}"),
-        ("completion time, median", micros(summary.median_us)),
-        ("99th percentile", micros(summary.p99_us)),
-        ("last", micros(summary.last_us)),
-        ("base RTT", micros(results.base_rtt_ps * 1e-6)),
-        ("goodput, all hosts", "-" if goodput is None else f"{goodput / 1e9:,.1f} Gb/s"),
-        ("goodput, per host", "-" if goodput is None else f"{goodput / 1e9 / hosts:,.2f} Gb/s"),
-        ("data packets", f"{totals['data_packets']:,}"),
-        ("retransmitted", f"{totals['retransmits']:,}"),
-        ("ECN-marked", f"{totals['marked']:,}"),
-        ("trimmed, in the fabric / last hop", f"{totals['trimmed']:,} / {totals['trimmed_last_hop']:,}"),
-        ("dropped, full / down / lossy", _drops(totals)),
-        ("paths condemned", f"{totals['condemned']:,}"),
-        ("queue pairs failed", f"{totals['fatal']:,}"),
-        (
-            "simulated",
-            f"{totals['data_packets'] / max(seconds, 1e-9) / 1e6:.2f} M data packets/s, {seconds:.1f} s",
-        ),
-    ]
-    for row in rows:
+    if results.interrupted:
+        now = results.totals["end_ps"] * 1e-6
+        table.add_row("interrupted", f"at {now:,.2f} us of virtual time")
+    for row in headline(results):
         table.add_row(*row)
+    speed = results.totals["data_packets"] / max(seconds, 1e-9) / 1e6
+    table.add_row("simulated", f"{speed:.2f} M data packets/s, {seconds:.1f} s")
     return table
-
-
-def _drops(totals: Any) -> str:
-    full = totals["dropped_data"] + totals["dropped_control"]
-    return f"{full:,} / {totals['dropped_down']:,} / {totals['dropped_lossy']:,}"

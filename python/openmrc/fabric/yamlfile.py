@@ -3,7 +3,7 @@
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -45,8 +45,30 @@ _Loader.add_implicit_resolver(
 )
 
 
+class Source(NamedTuple):
+    """Where a model came from: to say in which line of the file something stands."""
+
+    path: Path
+    root: yaml.Node | None
+
+    def at(self, location: Location) -> str:
+        """``file:line`` of the innermost part of a location that is in the file; or just the file."""
+        line = _line(self.root, location)
+        return f"{self.path}:{line}" if line else str(self.path)
+
+
 def read(path: Path, model: type[Model]) -> Model:
     """The file as a model.
+
+    Raises:
+        FormatError: if it is not YAML or does not fit the model, naming file, line and field.
+        OSError: if it cannot be read.
+    """
+    return read_with_source(path, model)[0]
+
+
+def read_with_source(path: Path, model: type[Model]) -> tuple[Model, Source]:
+    """The file as a model, and where in the file what is.
 
     Raises:
         FormatError: if it is not YAML or does not fit the model, naming file, line and field.
@@ -70,7 +92,7 @@ def read(path: Path, model: type[Model]) -> Model:
     if not isinstance(value, dict):
         raise FormatError(f"{path}: expected fields like `hosts: 16`, found {type(value).__name__}")
     try:
-        return model.model_validate(value)
+        return model.model_validate(value), Source(path, node)
     except ValidationError as error:
         raise FormatError(_describe(path, node, error)) from None
 
@@ -79,20 +101,38 @@ def _describe(path: Path, root: yaml.Node | None, error: ValidationError) -> str
     """One line for the first thing that is wrong."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     location: Location = problems[0]["loc"]
+    location = _without_tags(root, location)
     line = _line(root, location)
     message = problems[0]["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if problems[0]["type"] == "extra_forbidden":
         message = "there is no such field"
     elif problems[0]["type"] == "missing":
         message = "this field is missing"
-    field = ".".join(str(part) for part in location if not _is_tag(part))
+    field = ".".join(str(part) for part in location)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{path}{f':{line}' if line else ''}: {f'{field}: ' if field else ''}{message}{more}"
 
 
-def _is_tag(part: int | str) -> bool:
-    """Whether a part of a location is pydantic's name for a branch of a union, not a key."""
-    return isinstance(part, str) and any(c in part for c in "[]()-")
+def _without_tags(node: yaml.Node | None, location: Location) -> Location:
+    """A location without pydantic's names for branches of unions, which are no keys of the file."""
+    kept: list[int | str] = []
+    for place, part in enumerate(location):
+        keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        last = place == len(location) - 1
+        if isinstance(part, str) and part not in keys and (not last or any(c in part for c in "[]()-")):
+            continue
+        kept.append(part)
+        node = _child(node, part)
+    return tuple(kept)
+
+
+def _child(node: yaml.Node | None, part: int | str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(part)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        child: yaml.Node = node.value[part]
+        return child
+    return None
 
 
 def _line(node: yaml.Node | None, location: Location) -> int | None:

@@ -13,11 +13,13 @@ A scenario is data: it can be written in YAML (:func:`load`), changed with ``mod
 The same scenario with the same seed gives the same results, bit for bit, on every machine.
 """
 
-from openmrc.sim.results import Results, Summary
+from openmrc.sim.compare import Comparison, compare
+from openmrc.sim.results import Entry, Results, Series, Step, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import (
     AllToAll,
     BitErrors,
+    Capture,
     Collective,
     Down,
     Flap,
@@ -29,19 +31,24 @@ from openmrc.sim.scenario import (
     Permutation,
     RandomFailures,
     RandomTraffic,
+    Record,
     Rocev2,
     Scenario,
     Slow,
     Switch,
     Topology,
+    Training,
     load,
 )
 
 __all__ = [
     "AllToAll",
     "BitErrors",
+    "Capture",
     "Collective",
+    "Comparison",
     "Down",
+    "Entry",
     "Flap",
     "Flows",
     "Incast",
@@ -52,13 +59,18 @@ __all__ = [
     "Progress",
     "RandomFailures",
     "RandomTraffic",
+    "Record",
     "Results",
     "Rocev2",
     "Scenario",
+    "Series",
     "Slow",
+    "Step",
     "Summary",
     "Switch",
     "Topology",
+    "Training",
+    "compare",
     "load",
     "run",
 ]

@@ -1,8 +1,10 @@
-"""What a run leaves behind: columns of messages, counters, a summary."""
+"""What a run leaves behind: columns of messages, counters, a summary; and what it was asked to write down."""
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from openmrc.errors import Error
@@ -17,6 +19,9 @@ NEVER = 2**64 - 1
 """A time in a column at which something did not happen."""
 
 _PS = 1e-12
+
+Columns = Mapping[str, memoryview]
+"""Columns of unsigned 64-bit numbers by name."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +45,68 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Results:
-    """Results of one run."""
+class Step:
+    """A step of a training pattern."""
 
-    scenario: Scenario
-    columns: Mapping[str, memoryview]
-    """One number a message: ``src``, ``dst``, ``bytes``, ``posted_ps``, ``delivered_ps``, ``completed_ps``,
-    ``failed``; unsigned 64-bit, :data:`NEVER` for a time that did not come."""
-    totals: Mapping[str, int]
-    """Counters of the whole run by name."""
-    base_rtt_ps: int
-    """Round-trip time of a full packet and its SACK on the longest idle path, picoseconds."""
+    pattern: int
+    """Place of the pattern in the scenario's traffic."""
+    number: int
+    """Which step, from 0."""
+    end_us: float | None
+    """When the last rank had come to its end; ``None`` if not all have."""
+    took_us: float | None
+    """Since the end of the step before, or the pattern's start."""
 
-    @classmethod
-    def of(cls, scenario: Scenario, simulation: "_core.Simulation") -> Self:
-        """The results of a simulation as it stands."""
-        columns = {name: memoryview(data).cast("Q") for name, data in simulation.messages().items()}
-        return cls(scenario, columns, simulation.totals(), simulation.base_rtt())
 
-    def to_numpy(self) -> dict[str, "np.ndarray[Any, Any]"]:
-        """The columns as NumPy arrays, without copying.
+@dataclass(frozen=True)
+class Entry:
+    """One line of the event log."""
+
+    time_us: float
+    kind: str
+    """``down``, ``up``, ``loss``, ``bit-errors``, ``slow``: a fault; ``route-withdrawn``, ``route-
+    restored``; ``ev-bad``,
+    ``ev-good``; ``qp-failed``."""
+    where: str
+    """Link, switch or port."""
+    host: int | None = None
+    """Whose queue pair, and its peer's host."""
+    peer: int | None = None
+    ev: int | None = None
+    plane: int | None = None
+    value: float | None = None
+    """Probability of loss, share of the rate."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Time series: one row a sample, counters from the start."""
+
+    columns: Columns
+    """``time_ps`` and every counter of :attr:`Results.totals`."""
+    patterns: int
+    planes: int
+    layers: int
+    links: Sequence[int]
+    """Numbers of the links kept one by one: places in :attr:`Results.link_names`."""
+    placed: memoryview
+    """Payload bytes in place: samples x patterns."""
+    placed_by_plane: memoryview
+    """The same by plane: samples x planes."""
+    groups: memoryview
+    """Samples x planes x layers x (up, down) x (bytes sent, bytes waiting, longest queue)."""
+    sent: memoryview
+    """Bytes sent: samples x links x (up, down)."""
+    waiting: memoryview
+    """Bytes waiting: likewise."""
+
+    @property
+    def times_us(self) -> list[float]:
+        """When the samples were taken."""
+        return [time * 1e-6 for time in self.columns["time_ps"]]
+
+    def array(self, name: str) -> "np.ndarray[Any, Any]":
+        """``placed``, ``placed_by_plane``, ``groups``, ``sent`` or ``waiting`` in its shape, without copying.
 
         Raises:
             Error: if NumPy is not installed.
@@ -67,51 +114,258 @@ class Results:
         try:
             import numpy as np
         except ModuleNotFoundError:
-            raise Error("to_numpy needs NumPy: pip install numpy") from None
+            raise Error("time series need NumPy: pip install numpy") from None
+        samples = len(self.columns["time_ps"])
+        shape = {
+            "placed": (samples, self.patterns),
+            "placed_by_plane": (samples, self.planes),
+            "groups": (samples, self.planes, self.layers, 2, 3),
+            "sent": (samples, len(self.links), 2),
+            "waiting": (samples, len(self.links), 2),
+        }[name]
+        array: np.ndarray[Any, Any] = np.frombuffer(getattr(self, name), dtype=np.uint64).reshape(shape)
+        return array
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of one run."""
+
+    scenario: Scenario
+    columns: Columns
+    """One number a message: ``src``, ``dst``, ``bytes``, ``pattern``, ``posted_ps``, ``delivered_ps``,
+    ``completed_ps``,
+    ``failed``; unsigned 64-bit, :data:`NEVER` for a time that did not come."""
+    totals: Mapping[str, int]
+    """Counters of the whole run by name."""
+    base_rtt_ps: int
+    """Round-trip time of a full packet and its SACK on the longest idle path, picoseconds."""
+    interrupted: bool = False
+    """The run was ended by an interrupt: this is what was known by then."""
+    links: Columns = field(default_factory=dict)
+    """By link and direction: ``plane``, ``layer`` (0: host to T0), ``lower``, ``uplink``, ``down`` (0: up),
+    ``bytes`` on the
+    cable; with ``record.ports`` also ``marked``, ``trimmed``, ``dropped``, ``lost``, ``longest_queue``."""
+    link_names: Sequence[str] = ()
+    """Names of the links, in the order of their numbers: rows 2i and 2i + 1 of :attr:`links` are link i."""
+    evs: Columns | None = None
+    """With ``record.evs``, by connection and entropy value: ``connection``, ``src``, ``dst``, ``ev``,
+    ``plane``, ``sent``,
+    ``arrived``, ``trimmed``, ``marked``, ``condemned``."""
+    series: Series | None = None
+    """With ``record.series``."""
+    log: Sequence[Entry] = ()
+    """With ``record.events``."""
+    log_missed: int = 0
+    """Entries for which the log had no room."""
+    steps: Sequence[Step] = ()
+    """Of training patterns."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, simulation: "_core.Simulation", *, interrupted: bool = False) -> Self:
+        """The results of a simulation as it stands."""
+        simulation.finish_record()
+        record = scenario.record
+        # Names of millions of links are worth their memory only to who asked about links.
+        names = simulation.link_names() if record.is_on else ()
+        entries, missed = simulation.log()
+        return cls(
+            scenario,
+            _columns(simulation.messages()),
+            simulation.totals(),
+            simulation.base_rtt(),
+            interrupted,
+            _columns(simulation.links()) if record.is_on else {},
+            names,
+            _columns(simulation.evs()) if record.evs else None,
+            _series(scenario, simulation, names) if record.series else None,
+            [Entry(entry[0] * 1e-6, *entry[1:]) for entry in entries],
+            missed,
+            _steps(scenario, simulation),
+        )
+
+    def to_numpy(self) -> dict[str, "np.ndarray[Any, Any]"]:
+        """The columns of messages as NumPy arrays, without copying.
+
+        Raises:
+            Error: if NumPy is not installed.
+        """
+        np = _numpy()
         return {name: np.frombuffer(column, dtype=np.uint64) for name, column in self.columns.items()}
 
     def to_arrow(self) -> Any:
-        """The columns as a ``pyarrow.Table``, without copying; times that did not come stay :data:`NEVER`.
+        """The messages as a ``pyarrow.Table``, without copying; times that did not come stay :data:`NEVER`.
 
         Raises:
             Error: if PyArrow is not installed.
         """
-        try:
-            # PyArrow has no type stubs, hence Any.
-            pa: Any = importlib.import_module("pyarrow")
-        except ModuleNotFoundError:
-            raise Error("to_arrow needs PyArrow: pip install pyarrow") from None
-        arrays = {
-            name: pa.Array.from_buffers(pa.uint64(), len(column), [None, pa.py_buffer(column)])
-            for name, column in self.columns.items()
+        return _table(self.columns)
+
+    def frames(self) -> dict[str, Any]:
+        """Everything there is, as ``pyarrow.Table`` by name.
+
+        ``flows``: one row a message. ``links``: a link and direction. ``planes``: a plane. ``evs``: a
+        connection and
+        entropy value. ``series``: a sample, counters since the sample before. ``link_series``: a sample,
+        link and
+        direction. ``events``: an entry of the log. ``steps``: a training step. Those that the run was not
+        asked to
+        write down are missing.
+
+        Raises:
+            Error: if PyArrow is not installed.
+        """
+        from openmrc.sim import frames
+
+        return frames.of(self)
+
+    def to_parquet(self, directory: Path | str) -> list[Path]:
+        """Writes every frame as ``DIR/NAME.parquet``, and ``DIR/summary.json``; returns the paths.
+
+        Raises:
+            Error: if PyArrow is not installed.
+            OSError: if they cannot be written.
+        """
+        parquet = _import("pyarrow.parquet", "to_parquet", "pyarrow")
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, table in self.frames().items():
+            paths.append(directory / f"{name}.parquet")
+            parquet.write_table(table, paths[-1])
+        paths.append(directory / "summary.json")
+        paths[-1].write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+        return paths
+
+    def pictures(self, directory: Path | str) -> list[Path]:
+        """Writes every picture there is as ``DIR/NAME.png``; returns the paths.
+
+        Raises:
+            Error: if matplotlib is not installed.
+            OSError: if they cannot be written.
+        """
+        from openmrc.sim import pictures
+
+        return pictures.save(self, directory)
+
+    def report(self, path: Path | str, title: str = "openmrc simulate") -> None:
+        """Writes one HTML file that needs nothing else: figures, pictures, events, the scenario.
+
+        Raises:
+            Error: if matplotlib is not installed.
+            OSError: if it cannot be written.
+        """
+        from openmrc.sim import report
+
+        report.write(self, path, title)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Summary, counters and step times, for JSON."""
+        return {
+            "summary": asdict(self.summary()),
+            "totals": dict(self.totals),
+            "base_rtt_us": self.base_rtt_ps * 1e-6,
+            "interrupted": self.interrupted,
+            "steps": [asdict(step) for step in self.steps],
         }
-        return pa.table(arrays)
 
-    def completion_times_us(self) -> list[float]:
-        """From posting to the last byte in place, of every message delivered, sorted, microseconds."""
-        pairs = zip(self.columns["posted_ps"], self.columns["delivered_ps"], strict=True)
-        return sorted((delivered - posted) * 1e-6 for posted, delivered in pairs if delivered != NEVER)
+    def completion_times_us(self, pattern: int | None = None) -> list[float]:
+        """From posting to the last byte in place, of every message delivered, sorted, microseconds.
 
-    def summary(self) -> Summary:
-        """The figures one looks at first."""
-        times = self.completion_times_us()
+        Args:
+            pattern: Only messages of this pattern of the scenario's traffic.
+        """
+        rows = zip(
+            self.columns["posted_ps"], self.columns["delivered_ps"], self.columns["pattern"], strict=True
+        )
+        return sorted(
+            (delivered - posted) * 1e-6
+            for posted, delivered, of in rows
+            if delivered != NEVER and (pattern is None or of == pattern)
+        )
+
+    def summary(self, pattern: int | None = None) -> Summary:
+        """The figures one looks at first, of all messages or of those of one pattern."""
+        times = self.completion_times_us(pattern)
         delivered = self.columns["delivered_ps"]
-        done = [i for i, time in enumerate(delivered) if time != NEVER]
-        size = sum(self.columns["bytes"][i] for i in done)
-        end = max((delivered[i] for i in done), default=None)
+        rows: Sequence[int] = range(len(delivered))
+        if pattern is not None:
+            rows = [row for row in rows if self.columns["pattern"][row] == pattern]
+        done = [row for row in rows if delivered[row] != NEVER]
+        size = sum(self.columns["bytes"][row] for row in done)
+        end = max((delivered[row] for row in done), default=None)
+        begin = 0
+        if pattern is not None:
+            begin = round(self.scenario.traffic[pattern].start_us * 1e6)
 
         def at(share: float) -> float | None:
             return times[min(len(times) - 1, int(share * len(times)))] if times else None
 
         return Summary(
-            messages=len(delivered),
+            messages=len(rows),
             delivered=len(done),
-            failed=sum(self.columns["failed"]),
+            failed=sum(self.columns["failed"][row] for row in rows),
             bytes=size,
             first_us=at(0.0),
             median_us=at(0.5),
             p99_us=at(0.99),
             last_us=at(1.0),
-            makespan_us=None if end is None else end * 1e-6,
-            goodput_bps=None if not end else size * 8 / (end * _PS),
+            makespan_us=None if end is None else (end - begin) * 1e-6,
+            goodput_bps=None if not end or end <= begin else size * 8 / ((end - begin) * _PS),
         )
+
+
+def _columns(columns: Mapping[str, bytes]) -> Columns:
+    return {name: memoryview(data).cast("Q") for name, data in columns.items()}
+
+
+def _series(scenario: Scenario, simulation: "_core.Simulation", names: Sequence[str]) -> Series | None:
+    taken = simulation.series()
+    if taken is None:
+        return None
+    (patterns, planes, groups, _), columns = taken[0], _columns(taken[1])
+    own = {"placed", "placed_by_plane", "groups", "sent", "waiting"}
+    wanted = scenario.record.links
+    numbers = {name: number for number, name in enumerate(names)}
+    links = range(len(names)) if wanted == "all" else [numbers[name] for name in wanted]
+    return Series(
+        columns={name: column for name, column in columns.items() if name not in own},
+        patterns=patterns,
+        planes=planes,
+        layers=groups // planes // 2,
+        links=links,
+        **{name: columns[name] for name in own},
+    )
+
+
+def _steps(scenario: Scenario, simulation: "_core.Simulation") -> list[Step]:
+    steps: list[Step] = []
+    before: dict[int, float | None] = {}
+    for pattern, number, end in simulation.steps():
+        end_us = None if end == NEVER else end * 1e-6
+        begin = before.get(pattern, scenario.traffic[pattern].start_us)
+        took = None if end_us is None or begin is None else end_us - begin
+        steps.append(Step(pattern, number, end_us, took))
+        before[pattern] = end_us
+    return steps
+
+
+def _import(module: str, what: str, package: str) -> Any:
+    try:
+        # PyArrow has no type stubs, hence Any.
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise Error(f"{what} needs {package}: pip install {package}") from None
+
+
+def _numpy() -> Any:
+    return _import("numpy", "this", "numpy")
+
+
+def _table(columns: Columns) -> Any:
+    pa = _import("pyarrow", "to_arrow", "pyarrow")
+    arrays = {
+        name: pa.Array.from_buffers(pa.uint64(), len(column), [None, pa.py_buffer(column)])
+        for name, column in columns.items()
+    }
+    return pa.table(arrays)

@@ -8,10 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictInt, model_validator
 
 from openmrc.fabric import yamlfile
 from openmrc.fabric.units import Rate, Ratio
+from openmrc.sim import flowfile
 
 Host = Annotated[StrictInt, Field(ge=0)]
 Count = Annotated[StrictInt, Field(ge=1)]
@@ -173,8 +174,17 @@ class Flows(_Pattern):
     """Messages one by one."""
 
     kind: Literal["flows"] = "flows"
-    flows: list[tuple[Host, Host, Bytes, Micros]]
+    flows: list[tuple[Host, Host, Bytes, Micros]] = []
     """(source, destination, bytes, start in microseconds)"""
+    file: str | None = None
+    """A CSV file of more, with the columns ``src,dst,bytes,start_us``; relative to the scenario's own
+    file."""
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.flows and self.file is None:
+            raise ValueError("flows: there are none, and no file")
+        return self
 
 
 class Collective(_Pattern):
@@ -194,6 +204,90 @@ class Collective(_Pattern):
     bytes: Count
     """The data of one rank; with all-to-all, of one pair; with pipeline, of one microbatch."""
     microbatches: Count = 8
+
+
+class Training(_Pattern):
+    """Training steps: phases of computation and the collectives between them, for a parallel layout.
+
+    Ranks are numbered pipeline stage, data replica, tensor shard, the last fastest. A step is the pipeline's
+    one-forward-one-backward schedule over its microbatches, then the all-reduce of gradients over the data
+    replicas. Zero bytes leave an operation out. Step times are the result (``Results.steps``).
+    """
+
+    kind: Literal["training"] = "training"
+    data: Count = 1
+    """Data replicas."""
+    tensor: Count = 1
+    """Shards of each layer."""
+    pipeline: Count = 1
+    """Pipeline stages."""
+    expert: Count = 1
+    """Data replicas that share a set of experts; divides ``data``."""
+    ranks: list[Host] | None = None
+    """Hosts in rank order; the first so many of all without it."""
+    microbatches: Annotated[StrictInt, Field(ge=1, le=1 << 16)] = 4
+    steps: Annotated[StrictInt, Field(ge=1, le=1 << 20)] = 4
+    forward_us: Micros = 100.0
+    """Computation of one microbatch in one stage."""
+    backward_us: Micros = 200.0
+    tensor_bytes: Annotated[StrictInt, Field(ge=0)] = 0
+    """All-reduced over the tensor group after the computation of each microbatch, forwards and backwards."""
+    activation_bytes: Annotated[StrictInt, Field(ge=0, le=1 << 31)] = 1 << 20
+    """Sent by each rank to the next stage for each microbatch, and back."""
+    expert_bytes: Annotated[StrictInt, Field(ge=0, le=1 << 31)] = 0
+    """Sent by each rank to each other of its expert group, and back, for each microbatch and direction."""
+    gradient_bytes: Annotated[StrictInt, Field(ge=0)] = 1 << 24
+    """All-reduced over the data replicas at the end of a step, by each rank."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.data % self.expert:
+            raise ValueError(f"expert: {self.expert} does not divide data, {self.data}")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Ranks that take part."""
+        return self.data * self.tensor * self.pipeline
+
+
+class Capture(_Strict):
+    """Packets of chosen links, as bytes."""
+
+    links: Annotated[list[str], Field(min_length=1)]
+    """Listened to in both directions, where the cable ends."""
+    packets: Count = 1_000_000
+    """The capture ends after so many."""
+    snaplen: Annotated[StrictInt, Field(ge=64, le=1 << 16)] = 256
+    """Bytes kept of each packet; 65536 keeps whole packets."""
+
+
+class Record(_Strict):
+    """What is written down on the way; it costs time only where it is asked for."""
+
+    series: bool = False
+    """Time series: goodput, queues, load of links, counters."""
+    interval_us: Duration | None = None
+    """Between two samples; without it about a thousand samples, whatever the length of the run."""
+    links: list[str] | Literal["all"] = []
+    """Links whose load and queues are kept one by one in the time series."""
+    events: bool = False
+    """A log: faults, what routing made of them, paths condemned and back, queue pairs that failed."""
+    ports: bool = False
+    """Marks, trims and losses by link."""
+    evs: bool = False
+    """Packets by connection and entropy value."""
+    capture: Capture | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is written down."""
+        return self.series or self.events or self.ports or self.evs or self.capture is not None
+
+    @classmethod
+    def everything(cls, interval_us: float | None = None) -> Self:
+        """All but packets: what a report shows."""
+        return cls(series=True, interval_us=interval_us, links="all", events=True, ports=True, evs=True)
 
 
 class _Fault(_Strict):
@@ -252,8 +346,10 @@ class RandomFailures(_Lasting):
     seed: Seed = 1
 
 
+Transport = Annotated[Mrc | Rocev2, Field(discriminator="kind")]
 Traffic = Annotated[
-    Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective, Field(discriminator="kind")
+    Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective | Training,
+    Field(discriminator="kind"),
 ]
 Fault = Annotated[Down | Loss | BitErrors | Slow | Flap | RandomFailures, Field(discriminator="kind")]
 
@@ -263,7 +359,7 @@ class Scenario(_Strict):
 
     topology: Topology
     network: Network = Network()
-    transport: Annotated[Mrc | Rocev2, Field(discriminator="kind")] = Mrc()
+    transport: Transport = Mrc()
     traffic: Annotated[list[Traffic], Field(min_length=1)]
     """Patterns that run beside each other."""
     faults: list[Fault] = []
@@ -271,6 +367,9 @@ class Scenario(_Strict):
     """Virtual time at which the run ends at the latest; ten seconds."""
     seed: Seed = 1
     """Of everything left to chance in the network and in queue pairs; patterns have their own."""
+    record: Record = Record()
+    """What is written down on the way."""
+    _source: yamlfile.Source | None = PrivateAttr(None)
 
     def core_arguments(self) -> tuple[Any, ...]:
         """What :class:`openmrc._core.Simulation` is made of."""
@@ -281,11 +380,43 @@ class Scenario(_Strict):
             topology,
             self.network.model_dump(),
             self.transport.model_dump(),
-            [pattern.model_dump() for pattern in self.traffic],
+            [self._pattern_arguments(pattern) for pattern in self.traffic],
             [_fault_arguments(fault) for fault in self.faults],
             self.limit_us,
             self.seed,
+            _record_arguments(self.record),
         )
+
+    def _pattern_arguments(self, pattern: Any) -> dict[str, Any]:
+        arguments: dict[str, Any] = pattern.model_dump()
+        if isinstance(pattern, Flows):
+            arguments["flows"] = self.flows_of(pattern)
+        return arguments
+
+    def flows_of(self, pattern: Flows) -> list[tuple[int, int, int, float]]:
+        """The flows of a pattern, those of its file included.
+
+        Raises:
+            FormatError: if the file is no list of flows, naming file and line.
+            OSError: if it cannot be read.
+        """
+        if pattern.file is None:
+            return list(pattern.flows)
+        beside = self._source.path.parent if self._source else Path()
+        return [*pattern.flows, *flowfile.read(beside / pattern.file)]
+
+    def place(self, *location: int | str) -> str:
+        """Where a field stands, for messages: ``file:line: field``, or just the field."""
+        field = ".".join(str(part) for part in location)
+        return f"{self._source.at(location)}: {field}" if self._source else field
+
+
+def _record_arguments(record: Record) -> dict[str, Any]:
+    arguments = record.model_dump(include={"series", "interval_us", "events", "ports", "evs"})
+    arguments["links"] = None if record.links == "all" else record.links
+    arguments["capture"] = record.capture.links if record.capture else []
+    arguments["capture_packets"] = record.capture.packets if record.capture else 0
+    return arguments
 
 
 def _fault_arguments(fault: Any) -> dict[str, Any]:
@@ -302,4 +433,6 @@ def load(path: Path | str) -> Scenario:
         FormatError: if it is no scenario, naming file, line and field.
         OSError: if it cannot be read.
     """
-    return yamlfile.read(Path(path), Scenario)
+    scenario, source = yamlfile.read_with_source(Path(path), Scenario)
+    scenario._source = source
+    return scenario

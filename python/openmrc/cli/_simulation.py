@@ -1,0 +1,86 @@
+"""What the commands that simulate share: progress of a run, what is to be recorded."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from openmrc.cli import _common
+from openmrc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from openmrc.sim import Progress as SoFar
+    from openmrc.sim import Scenario
+
+
+@contextmanager
+def progress(what: str = "") -> Iterator[Callable[..., None]]:
+    """A progress bar with simulated time and data packets per second, on a terminal; gives what to call."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = _common.console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None if console.width >= 90 else 12),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[time]}"),
+        TextColumn("{task.fields[speed]}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, expand=console.width >= 90
+    ) as bar:
+        task = bar.add_task(what or "messages", total=None, time="", speed="")
+        began = perf_counter()
+
+        def advance(so_far: "SoFar", name: str | None = None) -> None:
+            from openmrc.sim.text import micros
+
+            speed = so_far.data_packets / max(perf_counter() - began, 1e-9)
+            bar.update(
+                task,
+                description=name or what or "messages",
+                completed=so_far.finished,
+                total=so_far.messages,
+                time=micros(so_far.now_ps * 1e-6),
+                speed=f"{speed / 1e6:.2f} M packets/s",
+            )
+
+        yield advance
+
+
+def with_record(
+    scenario: "Scenario",
+    *,
+    everything: bool = False,
+    interval_us: float | None = None,
+    capture: Path | None = None,
+    links: list[str] | None = None,
+    snaplen: int = 256,
+) -> "Scenario":
+    """The scenario with what the options ask to be recorded added to its own.
+
+    Raises:
+        ArgumentError: if options contradict each other.
+    """
+    from openmrc import sim
+
+    record = scenario.record
+    if everything:
+        record = sim.Record.everything(record.interval_us).model_copy(update={"capture": record.capture})
+        if record.links == "all" and scenario.topology.hosts * scenario.topology.planes > MOST_LINKS:
+            record = record.model_copy(update={"links": scenario.record.links, "evs": False})
+    if interval_us is not None:
+        record = record.model_copy(update={"series": True, "interval_us": interval_us})
+    if links:
+        if capture is None:
+            raise ArgumentError("--capture-link goes with --capture FILE.pcapng")
+        record = record.model_copy(update={"capture": sim.Capture(links=links, snaplen=snaplen)})
+    elif capture is not None and record.capture is None:
+        raise ArgumentError("--capture needs --capture-link LINK, or record.capture in the scenario")
+    return scenario.model_copy(update={"record": record})
+
+
+MOST_LINKS = 4096
+"""Host ports beyond which links are not recorded one by one unless the scenario says so: a heat map of more
+shows nothing, and costs memory."""

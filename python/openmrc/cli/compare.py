@@ -1,0 +1,76 @@
+"""``openmrc compare``: one scenario with several transports, side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.cli._simulation import progress
+
+
+def compare(
+    file: Annotated[Path, typer.Argument(metavar="SCENARIO.yaml", help="The scenario.")],
+    transports: Annotated[
+        str,
+        typer.Option(
+            "--transports",
+            "-t",
+            metavar="LIST",
+            help="As mrc,rocev2:qps=8,rocev2:qps=8:planes=1; fields of the transport follow colons,"
+            " planes=1 puts it on one plane of the same total bandwidth.",
+        ),
+    ] = "mrc,rocev2:qps=1,rocev2:qps=8",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each, with the scenario's seed and those after it.")
+    ] = 1,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Write goodputs and completion times as a picture."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
+    ] = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Run one scenario with several transports on the same seeds and lay the results side by side.
+
+    Each runs on a network set for it: MRC with source routes and trimming, RoCEv2 with ECMP and deep buffers.
+    With several seeds the table has means. Ctrl-C ends the run and prints what is known so far.
+    """
+    from openmrc import sim
+    from openmrc.sim import transports as named
+    from openmrc.sim.compare import COLUMNS
+
+    if picture or report:
+        from openmrc.sim import pictures
+
+        pictures.require()
+    scenario = sim.load(file)
+    with progress() as advance:
+        comparison = sim.compare(
+            scenario,
+            named.names(transports),
+            range(scenario.seed, scenario.seed + seeds),
+            lambda name, so_far: advance(so_far, name),
+        )
+    if json:
+        _common.print_json(comparison.to_dict())
+    else:
+        from rich.table import Table
+
+        table = Table(box=None)
+        for place, name in enumerate(COLUMNS):
+            table.add_column(name, justify="right" if place else "left")
+        for row in comparison.rows():
+            table.add_row(*row)
+        _common.console().print(table)
+    if picture:
+        comparison.picture(picture)
+    if report:
+        comparison.report(report, f"{file.stem}, side by side")
+    for path in (picture, report):
+        if path:
+            _common.console(stderr=True).print(f"wrote {path}")
+    if comparison.interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)

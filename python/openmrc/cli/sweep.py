@@ -1,0 +1,96 @@
+"""``openmrc sweep``: a grid of scenarios over all cores."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.cli._progress import progress
+from openmrc.errors import ArgumentError
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="GRID.yaml", help="Base scenario, axes, seeds.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.parquet|csv", help="Write the frame, one row a point."),
+    ] = None,
+    points: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where finished points are kept; GRID.points beside the grid without it."
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Points at once; -1: one a core.")] = -1,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Run on a Dask cluster: its scheduler's address; local: start one here."
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: its address; local: start one here."),
+    ] = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Run a grid of scenarios, over all cores or on a Dask or Ray cluster, and lay the results in one frame.
+
+    Every finished point is kept: after Ctrl-C the same command goes on where it stopped, and a grid that has
+    grown runs only what is new.
+    """
+    from openmrc.sim import sweep as sweeping
+    from openmrc.sim.clusters import connected
+
+    if output is not None and output.suffix not in (".parquet", ".csv"):
+        raise ArgumentError(f"{output}: the name has to end in .parquet or .csv")
+    grid = sweeping.load(file)
+    kept = points or file.with_suffix(".points")
+    with connected(dask=dask, ray=ray) as backend, progress("points") as advance:
+        result = sweeping.sweep(grid, kept, jobs=jobs, backend=backend, progress=advance)
+    if output is not None:
+        result.write(output)
+        _common.console(stderr=True).print(f"wrote {output}")
+    if json:
+        _common.print_json(list(result.rows))
+    else:
+        _print(grid, result)
+    if not result.complete:
+        left = result.points - len(result.rows)
+        _common.console(stderr=True).print(
+            f"{left} of {result.points} points are left; the same command goes on"
+        )
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
+
+
+def _print(grid: object, result: object) -> None:
+    from rich.table import Table
+
+    from openmrc.sim.sweep import Grid, Sweep
+    from openmrc.sim.text import gbps, micros
+
+    assert isinstance(grid, Grid)
+    assert isinstance(result, Sweep)
+    table = Table(box=None)
+    first = result.rows[0] if result.rows else {}
+    axes = list(first)[: list(first).index("seed") + 1] if first else []
+    for name in axes:
+        table.add_column(name, justify="right")
+    for name in ("delivered", "median", "99 %", "last", "goodput", "step time", "resent", "lost"):
+        table.add_column(name, justify="right")
+    for row in result.rows:
+        lost = sum(row[f"dropped_{why}"] for why in ("data", "control", "down", "lossy"))
+        table.add_row(
+            *(str(row.get(name, "-")) for name in axes),
+            f"{row['delivered']:,} of {row['messages']:,}",
+            *(micros(row[name]) for name in ("median_us", "p99_us", "last_us")),
+            gbps(row["goodput_bps"]),
+            micros(row["step_time_us"]),
+            f"{row['retransmits']:,}",
+            f"{lost:,}",
+        )
+    _common.console().print(table)
+    _common.console().print(
+        f"{len(result.rows)} of {result.points} points, {result.kept} of them kept from before"
+    )

@@ -1,0 +1,173 @@
+"""The same scenario with several transports, side by side: same traffic, same seeds, same total bandwidth."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmrc.sim import transports
+from openmrc.sim.results import Results, Summary
+from openmrc.sim.run import Progress, run
+from openmrc.sim.scenario import Scenario
+from openmrc.sim.text import gbps, micros
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = (
+    "transport",
+    "delivered",
+    "median",
+    "99 %",
+    "last",
+    "goodput per host",
+    "resent",
+    "lost",
+    "failed QPs",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results by transport, in the order asked for."""
+
+    scenario: Scenario
+    results: Mapping[str, Sequence[Results]]
+    """One run a seed."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was broken off."""
+        return any(each.interrupted for runs in self.results.values() for each in runs)
+
+    def rows(self) -> list[list[str]]:
+        """A table, one row a transport; with several seeds the mean of each figure."""
+        return [[name, *_row(runs)] for name, runs in self.results.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything measured, for JSON."""
+        return {
+            name: [
+                {"seed": run.scenario.seed, **run.to_dict(), "step_time_us": mean_step(run)} for run in runs
+            ]
+            for name, runs in self.results.items()
+        }
+
+    def figures(self) -> "list[tuple[str, Figure]]":
+        """Pictures: goodput, completion times, and step times where there are steps."""
+        from openmrc.sim import pictures
+
+        firsts = {name: runs[0] for name, runs in self.results.items()}
+        hosts = self.scenario.topology.hosts
+        goodput = [
+            (name, _mean([(s.goodput_bps or 0.0) / hosts / 1e9 for s in map(Results.summary, runs)]))
+            for name, runs in self.results.items()
+        ]
+        figures = [
+            ("Goodput", pictures.side_by_side(goodput, "Goodput per host", "Gb/s")),
+            ("Completion times", pictures.completion(next(iter(firsts.values())), firsts)),
+        ]
+        if any(each.steps for each in firsts.values()):
+            steps = [(name, _mean([mean_step(run) for run in runs])) for name, runs in self.results.items()]
+            figures.append(("Step times", pictures.side_by_side(steps, "Mean step time", "us")))
+        return figures
+
+    def picture(self, path: Path | str) -> None:
+        """Writes the goodputs and completion times as one picture, in the format that the name's ending says.
+
+        Raises:
+            Error: if matplotlib is not installed.
+            OSError: if it cannot be written.
+        """
+        from openmrc.sim import pictures
+
+        pictures.stack([figure for _, figure in self.figures()], path)
+
+    def report(self, path: Path | str, title: str = "openmrc compare") -> None:
+        """Writes one HTML file that needs nothing else.
+
+        Raises:
+            Error: if matplotlib is not installed.
+            OSError: if it cannot be written.
+        """
+        from openmrc.sim import report
+
+        html = report.render(
+            title=title,
+            lead=report.lead(self.scenario),
+            headline=[],
+            figures=self.figures(),
+            scenario=self.scenario,
+            interrupted=self.interrupted,
+            table=(COLUMNS, self.rows()),
+            counters=[(name, list(runs[0].totals.items())) for name, runs in self.results.items()],
+        )
+        Path(path).write_text(html, encoding="utf-8")
+
+
+def compare(
+    scenario: Scenario,
+    names: Sequence[str],
+    seeds: Sequence[int] | None = None,
+    progress: Callable[[str, Progress], object] | None = None,
+) -> Comparison:
+    """Runs a scenario with each transport and each seed; an interrupt ends it with what is known so far.
+
+    Args:
+        scenario: What to run.
+        names: Transports as :func:`openmrc.sim.transports.apply` reads them.
+        seeds: Seeds; the scenario's own without them.
+        progress: Called with the transport's name and how far its run has come.
+
+    Raises:
+        ArgumentError: if a transport or the scenario cannot be.
+    """
+    # All of them are made before the first runs: a mistake in the last would come late.
+    variants = {name: transports.apply(scenario, name) for name in names}
+    results: dict[str, list[Results]] = {}
+    for name, variant in variants.items():
+        for seed in seeds or [scenario.seed]:
+
+            def tell(so_far: Progress, name: str = name) -> None:
+                if progress is not None:
+                    progress(name, so_far)
+
+            done = run(variant.model_copy(update={"seed": seed}), tell)
+            results.setdefault(name, []).append(done)
+            if done.interrupted:
+                return Comparison(scenario, results)
+    return Comparison(scenario, results)
+
+
+def mean_step(results: Results) -> float | None:
+    """Mean time of the training steps that ended, microseconds."""
+    return _mean([step.took_us for step in results.steps])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
+
+
+def _row(runs: Sequence[Results]) -> list[str]:
+    summaries = [asdict(run.summary()) for run in runs]
+    hosts = runs[0].scenario.topology.hosts
+
+    def mean(field: str) -> float | None:
+        return _mean([summary[field] for summary in summaries])
+
+    def total(*counters: str) -> str:
+        return f"{round(sum(run.totals[c] for run in runs for c in counters) / len(runs)):,}"
+
+    goodput = mean("goodput_bps")
+    one: Summary = runs[0].summary()
+    return [
+        f"{round(mean('delivered') or 0):,} of {one.messages:,}",
+        micros(mean("median_us")),
+        micros(mean("p99_us")),
+        micros(mean("last_us")),
+        gbps(None if goodput is None else goodput / hosts),
+        total("retransmits"),
+        total("dropped_data", "dropped_control", "dropped_down", "dropped_lossy"),
+        total("fatal"),
+    ]

@@ -1,0 +1,64 @@
+"""Captures of simulated links in pcapng format (draft-ietf-opsawg-pcapng), one interface a direction."""
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openmrc.sim.scenario import Scenario
+
+if TYPE_CHECKING:
+    from openmrc import _core
+
+_ETHERNET = 1
+_SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
+_OPT_END, _OPT_NAME, _OPT_RESOLUTION = 0, 2, 9
+_PICOSECONDS = 12
+
+
+class CaptureFile:
+    """A file that captured packets are written to as the run goes on. Times count from the run's start."""
+
+    def __init__(self, path: Path, scenario: Scenario, simulation: "_core.Simulation") -> None:
+        """Opens the file and describes the interfaces.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        assert scenario.record.capture is not None
+        self._simulation = simulation
+        self._snaplen = scenario.record.capture.snaplen
+        self._interfaces: dict[int, int] = {}
+        self._file = path.open("wb")
+        self._block(_SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+        numbers = {name: number for number, name in enumerate(simulation.link_names())}
+        for name in scenario.record.capture.links:
+            for direction, port in zip(("up", "down"), simulation.link_ports(numbers[name]), strict=True):
+                if port not in self._interfaces:
+                    self._interfaces[port] = len(self._interfaces)
+                    options = _option(_OPT_NAME, f"{name} {direction}".encode())
+                    options += _option(_OPT_RESOLUTION, bytes([_PICOSECONDS])) + _option(_OPT_END, b"")
+                    self._block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, self._snaplen) + options)
+
+    def write(self) -> None:
+        """Writes what has been captured since the last time."""
+        for time, port, length, data in self._simulation.captured(self._snaplen):
+            interface = self._interfaces[port]
+            head = struct.pack("<IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), length)
+            self._block(_PACKET, head + _padded(data))
+
+    def close(self) -> None:
+        """Writes the rest and closes the file."""
+        self.write()
+        self._file.close()
+
+    def _block(self, kind: int, body: bytes) -> None:
+        length = len(body) + 12
+        self._file.write(struct.pack("<II", kind, length) + body + struct.pack("<I", length))
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+def _option(code: int, value: bytes) -> bytes:
+    return struct.pack("<HH", code, len(value)) + _padded(value)

@@ -1,0 +1,356 @@
+"""Results as pictures: goodput over time with the faults marked, completion times, queues, links, steps.
+
+Each function draws one figure; :func:`save` and the report choose among them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmrc.errors import Error
+from openmrc.sim.frames import rate
+from openmrc.sim.results import Entry, Results, Series
+
+try:
+    import matplotlib
+    import matplotlib.image
+    import numpy as np
+    from matplotlib.figure import Figure
+except ImportError:  # The extra "plots" is not installed.
+    matplotlib = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK, FAINT, FAULT = "#24292f", "#8b949e", "#d1495b"
+COLOURS = ("#0b6e99", "#e09f3e", "#6a4c93", "#2a9d8f", "#b5651d", "#d1495b", "#577590", "#8ab17d")
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "font.family": "sans-serif",
+    "svg.fonttype": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+}
+_MOST_MARKS = 40
+"""Fault marks beyond this would be a curtain."""
+_MOST_ROWS = 256
+"""Rows of a heat map; links beyond are merged with their neighbours, the busiest counting."""
+
+
+def require() -> None:
+    """Raises unless pictures can be made.
+
+    Raises:
+        Error: if matplotlib is not installed.
+    """
+    if matplotlib is None:
+        raise Error("no pictures: matplotlib is not installed (pip install 'openmrc[sim]')")
+
+
+def time_scale(last_us: float) -> tuple[float, str]:
+    """Factor from microseconds and unit in which a time axis that ends here is easily read."""
+    return (1e-6, "s") if last_us >= 2e6 else (1e-3, "ms") if last_us >= 2e3 else (1.0, "us")
+
+
+def figure(draw: Callable[["Axes"], None], height: float = 3.2) -> "Figure":
+    """A figure with one set of axes in the house's style."""
+    require()
+    with matplotlib.rc_context(_STYLE):
+        made = Figure(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
+        draw(made.subplots())
+        made.canvas.draw()
+    return made
+
+
+def _seconds(series: Series) -> Any:
+    return np.diff(np.frombuffer(series.columns["time_ps"], dtype=np.uint64), prepend=0) * 1e-12
+
+
+def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
+    faults = [entry for entry in results.log if entry.kind in ("down", "up", "loss", "bit-errors", "slow")]
+    for entry in faults[:_MOST_MARKS]:
+        repaired = entry.kind == "up"
+        axes.axvline(
+            entry.time_us * scale,
+            color="#2a9d8f" if repaired else FAULT,
+            lw=0.9,
+            ls=":" if repaired else "--",
+        )
+    seen: dict[str, Entry] = {}
+    for entry in faults:
+        if entry.kind != "up":
+            seen.setdefault(f"{entry.where} {entry.kind}", entry)
+    named = list(seen.values())[:3]
+    for place, entry in enumerate(named):
+        axes.annotate(
+            f" {entry.where} {entry.kind}",
+            (entry.time_us * scale, 1.0 - 0.075 * place),
+            xycoords=("data", "axes fraction"),
+            fontsize=7,
+            color=FAULT,
+            va="top",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+        )
+
+
+def goodput(results: Results) -> "Figure":
+    """Payload in place over time, by pattern where there are several, with the faults marked."""
+    series = _series(results)
+
+    def draw(axes: "Axes") -> None:
+        scale, unit = time_scale(series.times_us[-1])
+        times = np.asarray(series.times_us) * scale
+        by_pattern = rate(series.array("placed"), _seconds(series))
+        divisor, name = (1e12, "Tb/s") if by_pattern.max(initial=0.0) >= 1e13 else (1e9, "Gb/s")
+        by_pattern /= divisor
+        if series.patterns > 1:
+            for pattern in range(series.patterns):
+                label = f"{pattern}: {results.scenario.traffic[pattern].kind}"
+                axes.plot(times, by_pattern[:, pattern], lw=1.3, color=COLOURS[pattern % 8], label=label)
+            axes.plot(times, by_pattern.sum(axis=1), lw=1.0, color=INK, label="all")
+            axes.legend(frameon=False, fontsize=8)
+        else:
+            axes.fill_between(times, by_pattern[:, 0], color=COLOURS[0], alpha=0.18, lw=0)
+            axes.plot(times, by_pattern[:, 0], lw=1.3, color=COLOURS[0])
+        _mark_faults(axes, results, scale)
+        axes.set(title="Goodput of all hosts", ylabel=name, xlabel=f"time, {unit}", xlim=(0, times[-1]))
+        axes.set_ylim(bottom=0)
+
+    return figure(draw)
+
+
+def planes(results: Results) -> "Figure":
+    """Payload in place over time, stacked by plane."""
+    series = _series(results)
+
+    def draw(axes: "Axes") -> None:
+        scale, unit = time_scale(series.times_us[-1])
+        times = np.asarray(series.times_us) * scale
+        rates = rate(series.array("placed_by_plane"), _seconds(series)) / 1e9
+        shades = matplotlib.colormaps["Blues"](np.linspace(0.85, 0.35, series.planes))
+        axes.stackplot(times, rates.T, colors=shades, lw=0, labels=[f"p{i}" for i in range(series.planes)])
+        _mark_faults(axes, results, scale)
+        axes.set(title="Goodput by plane", ylabel="Gb/s", xlabel=f"time, {unit}", xlim=(0, times[-1]))
+        axes.legend(fontsize=7, ncols=8, loc="lower center", framealpha=0.8, edgecolor="none")
+
+    return figure(draw)
+
+
+def completion(results: Results, others: Mapping[str, Results] | None = None) -> "Figure":
+    """The cumulative distribution of completion times: by pattern, or of several runs."""
+
+    def draw(axes: "Axes") -> None:
+        if others:
+            curves = {name: other.completion_times_us() for name, other in others.items()}
+        elif len(results.scenario.traffic) > 1:
+            curves = {
+                f"{i}: {pattern.kind}": results.completion_times_us(i)
+                for i, pattern in enumerate(results.scenario.traffic)
+            }
+        else:
+            curves = {"": results.completion_times_us()}
+        longest = max((times[-1] for times in curves.values() if times), default=1.0)
+        shortest = min((times[0] for times in curves.values() if times), default=1.0)
+        scale, unit = time_scale(longest)
+        for place, (name, times) in enumerate(curves.items()):
+            if times:
+                share = np.arange(1, len(times) + 1) / len(times)
+                axes.step(
+                    np.asarray(times) * scale,
+                    share,
+                    where="post",
+                    lw=1.4,
+                    label=name,
+                    color=COLOURS[place % 8],
+                )
+        if longest > 30 * max(shortest, 1e-6):
+            axes.set_xscale("log")
+        axes.set(
+            title="Completion times of messages", ylabel="share of messages", xlabel=unit, ylim=(0, 1.02)
+        )
+        if len(curves) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        axes.grid(alpha=0.25)
+
+    return figure(draw)
+
+
+def queues(results: Results) -> "Figure":
+    """The longest queue over time, by layer of the fabric and direction."""
+    series = _series(results)
+
+    def draw(axes: "Axes") -> None:
+        scale, unit = time_scale(series.times_us[-1])
+        times = np.asarray(series.times_us) * scale
+        longest = series.array("groups")[..., 2].max(axis=1) / 1e3
+        for layer in range(series.layers):
+            for direction, ls in ((0, "-"), (1, "--")):
+                if layer == 0 and direction == 0:
+                    continue  # A NIC's own port: a packet or two, by design.
+                name = _hop(layer, direction)
+                axes.plot(
+                    times, longest[:, layer, direction], lw=1.1, ls=ls, color=COLOURS[layer], label=name
+                )
+        _mark_faults(axes, results, scale)
+        axes.set(title="Longest queue", ylabel="kB", xlabel=f"time, {unit}", xlim=(0, times[-1]))
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, fontsize=8)
+
+    return figure(draw)
+
+
+def _hop(layer: int, direction: int) -> str:
+    low, high = ("host" if layer == 0 else f"T{layer - 1}"), f"T{layer}"
+    return f"{low} to {high}" if direction == 0 else f"{high} to {low}"
+
+
+def link_load(results: Results) -> "Figure":
+    """A heat map: each row a link and direction, hosts' cables first; time to the right, colour the load."""
+    series = _series(results)
+    if not series.links:
+        raise Error("no link was recorded one by one: record.links")
+
+    def draw(axes: "Axes") -> None:
+        scale, unit = time_scale(series.times_us[-1])
+        port_rate = results.scenario.network.port_rate
+        load = rate(series.array("sent"), _seconds(series)) / port_rate
+        numbers = np.asarray(series.links)
+        layer = np.frombuffer(results.links["layer"], dtype=np.uint64)[2 * numbers]
+        plane = np.frombuffer(results.links["plane"], dtype=np.uint64)[2 * numbers]
+        order, labels, ticks, at = [], [], [], 0
+        for which in sorted(set(layer.tolist())):
+            for direction in (0, 1):
+                rows = np.flatnonzero(layer == which)
+                rows = rows[np.argsort(plane[rows], kind="stable")]
+                order.append(load[:, rows, direction])
+                labels.append(_hop(int(which), direction))
+                ticks.append(at + len(rows) / 2)
+                at += len(rows)
+        image = np.concatenate(order, axis=1).T
+        merge = max(1, -(-image.shape[0] // _MOST_ROWS))
+        if merge > 1:
+            missing = -image.shape[0] % merge
+            image = np.pad(image, ((0, missing), (0, 0))).reshape(-1, merge, image.shape[1]).max(axis=1)
+        times = series.times_us
+        shown = axes.imshow(
+            image,
+            aspect="auto",
+            interpolation="nearest",
+            cmap="magma_r",
+            vmin=0,
+            vmax=1,
+            extent=(0, times[-1] * scale, at, 0),
+        )
+        axes.set_yticks(ticks, labels)
+        axes.set(title=f"Load of {at // 2:,} links, by layer and plane", xlabel=f"time, {unit}")
+        axes.figure.colorbar(shown, ax=axes, label="share of the port's rate", fraction=0.03)
+
+    return figure(draw, height=4.4)
+
+
+def steps(results: Results) -> "Figure":
+    """How long each training step took, with the steps in which something broke marked."""
+
+    def draw(axes: "Axes") -> None:
+        taken = [step for step in results.steps if step.took_us is not None and step.end_us is not None]
+        scale, unit = time_scale(max((step.took_us or 0.0 for step in taken), default=1.0))
+        broken = [
+            entry.time_us for entry in results.log if entry.kind in ("down", "loss", "bit-errors", "slow")
+        ]
+        for step in taken:
+            end, took = step.end_us or 0.0, step.took_us or 0.0
+            hit = any(end - took <= time < end for time in broken)
+            axes.bar(step.number, took * scale, color=FAULT if hit else COLOURS[step.pattern % 8])
+        title = "Step times" + (" (red: something broke during it)" if broken else "")
+        axes.set(title=title, xlabel="step", ylabel=unit)
+
+    return figure(draw)
+
+
+def _series(results: Results) -> Series:
+    if results.series is None:
+        raise Error("no time series was recorded: record.series")
+    return results.series
+
+
+def available(results: Results) -> dict[str, Callable[[Results], "Figure"]]:
+    """The pictures that these results have what it takes for, by name."""
+    chosen: dict[str, Callable[[Results], Figure]] = {}
+    if results.series is not None:
+        chosen["goodput"] = goodput
+        if results.series.planes > 1:
+            chosen["planes"] = planes
+    if results.completion_times_us():
+        chosen["completion"] = completion
+    if results.steps:
+        chosen["steps"] = steps
+    if results.series is not None:
+        chosen["queues"] = queues
+        if results.series.links:
+            chosen["link-load"] = link_load
+    return chosen
+
+
+def save(results: Results, directory: Path | str) -> list[Path]:
+    """Writes every picture there is as ``DIR/NAME.png``; returns the paths.
+
+    Raises:
+        Error: if matplotlib is not installed.
+        OSError: if they cannot be written.
+    """
+    require()
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, draw in available(results).items():
+        paths.append(directory / f"{name}.png")
+        draw(results).savefig(paths[-1])
+    return paths
+
+
+def side_by_side(rows: Sequence[tuple[str, float | None]], title: str, unit: str) -> "Figure":
+    """Horizontal bars, one a run."""
+
+    def draw(axes: "Axes") -> None:
+        names = [name for name, _ in rows]
+        values = [value or 0.0 for _, value in rows]
+        bars = axes.barh(names, values, color=[COLOURS[i % 8] for i in range(len(rows))], height=0.6)
+        axes.bar_label(
+            bars, labels=["-" if value is None else f"{value:,.4g}" for _, value in rows], padding=3
+        )
+        axes.invert_yaxis()
+        axes.set(title=title, xlabel=unit)
+        axes.margins(x=0.12)
+
+    return figure(draw, height=0.9 + 0.4 * max(len(rows), 2))
+
+
+def stack(figures: "Sequence[Figure]", path: Path | str) -> None:
+    """Writes figures below each other as one picture.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    import io
+
+    images = []
+    for each in figures:
+        buffer = io.BytesIO()
+        each.savefig(buffer, format="png", dpi=130)
+        buffer.seek(0)
+        images.append(matplotlib.image.imread(buffer))
+    width = max(image.shape[1] for image in images)
+    whole = np.ones((sum(image.shape[0] for image in images), width, 4), dtype=np.float32)
+    at = 0
+    for image in images:
+        whole[at : at + image.shape[0], : image.shape[1], : image.shape[2]] = image
+        at += image.shape[0]
+    made = Figure(figsize=(width / 130, whole.shape[0] / 130), dpi=130)
+    made.figimage(whole)
+    made.savefig(path)

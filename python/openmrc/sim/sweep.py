@@ -1,0 +1,291 @@
+"""A grid of scenarios, run over all cores or on a cluster, with every finished point kept.
+
+A grid is a base scenario and axes: dotted names of fields, each with the values it takes. Values of several
+fields
+that go together are an axis of their own, a list of mappings. Every point is kept in a file named by the
+hash of its
+scenario and of the openmrc version, so that an interrupted sweep goes on where it stopped, and a grid that
+grows runs
+only what is new.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+import openmrc
+from openmrc.errors import ArgumentError, FormatError
+from openmrc.fabric import yamlfile
+from openmrc.sim import check, transports
+from openmrc.sim.results import Results, _import
+from openmrc.sim.run import run
+from openmrc.sim.scenario import Scenario, Seed
+
+Point = dict[str, Any]
+"""The values of the axes at one point of the grid."""
+
+
+class Grid(BaseModel):
+    """A base scenario, axes, seeds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: dict[str, Any] | str
+    """A scenario, or the name of a file with one, relative to the grid's own."""
+    axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    """By dotted field, as ``traffic.0.bytes``, its values. ``transport`` also takes short texts, as
+    ``rocev2:qps=8``; an
+    axis of any other name has mappings from dotted fields to values."""
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [1]
+    """Every point runs with each."""
+    _source: yamlfile.Source | None = PrivateAttr(None)
+
+    def points(self) -> list[tuple[Point, Scenario]]:
+        """Every point and its scenario, in the order of the axes, seeds last.
+
+        Raises:
+            FormatError: if a point is no scenario, naming the point and the field.
+        """
+        base = self._base()
+        made = []
+        for values in itertools.product(*self.axes.values(), self.seeds):
+            point = dict(zip((*self.axes, "seed"), values, strict=True))
+            made.append((point, self._scenario(base, point)))
+        return made
+
+    def _base(self) -> dict[str, Any]:
+        if not isinstance(self.base, str):
+            return self.base
+        beside = self._source.path.parent if self._source else Path()
+        scenario = yamlfile.read(beside / self.base, Scenario)
+        dumped: dict[str, Any] = scenario.model_dump(mode="json")
+        return dumped
+
+    def _scenario(self, base: dict[str, Any], point: Point) -> Scenario:
+        value = json.loads(json.dumps(base))
+        short = None
+        for axis, chosen in point.items():
+            if axis == "transport" and isinstance(chosen, str):
+                short = chosen
+            elif isinstance(chosen, Mapping) and not _known(axis):
+                for name, each in chosen.items():
+                    self._set(value, name, each, axis)
+            else:
+                self._set(value, axis, chosen, axis)
+        try:
+            scenario = Scenario.model_validate(value)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            field = ".".join(str(part) for part in problem["loc"])
+            message = "there is no such field" if problem["type"] == "extra_forbidden" else problem["msg"]
+            raise FormatError(f"{self._place()} at {_words(point)}: {field}: {message}") from None
+        if self._source is not None:
+            scenario._source = yamlfile.Source(self._source.path, None)
+        return transports.apply(scenario, short) if short else scenario
+
+    def _set(self, value: Any, name: str, new: Any, axis: str) -> None:
+        *way, last = (int(part) if part.isdigit() else part for part in name.split("."))
+        try:
+            for part in way:
+                value = value.setdefault(part, {}) if isinstance(value, dict) else value[part]
+            value[last] = new
+        except (TypeError, IndexError, AttributeError, KeyError):
+            raise FormatError(
+                f"{self._place('axes', axis)}: {name}: the scenario has no such place"
+            ) from None
+
+    def _place(self, *location: int | str) -> str:
+        return self._source.at(location) if self._source else "grid"
+
+
+def _known(axis: str) -> bool:
+    return "." in axis or axis in Scenario.model_fields
+
+
+def _words(point: Point) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in point.items())
+
+
+def load(path: Path | str) -> Grid:
+    """Reads a grid from a YAML file.
+
+    Raises:
+        FormatError: if it is no grid, naming file, line and field.
+        OSError: if it cannot be read.
+    """
+    grid, source = yamlfile.read_with_source(Path(path), Grid)
+    grid._source = source
+    return grid
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What has been run of a grid."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """One a finished point: the axes' values, seed, summary, counters, mean step time."""
+    points: int
+    """Points of the grid."""
+    kept: int
+    """Of those finished, points found from an earlier time."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every point is there."""
+        return len(self.rows) == self.points
+
+    def to_arrow(self) -> Any:
+        """One row a point, as a ``pyarrow.Table``; values of axes that are no numbers are text.
+
+        Raises:
+            Error: if PyArrow is not installed.
+        """
+        pa = _import("pyarrow", "this", "pyarrow")
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        columns = {}
+        for name in names:
+            values = [row.get(name) for row in self.rows]
+            if any(isinstance(value, dict | list) for value in values):
+                values = [json.dumps(value) for value in values]
+            try:
+                columns[name] = pa.array(values)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                columns[name] = pa.array([None if value is None else str(value) for value in values])
+        return pa.table(columns)
+
+    def write(self, path: Path | str) -> None:
+        """Writes the frame as ``.parquet`` or ``.csv``, as the name's ending says.
+
+        Raises:
+            Error: if PyArrow is not installed, or for another ending.
+            OSError: if it cannot be written.
+        """
+        path = Path(path)
+        if path.suffix == ".parquet":
+            _import("pyarrow.parquet", "this", "pyarrow").write_table(self.to_arrow(), path)
+        elif path.suffix == ".csv":
+            _import("pyarrow.csv", "this", "pyarrow").write_csv(self.to_arrow(), path)
+        else:
+            raise ArgumentError(f"{path}: the name has to end in .parquet or .csv")
+
+
+def sweep(
+    grid: Grid,
+    directory: Path | str,
+    *,
+    jobs: int = -1,
+    backend: str | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Sweep:
+    """Runs every point of a grid that has not been run yet.
+
+    An interrupt ends it; what has been finished by then is kept and returned.
+
+    Args:
+        grid: What to run.
+        directory: Where finished points are kept, one JSON file each.
+        jobs: Processes at once; -1 for as many as there are cores.
+        backend: A joblib backend, as ``dask`` or ``ray``: whoever uses one has connected its client before.
+        Workers
+            on other machines need openmrc; points come back to this one, which keeps them.
+        progress: Called with points finished and points there are.
+
+    Raises:
+        FormatError, ArgumentError: if a point cannot be run, before any is.
+        Error: if joblib is not installed.
+    """
+    joblib = _import("joblib", "a sweep", "joblib")
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    points = grid.points()
+    at_once = joblib.effective_n_jobs(jobs) if backend is None else 1
+    _check(points, at_once)
+    paths = [directory / f"{key(scenario)}.json" for _, scenario in points]
+    open_points = {
+        path: scenario for path, (_, scenario) in zip(paths, points, strict=True) if not path.exists()
+    }
+    kept = len(points) - len(open_points)
+    done = kept
+    if progress is not None:
+        progress(done, len(points))
+    try:
+        with joblib.parallel_config(backend=backend or "loky", n_jobs=jobs):
+            call = joblib.Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs")
+            work = (joblib.delayed(_run)(str(path), scenario) for path, scenario in open_points.items())
+            for path, row in call(work):
+                if row is None:
+                    raise KeyboardInterrupt
+                _keep(Path(path), row)
+                done += 1
+                if progress is not None:
+                    progress(done, len(points))
+    except KeyboardInterrupt:
+        pass
+    rows = []
+    for path, (point, _) in zip(paths, points, strict=True):
+        if path.exists():
+            rows.append({**_flat(point), **json.loads(path.read_text())})
+    return Sweep(rows, len(points), kept)
+
+
+def key(scenario: Scenario) -> str:
+    """The name of a point's file: a hash of scenario, files of flows, and openmrc version."""
+    value = scenario.model_dump(mode="json")
+    value["traffic"] = [scenario._pattern_arguments(pattern) for pattern in scenario.traffic]
+    text = json.dumps([openmrc.__version__, value], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def row(results: Results) -> dict[str, Any]:
+    """The figures of a run, flat."""
+    took = [step.took_us for step in results.steps if step.took_us is not None]
+    return {
+        **asdict(results.summary()),
+        "base_rtt_us": results.base_rtt_ps * 1e-6,
+        "step_time_us": sum(took) / len(took) if took else None,
+        **results.totals,
+    }
+
+
+def _run(path: str, scenario: Scenario) -> tuple[str, dict[str, Any] | None]:
+    """A point, in a worker; nothing if it was interrupted there."""
+    results = run(scenario)
+    return path, None if results.interrupted else row(results)
+
+
+def _keep(path: Path, row: Mapping[str, Any]) -> None:
+    """Writes a point in one step: a file that is there is whole."""
+    partial = path.with_suffix(f".{os.getpid()}.part")
+    partial.write_text(json.dumps(row))
+    partial.replace(path)
+
+
+def _flat(point: Point) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for axis, value in point.items():
+        flat.update(value if isinstance(value, Mapping) and not _known(axis) else {axis: value})
+    return flat
+
+
+def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> None:
+    there = check.available_memory()
+    most, whose = 0, points[0][0]
+    for point, scenario in points:
+        try:
+            check.check(scenario)
+        except ArgumentError as error:
+            raise ArgumentError(f"at {_words(point)}: {error}") from None
+        if (need := check.memory(scenario)) > most:
+            most, whose = need, point
+    if most * at_once > there:
+        raise ArgumentError(
+            f"the largest point ({_words(whose)}) needs about {most / 1e9:,.1f} GB, {at_once} at once"
+            f" {most * at_once / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB are there; fewer jobs need less"
+        )

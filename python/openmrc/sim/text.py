@@ -1,0 +1,57 @@
+"""Figures of a run as text, for tables on a terminal and in reports."""
+
+from openmrc.sim.results import Results, Summary
+
+
+def micros(value: float | None) -> str:
+    """A time in a unit that is easily read."""
+    if value is None:
+        return "-"
+    if value >= 1e6:
+        return f"{value / 1e6:,.3f} s"
+    return f"{value / 1e3:,.3f} ms" if value >= 1e4 else f"{value:,.2f} us"
+
+
+def gbps(value: float | None) -> str:
+    """A rate in Gb/s."""
+    return "-" if value is None else f"{value / 1e9:,.1f} Gb/s"
+
+
+def headline(results: Results) -> list[tuple[str, str]]:
+    """The figures one looks at first, with their names."""
+    summary, totals = results.summary(), results.totals
+    rows = [
+        ("messages delivered", f"{summary.delivered:,} of {summary.messages:,}"),
+        ("completion time, median", micros(summary.median_us)),
+        ("99th percentile", micros(summary.p99_us)),
+        ("last", micros(summary.last_us)),
+        ("base RTT", micros(results.base_rtt_ps * 1e-6)),
+        ("goodput, all hosts", gbps(summary.goodput_bps)),
+        ("goodput, per host", gbps(_per_host(results, summary))),
+    ]
+    took = [step.took_us for step in results.steps if step.took_us is not None]
+    if took:
+        rows.append(
+            (
+                "step time, least / mean / most",
+                f"{micros(min(took))} / {micros(sum(took) / len(took))} / {micros(max(took))}",
+            )
+        )
+    full = totals["dropped_data"] + totals["dropped_control"]
+    rows += [
+        ("data packets", f"{totals['data_packets']:,}"),
+        ("retransmitted", f"{totals['retransmits']:,}"),
+        ("ECN-marked", f"{totals['marked']:,}"),
+        ("trimmed, in the fabric / last hop", f"{totals['trimmed']:,} / {totals['trimmed_last_hop']:,}"),
+        (
+            "dropped, full / down / lossy",
+            f"{full:,} / {totals['dropped_down']:,} / {totals['dropped_lossy']:,}",
+        ),
+        ("paths condemned", f"{totals['condemned']:,}"),
+        ("queue pairs failed", f"{totals['fatal']:,}"),
+    ]
+    return rows
+
+
+def _per_host(results: Results, summary: Summary) -> float | None:
+    return None if summary.goodput_bps is None else summary.goodput_bps / results.scenario.topology.hosts

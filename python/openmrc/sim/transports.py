@@ -1,0 +1,80 @@
+"""Transports by a short text: ``mrc``, ``rocev2:qps=8``, ``rocev2:qps=8:planes=1``."""
+
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from openmrc.errors import ArgumentError
+from openmrc.sim.scenario import Network, Scenario, Switch, Transport
+
+_transport: TypeAdapter[Any] = TypeAdapter(Transport)
+
+
+def names(text: str) -> list[str]:
+    """The transports of a list separated by commas."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise ArgumentError("transports: none given; as in mrc,rocev2:qps=8")
+    return found
+
+
+def apply(scenario: Scenario, text: str) -> Scenario:
+    """The scenario with another transport, on a network that is set for it.
+
+    ``planes=1`` puts it on one plane of the same total bandwidth; other options are fields of the transport.
+
+    Raises:
+        ArgumentError: if there is no such transport or field, or the value does not fit.
+    """
+    kind, *options = text.split(":")
+    fields: dict[str, Any] = {"kind": kind}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise ArgumentError(f"transports: {text}: {option} is not of the form field=value")
+        fields[name] = yaml.safe_load(value)
+    planes = fields.pop("planes", scenario.topology.planes)
+    if planes not in (1, scenario.topology.planes):
+        own = scenario.topology.planes
+        raise ArgumentError(f"transports: {text}: planes: {planes} is neither 1 nor the scenario's, {own}")
+    try:
+        transport = _transport.validate_python(fields)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in problem["loc"] if part != kind)
+        message = "there is no such field" if problem["type"] == "extra_forbidden" else problem["msg"]
+        raise ArgumentError(f"transports: {text}: {field + ': ' if field else ''}{message}") from None
+    if planes != scenario.topology.planes:
+        scenario = on_single_plane(scenario)
+    return scenario.model_copy(update={"transport": transport, "network": _network(scenario, kind)})
+
+
+def _network(scenario: Scenario, kind: str) -> Network:
+    """The network as this transport wants it, where the scenario's was as its own transport wants it."""
+    if kind == scenario.transport.kind:
+        return scenario.network
+    if kind == "mrc":
+        update = {"routing": "source", "encapsulation": "srv6", "switch": Switch()}
+    else:
+        update = {"routing": "ecmp", "encapsulation": "udp", "switch": Switch(preset="rocev2")}
+    return scenario.network.model_copy(update=update)
+
+
+def on_single_plane(scenario: Scenario) -> Scenario:
+    """The same hosts on one plane whose ports carry what all planes together did, with as many hosts on a T0.
+
+    Raises:
+        ArgumentError: if faults name links, which the other fabric does not have.
+    """
+    if scenario.topology.planes == 1:
+        return scenario
+    if scenario.faults or scenario.record.capture:
+        raise ArgumentError(
+            "planes=1: faults and captures name links of several planes, which a single plane does not have;"
+            " compare on the planes there are"
+        )
+    topology = scenario.topology.model_copy(update={"planes": 1})
+    rate = scenario.network.port_rate * scenario.topology.planes
+    network = scenario.network.model_copy(update={"port_rate": rate})
+    return scenario.model_copy(update={"topology": topology, "network": network})
