@@ -141,7 +141,7 @@ impl Calendar {
     }
 
     /// How many slots after the current one `time` is.
-    #[inline]
+    #[inline(always)]
     fn slots_ahead(&self, time: u64) -> u64 {
         let ahead = time.wrapping_sub(self.begin);
         // Exact for whatever lies within the calendar: both factors' errors stay below one slot in 2^64.
@@ -149,7 +149,7 @@ impl Calendar {
     }
 
     /// Puts an event in its place; it happens at a node of `group`. One for the current slot must be for the node whose turn it is.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, event: Event, group: u32) {
         let ahead = self.slots_ahead(event.time);
         // Before the current slot there is nothing: it is the first that has not ended.
@@ -160,40 +160,60 @@ impl Calendar {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn push_loose(&mut self, local: bool, event: Event, group: u32) {
         self.pushed += 1;
         let loose = Reverse(Loose { time: event.time, order: self.pushed, group, event });
         if local { self.local.push(loose) } else { self.far.push(loose) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_page(&mut self, slot: usize, group: u32, event: Event) {
         self.near += 1;
         self.counts[slot] += 1;
-        let page = &mut self.pages[slot * (self.groups.len() - 1) + group as usize];
-        if (page.filled as usize).is_multiple_of(BLOCK) {
-            let block = match self.free {
-                NONE => {
-                    self.blocks.push([Event::plain(0, Kind::Wake, 0, 0); BLOCK]);
-                    self.links.push(NONE);
-                    self.links.len() as u32 - 1
-                }
-                block => {
-                    self.free = self.links[block as usize];
-                    block
-                }
-            };
-            self.links[block as usize] = page.head;
-            page.head = block;
-        }
-        self.blocks[page.head as usize][page.filled as usize % BLOCK] = event;
+        let index = slot * (self.groups.len() - 1) + group as usize;
+        let page = &mut self.pages[index];
+        let place = page.filled as usize % BLOCK;
         page.filled += 1;
+        let head = if place == 0 { self.new_block(index) } else { page.head };
+        self.blocks[head as usize][place].set(event);
+    }
+
+    /// A page's block is full, or it has none yet.
+    #[inline(never)]
+    fn new_block(&mut self, page: usize) -> u32 {
+        let mut block = self.free;
+        if block == NONE {
+            block = self.links.len() as u32;
+            self.blocks.push([Event::plain(0, Kind::Wake, 0, 0); BLOCK]);
+            self.links.push(NONE);
+        } else {
+            self.free = self.links[block as usize];
+        }
+        self.links[block as usize] = std::mem::replace(&mut self.pages[page].head, block);
+        block
+    }
+
+    /// The next event's key, if it is one of the open page and nothing may come before it.
+    #[inline(always)]
+    pub fn next_key(&mut self) -> Option<u64> {
+        if !self.local.is_empty() {
+            return None;
+        }
+        let key = self.order.get(self.next).copied();
+        self.next += usize::from(key.is_some());
+        key
+    }
+
+    /// The event of a key, and the node it happens at, whose turn it is now.
+    #[inline(always)]
+    pub fn take(&mut self, key: u64) -> (Event, u32) {
+        self.node = self.node_in(key);
+        (*self.event_in(key), self.node)
     }
 
     /// The next event of the current slot, and the node it happens at; `None` if the slot is used up. `node_of` says at which node of
     /// its group an event happens.
-    #[inline]
     pub fn pop(&mut self, node_of: impl Fn(&Event) -> u32) -> Option<(Event, u32)> {
         loop {
             let key = self.order.get(self.next).copied();
@@ -204,13 +224,13 @@ impl Calendar {
             }
             if let Some(key) = key {
                 self.next += 1;
-                self.node = self.node_in(key);
-                return Some((self.event_in(key), self.node));
+                return Some(self.take(key));
             }
             self.open_next(&node_of)?;
         }
     }
 
+    #[inline(always)]
     fn node_in(&self, key: u64) -> u32 {
         self.first_node + (key >> self.node_shift) as u32
     }
@@ -219,15 +239,29 @@ impl Calendar {
         self.begin + ((key & ((1 << self.node_shift) - 1)) / (self.place_mask + 1))
     }
 
-    fn event_in(&self, key: u64) -> Event {
+    #[inline(always)]
+    fn event_in(&self, key: u64) -> &Event {
         let place = (key & self.place_mask) as usize;
-        self.blocks[self.chain[place / BLOCK] as usize][place % BLOCK]
+        &self.blocks[self.chain[place / BLOCK] as usize][place % BLOCK]
     }
 
-    /// The event of this page that comes `n` after the next one, and its node.
-    #[inline]
-    pub fn ahead(&self, n: usize) -> Option<(Event, u32)> {
-        self.order.get(self.next + n).map(|&key| (self.event_in(key), self.node_in(key)))
+    /// First node of the open page's group.
+    #[inline(always)]
+    pub fn first_node(&self) -> u32 {
+        self.first_node
+    }
+
+    /// The event of this page that comes `n` after the next one.
+    #[inline(always)]
+    pub fn event_ahead(&self, n: usize) -> Option<&Event> {
+        self.order.get(self.next + n).map(|&key| self.event_in(key))
+    }
+
+    /// The node whose first event in this page comes `n` after the next one; `None` if none does.
+    #[inline(always)]
+    pub fn node_ahead(&self, n: usize) -> Option<u32> {
+        let around = self.order.get(self.next + n - 1..=self.next + n)?;
+        ((around[0] ^ around[1]) >> self.node_shift != 0).then(|| self.node_in(around[1]))
     }
 
     /// Opens the next page of the current slot that holds something; `None` if there is none.

@@ -192,6 +192,13 @@ pub(crate) const fn mix(mut x: u64) -> u64 {
     x ^ x >> 31
 }
 
+/// What a packet meets by chance at a port at a time: 0 to 1, and the same whatever else has happened before it elsewhere.
+#[inline]
+pub(crate) const fn chance(seed: u64, port: u32, time: u64) -> f64 {
+    let hash = mix(time ^ mix(seed ^ port as u64));
+    (hash >> 11) as f64 / (1u64 << 53) as f64
+}
+
 /// The paths between hosts that meet in tier `turn`: their EVs do not depend on which hosts these are.
 fn named_paths(fabric: &Fabric, turn: u8) -> Result<Arc<EvProfile>, EvError> {
     let layout = EvLayout::new(fabric)?;

@@ -61,6 +61,21 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// Becomes `event`, field by field: what has just been written as fields cannot be read as a whole before it has reached the
+    /// cache, and nothing is to wait for that.
+    #[inline(always)]
+    pub fn set(&mut self, event: Event) {
+        self.time = event.time;
+        self.at = event.at;
+        self.packet = event.packet;
+        self.dst = event.dst;
+        self.ev = event.ev;
+        self.connection = event.connection;
+        self.bytes = event.bytes;
+        self.flags = event.flags;
+        self.kind = event.kind;
+    }
+
     /// An event that is not a packet.
     pub const fn plain(time: u64, kind: Kind, at: u32, host: u32) -> Self {
         Event { time, at, packet: 0, dst: host, ev: 0, connection: 0, bytes: 0, flags: 0, kind }

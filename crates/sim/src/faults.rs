@@ -11,6 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use openmrc_fabric::{End, Fabric, Link, Node};
 use openmrc_transport::{Span, Time, Transport};
 
+use crate::endpoints::chance;
 use crate::event::{Event, Kind};
 use crate::network::{Network, UNCONNECTED, port_flag};
 use crate::record::Happening;
@@ -297,7 +298,7 @@ impl World {
 
     /// Whether a packet that comes in on port `event.at` got over the cable as things are.
     #[cold]
-    pub(crate) fn survives(&mut self, event: &Event) -> bool {
+    pub(crate) fn survives(&mut self, event: Event) -> bool {
         let from = self.net.ports[event.at as usize].peer;
         let flags = self.net.ports[from as usize].flags;
         if flags & port_flag::DOWN != 0 {
@@ -306,14 +307,14 @@ impl World {
             return false;
         }
         if flags & port_flag::LOSSY == 0 {
-            self.hear(event, from);
+            self.hear(&event, from);
             return true;
         }
         let (packet, bit) = self.faults.lossy.get(&from).copied().unwrap_or_default();
         let whole = (1.0 - packet) * (1.0 - bit).powf(f64::from(event.bytes) * 8.0);
-        let survives = self.dice.random::<f64>() < whole;
+        let survives = chance(self.config.seed ^ u64::from(event.connection) << 32, from, event.time) < whole;
         if survives {
-            self.hear(event, from);
+            self.hear(&event, from);
         } else {
             self.totals.dropped_lossy += 1;
             self.lost_at(from);

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use prefetch_index::prefetch_index;
+
 use openmrc_fabric::{End, Fabric, Node};
 
 use crate::config::{NetworkConfig, SwitchConfig};
@@ -43,6 +45,8 @@ pub(crate) struct Port {
     pub control_free: u64,
     /// Bytes accepted.
     pub bytes: u64,
+    /// When the first of the packets leaves that wait here in a queue which marks.
+    pub first_leaves: u64,
     /// From the last bit leaving to the packet in the next node's hands, picoseconds.
     pub latency: u32,
     /// The port at the other end of the cable, or [`UNCONNECTED`].
@@ -175,6 +179,7 @@ impl Network {
             data_free: 0,
             control_free: 0,
             bytes: 0,
+            first_leaves: u64::MAX,
             latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
             peer: peer.map_or(UNCONNECTED, |end| self.port_number(end)),
             peer_group: peer.map_or(0, |end| self.group_of(end.node)),
@@ -221,6 +226,14 @@ impl Network {
                 let node = self.fabric.shape().hosts + self.fabric.switch_number(switch);
                 self.groups.partition_point(|&first| first <= node) as u32 - 1
             }
+        }
+    }
+
+    /// Loads `count` ports from `first`.
+    #[inline(always)]
+    pub fn prefetch_ports(&self, first: u32, count: u32) {
+        for port in first..first + count {
+            prefetch_index(&self.ports, port as usize);
         }
     }
 

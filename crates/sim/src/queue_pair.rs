@@ -1,5 +1,7 @@
 //! Queue pairs by number: made when their connection opens, gone when it closes.
 
+use prefetch_index::prefetch_index;
+
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::rocev2;
 use openmrc_transport::{
@@ -156,6 +158,28 @@ impl QueuePairs {
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut QpSlot> {
         self.slots.get_mut(slot as usize)
+    }
+
+    /// Loads a slot.
+    #[inline(always)]
+    pub fn prefetch_slot(&self, slot: u32) {
+        prefetch_index(&self.slots, slot as usize);
+    }
+
+    /// Loads the queue pair in a slot.
+    #[inline(always)]
+    pub fn prefetch_engine(&self, slot: u32) {
+        if let Some(Engine::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.engine.as_ref()) {
+            qp.prefetch();
+        }
+    }
+
+    /// Loads what the queue pair in a slot holds elsewhere.
+    #[inline(always)]
+    pub fn prefetch_heap(&self, slot: u32) {
+        if let Some(Engine::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.engine.as_ref()) {
+            qp.prefetch_heap();
+        }
     }
 
     /// Adds what all have counted that exist.

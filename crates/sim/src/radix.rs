@@ -1,8 +1,9 @@
 //! Sorting numbers by some of their bits, digit by digit from the lowest: linear, stable, and without a comparison that
 //! a processor could guess wrong.
 
-/// Bits of a digit: so that its counters take four kilobytes.
+/// Bits of a digit, and how many values it has: its counters take four kilobytes.
 const DIGIT: u32 = 10;
+const VALUES: usize = 1 << DIGIT;
 /// Below this many a comparison sort is faster.
 const FEW: usize = 192;
 
@@ -10,7 +11,6 @@ const FEW: usize = 192;
 #[derive(Default)]
 pub(crate) struct Radix {
     spare: Vec<u64>,
-    counts: Vec<[u32; 1 << DIGIT]>,
 }
 
 impl Radix {
@@ -20,23 +20,28 @@ impl Radix {
             keys.sort_unstable();
             return;
         }
-        let digits = (to - from).div_ceil(DIGIT) as usize;
-        let bits = (to - from).div_ceil(digits.max(1) as u32);
-        let digit = |key: u64, i: usize| (key >> (from + i as u32 * bits)) as usize & ((1 << bits) - 1);
-        self.counts.resize(self.counts.len().max(digits), [0; 1 << DIGIT]);
-        let counts = &mut self.counts[..digits];
-        for count in &mut *counts {
-            count[..1 << bits].fill(0);
+        // The number of passes is a constant in each of these, which makes every pass a short loop.
+        match (to - from).div_ceil(DIGIT) {
+            0 => {}
+            1 => self.sort_digits::<1>(keys, from),
+            2 => self.sort_digits::<2>(keys, from),
+            3 => self.sort_digits::<3>(keys, from),
+            _ => keys.sort_unstable(),
         }
+    }
+
+    fn sort_digits<const DIGITS: usize>(&mut self, keys: &mut Vec<u64>, from: u32) {
+        let digit = |key: u64, i: usize| (key >> (from + i as u32 * DIGIT)) as usize % VALUES;
+        let mut counts = [[0u32; VALUES]; DIGITS];
         for &key in &*keys {
             for (i, count) in counts.iter_mut().enumerate() {
                 count[digit(key, i)] += 1;
             }
         }
-        self.spare.resize(self.spare.len().max(keys.len()), 0);
+        self.spare.resize(keys.len(), 0);
         for (i, count) in counts.iter_mut().enumerate() {
             let mut begin = 0;
-            for place in &mut count[..1 << bits] {
+            for place in &mut *count {
                 begin += std::mem::replace(place, begin);
             }
             for &key in &*keys {
@@ -44,7 +49,6 @@ impl Radix {
                 self.spare[*place as usize] = key;
                 *place += 1;
             }
-            self.spare.truncate(keys.len());
             std::mem::swap(keys, &mut self.spare);
         }
     }

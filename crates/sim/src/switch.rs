@@ -7,19 +7,17 @@
 //! mind until something comes to its queue after it has left, or until it reaches the next node; then all that was behind it
 //! as it left is known.
 
-use rand::RngExt;
-
 use crate::config::{Overflow, Routing, Scheduling};
-use crate::endpoints::mix;
+use crate::endpoints::{chance, mix};
 use crate::event::{Event, flag};
 use crate::network::{SwitchInfo, Waiting, port_flag};
 use crate::world::{Fate, World};
 
 impl World {
     /// A packet has come in on port `event.at` of a node.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, mut event: Event, node: u32) {
-        if self.net.impaired && !self.survives(&event) {
+        if self.net.impaired && !self.survives(event) {
             self.slab.drop_packet(event.packet);
             return;
         }
@@ -37,8 +35,8 @@ impl World {
             self.receive(event);
             return;
         };
-        let info = self.net.switches[number as usize];
-        let out = self.choose_port(&info, number, &event);
+        let info = &self.net.switches[number as usize];
+        let out = self.choose_port(info, number, event);
         self.enqueue(out, event);
     }
 
@@ -46,16 +44,20 @@ impl World {
     /// known, since whatever comes to the port comes through here first.
     #[inline]
     fn dequeue(&mut self, out: u32, time: u64) {
-        let World { net, slab, dice, totals, recorder, .. } = self;
+        let World { config, net, slab, totals, recorder, .. } = self;
         let Some(ecn) = net.switch.ecn else { return };
         let accepted = net.ports[out as usize].bytes as u32;
         let queue = net.waiting_at(out);
-        while let Some(first) = queue.front().filter(|first| first.leaves <= time) {
+        while let Some(&first) = queue.front() {
+            if first.leaves > time {
+                net.ports[out as usize].first_leaves = first.leaves;
+                return;
+            }
             let behind = u64::from(accepted.wrapping_sub(first.accepted));
             let marked = behind >= ecn.min_bytes
                 && (behind >= ecn.max_bytes || {
                     let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
-                    dice.random::<f64>() < share * ecn.probability
+                    chance(config.seed, out, first.leaves) < share * ecn.probability
                 });
             totals.marked += u64::from(marked);
             if marked && let Some(recorder) = recorder {
@@ -64,11 +66,12 @@ impl World {
             slab.set_fate(first.packet, if marked { Fate::Marked } else { Fate::Unmarked });
             queue.pop_front();
         }
+        net.ports[out as usize].first_leaves = u64::MAX;
     }
 
     /// The port by which a switch sends a packet on.
-    #[inline]
-    fn choose_port(&self, info: &SwitchInfo, switch: u32, event: &Event) -> u32 {
+    #[inline(always)]
+    fn choose_port(&self, info: &SwitchInfo, switch: u32, event: Event) -> u32 {
         let below = event.dst.wrapping_sub(info.first_host);
         if below < info.hosts {
             let first = below / info.hosts_per_child * u32::from(info.parallel);
@@ -92,7 +95,8 @@ impl World {
     }
 
     /// One of `count` equally good ports.
-    fn choose_among(&self, first: u32, count: u32, switch: u32, event: &Event) -> u32 {
+    #[inline(never)]
+    fn choose_among(&self, first: u32, count: u32, switch: u32, event: Event) -> u32 {
         let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
         let hash = mix(flow ^ mix(u64::from(switch) ^ u64::from(event.dst) << 32));
         let named = (((hash >> 32) * u64::from(count)) >> 32) as u32;
@@ -108,11 +112,10 @@ impl World {
     }
 
     /// Accepts a packet at an output port of a switch, now; or trims it, or drops it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enqueue(&mut self, out: u32, mut event: Event) {
         let now = event.time;
-        let marks = self.net.ports[out as usize].flags & port_flag::ECN != 0;
-        if marks {
+        if self.net.ports[out as usize].first_leaves <= now {
             self.dequeue(out, now);
         }
         let switch = &self.net.switch;
@@ -128,15 +131,19 @@ impl World {
             let last_hop = port.flags & port_flag::LAST_HOP != 0;
             let room = if last_hop { switch.last_hop_data_bytes } else { switch.data_bytes };
             if backlog <= room * per_byte {
-                self.totals.longest_queue = self.totals.longest_queue.max(backlog / per_byte);
+                if backlog > self.totals.longest_queue * per_byte {
+                    self.totals.longest_queue = backlog / per_byte;
+                }
                 let leaves = now + backlog + u64::from(event.bytes) * per_byte;
                 port.data_free = leaves;
                 port.bytes += u64::from(event.bytes);
+                let marks = port.flags & port_flag::ECN != 0;
                 if marks && backlog > 0 && event.flags & (flag::DATA | flag::CE) == flag::DATA {
                     event.flags |= flag::WAITED;
                     self.slab.set_fate(event.packet, Fate::Open);
                     let wait =
                         Waiting { leaves: now + backlog, accepted: port.bytes as u32, packet: event.packet };
+                    port.first_leaves = port.first_leaves.min(wait.leaves);
                     event.time = leaves + u64::from(port.latency);
                     self.net.waiting_at(out).push_back(wait);
                 } else {

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
+use prefetch_index::prefetch_index;
 
 use openmrc_transport::{SendDone, Time, Transmit};
 use openmrc_wire::Packet;
@@ -68,7 +67,14 @@ impl Slab {
 
     #[inline]
     pub fn prefetch(&self, index: u32) {
-        prefetch_index::prefetch_index(&self.packets, index as usize);
+        prefetch_index(&self.packets, index as usize);
+        // A packet is longer than a cache line; the next one begins in its last.
+        prefetch_index(&self.packets, index as usize + 1);
+    }
+
+    #[inline]
+    pub fn dest_qp(&self, index: u32) -> u32 {
+        self.packets[index as usize].dest_qp
     }
 
     #[inline]
@@ -134,7 +140,6 @@ pub struct World {
     pub(crate) recorder: Option<Box<Recorder>>,
     /// By port: which group of ports the time series counts it in; empty without one.
     pub(crate) group_of_port: Vec<u8>,
-    pub(crate) dice: Xoshiro256PlusPlus,
     pub(crate) outbox: Outbox,
     end: u64,
     /// Bytes of a full data packet on a cable, and of a trimmed one.
@@ -176,7 +181,6 @@ impl World {
             totals: Totals::default(),
             recorder,
             group_of_port,
-            dice: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             outbox: Outbox::default(),
             end: 0,
             full_packet_bytes: u64::from(config.full_packet_bytes()),
@@ -209,8 +213,16 @@ impl World {
             if self.posts.all_finished() {
                 return false;
             }
-            self.read_ahead();
-            let Some((event, node)) = self.next_event() else { return false };
+            let (event, node) = match self.calendar.next_key() {
+                Some(key) => {
+                    self.read_ahead();
+                    self.calendar.take(key)
+                }
+                None => match self.next_event() {
+                    Some(next) => next,
+                    None => return false,
+                },
+            };
             if event.time > self.limit {
                 self.end = self.limit;
                 // It stays on its way.
@@ -230,8 +242,8 @@ impl World {
         while self.run_for(u64::MAX) {}
     }
 
-    /// The next event and the node it happens at.
-    #[inline]
+    /// The next event and the node it happens at, where a page has ended or a node has given itself something to do.
+    #[inline(never)]
     fn next_event(&mut self) -> Option<(Event, u32)> {
         loop {
             let net = &self.net;
@@ -255,18 +267,38 @@ impl World {
     }
 
     /// Loads what events to come will need: such a load waits for nothing and goes on beside the work at hand.
-    #[inline]
+    #[inline(always)]
     fn read_ahead(&self) {
-        if let Some((event, node)) = self.calendar.ahead(PACKETS_AHEAD)
-            && event.kind == Kind::Arrive
-            && node < self.nics.len() as u32
-        {
+        let hosts = self.nics.len() as u32;
+        if self.calendar.first_node() >= hosts {
+            if let Some(node) = self.calendar.node_ahead(NODES_AHEAD) {
+                let info = &self.net.switches[(node - hosts) as usize];
+                self.net.prefetch_ports(info.first_port, u32::from(info.downlinks + info.uplinks));
+            }
+            return;
+        }
+        if let Some(node) = self.calendar.node_ahead(NODES_AHEAD) {
+            prefetch_index(&self.nics, node as usize);
+            self.net.prefetch_ports(self.net.host_port(node, 0), self.net.planes);
+        }
+        let arrives = |n| self.calendar.event_ahead(n).filter(|event| event.kind == Kind::Arrive);
+        if let Some(event) = arrives(PACKETS_AHEAD) {
             self.slab.prefetch(event.packet);
+        }
+        let slot = |event: &Event| QueuePairs::slot_of(self.slab.dest_qp(event.packet));
+        if let Some(event) = arrives(SLOTS_AHEAD) {
+            self.qps.prefetch_slot(slot(event));
+        }
+        if let Some(event) = arrives(QPS_AHEAD) {
+            self.qps.prefetch_engine(slot(event));
+        }
+        if let Some(event) = arrives(HEAPS_AHEAD) {
+            self.qps.prefetch_heap(slot(event));
         }
     }
 
     /// Puts an event on its way that happens at the far end of port `out`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cross(&mut self, out: u32, mut event: Event) {
         let port = &self.net.ports[out as usize];
         event.at = port.peer;
@@ -279,7 +311,7 @@ impl World {
         self.calendar.push(Event::plain(time, kind, at, host), self.net.host_group(host));
     }
 
-    #[inline]
+    #[inline(always)]
     fn react(&mut self, event: Event, node: u32) {
         match event.kind {
             Kind::Arrive => self.arrive(event, node),
@@ -375,12 +407,17 @@ fn recorder_for(
     (Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape))), groups)
 }
 
-/// How far ahead of its turn a packet for a host is read.
-const PACKETS_AHEAD: usize = 6;
+/// How many events before its turn a node's ports are loaded.
+const NODES_AHEAD: usize = 8;
+/// The same for a packet that comes to a host, then its place among the queue pairs, which
+/// the packet names, then the queue pair, to which that place leads, and then what it holds elsewhere.
+const PACKETS_AHEAD: usize = 12;
+const SLOTS_AHEAD: usize = 8;
+const QPS_AHEAD: usize = 4;
+const HEAPS_AHEAD: usize = 2;
 
 /// A calendar for this network: slots as wide as the shortest way between two nodes lets them be, reaching over three round trips,
 /// so that only slow timers lie beyond its end.
 fn calendar_for(config: &NetworkConfig, net: &Network) -> Calendar {
-    let width = 1 << config.shortest_hop().0.max(1).ilog2();
-    Calendar::new(net.groups.clone(), width, config.base_rtt().times(3).0)
+    Calendar::new(net.groups.clone(), config.shortest_hop().0, config.base_rtt().times(3).0)
 }

@@ -28,6 +28,7 @@ mod stats;
 mod window;
 
 use openmrc_wire::{Aeth, Body, Ev, Mark, Packet};
+use prefetch_index::prefetch_index;
 
 pub use cc::{CcAlgorithm, CcFeedback, CcProfile, Congestion, CustomCc, FixedWindow};
 pub use config::{Capabilities, ConfigError, QpConfig};
@@ -91,6 +92,9 @@ pub struct QueuePair {
 
     stats: Counters,
 }
+
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
 
 /// A PSN without wrap, so far from zero that nothing ever lies below it.
 fn first_seq(psn: openmrc_wire::Psn) -> Seq {
@@ -234,6 +238,24 @@ impl QueuePair {
 
     /// Bytes each posted work request takes beside that.
     pub const BYTES_PER_WORK_REQUEST: usize = SendQueue::BYTES_PER_ENTRY;
+
+    /// Loads the queue pair into the cache: for a driver of very many that knows which of them comes next.
+    #[inline]
+    pub fn prefetch(&self) {
+        // The crate loads what lies so many elements from the first of a slice, inside it or not.
+        let (clock, clock_at) = (core::slice::from_ref(&self.clock), core::mem::offset_of!(Self, clock) / 8);
+        for line in 0..size_of::<Self>().div_ceil(CACHE_LINE) {
+            prefetch_index(clock, (line * CACHE_LINE / 8).wrapping_sub(clock_at));
+        }
+    }
+
+    /// Loads what the queue pair holds elsewhere, once it is itself in the cache.
+    #[inline]
+    pub fn prefetch_heap(&self) {
+        self.responder.prefetch();
+        self.reverse.prefetch();
+        self.paths.prefetch();
+    }
 
     fn advance_clock(&mut self, now: Time) -> Time {
         self.clock = self.clock.max(now);

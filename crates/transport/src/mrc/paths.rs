@@ -446,6 +446,11 @@ impl Paths {
         }
     }
 
+    /// Loads the planes.
+    pub(super) fn prefetch(&self) {
+        prefetch_index::prefetch_index(&self.planes, 0);
+    }
+
     /// Heap bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.records.len()

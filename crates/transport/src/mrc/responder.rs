@@ -293,6 +293,11 @@ impl Responder {
         Ok(())
     }
 
+    /// Loads the bits of the next packets.
+    pub(super) fn prefetch(&self) {
+        prefetch_index::prefetch_index(&self.arrivals, self.place(self.expected).0);
+    }
+
     /// Heap bytes, and of those the ones that exist only once immediates are used.
     pub(super) fn heap_bytes(&self) -> (usize, usize) {
         let bitmaps = size_of_val(&*self.arrivals);

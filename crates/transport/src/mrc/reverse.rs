@@ -114,6 +114,11 @@ impl ReversePaths {
         candidate as EvIndex
     }
 
+    /// Loads the paths.
+    pub(super) fn prefetch(&self) {
+        prefetch_index::prefetch_index(&self.planes, 0);
+    }
+
     /// Heap bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.planes)
