@@ -100,6 +100,7 @@ long: $(STAMPS)/wheel ## the long mode of the tests: soak runs, many seeds (tens
 bench: $(STAMPS)/wheel ## measure against this machine's own ceilings; writes benches/results/
 	$(call say,Benchmarks)
 	cargo build --locked --release --package openmrc-bench
+	cargo build --locked --release --package openmrc-sim --example reach
 	$(BIN)/python benches/run.py --bench-binary $(TARGET)/release/openmrc-bench $(BENCH_ARGS)
 
 fuzz: $(STAMPS)/venv ## fuzz every target for FUZZ_SECONDS each

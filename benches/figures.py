@@ -22,9 +22,9 @@ class Reach:
     holds: Callable[[float], bool]
 
 
-def at_least(limit: float) -> Reach:
+def at_least(limit: float, unit: str = "") -> Reach:
     """The figure is ``limit`` or more."""
-    return Reach(f">= {limit:g}", lambda value: value >= limit)
+    return Reach(f">= {limit:g}{unit}", lambda value: value >= limit)
 
 
 def at_most(limit: float, unit: str = "") -> Reach:
@@ -53,6 +53,8 @@ class Figure:
     reference: tuple[Instrument, str] | None = None
     """Instrument and number it is divided by; without one the figure is the subject itself."""
     unit: str = ""
+    section: str = "results"
+    """The table it is in: each has its place in docs/benchmarks.md."""
 
     def instruments(self) -> Sequence[Instrument]:
         """What has to be measured, the reference first."""
@@ -114,6 +116,29 @@ _DEATH = on.plane_death(
 _LATENCY = on.write_lat(2)
 _STATE = on.state_per_qp()
 
+_SIM_FAT_TREE = on.simulation(
+    "fat-tree", "1,024 hosts, three tiers of 100 Gb/s, permutation of 2,000,000 bytes"
+)
+_SIM_LEAF_SPINE = on.simulation(
+    "leaf-spine", "8,192 hosts, two tiers of 800 Gb/s, permutation of 1,001,000 bytes"
+)
+_SIM_ALL_REDUCE = on.simulation(
+    "all-reduce", "64 hosts, 4 planes of 100 Gb/s, ring all-reduce of 1 GiB, 0.1 % loss"
+)
+_SIM_REFERENCE = on.simulation("reference", "131,072 hosts, 8 planes of 100 Gb/s, permutation of 1 MiB")
+_SIM_GROWTH = [
+    on.simulation(f"planes-{hosts}", f"{hosts:,} hosts, otherwise as the reference")
+    for hosts in (1024, 4096, 16384, 65536)
+]
+GROWTH = [*_SIM_GROWTH, _SIM_REFERENCE]
+"""The same simulation on ever more hosts."""
+
+# What the UEC consortium's own simulator needs for the first two shapes on the same kind of machine: 12.5 s
+# for 501,760 data packets; 53.7 s and 1.1 GB for 2,007,040.
+_UEC_FAT_TREE = 501_760 / 12.5 / 1e6
+_UEC_LEAF_SPINE = 2_007_040 / 53.7 / 1e6
+_UEC_LEAF_SPINE_MB = 1100
+
 FIGURES: Sequence[Figure] = [
     Figure(
         "goodput, 1 MiB writes, path MTU 4096, 8 ports, 128 EVs / ceiling",
@@ -159,9 +184,64 @@ FIGURES: Sequence[Figure] = [
         unit=" ms",
     ),
     Figure("state per QP, MPR 8, 128 EVs (transport)", below(4096, " B"), (_STATE, "bytes"), unit=" B"),
+    Figure(
+        "data packets per second, 1,024 hosts, three tiers of 100 Gb/s",
+        at_least(round(30 * _UEC_FAT_TREE, 1), " M"),
+        (_SIM_FAT_TREE, "mpps"),
+        unit=" M",
+        section="simulator",
+    ),
+    Figure(
+        "data packets per second, 8,192 hosts, two tiers of 800 Gb/s",
+        at_least(round(30 * _UEC_LEAF_SPINE, 1), " M"),
+        (_SIM_LEAF_SPINE, "mpps"),
+        unit=" M",
+        section="simulator",
+    ),
+    Figure(
+        "memory of that",
+        at_most(_UEC_LEAF_SPINE_MB / 4, " MB"),
+        (_SIM_LEAF_SPINE, "memory_MB"),
+        unit=" MB",
+        section="simulator",
+    ),
+    Figure(
+        "64 hosts, 4 planes, ring all-reduce of 1 GiB, 0.1 % loss",
+        at_most(60, " s"),
+        (_SIM_ALL_REDUCE, "elapsed_s"),
+        unit=" s",
+        section="simulator",
+    ),
+    Figure(
+        "131,072 hosts, 8 planes of 100 Gb/s, permutation of 1 MiB",
+        at_most(90, " s"),
+        (_SIM_REFERENCE, "elapsed_s"),
+        unit=" s",
+        section="simulator",
+    ),
+    Figure(
+        "memory of that",
+        at_most(10_000, " MB"),
+        (_SIM_REFERENCE, "memory_MB"),
+        unit=" MB",
+        section="simulator",
+    ),
+    Figure(
+        "time per packet, 131,072 hosts / 1,024 hosts",
+        below(3),
+        (_SIM_REFERENCE, "packet_ns"),
+        (_SIM_GROWTH[0], "packet_ns"),
+        section="simulator",
+    ),
 ]
 
 
 def needed(figures: Sequence[Figure]) -> list[Instrument]:
-    """Every instrument the figures need, once, the two sides of a figure next to each other if possible."""
-    return list({each.name: each for figure in figures for each in figure.instruments()}.values())
+    """Every instrument the figures need, once, the two sides of a figure next to each other if possible.
+
+    Where growth is a figure, so is the curve between its ends.
+    """
+    found = {each.name: each for figure in figures for each in figure.instruments()}
+    if {GROWTH[0].name, GROWTH[-1].name} <= found.keys():
+        found |= {each.name: each for each in GROWTH}
+    return list(found.values())

@@ -254,3 +254,15 @@ def state_per_qp() -> Instrument:
         return {"bytes": float(found[1])}
 
     return Instrument("state-per-qp", "transport state of one QP at MPR 8, 128 EVs, both roles", measure)
+
+
+def simulation(shape: str, describe: str) -> Instrument:
+    """A run of the simulator on one core: ``mpps`` of data, ``packet_ns``, ``elapsed_s``, ``memory_MB``."""
+
+    def measure(bench: Bench) -> Numbers:
+        program = bench.binary.parent / "examples" / "reach"
+        result = run_json([str(program), "--json", shape], timeout=900)
+        keys = ("mpps", "packet_ns", "elapsed_s", "memory_MB", "events_per_packet", "hosts")
+        return {key: pick(result, key) for key in keys}
+
+    return Instrument(f"sim-{shape}", f"simulator: {describe}", measure)

@@ -11,11 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from figures import Figure, Repetition
+from figures import Figure, Repetition, needed
 from instruments import ROOT, NotMeasured
 
-BEGIN = "<!-- results: begin (written by benches/run.py --update-docs) -->"
-END = "<!-- results: end -->"
+
+def marks(section: str) -> tuple[str, str]:
+    """The lines between which a section's table stands in the document."""
+    return f"<!-- {section}: begin (written by benches/run.py --update-docs) -->", f"<!-- {section}: end -->"
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ def markdown(outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], whe
         lines.append(f"| {figure.name} | {figure.reach.text} | {' | '.join(cells)} |")
     lines += ["", f"The measurements behind it, medians of {len(repetitions)} repetitions:", ""]
     lines += ["| measurement | |", "|---|---|"]
-    for name in repetitions[0]:
-        lines.append(f"| {name} | {_measured(name, repetitions)} |")
+    for instrument in needed([outcome.figure for outcome in outcomes]):
+        lines.append(f"| {instrument.name} | {_measured(instrument.name, repetitions)} |")
     lines += ["", "Machine: " + ", ".join(f"{key} {value}" for key, value in where.items()) + "."]
     return "\n".join(lines) + "\n"
 
@@ -109,14 +111,17 @@ def _one_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-_UNITS = {"gbps": "Gb/s", "pps": "/s", "bytes": "B"}
+_UNITS = {"gbps": "Gb/s", "pps": "/s", "mpps": "M/s", "bytes": "B"}
+_COUNTS = ("events_per_packet", "hosts")
 
 
 def _with_unit(key: str, value: float) -> str:
     quantity, _, unit = key.rpartition("_")
     if key in _UNITS:
         return f"{value:,.0f} {_UNITS[key]}" if value >= 1000 else f"{value:.3g} {_UNITS[key]}"
-    return f"{quantity} {value:.3g} {unit}"
+    if key in _COUNTS:
+        return f"{value:,.4g} {key.replace('_', ' ')}" if value < 1000 else f"{value:,.0f} {key}"
+    return f"{quantity} {value:,.0f} {unit}" if value >= 1000 else f"{quantity} {value:.3g} {unit}"
 
 
 def as_json(
@@ -156,15 +161,16 @@ def write(directory: Path, table: str, everything: Mapping[str, Any]) -> list[Pa
     return paths
 
 
-def update_docs(path: Path, table: str) -> None:
-    """Replaces what stands between the two markers of a document.
+def update_docs(path: Path, section: str, table: str) -> None:
+    """Replaces what stands between the two markers of a section of a document.
 
     Raises:
         ValueError: the document lacks the markers.
     """
     text = path.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = marks(section)
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not (begin and end):
-        raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}")
-    path.write_text(f"{before}{BEGIN}\n{table}{END}{after}")
+        raise ValueError(f"{path} lacks the lines {first!r} and {last!r}")
+    path.write_text(f"{before}{first}\n{table}{last}{after}")

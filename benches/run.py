@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import growth
 import report
 from figures import FIGURES, Figure, Repetition, needed
 from instruments import ROOT, Bench, Instrument, NotMeasured, Numbers
@@ -107,12 +108,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     outcomes = [report.evaluate(figure, repetitions) for figure in figures]
     where = report.machine()
-    table = report.markdown(outcomes, repetitions, where)
+    tables = {}
+    for section in dict.fromkeys(figure.section for figure in figures):
+        rows = [each for each in outcomes if each.figure.section == section]
+        tables[section] = report.markdown(rows, repetitions, where)
+    table = "\n".join(tables.values())
     print(table)
     paths = report.write(options.output, table, report.as_json(outcomes, repetitions, where))
     print("written: " + ", ".join(str(path) for path in paths))
     if options.update_docs:
-        report.update_docs(ROOT / "docs/benchmarks.md", table)
+        for section, rows_of_it in tables.items():
+            report.update_docs(ROOT / "docs/benchmarks.md", section, rows_of_it)
+        growth.draw(repetitions, ROOT / "docs/images/sim-growth.png")
     return 1 if options.check and not all(each.reached for each in outcomes) else 0
 
 

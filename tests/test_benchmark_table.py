@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benches"))
 
 import report
 from dips import longest_dip
-from figures import FIGURES, Figure, above, at_least, at_most, below, needed
+from figures import FIGURES, GROWTH, Figure, above, at_least, at_most, below, needed
 from instruments import Instrument, NotMeasured
 
 
@@ -61,7 +61,8 @@ def test_limits_are_read_as_written(reach, inside, outside):
 def test_every_instrument_runs_once_per_repetition():
     names = [each.name for each in needed(FIGURES)]
     assert len(names) == len(set(names))
-    assert {each.name for figure in FIGURES for each in figure.instruments()} == set(names)
+    wanted = {each.name for figure in FIGURES for each in figure.instruments()}
+    assert wanted | {each.name for each in GROWTH} == set(names)
 
 
 def test_the_table_shows_reached_missed_and_not_measured():
@@ -75,18 +76,20 @@ def test_the_table_shows_reached_missed_and_not_measured():
 
 def test_the_document_keeps_everything_outside_the_markers(tmp_path):
     document = tmp_path / "benchmarks.md"
-    document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    begin, end = report.marks("results")
+    document.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     for table in ("new\n", "newer\n"):
-        report.update_docs(document, table)
-        assert document.read_text() == f"before\n{report.BEGIN}\n{table}{report.END}\nafter\n"
+        report.update_docs(document, "results", table)
+        assert document.read_text() == f"before\n{begin}\n{table}{end}\nafter\n"
     document.write_text("no markers")
     with pytest.raises(ValueError, match="lacks"):
-        report.update_docs(document, "new\n")
+        report.update_docs(document, "results", "new\n")
 
 
 def test_the_repository_document_has_the_markers():
     text = (Path(__file__).parent.parent / "docs/benchmarks.md").read_text()
-    assert text.count(report.BEGIN) == text.count(report.END) == 1
+    for mark in (mark for section in {each.section for each in FIGURES} for mark in report.marks(section)):
+        assert text.count(mark) == 1
 
 
 @given(

@@ -1,55 +1,141 @@
 //! How fast the simulator is: data packets a second, SACKs included, on the fabrics its reach is stated for.
 //!
-//! `cargo run --release -p openmrc-sim --example reach [fat-tree|leaf-spine|reference] ...`
+//! `cargo run --release -p openmrc-sim --example reach [--json] NAME ...`; without a name it says which there are.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use openmrc_fabric::{Fabric, Sizing};
-use openmrc_sim::{NetworkConfig, Results, Scenario, World, traffic};
-use openmrc_transport::Span;
+use openmrc_sim::{Change, Fault, NetworkConfig, Results, Scenario, Target, World, collectives, traffic};
+use openmrc_transport::{Span, Time};
 
-fn main() {
-    let names: Vec<String> = std::env::args().skip(1).collect();
-    for name in names {
-        let (sizing, rate, cable, bytes) = match name.as_str() {
-            "fat-tree" => (Sizing::new(1024, 1, 3, 16), 100, 500, 2_000_000),
-            "leaf-spine" => (Sizing::new(8192, 1, 2, 128), 800, 1000, 1_001_000),
-            "reference" => (Sizing::new(131_072, 8, 2, 512), 100, 500, 1 << 20),
-            "planes-1024" => (Sizing::new(1024, 8, 2, 512), 100, 500, 1 << 20),
-            "planes-8192" => (Sizing::new(8192, 8, 2, 512), 100, 500, 1 << 20),
-            other => {
-                panic!("{other} is not one of fat-tree, leaf-spine, reference, planes-1024, planes-8192")
+/// A fabric and what it carries.
+struct Shape {
+    name: &'static str,
+    what: &'static str,
+    sizing: Sizing,
+    gbps: u64,
+    /// Length of every cable, nanoseconds.
+    cable: u64,
+    traffic: Traffic,
+}
+
+enum Traffic {
+    /// Every host sends so many bytes to another.
+    Permutation(u32),
+    /// Ring all-reduce of so many bytes, neighbours on the ring under different switches, with this loss on every link.
+    AllReduce(u64, f64),
+}
+
+fn shapes() -> Vec<Shape> {
+    let planes = |name, what, hosts| Shape {
+        name,
+        what,
+        sizing: Sizing::new(hosts, 8, 2, 512),
+        gbps: 100,
+        cable: 500,
+        traffic: Traffic::Permutation(1 << 20),
+    };
+    vec![
+        Shape {
+            name: "fat-tree",
+            what: "1,024 hosts, three tiers, 100 Gb/s, permutation of 2,000,000 bytes",
+            sizing: Sizing::new(1024, 1, 3, 16),
+            gbps: 100,
+            cable: 500,
+            traffic: Traffic::Permutation(2_000_000),
+        },
+        Shape {
+            name: "leaf-spine",
+            what: "8,192 hosts, two tiers, 800 Gb/s, permutation of 1,001,000 bytes",
+            sizing: Sizing::new(8192, 1, 2, 128),
+            gbps: 800,
+            cable: 1000,
+            traffic: Traffic::Permutation(1_001_000),
+        },
+        planes("planes-1024", "1,024 hosts, 8 planes of 100 Gb/s, permutation of 1 MiB", 1024),
+        planes("planes-4096", "the same with 4,096 hosts", 4096),
+        planes("planes-16384", "the same with 16,384 hosts", 16_384),
+        planes("planes-65536", "the same with 65,536 hosts", 65_536),
+        planes("reference", "the same with 131,072 hosts", 131_072),
+        Shape {
+            name: "all-reduce",
+            what: "64 hosts, 4 planes of 100 Gb/s, ring all-reduce of 1 GiB, 0.1 % loss",
+            sizing: Sizing::new(64, 4, 2, 16),
+            gbps: 100,
+            cable: 500,
+            traffic: Traffic::AllReduce(1 << 30, 0.001),
+        },
+    ]
+}
+
+fn main() -> ExitCode {
+    let (flags, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|a| a.starts_with("--"));
+    let shapes = shapes();
+    let unknown = names.iter().find(|name| shapes.iter().all(|shape| shape.name != **name));
+    if let Some(bad) = unknown.or(flags.iter().find(|flag| *flag != "--json")) {
+        eprintln!("error: there is no {bad:?}; there are --json and");
+    } else if names.is_empty() {
+        eprintln!("usage: reach [--json] NAME ...");
+    } else {
+        for name in &names {
+            if let Some(shape) = shapes.iter().find(|shape| shape.name == *name) {
+                report(shape, !flags.is_empty());
             }
-        };
-        let fabric = Fabric::new(sizing.smallest().expect("a fabric")).expect("a fabric");
-        let mut network = NetworkConfig::new(fabric, rate * 1_000_000_000);
-        network.cable = [Span::from_nanos(cable); 4];
-        let scenario = Scenario::new(network, traffic::permutation(sizing.hosts, bytes, 1));
-        let (begin, cpu) = (Instant::now(), cpu_seconds());
-        let mut world = World::new(&scenario).expect("a scenario");
-        let built = begin.elapsed().as_secs_f64();
-        world.run();
-        let wall = begin.elapsed().as_secs_f64();
-        let seconds = cpu_seconds() - cpu;
-        let results = world.results();
-        let last = results.messages.iter().map(|m| m.delivered.0).max().unwrap_or(0);
-        let t = results.totals;
-        println!(
-            "{name}: {} data packets in {seconds:.2} s of CPU, {wall:.2} s in all ({built:.2} s to build): {:.2} M/s, {:.1} events and {:.0} ns each, {} MB",
-            t.data_packets,
-            t.data_packets as f64 / seconds / 1e6,
-            t.events as f64 / t.data_packets as f64,
-            seconds * 1e9 / t.data_packets as f64,
-            peak_memory() / 1000,
-        );
-        println!("    digest {:016x}", digest(&results));
-        println!(
-            "    base RTT {} ns, last byte at {:.1} us, {t:?}",
-            world.config().base_rtt().as_nanos(),
-            last as f64 / 1e6
-        );
+        }
+        return ExitCode::SUCCESS;
     }
+    for shape in &shapes {
+        eprintln!("    {:13} {}", shape.name, shape.what);
+    }
+    ExitCode::from(2)
+}
+
+fn scenario(shape: &Shape) -> Scenario {
+    let fabric = Fabric::new(shape.sizing.smallest().expect("a fabric")).expect("a fabric");
+    let mut network = NetworkConfig::new(fabric, shape.gbps * 1_000_000_000);
+    network.cable = [Span::from_nanos(shape.cable); 4];
+    let hosts = shape.sizing.hosts;
+    match shape.traffic {
+        Traffic::Permutation(bytes) => Scenario::new(network, traffic::permutation(hosts, bytes, 1)),
+        Traffic::AllReduce(bytes, loss) => {
+            let below = fabric.shape().hosts_per_t0;
+            let switches = hosts / below;
+            let ring: Vec<_> = (0..hosts).map(|i| i % switches * below + i / switches).collect();
+            let mut scenario = Scenario::new(network, collectives::ring_all_reduce(&ring, bytes));
+            let change = Change::Loss(loss);
+            let fault = |link| Fault { at: Time::ZERO, target: Target::Link(link), change };
+            scenario.faults = (0..fabric.links()).map(fault).collect();
+            scenario
+        }
+    }
+}
+
+fn report(shape: &Shape, json: bool) {
+    let scenario = scenario(shape);
+    let (begin, cpu) = (Instant::now(), cpu_seconds());
+    let mut world = World::new(&scenario).expect("a scenario");
+    let built = begin.elapsed().as_secs_f64();
+    world.run();
+    let (elapsed, cpu) = (begin.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    let results = world.results();
+    let last = results.messages.iter().map(|m| m.delivered.0).max().unwrap_or(0) as f64 / 1e6;
+    let (t, name, digest, megabytes) = (results.totals, shape.name, digest(&results), peak_memory() / 1000);
+    let packets = t.data_packets as f64;
+    let (rate, each, events) = (packets / elapsed / 1e6, elapsed * 1e9 / packets, t.events as f64 / packets);
+    if json {
+        let hosts = shape.sizing.hosts;
+        println!(
+            r#"{{"name": "{name}", "hosts": {hosts}, "data_packets": {packets}, "elapsed_s": {elapsed}, "cpu_s": {cpu}, "mpps": {rate}, "packet_ns": {each}, "events_per_packet": {events}, "memory_MB": {megabytes}, "last_byte_us": {last}, "digest": "{digest:016x}"}}"#,
+        );
+        return;
+    }
+    println!(
+        "{name}: {packets} data packets in {cpu:.2} s of CPU, {elapsed:.2} s in all ({built:.2} s to build): {rate:.2} M/s, \
+         {events:.1} events and {each:.0} ns each, {megabytes} MB"
+    );
+    println!("    last byte at {last:.1} us, digest {digest:016x}, {t:?}");
 }
 
 /// All that a run has given, but for the number of its events, in one number: the same seed gives the same one.
