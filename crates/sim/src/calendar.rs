@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::event::{Event, Kind};
-use crate::radix::Radix;
+use crate::sort::Sorter;
 
 /// Events in a block: two kilobytes.
 const BLOCK: usize = 64;
@@ -81,7 +81,7 @@ pub(crate) struct Calendar {
     /// The open page: its blocks, oldest first; and its events in order, as node, time and place.
     chain: Vec<u32>,
     order: Vec<u64>,
-    radix: Radix,
+    sorter: Sorter,
     next: usize,
     /// Where a key has its node, and the bits of its place.
     node_shift: u32,
@@ -117,7 +117,7 @@ impl Calendar {
             group: 0,
             chain: Vec::new(),
             order: Vec::new(),
-            radix: Radix::default(),
+            sorter: Sorter::default(),
             next: 0,
             node_shift: 0,
             place_mask: 0,
@@ -306,15 +306,17 @@ impl Calendar {
         );
         for (i, &block) in self.chain.iter().enumerate() {
             let events = &self.blocks[block as usize][..BLOCK.min(filled - i * BLOCK)];
-            for (j, event) in events.iter().enumerate() {
-                let node = u64::from(node_of(event) - self.first_node);
-                let offset = event.time - self.begin;
-                self.order.push(node << self.node_shift | offset << place_bits | (i * BLOCK + j) as u64);
-            }
+            let begin = self.begin;
+            let first_node = self.first_node;
+            let node_shift = self.node_shift;
+            self.order.extend(events.iter().zip(i * BLOCK..).map(|(event, place)| {
+                let node = u64::from(node_of(event) - first_node);
+                node << node_shift | (event.time - begin) << place_bits | place as u64
+            }));
         }
         let nodes = self.groups[group + 1] - self.first_node;
         let end = self.node_shift + bits(u64::from(nodes.saturating_sub(1)));
-        self.radix.sort(&mut self.order, place_bits, end);
+        self.sorter.sort(&mut self.order, end);
         self.near -= filled;
     }
 
