@@ -109,7 +109,9 @@ fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
         world.finish_record();
         let series = &world.recorder().unwrap().series;
         assert!(series.time.len() <= at_most && series.time.len() > SeriesConfig::MOST / 4);
-        let step = interval.map_or(series.time[0], |interval| interval.0);
+        // Each sample may be a slot late, so the step is read off the latest one before the end.
+        let whole = series.time.len() - 1;
+        let step = interval.map_or(series.time[whole - 1] / whole as u64, |interval| interval.0);
         let slot = 1_000_000;
         for (i, &time) in series.time[..series.time.len() - 1].iter().enumerate() {
             let due = (i as u64 + 1) * step;
