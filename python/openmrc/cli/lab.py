@@ -216,6 +216,82 @@ def soft(
     found.soften(switch, rate=speed, base_rtt_us=base_rtt)
 
 
+@lab.command()
+def demo(
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="mrc|frr", help="One half of it.", show_default=False)
+    ] = None,
+    duration: Annotated[
+        float, typer.Option("--duration", "-D", min=10, metavar="SECONDS", help="Of the faults, each half.")
+    ] = 30.0,
+    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="What each host offers.")] = "40M",
+    bfd_interval: Annotated[
+        int,
+        typer.Option(
+            "--bfd-interval", min=0, metavar="MS", help="FRR: three missing end a session; 0: no BFD."
+        ),
+    ] = 100,
+    bgp_hold: Annotated[
+        int, typer.Option("--bgp-hold", min=3, max=65535, metavar="SECONDS", help="FRR: BGP's hold time.")
+    ] = 9,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", metavar="FILE", help="Goodput over time, PNG, SVG or PDF.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="All figures.", show_default=False)
+    ] = None,
+) -> None:
+    """Break links under MRC, and under BGP with BFD and ECMP: who notices when.
+
+    Eight hosts in two planes write to each other in a ring, while a link is cut, another dies silently, a
+    switch stops, a NIC port is lost and a link loses 1 %. First over MRC and static source routes; then, on
+    the same links and with the same faults, TCP and UDP behind FRR (Debian: apt install frr). Exit code 0
+    only if every byte written over MRC was right.
+    """
+    import json as json_module
+
+    from openmrc.errors import Error
+    from openmrc.fabric.units import parse_rate
+    from openmrc.lab.demo import analysis, report
+    from openmrc.lab.demo.frr import Timers
+    from openmrc.lab.demo.run import Settings, run
+
+    if only not in (None, "mrc", "frr"):
+        raise ArgumentError(f"--only {only}: mrc or frr is meant")
+    try:
+        speed = parse_rate(rate)
+    except ValueError as error:
+        raise ArgumentError(f"rate: {error}") from None
+    for file in (picture, json):
+        if file is not None and not file.parent.is_dir():
+            raise ArgumentError(f"{file}: there is no directory {file.parent}")
+    settings = Settings(only, duration, speed, Timers(bfd_interval, bgp_hold))  # type: ignore[arg-type]
+    remarks = _common.console(stderr=True)
+    with report.Progress(remarks) as progress:
+        outcome = run(settings, progress)
+    timers = settings.timers.described
+    _common.console().print(report.summary(outcome.mrc, outcome.conventional, timers, speed))
+    if outcome.remark:
+        remarks.print(outcome.remark, markup=False)
+    if json is not None:
+        results = {
+            "mrc": outcome.mrc and analysis.as_dict(outcome.mrc, ["mrc"]),
+            "conventional": outcome.conventional and analysis.as_dict(outcome.conventional, ["tcp", "udp"]),
+            "timers": {"bfd_interval_ms": bfd_interval, "bgp_hold_s": bgp_hold},
+            "offered_bps_per_host": speed,
+        }
+        json.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
+    if picture is not None:
+        from openmrc.lab.demo.picture import draw
+
+        draw(outcome.mrc, outcome.conventional, timers, picture)
+    if outcome.mrc is not None and outcome.mrc.wrong:
+        raise Error(f"{outcome.mrc.wrong} writes did not arrive as they were sent")
+
+
 def _share(text: str) -> float:
     try:
         number: Any = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

@@ -44,6 +44,14 @@ def apply_ports(layout: Layout, lab: str, before: set[End], after: set[End]) -> 
         system.ip((f"neighbour flush dev {port}" for port in ports), namespace(lab, node))
 
 
+def waiting_ports(lab: str, down: set[End]) -> list[system.Waiting]:
+    """What takes these interfaces down as soon as it is told to."""
+    return [
+        system.Waiting("ip", namespace(lab, node), [f"link set dev {port} down" for port in ports])
+        for node, ports in _by_node(down)
+    ]
+
+
 def apply_loss(lab: str, link: Link, loss: float) -> None:
     """Makes a link lose this share of its packets, in both directions; 0 makes it whole."""
     for end in link.ends:
@@ -52,8 +60,17 @@ def apply_loss(lab: str, link: Link, loss: float) -> None:
         system.tc([f"qdisc replace dev {end.port} clsact"], space)
         system.tc([f"filter delete dev {end.port} egress"], space)
         if loss > 0:
-            program = loss_program(loss)
-            system.tc([f"filter add dev {end.port} egress bpf direct-action bytecode '{program}'"], space)
+            system.tc([_loss_filter(end, loss)], space)
+
+
+def waiting_loss(lab: str, link: Link, loss: float) -> list[system.Waiting]:
+    """What makes a whole link lose this share of its packets as soon as it is told to, at both ends."""
+    apply_loss(lab, link, 0.0)
+    return [system.Waiting("tc", namespace(lab, end.node), [_loss_filter(end, loss)]) for end in link.ends]
+
+
+def _loss_filter(end: End, loss: float) -> str:
+    return f"filter add dev {end.port} egress bpf direct-action bytecode '{loss_program(loss)}'"
 
 
 def loss_program(loss: float) -> str:

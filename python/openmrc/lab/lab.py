@@ -1,5 +1,6 @@
 """A lab: brings a fabric up in network namespaces, breaks and repairs it, takes it down."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Self
@@ -220,6 +221,50 @@ class Lab:
                 self.state.loss.pop(link.name, None)
             self.state.save()
 
+    @contextmanager
+    def ready_to_fail(self, what: str, *, loss: float | None = None) -> Iterator[Callable[[], int]]:
+        """Prepares all that takes time; yields what then fails ``what`` at a moment of the caller's choice.
+
+        Args:
+            what: What to :meth:`fail`; with ``loss``, the link to :meth:`degrade`.
+            loss: 0 to 1.
+
+        Yields:
+            A function that returns the moment, nanoseconds of the monotonic clock: nothing was broken before.
+
+        Raises:
+            ArgumentError: if there is no such thing or it is no share.
+            StateError: if something is wrong with it already.
+        """
+        with self._changing():
+            state = self.state
+            if loss is not None:
+                link = self.layout.link(what)
+                _check_whole(link.name, link.name in state.cut or link.name in state.loss)
+                tools = faults.waiting_loss(self.name, link, loss)
+                state.loss[link.name] = loss
+            else:
+                before = faults.ports_down(self.layout, state)
+                name, failed = what, state.stopped
+                if what not in self.layout.switches:
+                    name, failed = self.layout.link(what).name, state.cut
+                _check_whole(name, name in failed)
+                failed.append(name)
+                tools = faults.waiting_ports(self.name, faults.ports_down(self.layout, state) - before)
+            state.save()
+
+        def go() -> int:
+            now = time.monotonic_ns()
+            for tool in tools:
+                tool.go()
+            return now
+
+        try:
+            yield go
+        finally:
+            for tool in tools:
+                tool.finish()
+
     # --- switches in user space -----------------------------------------------------------------------------
 
     def soften(self, switch: str, *, rate: int | None = None, base_rtt_us: float | None = None) -> None:
@@ -289,6 +334,11 @@ class Lab:
             # Noted before it is done: a repair of what has not quite failed does no harm.
             self.state.save()
             faults.apply_ports(self.layout, self.name, before, after)
+
+
+def _check_whole(name: str, broken: bool) -> None:
+    if broken:
+        raise StateError(f"{name} has failed already")
 
 
 def remove(name: str) -> None:

@@ -99,6 +99,40 @@ def _tool(tool: str, namespace: str | None) -> list[str]:
     return [tool] if namespace is None else [tool, "-n", namespace]
 
 
+class Waiting:
+    """A tool of iproute2 in a namespace that has started and waits for its commands.
+
+    Starting a process takes milliseconds, in which a fault would have no exact moment.
+    """
+
+    def __init__(self, tool: str, namespace: str, lines: Sequence[str]) -> None:
+        family = ["-6"] if tool == "ip" else []
+        self._text = "".join(f"{line}\n" for line in lines)
+        self._process = subprocess.Popen(
+            [*_tool(tool, namespace), *family, "-batch", "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def go(self) -> None:
+        """Hands the commands over."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(self._text)
+        self._process.stdin.flush()
+
+    def finish(self) -> None:
+        """Waits until they are carried out; without :meth:`go`, none is.
+
+        Raises:
+            DeviceError: with what the tool complained about.
+        """
+        complaint = self._process.communicate()[1].strip()
+        if self._process.returncode:
+            raise DeviceError(f"{self._text.splitlines()[0]}: {'; '.join(complaint.splitlines()[:2])}")
+
+
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
     """Moves the calling thread into a namespace for a while: sockets opened then belong to it for good.

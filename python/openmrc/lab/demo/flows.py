@@ -1,0 +1,320 @@
+"""TCP and UDP around the same ring, as a host's kernel does them, at the same pace as the writes over MRC.
+
+Each pair of hosts has four TCP connections and four sequences of datagrams, chosen among ten so that they
+take as many different paths as can be: better than chance would spread them.
+"""
+
+import errno
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+
+from openmrc.errors import Error
+from openmrc.lab import Lab, entered
+from openmrc.lab.demo import frr
+from openmrc.lab.demo.ring import PATH_MTU, TICK, catch_up
+from openmrc.lab.demo.scene import PAIRS
+from openmrc.lab.demo.trace import Flow, Half, Transport
+
+FLOWS = 4
+"""Of each kind, for a pair of hosts."""
+
+_PORTS: dict[Transport, int] = {"tcp": 5001, "udp": 5002}
+_FIRST_SOURCE_PORT = 20_000
+_CANDIDATES = 10
+"""Source ports that are tried for the flows of a kind of a pair."""
+_TEST_PACKETS, _TEST_BYTES = 40, 8000
+"""What shows a flow's path: more than BGP and BFD send meanwhile; a packet each, also over TCP."""
+_HEADER = struct.Struct("<IIQ")
+_CHUNK = PATH_MTU
+_SEND_BUFFER = 4 << 20
+"""Holds what is offered in some seconds, so that a TCP connection that waits is offered no less."""
+_GATHERED = 1 << 16
+
+
+class _Tcp:
+    """A connection, sender and receiver."""
+
+    def __init__(self, number: int, sending: socket.socket, receiving: socket.socket) -> None:
+        self.number = number
+        self.sending, self.receiving = sending, receiving
+        self.received = 0
+        self.unsent = b""
+        self.posted = 0
+        self.under_way: deque[tuple[int, int]] = deque()
+        """Where each chunk ends, and when it was offered."""
+        self.due = 0.0
+
+
+class _Udp:
+    """A sequence of datagrams, sender and receiver."""
+
+    def __init__(self, number: int, sending: socket.socket) -> None:
+        self.number = number
+        self.sending = sending
+        self.received = 0
+        self.sent_ns: list[int] = []
+        self.arrived = bytearray()
+        self.due = 0.0
+
+
+class Flows:
+    """All of them; a thread of its own sends, receives and samples.
+
+    Args:
+        lab: Where; routes have to be there.
+        rate_bps: What each host offers, half of it over TCP.
+    """
+
+    def __init__(self, lab: Lab, rate_bps: float) -> None:
+        self._lab = lab
+        self._stack = ExitStack()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="openmrc-lab-flows", daemon=True)
+        self.error: str | None = None
+        self.half = Half(0, [])
+        self._tcp: list[_Tcp] = []
+        self._udp: list[_Udp] = []
+        self._udp_of: dict[int, _Udp] = {}
+        self._inboxes: list[socket.socket] = []
+        one = rate_bps / (2 * FLOWS)
+        self._chunk_s, self._datagram_s = _CHUNK * 8 / one, PATH_MTU * 8 / one
+        try:
+            self._open(one)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _open(self, rate_bps: float) -> None:
+        inboxes = {}
+        for _, dst in PAIRS:
+            inboxes[dst] = self._socket(dst, socket.SOCK_DGRAM, _PORTS["udp"])
+            inboxes[dst].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SEND_BUFFER)
+        self._inboxes = list(inboxes.values())
+        for turn, (src, dst) in enumerate(PAIRS):
+            listener = self._socket(dst, socket.SOCK_STREAM, _PORTS["tcp"])
+            listener.listen()
+            for sending, receiving in self._spread(turn, src, self._connections(src, dst, listener)):
+                self._tcp.append(_Tcp(self._number("tcp", src, dst, rate_bps), sending, receiving))
+            datagrams = (
+                (self._socket(src, socket.SOCK_DGRAM, _FIRST_SOURCE_PORT + n, dst), inboxes[dst])
+                for n in range(_CANDIDATES)
+            )
+            for sending, _ in self._spread(turn + 1, src, datagrams):
+                self._udp.append(_Udp(self._number("udp", src, dst, rate_bps), sending))
+            listener.close()
+        self._udp_of = {udp.number: udp for udp in self._udp}
+
+    def _number(self, transport: Transport, src: str, dst: str, rate_bps: float) -> int:
+        self.half.flows.append(Flow(transport, src, dst, rate_bps))
+        return len(self.half.flows) - 1
+
+    def _connections(
+        self, src: str, dst: str, listener: socket.socket
+    ) -> Iterator[tuple[socket.socket, socket.socket]]:
+        for n in range(_CANDIDATES):
+            sending = self._socket(src, socket.SOCK_STREAM, _FIRST_SOURCE_PORT + n, dst)
+            yield sending, self._stack.enter_context(listener.accept()[0])
+
+    def _spread(
+        self, turn: int, src: str, candidates: Iterable[tuple[socket.socket, socket.socket]]
+    ) -> list[tuple[socket.socket, socket.socket]]:
+        """Some of the flows, on as many different paths as can be; ``turn`` says which half of the paths."""
+        found: dict[tuple[str, str], list[tuple[socket.socket, socket.socket]]] = {}
+        for sending, receiving in candidates:
+            sending.setblocking(False)
+            receiving.setblocking(False)
+            found.setdefault(self._path_taken(src, sending, receiving), []).append((sending, receiving))
+        paths = sorted(found)
+        # TCP takes every second path, UDP the others; with the next pair it is the other way round.
+        paths = paths[turn % 2 :: 2] + paths[1 - turn % 2 :: 2]
+        chosen: list[tuple[socket.socket, socket.socket]] = []
+        while len(chosen) < FLOWS:
+            for path in paths[:FLOWS]:
+                if found[path] and len(chosen) < FLOWS:
+                    chosen.append(found[path].pop())
+        for sending, receiving in (pair for rest in found.values() for pair in rest):
+            sending.close()
+            if receiving not in self._inboxes:
+                receiving.close()
+        return chosen
+
+    def _path_taken(self, src: str, sending: socket.socket, receiving: socket.socket) -> tuple[str, str]:
+        """Plane and uplink of the T0 that a flow takes: where some test packets are counted."""
+        t0s = {link.lower.port: link.upper.node for link in self._lab.layout.links_of(src)}
+        before = {plane: self._lab.counters(node) for plane, node in t0s.items()}
+        self._exchange(sending, receiving)
+        sent = {
+            (plane, port): counted.tx_packets - before[plane][port].tx_packets
+            for plane, node in t0s.items()
+            for port, counted in self._lab.counters(node).items()
+            if port.startswith("up")
+        }
+        return max(sent, key=lambda at: sent[at])
+
+    def _exchange(self, sending: socket.socket, receiving: socket.socket) -> None:
+        total = _TEST_PACKETS * _TEST_BYTES
+        sent = received = 0
+        deadline = time.monotonic() + 5
+        while received < total:
+            if time.monotonic() > deadline:
+                raise Error(f"test packets from {sending.getsockname()[0]} do not arrive")
+            with suppress(BlockingIOError):
+                if sent < total:
+                    sent += sending.send(bytes(_TEST_BYTES))
+            with suppress(BlockingIOError):
+                while received < total:
+                    received += len(receiving.recv(_GATHERED))
+
+    def _socket(self, host: str, kind: socket.SocketKind, port: int, to: str | None = None) -> socket.socket:
+        with entered(self._lab.namespace(host)):
+            made = self._stack.enter_context(socket.socket(socket.AF_INET6, kind))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if kind is socket.SOCK_STREAM:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        made.bind((frr.loopback(host), port))
+        if to is not None:
+            made.settimeout(10)
+            made.connect((frr.loopback(to), _PORTS["tcp" if kind is socket.SOCK_STREAM else "udp"]))
+        return made
+
+    def start(self) -> None:
+        """Begins to send."""
+        self.half.began_ns = time.monotonic_ns()
+        self._thread.start()
+
+    def check(self) -> None:
+        """Goes on only if all is well.
+
+        Raises:
+            Error: if a connection broke.
+        """
+        if self.error is not None:
+            raise Error(self.error)
+
+    def stop(self) -> Half:
+        """Ends, and returns what was measured.
+
+        Raises:
+            Error: if a connection broke.
+        """
+        self.half.ended_ns = time.monotonic_ns()
+        self._stop.set()
+        self._thread.join()
+        self.check()
+        for udp in self._udp:
+            self.half.lost[udp.number] = [
+                sent for sent, arrived in zip(udp.sent_ns, udp.arrived, strict=True) if not arrived
+            ]
+        return self.half
+
+    def close(self) -> None:
+        """Ends everything at once. Doing it twice is harmless."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._stack.close()
+
+    # --- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            now = time.monotonic()
+            for turn, tcp in enumerate(self._tcp):
+                tcp.due = now + self._chunk_s * turn / len(self._tcp)
+            for turn, udp in enumerate(self._udp):
+                udp.due = now + self._datagram_s * turn / len(self._udp)
+            while not self._stop.is_set():
+                self._tick(posting=True)
+                time.sleep(TICK)
+            # What is under way may still arrive.
+            end = time.monotonic() + 1.0
+            while time.monotonic() < end:
+                self._tick(posting=False)
+                time.sleep(TICK)
+        except (Error, OSError) as error:
+            self.error = str(error)
+
+    def _tick(self, *, posting: bool) -> None:
+        if posting:
+            now = time.monotonic()
+            for tcp in self._tcp:
+                tcp.due = catch_up(tcp.due, now)
+                while tcp.due <= now:
+                    self._offer(tcp)
+            for udp in self._udp:
+                udp.due = catch_up(udp.due, now)
+                while udp.due <= now:
+                    self._send(udp)
+        for tcp in self._tcp:
+            self._flush(tcp)
+            self._receive(tcp)
+        for inbox in self._inboxes:
+            self._take(inbox)
+        self.half.time_ns.append(time.monotonic_ns())
+        self.half.received.append(tuple(flow.received for flow in self._by_number()))
+
+    def _by_number(self) -> Iterable[_Tcp | _Udp]:
+        # In the order of their numbers: four of one kind, four of the other, pair after pair.
+        for first in range(0, len(self._tcp), FLOWS):
+            yield from self._tcp[first : first + FLOWS]
+            yield from self._udp[first : first + FLOWS]
+
+    def _offer(self, tcp: _Tcp) -> None:
+        tcp.unsent += bytes(_CHUNK)
+        tcp.posted += _CHUNK
+        tcp.under_way.append((tcp.posted, time.monotonic_ns()))
+        tcp.due += self._chunk_s
+
+    def _flush(self, tcp: _Tcp) -> None:
+        if tcp.unsent:
+            try:
+                tcp.unsent = tcp.unsent[tcp.sending.send(tcp.unsent) :]
+            except BlockingIOError:
+                return
+
+    def _receive(self, tcp: _Tcp) -> None:
+        try:
+            tcp.received += len(tcp.receiving.recv(_GATHERED))
+        except BlockingIOError:
+            return
+        now = time.monotonic_ns()
+        waits = self.half.waits
+        while tcp.under_way and tcp.under_way[0][0] <= tcp.received:
+            _, posted_ns = tcp.under_way.popleft()
+            self.half.pieces += 1
+            waits.flow.append(tcp.number)
+            waits.posted_ns.append(posted_ns)
+            waits.wait_ns.append(now - posted_ns)
+
+    def _send(self, udp: _Udp) -> None:
+        now = time.monotonic_ns()
+        header = _HEADER.pack(udp.number, len(udp.sent_ns), now)
+        udp.sent_ns.append(now)
+        udp.arrived.append(0)
+        udp.due += self._datagram_s
+        try:
+            udp.sending.send(header + bytes(PATH_MTU - _HEADER.size))
+        except OSError as error:
+            # Without a route it is lost like what falls into a hole.
+            if error.errno not in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EAGAIN, errno.ECONNREFUSED):
+                raise
+
+    def _take(self, inbox: socket.socket) -> None:
+        while True:
+            try:
+                datagram = inbox.recv(PATH_MTU)
+            except BlockingIOError:
+                return
+            number, sequence, _ = _HEADER.unpack_from(datagram)
+            udp = self._udp_of[number]
+            if udp.arrived[sequence]:
+                continue
+            udp.arrived[sequence] = 1
+            udp.received += len(datagram)
+            self.half.pieces += 1

@@ -1,0 +1,249 @@
+"""A ring of writes over MRC: a queue pair from each host to the next, at a steady pace, each checked."""
+
+import os
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import xxhash
+
+from openmrc.controller import Controller, EvMode, ProfileState
+from openmrc.errors import Error
+from openmrc.fabric import Path
+from openmrc.lab import Lab, entered
+from openmrc.lab.demo.scene import PAIRS, RING
+from openmrc.lab.demo.trace import Flow, Half
+from openmrc.outofband import bring_up, own_end
+from openmrc.verbs import (
+    AccessFlags,
+    Context,
+    MemoryRegion,
+    QpAttr,
+    QpCap,
+    QueuePair,
+    RemoteBuffer,
+    SendWR,
+)
+from openmrc.wire import EvFormat
+
+PATH_MTU = 2048
+"""Payload bytes per packet: small, so that every path is used every few milliseconds at a modest rate."""
+
+PACKETS = 4
+"""Of a write."""
+
+SLOTS = 256
+"""Writes under way, at most: what is posted in half a second."""
+
+TICK = 0.001
+"""Seconds between looks at everything."""
+
+_PIECE = PATH_MTU * PACKETS
+_STAMP = struct.Struct("<QQ")
+_BASE_RTT_US = 200.0
+"""What a packet and its answer take over six links of this kind, with nothing else going on."""
+
+
+_MOMENT = 0.25
+
+
+@dataclass
+class _Way:
+    """From one host to the next."""
+
+    src: str
+    dst: str
+    qp: QueuePair
+    peer: QueuePair
+    source: MemoryRegion
+    out: memoryview
+    inbox: memoryview
+    remote: RemoteBuffer
+    posted: int = 0
+    completed: int = 0
+    arrived: int = 0
+    due: float = 0.0
+    under_way: deque[tuple[int, bytes]] = field(default_factory=deque)
+    """When each was posted, and its digest."""
+
+
+_ACK_DELAY_US = 200.0
+"""One SACK for a write of four packets, not one for each."""
+
+
+class Ring:
+    """Writes until it is stopped. A thread of its own posts, checks and samples.
+
+    Args:
+        lab: Where.
+        rate_bps: What each host offers.
+        options: Other fields of the hosts' devices.
+    """
+
+    def __init__(self, lab: Lab, rate_bps: float, **options: Any) -> None:
+        self._lab = lab
+        self._interval = _PIECE * 8 / rate_bps
+        self._stack = ExitStack()
+        self.contexts: dict[str, Context] = {}
+        self.ways: list[_Way] = []
+        self.error: str | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="openmrc-lab-ring", daemon=True)
+        self.half = Half(0, [Flow("mrc", src, dst, rate_bps) for src, dst in PAIRS])
+        options = {"ev_burst": 1, "base_rtt_us": _BASE_RTT_US, "ack_delay_us": _ACK_DELAY_US} | options
+        try:
+            for number, host in enumerate(RING):
+                with entered(lab.namespace(host)):
+                    device = lab.device(host, seed=number, **options)
+                    self.contexts[host] = self._stack.enter_context(device.open())
+            for src, dst in PAIRS:
+                self.ways.append(self._connect(src, dst))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _connect(self, src: str, dst: str) -> _Way:
+        one, two = self.contexts[src], self.contexts[dst]
+        sending, receiving = one.alloc_pd(), two.alloc_pd()
+        out, inbox = bytearray(os.urandom(_PIECE * SLOTS)), bytearray(_PIECE * SLOTS)
+        source = sending.register(out, AccessFlags.NONE)
+        target = receiving.register(inbox)
+        mine = sending.create_qp(one.create_cq(), cap=QpCap(max_send_wr=2 * SLOTS))
+        theirs = receiving.create_qp(two.create_cq(), cap=QpCap(max_recv_wr=4 * SLOTS))
+        ends = own_end(mine, 1), own_end(theirs, 1)
+        bring_up(mine, 1, ends[1], PATH_MTU, rtr=QpAttr(ev_profile_id=_every_path(one)))
+        bring_up(theirs, 1, ends[0], PATH_MTU, receives=2 * SLOTS, rtr=QpAttr(ev_profile_id=_every_path(two)))
+        remote = RemoteBuffer(target.addr, target.length, target.rkey)
+        return _Way(src, dst, mine, theirs, source, memoryview(out), memoryview(inbox), remote)
+
+    def start(self) -> None:
+        """Begins to write."""
+        self.half.began_ns = time.monotonic_ns()
+        self._thread.start()
+
+    def stop(self) -> Half:
+        """Ends when all that was posted has arrived, and returns what was measured.
+
+        Raises:
+            Error: if a queue pair broke.
+        """
+        self.half.ended_ns = time.monotonic_ns()
+        self._stop.set()
+        self._thread.join()
+        self.check()
+        return self.half
+
+    def check(self) -> None:
+        """Goes on only if all is well.
+
+        Raises:
+            Error: if a queue pair broke.
+        """
+        if self.error is not None:
+            raise Error(self.error)
+
+    def path(self, src: str, dst: str, port: int, ev: int) -> Path:
+        """The path that a host's entropy value on a port means."""
+        return self._lab.path(src, dst, port, ev)
+
+    def close(self) -> None:
+        """Ends everything at once. Doing it twice is harmless."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._stack.close()
+
+    # --- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            now = time.monotonic()
+            for number, way in enumerate(self.ways):
+                # Hosts do not march in step.
+                way.due = now + self._interval * number / len(self.ways)
+            while not self._stop.is_set():
+                self._tick(posting=True)
+                time.sleep(TICK)
+            deadline = time.monotonic() + 30
+            while any(way.under_way for way in self.ways):
+                if time.monotonic() > deadline:
+                    raise Error("writes did not arrive within 30 s of the end")
+                self._tick(posting=False)
+                time.sleep(TICK)
+        except Error as error:
+            self.error = str(error)
+
+    def _tick(self, *, posting: bool) -> None:
+        for number, way in enumerate(self.ways):
+            if posting:
+                self._post(way)
+            self._take(number, way)
+        self.half.time_ns.append(time.monotonic_ns())
+        self.half.received.append(tuple(way.arrived * _PIECE for way in self.ways))
+
+    def _post(self, way: _Way) -> None:
+        now = time.monotonic()
+        way.due = catch_up(way.due, now)
+        while way.due <= now:
+            if way.posted - min(way.arrived, way.completed) >= SLOTS:
+                return
+            begin = way.posted % SLOTS * _PIECE
+            piece = way.out[begin : begin + _PIECE]
+            for packet in range(PACKETS):
+                # No packet is like another: one that is missing would be seen in the digest.
+                _STAMP.pack_into(piece, packet * PATH_MTU, way.posted, packet)
+            way.under_way.append((time.monotonic_ns(), xxhash.xxh3_64_digest(piece)))
+            way.qp.post_send(
+                SendWR(
+                    sg_list=(way.source.sge(begin, _PIECE),),
+                    remote_addr=way.remote.addr + begin,
+                    rkey=way.remote.rkey,
+                    imm_data=way.posted & 0xFFFF_FFFF,
+                )
+            )
+            way.posted += 1
+            way.due += self._interval
+
+    def _take(self, number: int, way: _Way) -> None:
+        arrived = way.peer.recv_cq.poll(SLOTS)
+        for completion in arrived:
+            if not completion.ok:
+                raise Error(f"{way.dst}: {completion.status.name} receiving from {way.src}")
+            begin = way.arrived % SLOTS * _PIECE
+            posted_ns, digest = way.under_way.popleft()
+            right = completion.imm_data == way.arrived & 0xFFFF_FFFF
+            right &= xxhash.xxh3_64_digest(way.inbox[begin : begin + _PIECE]) == digest
+            self.half.wrong += not right
+            self.half.pieces += 1
+            way.arrived += 1
+            waits = self.half.waits
+            waits.flow.append(number)
+            waits.posted_ns.append(posted_ns)
+            waits.wait_ns.append(time.monotonic_ns() - posted_ns)
+        if arrived:
+            way.peer.post_recv(len(arrived))
+        for completion in way.qp.send_cq.poll(SLOTS):
+            if not completion.ok:
+                raise Error(f"{way.src}: {completion.status.name} writing to {way.dst}")
+            way.completed += 1
+
+
+def catch_up(due: float, now: float) -> float:
+    """When the next piece is due: what was not offered for longer than a moment is not made up for."""
+    return now if now - due > _MOMENT else due
+
+
+def _every_path(context: Context) -> int:
+    """A profile with all paths in rotation and none in reserve."""
+    control = Controller(context)
+    form, profile = control.ev_format_profile(), control.ev_profile()
+    form.modify(ProfileState.OFFLINE, ev_format=EvFormat.UDP, widths=[16])
+    form.modify(ProfileState.ONLINE)
+    paths = sum(len(port.source_ports) for port in context.device.ports)
+    profile.modify(ProfileState.OFFLINE, mode=EvMode.AUTO, format_profile=form, active=paths)
+    profile.modify(ProfileState.ONLINE)
+    return profile.profile_id

@@ -1,0 +1,132 @@
+"""What a host still sends on given paths: seen where its T0 receives it, whoever has built the packet.
+
+The kernel hands over copies of the packets whose outer destination is one of the paths' addresses and no
+others, so that watching a few paths costs next to nothing.
+"""
+
+import ctypes
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv6Address
+from typing import NamedTuple, Self
+
+from openmrc.errors import ArgumentError
+from openmrc.fabric import Path
+from openmrc.lab.layout import Layout, namespace
+from openmrc.lab.system import entered
+
+_ETH_P_ALL = 0x0003
+"""Before the kernel's own handlers, which write the next address into the packet."""
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
+_SO_ATTACH_FILTER = 26
+_SO_RCVBUFFORCE = 33
+_SO_TIMESTAMPNS = 35
+_BUFFER = 4 << 20
+_ETHERNET, _IPV6, _UDP = 14, 40, 8
+_DESTINATION = _ETHERNET + 24
+_OPCODE = _ETHERNET + 2 * _IPV6 + _UDP
+_KEPT = _OPCODE + 1
+_LOAD_WORD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_MOST_PATHS = 400
+"""A classic BPF program has at most 4096 instructions; an address takes nine."""
+
+_DATA = range(0xC6, 0xCC)
+_FEEDBACK = (0xD1, 0xDC, 0xDD)
+"""Opcodes (spec: wire): writes; ACK, SACK, NACK. Probes, which a condemned path gets too, are neither."""
+
+
+class Seen(NamedTuple):
+    """A packet on one of the paths."""
+
+    time_ns: int
+    """When, nanoseconds of the monotonic clock."""
+    opcode: int
+    """Of MRC (spec: wire)."""
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it carries data."""
+        return self.opcode in _DATA
+
+    @property
+    def is_feedback(self) -> bool:
+        """Whether it answers data."""
+        return self.opcode in _FEEDBACK
+
+
+class Tap:
+    """Watches the paths that begin at one port of a host. Close it, or use it in ``with``."""
+
+    def __init__(self, layout: Layout, lab: str, paths: Sequence[Path]) -> None:
+        """Begins to watch.
+
+        Raises:
+            ArgumentError: for paths of several ports, or too many.
+        """
+        first = {path.links[0] for path in paths}
+        if len(first) != 1:
+            raise ArgumentError(f"a tap watches one port of a host, not {sorted(first)}")
+        t0 = layout.links[first.pop()].upper
+        with entered(namespace(lab, t0.node)):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0))
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self._filter([str(path.address) for path in paths])
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        self._socket.bind((t0.port, _ETH_P_ALL))
+        self._socket.setblocking(False)
+
+    def _filter(self, addresses: Iterable[str]) -> None:
+        program = address_filter(addresses)
+        code = b"".join(struct.pack("HBBI", *each) for each in program)
+        buffer = ctypes.create_string_buffer(code)
+        self._socket.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(buffer))
+        )
+
+    def seen(self) -> list[Seen]:
+        """The packets since the last time."""
+        # Packets are stamped with the time of day; both clocks are read together to convert.
+        offset = time.time_ns() - time.monotonic_ns()
+        found: list[Seen] = []
+        while True:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(_KEPT, socket.CMSG_SPACE(16))
+            except BlockingIOError:
+                return found
+            [(_, _, stamp)] = ancillary
+            seconds, nanoseconds = struct.unpack("qq", stamp)
+            found.append(Seen(seconds * 1_000_000_000 + nanoseconds - offset, data[_OPCODE]))
+
+    def close(self) -> None:
+        """Ends watching."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def address_filter(addresses: Iterable[str]) -> list[tuple[int, int, int, int]]:
+    """A classic BPF program (code, jump if true, jump if false, operand) that passes these destinations.
+
+    Raises:
+        ArgumentError: for more than a program can hold.
+    """
+    wanted = sorted({IPv6Address(address).packed for address in addresses})
+    if len(wanted) > _MOST_PATHS:
+        raise ArgumentError(f"a tap watches at most {_MOST_PATHS} paths, not {len(wanted)}")
+    program: list[tuple[int, int, int, int]] = []
+    for packed in wanted:
+        words = struct.unpack(">4I", packed)
+        for number, word in enumerate(words):
+            program.append((_LOAD_WORD, 0, 0, _DESTINATION + 4 * number))
+            # A difference skips what is left of this address: two instructions a word, and the return.
+            program.append((_JUMP_EQUAL, 0, 2 * (3 - number) + 1, word))
+        program.append((_RETURN, 0, 0, _KEPT))
+    program.append((_RETURN, 0, 0, 0))
+    return program
