@@ -17,6 +17,9 @@ had before. Half, because the pieces of one flow do not come evenly enough for m
 WINDOW_NS = 20_000_000
 """Over which a flow's goodput is averaged: six pieces of 2 KiB of a TCP or UDP flow at 5 Mb/s."""
 
+_LOOKS = 5
+"""Samples that there have to be in two windows for them to count."""
+
 _BEFORE_NS = 500_000_000
 _MARGIN_NS = 5_000_000
 """Data posted so short before a fault may still meet it."""
@@ -103,6 +106,9 @@ def outage_ns(half: Half, flow: int, broken: Broken) -> int:
     since: int | None = None
     last = broken.began_ns
     for now, rate in rates(half, [flow], broken.began_ns, broken.repaired_ns):
+        at = bisect_left(half.time_ns, now)
+        if at >= _LOOKS and now - half.time_ns[at - _LOOKS] > 2 * WINDOW_NS:
+            continue  # Whoever sends and samples was away: that says nothing about the network.
         if rate >= ENOUGH * before:
             since = None
             continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from openmrc.lab import Lab
 from openmrc.lab.demo.director import Say, direct
 from openmrc.lab.demo.flows import Flows
-from openmrc.lab.demo.frr import Routing, Timers
+from openmrc.lab.demo.frr import Routing, Timers, version
 from openmrc.lab.demo.mrc import WARM_UP
 from openmrc.lab.demo.scene import Fault
 from openmrc.lab.demo.trace import Broken, Half
@@ -26,7 +26,7 @@ def run(
         DeviceError: if FRR does not start, or its routes do not come.
         Error: if a connection broke.
     """
-    say(f"FRR at {len(lab.layout.nodes)} nodes, {timers.described}")
+    say(f"FRR {version()} at {len(lab.layout.nodes)} nodes, {timers.described}")
     with Routing(lab, timers) as routing:
         took = routing.wait_until_complete(lambda: tick(None))
         say(f"every route is there {took:.1f} s after the daemons have started")

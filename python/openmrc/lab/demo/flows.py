@@ -1,7 +1,7 @@
 """TCP and UDP around the same ring, as a host's kernel does them, at the same pace as the writes over MRC.
 
-Each pair of hosts has four TCP connections and four sequences of datagrams, chosen among ten so that they
-take as many different paths as can be: better than chance would spread them.
+Each pair of hosts has four TCP connections and four sequences of datagrams. Their source ports are tried out
+so that all paths carry equally many: better than chance would spread them.
 """
 
 import errno
@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from openmrc.errors import Error
 from openmrc.lab import Lab, entered
 from openmrc.lab.demo import frr
 from openmrc.lab.demo.ring import PATH_MTU, TICK, catch_up
-from openmrc.lab.demo.scene import PAIRS
+from openmrc.lab.demo.scene import RING, pairs
 from openmrc.lab.demo.trace import Flow, Half, Transport
 
 FLOWS = 4
@@ -25,8 +26,8 @@ FLOWS = 4
 
 _PORTS: dict[Transport, int] = {"tcp": 5001, "udp": 5002}
 _FIRST_SOURCE_PORT = 20_000
-_CANDIDATES = 10
-"""Source ports that are tried for the flows of a kind of a pair."""
+_CANDIDATES = 48
+"""Source ports that are tried at most for the flows of a kind of a pair; 17 do on average."""
 _TEST_PACKETS, _TEST_BYTES = 40, 8000
 """What shows a flow's path: more than BGP and BFD send meanwhile; a packet each, also over TCP."""
 _HEADER = struct.Struct("<IIQ")
@@ -91,11 +92,13 @@ class Flows:
 
     def _open(self, rate_bps: float) -> None:
         inboxes = {}
-        for _, dst in PAIRS:
+        for dst in RING:
             inboxes[dst] = self._socket(dst, socket.SOCK_DGRAM, _PORTS["udp"])
             inboxes[dst].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SEND_BUFFER)
         self._inboxes = list(inboxes.values())
-        for turn, (src, dst) in enumerate(PAIRS):
+        for number, (src, dst) in enumerate(pairs(RING)):
+            # TCP and UDP change sides from a host to the next, and to the other one under the same T0.
+            turn = number + number // (len(RING) // 2)
             listener = self._socket(dst, socket.SOCK_STREAM, _PORTS["tcp"])
             listener.listen()
             for sending, receiving in self._spread(turn, src, self._connections(src, dst, listener)):
@@ -123,21 +126,30 @@ class Flows:
     def _spread(
         self, turn: int, src: str, candidates: Iterable[tuple[socket.socket, socket.socket]]
     ) -> list[tuple[socket.socket, socket.socket]]:
-        """Some of the flows, on as many different paths as can be; ``turn`` says which half of the paths."""
-        found: dict[tuple[str, str], list[tuple[socket.socket, socket.socket]]] = {}
+        """Flows on different paths; ``turn`` says on which half of the pair's.
+
+        Then a TCP and a UDP flow cross every link between switches in each direction.
+        """
+        uplinks = sorted(
+            (link.lower.port, above.lower.port)
+            for link in self._lab.layout.links_of(src)
+            for above in self._lab.layout.links_of(link.upper.node)
+            if above.lower.node == link.upper.node
+        )
+        wanted = set(uplinks[turn % 2 :: 2][:FLOWS])
+        chosen: list[tuple[socket.socket, socket.socket]] = []
+        spare: list[tuple[socket.socket, socket.socket]] = []
         for sending, receiving in candidates:
             sending.setblocking(False)
             receiving.setblocking(False)
-            found.setdefault(self._path_taken(src, sending, receiving), []).append((sending, receiving))
-        paths = sorted(found)
-        # TCP takes every second path, UDP the others; with the next pair it is the other way round.
-        paths = paths[turn % 2 :: 2] + paths[1 - turn % 2 :: 2]
-        chosen: list[tuple[socket.socket, socket.socket]] = []
+            path = self._path_taken(src, sending, receiving)
+            (chosen if path in wanted else spare).append((sending, receiving))
+            wanted.discard(path)
+            if not wanted:
+                break
         while len(chosen) < FLOWS:
-            for path in paths[:FLOWS]:
-                if found[path] and len(chosen) < FLOWS:
-                    chosen.append(found[path].pop())
-        for sending, receiving in (pair for rest in found.values() for pair in rest):
+            chosen.append(spare.pop())
+        for sending, receiving in spare:
             sending.close()
             if receiving not in self._inboxes:
                 receiving.close()
@@ -318,3 +330,8 @@ class Flows:
             udp.arrived[sequence] = 1
             udp.received += len(datagram)
             self.half.pieces += 1
+
+
+def congestion_control() -> str:
+    """The kernel's default, which the connections use."""
+    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()

@@ -8,7 +8,7 @@ from typing import Any
 from openmrc.lab import Lab
 from openmrc.lab.demo.director import Say, direct
 from openmrc.lab.demo.ring import Ring
-from openmrc.lab.demo.scene import PAIRS, RING, Fault, broken_links, neighbours, paths_over
+from openmrc.lab.demo.scene import RING, Fault, broken_links, neighbours, pairs, paths_over
 from openmrc.lab.demo.trace import Broken, Event, Half
 from openmrc.lab.locate import locate
 from openmrc.lab.tap import Tap
@@ -52,7 +52,9 @@ class _Watcher:
         self._taps: list[Tap] = []
         self._ways = {(way.src, way.qp.qp_num): way for way in ring.ways}
         self._every = {
-            (path.src, path.dst, path.ev): path for src, dst in PAIRS for path in lab.fabric.paths(src, dst)
+            (path.src, path.dst, path.ev): path
+            for src, dst in pairs(RING)
+            for path in lab.fabric.paths(src, dst)
         }
         self._bad: set[_Key] = set()
 
@@ -62,7 +64,7 @@ class _Watcher:
     def before(self, fault: Fault) -> None:
         self._take_events()
         if fault.dead:
-            self._taps = _taps(self._lab, fault)
+            self._taps = taps(self._lab, RING, broken_links(self._lab.layout, fault))
 
     def after(self, broken: Broken) -> None:
         bad = set(self._bad)
@@ -140,18 +142,17 @@ def _note(bad: set[_Key], key: Iterable[Any], given_up: bool) -> None:
     (bad.add if given_up else bad.discard)(tuple(key))
 
 
-def _taps(lab: Lab, fault: Fault) -> list[Tap]:
-    """One for each port of a host from which dead paths begin, unless it is the port that fails."""
-    links = broken_links(lab.layout, fault)
-    taps = []
-    for host in RING:
+def taps(lab: Lab, hosts: Sequence[str], links: set[str]) -> list[Tap]:
+    """One for each port of a ring's host from which dead paths begin, unless it is the port that fails."""
+    made = []
+    for host in hosts:
         for plane in range(lab.fabric.planes):
             paths = [
                 path
-                for peer in neighbours(host)
+                for peer in neighbours(host, hosts)
                 for path in paths_over(lab.layout, host, peer, links)
                 if path.plane == plane and path.links[0] not in links
             ]
             if paths:
-                taps.append(Tap(lab.layout, lab.name, paths))
-    return taps
+                made.append(Tap(lab.layout, lab.name, paths))
+    return made

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openmrc.lab.demo.analysis import ENOUGH, WINDOW_NS, Figures, figures
+from openmrc.lab.demo.flows import congestion_control
 from openmrc.lab.demo.trace import Broken, Half, Transport
 
 _EVERY_S = 0.25
@@ -87,7 +88,7 @@ def summary(mrc: Half | None, conventional: Half | None, timers: str, rate_bps: 
         table.add_section()
     lines: list[RenderableType] = [table, Text(_LEGEND, style="dim"), Text()]
     if conventional is not None:
-        lines.append(Text(f"TCP and UDP behind FRR: {timers}, ECMP over all paths"))
+        lines.append(Text(f"TCP ({congestion_control()}) and UDP behind FRR: {timers}, ECMP over all paths"))
     if mrc is not None:
         lines += [Text(f"MRC's hosts say: {_naming(broken)}") for broken in mrc.faults]
         verdict = "no byte wrong" if not mrc.wrong else f"{mrc.wrong} WRONG"
@@ -101,8 +102,8 @@ _NAMES: dict[Transport, str] = {"mrc": "MRC", "tcp": "TCP", "udp": "UDP"}
 
 _LEGEND = f"""\
 outage: the longest that a flow (queue pair, connection, datagrams) got less than {ENOUGH:.0%} of what it had
-before, over windows of {WINDOW_NS // 1_000_000} ms. slowest data: the longest that a piece took from being posted
-to having arrived; in brackets before the fault. lost in it: data packets that MRC still
+before, over windows of {WINDOW_NS // 1_000_000} ms. slowest data: the longest that a piece took from being
+posted to having arrived; in brackets before the fault. lost in it: data packets that MRC still
 sent on dead paths, datagrams that never arrived; for so long after the fault."""
 
 

@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from openmrc.controller import Controller, EvMode, ProfileState
 from openmrc.errors import Error
 from openmrc.fabric import Path
 from openmrc.lab import Lab, entered
-from openmrc.lab.demo.scene import PAIRS, RING
+from openmrc.lab.demo.scene import RING, pairs
 from openmrc.lab.demo.trace import Flow, Half
 from openmrc.outofband import bring_up, own_end
 from openmrc.verbs import (
@@ -81,10 +82,11 @@ class Ring:
     Args:
         lab: Where.
         rate_bps: What each host offers.
+        hosts: Each writes to the next, and the last to the first.
         options: Other fields of the hosts' devices.
     """
 
-    def __init__(self, lab: Lab, rate_bps: float, **options: Any) -> None:
+    def __init__(self, lab: Lab, rate_bps: float, hosts: Sequence[str] = RING, **options: Any) -> None:
         self._lab = lab
         self._interval = _PIECE * 8 / rate_bps
         self._stack = ExitStack()
@@ -93,14 +95,14 @@ class Ring:
         self.error: str | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="openmrc-lab-ring", daemon=True)
-        self.half = Half(0, [Flow("mrc", src, dst, rate_bps) for src, dst in PAIRS])
+        self.half = Half(0, [Flow("mrc", src, dst, rate_bps) for src, dst in pairs(hosts)])
         options = {"ev_burst": 1, "base_rtt_us": _BASE_RTT_US, "ack_delay_us": _ACK_DELAY_US} | options
         try:
-            for number, host in enumerate(RING):
+            for number, host in enumerate(hosts):
                 with entered(lab.namespace(host)):
                     device = lab.device(host, seed=number, **options)
                     self.contexts[host] = self._stack.enter_context(device.open())
-            for src, dst in PAIRS:
+            for src, dst in pairs(hosts):
                 self.ways.append(self._connect(src, dst))
         except BaseException:
             self._stack.close()

@@ -1,6 +1,6 @@
 """The fabric of the demo, who writes to whom, and what breaks when."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,6 @@ NAME = "demo"
 RING = ("h0", "h2", "h4", "h6", "h1", "h3", "h5", "h7")
 """Each writes to the next, and the last to the first: neighbours are under different T0s."""
 
-PAIRS = tuple(zip(RING, RING[1:] + RING[:1], strict=True))
 
 Kind = Literal["link", "silent", "switch", "port", "loss"]
 
@@ -95,7 +94,12 @@ def paths_over(layout: Layout, src: str, dst: str, links: set[str]) -> Iterator[
             yield path
 
 
-def neighbours(host: str) -> tuple[str, str]:
-    """Whom a host sends data to, and whom feedback."""
-    at = RING.index(host)
-    return RING[(at + 1) % len(RING)], RING[at - 1]
+def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:
+    """Who writes to whom in a ring of these hosts."""
+    return [(host, hosts[(at + 1) % len(hosts)]) for at, host in enumerate(hosts)]
+
+
+def neighbours(host: str, hosts: Sequence[str]) -> set[str]:
+    """Whom a host of a ring sends data to, and whom feedback."""
+    at = hosts.index(host)
+    return {hosts[(at + 1) % len(hosts)], hosts[at - 1]}
