@@ -77,7 +77,7 @@ def _over_time(axes: "Axes", half: Half, transports: Sequence[Transport], title:
             label=f"{_NAMES[transport]}, {len(flows)} {'queue pairs' if transport == 'mrc' else 'flows'}",
             zorder=3,
         )
-        top = max(top, 1.6 * offered)
+        top = max(top, 1.9 * offered)
     axes.set_ylim(0, top)
     for broken in half.faults:
         begin, end = ((moment - half.began_ns) / 1e9 for moment in (broken.began_ns, broken.repaired_ns))
@@ -87,7 +87,8 @@ def _over_time(axes: "Axes", half: Half, transports: Sequence[Transport], title:
             found = figures(half, broken, transport)
             outage = duration(found.outage_ms) if found.flows_hit else "none"
             lines.append(f"{_NAMES[transport]} outage: {outage}")
-        axes.text(begin, top * 0.98, "\n".join(lines), fontsize=7, va="top", color=_INK)
+        box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
+        axes.text(begin, top * 0.98, "\n".join(lines), fontsize=7, va="top", color=_INK, bbox=box, zorder=5)
     axes.set_ylabel("goodput, Gb/s")
     axes.set_xlabel("seconds")
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=_INK)
