@@ -87,6 +87,7 @@ pub(super) struct Window {
     mask: u64,
     paths: Box<[EvIndex]>,
     flights: Box<[Flights]>,
+    /// One more than the groups that fit the window: a full one that begins within a group ends within another.
     stamps: Box<[u32]>,
     last_stamp: Stamp,
     lost: u32,
@@ -110,7 +111,7 @@ impl Window {
             mask: capacity - 1,
             paths: vec![0; capacity as usize].into(),
             flights: vec![Flights::default(); words].into(),
-            stamps: vec![0; (capacity / GROUP) as usize].into(),
+            stamps: vec![0; (capacity / GROUP) as usize + 1].into(),
             last_stamp: Stamp(0),
             lost: 0,
             flying: 0,
@@ -191,7 +192,8 @@ impl Window {
         self.set(seq, false, false);
         self.last_stamp = Stamp::at(now);
         if seq.is_multiple_of(GROUP) || self.is_empty() {
-            self.stamps[((seq & self.mask) / GROUP) as usize] = self.last_stamp.0;
+            let group = self.group(seq);
+            self.stamps[group] = self.last_stamp.0;
         }
         self.next += 1;
         self.flying += 1;
@@ -200,7 +202,12 @@ impl Window {
 
     /// The earliest a first transmission can have been sent.
     pub(super) fn sent_not_before(&self, seq: Seq) -> Stamp {
-        Stamp(self.stamps[((seq & self.mask) / GROUP) as usize])
+        Stamp(self.stamps[self.group(seq)])
+    }
+
+    /// Where the stamp of a packet's group is.
+    fn group(&self, seq: Seq) -> usize {
+        (seq / GROUP % self.stamps.len() as u64) as usize
     }
 
     /// The latest a first transmission can have been sent.
@@ -370,15 +377,22 @@ mod tests {
 
     #[test]
     fn send_times_are_bounded_by_the_stamps_of_the_groups() {
-        let mut w = Window::new(1024, 5);
-        let times: Vec<Time> = (0..500).map(|i| Time(1 << 30) + Span::from_nanos(i * 300)).collect();
-        for &t in &times {
-            w.sent(t, 0);
-        }
-        for (i, &t) in times.iter().enumerate() {
-            let seq = 5 + i as u64;
-            assert!(Stamp::at(t).since(w.sent_not_before(seq)) >= 0);
-            assert!(w.sent_not_after(seq).since(Stamp::at(t)) >= 0);
+        for (first, psns) in (0..40).flat_map(|first| [128, 256, 1024].map(|psns| (first, psns))) {
+            let mut w = Window::new(psns, first);
+            let time = |seq: Seq| Time(1 << 30) + Span::from_nanos(seq * 300);
+            // Full, and moved on in steps that do not respect groups.
+            for step in [0, 1, 7, 16, 40, 3, 500, 999] {
+                w.advance((w.base() + step).min(w.next()));
+                while w.next() - w.base() < u64::from(psns) {
+                    w.sent(time(w.next()), 0);
+                }
+                for seq in w.base()..w.next() {
+                    let stamp = Stamp::at(time(seq));
+                    assert!(stamp.since(w.sent_not_before(seq)) >= 0, "{seq} of {}..{}", w.base(), w.next());
+                    assert!(stamp.since(w.sent_not_before(seq)) <= Stamp::units(Span::from_nanos(16 * 300)));
+                    assert!(w.sent_not_after(seq).since(stamp) >= 0, "{seq} of {}..{}", w.base(), w.next());
+                }
+            }
         }
     }
 
