@@ -329,13 +329,15 @@ UNSUPPORTED = [EvFormat.STRUCTURED, EvFormat.SRV6, EvFormat.SRV6_SRH]
 
 
 @pytest.mark.parametrize("ev_format", UNSUPPORTED)
-def test_a_format_that_udp_sockets_cannot_carry_is_described_but_does_not_go_online(control, ev_format):
+def test_a_format_other_than_the_device_s_is_described_but_does_not_go_online(control, ev_format):
     layout = control.ev_format_profile()
     layout.modify(OFFLINE, ev_format=ev_format, widths=[16, 16])
     layout.modify(ONLINE)
-    profile = ev_profile(control, mode=EvMode.EXPLICIT, format_profile=layout, count=4)
+    profile = ev_profile(
+        control, mode=EvMode.EXPLICIT, format_profile=layout, count=4, peer=control.context.addresses
+    )
     profile.replace_ev(None, Ev(0xDEADBEEF, 0))
-    with pytest.raises(UnsupportedError, match="UDP source port only"):
+    with pytest.raises(UnsupportedError, match="its ev_format is udp"):
         profile.modify(ONLINE)
     assert profile.state is OFFLINE
     assert ev_format not in control.query_device().ev_formats

@@ -29,6 +29,10 @@ pub struct Context {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// How long a new EV profile waits for the next hops of its other planes once one has answered, and if none has.
+const NEXT_HOPS_PATIENCE: Duration = Duration::from_millis(100);
+const NEXT_HOPS_LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Answer to one EV probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeResult {
@@ -150,12 +154,35 @@ impl Context {
 
     // --- profiles and paths ------------------------------------------------------------------------------------
 
-    /// A new EV profile; its number is for the attribute `ev_profile_id`.
+    /// A new EV profile; its number is for the attribute `ev_profile_id`. In SRv6 mode waits for the next hops to answer,
+    /// one second at most if none does.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] says what is wrong with it; [`Error::Os`] if a source port is taken.
+    /// [`Error::InvalidArgument`] says what is wrong with it; [`Error::Os`] if a source port is taken, or there is no route
+    /// or no neighbour for a path in SRv6 mode.
     pub fn create_ev_profile(&self, config: &EvProfileConfig) -> Result<u16> {
-        self.shared.lock_open()?.create_ev_profile(config)
+        let profile = self.shared.lock_open()?.create_ev_profile(config)?;
+        let started = Instant::now();
+        loop {
+            let (answered, silent) = {
+                let mut engine = self.shared.lock_open()?;
+                engine.refresh_next_hops(sys::now());
+                engine.next_hops_of(profile)?
+            };
+            let Some(silent) = silent else { break };
+            // A plane without an answer is one that is dead: the others will do.
+            if answered > 0 && started.elapsed() >= NEXT_HOPS_PATIENCE {
+                break;
+            }
+            if started.elapsed() >= NEXT_HOPS_LONGEST_PATIENCE {
+                self.destroy_ev_profile(profile)?;
+                let silence = std::io::Error::from_raw_os_error(libc::EHOSTUNREACH);
+                return Err(Error::os(format!("no neighbour answers for {silent}"), silence));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.shared.kick();
+        Ok(profile)
     }
 
     /// Ends an EV profile.

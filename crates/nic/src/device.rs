@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use openmrc_transport::PortSet;
-use openmrc_wire::DscpMap;
+use openmrc_wire::{DscpMap, EvFormat};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -23,8 +23,8 @@ pub struct PortConfig {
     pub addr: IpAddr,
     /// UDP port it receives on.
     pub udp_port: u16,
-    /// Entropy values (UDP source ports) to use; empty: as many as [`DeviceConfig::evs_per_port`], chosen by the
-    /// kernel.
+    /// UDP source ports of the device's own entropy values; empty: as many as [`DeviceConfig::evs_per_port`], chosen by the
+    /// kernel. In SRv6 mode there are none: all paths come with EV profiles.
     pub source_ports: Vec<u16>,
 }
 
@@ -42,6 +42,9 @@ pub struct DeviceConfig {
     pub name: String,
     /// Its ports, 1 to 16, all IPv4 or all IPv6.
     pub ports: Vec<PortConfig>,
+    /// Where entropy values go. UDP and structured ones need UDP sockets only; SRv6, with or without SRH, packet sockets
+    /// and so CAP_NET_RAW. Both ends of a connection have the same. Default UDP.
+    pub ev_format: EvFormat,
     /// Entropy values per port, half of them active and half in reserve. Default: 256 over the ports, so that 128 are
     /// active (spec: paths, EV set).
     pub evs_per_port: Option<u16>,
@@ -86,6 +89,7 @@ impl Default for DeviceConfig {
         DeviceConfig {
             name: "mrc0".into(),
             ports: Vec::new(),
+            ev_format: EvFormat::Udp,
             evs_per_port: None,
             receive_buffer: 16 << 20,
             send_buffer: 1 << 20,
@@ -127,8 +131,16 @@ impl DeviceConfig {
         config
     }
 
-    /// Entropy values of port `port`.
+    /// Whether the NIC builds SRv6 frames itself.
+    pub(crate) fn is_srv6(&self) -> bool {
+        matches!(self.ev_format, EvFormat::Srv6 | EvFormat::Srv6Srh)
+    }
+
+    /// Entropy values of port `port` that are the device's own.
     pub(crate) fn evs_of_port(&self, port: usize) -> usize {
+        if self.is_srv6() {
+            return 0;
+        }
         match (self.ports[port].source_ports.len(), self.evs_per_port) {
             (0, Some(n)) => usize::from(n),
             (0, None) => (256 / self.ports.len()).max(2),
@@ -156,8 +168,20 @@ impl DeviceConfig {
                 return fail(format!("two ports receive on {} UDP port {}", port.addr, port.udp_port));
             }
         }
+        if self.ev_format != EvFormat::Udp && self.ports[0].addr.is_ipv4() {
+            return fail(format!(
+                "entropy values in this format need IPv6 ports, not {}",
+                self.ports[0].addr
+            ));
+        }
+        if self.is_srv6() && self.ports.iter().any(|p| !p.source_ports.is_empty()) {
+            return fail(
+                "in SRv6 mode a port has no source ports of its own: paths come with EV profiles".into(),
+            );
+        }
         let paths: usize = (0..self.ports.len()).map(|p| self.evs_of_port(p)).sum();
-        if (0..self.ports.len()).any(|p| self.evs_of_port(p) == 0) || paths > MAX_PATHS {
+        let none = !self.is_srv6() && (0..self.ports.len()).any(|p| self.evs_of_port(p) == 0);
+        if none || paths > MAX_PATHS {
             return fail(format!(
                 "needs 1 to {MAX_PATHS} entropy values, at least one per port, not {paths}"
             ));

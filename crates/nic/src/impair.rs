@@ -134,8 +134,8 @@ impl ImpairRule {
 /// A packet on its way out, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outgoing {
-    /// Index of the sending socket.
-    pub socket: u16,
+    /// Index of the path.
+    pub path: u16,
     pub port: u8,
     pub ev: Ev,
     pub peer: u32,
@@ -436,7 +436,7 @@ mod tests {
     fn packet(port: u8, tag: u8) -> Outgoing {
         let mut bytes = vec![tag; 64];
         bytes[0] = opcode::WRITE_FIRST;
-        Outgoing { socket: 0, port, ev: Ev(1000 + u32::from(tag)), peer: 0, class: 2, bytes }
+        Outgoing { path: 0, port, ev: Ev(1000 + u32::from(tag)), peer: 0, class: 2, bytes }
     }
 
     fn impairer(rules: Vec<ImpairRule>) -> Impairer {

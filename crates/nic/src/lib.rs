@@ -1,4 +1,5 @@
-//! A software MRC NIC over UDP sockets, IPv4 and IPv6, without privileges.
+//! A software MRC NIC over UDP sockets, IPv4 and IPv6, without privileges; or, with them, over SRv6 frames that it builds
+//! itself.
 //!
 //! A [`Device`] has 1 to 16 ports, each a plane of the fabric: an address of this host. Opened, it is a [`Context`] with
 //! an engine that drives `openmrc_transport` on real packets; on it are made the objects that whoever knows verbs
@@ -12,8 +13,10 @@
 //! | [`impair`] | a bad network on purpose |
 //! | [`perf`] | bandwidth and latency loops, as perftest has them |
 //! | `shared`, `engine` | who drives the engine; everything behind its lock: sending, receiving, deadlines |
-//! | `socket`, `tx`, `rx`, `port`, `peer`, `netlink`, `sys` | sockets and the system below |
+//! | `port`, `peer`, `path`, `socket`, `frames`, `nexthop` | where packets go, by what, and SRv6 mode's next hops |
+//! | `arena`, `tx`, `rx`, `netlink`, `sys` | packets put together; the system below |
 
+mod arena;
 pub mod attr;
 pub mod buffer;
 pub mod context;
@@ -22,9 +25,12 @@ pub mod device;
 mod engine;
 pub mod error;
 pub mod events;
+mod frames;
 pub mod impair;
 pub mod memory;
 mod netlink;
+mod nexthop;
+mod path;
 pub mod pd;
 mod peer;
 pub mod perf;
@@ -47,6 +53,7 @@ pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};
 pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
 pub use memory::{Access, MemoryRegion};
+pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use profile::EvProfileConfig;
 pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};

@@ -12,6 +12,8 @@ use crate::sys::{self, SockAddr};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct InterfaceAddr {
     pub name: String,
+    /// Its number in the network namespace.
+    pub index: u32,
     pub addr: IpAddr,
     /// Administratively up and with carrier.
     pub running: bool,
@@ -45,6 +47,7 @@ pub(crate) fn interface_addrs() -> Result<Vec<InterfaceAddr>> {
             let up = libc::IFF_UP | libc::IFF_RUNNING;
             found.push(InterfaceAddr {
                 name: CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(),
+                index: libc::if_nametoindex(entry.ifa_name),
                 addr,
                 running: flags & up == up,
                 loopback: flags & libc::IFF_LOOPBACK != 0,
@@ -66,13 +69,7 @@ pub(crate) fn interface_of(addr: IpAddr, list: &[InterfaceAddr]) -> Option<&Inte
 
 /// The MTU of an interface in the network namespace of the socket `fd`; `None` if it is gone.
 pub(crate) fn mtu_of(fd: RawFd, interface: &str) -> Option<usize> {
-    // SAFETY: zeros are valid for plain integers and a pointer that is not used.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero: the name ends there at the latest.
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = request_about(interface);
     // SAFETY: the request is valid, and the kernel fills in the MTU on success.
     unsafe {
         let done = libc::ioctl(fd, libc::SIOCGIFMTU, &raw mut request) == 0;
@@ -80,16 +77,40 @@ pub(crate) fn mtu_of(fd: RawFd, interface: &str) -> Option<usize> {
     }
 }
 
-/// A subscription to changes of interfaces and their addresses.
+/// The Ethernet address of an interface in the network namespace of the socket `fd`; `None` if it is gone or has none.
+pub(crate) fn mac_of(fd: RawFd, interface: &str) -> Option<[u8; 6]> {
+    let mut request = request_about(interface);
+    // SAFETY: the request is valid, and the kernel fills in the address, of which six bytes count, on success.
+    unsafe {
+        let done = libc::ioctl(fd, libc::SIOCGIFHWADDR, &raw mut request) == 0;
+        let addr = request.ifr_ifru.ifru_hwaddr;
+        let known = done && addr.sa_family == libc::ARPHRD_ETHER;
+        known.then(|| std::array::from_fn(|i| addr.sa_data[i] as u8))
+    }
+}
+
+fn request_about(interface: &str) -> libc::ifreq {
+    // SAFETY: zeros are valid for plain integers and a pointer that is not used.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero: the name ends there at the latest.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+/// A subscription to changes of interfaces, their addresses and neighbours.
 pub(crate) struct LinkWatch(OwnedFd);
 
 impl LinkWatch {
-    pub fn open() -> Result<Self> {
+    pub fn open(neighbours: bool) -> Result<Self> {
         let fd = sys::netlink_socket().map_err(|e| Error::os("netlink socket", e))?;
         // SAFETY: zeros are valid for plain integers.
         let mut addr: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         addr.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-        addr.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+        let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+        addr.nl_groups = (groups | if neighbours { libc::RTMGRP_NEIGH } else { 0 }) as u32;
         // SAFETY: `addr` is valid for its length.
         let r = unsafe {
             libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), size_of_val(&addr) as libc::socklen_t)

@@ -26,6 +26,9 @@ pub(crate) struct Peer {
     pub up: PortSet,
     /// Queue pairs connected to it, and whether it was added by name.
     pub users: u32,
+    /// SRv6 mode: paths to it, by port, for what may go on any, and where the next of those goes.
+    paths: Vec<Vec<u16>>,
+    next_path: usize,
 }
 
 impl Peer {
@@ -51,12 +54,34 @@ impl Peer {
             });
         }
         let up = PortSet::first(planes.len());
-        Ok(Peer { addrs: addrs.to_vec(), planes, up, users: 0 })
+        Ok(Peer { addrs: addrs.to_vec(), planes, up, users: 0, paths: Vec::new(), next_path: 0 })
     }
 
     /// Ports at which it has an address.
     pub fn ports(&self) -> PortSet {
         PortSet::first(self.planes.len())
+    }
+
+    /// These are paths to it, as (port, number).
+    pub fn set_paths(&mut self, paths: impl IntoIterator<Item = (u8, u16)>) {
+        self.paths = vec![Vec::new(); self.planes.len()];
+        for (port, path) in paths {
+            if let Some(of_port) = self.paths.get_mut(usize::from(port)) {
+                of_port.push(path);
+            }
+        }
+    }
+
+    /// Paths to it by a port, if it has any of its own.
+    pub fn paths(&self, port: u8) -> &[u16] {
+        self.paths.get(usize::from(port)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A path for what may go on any: each in turn. `None` if it has none of its own.
+    pub fn any_path(&mut self, port: u8) -> Option<u16> {
+        self.next_path = self.next_path.wrapping_add(1);
+        let paths = self.paths(port);
+        paths.get(self.next_path % paths.len().max(1)).copied()
     }
 
     /// Where to send on plane `port`, the UDP port, and the iCRC's constant part.

@@ -16,8 +16,8 @@ pub(crate) const NOBUFS_PAUSE: Span = Span::from_micros(100);
 
 /// A run that the kernel would not take, as bytes.
 pub(crate) struct HeldRun {
-    /// Index of the sending socket.
-    pub socket: u16,
+    /// Index of the path.
+    pub path: u16,
     pub peer: u32,
     pub class: u8,
     pub segment: usize,
@@ -28,14 +28,16 @@ pub(crate) struct HeldRun {
 pub(crate) struct Port {
     pub addr: SocketAddr,
     pub rx: RxSocket,
-    /// Sockets of the device's own profile, for what may go on any path.
-    pub sockets: Range<u16>,
-    next_socket: u16,
+    /// Paths of the device's own profile, for what may go on any; none in SRv6 mode, where a path ends at one node.
+    pub own_paths: Range<u16>,
+    next_path: u16,
     /// Switched on by the administrator.
     pub admin_up: bool,
     /// Its address is there, on an interface that is up.
     pub link_up: bool,
     pub interface: Option<String>,
+    /// The interface's number in its network namespace.
+    pub interface_index: u32,
     /// Waiting for the kernel to take more, in order.
     pub held: VecDeque<HeldRun>,
     /// When to try again without being told.
@@ -46,15 +48,16 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub fn new(addr: SocketAddr, rx: RxSocket, sockets: Range<u16>) -> Self {
+    pub fn new(addr: SocketAddr, rx: RxSocket, own_paths: Range<u16>) -> Self {
         Port {
             addr,
             rx,
-            next_socket: sockets.start,
-            sockets,
+            next_path: own_paths.start,
+            own_paths,
             admin_up: true,
             link_up: true,
             interface: None,
+            interface_index: 0,
             held: VecDeque::new(),
             retry_at: Time::NEVER,
             stats: PortStats::default(),
@@ -78,13 +81,14 @@ impl Port {
         self.link_up = found.is_some_and(|i| i.running);
         if let Some(interface) = found {
             self.interface = Some(interface.name.clone());
+            self.interface_index = interface.index;
         }
     }
 
-    /// A socket for what may go on any path: each in turn.
-    pub fn any_socket(&mut self) -> u16 {
-        let socket = self.next_socket;
-        self.next_socket = if socket + 1 < self.sockets.end { socket + 1 } else { self.sockets.start };
-        socket
+    /// A path for what may go on any of the device's own: each in turn.
+    pub fn any_path(&mut self) -> u16 {
+        let path = self.next_path;
+        self.next_path = if path + 1 < self.own_paths.end { path + 1 } else { self.own_paths.start };
+        path
     }
 }

@@ -1,17 +1,24 @@
-//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always there.
+//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always there, but
+//! for EV profiles in SRv6 mode, where a path ends at one node.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use openmrc_transport::mrc::CcProfile;
 use openmrc_transport::{EvProfile, PathEntry};
 
 use crate::error::{Error, Result};
+use crate::path::SegmentRoute;
 
 /// Which paths the queue pairs of a profile use.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct EvProfileConfig {
-    /// The paths: entropy values, which are UDP source ports, and the ports they leave by.
+    /// The paths: entropy values and the ports they leave by.
     pub paths: Vec<PathEntry>,
+    /// SRv6 mode: the route of each path. Empty in the other modes.
+    pub routes: Vec<SegmentRoute>,
+    /// SRv6 mode: the node where they end, by its address on each port. Empty in the other modes.
+    pub peer: Vec<SocketAddr>,
     /// Paths in rotation, at most 256; default half of `paths`, at most 128.
     pub active: Option<u16>,
     /// Paths in reserve; default the rest, at most as many as are active.
@@ -20,25 +27,27 @@ pub struct EvProfileConfig {
     pub min_active: Option<u16>,
 }
 
-/// An EV profile and the sockets of its paths.
+/// An EV profile and the device's paths that it uses.
 #[derive(Clone)]
 pub(crate) struct Paths {
     pub profile: Arc<EvProfile>,
-    /// By path number: index of the sending socket.
-    pub sockets: Arc<[u16]>,
+    /// By path number in the profile: that in the device.
+    pub numbers: Arc<[u16]>,
+    /// SRv6 mode: the node where they end.
+    pub peer: Arc<[SocketAddr]>,
     pub active: u16,
     pub backup: u16,
     pub min_active: u16,
 }
 
 impl Paths {
-    /// `socket_of` finds or opens the socket of a path.
-    pub fn new(
-        config: &EvProfileConfig,
-        mut socket_of: impl FnMut(PathEntry) -> Result<u16>,
-    ) -> Result<Self> {
+    /// `number_of` finds or opens a path of the device, by its place in the configuration.
+    pub fn new(config: &EvProfileConfig, mut number_of: impl FnMut(usize) -> Result<u16>) -> Result<Self> {
         let profile = EvProfile::new(&config.paths).map_err(|e| Error::invalid(e.to_string()))?;
-        let sockets = profile.entries().iter().map(|&p| socket_of(p)).collect::<Result<Vec<_>>>()?;
+        // The profile groups them by port, and leaves those of a port in order.
+        let mut order: Vec<usize> = (0..config.paths.len()).collect();
+        order.sort_by_key(|&i| config.paths[i].port);
+        let numbers = order.into_iter().map(&mut number_of).collect::<Result<Vec<_>>>()?;
         let usable = (profile.paths_per_port() * profile.ports()).min(256) as u16;
         let active = config.active.unwrap_or(usable.div_ceil(2).min(128));
         let backup = config.backup.unwrap_or(usable.saturating_sub(active).min(active));
@@ -53,7 +62,19 @@ impl Paths {
             )));
         }
         let min_active = config.min_active.unwrap_or(active / 4);
-        Ok(Paths { profile: Arc::new(profile), sockets: sockets.into(), active, backup, min_active })
+        Ok(Paths {
+            profile: Arc::new(profile),
+            numbers: numbers.into(),
+            peer: config.peer.as_slice().into(),
+            active,
+            backup,
+            min_active,
+        })
+    }
+
+    /// Every path as (port, number).
+    pub fn iter(&self) -> impl Iterator<Item = (u8, u16)> + '_ {
+        self.profile.entries().iter().zip(&*self.numbers).map(|(entry, &number)| (entry.port, number))
     }
 }
 
@@ -64,12 +85,18 @@ pub(crate) struct Profiles<T> {
 }
 
 impl<T: Clone> Profiles<T> {
-    pub fn new(what: &'static str, own: T) -> Self {
-        Profiles { what, slots: vec![Some(own)] }
+    pub fn new(what: &'static str, own: Option<T>) -> Self {
+        Profiles { what, slots: vec![own] }
+    }
+
+    /// The number of one that fits.
+    pub fn find(&self, fits: impl Fn(&T) -> bool) -> Option<u16> {
+        self.slots.iter().position(|p| p.as_ref().is_some_and(&fits)).map(|i| i as u16)
     }
 
     pub fn add(&mut self, profile: T) -> Result<u16> {
-        let free = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        let others = self.slots.iter().skip(1).position(Option::is_none);
+        let free = others.map(|i| i + 1).unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });

@@ -12,6 +12,7 @@ use crate::sys::SockAddr;
 const ROOM: usize = 1 << 16;
 const CONTROL_ROOM: usize = 128;
 const UDP_GRO: i32 = 104;
+const IPV6_FLOWINFO: i32 = 11;
 
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_ROOM]);
@@ -22,6 +23,8 @@ pub(crate) struct Meta {
     /// Source address and port.
     pub source: IpAddr,
     pub source_port: u16,
+    /// Low 16 bits of the IPv6 flow label, where asked for.
+    pub flow_label: u16,
     /// IPv4 TOS or IPv6 traffic class.
     pub traffic_class: u8,
     /// Length of its packets; the last may be shorter.
@@ -32,6 +35,45 @@ pub(crate) struct Meta {
     pub arrived_ns: u64,
     /// It did not fit.
     pub truncated: bool,
+}
+
+impl Meta {
+    /// Takes over what the control messages of a received message say.
+    ///
+    /// # Safety
+    /// Its control buffer is live and as the kernel has filled it.
+    #[inline]
+    pub unsafe fn read_control(&mut self, message: &libc::msghdr) {
+        // SAFETY: the control buffer has `msg_controllen` bytes of messages; the macros stay within them, and each
+        // message is read at the size that its kind has.
+        unsafe {
+            let mut control = libc::CMSG_FIRSTHDR(message);
+            while !control.is_null() {
+                let data = libc::CMSG_DATA(control);
+                match ((*control).cmsg_level, (*control).cmsg_type) {
+                    (libc::SOL_IP, libc::IP_TOS) => self.traffic_class = *data,
+                    (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
+                        self.traffic_class = data.cast::<i32>().read_unaligned() as u8;
+                    }
+                    (libc::SOL_IPV6, IPV6_FLOWINFO) => {
+                        self.flow_label = u32::from_be(data.cast::<u32>().read_unaligned()) as u16;
+                    }
+                    (libc::SOL_UDP, UDP_GRO) => {
+                        self.segment = data.cast::<i32>().read_unaligned().max(1) as usize;
+                    }
+                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                        self.dropped = Some(data.cast::<u32>().read_unaligned());
+                    }
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                        let at = data.cast::<libc::timespec>().read_unaligned();
+                        self.arrived_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64;
+                    }
+                    _ => {}
+                }
+                control = libc::CMSG_NXTHDR(message, control);
+            }
+        }
+    }
 }
 
 /// Room for one datagram.
@@ -73,38 +115,15 @@ impl RxBuffer {
         let mut meta = Meta {
             source,
             source_port,
+            flow_label: 0,
             traffic_class: 0,
             segment: bytes.len().max(1),
             dropped: None,
             arrived_ns: 0,
             truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         };
-        // SAFETY: the kernel has filled the control buffer with `msg_controllen` bytes of messages; the macros stay within
-        // them, and each message is read at the size that its kind has.
-        unsafe {
-            let mut control = libc::CMSG_FIRSTHDR(&message);
-            while !control.is_null() {
-                let data = libc::CMSG_DATA(control);
-                match ((*control).cmsg_level, (*control).cmsg_type) {
-                    (libc::SOL_IP, libc::IP_TOS) => meta.traffic_class = *data,
-                    (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
-                        meta.traffic_class = data.cast::<i32>().read_unaligned() as u8;
-                    }
-                    (libc::SOL_UDP, UDP_GRO) => {
-                        meta.segment = data.cast::<i32>().read_unaligned().max(1) as usize;
-                    }
-                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                        meta.dropped = Some(data.cast::<u32>().read_unaligned());
-                    }
-                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                        let at = data.cast::<libc::timespec>().read_unaligned();
-                        meta.arrived_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64;
-                    }
-                    _ => {}
-                }
-                control = libc::CMSG_NXTHDR(&message, control);
-            }
-        }
+        // SAFETY: the kernel has filled in the message.
+        unsafe { meta.read_control(&message) };
         Ok((bytes, meta))
     }
 }

@@ -1,17 +1,19 @@
-//! The sockets of a port: one that receives at the port's address, and one per entropy value that sends from that
-//! value as its source port (spec: wire, "Where the entropy value goes").
+//! The sockets of a port: one that receives at the port's address, and one per UDP source port that sends. In SRv6 mode
+//! there is one for everything; see [`crate::frames`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use openmrc_wire::Ev;
+use openmrc_wire::EvFormat;
 
 use crate::error::{Error, Result};
-use crate::sys;
+use crate::{frames, sys};
 
 // Not all of these are in libc for every target.
 const UDP_GRO: i32 = 104;
+const UDP_NO_CHECK6_RX: i32 = 102;
+const IPV6_FLOWINFO: i32 = 11;
 const IPV6_FLOWINFO_SEND: i32 = 33;
 const ECT0: u8 = 0b10;
 const ECN_CE: u8 = 0b11;
@@ -47,10 +49,13 @@ pub(crate) struct RxSocket {
     /// Datagrams of one packet in a row; and how many came without a pause.
     singles: u32,
     streak: u32,
+    /// SRv6 mode: keeps the UDP port for this device.
+    _claim: Option<OwnedFd>,
 }
 
 impl RxSocket {
-    pub fn open(addr: SocketAddr, buffer: usize, segmentation: bool) -> Result<Self> {
+    /// A UDP socket at the address. Of a structured EV it takes the flow label as well.
+    pub fn open(addr: SocketAddr, format: EvFormat, buffer: usize, segmentation: bool) -> Result<Self> {
         let what = || format!("receive socket at {addr}");
         let fd = sys::udp_socket(addr.ip()).map_err(|e| Error::os(what(), e))?;
         let raw = fd.as_raw_fd();
@@ -59,22 +64,36 @@ impl RxSocket {
         sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
             .or_else(|_| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
             .map_err(|e| Error::os(what(), e))?;
-        let buffer =
-            sys::get_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF).map_err(|e| Error::os(what(), e))?;
         let class = match addr.ip() {
             IpAddr::V4(_) => sys::set_option(raw, libc::SOL_IP, libc::IP_RECVTOS, 1),
             IpAddr::V6(_) => sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)
-                .and_then(|()| sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1)),
+                .and_then(|()| sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1))
+                // A peer in SRv6 mode leaves the checksum to the iCRC.
+                .and_then(|()| sys::set_option(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1))
+                .and_then(|()| {
+                    let wanted = i32::from(format == EvFormat::Structured);
+                    sys::set_option(raw, libc::SOL_IPV6, IPV6_FLOWINFO, wanted)
+                }),
         };
         class
             .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1))
             .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1))
             .map_err(|e| Error::os(what(), e))?;
         sys::bind(raw, addr).map_err(|e| Error::os(what(), e))?;
-        let mut socket =
-            RxSocket { fd, buffer: buffer.max(0) as usize, segmentation, gro: false, singles: 0, streak: 0 };
+        let mut socket = Self::new(fd, segmentation, None).map_err(|e| Error::os(what(), e))?;
         socket.set_gro(true);
         Ok(socket)
+    }
+
+    /// SRv6 mode: a packet socket on the interface with this index, which sends too.
+    pub fn open_frames(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Self> {
+        let (fd, claim) = frames::open(addr, interface, buffer)?;
+        Self::new(fd, false, Some(claim)).map_err(|e| Error::os(format!("packet socket for {addr}"), e))
+    }
+
+    fn new(fd: OwnedFd, segmentation: bool, claim: Option<OwnedFd>) -> io::Result<Self> {
+        let buffer = sys::get_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?.max(0) as usize;
+        Ok(RxSocket { fd, buffer, segmentation, gro: false, singles: 0, streak: 0, _claim: claim })
     }
 
     /// Lets datagrams hold several packets, or not. A kernel that cannot delivers them one by one, which works as well.
@@ -130,25 +149,18 @@ impl RxSocket {
     }
 }
 
-/// The socket of one entropy value.
+/// A socket that sends from one UDP source port.
 pub(crate) struct TxSocket {
     fd: OwnedFd,
-    /// Port of the device.
-    pub port: u8,
-    /// Its entropy value: the UDP port it is bound to.
-    pub ev: Ev,
+    /// The UDP port it is bound to.
+    pub source_port: u16,
     /// Traffic class octet that packets get which do not name one.
     pub default_class: u8,
-    pub packets: u64,
-    pub bytes: u64,
-    pub last_tx_ns: u64,
-    /// Watched until it is writable.
-    pub watched: bool,
 }
 
 impl TxSocket {
     /// A socket that sends from `addr`; `source_port` 0 lets the kernel choose.
-    pub fn open(port: u8, addr: IpAddr, source_port: u16, buffer: usize, default_class: u8) -> Result<Self> {
+    pub fn open(addr: IpAddr, source_port: u16, buffer: usize, default_class: u8) -> Result<Self> {
         let what = || format!("send socket from {addr} port {source_port}");
         let open = || -> io::Result<(OwnedFd, u16)> {
             let fd = sys::udp_socket(addr)?;
@@ -167,7 +179,7 @@ impl TxSocket {
                 IpAddr::V6(_) => {
                     sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
                     sys::set_option(raw, libc::SOL_IPV6, libc::IPV6_TCLASS, i32::from(default_class))?;
-                    // Repeats the entropy value in the flow label, for switches that hash on it.
+                    // The low half of the entropy value goes into the flow label.
                     sys::set_option(raw, libc::SOL_IPV6, IPV6_FLOWINFO_SEND, 1)?;
                 }
             }
@@ -176,25 +188,11 @@ impl TxSocket {
             Ok((fd, bound))
         };
         let (fd, bound) = open().map_err(|e| Error::os(what(), e))?;
-        Ok(TxSocket {
-            fd,
-            port,
-            ev: Ev(u32::from(bound)),
-            default_class,
-            packets: 0,
-            bytes: 0,
-            last_tx_ns: 0,
-            watched: false,
-        })
+        Ok(TxSocket { fd, source_port: bound, default_class })
     }
 
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
-    }
-
-    /// The UDP port it sends from.
-    pub fn source_port(&self) -> u16 {
-        self.ev.0 as u16
     }
 }
 

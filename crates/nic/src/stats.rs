@@ -3,6 +3,8 @@
 
 use openmrc_wire::{DecodeError, Ev};
 
+use crate::path::SegmentRoute;
+
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
         /// Why something was dropped or refused, each with a counter of its own (spec: wire, "Bad input").
@@ -77,6 +79,8 @@ causes! {
     TxError => "tx_error",
     /// The socket's buffer or the device queue was full: held and sent later.
     TxHeld => "tx_held",
+    /// The MAC address of the next hop is not known: nobody answers for it.
+    TxNoNeighbour => "tx_no_neighbour",
     /// Had to go, but every port was down.
     TxNoPort => "tx_no_port",
 }
@@ -157,6 +161,8 @@ pub struct PathStats {
     pub port: u8,
     /// Entropy value.
     pub ev: Ev,
+    /// SRv6 mode: its route.
+    pub route: Option<SegmentRoute>,
     /// Packets sent with it.
     pub tx_packets: u64,
     /// UDP payload bytes sent with it.

@@ -1,31 +1,25 @@
 //! Sending in runs: consecutive packets of one path and class to one peer go to the kernel in one system call, which cuts
-//! them apart again as late as it can (UDP GSO). Headers, padding and iCRC lie in a small arena; payload is
-//! gathered from where the application has it, uncopied, unless it is so short that an iovec costs more.
+//! them apart again as late as it can (UDP GSO).
 
 use std::io;
 use std::os::fd::RawFd;
 
-use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
+use openmrc_wire::{IcrcSeed, Packet};
 
+use crate::arena::Arena;
 use crate::sys::SockAddr;
 
 /// Most segments the kernel takes in one call (`UDP_MAX_SEGMENTS` before Linux 6.9).
 const MAX_SEGMENTS: usize = 64;
 /// Most bytes of one call: the largest UDP payload over IPv4.
 const MAX_BYTES: usize = 65_507;
-/// Payloads up to this many bytes are copied beside their headers.
-const COPY_LIMIT: usize = 512;
-/// Arena bytes per packet: headers, short payload, padding, iCRC.
-const ARENA_PER_PACKET: usize = MAX_HEADER_LEN + COPY_LIMIT + 3 + icrc::LEN;
-/// Most pieces of one payload; a scatter list is cut at packet boundaries.
-const MAX_PIECES: usize = 16;
 const UDP_SEGMENT: i32 = 103;
 
 /// What the packets of a run have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RunKey {
-    /// Index of the sending socket, and so the path.
-    pub socket: u16,
+    /// Index of the path.
+    pub path: u16,
     /// Traffic class octet.
     pub class: u8,
     /// Index of the peer.
@@ -35,9 +29,7 @@ pub(crate) struct RunKey {
 /// A run being gathered.
 pub(crate) struct TxRun {
     key: Option<RunKey>,
-    arena: Box<[u8]>,
-    used: usize,
-    iovecs: Vec<libc::iovec>,
+    arena: Arena,
     packets: usize,
     /// Length of every packet but the last.
     segment: usize,
@@ -46,17 +38,11 @@ pub(crate) struct TxRun {
     ended: bool,
 }
 
-// SAFETY: the raw pointers in `iovecs` are used only between `push` and `clear`, both under the engine's lock, during
-// which the memory they point to stays registered.
-unsafe impl Send for TxRun {}
-
 impl TxRun {
     pub fn new() -> Self {
         TxRun {
             key: None,
-            arena: vec![0; MAX_SEGMENTS * ARENA_PER_PACKET].into_boxed_slice(),
-            used: 0,
-            iovecs: Vec::with_capacity(MAX_SEGMENTS * (MAX_PIECES + 1) + 1),
+            arena: Arena::new(MAX_SEGMENTS, 0),
             packets: 0,
             segment: 0,
             bytes: 0,
@@ -93,7 +79,7 @@ impl TxRun {
                     && len <= self.segment
                     && self.packets < MAX_SEGMENTS
                     && self.bytes + len <= MAX_BYTES
-                    && self.iovecs.len() + 2 * (MAX_PIECES + 1) <= self.iovecs.capacity()
+                    && self.arena.has_room()
             }
         }
     }
@@ -111,39 +97,7 @@ impl TxRun {
     ) {
         debug_assert!(self.accepts(key, packet.wire_len()));
         let len = packet.wire_len();
-        let start = self.used;
-        let headers = packet.emit(&mut self.arena[start..]);
-        let pad = packet.pad_len();
-        let mut at = start + headers;
-        if usize::from(packet.payload_len) <= COPY_LIMIT {
-            for piece in pieces {
-                self.arena[at..at + piece.len()].copy_from_slice(piece);
-                at += piece.len();
-            }
-            self.arena[at..at + pad].fill(0);
-            at += pad;
-            let crc = seed.of_datagram(ports.0, ports.1, &self.arena[start..at]);
-            self.arena[at..at + icrc::LEN].copy_from_slice(&crc);
-            self.use_arena(at + icrc::LEN);
-        } else {
-            let crc = match pieces {
-                [payload] => seed.checksum(ports.0, ports.1, &self.arena[start..at], payload),
-                _ => {
-                    let mut crc = seed.begin(ports.0, ports.1, len);
-                    crc.update(&self.arena[start..at]);
-                    pieces.iter().for_each(|piece| crc.update(piece));
-                    crc.update(&[0; 3][..pad]);
-                    crc.finish()
-                }
-            };
-            self.use_arena(at);
-            for piece in pieces {
-                self.iovecs.push(libc::iovec { iov_base: piece.as_ptr() as *mut _, iov_len: piece.len() });
-            }
-            self.arena[at..at + pad].fill(0);
-            self.arena[at + pad..at + pad + icrc::LEN].copy_from_slice(&crc);
-            self.use_arena(at + pad + icrc::LEN);
-        }
+        self.arena.push(packet, pieces, seed, ports);
         if self.packets == 0 {
             self.key = Some(key);
             self.segment = len;
@@ -153,20 +107,6 @@ impl TxRun {
         self.bytes += len;
     }
 
-    /// The arena up to `end` is to be sent: it lengthens the last iovec if that lies just before.
-    #[inline]
-    fn use_arena(&mut self, end: usize) {
-        let piece = &mut self.arena[self.used..end];
-        let base = piece.as_mut_ptr();
-        match self.iovecs.last_mut() {
-            Some(last) if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == base => {
-                last.iov_len += piece.len();
-            }
-            _ => self.iovecs.push(libc::iovec { iov_base: base.cast(), iov_len: piece.len() }),
-        }
-        self.used = end;
-    }
-
     /// Sends the run from `fd`. `class` is given where it differs from the socket's own.
     ///
     /// # Errors
@@ -174,25 +114,20 @@ impl TxRun {
     #[inline]
     pub fn send(&self, fd: RawFd, dest: &SockAddr, class: Option<u8>) -> io::Result<()> {
         let segment = if self.packets > 1 { Some(self.segment as u16) } else { None };
-        send_message(fd, dest, &self.iovecs, class, segment)
+        send_message(fd, dest, &self.arena.iovecs, class, segment)
     }
 
     /// The run's bytes in one piece, for the ways that are not fast.
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         out.clear();
-        for iovec in &self.iovecs {
-            // SAFETY: as for sending: every piece is valid until the run is cleared.
-            out.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(iovec.iov_base.cast::<u8>(), iovec.iov_len)
-            });
-        }
+        Arena::copy(&self.arena.iovecs, out);
     }
 
     /// The first byte of each packet, its opcode.
     pub fn opcodes(&self) -> impl Iterator<Item = u8> + '_ {
         let segment = self.segment.max(1);
         let (mut begin, mut packet) = (0, 0);
-        self.iovecs.iter().flat_map(move |iovec| {
+        self.arena.iovecs.iter().flat_map(move |iovec| {
             // Several short packets may lie in one piece, and a long one in several.
             let (piece, end) = (begin, begin + iovec.iov_len);
             let starts = (packet..end).step_by(segment);
@@ -207,8 +142,7 @@ impl TxRun {
     #[inline]
     pub fn clear(&mut self) {
         self.key = None;
-        self.used = 0;
-        self.iovecs.clear();
+        self.arena.clear();
         self.packets = 0;
         self.segment = 0;
         self.bytes = 0;
@@ -304,7 +238,7 @@ fn send_plain(fd: RawFd, dest: &SockAddr, iovec: &libc::iovec) -> io::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openmrc_wire::{Body, Msn, Position, Psn, Write};
+    use openmrc_wire::{Body, MAX_HEADER_LEN, Msn, Position, Psn, Write};
     use std::net::{IpAddr, Ipv4Addr};
 
     fn packet(len: u16) -> Packet {
@@ -321,7 +255,7 @@ mod tests {
         Packet { payload_len: len, ..Packet::new(0x123456, Psn::new(7), body) }
     }
 
-    const KEY: RunKey = RunKey { socket: 3, class: 2, peer: 1 };
+    const KEY: RunKey = RunKey { path: 3, class: 2, peer: 1 };
 
     /// However a payload is cut into pieces, long or short, the bytes are the packet's and the iCRC is right.
     #[test]
@@ -362,7 +296,7 @@ mod tests {
         let mut run = TxRun::new();
         run.push(KEY, &packet(8), &[&[0; 8]], &seed, (1, 2));
         assert!(!run.accepts(KEY, packet(12).wire_len()));
-        assert!(!run.accepts(RunKey { socket: 4, ..KEY }, packet(8).wire_len()));
+        assert!(!run.accepts(RunKey { path: 4, ..KEY }, packet(8).wire_len()));
         assert!(run.accepts(KEY, packet(4).wire_len()));
         run.push(KEY, &packet(4), &[&[0; 4]], &seed, (1, 2));
         assert!(!run.accepts(KEY, packet(4).wire_len()));

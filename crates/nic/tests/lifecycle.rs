@@ -190,7 +190,7 @@ fn queue_pairs_can_have_paths_and_congestion_control_of_their_own() {
     let (a, b) = (End::open(device(2), &Options::default()), End::open(device(2), &Options::default()));
     let paths: Vec<_> =
         (0..4u32).map(|i| PathEntry { ev: openmrc_wire::Ev(20_011 + i / 2), port: (i % 2) as u8 }).collect();
-    let config = EvProfileConfig { paths: paths.clone(), active: None, backup: None, min_active: None };
+    let config = EvProfileConfig { paths: paths.clone(), ..EvProfileConfig::default() };
     let profile = a.context.create_ev_profile(&config).unwrap();
     let cc =
         a.context.create_cc_profile(CcProfile::fixed_window(100_000, Span::from_micros(500), 4096)).unwrap();
@@ -220,9 +220,7 @@ fn queue_pairs_can_have_paths_and_congestion_control_of_their_own() {
     assert!(a.context.destroy_ev_profile(0).is_err());
     let wide = EvProfileConfig {
         paths: vec![PathEntry { ev: openmrc_wire::Ev(70_000), port: 0 }],
-        active: None,
-        backup: None,
-        min_active: None,
+        ..EvProfileConfig::default()
     };
     assert!(a.context.create_ev_profile(&wide).unwrap_err().to_string().contains("70000"));
 }

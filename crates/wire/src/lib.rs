@@ -8,6 +8,7 @@ pub mod bth;
 mod bytes;
 mod codec;
 pub mod dscp;
+pub mod encap;
 pub mod endpoint;
 pub mod error;
 pub mod ev;

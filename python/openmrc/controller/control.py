@@ -11,7 +11,7 @@ from openmrc.controller.cc import CcProfile
 from openmrc.controller.ev import Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
 from openmrc.controller.state import ProfileState
 from openmrc.errors import UnsupportedError
-from openmrc.verbs import Context, EvEvent, EvState, SocketAddress
+from openmrc.verbs import Context, EvEvent, EvState, SocketAddress, Srv6Paths
 from openmrc.wire import EvFormat
 
 _WORST_FIRST = (EvState.DENIED, EvState.ASSUMED_BAD, EvState.SKIP, EvState.GOOD)
@@ -109,13 +109,15 @@ class Controller:
         self.context = context
         self._core = _core.Controller(context._core)
         self._ev_profiles: list[EvProfile] = []
+        srv6 = context.device.is_srv6
+        self._ev_formats = (EvFormat.SRV6, EvFormat.SRV6_SRH) if srv6 else (context.device.ev_format,)
 
     # --- profiles -------------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceLimits:
         """What the device can do."""
         ports = len(self.context.device.ports)
-        return DeviceLimits(ports, tuple(EvMode), (EvFormat.UDP,), ports, 256)
+        return DeviceLimits(ports, tuple(EvMode), self._ev_formats, ports, 256)
 
     def ev_format_profile(self) -> EvFormatProfile:
         """A new EV format profile, in INIT."""
@@ -123,8 +125,37 @@ class Controller:
 
     def ev_profile(self) -> EvProfile:
         """A new EV profile, in INIT."""
-        profile = EvProfile(self._core, len(self.context.device.ports), self._ev_states)
+        profile = EvProfile(self._core, len(self.context.device.ports), self._ev_formats, self._ev_states)
         self._ev_profiles.append(profile)
+        return profile
+
+    def ev_profile_to(self, peer: Sequence[SocketAddress], paths: Srv6Paths) -> EvProfile:
+        """An EV profile in ONLINE of SRv6 paths to a node, such as ``fabric.ev_profile("h0", "h4")``.
+
+        Args:
+            peer: The node's address per port.
+            paths: Entropy value, port and outer destination of each.
+
+        Raises:
+            UnsupportedError: if the device is not in SRv6 mode.
+            DeviceError: if there is no route or no neighbour for a path.
+        """
+        ev_format, profile = self.ev_format_profile(), self.ev_profile()
+        ev_format.modify(ProfileState.OFFLINE, ev_format=EvFormat.SRV6, widths=[128])
+        ev_format.modify(ProfileState.ONLINE)
+        routes = {Ev(path.ev, path.plane): path.address for path in paths.entries}
+        profile.modify(
+            ProfileState.OFFLINE,
+            mode=EvMode.EXPLICIT,
+            format_profile=ev_format,
+            count=len(routes),
+            active=paths.active,
+            peer=tuple(peer),
+            routes=routes,
+        )
+        for ev in routes:
+            profile.replace_ev(None, ev)
+        profile.modify(ProfileState.ONLINE)
         return profile
 
     def cc_profile(self) -> CcProfile:
@@ -179,7 +210,9 @@ class Controller:
             ArgumentError: if the addresses cannot be reached from this device's.
             ClosedError: if the context is closed.
         """
-        return Peer(self._core, self._core.add_peer(list(addresses)))
+        addresses = list(addresses)
+        self.context._know_paths_to(addresses)
+        return Peer(self._core, self._core.add_peer(addresses))
 
     def probe_ev(self, probes: Sequence[EvProbe], timeout: float = 1.0) -> list[EvProbeResult]:
         """Sends EV probes, all at a time, and waits ``timeout`` seconds for answers (``mrc_ctl_probe_ev``).
@@ -196,6 +229,8 @@ class Controller:
         by_peer: dict[tuple[SocketAddress, ...], list[int]] = {}
         for i, probe in enumerate(probes):
             by_peer.setdefault(tuple(map(tuple, probe.peer)), []).append(i)  # type: ignore[arg-type]
+        for peer in by_peer:
+            self.context._know_paths_to(peer)
 
         def ask(peer: tuple[SocketAddress, ...]) -> list[int | None]:
             paths = [(probes[i].ev.port, probes[i].ev.value) for i in by_peer[peer]]

@@ -1,14 +1,14 @@
 """EV format profiles and EV profiles: how entropy values look, and which ones queue pairs spray over.
 
-A software NIC over UDP sockets carries a 16-bit entropy value, the UDP source port. Formats that switches
-read from elsewhere (flow label, outer IPv6 destination, segment routing header) can be described and expanded
-here, but a profile of such a format cannot go ONLINE: that needs raw sockets.
+A profile can go ONLINE on a device of its format (``Device.ev_format``); others can be described and
+expanded. In SRv6 mode the paths of a profile end at one node: it has a ``peer``, and each entropy value a
+route, given or expanded from the profile's fields.
 """
 
 import dataclasses
 import enum
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from openmrc import _core
 from openmrc.controller.state import Profile, ProfileState, member
 from openmrc.errors import ArgumentError, StateError, UnsupportedError
-from openmrc.verbs import EvState
+from openmrc.verbs import EvState, SocketAddress
 from openmrc.wire import EvFormat
 
 
@@ -46,7 +46,7 @@ class Ev(NamedTuple):
     """An entropy value on a port: one path."""
 
     value: int
-    """As the packet carries it: with UDP the source port."""
+    """As the packet carries it: with UDP the source port, else 32 bits."""
     port: int
     """Port (plane), from 0."""
 
@@ -69,6 +69,9 @@ class EvField:
 
 _EV_BITS = {EvFormat.UDP: 16}
 """Bits of an entropy value; 32 where not listed (spec: wire, Where the entropy value goes)."""
+
+
+_SRV6 = (EvFormat.SRV6, EvFormat.SRV6_SRH)
 
 
 def _rows(fields: Sequence[EvField]) -> list[tuple[int, int, int, int, int]]:
@@ -157,7 +160,12 @@ class EvProfileAttr:
     ports: tuple[int, ...] | None = None
     """AUTO, GENERATED: ports to use; default all."""
     fields: tuple[EvField, ...] = ()
-    """GENERATED: bounds of the values."""
+    """GENERATED: bounds of the values. SRv6: what an entropy value without a route expands to."""
+    peer: tuple[SocketAddress, ...] = ()
+    """SRv6: the node where the paths end, its address per port; needed."""
+    routes: Mapping[Ev, IPv6Address | tuple[IPv6Address, IPv6Address]] | None = None
+    """SRv6: outer destination of each entropy value; with SRH it and the segment. Those not in it are
+    expanded."""
     seed: int = 0
     """GENERATED: which values are taken."""
 
@@ -181,11 +189,16 @@ class EvProfile(Profile):
     _online = frozenset({"event_mask"})
 
     def __init__(
-        self, core: _core.Controller, num_ports: int, states: Callable[[int], dict[Ev, EvState]]
+        self,
+        core: _core.Controller,
+        num_ports: int,
+        ev_formats: tuple[EvFormat, ...],
+        states: Callable[[int], dict[Ev, EvState]],
     ) -> None:
         super().__init__()
         self._core = core
         self._num_ports = num_ports
+        self._ev_formats = ev_formats
         self._states = states
         self._attr = EvProfileAttr()
         self._evs: list[Ev | None] = []
@@ -279,9 +292,10 @@ class EvProfile(Profile):
             raise ArgumentError(f"port {ev.port} of {ev}: the device has ports 0 to {self._num_ports - 1}")
         ev_format = self._format().ev_format
         bits = _EV_BITS.get(ev_format, 32) if ev_format else 32
-        if not 0 < ev.value < 1 << bits:
+        least = 0 if ev_format in _SRV6 else 1
+        if not least <= ev.value < 1 << bits:
             raise ArgumentError(
-                f"value {ev.value:#x} of {ev}: 1 to {(1 << bits) - 1:#x} is allowed with {ev_format}"
+                f"value {ev.value:#x} of {ev}: {least} to {(1 << bits) - 1:#x} is allowed with {ev_format}"
             )
 
     def _format(self) -> EvFormatProfile:
@@ -321,16 +335,40 @@ class EvProfile(Profile):
                 raise StateError("a GENERATED EV profile needs fields as well")
             assert ev_format.ev_format is not None
             _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), _rows(attr.fields))
+        if ev_format.ev_format in _SRV6:
+            self._check_srv6(attr, ev_format)
         if attr.mode is EvMode.EXPLICIT and (self._attr.mode, self._attr.count) != (attr.mode, attr.count):
             self._evs = [None] * (attr.count or 0)
         self._attr = attr
 
+    def _check_srv6(self, attr: EvProfileAttr, ev_format: EvFormatProfile) -> None:
+        if attr.mode is not EvMode.EXPLICIT:
+            raise ArgumentError(f"mode is {attr.mode}: with {ev_format.ev_format} EXPLICIT is allowed")
+        if not attr.peer:
+            raise StateError(f"an EV profile of format {ev_format.ev_format} needs a peer as well")
+        if attr.fields:
+            assert ev_format.ev_format is not None
+            _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), _rows(attr.fields))
+
+    def _route(self, ev: Ev) -> tuple[IPv6Address, IPv6Address | None]:
+        """Where an entropy value leads in SRv6 mode."""
+        given = (self._attr.routes or {}).get(ev)
+        if given is None:
+            if not self._attr.fields:
+                raise StateError(f"{ev} has no route, and the profile no fields to expand it with")
+            ev_format = self._format()
+            assert ev_format.ev_format is not None
+            expanded = expand_ev(ev_format.ev_format, ev_format.widths, self._attr.fields, ev.value)
+            assert not isinstance(expanded, int)
+            given = expanded
+        return given if isinstance(given, tuple) else (given, None)
+
     def _go_online(self) -> None:
         attr, ev_format = self._attr, self._format().ev_format
-        if ev_format is not EvFormat.UDP:
+        if ev_format not in self._ev_formats:
             raise UnsupportedError(
-                f"an EV profile of format {ev_format} cannot go ONLINE on a NIC over UDP sockets: it has the"
-                " UDP source port only, format UDP; flow labels and outer headers need raw sockets"
+                f"an EV profile of format {ev_format} cannot go ONLINE on this device: its ev_format is"
+                f" {self._ev_formats[0]}"
             )
         if self._format().state is not ProfileState.ONLINE:
             raise StateError("the EV format profile of this EV profile is not ONLINE any more")
@@ -346,8 +384,13 @@ class EvProfile(Profile):
                 evs = self._generate()
             case _:
                 evs = self._own()
+        srv6 = ev_format in _SRV6
         self._id = self._core.create_ev_profile(
-            [(ev.port, ev.value) for ev in evs], active=attr.active, min_active=attr.min_active
+            [(ev.port, ev.value) for ev in evs],
+            active=attr.active,
+            min_active=attr.min_active,
+            routes=[self._route(ev) for ev in evs] if srv6 else [],
+            peer=attr.peer if srv6 else (),
         )
         self._evs = list(evs)
         self._format()._users.add(self)
@@ -373,31 +416,43 @@ class EvProfile(Profile):
 
     def _generate(self) -> list[Ev]:
         """Values that the fields allow, each on one port only, chosen by the seed."""
-        widths, fields = self._format().widths, self._attr.fields
+        ev_format = self._format()
+        assert ev_format.ev_format is not None
+        bits = _EV_BITS.get(ev_format.ev_format, 32)
+        widths, fields = ev_format.widths, self._attr.fields
         masked = sum(field.mask.bit_count() for field in fields)
-        rows = _rows(fields)
-        # Every pattern of the masked places, which take the most significant bits of a 16-bit entropy value.
+        random_numbers = random.Random(self._attr.seed)
+        # Every pattern of the masked places, which take the most significant bits of an entropy value; if they
+        # are very many, enough of them.
+        count = min(1 << masked, 1 << 16)
+        patterns = range(count) if count == 1 << masked else random_numbers.sample(range(1 << masked), count)
         paths = (
-            _core.expand_ev("udp", list(widths), rows, pattern << (16 - masked))[0]
-            for pattern in range(1 << masked)
+            expand_ev(ev_format.ev_format, widths, fields, pattern << (bits - masked)) for pattern in patterns
         )
-        values = sorted({path for path in paths if path and _in_bounds(widths, fields, path)})
+        # The UDP source port, the high half of a structured value, cannot be 0.
+        values = sorted(
+            {
+                path
+                for path in paths
+                if isinstance(path, int) and path >> (bits - 16) and _in_bounds(bits, widths, fields, path)
+            }
+        )
         num_ports = len(self._attr.ports) if self._attr.ports is not None else self._num_ports
         ports, share = self._per_port(min(len(values), 256) // num_ports)
         if not share:
             raise ArgumentError(
                 f"the fields allow {len(values)} entropy values: fewer than one for each port"
             )
-        chosen = random.Random(self._attr.seed).sample(values, share * len(ports))
+        chosen = random_numbers.sample(values, share * len(ports))
         return [Ev(value, ports[i % len(ports)]) for i, value in enumerate(chosen)]
 
 
-def _in_bounds(widths: Sequence[int], fields: Sequence[EvField], path: int) -> bool:
-    """Whether every field that an entropy value fills lies within its bounds in a 16-bit path."""
+def _in_bounds(bits: int, widths: Sequence[int], fields: Sequence[EvField], path: int) -> bool:
+    """Whether every field that an entropy value fills lies within its bounds in a path of so many bits."""
     end = 0
     for width, field in zip(widths, fields, strict=True):
         end += width
-        value = path >> (16 - end) & ((1 << field.width) - 1)
+        value = path >> (bits - end) & ((1 << field.width) - 1)
         if field.mask and not field.min_val <= value <= field.max_val:
             return False
     return True

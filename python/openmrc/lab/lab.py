@@ -1,19 +1,21 @@
 """A lab: brings a fabric up in network namespaces, breaks and repairs it, takes it down."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
-from openmrc.fabric import Fabric, Path
+from openmrc.fabric import EvProfile, Fabric, Path
 from openmrc.lab import counters, faults, hosts, softswitch, system
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.layout import Layout, Link, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
 from openmrc.switchconf.render import resolved
-from openmrc.verbs import Device, Port
+from openmrc.verbs import Device, Port, SocketAddress
+from openmrc.wire import EvFormat
 
 MAX_NODES = 2000
 """Namespaces of a lab. A kernel takes more, a person's patience does not."""
@@ -143,13 +145,27 @@ class Lab:
 
         Args:
             host: Whose.
-            options: Other fields of the device.
+            options: Other fields of the device. With ``ev_format=EvFormat.SRV6`` it builds SRv6 frames
+            itself, and
+                its entropy values are the fabric's 32-bit ones (:meth:`Fabric.path_of`); without, they are
+                the UDP source ports that the host's routes turn into paths (:meth:`path`).
         """
+        addresses = self.addresses(host)
+        if options.get("ev_format") in (EvFormat.SRV6, EvFormat.SRV6_SRH):
+            options.setdefault("paths_to", partial(self._paths, host))
+            return Device(ports=[Port(each) for each in addresses], **options)
         sources = [hosts.FIRST_SOURCE_PORT + n for n in range(hosts.paths_by_port(self.layout))]
-        return Device(ports=[Port(each, source_ports=sources) for each in self.addresses(host)], **options)
+        return Device(ports=[Port(each, source_ports=sources) for each in addresses], **options)
+
+    def _paths(self, host: str, remote: Sequence[SocketAddress]) -> EvProfile:
+        """The paths from a host to the one with these addresses."""
+        peer = self.layout.hosts_by_address.get(remote[0][0])
+        if peer is None:
+            raise ArgumentError(f"{remote[0][0]} is no host's address in lab {self.name}")
+        return self.fabric.ev_profile(host, peer)
 
     def path(self, src: str, dst: str, plane: int, source_port: int) -> Path:
-        """The path that such a NIC's packets with this entropy value take."""
+        """The path that packets of a NIC over UDP sockets take from this source port, its entropy value."""
         return hosts.path_of_port(
             self.layout, self.layout.node(src), self.layout.node(dst), plane, source_port
         )

@@ -11,7 +11,7 @@ pointers. MRC has RDMA WRITE and RDMA WRITE WITH IMMEDIATE only.
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo, SocketAddress
 from openmrc.verbs.context import Context
 from openmrc.verbs.cq import CompletionQueue
-from openmrc.verbs.device import Device, Port
+from openmrc.verbs.device import Device, Port, Srv6Path, Srv6Paths
 from openmrc.verbs.enums import (
     AccessFlags,
     AsyncEventType,
@@ -55,6 +55,8 @@ __all__ = [
     "SendWR",
     "Sge",
     "SocketAddress",
+    "Srv6Path",
+    "Srv6Paths",
     "WcOpcode",
     "WcStatus",
     "WrOpcode",

@@ -2,7 +2,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +27,7 @@ class Context:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._core: _core.Context = device._core.open()
+        self._srv6_peers: set[tuple[SocketAddress, ...]] = set()
         self._pds: set[ProtectionDomain] = set()
         self._cqs: set[CompletionQueue] = set()
         self.async_events: EventQueue[AsyncEvent] = AsyncEvents(self._core)
@@ -108,15 +109,32 @@ class Context:
         """
         return self._core.stats()
 
-    def path_stats(self) -> list[dict[str, int]]:
+    def path_stats(self) -> list[dict[str, Any]]:
         """Counters per path: ``port``, ``ev``, ``tx_packets``, ``tx_bytes``, ``last_tx_ns``.
 
-        The last is when the path was last used, nanoseconds of the monotonic clock; 0 if never.
+        The last is when the path was last used, nanoseconds of the monotonic clock; 0 if never. In SRv6
+        mode, where an entropy value names another path to each peer, also ``address``, the outer
+        destination, and ``segment``, that of the SRH or None.
 
         Raises:
             ClosedError: if the context is closed.
         """
         return self._core.path_stats()
+
+    def _know_paths_to(self, addresses: "Iterable[SocketAddress]") -> None:
+        """In SRv6 mode, sees to it that there is an EV profile for this node."""
+        peer = tuple((addr, udp_port) for addr, udp_port in addresses)
+        if self.device.paths_to is None or not self.device.is_srv6 or peer in self._srv6_peers:
+            return
+        paths = self.device.paths_to(list(peer))
+        _core.Controller(self._core).create_ev_profile(
+            [(path.plane, path.ev) for path in paths.entries],
+            active=paths.active,
+            min_active=None,
+            routes=[(path.address, None) for path in paths.entries],
+            peer=peer,
+        )
+        self._srv6_peers.add(peer)
 
     def close(self) -> None:
         """Closes everything made on it, stops the engine and closes the sockets (``ibv_close_device``).

@@ -4,13 +4,15 @@ import dataclasses
 import fcntl
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from openmrc import _core
 from openmrc.errors import DeviceError
+from openmrc.wire import EvFormat
 
 if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
@@ -18,6 +20,34 @@ if TYPE_CHECKING:
     from openmrc.wire import DscpMap
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
+
+
+class Srv6Path(Protocol):
+    """One path in SRv6 mode, such as an :class:`openmrc.fabric.EvEntry`."""
+
+    @property
+    def ev(self) -> int:
+        """Entropy value, 32 bits."""
+
+    @property
+    def plane(self) -> int:
+        """The port it leaves by."""
+
+    @property
+    def address(self) -> IPv6Address:
+        """Outer destination address: the uSID list."""
+
+
+class Srv6Paths(Protocol):
+    """The paths to a node in SRv6 mode, such as an :class:`openmrc.fabric.EvProfile`."""
+
+    @property
+    def entries(self) -> Sequence[Srv6Path]:
+        """All of them; of each plane those in rotation first."""
+
+    @property
+    def active(self) -> int:
+        """How many are in rotation, over all planes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +59,8 @@ class Port:
     udp_port: int = _core.ROCE_PORT
     """UDP port it receives on."""
     source_ports: Sequence[int] = ()
-    """Entropy values, which are UDP source ports, to use; empty: ``evs_per_port`` that the kernel chooses."""
+    """UDP source ports of the device's own entropy values; empty: ``evs_per_port`` that the kernel chooses.
+    None in SRv6 mode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +76,14 @@ class Device:
     order."""
     name: str = "mrc0"
     """For people."""
+    ev_format: EvFormat = EvFormat.UDP
+    """Where entropy values go; the same at both ends of a connection. UDP: the UDP source port. STRUCTURED:
+    source port and flow label. SRV6, SRV6_SRH: the NIC builds the outer header itself, which needs
+    CAP_NET_RAW; its paths come with EV profiles, each to one peer."""
+    paths_to: Callable[[Sequence["SocketAddress"]], Srv6Paths] | None = None
+    """SRv6 mode: the paths to the node with these addresses, one per port. Asked when a queue pair is
+    connected without an EV profile, and when a node is made known or probed; once per node. Without it EV
+    profiles are made by hand (:meth:`openmrc.controller.Controller.ev_profile_to`)."""
     evs_per_port: int | None = None
     """Entropy values per port, half active and half in reserve; default 256 over the ports (spec: paths, EV
     set)."""
@@ -125,11 +164,18 @@ class Device:
         """Where peers reach it, by port: their queue pairs' ``remote`` attribute."""
         return [(port.addr, port.udp_port) for port in self.ports]
 
+    @property
+    def is_srv6(self) -> bool:
+        """Whether the NIC builds SRv6 frames itself."""
+        return self.ev_format in (EvFormat.SRV6, EvFormat.SRV6_SRH)
+
     def open(self) -> "Context":
         """Opens its sockets and starts its engine (``ibv_open_device``).
 
         Raises:
-            DeviceError: if an address is not of this host, a UDP port is taken, or descriptors have run out.
+            DeviceError: if an address is not of this host, a UDP port is taken, descriptors have run out,
+            or SRv6
+                mode lacks CAP_NET_RAW.
         """
         from openmrc.verbs.context import Context
 

@@ -96,6 +96,8 @@ class QueuePair:
         if state == QpState.RTS and attr.mpr is None and self.hint is not None:
             path_mtu = self.query().attr.path_mtu or 4096
             attr = dataclasses.replace(attr, mpr=self.hint.mpr(self.context.receive_buffer, path_mtu))
+        if state == QpState.RTR and attr.ev_profile_id is None and attr.remote is not None:
+            self.context._know_paths_to(attr.remote)
         self._core.modify(int(state), attr)
 
     def query(self) -> QpInfo:

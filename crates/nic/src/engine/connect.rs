@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use openmrc_transport::mrc::{self, CcProfile, QpConfig};
 use openmrc_transport::{Span, Time};
-use openmrc_wire::{MAX_HEADER_LEN, Psn};
+use openmrc_wire::{MAX_HEADER_LEN, Psn, encap};
 
 use super::{Engine, Qp};
 use crate::attr::{DEFAULT_PATH_MTU, QpAttr};
@@ -22,14 +22,16 @@ const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
 impl Engine {
     /// INIT to RTR: the peer and the paths are known, packets may come.
     pub(super) fn connect_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
-        let profile = attr.ev_profile_id.unwrap_or(0);
-        let paths = self.ev_profiles.get(profile)?;
+        let (profile, paths) = self.profile_for(attr)?;
         let config = self.transport_config(index, attr, &paths)?;
         let remote = attr.remote.as_deref().unwrap_or_default();
-        self.check_mtu(config.path_mtu, remote.len())?;
+        self.check_mtu(config.path_mtu, remote.len(), self.outside_inner_ip(&paths))?;
         let transport = mrc::QueuePair::new(now, &config)?;
         let local: Vec<IpAddr> = self.ports.iter().map(|p| p.addr.ip()).collect();
         let (peer, new) = self.peers.acquire(remote, &local)?;
+        if let Some(known) = self.peers.get_mut(peer).filter(|_| self.config.is_srv6()) {
+            known.set_paths(paths.iter());
+        }
         if new {
             self.endpoint.add_peer(now, peer);
         }
@@ -45,8 +47,7 @@ impl Engine {
 
     /// RTR to RTS: what the sending half needs is known too.
     pub(super) fn start_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
-        let profile = attr.ev_profile_id.unwrap_or(0);
-        let paths = self.ev_profiles.get(profile)?;
+        let (profile, paths) = self.profile_for(attr)?;
         let config = self.transport_config(index, attr, &paths)?;
         let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() else {
             return Err(Error::Closed("the queue pair"));
@@ -103,10 +104,17 @@ impl Engine {
         })
     }
 
-    /// Whether packets of this path MTU fit the interfaces of the first `ports` ports.
-    fn check_mtu(&self, path_mtu: u16, ports: usize) -> Result<()> {
+    /// Bytes of headers outside the IP header that encloses UDP, on the longest of these paths.
+    fn outside_inner_ip(&self, paths: &Paths) -> usize {
+        let route = |(_, number)| self.paths[usize::from(number)].route();
+        paths.iter().filter_map(route).map(|r| encap::overhead(r.segment.is_some())).max().unwrap_or(0)
+    }
+
+    /// Whether packets of this path MTU, with so many bytes outside their IP header, fit the interfaces of the first
+    /// `ports` ports.
+    fn check_mtu(&self, path_mtu: u16, ports: usize, outside: usize) -> Result<()> {
         for port in self.ports.iter().take(ports) {
-            let ip = if port.addr.is_ipv4() { 20 } else { 40 };
+            let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
             let needed = usize::from(path_mtu) + ENVELOPE + ip;
             let Some(interface) = &port.interface else { continue };
             if let Some(mtu) = netlink::mtu_of(port.rx.fd(), interface).filter(|&mtu| mtu < needed) {

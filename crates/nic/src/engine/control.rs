@@ -11,22 +11,25 @@ use openmrc_transport::life::{QpState, check_transition};
 use openmrc_transport::mrc::{self, EvState, QpStats};
 use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{Fatal, PathEntry, PortSet, Time, Transport};
-use openmrc_wire::Ev;
+use openmrc_wire::{Ev, EvFormat};
 
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::connect::{default_cc, span};
 use super::next_port::NextPort;
-use super::{BufferWatch, Engine, Qp, QpHost, QpIo, Timers, qp_host};
+use super::{BufferWatch, Engine, Inbox, Qp, QpHost, QpIo, Timers, qp_host};
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::cq::CqShared;
-use crate::device::{DeviceConfig, MAX_PATHS};
+use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
+use crate::frames::{FrameBatch, FrameBuffer};
 use crate::impair::Impairer;
 use crate::memory::{Access, MemoryTable};
-use crate::netlink::{self, LinkWatch};
+use crate::netlink::{self, InterfaceAddr, LinkWatch};
+use crate::nexthop::NextHops;
+use crate::path::{TxPath, Via};
 use crate::peer::Peers;
 use crate::port::Port;
 use crate::profile::{EvProfileConfig, Paths, Profiles};
@@ -55,41 +58,56 @@ impl Engine {
         } else {
             openmrc_wire::DscpClass::NoTrim
         });
-        let mut sockets = Vec::new();
+        let mut paths = Vec::new();
         let mut ports = Vec::new();
         let list = netlink::interface_addrs()?;
         for (index, port) in config.ports.iter().enumerate() {
             let addr = std::net::SocketAddr::new(port.addr, port.udp_port);
-            let rx = RxSocket::open(addr, config.receive_buffer, config.segmentation)?;
+            let rx = open_receiver(&config, addr, &list)?;
             epoll.add(rx.fd(), libc::EPOLLIN, index as u64).map_err(|e| Error::os("watching a port", e))?;
-            let first = sockets.len() as u16;
+            let first = paths.len() as u16;
             for i in 0..config.evs_of_port(index) {
                 let source_port = port.source_ports.get(i).copied().unwrap_or(0);
                 let class = traffic_class(data_class, true);
-                sockets.push(TxSocket::open(index as u8, port.addr, source_port, config.send_buffer, class)?);
+                let socket = TxSocket::open(port.addr, source_port, config.send_buffer, class)?;
+                let ev = match config.ev_format {
+                    EvFormat::Udp => u32::from(socket.source_port),
+                    _ => u32::from(socket.source_port) << 16,
+                };
+                let via = Via::Socket { socket: Arc::new(socket), watched: false };
+                paths.push(TxPath::new(index as u8, Ev(ev), via));
             }
-            let mut port = Port::new(addr, rx, first..sockets.len() as u16);
+            let mut port = Port::new(addr, rx, first..paths.len() as u16);
             port.check_link(&list);
             ports.push(port);
         }
+        let srv6 = config.is_srv6();
         // Without netlink (a sandbox may forbid it) interfaces are taken to stay as they are.
-        let links = LinkWatch::open().ok().filter(|l| epoll.add(l.fd(), libc::EPOLLIN, TOKEN_LINKS).is_ok());
-        let paths: Vec<_> = sockets.iter().map(|s| PathEntry { ev: s.ev, port: s.port }).collect();
-        let own = EvProfileConfig { paths, active: None, backup: None, min_active: None };
-        let own = Paths::new(&own, |path| {
-            let found = sockets.iter().position(|s| s.ev == path.ev && s.port == path.port);
-            found.map(|i| i as u16).ok_or_else(|| Error::invalid("a path without a socket"))
-        })?;
+        let links =
+            LinkWatch::open(srv6).ok().filter(|l| epoll.add(l.fd(), libc::EPOLLIN, TOKEN_LINKS).is_ok());
+        let next_hops = if srv6 { Some(NextHops::open()?) } else { None };
+        let own = match paths.is_empty() {
+            true => None,
+            false => {
+                let entry = |path: &TxPath| PathEntry { ev: path.ev, port: path.port };
+                let own = EvProfileConfig {
+                    paths: paths.iter().map(entry).collect(),
+                    ..EvProfileConfig::default()
+                };
+                Some(Paths::new(&own, |i| Ok(i as u16))?)
+            }
+        };
         let cc = Arc::new(default_cc(&config, 4096));
         let places = config.max_qps as usize;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut engine = Engine {
             memory: MemoryTable::new(),
-            sockets,
+            paths,
+            next_hops,
             links,
             peers: Peers::default(),
             ev_profiles: Profiles::new("EV", own),
-            cc_profiles: Profiles::new("congestion control", cc),
+            cc_profiles: Profiles::new("congestion control", Some(cc)),
             impairer: Impairer::new(config.dscp),
             causes: Causes::default(),
             iterations: 0,
@@ -106,7 +124,12 @@ impl Engine {
             feedback: Vec::new(),
             overruns: Vec::new(),
             run: TxRun::new(),
-            rx: Some(Box::new(RxBuffer::new())),
+            batches: if srv6 { ports.iter().map(|_| FrameBatch::new()).collect() } else { Vec::new() },
+            inbox: Some(if srv6 {
+                Inbox::Frames(Box::new(FrameBuffer::new()))
+            } else {
+                Inbox::Datagrams(Box::new(RxBuffer::new()))
+            }),
             next_port: NextPort::new(ports.len()),
             watching: true,
             eager: false,
@@ -328,69 +351,15 @@ impl Engine {
         }
     }
 
-    // --- profiles and paths ------------------------------------------------------------------------------------
-
-    /// The socket of a path.
-    pub(super) fn socket_of(&self, path: PathEntry) -> Option<u16> {
-        self.sockets.iter().position(|s| s.ev == path.ev && s.port == path.port).map(|i| i as u16)
-    }
-
-    /// A new EV profile. Sockets for paths that nobody has used yet are opened.
-    pub fn create_ev_profile(&mut self, config: &EvProfileConfig) -> Result<u16> {
-        let paths = Paths::new(config, |path| self.open_path(path))?;
-        self.ev_profiles.add(paths)
-    }
-
-    fn open_path(&mut self, path: PathEntry) -> Result<u16> {
-        if let Some(socket) = self.socket_of(path) {
-            return Ok(socket);
-        }
-        let port = self.ports.get(usize::from(path.port)).ok_or_else(|| {
-            Error::invalid(format!("port {} does not exist: the device has {}", path.port, self.ports.len()))
-        })?;
-        let source_port = u16::try_from(path.ev.0)
-            .ok()
-            .filter(|&p| p != 0)
-            .ok_or_else(|| Error::invalid(format!("EV {} is no UDP source port: 1 to 65535", path.ev.0)))?;
-        if self.sockets.len() >= MAX_PATHS {
-            return Err(Error::invalid(format!("a device has at most {MAX_PATHS} entropy values")));
-        }
-        let class = self.sockets[0].default_class;
-        let addr = port.addr.ip();
-        self.sockets.push(TxSocket::open(path.port, addr, source_port, self.config.send_buffer, class)?);
-        Ok(self.sockets.len() as u16 - 1)
-    }
-
-    /// Ends an EV profile that no queue pair uses.
-    pub fn destroy_ev_profile(&mut self, id: u16) -> Result<()> {
-        if let Some(qp) = self.qps.iter().flatten().find(|q| q.transport.is_some() && q.io.ev_profile == id) {
-            let num = qp.io.shared.num;
-            return Err(Error::Busy(format!("EV profile {id} is used by queue pair 0x{num:06x}")));
-        }
-        self.ev_profiles.remove(id).map(drop)
-    }
-
-    /// Switches an entropy value off or on in every queue pair of a profile; how many use it.
-    pub fn set_ev_denied(&mut self, profile: u16, ev: Ev, denied: bool) -> Result<usize> {
-        self.ev_profiles.get(profile)?;
-        let mut users = 0;
-        for index in 0..self.qps.len() {
-            let Some(Qp { transport: Some(transport), io }) = self.qps[index].as_deref_mut() else {
-                continue;
-            };
-            if io.ev_profile == profile && transport.set_ev_denied(ev, denied) {
-                users += 1;
-                self.touch(index as u32);
-            }
-        }
-        Ok(users)
-    }
-
     // --- peers -------------------------------------------------------------------------------------------------
 
     pub fn add_peer(&mut self, addrs: &[std::net::SocketAddr]) -> Result<u32> {
         let local: Vec<IpAddr> = self.ports.iter().map(|p| p.addr.ip()).collect();
+        let paths = if self.config.is_srv6() { Some(self.profile_to(addrs)?.1) } else { None };
         let (peer, new) = self.peers.acquire(addrs, &local)?;
+        if let (Some(paths), Some(peer)) = (paths, self.peers.get_mut(peer)) {
+            peer.set_paths(paths.iter());
+        }
         if new {
             self.endpoint.add_peer(sys::now(), peer);
         }
@@ -426,6 +395,7 @@ impl Engine {
         let Ok(list) = netlink::interface_addrs() else { return };
         let before = self.ports_up();
         self.ports.iter_mut().for_each(|p| p.check_link(&list));
+        self.refresh_next_hops(sys::now());
         self.local_ports_changed(shared, sys::now(), before);
     }
 
@@ -441,14 +411,15 @@ impl Engine {
     }
 
     pub fn path_stats(&self) -> Vec<PathStats> {
-        let stats = |s: &TxSocket| PathStats {
-            port: s.port,
-            ev: s.ev,
-            tx_packets: s.packets,
-            tx_bytes: s.bytes,
-            last_tx_ns: s.last_tx_ns,
+        let stats = |path: &TxPath| PathStats {
+            port: path.port,
+            ev: path.ev,
+            route: path.route(),
+            tx_packets: path.packets,
+            tx_bytes: path.bytes,
+            last_tx_ns: path.last_tx_ns,
         };
-        self.sockets.iter().map(stats).collect()
+        self.paths.iter().map(stats).collect()
     }
 
     /// Ends everything: outstanding work is flushed, sockets are closed, regions forgotten. The owners of the regions
@@ -466,7 +437,22 @@ impl Engine {
         self.touched.clear();
         self.links = None;
         self.ports.clear();
-        self.sockets.clear();
+        self.paths.clear();
+        self.next_hops = None;
         self.memory.clear()
     }
+}
+
+/// The socket that a port receives on.
+fn open_receiver(
+    config: &DeviceConfig,
+    addr: std::net::SocketAddr,
+    list: &[InterfaceAddr],
+) -> Result<RxSocket> {
+    if !config.is_srv6() {
+        return RxSocket::open(addr, config.ev_format, config.receive_buffer, config.segmentation);
+    }
+    let interface = netlink::interface_of(addr.ip(), list)
+        .ok_or_else(|| Error::invalid(format!("no interface of this host has the address {}", addr.ip())))?;
+    RxSocket::open_frames(addr, interface.index, config.receive_buffer)
 }

@@ -50,9 +50,9 @@ impl Host for QpHost<'_> {
     }
 
     fn transmit(&mut self, transmit: Transmit) {
-        let socket = self.io.paths.as_ref().and_then(|p| p.sockets.get(usize::from(transmit.path)));
-        if let (Some(peer), Some(&socket)) = (self.io.peer, socket) {
-            self.feedback.push(Feedback { peer, socket, transmit });
+        let path = self.io.paths.as_ref().and_then(|p| p.numbers.get(usize::from(transmit.path)));
+        if let (Some(peer), Some(&path)) = (self.io.peer, path) {
+            self.feedback.push(Feedback { peer, path, transmit });
         }
     }
 

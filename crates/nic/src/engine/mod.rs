@@ -6,7 +6,9 @@
 //! |---|---|
 //! | `control` | creating, modifying and destroying queue pairs, profiles, ports |
 //! | `connect` | what a queue pair needs to become RTR and RTS |
+//! | `paths` | EV profiles, paths, next hops |
 //! | `transmit` | from the transport's packets to runs on sockets |
+//! | `srv6` | frames to and from packet sockets |
 //! | `receive`, `next_port` | from datagrams to the transport, and what is refused before; in which order |
 //! | `host` | what the transport asks of the NIC: memory, completions, feedback |
 //! | `node` | endpoint requests: EV probes and port status |
@@ -18,8 +20,10 @@ mod control;
 mod host;
 mod next_port;
 mod node;
+mod paths;
 mod pressure;
 mod receive;
+mod srv6;
 mod timers;
 mod transmit;
 
@@ -36,17 +40,19 @@ use openmrc_transport::{PortSet, Readiness, Time, Transmit, Transport, WorkReque
 use crate::attr::QpAttr;
 use crate::cq::Status;
 use crate::device::DeviceConfig;
+use crate::frames::{FrameBatch, FrameBuffer};
 use crate::impair::{Harm, Impairer, Outgoing};
 use crate::memory::{Access, MemoryTable};
 use crate::netlink::LinkWatch;
+use crate::nexthop::NextHops;
+use crate::path::TxPath;
 use crate::peer::Peers;
 use crate::port::Port;
 use crate::profile::{CcProfiles, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
 use crate::rx::RxBuffer;
 use crate::shared::Shared;
-use crate::socket::TxSocket;
-use crate::stats::Causes;
+use crate::stats::{Cause, Causes};
 use crate::sys;
 use crate::tx::TxRun;
 use host::QpHost;
@@ -59,7 +65,9 @@ pub(crate) struct Engine {
     pub config: Arc<DeviceConfig>,
     pub memory: MemoryTable,
     pub ports: Vec<Port>,
-    pub sockets: Vec<TxSocket>,
+    pub paths: Vec<TxPath>,
+    /// In SRv6 mode.
+    next_hops: Option<NextHops>,
     pub links: Option<LinkWatch>,
     pub peers: Peers,
     pub ev_profiles: Profiles<Paths>,
@@ -88,7 +96,9 @@ pub(crate) struct Engine {
     /// Completion queues that have overrun in this turn.
     overruns: Vec<u32>,
     run: TxRun,
-    rx: Option<Box<RxBuffer>>,
+    /// In SRv6 mode, by port: frames on their way out.
+    batches: Vec<FrameBatch>,
+    inbox: Option<Inbox>,
     next_port: NextPort,
     /// The ports' sockets are watched by epoll.
     watching: bool,
@@ -103,6 +113,12 @@ pub(crate) struct Engine {
     pressure: BufferWatch,
     segmentation: bool,
     seed: u64,
+}
+
+/// Room for what comes in.
+enum Inbox {
+    Datagrams(Box<RxBuffer>),
+    Frames(Box<FrameBuffer>),
 }
 
 /// A queue pair: the protocol, and what the NIC keeps for it.
@@ -151,8 +167,18 @@ impl QpIo {
 /// Feedback of a queue pair or the endpoint, waiting to be sent.
 struct Feedback {
     peer: PeerId,
-    socket: u16,
+    /// Number of the path.
+    path: u16,
     transmit: Transmit,
+}
+
+/// What became of bytes offered to a socket.
+enum Sent {
+    Done,
+    /// Not now: keep them.
+    Later(Option<Time>),
+    /// Never.
+    Lost(Cause),
 }
 
 /// Runs in a turn before looking for packets that have come in.
@@ -250,6 +276,7 @@ impl Engine {
             .min(self.endpoint.poll_timeout())
             .min(self.impairer.next_due())
             .min(self.pressure.next_look())
+            .min(self.next_hops.as_ref().map_or(Time::NEVER, NextHops::due))
             .min(held)
     }
 
@@ -394,6 +421,9 @@ impl Engine {
         }
         if self.pressure.next_look() <= now {
             self.relieve_pressure(now);
+        }
+        if self.next_hops.as_ref().is_some_and(|hops| hops.due() <= now) {
+            self.refresh_next_hops(now);
         }
         self.send_feedback(now);
         if self.impairer.next_due() <= now {

@@ -10,6 +10,7 @@ use openmrc_wire::{Ev, Packet};
 use super::{Engine, Feedback, Qp};
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
+use crate::peer::Peers;
 use crate::port::Port;
 use crate::rx::Meta;
 use crate::shared::Shared;
@@ -21,22 +22,29 @@ struct Requests<'a> {
     feedback: &'a mut Vec<Feedback>,
     peer_ports: Vec<(PeerId, PortSet)>,
     shared: &'a Shared,
-    /// Socket of the path being probed.
-    probe_socket: u16,
+    peers: &'a mut Peers,
+    /// Number of the path being probed.
+    probe_path: u16,
 }
 
 impl EndpointHost for Requests<'_> {
     fn transmit(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
-        let (port, socket) = match route {
+        let (port, path) = match route {
             // The entropy value of a request names a path of its sender's; back goes any of ours in the same plane.
             Route::Reply { port, .. } | Route::Port(port) => {
-                (port, self.ports[usize::from(port)].any_socket())
+                let to_peer = self.peers.get_mut(peer).and_then(|p| p.any_path(port));
+                let own = &mut self.ports[usize::from(port)];
+                match to_peer {
+                    Some(path) => (port, path),
+                    None if !own.own_paths.is_empty() => (port, own.any_path()),
+                    None => return,
+                }
             }
-            Route::Path { port, .. } => (port, self.probe_socket),
+            Route::Path { port, .. } => (port, self.probe_path),
         };
         let payload: Option<Payload> = None;
         let transmit = Transmit { packet, ev: Ev(0), path: 0, port, class, payload };
-        self.feedback.push(Feedback { peer, socket, transmit });
+        self.feedback.push(Feedback { peer, path, transmit });
     }
 
     fn peer_ports(&mut self, peer: PeerId, up: PortSet) {
@@ -87,7 +95,8 @@ impl Engine {
             feedback: &mut self.feedback,
             peer_ports: Vec::new(),
             shared,
-            probe_socket: 0,
+            peers: &mut self.peers,
+            probe_path: 0,
         };
         let result = call(&mut self.endpoint, &mut host);
         let changes = host.peer_ports;
@@ -129,11 +138,11 @@ impl Engine {
         path: PathEntry,
         timeout: Span,
     ) -> Result<u16> {
-        let socket = self
-            .socket_of(path)
+        let number = self
+            .path_to(peer, path)
             .ok_or_else(|| Error::invalid(format!("no path has EV {} on port {}", path.ev.0, path.port)))?;
         let id = self.with_endpoint(shared, now, |endpoint, host| {
-            host.probe_socket = socket;
+            host.probe_path = number;
             endpoint.probe(now, peer, (path.ev, 0, path.port), timeout, host)
         });
         self.send_feedback(now);

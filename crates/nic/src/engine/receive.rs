@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
 use openmrc_transport::{Received, Span, Time, Transport, Trim};
-use openmrc_wire::{ENDPOINT_QP, Ev, IcrcSeed, NackReason, Packet, opcode};
+use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet, opcode};
 
-use super::{Engine, Qp, QpHost, qp_host};
+use super::{Engine, Inbox, Qp, QpHost, qp_host};
 use crate::rx::{Meta, RxBuffer};
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
@@ -26,11 +26,11 @@ impl Engine {
         if !self.watching {
             self.watch_ports(shared, true);
         }
-        let Some(mut rx) = self.rx.take() else { return false };
+        let Some(mut inbox) = self.inbox.take() else { return false };
         let mut worked = false;
         for _ in 0..budget {
             let received =
-                self.next_port.expected() && self.receive_port(shared, self.next_port.port, &mut rx);
+                self.next_port.expected() && self.receive_port(shared, self.next_port.port, &mut inbox);
             if !received {
                 let asked = sys::realtime_ns();
                 let (ports, events) = self.ready_ports(shared);
@@ -38,11 +38,11 @@ impl Engine {
                 if !self.next_port.look(asked, ports) {
                     break;
                 }
-                self.receive_port(shared, self.next_port.port, &mut rx);
+                self.receive_port(shared, self.next_port.port, &mut inbox);
             }
             worked = true;
         }
-        self.rx = Some(rx);
+        self.inbox = Some(inbox);
         worked
     }
 
@@ -53,15 +53,15 @@ impl Engine {
         if self.watching {
             self.watch_ports(shared, false);
         }
-        let Some(mut rx) = self.rx.take() else { return false };
-        let received =
-            self.receive_port(shared, self.next_port.port, &mut rx) || self.look_beside(shared, &mut rx);
-        self.rx = Some(rx);
+        let Some(mut inbox) = self.inbox.take() else { return false };
+        let received = self.receive_port(shared, self.next_port.port, &mut inbox)
+            || self.look_beside(shared, &mut inbox);
+        self.inbox = Some(inbox);
         received
     }
 
     /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
-    fn look_beside(&mut self, shared: &Shared, rx: &mut RxBuffer) -> bool {
+    fn look_beside(&mut self, shared: &Shared, inbox: &mut Inbox) -> bool {
         if !self.next_port.looks_beside() {
             return false;
         }
@@ -71,7 +71,7 @@ impl Engine {
         for _ in 0..if away > LONG_AWAY { count } else { 1 } {
             let port = if self.next_port.beside + 1 < count { self.next_port.beside + 1 } else { 0 };
             self.next_port.beside = port;
-            if port != self.next_port.port && self.receive_port(shared, port, rx) {
+            if port != self.next_port.port && self.receive_port(shared, port, inbox) {
                 return true;
             }
         }
@@ -114,8 +114,16 @@ impl Engine {
         (ports, !events.is_empty())
     }
 
-    /// Takes one datagram from a port; whether there was one.
-    fn receive_port(&mut self, shared: &Shared, port: usize, rx: &mut RxBuffer) -> bool {
+    /// Takes one datagram, or a batch of frames, from a port; whether there was one.
+    #[inline]
+    fn receive_port(&mut self, shared: &Shared, port: usize, inbox: &mut Inbox) -> bool {
+        match inbox {
+            Inbox::Datagrams(rx) => self.receive_datagram(shared, port, rx),
+            Inbox::Frames(frames) => self.receive_frames(shared, port, frames),
+        }
+    }
+
+    fn receive_datagram(&mut self, shared: &Shared, port: usize, rx: &mut RxBuffer) -> bool {
         // An error other than "nothing there" (a route's, say) is reported once and means nothing to a receiver.
         let socket = &mut self.ports[port].rx;
         let Ok((bytes, meta)) = rx.receive(socket.fd()) else {
@@ -145,7 +153,7 @@ impl Engine {
         true
     }
 
-    fn datagram_in(&mut self, shared: &Shared, now: Time, port: usize, meta: &Meta, bytes: &[u8]) {
+    pub(super) fn datagram_in(&mut self, shared: &Shared, now: Time, port: usize, meta: &Meta, bytes: &[u8]) {
         let packets = bytes.len().div_ceil(meta.segment).max(1) as u64;
         let stats = &mut self.ports[port].stats;
         stats.rx_datagrams += 1;
@@ -204,7 +212,10 @@ impl Engine {
         }
         let received = Received {
             packet,
-            ev: Ev(u32::from(meta.source_port)),
+            ev: self
+                .config
+                .ev_format
+                .read(Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) }),
             port: port as u8,
             ecn_ce: socket::is_marked(meta.traffic_class),
             trim,

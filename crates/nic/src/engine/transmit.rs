@@ -6,22 +6,33 @@ use openmrc_transport::{Fatal, PortSet, Readiness, Time, TrafficClass, Transmit,
 use openmrc_wire::{DscpMap, Packet};
 
 use super::host::pieces;
-use super::{Engine, Feedback, Qp, QpHost, RUNS_PER_TURN, qp_host};
+use super::{Engine, Feedback, Qp, QpHost, RUNS_PER_TURN, Sent, qp_host};
 use crate::cq::Status;
 use crate::impair::{Outgoing, is_data};
+use crate::path::Via;
 use crate::port::{HeldRun, NOBUFS_PAUSE};
 use crate::shared::{Shared, TOKEN_TX};
 use crate::socket;
 use crate::stats::Cause;
 use crate::tx::{RunKey, send_bytes};
 
-/// What became of bytes offered to a socket.
-enum Sent {
-    Done,
-    /// Not now: keep them.
-    Later(Option<Time>),
-    /// Never.
-    Lost(Cause),
+/// Adds a packet, for which there is room, to the run, or in SRv6 mode to the frames of its port; a macro because the
+/// borrows are of single fields.
+macro_rules! gather {
+    ($engine:ident, $key:expr, $packet:expr, $data:expr) => {{
+        let path = &$engine.paths[usize::from($key.path)];
+        if let Some((_, dest_port, seed)) = $engine.peers.get($key.peer).and_then(|p| p.route(path.port)) {
+            let ports = (path.source_port(), dest_port);
+            match &path.via {
+                Via::Socket { .. } => $engine.run.push($key, $packet, $data, seed, ports),
+                Via::Srv6(srv6) if srv6.resolved => {
+                    let batch = &mut $engine.batches[usize::from(path.port)];
+                    batch.push($key, &srv6.headers, $packet, $data, seed, ports);
+                }
+                Via::Srv6(_) => $engine.causes.add(Cause::TxNoNeighbour, 1),
+            }
+        }
+    }};
 }
 
 impl Engine {
@@ -35,7 +46,7 @@ impl Engine {
             let Some(index) = self.ready.pop() else { break };
             self.serve(shared, now, index, ports);
         }
-        self.flush_run(now);
+        self.flush(now);
         self.send_feedback(now);
         self.settle(shared, now);
         true
@@ -55,11 +66,9 @@ impl Engine {
                 break;
             };
             let (Some(peer), Some(paths)) = (io.peer, &io.paths) else { return };
-            let socket = paths.sockets[usize::from(transmit.path)];
-            let key = RunKey { socket, class: self.class_of(&transmit.packet, transmit.class), peer };
-            if !self.run.accepts(key, transmit.packet.wire_len()) {
-                self.flush_run(now);
-            }
+            let path = paths.numbers[usize::from(transmit.path)];
+            let key = RunKey { path, class: self.class_of(&transmit.packet, transmit.class), peer };
+            self.make_room(key, transmit.packet.wire_len(), now);
             if !self.gather(key, &transmit, index) {
                 // Deregistered under way.
                 let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut()
@@ -80,7 +89,19 @@ impl Engine {
         self.touch(index);
     }
 
-    /// Adds a data packet to the run, which accepts it; `false` if its bytes may not be read any more.
+    /// Sees to it that the next packet has room where it is gathered.
+    #[inline]
+    fn make_room(&mut self, key: RunKey, len: usize, now: Time) {
+        match self.batches.get(usize::from(self.paths[usize::from(key.path)].port)) {
+            None if !self.run.accepts(key, len) => self.flush_run(now),
+            Some(batch) if batch.is_full() => {
+                self.flush_frames_of(usize::from(self.paths[usize::from(key.path)].port), now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Gathers a data packet, for which there is room; `false` if its bytes may not be read any more.
     fn gather(&mut self, key: RunKey, transmit: &Transmit, index: u32) -> bool {
         let Some(Qp { io, .. }) = self.qps[index as usize].as_deref() else { return true };
         let len = u32::from(transmit.packet.payload_len);
@@ -90,19 +111,8 @@ impl Engine {
             None => Some(Default::default()),
         };
         let Some(data) = data else { return false };
-        let source_port = self.sockets[usize::from(key.socket)].source_port();
-        if let Some((_, dest_port, seed)) = self.peers.get(key.peer).and_then(|p| p.route(transmit.port)) {
-            self.run.push(key, &transmit.packet, &data, seed, (source_port, dest_port));
-        }
+        gather!(self, key, &transmit.packet, &data);
         true
-    }
-
-    /// Adds a packet without payload to the run, which accepts it.
-    fn push_bare(&mut self, key: RunKey, packet: &Packet) {
-        let socket = &self.sockets[usize::from(key.socket)];
-        if let Some((_, dest_port, seed)) = self.peers.get(key.peer).and_then(|p| p.route(socket.port)) {
-            self.run.push(key, packet, &[], seed, (socket.source_port(), dest_port));
-        }
     }
 
     /// Sends all feedback that waits.
@@ -111,15 +121,12 @@ impl Engine {
             return;
         }
         let mut feedback = std::mem::take(&mut self.feedback);
-        for Feedback { peer, socket, transmit } in feedback.drain(..) {
-            let class = self.class_of(&transmit.packet, transmit.class);
-            let key = RunKey { socket, class, peer };
-            if !self.run.accepts(key, transmit.packet.wire_len()) {
-                self.flush_run(now);
-            }
-            self.push_bare(key, &transmit.packet);
+        for Feedback { peer, path, transmit } in feedback.drain(..) {
+            let key = RunKey { path, class: self.class_of(&transmit.packet, transmit.class), peer };
+            self.make_room(key, transmit.packet.wire_len(), now);
+            gather!(self, key, &transmit.packet, &[]);
         }
-        self.flush_run(now);
+        self.flush(now);
         self.feedback = feedback;
     }
 
@@ -129,10 +136,19 @@ impl Engine {
         socket::traffic_class(dscp, class != TrafficClass::Control)
     }
 
+    /// Sends everything that has been gathered.
+    pub(super) fn flush(&mut self, now: Time) {
+        if self.batches.is_empty() {
+            self.flush_run(now);
+        } else {
+            self.flush_frames(now);
+        }
+    }
+
     /// Sends the run that has been gathered.
-    pub(super) fn flush_run(&mut self, now: Time) {
+    fn flush_run(&mut self, now: Time) {
         let Some(key) = self.run.key() else { return };
-        let port = usize::from(self.sockets[usize::from(key.socket)].port);
+        let port = usize::from(self.paths[usize::from(key.path)].port);
         if !self.ports[port].is_up() {
             self.causes.add(Cause::TxNoPort, self.run.packets() as u64);
         } else if self.impairer.active() && self.run_is_harmed(key, now) {
@@ -153,10 +169,11 @@ impl Engine {
             self.send_singly(key, port, &copy, self.run.segment(), now);
             return;
         }
-        let socket = &self.sockets[usize::from(key.socket)];
+        let path = &self.paths[usize::from(key.path)];
+        let Via::Socket { socket, .. } = &path.via else { return };
         let Some((dest, ..)) = self.peers.get(key.peer).and_then(|p| p.route(port as u8)) else { return };
         let class = (key.class != socket.default_class).then_some(key.class);
-        let result = self.run.send(socket.fd(), &dest.with_flow_label(socket.ev.0), class);
+        let result = self.run.send(socket.fd(), &dest.with_flow_label(path.ev.0), class);
         match self.judge(result, now, packets > 1) {
             None => self.send_run(key, port, now),
             Some(Sent::Done) => self.count_sent(key, port, packets, bytes, now),
@@ -169,7 +186,7 @@ impl Engine {
     }
 
     /// What the kernel's answer means; `None`: it cannot cut runs apart, try again without.
-    fn judge(&mut self, result: io::Result<()>, now: Time, was_run: bool) -> Option<Sent> {
+    pub(super) fn judge(&mut self, result: io::Result<()>, now: Time, was_run: bool) -> Option<Sent> {
         let Err(error) = result else { return Some(Sent::Done) };
         Some(match error.raw_os_error() {
             Some(libc::EAGAIN) => Sent::Later(None),
@@ -203,13 +220,14 @@ impl Engine {
     /// Offers one or several packets in one piece; `false`: not now, and the port's next try is arranged.
     fn offer(&mut self, key: RunKey, port: usize, bytes: &[u8], segment: usize, now: Time) -> bool {
         let packets = bytes.len().div_ceil(segment.max(1));
-        let socket = &self.sockets[usize::from(key.socket)];
+        let path = &self.paths[usize::from(key.path)];
+        let Via::Socket { socket, .. } = &path.via else { return self.offer_frame(key, port, bytes, now) };
         let Some((dest, ..)) = self.peers.get(key.peer).and_then(|p| p.route(port as u8)) else {
             return true;
         };
         let class = (key.class != socket.default_class).then_some(key.class);
         let cut = (packets > 1).then_some(segment as u16);
-        let result = send_bytes(socket.fd(), &dest.with_flow_label(socket.ev.0), bytes, class, cut);
+        let result = send_bytes(socket.fd(), &dest.with_flow_label(path.ev.0), bytes, class, cut);
         match self.judge(result, now, packets > 1) {
             None => {
                 self.send_singly(key, port, bytes, segment, now);
@@ -231,14 +249,20 @@ impl Engine {
     }
 
     fn count_sent(&mut self, key: RunKey, port: usize, packets: usize, bytes: usize, now: Time) {
-        let socket = &mut self.sockets[usize::from(key.socket)];
-        socket.packets += packets as u64;
-        socket.bytes += bytes as u64;
-        socket.last_tx_ns = now.0 / 1000;
-        let stats = &mut self.ports[port].stats;
+        self.count_path(key.path, packets, bytes, now);
+        self.ports[port].stats.tx_calls += 1;
+    }
+
+    /// Counts packets sent on a path, but not the system call.
+    #[inline]
+    pub(super) fn count_path(&mut self, path: u16, packets: usize, bytes: usize, now: Time) {
+        let path = &mut self.paths[usize::from(path)];
+        path.packets += packets as u64;
+        path.bytes += bytes as u64;
+        path.last_tx_ns = now.0 / 1000;
+        let stats = &mut self.ports[usize::from(path.port)].stats;
         stats.tx_packets += packets as u64;
         stats.tx_bytes += bytes as u64;
-        stats.tx_calls += 1;
     }
 
     fn hold_run(&mut self, key: RunKey, port: usize) {
@@ -252,7 +276,7 @@ impl Engine {
     fn hold(&mut self, key: RunKey, port: usize, bytes: Vec<u8>, segment: usize) {
         self.causes.add(Cause::TxHeld, bytes.len().div_ceil(segment.max(1)) as u64);
         self.ports[port].held.push_back(HeldRun {
-            socket: key.socket,
+            path: key.path,
             peer: key.peer,
             class: key.class,
             segment,
@@ -267,31 +291,34 @@ impl Engine {
                 continue;
             }
             let Some(held) = port.held.front() else { continue };
-            let socket = &mut self.sockets[usize::from(held.socket)];
-            if !socket.watched {
-                let token = TOKEN_TX + u64::from(held.socket);
-                socket.watched = shared.epoll.add(socket.fd(), libc::EPOLLOUT, token).is_ok();
+            let Via::Socket { socket, watched } = &mut self.paths[usize::from(held.path)].via else {
+                continue;
+            };
+            if !*watched {
+                let token = TOKEN_TX + u64::from(held.path);
+                *watched = shared.epoll.add(socket.fd(), libc::EPOLLOUT, token).is_ok();
             }
         }
     }
 
-    /// A socket has become writable.
-    pub(super) fn writable(&mut self, shared: &Shared, socket: usize, now: Time) {
-        if let Some(s) = self.sockets.get_mut(socket) {
-            if std::mem::take(&mut s.watched) {
-                // Whether the descriptor was still watched makes no difference now.
-                let _ = shared.epoll.remove(s.fd());
-            }
-            let port = usize::from(s.port);
-            self.retry_held(shared, port, now);
+    /// The socket of a path has become writable.
+    pub(super) fn writable(&mut self, shared: &Shared, path: usize, now: Time) {
+        let Some(path) = self.paths.get_mut(path) else { return };
+        if let Via::Socket { socket, watched } = &mut path.via
+            && std::mem::take(watched)
+        {
+            // Whether the descriptor was still watched makes no difference now.
+            let _ = shared.epoll.remove(socket.fd());
         }
+        let port = usize::from(path.port);
+        self.retry_held(shared, port, now);
     }
 
     /// Offers what a port holds again, in order.
     pub(super) fn retry_held(&mut self, shared: &Shared, port: usize, now: Time) {
         self.ports[port].retry_at = Time::NEVER;
         while let Some(held) = self.ports[port].held.pop_front() {
-            let key = RunKey { socket: held.socket, class: held.class, peer: held.peer };
+            let key = RunKey { path: held.path, class: held.class, peer: held.peer };
             if !self.ports[port].is_up() {
                 self.causes.add(Cause::TxNoPort, held.bytes.len().div_ceil(held.segment.max(1)) as u64);
             } else if !self.offer(key, port, &held.bytes, held.segment, now) {
@@ -314,8 +341,8 @@ impl Engine {
 
     /// Rolls the impairer's dice for the run; whether it has to come by there.
     fn run_is_harmed(&mut self, key: RunKey, now: Time) -> bool {
-        let socket = &self.sockets[usize::from(key.socket)];
-        let (port, ev) = (socket.port, socket.ev);
+        let path = &self.paths[usize::from(key.path)];
+        let (port, ev) = (path.port, path.ev);
         let mut harmed = self.impairer.holds(port);
         self.rolled.clear();
         for opcode in self.run.opcodes() {
@@ -328,22 +355,14 @@ impl Engine {
 
     /// Takes the run apart for the impairer, and sends what it lets pass.
     fn impair_run(&mut self, key: RunKey, now: Time) {
-        let (port, ev) = {
-            let socket = &self.sockets[usize::from(key.socket)];
-            (socket.port, socket.ev)
-        };
+        let path = &self.paths[usize::from(key.path)];
+        let (port, ev) = (path.port, path.ev);
         let mut bytes = Vec::new();
         self.run.copy_to(&mut bytes);
         let mut out = std::mem::take(&mut self.impaired);
         for (one, &harm) in bytes.chunks(self.run.segment()).zip(&self.rolled) {
-            let packet = Outgoing {
-                socket: key.socket,
-                port,
-                ev,
-                peer: key.peer,
-                class: key.class,
-                bytes: one.to_vec(),
-            };
+            let packet =
+                Outgoing { path: key.path, port, ev, peer: key.peer, class: key.class, bytes: one.to_vec() };
             self.impairer.harm(now, packet, harm, &mut out);
         }
         self.send_outgoing(&mut out, now);
@@ -358,9 +377,9 @@ impl Engine {
         self.impaired = out;
     }
 
-    fn send_outgoing(&mut self, out: &mut Vec<Outgoing>, now: Time) {
+    pub(super) fn send_outgoing(&mut self, out: &mut Vec<Outgoing>, now: Time) {
         for packet in out.drain(..) {
-            let key = RunKey { socket: packet.socket, class: packet.class, peer: packet.peer };
+            let key = RunKey { path: packet.path, class: packet.class, peer: packet.peer };
             let port = usize::from(packet.port);
             if !self.ports[port].is_up() {
                 self.causes.add(Cause::TxNoPort, 1);

@@ -76,6 +76,7 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
     if let Some(bytes) = optional!(from, "fixed_window", "0 to 2^64 - 1")? {
         config.fixed_window = Some(bytes).filter(|&bytes: &u64| bytes > 0);
     }
+    config.ev_format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
     let dscp: Option<Dscp> = optional!(from, "dscp", "an openmrc.wire.DscpMap")?;
     if let Some(dscp) = dscp {
         config.dscp = dscp.to_core()?;

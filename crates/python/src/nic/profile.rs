@@ -1,9 +1,9 @@
 //! What a controller does to an open device: EV and congestion control profiles, EV probes, ports. The life of a
 //! profile (INIT, OFFLINE, ONLINE) is kept in `openmrc.controller`; here is what is ONLINE.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use openmrc_nic::EvProfileConfig;
+use openmrc_nic::{EvProfileConfig, SegmentRoute};
 use openmrc_transport::mrc::{CcProfile, NsccParams};
 use openmrc_transport::{PathEntry, Span};
 use openmrc_wire::Ev;
@@ -36,17 +36,30 @@ impl Controller {
 
     // --- EV profiles -------------------------------------------------------------------------------------------
 
-    /// A new EV profile of these paths, (port, entropy value); its number.
-    #[pyo3(signature = (paths, *, active, min_active))]
+    /// A new EV profile of these paths, (port, entropy value); its number. In SRv6 mode each has a route, (outer
+    /// destination, SRH segment), and all end at the peer.
+    #[pyo3(signature = (paths, *, active, min_active, routes=Vec::new(), peer=Vec::new()))]
+    #[allow(clippy::too_many_arguments)]
     fn create_ev_profile(
         &self,
         py: Python<'_>,
         paths: Vec<Path>,
         active: Option<u16>,
         min_active: Option<u16>,
+        routes: Vec<(IpAddr, Option<IpAddr>)>,
+        peer: Vec<(String, u16)>,
     ) -> PyResult<u16> {
-        let paths = paths.into_iter().map(entry).collect();
-        let config = EvProfileConfig { paths, active, backup: None, min_active };
+        let route = |(destination, segment): (IpAddr, Option<IpAddr>)| {
+            Ok(SegmentRoute { destination: destination.to_core()?, segment: segment.to_core()? })
+        };
+        let config = EvProfileConfig {
+            paths: paths.into_iter().map(entry).collect(),
+            routes: routes.into_iter().map(route).collect::<PyResult<_>>()?,
+            peer: socket_addresses(peer)?,
+            active,
+            backup: None,
+            min_active,
+        };
         let context = &self.0.get().context;
         py.detach(|| context.create_ev_profile(&config)).or_raise()
     }

@@ -31,6 +31,10 @@ fn port<'py>(py: Python<'py>, stats: &PortStats) -> PyResult<Bound<'py, PyDict>>
 pub fn path<'py>(py: Python<'py>, stats: &PathStats) -> PyResult<Bound<'py, PyDict>> {
     let out = fields!(py, stats, port, tx_packets, tx_bytes, last_tx_ns);
     out.set_item("ev", stats.ev.0)?;
+    if let Some(route) = stats.route {
+        out.set_item("address", route.destination.to_string())?;
+        out.set_item("segment", route.segment.map(|segment| segment.to_string()))?;
+    }
     Ok(out)
 }
 

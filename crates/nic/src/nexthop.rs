@@ -1,0 +1,223 @@
+//! Next hops of SRv6 packets: which neighbour of an interface a path leaves by, and its MAC address, as the kernel's routes
+//! and neighbour table have them.
+//!
+//! Frames that a packet socket sends do not keep the kernel's entry alive, and the kernel asks for a neighbour only for
+//! packets of its own. So where an entry is missing, and now and then to have it confirmed, an empty datagram to the
+//! neighbour's discard port makes the kernel ask.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use openmrc_transport::{Span, Time};
+
+use crate::error::{Error, Result};
+use crate::sys::{self, SockAddr};
+
+/// How long until a neighbour that has not answered is asked for again ...
+const ASK_AGAIN: Span = Span::from_millis(50);
+/// ... and one that has is confirmed.
+const CONFIRM: Span = Span::from_millis(10_000);
+
+/// UDP port that swallows what is sent to it (RFC 863).
+const DISCARD: u16 = 9;
+
+/// States of a neighbour whose MAC address can be used (linux/neighbour.h): REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT.
+const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const HEADER: usize = size_of::<libc::nlmsghdr>();
+/// `struct rtmsg` and `struct ndmsg` have the same length.
+const BODY: usize = 12;
+
+/// A neighbour on an interface.
+pub(crate) struct NextHop {
+    pub interface: u32,
+    pub addr: Ipv6Addr,
+    /// As last seen; kept if the kernel forgets it.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// Every neighbour that some path leaves by.
+pub(crate) struct NextHops {
+    netlink: OwnedFd,
+    /// For asking; like the other, it belongs to the network namespace in which the device was opened.
+    questions: OwnedFd,
+    hops: Vec<NextHop>,
+    due: Time,
+}
+
+impl NextHops {
+    pub fn open() -> Result<Self> {
+        let netlink = sys::netlink_socket().map_err(|e| Error::os("netlink socket", e))?;
+        let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let questions = sys::udp_socket(any).map_err(|e| Error::os("UDP socket", e))?;
+        Ok(NextHops { netlink, questions, hops: Vec::new(), due: Time::NEVER })
+    }
+
+    /// When [`NextHops::refresh`] is to be called though nothing has happened.
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    pub fn get(&self, index: u16) -> &NextHop {
+        &self.hops[usize::from(index)]
+    }
+
+    /// The next hop towards `path` by this interface. A path that ends on the link itself is its own next hop.
+    ///
+    /// # Errors
+    /// The kernel's: no route.
+    pub fn towards(&mut self, path: Ipv6Addr, interface: u32) -> io::Result<u16> {
+        let addr = self.gateway(path, interface)?;
+        let known = self.hops.iter().position(|hop| hop.interface == interface && hop.addr == addr);
+        if let Some(index) = known {
+            return Ok(index as u16);
+        }
+        let index = u16::try_from(self.hops.len()).map_err(|_| io::Error::other("too many next hops"))?;
+        self.hops.push(NextHop { interface, addr, mac: None });
+        Ok(index)
+    }
+
+    /// Looks all of them up again, and asks for those that are missing or have not been confirmed lately. Whether any
+    /// address has changed.
+    pub fn refresh(&mut self, now: Time) -> bool {
+        let (mut changed, mut missing) = (false, false);
+        let confirm = self.due <= now;
+        for index in 0..self.hops.len() {
+            let (interface, addr) = (self.hops[index].interface, self.hops[index].addr);
+            let found = self.neighbour(addr, interface).unwrap_or(None);
+            if found.is_none() || confirm {
+                // If it cannot be sent, the interface is down, and its coming up is told.
+                let _ = self.ask(addr, interface);
+            }
+            let hop = &mut self.hops[index];
+            missing |= found.is_none();
+            changed |= found.is_some() && found != hop.mac;
+            hop.mac = found.or(hop.mac);
+        }
+        let due = now + if missing { ASK_AGAIN } else { CONFIRM };
+        if confirm || missing || self.due == Time::NEVER {
+            self.due = if self.hops.is_empty() { Time::NEVER } else { due };
+        }
+        changed
+    }
+
+    fn gateway(&self, path: Ipv6Addr, interface: u32) -> io::Result<Ipv6Addr> {
+        let mut body = [0; BODY];
+        (body[0], body[1]) = (libc::AF_INET6 as u8, 128);
+        let oif = interface.to_ne_bytes();
+        let answer = self.request(
+            libc::RTM_GETROUTE,
+            body,
+            &[(libc::RTA_DST, &path.octets()), (libc::RTA_OIF, &oif)],
+        )?;
+        let gateway = attribute(&answer, libc::RTA_GATEWAY).and_then(|a| <[u8; 16]>::try_from(a).ok());
+        Ok(gateway.map_or(path, Ipv6Addr::from))
+    }
+
+    fn neighbour(&self, addr: Ipv6Addr, interface: u32) -> io::Result<Option<[u8; 6]>> {
+        let mut body = [0; BODY];
+        body[0] = libc::AF_INET6 as u8;
+        body[4..8].copy_from_slice(&interface.to_ne_bytes());
+        let answer = self.request(libc::RTM_GETNEIGH, body, &[(NDA_DST, &addr.octets())])?;
+        let state = answer.get(8..10).map_or(0, |s| u16::from_ne_bytes([s[0], s[1]]));
+        let mac = attribute(&answer, NDA_LLADDR).and_then(|a| <[u8; 6]>::try_from(a).ok());
+        Ok(mac.filter(|_| state & USABLE != 0))
+    }
+
+    /// Makes the kernel ask for a neighbour.
+    fn ask(&self, addr: Ipv6Addr, interface: u32) -> io::Result<()> {
+        let fd = self.questions.as_raw_fd();
+        sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_UNICAST_IF, interface.to_be() as i32)?;
+        let dest = SockAddr::new(SocketAddr::from((addr, DISCARD)));
+        // SAFETY: nothing is sent, to an address that is valid for its length.
+        let sent = unsafe {
+            let dest_ptr = (&raw const dest).cast();
+            libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, dest_ptr, dest.len())
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Asks the kernel one thing; the answer without its header.
+    fn request(&self, kind: u16, body: [u8; BODY], attributes: &[(u16, &[u8])]) -> io::Result<Vec<u8>> {
+        let mut message = vec![0; HEADER];
+        message.extend(body);
+        for (kind, value) in attributes {
+            message.extend((4 + value.len() as u16).to_ne_bytes());
+            message.extend(kind.to_ne_bytes());
+            message.extend(*value);
+            message.resize(message.len().next_multiple_of(4), 0);
+        }
+        let header = libc::nlmsghdr {
+            nlmsg_len: message.len() as u32,
+            nlmsg_type: kind,
+            nlmsg_flags: libc::NLM_F_REQUEST as u16,
+            nlmsg_seq: 0,
+            nlmsg_pid: 0,
+        };
+        // SAFETY: the message begins with room for a header; netlink answers such requests before `send` returns, so
+        // that the answer waits when it is asked for.
+        let answer = unsafe {
+            message.as_mut_ptr().cast::<libc::nlmsghdr>().write_unaligned(header);
+            let fd = self.netlink.as_raw_fd();
+            if libc::send(fd, message.as_ptr().cast(), message.len(), 0) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let mut answer = vec![0u8; 4096];
+            let len = libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), 0);
+            if len < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            answer.truncate(len as usize);
+            answer
+        };
+        let kind = answer.get(4..6).map(|t| i32::from(u16::from_ne_bytes([t[0], t[1]])));
+        match (kind, answer.get(HEADER..)) {
+            (Some(libc::NLMSG_ERROR), Some([a, b, c, d, ..])) => {
+                Err(io::Error::from_raw_os_error(-i32::from_ne_bytes([*a, *b, *c, *d])))
+            }
+            (Some(_), Some(rest)) => Ok(rest.to_vec()),
+            _ => Err(io::Error::other("netlink answered with less than a header")),
+        }
+    }
+}
+
+/// The value of an attribute behind the fixed part of an answer.
+fn attribute(answer: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut rest = answer.get(BODY..)?;
+    loop {
+        let (header, _) = rest.split_first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let value = rest.get(4..len)?;
+        if u16::from_ne_bytes([header[2], header[3]]) == wanted {
+            return Some(value);
+        }
+        rest = rest.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_behind_others_and_bad_ones_end_the_search() {
+        let mut answer = vec![0; BODY];
+        answer.extend([5, 0, 9, 0, 0xAA, 0, 0, 0]);
+        answer.extend([8, 0, 2, 0, 1, 2, 3, 4]);
+        assert_eq!(attribute(&answer, 9), Some(&[0xAA][..]));
+        assert_eq!(attribute(&answer, 2), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(attribute(&answer, 3), None);
+        let zero = [&answer[..BODY], &[0, 0, 1, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(attribute(&zero, 2), None);
+    }
+
+    #[test]
+    fn what_the_kernel_has_no_route_to_is_an_error() {
+        let mut hops = NextHops::open().unwrap();
+        // An interface that does not exist.
+        assert!(hops.towards("2001:db8::1".parse().unwrap(), 0x7FFF_FFFF).is_err());
+        assert_eq!(hops.due(), Time::NEVER);
+    }
+}

@@ -1,0 +1,305 @@
+//! Everything before the BTH of an SRv6 packet, built once per path and completed per packet (spec: wire, "Stack").
+//!
+//! ```text
+//! 0-13 Ethernet | 14-53 outer IPv6 | [54-77 SRH] | inner IPv6, 40 bytes | UDP, 8 bytes
+//! ```
+//!
+//! Of one packet are only its traffic class, which both IP headers carry, and three lengths. The UDP checksum is 0 (RFC
+//! 6936): the iCRC protects the packet. The EV rides in the inner header's flow label and the source port, for the
+//! receiver to reflect, and in the outer flow label, for whoever looks at the outside only.
+
+use core::net::Ipv6Addr;
+
+use crate::ev::EvFormat;
+use crate::icrc;
+use crate::ip::{self, Ecn, Ipv6};
+use crate::link::{ETHERNET_LEN, ETHERTYPE_IPV6, Ethernet};
+use crate::packet::Ev;
+use crate::srh::{self, Srh};
+use crate::udp::{self, Udp};
+
+/// The longest encapsulation: with an SRH.
+pub const MAX_LEN: usize = OUTER + ip::IPV6_LEN + srh::LEN + ip::IPV6_LEN + udp::LEN;
+
+/// Bytes that SRv6 mode adds outside the inner IP header: the outer header and, if there is one, the SRH.
+pub const fn overhead(srh: bool) -> usize {
+    ip::IPV6_LEN + if srh { srh::LEN } else { 0 }
+}
+
+const OUTER: usize = ETHERNET_LEN;
+const PAYLOAD_LEN: usize = 4;
+
+/// What a path's packets have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathHeaders {
+    /// MAC address of the port.
+    pub source_mac: [u8; 6],
+    /// MAC address of the next hop.
+    pub next_hop_mac: [u8; 6],
+    /// Source address of both IP headers.
+    pub source: Ipv6Addr,
+    /// The peer: destination of the inner header.
+    pub peer: Ipv6Addr,
+    /// The path: destination of the outer header.
+    pub path: Ipv6Addr,
+    /// The rest of the path, in an SRH.
+    pub segment: Option<Ipv6Addr>,
+    /// Entropy value.
+    pub ev: Ev,
+    /// UDP port that the peer receives on.
+    pub udp_port: u16,
+    /// Of both IP headers.
+    pub hop_limit: u8,
+}
+
+/// The headers of a path, ready to be copied in front of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Encapsulation {
+    bytes: [u8; MAX_LEN],
+    len: usize,
+}
+
+impl Encapsulation {
+    /// The headers of this path.
+    pub fn new(path: &PathHeaders) -> Self {
+        let entropy = EvFormat::Srv6.place(path.ev);
+        let header = |next_header, dst| Ipv6 {
+            dscp: 0,
+            ecn: Ecn::NotEct,
+            flow_label: entropy.flow_label,
+            payload_len: 0,
+            next_header,
+            hop_limit: path.hop_limit,
+            src: path.source,
+            dst,
+        };
+        let udp = Udp { sport: entropy.sport, dport: path.udp_port, length: 0, checksum: 0 };
+        let ethernet =
+            Ethernet { dst: path.next_hop_mac, src: path.source_mac, vlan: None, ethertype: ETHERTYPE_IPV6 };
+        let srh = path.segment.map(|segment| Srh {
+            next_header: ip::PROTOCOL_IPV6,
+            segments_left: 1,
+            flags: 0,
+            tag: 0,
+            segment,
+        });
+
+        let mut bytes = [0; MAX_LEN];
+        let mut room = &mut bytes[..];
+        ethernet.emit(room);
+        room = &mut room[OUTER..];
+        let after_outer = if srh.is_some() { ip::PROTOCOL_ROUTING } else { ip::PROTOCOL_IPV6 };
+        header(after_outer, path.path).emit(cut(&mut room));
+        if let Some(srh) = srh {
+            srh.emit(cut(&mut room));
+        }
+        header(ip::PROTOCOL_UDP, path.peer).emit(cut(&mut room));
+        udp.emit(cut(&mut room));
+        let left = room.len();
+        Encapsulation { bytes, len: MAX_LEN - left }
+    }
+
+    /// The next hop has this MAC address.
+    pub fn set_next_hop(&mut self, mac: [u8; 6]) {
+        self.bytes[..6].copy_from_slice(&mac);
+    }
+
+    /// Bytes of all headers.
+    #[allow(clippy::len_without_is_empty)]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes the headers of a packet to the front of `out` and returns their length. `udp_payload` is the length of
+    /// everything behind them, from the BTH to the iCRC; at most what a UDP length can say.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`MAX_LEN`].
+    #[inline]
+    pub fn write(&self, out: &mut [u8], traffic_class: u8, udp_payload: usize) -> usize {
+        debug_assert!(udp_payload >= icrc::LEN && udp_payload + MAX_LEN <= usize::from(u16::MAX));
+        // All of it, for a copy of constant length: what lies behind is written next.
+        let out: &mut [u8; MAX_LEN] = out.first_chunk_mut().expect("room for the longest encapsulation");
+        *out = self.bytes;
+        let (udp, inner) = (self.len - udp::LEN, self.len - udp::LEN - ip::IPV6_LEN);
+        let length = (udp_payload + udp::LEN) as u16;
+        for (at, payload) in
+            [(OUTER, (self.len - OUTER - ip::IPV6_LEN + udp_payload) as u16), (inner, length)]
+        {
+            out[at] = 0x60 | traffic_class >> 4;
+            out[at + 1] = out[at + 1] & 0x0F | traffic_class << 4;
+            out[at + PAYLOAD_LEN..at + PAYLOAD_LEN + 2].copy_from_slice(&payload.to_be_bytes());
+        }
+        out[udp + 4..udp + 6].copy_from_slice(&length.to_be_bytes());
+        self.len
+    }
+}
+
+fn cut<'a, const N: usize>(room: &mut &'a mut [u8]) -> &'a mut [u8; N] {
+    crate::bytes::room(room).expect("room for every header")
+}
+
+/// A frame as the receiver of SRv6 packets sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decapsulated<'a> {
+    /// Traffic class octet of the outer header, and of the inner one.
+    pub outer_class: u8,
+    /// See there.
+    pub inner_class: u8,
+    /// Source of the inner header.
+    pub source: Ipv6Addr,
+    /// Entropy value.
+    pub ev: Ev,
+    /// UDP source port, which the iCRC covers.
+    pub source_port: u16,
+    /// From the BTH on, as far as the UDP length says; less, if `short`.
+    pub payload: &'a [u8],
+    /// The lengths promise more bytes than there are: a switch that trims without mending them.
+    pub short: bool,
+}
+
+/// Takes the headers off an Ethernet frame that holds UDP over IPv6 in IPv6, with or without an SRH; `None` for any other.
+#[inline]
+pub fn decapsulate(frame: &[u8]) -> Option<Decapsulated<'_>> {
+    let outer: &[u8; ip::IPV6_LEN] = frame.get(OUTER..)?.first_chunk()?;
+    let srh_len = match outer[6] {
+        ip::PROTOCOL_IPV6 => 0,
+        ip::PROTOCOL_ROUTING => srh::LEN,
+        _ => return None,
+    };
+    let inner_at = OUTER + ip::IPV6_LEN + srh_len;
+    if srh_len > 0
+        && (frame.get(inner_at - srh::LEN), frame.get(inner_at - srh::LEN + 1))
+            != (Some(&ip::PROTOCOL_IPV6), Some(&2))
+    {
+        return None;
+    }
+    let headers: &[u8; ip::IPV6_LEN + udp::LEN] = frame.get(inner_at..)?.first_chunk()?;
+    let (inner, udp) = headers.split_first_chunk::<{ ip::IPV6_LEN }>()?;
+    if outer[0] >> 4 != 6 || inner[0] >> 4 != 6 || inner[6] != ip::PROTOCOL_UDP {
+        return None;
+    }
+    let udp = Udp::parse(udp.first_chunk()?);
+    let rest = &frame[inner_at + headers.len()..];
+    let len = usize::from(udp.length).checked_sub(udp::LEN)?;
+    let label = u32::from_be_bytes([0, inner[1] & 0x0F, inner[2], inner[3]]);
+    let class = |header: &[u8; ip::IPV6_LEN]| header[0] << 4 | header[1] >> 4;
+    let source: [u8; 16] = *inner[8..].first_chunk()?;
+    Some(Decapsulated {
+        outer_class: class(outer),
+        inner_class: class(inner),
+        source: Ipv6Addr::from(source),
+        ev: Ev(u32::from(udp.sport) << 16 | label & 0xFFFF),
+        source_port: udp.sport,
+        payload: rest.get(..len).unwrap_or(rest),
+        short: rest.len() < len,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::icrc::IcrcSeed;
+    use crate::{Body, Frame, FrameConfig, IcrcVerdict, LinkType, Msn, Packet, Position, Psn, Write};
+
+    fn path(segment: Option<Ipv6Addr>) -> PathHeaders {
+        PathHeaders {
+            source_mac: [2, 0, 0, 0, 0, 1],
+            next_hop_mac: [2, 0, 0, 0, 0, 2],
+            source: "fd5f::1".parse().unwrap(),
+            peer: "fd5f::2".parse().unwrap(),
+            path: "5f00:0:11:102:12:e00c::".parse().unwrap(),
+            segment,
+            ev: Ev(0x4321_8765),
+            udp_port: 4791,
+            hop_limit: 64,
+        }
+    }
+
+    fn whole(path: &PathHeaders, class: u8, payload: &[u8]) -> Vec<u8> {
+        let body = Body::Write(Write {
+            position: Position::Only,
+            rqmsn: Msn(0),
+            msn: Msn(1),
+            timestamp: None,
+            va: 0x1000,
+            rkey: 7,
+            dma_len: payload.len() as u32,
+            imm: None,
+        });
+        let packet =
+            Packet { payload_len: payload.len() as u16, ..Packet::new(0x12_3456, Psn::new(9), body) };
+        let mut datagram = vec![0; packet.header_len()];
+        packet.emit(&mut datagram);
+        datagram.extend(payload);
+        datagram.resize(datagram.len() + packet.pad_len(), 0);
+        let crc = IcrcSeed::v6(path.source, path.peer).of_datagram(0x4321, path.udp_port, &datagram);
+        datagram.extend(crc);
+        let mut frame = vec![0; MAX_LEN];
+        let len = Encapsulation::new(path).write(&mut frame, class, datagram.len());
+        frame.truncate(len);
+        frame.extend(datagram);
+        frame
+    }
+
+    #[test]
+    fn the_frame_is_one_that_the_decoder_finds_nothing_wrong_with() {
+        for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
+            let path = path(segment);
+            let frame = whole(&path, 0x12, &[7; 101]);
+            let seen = Frame::decode(&frame, frame.len(), LinkType::Ethernet, &FrameConfig::default());
+            assert!(seen.is_good(), "{:?}", seen.error);
+            assert_eq!(seen.icrc, IcrcVerdict::Good);
+            let outer = seen.outer.unwrap();
+            assert_eq!((outer.ip.dst, outer.srh.map(|srh| srh.segment)), (path.path, segment));
+            assert_eq!((outer.ip.dscp, outer.ip.ecn, outer.ip.hop_limit), (4, Ecn::Ect0, 64));
+            assert_eq!(usize::from(outer.ip.payload_len), frame.len() - 54);
+            let inner = seen.ip.unwrap();
+            assert_eq!((inner.dscp(), inner.ecn(), inner.flow_label()), (4, Ecn::Ect0, Some(0x8765)));
+            assert_eq!((inner.src(), inner.dst()), (path.source.into(), path.peer.into()));
+            let udp = seen.udp.unwrap();
+            assert_eq!((udp.sport, udp.dport, udp.checksum), (0x4321, 4791, 0));
+            assert_eq!(seen.ethernet.unwrap().dst, path.next_hop_mac);
+            assert_eq!(seen.payload, [7; 101]);
+        }
+    }
+
+    #[test]
+    fn the_receiver_gets_back_what_was_put_in() {
+        for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
+            let mut frame = whole(&path(segment), 0x12, &[7; 100]);
+            // A switch has marked the outer header.
+            frame[15] |= 0x30;
+            let seen = decapsulate(&frame).unwrap();
+            assert_eq!((seen.outer_class, seen.inner_class), (0x13, 0x12));
+            assert_eq!((seen.ev, seen.source_port, seen.short), (Ev(0x4321_8765), 0x4321, false));
+            assert_eq!(seen.source, path(None).source);
+            assert_eq!(Packet::parse(seen.payload).unwrap().1, [7; 100]);
+            let payload = decapsulate(&frame).unwrap().payload.len();
+            // Ethernet pads short frames: what lies behind the datagram is none of it.
+            frame.extend([0; 8]);
+            assert_eq!(decapsulate(&frame).unwrap().payload.len(), payload);
+            assert!(decapsulate(&frame[..frame.len() - 20]).unwrap().short);
+        }
+    }
+
+    #[test]
+    fn whatever_is_no_such_frame_is_none() {
+        for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
+            let frame = whole(&path(segment), 0x12, &[]);
+            for end in 0..Encapsulation::new(&path(segment)).len() {
+                assert_eq!(decapsulate(&frame[..end]), None, "{end} bytes");
+            }
+            let inner = Encapsulation::new(&path(segment)).len() - 48;
+            for (at, value) in [(14, 0x40), (20, 17), (inner, 0x40), (inner + 6, 6), (inner + 44, 0)] {
+                let mut other = frame.clone();
+                other[at] = value;
+                if at == inner + 44 {
+                    other[at + 1] = 7;
+                }
+                assert_eq!(decapsulate(&other), None, "byte {at}");
+            }
+        }
+    }
+}
