@@ -114,6 +114,7 @@ _DEATH = on.plane_death(
     *_SPRAY,
 )
 _LATENCY = on.write_lat(2)
+_HOPS = on.four_hops(4096)
 _STATE = on.state_per_qp()
 
 _SIM_FAT_TREE = on.simulation(
@@ -182,6 +183,12 @@ FIGURES: Sequence[Figure] = [
         at_most(5, " ms"),
         (_DEATH, "dip_ms"),
         unit=" ms",
+    ),
+    Figure(
+        "SRv6 mode over four kernel hops, packets per second of 4096 bytes / plain UDP on the same hops",
+        at_least(0.6),
+        (_HOPS, "mrc_pps"),
+        (_HOPS, "udp_pps"),
     ),
     Figure("state per QP, MPR 8, 128 EVs (transport)", below(4096, " B"), (_STATE, "bytes"), unit=" B"),
     Figure(

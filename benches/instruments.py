@@ -242,6 +242,22 @@ def write_lat(size: int) -> Instrument:
     return Instrument(f"write-lat-{size}", f"openmrc, {size}-byte writes, both sides polling", measure)
 
 
+def four_hops(size: int) -> Instrument:
+    """A lab's kernel switches, three between two hosts: ``mrc_pps`` in SRv6 mode, ``udp_pps`` plainly."""
+
+    def measure(bench: Bench) -> Numbers:
+        if os.geteuid() != 0:
+            raise NotMeasured("a lab needs root")
+        command = [sys.executable, str(ROOT / "benches/hops.py"), "--bench-binary", str(bench.binary)]
+        flags = ["--size", str(size), "--seconds", str(bench.seconds), "--cpus", _cpus(bench)]
+        result = run_json([*command, *flags], timeout=2 * bench.seconds + 120)
+        return {"mrc_pps": pick(result, "mrc", "pps"), "udp_pps": pick(result, "udp", "pps")}
+
+    return Instrument(
+        f"four-hops-{size}", f"MRC with SRv6 and plain UDP over four kernel hops, {size} bytes", measure
+    )
+
+
 def state_per_qp() -> Instrument:
     """The memory of one MRC queue pair as the transport's own test counts it: ``bytes``."""
 

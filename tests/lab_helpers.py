@@ -6,6 +6,7 @@ import select
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
@@ -53,6 +54,32 @@ def running(directory, name, **shape):
         yield lab
     finally:
         lab.down()
+
+
+def counted(lab):
+    """The counters of every port of every node."""
+    return {node: lab.counters(node) for node in lab.layout.nodes}
+
+
+def carried(lab, before, after):
+    """Packets that each link carried upwards and downwards, by its name."""
+
+    def sent(end):
+        return after[end.node][end.port].tx_packets - before[end.node][end.port].tx_packets
+
+    return {link.name: (sent(link.lower), sent(link.upper)) for link in lab.layout.links.values()}
+
+
+def observe(lab, end):
+    """Starts tshark at a port; it prints the outer destination address of the first packet that comes in."""
+    options = ["-i", end.port, "-c", "1", "-n", "-f", "inbound and ip6 proto 41"]
+    fields = ["-T", "fields", "-e", "ipv6.dst", "-E", "occurrence=f"]
+    return subprocess.Popen(
+        lab.command(end.node, ["tshark", *options, *fields]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 class Courier:

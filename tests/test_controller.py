@@ -1,6 +1,7 @@
 """Profiles through their states, EV operations, events and probes; what a software NIC cannot do."""
 
 import asyncio
+import os
 from ipaddress import IPv6Address
 
 import pytest
@@ -20,7 +21,7 @@ from openmrc.controller import (
 )
 from openmrc.errors import ArgumentError, ClosedError, Error, StateError, UnsupportedError
 from openmrc.testing import Impairment, impaired
-from openmrc.verbs import EvState
+from openmrc.verbs import Device, EvState, Port, WcStatus
 from openmrc.wire import EvFormat
 from verbs_helpers import bring_up, connected, device, eventually, make_end
 
@@ -341,6 +342,54 @@ def test_a_format_other_than_the_device_s_is_described_but_does_not_go_online(co
         profile.modify(ONLINE)
     assert profile.state is OFFLINE
     assert ev_format not in control.query_device().ev_formats
+
+
+def test_structured_entropy_values_take_source_port_and_flow_label():
+    first = 20_000 + os.getpid() % 10_000
+    devices = [
+        Device(
+            ports=[Port("::1", first + 4 * end), Port("::1", first + 4 * end + 1)],
+            ev_format=EvFormat.STRUCTURED,
+            evs_per_port=4,
+        )
+        for end in range(2)
+    ]
+    with devices[0].open() as one, devices[1].open() as two:
+        a, b = make_end(one), make_end(two)
+        control = Controller(one)
+        assert control.query_device().ev_formats == (EvFormat.STRUCTURED,)
+        layout = control.ev_format_profile()
+        layout.modify(OFFLINE, ev_format=EvFormat.STRUCTURED, widths=[16, 16])
+        layout.modify(ONLINE)
+        # Two of each source port, so that only the flow label tells them apart.
+        evs = [Ev(row["ev"] | label, row["port"]) for row in one.path_stats() for label in (0x1234, 0xFFFF)]
+        profile = ev_profile(
+            control, mode=EvMode.EXPLICIT, format_profile=layout, count=len(evs), active=len(evs)
+        )
+        for ev in evs:
+            profile.replace_ev(None, ev)
+        profile.modify(ONLINE)
+        bring_up(a, b, rtr_a={"ev_profile_id": profile.profile_id})
+        outbox, inbox = bytearray(bytes(range(256)) * 8192), bytearray(1 << 21)
+        a.qp.write(a.region(outbox), b.region(inbox).remote())
+        assert a.send_cq.take(timeout=20)[0].status is WcStatus.SUCCESS
+        assert inbox == outbox
+        sent = {Ev(row["ev"], row["port"]): row["tx_packets"] for row in one.path_stats()}
+        assert all(sent[ev] > 0 for ev in evs)
+        # What is reflected are the values that were sent.
+        assert a.qp.stats()["sacks_in"] > 0
+        assert a.qp.stats()["invalid"] == 0
+        assert {state for _, _, state in a.qp.ev_states()} == {EvState.GOOD}
+        zero = ev_profile(control, mode=EvMode.EXPLICIT, format_profile=layout, count=2)
+        zero.replace_ev(None, Ev(0x1234, 0))
+        zero.replace_ev(None, Ev(0x1234, 1))
+        with pytest.raises(ArgumentError, match="high half is the UDP source port"):
+            zero.modify(ONLINE)
+
+
+def test_a_structured_device_needs_ipv6():
+    with pytest.raises(ArgumentError, match="IPv6"):
+        device(ev_format=EvFormat.STRUCTURED)
 
 
 def test_a_port_status_update_by_hand_is_not_pretended(control):

@@ -1,13 +1,12 @@
 """The kernel as judge of the arithmetic: packets in a lab go where the fabric says, and nowhere else."""
 
 import shutil
-import subprocess
 import time
 from ipaddress import IPv6Address
 
 import pytest
 
-from lab_helpers import Courier, needs_root, one_by_one, running
+from lab_helpers import Courier, carried, counted, needs_root, observe, one_by_one, running
 
 pytest.importorskip("scapy", reason="scapy is not installed")
 pytestmark = needs_root
@@ -30,29 +29,16 @@ def whole(lab):
     lab.repair()
 
 
-def all_counters(lab):
-    return {node: lab.counters(node) for node in lab.layout.nodes}
-
-
-def carried(lab, before, after):
-    """Packets that each link carried upwards and downwards, by its name."""
-
-    def sent(end):
-        return after[end.node][end.port].tx_packets - before[end.node][end.port].tx_packets
-
-    return {link.name: (sent(link.lower), sent(link.upper)) for link in lab.layout.links.values()}
-
-
 @pytest.mark.parametrize("dst", ["h15", "h1"], ids=["over a T1", "under one T0"])
 def test_every_path_takes_exactly_the_links_that_the_arithmetic_says(lab, dst):
     paths = lab.fabric.paths("h0", dst)
     assert len(paths) == (8 if dst == "h15" else 2)
     with Courier(lab, "h0", dst) as courier:
         for path in paths:
-            before = all_counters(lab)
+            before = counted(lab)
             courier.send(path, b"counted", PACKETS)
             assert len(courier.received(PACKETS)) == PACKETS
-            loads = carried(lab, before, all_counters(lab))
+            loads = carried(lab, before, counted(lab))
             used = {name for name, load in loads.items() if max(load) >= PACKETS}
             assert used == set(path.links)
             for name in set(loads) - used:
@@ -80,18 +66,6 @@ def test_wireshark_sees_the_usid_list_shift_hop_by_hop(lab):
             time.sleep(0.1)
         seen = [observer.communicate(timeout=60)[0].strip() for observer in observers]
     assert [IPv6Address(address) for address in seen] == list(path.addresses)
-
-
-def observe(lab, end):
-    """Starts tshark at a port; it prints the outer destination address of the first packet that comes in."""
-    options = ["-i", end.port, "-c", "1", "-n", "-f", "inbound and ip6 proto 41"]
-    fields = ["-T", "fields", "-e", "ipv6.dst", "-E", "occurrence=f"]
-    return subprocess.Popen(
-        lab.command(end.node, [TSHARK, *options, *fields]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
 
 
 def test_a_path_through_a_cut_link_arrives_nowhere_and_every_other_arrives(lab):

@@ -1,4 +1,5 @@
-//! The most datagrams of one size that one sending and one receiving core can move over loopback, losing none.
+//! The most datagrams of one size that one sending and one receiving core can move over loopback, or from one network
+//! namespace to another, losing none.
 //!
 //! The sender points a batch of message headers into a large buffer (no copy of its own); the receiver copies each
 //! payload out once into a large destination, as any receiver of writes into memory must. A window in shared memory
@@ -6,7 +7,7 @@
 //! carries memory over UDP sockets without segmentation offload goes faster, and what openmrc reaches of it is its score.
 
 use std::hint::spin_loop;
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,29 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// What has not arrived this long after the last was sent has been lost.
 const STALL: Duration = Duration::from_secs(1);
 
+/// Where one side has its socket.
+pub struct Place {
+    /// A network namespace under `/run/netns`; `None`: this process's own.
+    pub namespace: Option<String>,
+    /// Its address there.
+    pub address: IpAddr,
+}
+
+impl Place {
+    pub fn loopback() -> Self {
+        Place { namespace: None, address: Ipv4Addr::LOCALHOST.into() }
+    }
+
+    /// A socket stays in the namespace in which it was made, wherever its process goes.
+    fn bind(&self) -> Result<UdpSocket, Error> {
+        let bind = || UdpSocket::bind((self.address, 0)).map_err(Error::from);
+        match &self.namespace {
+            None => bind(),
+            Some(name) => sys::inside(name, bind),
+        }
+    }
+}
+
 /// Datagrams received, on a cache line of its own.
 #[repr(align(128))]
 struct Progress {
@@ -28,9 +52,15 @@ struct Progress {
 }
 
 /// Measures for `duration` with at most `window` datagrams of `size` bytes outstanding; returns the result as JSON.
-pub fn run(size: usize, duration: Duration, window: u64, cpus: (usize, usize)) -> Result<String, Error> {
-    let receiver = UdpSocket::bind("127.0.0.1:0")?;
-    let sender = UdpSocket::bind("127.0.0.1:0")?;
+pub fn run(
+    size: usize,
+    duration: Duration,
+    window: u64,
+    cpus: (usize, usize),
+    [from, to]: &[Place; 2],
+) -> Result<String, Error> {
+    let receiver = to.bind()?;
+    let sender = from.bind()?;
     sender.connect(receiver.local_addr()?)?;
     receiver.connect(sender.local_addr()?)?;
     let granted = sys::set_buffer(&receiver, true, SOCKET_BUFFER)?;

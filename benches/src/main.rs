@@ -10,13 +10,16 @@ mod sys;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ceiling::Place;
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
 usage: openmrc-bench udp-ceiling  [--size BYTES] [--seconds S] [--window DATAGRAMS] [--cpus TX,RX]
+                                  [--between NAMESPACE@ADDRESS,NAMESPACE@ADDRESS]
        openmrc-bench udp-pingpong [--size BYTES] [--iterations N] [--cpus A,B]
 
-udp-ceiling   one sender, one receiver, one core each: received Gb/s and packets per second, nothing lost
+udp-ceiling   one sender, one receiver, one core each: received Gb/s and packets per second, nothing lost; over
+              loopback, or from one network namespace to another
 udp-pingpong  two processes polling non-blocking sockets: half the round trip in microseconds, p50 and p99";
 
 /// Largest payload of a UDP datagram over IPv4.
@@ -29,6 +32,7 @@ struct Options {
     window: u64,
     iterations: usize,
     cpus: Option<(usize, usize)>,
+    between: Option<[Place; 2]>,
 }
 
 fn parse() -> Result<Options, lexopt::Error> {
@@ -39,6 +43,7 @@ fn parse() -> Result<Options, lexopt::Error> {
         window: 400,
         iterations: 100_000,
         cpus: None,
+        between: None,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -49,6 +54,7 @@ fn parse() -> Result<Options, lexopt::Error> {
             Long("window") => options.window = parser.value()?.parse()?,
             Long("iterations") | Short('n') => options.iterations = parser.value()?.parse()?,
             Long("cpus") => options.cpus = Some(parse_cpus(&parser.value()?.string()?)?),
+            Long("between") => options.between = Some(parse_between(&parser.value()?.string()?)?),
             Long("help") | Short('h') => {
                 println!("{USAGE}");
                 std::process::exit(0);
@@ -68,6 +74,16 @@ fn parse() -> Result<Options, lexopt::Error> {
     Ok(options)
 }
 
+fn parse_between(text: &str) -> Result<[Place; 2], lexopt::Error> {
+    let place = |text: &str| {
+        let (namespace, address) = text.split_once('@')?;
+        Some(Place { namespace: Some(namespace.to_owned()), address: address.parse().ok()? })
+    };
+    text.split_once(',')
+        .and_then(|(from, to)| Some([place(from)?, place(to)?]))
+        .ok_or_else(|| format!("--between takes NAMESPACE@ADDRESS,NAMESPACE@ADDRESS, not {text:?}").into())
+}
+
 fn parse_cpus(text: &str) -> Result<(usize, usize), lexopt::Error> {
     text.split_once(',')
         .and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)))
@@ -85,7 +101,8 @@ fn main() -> ExitCode {
     let result = sys::two_cpus(options.cpus).and_then(|cpus| match options.command.as_str() {
         "udp-ceiling" => {
             let duration = Duration::from_secs_f64(options.seconds);
-            ceiling::run(options.size.unwrap_or(4096), duration, options.window, cpus)
+            let places = options.between.unwrap_or_else(|| [Place::loopback(), Place::loopback()]);
+            ceiling::run(options.size.unwrap_or(4096), duration, options.window, cpus, &places)
         }
         "udp-pingpong" => pingpong::run(options.size.unwrap_or(2), options.iterations, cpus),
         other => Err(format!("no benchmark {other:?}; there are udp-ceiling and udp-pingpong").into()),

@@ -1,5 +1,6 @@
 //! The system calls the benchmarks stand on: processes on cores, memory both see, batches of datagrams.
 
+use std::fs::File;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -48,6 +49,21 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
     };
     if result == 0 { Ok(()) } else { Err(last_error(&format!("cannot run on CPU {cpu}"))) }
+}
+
+/// Runs something in a network namespace, by its name under `/run/netns`.
+pub fn inside<T>(name: &str, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let own = File::open("/proc/thread-self/ns/net")?;
+    let wanted = File::open(format!("/run/netns/{name}")).map_err(|e| format!("namespace {name}: {e}"))?;
+    let enter = |space: &File| {
+        // SAFETY: no pointers; the descriptor is open.
+        let result = unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) };
+        if result == 0 { Ok(()) } else { Err(last_error(&format!("entering namespace {name}"))) }
+    };
+    enter(&wanted)?;
+    let result = run();
+    enter(&own)?;
+    result
 }
 
 /// Memory mapped before [`fork`] and seen by both processes; zero at first, never unmapped.

@@ -14,9 +14,9 @@ use openmrc_transport::{Span, Time};
 use crate::error::{Error, Result};
 use crate::sys::{self, SockAddr};
 
-/// How long until a neighbour that has not answered is asked for again ...
+/// How long until a neighbour that has not answered is asked for again: at first, and doubling ...
 const ASK_AGAIN: Span = Span::from_millis(50);
-/// ... and one that has is confirmed.
+/// ... up to the time after which one that has answered is confirmed.
 const CONFIRM: Span = Span::from_millis(10_000);
 
 /// UDP port that swallows what is sent to it (RFC 863).
@@ -45,6 +45,8 @@ pub(crate) struct NextHops {
     questions: OwnedFd,
     hops: Vec<NextHop>,
     due: Time,
+    /// From the last question to the next.
+    pause: Span,
 }
 
 impl NextHops {
@@ -52,7 +54,7 @@ impl NextHops {
         let netlink = sys::netlink_socket().map_err(|e| Error::os("netlink socket", e))?;
         let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let questions = sys::udp_socket(any).map_err(|e| Error::os("UDP socket", e))?;
-        Ok(NextHops { netlink, questions, hops: Vec::new(), due: Time::NEVER })
+        Ok(NextHops { netlink, questions, hops: Vec::new(), due: Time::NEVER, pause: CONFIRM })
     }
 
     /// When [`NextHops::refresh`] is to be called though nothing has happened.
@@ -76,31 +78,29 @@ impl NextHops {
         }
         let index = u16::try_from(self.hops.len()).map_err(|_| io::Error::other("too many next hops"))?;
         self.hops.push(NextHop { interface, addr, mac: None });
+        (self.due, self.pause) = (Time::ZERO, ASK_AGAIN);
         Ok(index)
     }
 
-    /// Looks all of them up again, and asks for those that are missing or have not been confirmed lately. Whether any
-    /// address has changed.
-    pub fn refresh(&mut self, now: Time) -> bool {
-        let (mut changed, mut missing) = (false, false);
-        let confirm = self.due <= now;
+    /// Looks all of them up again; when it is time, asks for those that are missing and has the others confirmed.
+    pub fn refresh(&mut self, now: Time) {
+        let asks = self.due <= now;
+        let mut missing = false;
         for index in 0..self.hops.len() {
             let (interface, addr) = (self.hops[index].interface, self.hops[index].addr);
             let found = self.neighbour(addr, interface).unwrap_or(None);
-            if found.is_none() || confirm {
+            missing |= found.is_none();
+            let hop = &mut self.hops[index];
+            hop.mac = found.or(hop.mac);
+            if asks {
                 // If it cannot be sent, the interface is down, and its coming up is told.
                 let _ = self.ask(addr, interface);
             }
-            let hop = &mut self.hops[index];
-            missing |= found.is_none();
-            changed |= found.is_some() && found != hop.mac;
-            hop.mac = found.or(hop.mac);
         }
-        let due = now + if missing { ASK_AGAIN } else { CONFIRM };
-        if confirm || missing || self.due == Time::NEVER {
-            self.due = if self.hops.is_empty() { Time::NEVER } else { due };
+        if asks {
+            self.due = now + if missing { self.pause } else { CONFIRM };
+            self.pause = Span(self.pause.0.saturating_mul(2).min(CONFIRM.0));
         }
-        changed
     }
 
     fn gateway(&self, path: Ipv6Addr, interface: u32) -> io::Result<Ipv6Addr> {

@@ -149,6 +149,7 @@ class Controller:
             mode=EvMode.EXPLICIT,
             format_profile=ev_format,
             count=len(routes),
+            ports=tuple(sorted({ev.port for ev in routes})),
             active=paths.active,
             peer=tuple(peer),
             routes=routes,

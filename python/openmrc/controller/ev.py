@@ -158,7 +158,7 @@ class EvProfileAttr:
     ``active``."""
     event_mask: EvEventMask = EvEventMask.ALL
     ports: tuple[int, ...] | None = None
-    """AUTO, GENERATED: ports to use; default all."""
+    """Ports to use; default all."""
     fields: tuple[EvField, ...] = ()
     """GENERATED: bounds of the values. SRv6: what an entropy value without a route expands to."""
     peer: tuple[SocketAddress, ...] = ()
@@ -422,10 +422,11 @@ class EvProfile(Profile):
         widths, fields = ev_format.widths, self._attr.fields
         masked = sum(field.mask.bit_count() for field in fields)
         random_numbers = random.Random(self._attr.seed)
-        # Every pattern of the masked places, which take the most significant bits of an entropy value; if they
-        # are very many, enough of them.
-        count = min(1 << masked, 1 << 16)
-        patterns = range(count) if count == 1 << masked else random_numbers.sample(range(1 << masked), count)
+        # Every pattern of the masked places, which take the most significant bits of an entropy value; if
+        # they # are very many, enough of them.
+        patterns: Sequence[int] = range(1 << masked)
+        if len(patterns) > 1 << 16:
+            patterns = random_numbers.sample(patterns, 1 << 16)
         paths = (
             expand_ev(ev_format.ev_format, widths, fields, pattern << (bits - masked)) for pattern in patterns
         )

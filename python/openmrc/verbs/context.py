@@ -123,8 +123,10 @@ class Context:
 
     def _know_paths_to(self, addresses: "Iterable[SocketAddress]") -> None:
         """In SRv6 mode, sees to it that there is an EV profile for this node."""
+        if self.device.paths_to is None or not self.device.is_srv6:
+            return
         peer = tuple((addr, udp_port) for addr, udp_port in addresses)
-        if self.device.paths_to is None or not self.device.is_srv6 or peer in self._srv6_peers:
+        if peer in self._srv6_peers:
             return
         paths = self.device.paths_to(list(peer))
         _core.Controller(self._core).create_ev_profile(

@@ -34,8 +34,10 @@ impl Engine {
         if !self.config.is_srv6() {
             return self.path_number(entry);
         }
-        let numbers = self.peers.get(peer)?.paths(entry.port);
-        numbers.iter().copied().find(|&n| self.paths[usize::from(n)].ev == entry.ev)
+        let addr = *self.peers.get(peer)?.addrs.get(usize::from(entry.port))?;
+        let ends_there = |path: &TxPath| matches!(&path.via, Via::Srv6(srv6) if srv6.peer == addr);
+        let found = self.paths.iter().position(|p| p.ev == entry.ev && p.port == entry.port && ends_there(p));
+        found.map(|i| i as u16)
     }
 
     /// The EV profile that a queue pair's attributes mean, and its number. In SRv6 mode it must be one whose paths end at

@@ -1,0 +1,176 @@
+"""MRC in SRv6 mode over the kernel switches of a lab, and plain UDP over the same ones; called by ``run.py``.
+
+Four links and three switches lie between the two hosts. For UDP the switches of one path forward two
+addresses of its own by plain IPv6 routes; MRC sprays over all paths by their uSID lists. Sender and receiver
+have a core each; what the kernel does on the way is done by the sender's.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from openmrc import _core
+from openmrc.errors import Error
+from openmrc.fabric import Fabric
+from openmrc.lab import Lab, entered, system
+from openmrc.outofband import bring_up, own_end
+from openmrc.verbs import QpCap, QueuePair
+from openmrc.wire import EvFormat
+
+SPECIFICATION = """\
+name: {name}
+hosts: 4
+nic: {{rate: 200G}}
+planes: 2
+switch: {{radix: 4}}
+tiers: 2
+parallel_links: 1
+"""
+SRC, DST = "h0", "h3"
+PLAIN = {SRC: "fd0b::1", DST: "fd0b::2"}
+"""Addresses that the switches of one path forward without SRv6."""
+_MEMORY = 64 << 20
+
+
+@contextmanager
+def lab_with_plain_routes() -> Iterator[Lab]:
+    """A lab of two planes of two T0 and two T1, gone afterwards."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "hops.yaml")
+        file.write_text(SPECIFICATION.format(name=f"bench-{os.getpid()}"))
+        lab = Lab.up(Fabric.load(file))
+    try:
+        add_plain_routes(lab)
+        yield lab
+    finally:
+        lab.down()
+
+
+def add_plain_routes(lab: Lab) -> None:
+    """Lets the nodes of the first path forward the plain addresses in both directions."""
+    path = lab.fabric.paths(SRC, DST)[0]
+    nodes = [SRC, *(hop.switch for hop in path.hops), DST]
+    links = [lab.layout.links[name] for name in path.links]
+    for place, link in enumerate(links):
+        ends = {end.node: end for end in link.ends}
+        near, far = ends[nodes[place]], ends[nodes[place + 1]]
+        for here, there, target in ((near, far, DST), (far, near, SRC)):
+            route = f"route add {PLAIN[target]}/128 via {there.address} dev {here.port}"
+            system.ip([route], lab.namespace(here.node))
+    for host, port in ((SRC, links[0]), (DST, links[-1])):
+        device = next(end.port for end in port.ends if end.node == host)
+        system.ip([f"address add {PLAIN[host]}/128 dev {device} nodad"], lab.namespace(host))
+
+
+def mrc(lab: Lab, *, size: int, seconds: float, cpus: tuple[int, int]) -> dict[str, float]:
+    """Writes of ``size`` bytes as fast as they go: packets per second and goodput."""
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    server = fork.Process(target=_serve, args=(lab, theirs, cpus[1]), daemon=True)
+    server.start()
+    try:
+        os.sched_setaffinity(0, {cpus[0]})
+        with entered(lab.namespace(SRC)):
+            context = lab.device(SRC, ev_format=EvFormat.SRV6).open()
+        with context:
+            qp, completions, source = _endpoint(context)
+            ours.send((own_end(qp, 1), None))
+            end, target = ours.recv()
+            bring_up(qp, 1, end, 4096)
+            ours.send("connected")
+            for length in (0.2, seconds):  # the first to reach full speed
+                before = qp.stats()
+                result = _core.write_bw(
+                    context._core,
+                    [qp._core],
+                    completions._core,
+                    source,
+                    target,
+                    _core.PerfStop(),
+                    size=size,
+                    iterations=None,
+                    duration=length,
+                    depth=max(8, min(512, (4 << 20) // size)),
+                    post_list=64 if size < 4096 else 1,
+                    signal_every=64 if size < 4096 else 1,
+                    inline=False,
+                    polling=True,
+                    bucket=0.001,
+                )
+            after, elapsed = qp.stats(), result["elapsed_ns"] / 1e9
+            packets = after["data_packets"] - before["data_packets"]
+            again = after["retransmits"] - before["retransmits"]
+            ours.send("done")
+    finally:
+        server.join(10)
+        server.kill()
+    return {
+        "pps": (packets - again) / elapsed,
+        "gbps": result["bytes"] * 8 / elapsed / 1e9,
+        "retransmits": again / max(1, packets),
+    }
+
+
+def _serve(lab: Lab, channel: Connection, cpu: int) -> None:
+    os.sched_setaffinity(0, {cpu})
+    with entered(lab.namespace(DST)):
+        context = lab.device(DST, ev_format=EvFormat.SRV6).open()
+    with context:
+        qp, _, inbox = _endpoint(context)
+        end, _ = channel.recv()
+        bring_up(qp, 1, end, 4096)
+        channel.send((own_end(qp, 1), (inbox.addr, inbox.length, inbox.rkey)))
+        for _ in ("connected", "done"):
+            channel.recv()
+
+
+def _endpoint(context: Any) -> tuple[QueuePair, Any, Any]:
+    pd, completions = context.alloc_pd(), context.create_cq(4096)
+    qp = pd.create_qp(completions, cap=QpCap(max_send_wr=1024))
+    return qp, completions, _core.PerfBuffer(pd._core, _MEMORY)
+
+
+def main() -> int:
+    """Measures both once and prints one JSON object."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bench-binary", type=Path, required=True, help="the program openmrc-bench")
+    parser.add_argument("--size", type=int, default=4096, help="bytes of a datagram, and of a write")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--cpus", default="0,1", help="cores of sender and receiver")
+    options = parser.parse_args()
+    first, second = map(int, options.cpus.split(","))
+    try:
+        with lab_with_plain_routes() as lab:
+            between = ",".join(f"{lab.namespace(host)}@{PLAIN[host]}" for host in (SRC, DST))
+            plain = json.loads(
+                system.run(
+                    [
+                        str(options.bench_binary),
+                        "udp-ceiling",
+                        *("--size", str(options.size), "--seconds", str(options.seconds)),
+                        *("--cpus", options.cpus, "--between", between),
+                    ]
+                )
+            )
+            # Writes of one packet each would measure posting: long ones are cut into packets of this size.
+            size = 1 << 20 if options.size >= 4096 else options.size
+            ours = mrc(lab, size=size, seconds=options.seconds, cpus=(first, second))
+    except Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps({"udp": {"pps": plain["pps"], "gbps": plain["gbps"]}, "mrc": ours}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

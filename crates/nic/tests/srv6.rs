@@ -1,0 +1,265 @@
+//! SRv6 mode over veth pairs between two network namespaces; needs root. What switches do with the frames is tested from
+//! Python, in a lab.
+
+mod common;
+
+use std::fs::File;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use openmrc_nic::*;
+use openmrc_transport::PathEntry;
+use openmrc_wire::{Ev, EvFormat};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Two hosts with a veth pair per port. Each end has a route for uSID lists by each port to the other.
+struct Hosts {
+    names: [String; 2],
+    ports: usize,
+}
+
+impl Hosts {
+    /// `None`, and a word why, where there is no root.
+    fn up(ports: usize) -> Option<Self> {
+        // SAFETY: no pointers.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: network namespaces need root");
+            return None;
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let names = ["a", "b"].map(|end| format!("openmrc-srv6-{}-{number}{end}", std::process::id()));
+        let hosts = Hosts { names, ports };
+        for name in &hosts.names {
+            ip(&format!("netns add {name}"));
+        }
+        let [a, b] = &hosts.names;
+        for port in 0..ports {
+            ip(&format!(
+                "link add p{port} netns {a} mtu 9216 type veth peer name p{port} netns {b} mtu 9216"
+            ));
+            for end in 0..2 {
+                hosts.ip(end, &format!("address add {}/64 dev p{port} nodad", address(end, port)));
+                hosts.ip(end, &format!("link set p{port} up"));
+            }
+        }
+        for end in 0..2 {
+            for port in 0..ports {
+                hosts.ip(
+                    end,
+                    &format!("-6 route add 5f00:{port}::/32 via {} dev p{port}", address(1 - end, port)),
+                );
+            }
+        }
+        Some(hosts)
+    }
+
+    fn ip(&self, end: usize, command: &str) {
+        ip(&format!("-n {} {command}", self.names[end]));
+    }
+
+    /// Runs something in a thread that has entered the namespace of an end.
+    fn at<T: Send>(&self, end: usize, run: impl FnOnce() -> T + Send) -> T {
+        let space = File::open(format!("/run/netns/{}", self.names[end])).unwrap();
+        std::thread::scope(|scope| {
+            let entered = scope.spawn(move || {
+                // SAFETY: no pointers; the descriptor is open.
+                assert_eq!(unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+                run()
+            });
+            entered.join().unwrap()
+        })
+    }
+
+    fn open(&self, end: usize) -> End {
+        let addrs = (0..self.ports).map(|port| address(end, port).into());
+        let config = DeviceConfig {
+            ev_format: EvFormat::Srv6,
+            seed: Some(end as u64),
+            ..DeviceConfig::with_addresses(addrs)
+        };
+        self.at(end, || End::open(config, &Options::default()))
+    }
+
+    /// Both ends, connected, with four paths per port of which every second one needs an SRH.
+    fn connected(&self) -> (End, End) {
+        let (a, b) = (self.open(0), self.open(1));
+        for (one, two) in [(&a, &b), (&b, &a)] {
+            one.context.create_ev_profile(&profile(self.ports, &two.context.addresses())).unwrap();
+        }
+        connect((&a.context, &a.qp), (&b.context, &b.qp), &Options::default().attr);
+        (a, b)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "delete", name]).status();
+        }
+    }
+}
+
+fn ip(command: &str) {
+    let done = Command::new("ip").args(command.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {command}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn address(end: usize, port: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xFD5F, 0, 0, port as u16, 0, 0, 0, 1 + end as u16)
+}
+
+fn route(port: usize, number: usize) -> SegmentRoute {
+    let list = |first| Ipv6Addr::new(0x5F00, port as u16, first, 0xE000, 0, 0, 0, 0);
+    SegmentRoute {
+        destination: list(1 + number as u16),
+        segment: (number % 2 == 1).then(|| list(0x100 + number as u16)),
+    }
+}
+
+fn profile(ports: usize, peer: &[SocketAddr]) -> EvProfileConfig {
+    let all = || (0..ports).flat_map(|port| (0..4).map(move |number| (port, number)));
+    EvProfileConfig {
+        paths: all()
+            .map(|(port, number)| PathEntry {
+                ev: Ev((port << 31 | number << 29 | number) as u32),
+                port: port as u8,
+            })
+            .collect(),
+        routes: all().map(|(port, number)| route(port, number)).collect(),
+        peer: peer.to_vec(),
+        active: Some(4 * ports as u16),
+        ..EvProfileConfig::default()
+    }
+}
+
+/// Writes everything from `a` to `b`, and sees that it is there.
+fn write_and_compare(a: &End, b: &End, round: u8) {
+    let data: Vec<u8> = (0..1 << 20).map(|i: u32| ((i * 31) >> 3) as u8 ^ round).collect();
+    a.buffer.write(0, &data);
+    for (i, len) in [1000, 100_000, 1, 900_000].into_iter().enumerate() {
+        let from = [0, 1000, 101_000, 101_001][i];
+        a.write(b, from, from, len, i as u64);
+    }
+    a.wait_success(4);
+    assert!(b.buffer.read(0, 1_001_001) == data[..1_001_001]);
+}
+
+#[test]
+fn writes_arrive_over_every_path_with_and_without_srh() {
+    let Some(hosts) = Hosts::up(2) else { return };
+    let (a, b) = hosts.connected();
+    write_and_compare(&a, &b, 1);
+    write_and_compare(&b, &a, 2);
+    for end in [&a, &b] {
+        let paths = end.context.path_stats().unwrap();
+        assert_eq!(paths.len(), 8);
+        assert!(paths.iter().all(|p| p.tx_packets > 0 && p.route.is_some()), "{paths:?}");
+        let causes = end.context.stats().unwrap().causes;
+        assert!(causes.iter().all(|(_, count)| count == 0), "{causes:?}");
+    }
+}
+
+#[test]
+fn a_bad_network_costs_no_byte() {
+    let Some(hosts) = Hosts::up(2) else { return };
+    let (a, b) = hosts.connected();
+    let kinds = [
+        Impairment::Drop,
+        Impairment::Duplicate,
+        Impairment::Reorder { packets: 5, at_most: Duration::from_millis(1) },
+        Impairment::Corrupt { bits: 2 },
+        Impairment::Delay { delay: Duration::from_micros(200), jitter: Duration::from_micros(200) },
+        Impairment::Trim { last_hop: false },
+        Impairment::EcnMark,
+    ];
+    let rules = |seed| {
+        let rule = |kind| ImpairRule { probability: 0.02, ..ImpairRule::new(kind) };
+        (kinds.into_iter().map(rule).collect(), seed)
+    };
+    for (end, seed) in [(&a, 1), (&b, 2)] {
+        let (rules, seed) = rules(seed);
+        end.context.set_impairments(rules, seed).unwrap();
+    }
+    for round in 0..5 {
+        write_and_compare(&a, &b, round);
+    }
+    assert!(a.context.impairment_hits().unwrap().iter().all(|&hits| hits > 0));
+    assert!(b.cause(Cause::BadIcrc) > 0);
+    assert!(b.qp.stats().unwrap().trimmed_in > 0);
+    assert!(b.context.stats().unwrap().ports.iter().any(|port| port.rx_ecn_marked > 0));
+}
+
+#[test]
+fn a_port_that_goes_down_is_left_and_used_again_when_it_is_back() {
+    let Some(hosts) = Hosts::up(2) else { return };
+    let (a, b) = hosts.connected();
+    let until = |wanted: usize| {
+        let deadline = Instant::now() + PATIENCE;
+        while [&a, &b].iter().any(|end| end.qp.ports_up().unwrap().iter().count() != wanted) {
+            assert!(Instant::now() < deadline);
+            write_and_compare(&a, &b, 3);
+        }
+    };
+    until(2);
+    // The other end loses its carrier, and keeps its configuration.
+    hosts.ip(1, "link set p0 down");
+    until(1);
+    write_and_compare(&a, &b, 4);
+    hosts.ip(1, "link set p0 up");
+    hosts.ip(1, &format!("address replace {}/64 dev p0 nodad", address(1, 0)));
+    hosts.ip(1, &format!("-6 route replace 5f00:0::/32 via {} dev p0", address(0, 0)));
+    until(2);
+}
+
+#[test]
+fn a_next_hop_with_another_mac_address_is_found() {
+    let Some(hosts) = Hosts::up(1) else { return };
+    let (a, b) = hosts.connected();
+    write_and_compare(&a, &b, 1);
+    let tell = ["netns", "exec", &hosts.names[1], "sysctl", "-qw", "net.ipv6.conf.p0.ndisc_notify=1"];
+    assert!(Command::new("ip").args(tell).status().unwrap().success());
+    hosts.ip(1, "link set p0 address 02:00:00:00:00:77");
+    write_and_compare(&a, &b, 2);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let Some(hosts) = Hosts::up(2) else { return };
+    let (a, b) = (hosts.open(0), hosts.open(1));
+    let good = profile(2, &b.context.addresses());
+    let refused = |config: &EvProfileConfig, words: &str| {
+        let error = a.context.create_ev_profile(config).unwrap_err().to_string();
+        assert!(error.contains(words), "{error:?} should say {words:?}");
+    };
+    let wrong_plane = vec![route(1, 0); 8];
+    refused(&EvProfileConfig { routes: wrong_plane, ..good.clone() }, "port 0: no route to 5f00:1:1:e000::");
+    refused(&EvProfileConfig { routes: Vec::new(), ..good.clone() }, "8 paths in SRv6 mode");
+    refused(&EvProfileConfig { peer: Vec::new(), ..good.clone() }, "a peer");
+    let one_port = b.context.addresses()[..1].to_vec();
+    refused(&EvProfileConfig { peer: one_port, ..good.clone() }, "no address on port 1");
+    hosts.ip(0, "-6 route add 5f01::/16 dev p0");
+    let silent = SegmentRoute { destination: "5f01:0:1::".parse().unwrap(), segment: None };
+    let alone = EvProfileConfig {
+        paths: good.paths[..1].to_vec(),
+        routes: vec![silent],
+        active: Some(1),
+        ..good.clone()
+    };
+    refused(&alone, "no neighbour answers for 5f01:0:1:: on p0");
+    let stranger = a.context.add_peer(&b.context.addresses()).unwrap_err().to_string();
+    assert!(stranger.contains("no EV profile has SRv6 paths"), "{stranger}");
+    a.context.create_ev_profile(&good).unwrap();
+    a.context.add_peer(&b.context.addresses()).unwrap();
+
+    // One address and UDP port, one device, whatever its mode.
+    let udp = DeviceConfig::with_addresses([address(0, 0).into()]);
+    let taken = hosts.at(0, || Device::new(udp.clone()).unwrap().open().map(drop)).unwrap_err();
+    assert!(taken.to_string().contains("in use"), "{taken}");
+    let v4 = DeviceConfig { ev_format: EvFormat::Srv6, ..DeviceConfig::loopback(1, 1) };
+    assert!(Device::new(v4).unwrap_err().to_string().contains("IPv6"));
+}
