@@ -144,16 +144,24 @@ impl Engine {
         };
         let now = sys::now();
         let dscp = self.config.dscp;
-        let mut arrived = 0;
+        let (mut arrived, mut data) = (0, 0);
         for index in 0..count {
             let Some((bytes, meta)) = frames.frame(index, |code| dscp.trimmed_reason(code).is_some()) else {
                 self.causes.add(Cause::Unexpected, 1);
                 continue;
             };
             arrived = meta.arrived_ns;
+            data += usize::from(bytes.first().is_some_and(|&opcode| is_data(opcode)));
             self.datagram_in(shared, now, port, &meta, bytes);
         }
-        self.next_port.came(now, port, arrived, count, usize::from(self.config.ev_burst));
+        if data > 0 {
+            self.next_port.came(now, port, arrived, data, usize::from(self.config.ev_burst));
+        } else {
+            self.next_port.came_beside(port, arrived);
+        }
+        if data > 1 {
+            self.saw_bulk();
+        }
         self.settle(shared, now);
         self.send_feedback(now);
         true
