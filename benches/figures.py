@@ -206,7 +206,7 @@ FIGURES: Sequence[Figure] = [
         section="simulator",
     ),
     Figure(
-        "memory of that",
+        "the same, memory",
         at_most(_UEC_LEAF_SPINE_MB / 4, " MB"),
         (_SIM_LEAF_SPINE, "memory_MB"),
         unit=" MB",
@@ -227,7 +227,7 @@ FIGURES: Sequence[Figure] = [
         section="simulator",
     ),
     Figure(
-        "memory of that",
+        "the same, memory",
         at_most(10_000, " MB"),
         (_SIM_REFERENCE, "memory_MB"),
         unit=" MB",
