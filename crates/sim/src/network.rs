@@ -237,6 +237,25 @@ impl Network {
         }
     }
 
+    /// Loads what `count` ports of a switch from `first` keep of their queues; then, those being there, the heads of the queues.
+    #[inline(always)]
+    pub fn prefetch_queues(&self, first: u32, count: u32) {
+        for port in first..first + count {
+            prefetch_index(&self.waiting, (port - self.host_ports) as usize);
+        }
+    }
+
+    #[inline(always)]
+    pub fn prefetch_heads(&self, first: u32, count: u32) {
+        for port in first..first + count {
+            if self.ports[port as usize].first_leaves != u64::MAX
+                && let Some(head) = self.waiting[(port - self.host_ports) as usize].front()
+            {
+                prefetch_index(std::slice::from_ref(head), 0);
+            }
+        }
+    }
+
     /// Ports of hosts: the first ones.
     #[inline]
     pub fn host_ports(&self) -> u32 {

@@ -273,7 +273,13 @@ impl World {
         if self.calendar.first_node() >= hosts {
             if let Some(node) = self.calendar.node_ahead(NODES_AHEAD) {
                 let info = &self.net.switches[(node - hosts) as usize];
-                self.net.prefetch_ports(info.first_port, u32::from(info.downlinks + info.uplinks));
+                let count = u32::from(info.downlinks + info.uplinks);
+                self.net.prefetch_ports(info.first_port, count);
+                self.net.prefetch_queues(info.first_port, count);
+            }
+            if let Some(node) = self.calendar.node_ahead(HEADS_AHEAD) {
+                let info = &self.net.switches[(node - hosts) as usize];
+                self.net.prefetch_heads(info.first_port, u32::from(info.downlinks + info.uplinks));
             }
             return;
         }
@@ -407,8 +413,9 @@ fn recorder_for(
     (Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape))), groups)
 }
 
-/// How many events before its turn a node's ports are loaded.
+/// How many events before its turn a node's ports are loaded, and the heads of its queues.
 const NODES_AHEAD: usize = 8;
+const HEADS_AHEAD: usize = 3;
 /// The same for a packet that comes to a host, then its place among the queue pairs, which
 /// the packet names, then the queue pair, to which that place leads, and then what it holds elsewhere.
 const PACKETS_AHEAD: usize = 12;
