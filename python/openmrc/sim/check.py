@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.sim.scenario import (
     AllToAll,
@@ -45,6 +46,21 @@ def check(scenario: Scenario) -> None:
             f"{scenario.place('topology')}: this run needs about {_size(need)} of memory,"
             f" and {_size(there)} are there; fewer hosts, messages or queue pairs need less"
         )
+
+
+def lay_out(scenario: Scenario) -> None:
+    """Lays out the network with its faults, and throws it away: what a run would refuse, without its traffic.
+
+    Raises:
+        ArgumentError: if there is no such fabric, link or switch, naming the place.
+    """
+    if scenario.topology.hosts < 2:
+        return
+    bare = scenario.model_copy(update={"traffic": [Flows(flows=[(0, 1, 1, 0.0)])]})
+    try:
+        _core.Simulation(*bare.core_arguments())
+    except ArgumentError as error:
+        raise locate(scenario, error) from None
 
 
 def locate(scenario: Scenario, error: ArgumentError) -> ArgumentError:

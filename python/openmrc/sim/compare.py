@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmrc.sim import transports
+from openmrc.sim import check, transports
 from openmrc.sim.results import Results, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
@@ -124,6 +124,9 @@ def compare(
     """
     # All of them are made before the first runs: a mistake in the last would come late.
     variants = {name: transports.apply(scenario, name) for name in names}
+    for variant in variants.values():
+        check.check(variant)
+        check.lay_out(variant)
     results: dict[str, list[Results]] = {}
     for name, variant in variants.items():
         for seed in seeds or [scenario.seed]:

@@ -277,9 +277,14 @@ def _flat(point: Point) -> dict[str, Any]:
 def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> None:
     there = check.available_memory()
     most, whose = 0, points[0][0]
+    laid_out: set[str] = set()
     for point, scenario in points:
+        network = json.dumps(scenario.model_dump(mode="json", exclude={"traffic", "seed"}), sort_keys=True)
         try:
             check.check(scenario)
+            if network not in laid_out:
+                check.lay_out(scenario)
+                laid_out.add(network)
         except ArgumentError as error:
             raise ArgumentError(f"at {_words(point)}: {error}") from None
         if (need := check.memory(scenario)) > most:

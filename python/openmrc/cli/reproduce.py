@@ -1,0 +1,102 @@
+"""``openmrc reproduce``: the published results of MRC, simulated and laid beside ours."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.cli._simulation import progress
+
+if TYPE_CHECKING:
+    from openmrc.sim.reproduce import Outcome
+
+
+def reproduce(
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="ROW", help="Only this row, as P4; may be repeated.")
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="At the published sizes, as far as a row says them: hours, not minutes."),
+    ] = False,
+    json: _common.JsonOption = False,
+) -> None:
+    """Simulate the published results of MRC (arXiv 2605.04333) and say of each whether ours agree.
+
+    Sizes are scaled to what a laptop does in minutes; the table says so. Exit code 1 if something disagrees.
+    """
+    from openmrc.sim import reproduce as published
+
+    rows = published.rows(only or ())
+    outcomes = []
+    with progress() as advance:
+        for row in rows:
+            outcome = published.reproduce(row, full=full, progress=lambda name, so_far: advance(so_far, name))
+            outcomes.append(outcome)
+            if outcome.interrupted:
+                break
+    if json:
+        _common.print_json([_as_dict(outcome, full) for outcome in outcomes])
+    else:
+        _print(outcomes, full)
+    if any(outcome.interrupted for outcome in outcomes):
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
+    if not all(outcome.agrees for outcome in outcomes):
+        raise typer.Exit(_common.EXIT_FAILURE)
+
+
+def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:
+    row = outcome.row
+    return {
+        "row": row.row,
+        "setting": row.setting,
+        "published": row.published,
+        "scaled": None if full and row.full else row.scaled,
+        "agrees": outcome.agrees,
+        "claims": [
+            {
+                "says": verdict.claim.says,
+                "ours": verdict.ours,
+                "unit": verdict.claim.unit,
+                "low": verdict.claim.low,
+                "high": verdict.claim.high,
+                "agrees": verdict.agrees,
+                "why": None if verdict.agrees else verdict.claim.why,
+            }
+            for verdict in outcome.verdicts
+        ],
+        "figures": outcome.figures,
+    }
+
+
+def _print(outcomes: "list[Outcome]", full: bool) -> None:
+    from rich.table import Table
+
+    console = _common.console()
+    for outcome in outcomes:
+        row = outcome.row
+        console.print(f"[bold]{row.row}[/bold]  {row.setting}")
+        console.print(f"    published: {row.published}")
+        if row.scaled and not (full and row.full):
+            console.print(f"    scaled: {row.scaled}")
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for _ in range(4):
+            table.add_column()
+        for verdict in outcome.verdicts:
+            ours = "-" if verdict.ours is None else f"{verdict.ours:,.4g} {verdict.claim.unit}".strip()
+            colour, word = ("green", "agrees") if verdict.agrees else ("red", "disagrees")
+            table.add_row(
+                "   ", verdict.claim.says, ours, f"[{colour}]{word}[/{colour}] with {_bounds(verdict.claim)}"
+            )
+        console.print(table)
+        for verdict in outcome.verdicts:
+            if not verdict.agrees and verdict.claim.why:
+                console.print(f"    {verdict.claim.says}: {verdict.claim.why}")
+        if outcome.interrupted:
+            console.print("    interrupted")
+
+
+def _bounds(claim: Any) -> str:
+    if claim.high is None:
+        return f"at least {claim.low:g}"
+    return f"at most {claim.high:g}" if claim.low is None else f"{claim.low:g} to {claim.high:g}"

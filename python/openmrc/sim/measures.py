@@ -1,0 +1,120 @@
+"""Figures of a run by name: what claims about published results are made of."""
+
+import math
+from typing import Any
+
+from openmrc.sim.frames import rate
+from openmrc.sim.results import NEVER, Results
+from openmrc.sim.scenario import Collective
+
+_WINDOWS = 10
+"""Intervals of a run among which the worst is sought."""
+
+
+def measures(results: Results) -> dict[str, float]:
+    """Every figure that these results have what it takes for.
+
+    ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``,
+    ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs missed);
+    ``bus_gbps`` of an all-reduce, as nccl-tests counts it;
+    ``step_us``;
+    ``goodputK_gbps`` and ``evenK`` (first to last completion) of pattern K; with a time series
+    ``worstK_gbps`` of the
+    intervals in which pattern K was at work, goodput ``before_gbps``, ``during_gbps`` and ``after_gbps``
+    the faults,
+    ``recover_us`` from the last repair to 95 % of the goodput before, ``bypass_us`` from the first fault to
+    the last
+    queue pair having condemned its paths through it.
+    """
+    summary, totals, scenario = results.summary(), results.totals, results.scenario
+    topology, network = scenario.topology, scenario.network
+    lost = sum(totals[f"dropped_{why}"] for why in ("data", "control", "down", "lossy"))
+    pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
+    figures: dict[str, float | None] = {
+        "goodput_gbps": _giga(summary.goodput_bps),
+        "median_us": summary.median_us,
+        "last_us": summary.last_us,
+        "line_gbps": topology.planes * network.port_rate / 1e9,
+        "failed": totals["fatal"],
+        "lost_per_host": lost / topology.hosts,
+        "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(pairs),
+    }
+    took = [step.took_us for step in results.steps if step.took_us is not None]
+    if took:
+        figures["step_us"] = sum(took) / len(took)
+    for number, pattern in enumerate(scenario.traffic):
+        own = results.summary(number)
+        figures[f"goodput{number}_gbps"] = _giga(own.goodput_bps)
+        if own.first_us is not None and own.last_us:
+            figures[f"even{number}"] = own.first_us / own.last_us
+        if isinstance(pattern, Collective) and "all-reduce" in pattern.operation and own.makespan_us:
+            ranks = topology.hosts if pattern.ranks is None else len(pattern.ranks)
+            moved = pattern.bytes * 8 * 2 * (ranks - 1) / ranks
+            figures["bus_gbps"] = moved / own.makespan_us / 1e3
+    if results.series is not None:
+        figures.update(_over_time(results))
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _giga(value: float | None) -> float | None:
+    return None if value is None else value / 1e9
+
+
+def _over_time(results: Results) -> dict[str, float]:
+    import numpy as np
+
+    series = results.series
+    assert series is not None
+    times = np.asarray(series.times_us)
+    seconds = np.diff(times, prepend=0) * 1e-6
+    placed = series.array("placed")
+    figures: dict[str, float] = {}
+    for pattern in range(series.patterns):
+        rows = [row for row, of in enumerate(results.columns["pattern"]) if of == pattern]
+        ends = [results.columns["delivered_ps"][row] for row in rows]
+        begin = results.scenario.traffic[pattern].start_us
+        end = max((at * 1e-6 for at in ends if at != NEVER), default=times[-1])
+        edges = np.linspace(begin, end, _WINDOWS + 1)
+        reached = np.interp(edges, times, placed[:, pattern].astype(float), left=0.0)
+        figures[f"worst{pattern}_gbps"] = float(np.min(np.diff(reached) * 8 / np.diff(edges)) / 1e3)
+    faults = [entry for entry in results.log if entry.kind in ("down", "up", "loss", "bit-errors", "slow")]
+    broken = [entry.time_us for entry in faults if entry.kind != "up"]
+    if broken and broken[0] > 0:
+        total = rate(placed.sum(axis=1), seconds) / 1e9
+        repaired = [entry.time_us for entry in faults if entry.kind == "up"]
+        first, last = broken[0], repaired[-1] if repaired else times[-1]
+        # The start is slow, the end ragged: neither is what a fault is compared with.
+        full = times < _tail(results, times)
+        _mean(figures, "before_gbps", total, (times > first * 0.25) & (times <= first))
+        _mean(figures, "during_gbps", total, (times > first) & (times <= last))
+        # What comes right after the repair has a figure of its own.
+        _mean(figures, "after_gbps", total, (times > (last + _tail(results, times)) / 2) & full)
+        if repaired and "before_gbps" in figures:
+            smooth = np.convolve(total, np.ones(9) / 9, mode="same")
+            back = np.flatnonzero((times > last) & (smooth >= 0.95 * figures["before_gbps"]))
+            figures["recover_us"] = float(times[back[0]] - last) if len(back) else math.inf
+        figures["bypass_us"] = _bypass(results, broken[0])
+    return figures
+
+
+def _bypass(results: Results, fault_us: float) -> float:
+    """From a fault to the last queue pair condemning, for the first time, a path that it lost packets on."""
+    last, seen = fault_us, set()
+    for entry in results.log:
+        whose = (entry.host, entry.peer, entry.ev)
+        if entry.kind == "ev-bad" and entry.time_us >= fault_us and whose not in seen:
+            seen.add(whose)
+            last = entry.time_us
+    return last - fault_us
+
+
+def _tail(results: Results, times: Any) -> float:
+    """When the first of the last messages is there: from then on not everybody sends."""
+    ends = sorted(at for at in results.columns["delivered_ps"] if at != NEVER)
+    hosts = min(results.scenario.topology.hosts, len(ends))
+    return ends[-hosts] * 1e-6 if hosts > 1 else float(times[-1])
+
+
+def _mean(figures: dict[str, float], name: str, values: Any, where: Any) -> None:
+    if where.any():
+        figures[name] = float(values[where].mean())

@@ -1,0 +1,180 @@
+"""The published results of MRC (arXiv 2605.04333): each a file of scenarios, run and laid beside the paper's.
+
+A row's file holds a base scenario, the runs that differ from it, and claims: what is published, of which
+figures of
+:mod:`openmrc.sim.measures` it is made, and within which bounds ours agrees. Nothing here knows a result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from openmrc.errors import ArgumentError
+from openmrc.fabric import yamlfile
+from openmrc.sim.measures import measures
+from openmrc.sim.run import Progress, run
+from openmrc.sim.scenario import Scenario
+from openmrc.sim.sweep import Grid
+
+Figure = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9_]+$")]
+"""``run.measure``."""
+
+
+class Claim(BaseModel):
+    """One thing that is published, and when ours agrees with it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    says: str
+    value: Figure | None = None
+    ratio: tuple[Figure, Figure] | None = None
+    difference: tuple[Figure, Figure] | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    why: str | None = None
+    """What is behind a result that disagrees, once it has been found out."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(each is not None for each in (self.value, self.ratio, self.difference)) != 1:
+            raise ValueError("one of value, ratio, difference")
+        if self.low is None and self.high is None:
+            raise ValueError("low or high: nothing would disagree")
+        return self
+
+    def of(self, figures: Mapping[str, Mapping[str, float]]) -> float | None:
+        """Ours; ``None`` where a run has no such figure."""
+
+        def figure(name: str) -> float | None:
+            run, _, measure = name.partition(".")
+            return figures.get(run, {}).get(measure)
+
+        if self.value is not None:
+            return figure(self.value)
+        pair = self.ratio or self.difference
+        assert pair is not None
+        one, other = figure(pair[0]), figure(pair[1])
+        if one is None or other is None:
+            return None
+        if self.difference:
+            return one - other
+        return one / other if other else None
+
+    def agrees(self, ours: float | None) -> bool:
+        """Whether ours lies within the bounds."""
+        return ours is not None and not (
+            (self.low is not None and ours < self.low) or (self.high is not None and ours > self.high)
+        )
+
+
+class Row(BaseModel):
+    """One published result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    row: str
+    setting: str
+    published: str
+    scaled: str | None = None
+    """What is smaller here than it was there."""
+    base: dict[str, Any]
+    runs: dict[str, dict[str, Any]]
+    """By name: what differs from the base, as dotted fields."""
+    full: dict[str, Any] = {}
+    """What makes it the published size."""
+    claims: list[Claim]
+    _source: yamlfile.Source | None = PrivateAttr(None)
+
+    def scenarios(self, *, full: bool = False) -> dict[str, Scenario]:
+        """The scenario of each run.
+
+        Raises:
+            FormatError: if one of them is no scenario.
+        """
+        made = {}
+        for name, changes in self.runs.items():
+            fields = {**(self.full if full else {}), **changes}
+            axes: dict[str, list[Any]] = {}
+            if isinstance(short := fields.get("transport"), str):
+                axes["transport"] = [short]
+                del fields["transport"]
+            axes["run"] = [fields]
+            grid = Grid(base=self.base, axes=axes)
+            grid._source = self._source
+            made[name] = grid.points()[0][1].model_copy(update={"seed": 1})
+        return made
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, and ours."""
+
+    claim: Claim
+    ours: float | None
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row that has been run."""
+
+    row: Row
+    figures: Mapping[str, Mapping[str, float]]
+    """Every measure of every run."""
+    verdicts: Sequence[Verdict]
+    interrupted: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every claim does."""
+        return all(verdict.agrees for verdict in self.verdicts)
+
+
+def rows(only: Sequence[str] = ()) -> list[Row]:
+    """The published rows, all of them or those named.
+
+    Raises:
+        ArgumentError: if there is no such row.
+    """
+    folder = Path(str(resources.files("openmrc") / "scenarios" / "published"))
+    found = {}
+    for path in sorted(folder.glob("*.yaml")):
+        row, source = yamlfile.read_with_source(path, Row)
+        row._source = source
+        found[row.row] = row
+    unknown = [name for name in only if name.upper() not in found]
+    if unknown:
+        raise ArgumentError(f"--only: there is no row {unknown[0]}; there are {', '.join(found)}")
+    return [row for name, row in found.items() if not only or name in {each.upper() for each in only}]
+
+
+def reproduce(
+    row: Row, *, full: bool = False, progress: Callable[[str, Progress], object] | None = None
+) -> Outcome:
+    """Runs a row; an interrupt ends it with what is known so far.
+
+    Args:
+        row: What to run.
+        full: At the published size: takes hours, and memory in proportion.
+        progress: Called with the run's name and how far it has come.
+    """
+    figures: dict[str, Mapping[str, float]] = {}
+    interrupted = False
+    for name, scenario in row.scenarios(full=full).items():
+
+        def tell(so_far: Progress, name: str = name) -> None:
+            if progress is not None:
+                progress(f"{row.row} {name}", so_far)
+
+        results = run(scenario, tell)
+        if results.interrupted:
+            interrupted = True
+            break
+        figures[name] = measures(results)
+    verdicts = [Verdict(claim, ours := claim.of(figures), claim.agrees(ours)) for claim in row.claims]
+    return Outcome(row, figures, verdicts, interrupted)

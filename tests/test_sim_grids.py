@@ -1,0 +1,261 @@
+"""Comparisons, sweeps, and the published rows: runs of many scenarios, by API and by command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from openmrc import sim
+from openmrc.cli import main
+from openmrc.errors import ArgumentError, FormatError
+from openmrc.sim import reproduce, transports
+from openmrc.sim.measures import measures
+
+pytest.importorskip("joblib")
+pytest.importorskip("pyarrow")
+# Imported as `openmrc.sim.sweep` the module; `sweep.sweep` runs one.
+from openmrc.sim import sweep
+
+SMALL = """\
+topology: {hosts: 16, planes: 2, radix: 8}
+traffic:
+  - {kind: permutation, bytes: 100000}
+"""
+
+GRID = """\
+base: small.yaml
+axes:
+  transport: [mrc, "rocev2:qps=4:planes=1"]
+  traffic.0.bytes: [50000, 200000]
+  switches: [{topology.radix: 8}, {topology.radix: 16}]
+seeds: [1, 2]
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    (tmp_path / "grid.yaml").write_text(GRID)
+    return path
+
+
+def test_a_comparison_runs_the_same_traffic_with_each_transport(small: Path) -> None:
+    comparison = sim.compare(sim.load(small), ["mrc", "rocev2:qps=2", "rocev2:qps=2:planes=1"], seeds=[1, 2])
+    assert list(comparison.results) == ["mrc", "rocev2:qps=2", "rocev2:qps=2:planes=1"]
+    runs = [run for each in comparison.results.values() for run in each]
+    assert len(runs) == 6
+    assert len({bytes(run.columns["dst"]) for run in runs}) == 1
+    assert {run.scenario.topology.planes * run.scenario.network.port_rate for run in runs} == {
+        200_000_000_000
+    }
+    assert all(run.summary().delivered == 16 for run in runs)
+    alone = sim.run(transports.apply(sim.load(small), "rocev2:qps=2"))
+    assert alone.totals == comparison.results["rocev2:qps=2"][0].totals
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mcr", "mcr"),
+        ("rocev2:qp=3", "qp: there is no such field"),
+        ("rocev2:qps", "not of the form"),
+        ("rocev2:qps=0", "qps"),
+        ("mrc:planes=3", "planes: 3 is neither"),
+    ],
+)
+def test_a_transport_that_is_none_is_refused(small: Path, text: str, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        transports.apply(sim.load(small), text)
+
+
+def test_the_command_compares_side_by_side(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    picture, page = tmp_path / "c.png", tmp_path / "c.html"
+    options = ["-t", "mrc,rocev2:qps=4", "--picture", str(picture), "--report", str(page)]
+    assert main(["compare", str(small), *options]) == 0
+    out = capsys.readouterr().out
+    assert "rocev2:qps=4" in out
+    assert out.count("16 of 16") == 2
+    assert picture.stat().st_size > 5000
+    assert "Side by side" in page.read_text()
+    assert main(["compare", str(small), "-t", "mrc,rocev2:qps=4", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"mrc", "rocev2:qps=4"}
+
+
+def test_a_sweep_runs_every_point_once_and_keeps_it(small: Path, tmp_path: Path) -> None:
+    grid = sweep.load(tmp_path / "grid.yaml")
+    first = sweep.sweep(grid, tmp_path / "points", jobs=2)
+    assert first.complete
+    assert (len(first.rows), first.kept) == (16, 0)
+    again = sweep.sweep(grid, tmp_path / "points", jobs=2)
+    assert (again.rows, again.kept) == (first.rows, 16)
+    # One that is lost is run again, and comes out the same.
+    next((tmp_path / "points").glob("*.json")).unlink()
+    mended = sweep.sweep(grid, tmp_path / "points", jobs=1)
+    assert (mended.rows, mended.kept) == (first.rows, 15)
+    table = first.to_arrow()
+    assert table.num_rows == 16
+    assert set(table["traffic.0.bytes"].to_pylist()) == {50000, 200000}
+    assert set(table["topology.radix"].to_pylist()) == {8, 16}
+    direct = sim.run(
+        sim.load(small).model_copy(update={"seed": 2, "traffic": [sim.Permutation(bytes=200000)]})
+    )
+    row = next(
+        row
+        for row in first.rows
+        if (row["transport"], row["traffic.0.bytes"], row["topology.radix"], row["seed"])
+        == ("mrc", 200000, 8, 2)
+    )
+    assert row["last_us"] == direct.summary().last_us
+
+
+def test_a_sweep_is_written_as_csv_and_parquet(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    grid = str(tmp_path / "grid.yaml")
+    assert main(["sweep", grid, "-o", str(tmp_path / "out.csv"), "-j", "1"]) == 0
+    assert "16 of 16 points" in capsys.readouterr().out
+    assert main(["sweep", grid, "-o", str(tmp_path / "out.parquet"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 16
+    as_csv, as_parquet = (
+        pyarrow.csv.read_csv(tmp_path / "out.csv"),
+        pyarrow.parquet.read_table(tmp_path / "out.parquet"),
+    )
+    assert as_csv.column_names == as_parquet.column_names
+    assert as_csv["last_us"].to_pylist() == pytest.approx(as_parquet["last_us"].to_pylist())
+
+
+def test_an_interrupted_sweep_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
+    points = tmp_path / "points"
+    (tmp_path / "grid.yaml").write_text(
+        f"base: small.yaml\naxes: {{traffic.0.bytes: [20000000]}}\nseeds: {list(range(1, 25))}\n"
+    )
+    command = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
+    arguments = ["sweep", str(tmp_path / "grid.yaml"), "--points", str(points), "-j", "1", "--json"]
+    process = subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(points.glob("*.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    finished = len(list(points.glob("*.json")))
+    assert process.returncode == 130, err.decode()
+    assert "the same command goes on" in err.decode()
+    assert 1 <= finished < 24
+    assert len(json.loads(out)) == finished
+    rest = sweep.sweep(sweep.load(tmp_path / "grid.yaml"), points, jobs=2)
+    assert rest.complete
+    assert rest.kept == finished
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("traffic.0.bytes: [50000", "traffic.0.bites: [50000"), "bites: there is no such field"),
+        (
+            ("traffic.0.bytes", "traffic.7.bytes"),
+            r"grid.yaml:4: traffic.7.bytes: the scenario has no such place",
+        ),
+        (("radix: 16", "radix: 1"), "radix"),
+        (("base: small.yaml", "base: small.yaml\nbasis: 3"), "2: basis: there is no such field"),
+        (("rocev2:qps=4:planes=1", "rocev3"), "rocev3"),
+    ],
+)
+def test_a_grid_that_cannot_run_is_refused_before_any_point_is(
+    small: Path, tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
+    assert change[0] in GRID
+    (tmp_path / "grid.yaml").write_text(GRID.replace(*change))
+    with pytest.raises((ArgumentError, FormatError), match=words):
+        sweep.sweep(sweep.load(tmp_path / "grid.yaml"), tmp_path / "points", jobs=1)
+    assert not list((tmp_path / "points").glob("*.json"))
+
+
+def test_a_grid_that_needs_more_memory_than_there_is_is_refused(small: Path, tmp_path: Path) -> None:
+    huge = GRID.replace("switches: [{topology.radix: 8}, {topology.radix: 16}]", "topology.hosts: [60000]")
+    huge = huge.replace("traffic.0.bytes: [50000, 200000]", "traffic: [[{kind: all-to-all, bytes: 1}]]")
+    (tmp_path / "grid.yaml").write_text(huge)
+    with pytest.raises(ArgumentError, match="memory"):
+        sweep.sweep(sweep.load(tmp_path / "grid.yaml"), tmp_path / "points")
+
+
+@pytest.mark.parametrize(("package", "option"), [("distributed", "--dask"), ("ray", "--ray")])
+def test_the_same_sweep_runs_on_a_cluster(small: Path, tmp_path: Path, package: str, option: str) -> None:
+    pytest.importorskip(package)
+    here = sweep.sweep(sweep.load(tmp_path / "grid.yaml"), tmp_path / "here", jobs=1)
+    # In a process of its own: what a cluster's client leaves running is not this one's.
+    command = "import sys; from openmrc.cli import main; sys.exit(main())"
+    arguments = ["sweep", str(tmp_path / "grid.yaml"), option, "local", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", command, *arguments], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == list(here.rows)
+
+
+def test_every_published_row_is_there_and_its_scenarios_can_run() -> None:
+    rows = reproduce.rows()
+    assert sorted(int(row.row[1:]) for row in rows) == list(range(1, 14))
+    for row in rows:
+        for full in (False, True):
+            scenarios = row.scenarios(full=full)
+            used = {
+                figure.split(".")[0]
+                for claim in row.claims
+                for figure in [claim.value, *(claim.ratio or ()), *(claim.difference or ())]
+                if figure is not None
+            }
+            assert used <= set(scenarios)
+
+
+def test_a_row_is_judged_by_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--only", "P2", "--json"]) == 0
+    (outcome,) = json.loads(capsys.readouterr().out)
+    (claim,) = outcome["claims"]
+    figures = outcome["figures"]
+    assert claim["ours"] == pytest.approx(figures["across-t1"]["last_us"] - figures["one-t0"]["last_us"])
+    assert claim["agrees"]
+    (row,) = reproduce.rows(["p2"])
+    slow = row.model_copy(update={"base": {**row.base, "network": {"switch_latency_ns": 5000}}})
+    outcome = reproduce.reproduce(slow)
+    assert not outcome.agrees
+    with pytest.raises(ArgumentError, match="P99"):
+        reproduce.rows(["P99"])
+
+
+def test_measures_are_those_of_the_run() -> None:
+    scenario = sim.Scenario.model_validate(
+        {
+            "topology": {"hosts": 16, "planes": 4, "radix": 16},
+            "record": {"series": True, "events": True},
+            "traffic": [{"kind": "collective", "operation": "ring-all-reduce", "bytes": 16 << 20}],
+            "faults": [
+                {
+                    "kind": "down",
+                    "targets": [f"h1:p{p}--p{p}/t0-0:down1" for p in range(3)],
+                    "at_us": 200,
+                    "until_us": 300,
+                }
+            ],
+        }
+    )
+    # A host with one port of four: the job is as slow as that host, then goes on.
+    results = sim.run(scenario)
+    figures = measures(results)
+    makespan = results.summary().makespan_us
+    assert makespan is not None
+    assert figures["bus_gbps"] == pytest.approx((16 << 20) * 8 * 2 * 15 / 16 / makespan / 1e3)
+    assert figures["during_gbps"] < 0.9 * figures["before_gbps"]
+    assert figures["after_gbps"] > 0.5 * figures["before_gbps"]
