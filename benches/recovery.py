@@ -30,6 +30,8 @@ LOOK_NS = 200_000_000
 """After a fault."""
 MARGIN_NS = 2_000_000
 """What was posted so short before may still meet the fault."""
+CALM_NS = 10_000_000
+"""For so long all has to go on as before, to be over."""
 PAUSE_S = 0.5
 
 
@@ -41,6 +43,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=50)
     parser.add_argument("--ports", type=int, default=10, help="NIC ports lost (default 10)")
     parser.add_argument("--hosts", type=int, default=2, choices=(2, 3, 4), help="in the ring (default 2)")
+    parser.add_argument("--nic", choices=("srv6", "udp"), default="srv6")
     parser.add_argument("--rate", type=float, default=100e6, help="of each host, bit/s (default 100e6)")
     parser.add_argument("--options", type=json.loads, default={}, help="other fields of the devices, as JSON")
     parser.add_argument("--json", type=Path, help="every single figure")
@@ -60,7 +63,7 @@ def main() -> int:
 def measure(lab: Lab, options: argparse.Namespace) -> list[Result]:
     """Every fault: what it was, and its figures."""
     hosts = ALL_HOSTS[: options.hosts]
-    ring = Ring(lab, options.rate, hosts, **options.options)
+    ring = Ring(lab, options.rate, hosts, srv6=options.nic == "srv6", **options.options)
     gc.disable()
     results = []
     try:
@@ -148,13 +151,17 @@ def backlog(half: Half, result: Result) -> None:
         if began - MARGIN_NS <= posted < end:
             slowest = max(slowest, wait)
     level = usual = 0
-    back = began
+    back, above = began, None
     for when, change in sorted(changes):
-        if when >= began and change < 0 and level > usual:
-            back = when
         level += change
         if when < began:
             usual = max(usual, level)
+        elif level > usual and above is None:
+            above = when
+            if above - back > CALM_NS:
+                break  # Something else, long after.
+        elif level <= usual and above is not None:
+            back, above = when, None
     result["goodput_ms"] = (back - began) / 1e6
     result["slowest_ms"] = slowest / 1e6
 

@@ -225,6 +225,12 @@ def demo(
         float, typer.Option("--duration", "-D", min=10, metavar="SECONDS", help="Of the faults, each half.")
     ] = 30.0,
     rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="What each host offers.")] = "40M",
+    nic: Annotated[
+        str,
+        typer.Option(
+            "--nic", metavar="srv6|udp", help="Frames built by the NIC, or UDP and the host's routes."
+        ),
+    ] = "srv6",
     bfd_interval: Annotated[
         int,
         typer.Option(
@@ -261,6 +267,8 @@ def demo(
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is meant")
+    if nic not in ("srv6", "udp"):
+        raise ArgumentError(f"--nic {nic}: srv6 or udp is meant")
     try:
         speed = parse_rate(rate)
     except ValueError as error:
@@ -268,7 +276,13 @@ def demo(
     for file in (picture, json):
         if file is not None and not file.parent.is_dir():
             raise ArgumentError(f"{file}: there is no directory {file.parent}")
-    settings = Settings(only, duration, speed, Timers(bfd_interval, bgp_hold))  # type: ignore[arg-type]
+    settings = Settings(
+        only,  # type: ignore[arg-type]
+        duration,
+        speed,
+        nic == "srv6",
+        Timers(bfd_interval, bgp_hold),
+    )
     remarks = _common.console(stderr=True)
     with report.Progress(remarks) as progress:
         outcome = run(settings, progress)

@@ -24,13 +24,21 @@ WARM_UP = 1.0
 """Seconds before the schedule begins."""
 
 
-def run(lab: Lab, faults: Sequence[Fault], rate_bps: float, say: Say, tick: Callable[[Half], None]) -> Half:
-    """Runs it.
+def run(
+    lab: Lab,
+    faults: Sequence[Fault],
+    rate_bps: float,
+    say: Say,
+    tick: Callable[[Half], None],
+    *,
+    srv6: bool = True,
+) -> Half:
+    """Runs it; with ``srv6``, NICs build their frames themselves.
 
     Raises:
         Error: if a queue pair broke.
     """
-    ring = Ring(lab, rate_bps)
+    ring = Ring(lab, rate_bps, srv6=srv6)
     watcher = _Watcher(lab, ring)
     try:
         ring.start()

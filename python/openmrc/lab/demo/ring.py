@@ -83,10 +83,13 @@ class Ring:
         lab: Where.
         rate_bps: What each host offers.
         hosts: Each writes to the next, and the last to the first.
+        srv6: Whether NICs build SRv6 frames themselves; otherwise hosts' kernels put the outer header on.
         options: Other fields of the hosts' devices.
     """
 
-    def __init__(self, lab: Lab, rate_bps: float, hosts: Sequence[str] = RING, **options: Any) -> None:
+    def __init__(
+        self, lab: Lab, rate_bps: float, hosts: Sequence[str] = RING, *, srv6: bool = True, **options: Any
+    ) -> None:
         self._lab = lab
         self._interval = _PIECE * 8 / rate_bps
         self._stack = ExitStack()
@@ -97,6 +100,9 @@ class Ring:
         self._thread = threading.Thread(target=self._run, name="openmrc-lab-ring", daemon=True)
         self.half = Half(0, [Flow("mrc", src, dst, rate_bps) for src, dst in pairs(hosts)])
         options = {"ev_burst": 1, "base_rtt_us": _BASE_RTT_US, "ack_delay_us": _ACK_DELAY_US} | options
+        self._srv6 = srv6
+        if srv6:
+            options["ev_format"] = EvFormat.SRV6
         try:
             for number, host in enumerate(hosts):
                 with entered(lab.namespace(host)):
@@ -117,10 +123,14 @@ class Ring:
         mine = sending.create_qp(one.create_cq(), cap=QpCap(max_send_wr=2 * SLOTS))
         theirs = receiving.create_qp(two.create_cq(), cap=QpCap(max_recv_wr=4 * SLOTS))
         ends = own_end(mine, 1), own_end(theirs, 1)
-        bring_up(mine, 1, ends[1], PATH_MTU, rtr=QpAttr(ev_profile_id=_every_path(one)))
-        bring_up(theirs, 1, ends[0], PATH_MTU, receives=2 * SLOTS, rtr=QpAttr(ev_profile_id=_every_path(two)))
+        bring_up(mine, 1, ends[1], PATH_MTU, rtr=self._attributes(one))
+        bring_up(theirs, 1, ends[0], PATH_MTU, receives=2 * SLOTS, rtr=self._attributes(two))
         remote = RemoteBuffer(target.addr, target.length, target.rkey)
         return _Way(src, dst, mine, theirs, source, memoryview(out), memoryview(inbox), remote)
+
+    def _attributes(self, context: Context) -> QpAttr | None:
+        # With SRv6 a context itself takes the paths to each peer into use, all of them.
+        return None if self._srv6 else QpAttr(ev_profile_id=_every_path(context))
 
     def start(self) -> None:
         """Begins to write."""
@@ -150,6 +160,8 @@ class Ring:
 
     def path(self, src: str, dst: str, port: int, ev: int) -> Path:
         """The path that a host's entropy value on a port means."""
+        if self._srv6:
+            return self._lab.fabric.path_of(ev, src, dst)
         return self._lab.path(src, dst, port, ev)
 
     def close(self) -> None:

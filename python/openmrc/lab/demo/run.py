@@ -29,6 +29,8 @@ class Settings:
     """Seconds that the faults of each half take."""
     rate_bps: float = 40e6
     """What each host offers: small enough that two processors forward it all."""
+    srv6: bool = True
+    """Whether NICs build SRv6 frames themselves, or send over UDP sockets."""
     timers: frr.Timers = field(default_factory=frr.Timers)
 
 
@@ -66,7 +68,9 @@ def run(settings: Settings, progress: Progress) -> Outcome:
             source_routed = routed = None
             if settings.only != "frr":
                 progress.half = "MRC"
-                source_routed = mrc.run(lab, faults, settings.rate_bps, progress.say, progress.tick)
+                source_routed = mrc.run(
+                    lab, faults, settings.rate_bps, progress.say, progress.tick, srv6=settings.srv6
+                )
             if settings.only != "mrc" and not missing:
                 progress.half = "FRR"
                 routed = conventional.run(
