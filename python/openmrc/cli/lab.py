@@ -230,7 +230,7 @@ def demo(
         typer.Option(
             "--nic", metavar="srv6|udp", help="Frames built by the NIC, or UDP and the host's routes."
         ),
-    ] = "srv6",
+    ] = "udp",
     bfd_interval: Annotated[
         int,
         typer.Option(

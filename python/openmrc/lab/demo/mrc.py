@@ -31,7 +31,7 @@ def run(
     say: Say,
     tick: Callable[[Half], None],
     *,
-    srv6: bool = True,
+    srv6: bool = False,
 ) -> Half:
     """Runs it; with ``srv6``, NICs build their frames themselves.
 

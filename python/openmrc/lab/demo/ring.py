@@ -88,7 +88,7 @@ class Ring:
     """
 
     def __init__(
-        self, lab: Lab, rate_bps: float, hosts: Sequence[str] = RING, *, srv6: bool = True, **options: Any
+        self, lab: Lab, rate_bps: float, hosts: Sequence[str] = RING, *, srv6: bool = False, **options: Any
     ) -> None:
         self._lab = lab
         self._interval = _PIECE * 8 / rate_bps

@@ -29,7 +29,7 @@ class Settings:
     """Seconds that the faults of each half take."""
     rate_bps: float = 40e6
     """What each host offers: small enough that two processors forward it all."""
-    srv6: bool = True
+    srv6: bool = False
     """Whether NICs build SRv6 frames themselves, or send over UDP sockets."""
     timers: frr.Timers = field(default_factory=frr.Timers)
 
