@@ -34,7 +34,8 @@ impl QueuePair {
         let Report { trigger, probe, .. } = report;
         self.responder.unreported_bytes = 0;
         self.sack_due = Time::NEVER;
-        let Some(back) = self.reverse.next(now, &self.paths, self.ports_up) else { return };
+        let asked = probe.is_some();
+        let Some(back) = self.reverse.next(now, &self.paths, self.ports_up, asked) else { return };
         let first_gap = self.responder.cack() + 1;
         let high = self.responder.high();
         let seq = self.responder.expand(trigger.psn);
@@ -113,7 +114,7 @@ impl QueuePair {
 
     /// A transport NAK.
     pub(super) fn send_nak(&mut self, now: Time, syndrome: u8, host: &mut dyn Host) {
-        if let Some(back) = self.reverse.next(now, &self.paths, self.ports_up) {
+        if let Some(back) = self.reverse.next(now, &self.paths, self.ports_up, false) {
             self.send_aeth(syndrome, back, host);
         }
     }
@@ -145,7 +146,7 @@ impl QueuePair {
             timestamp: timestamp.ticks,
         };
         self.stats.nacks_sent += 1;
-        if let Some(back) = self.reverse.next(now, &self.paths, self.ports_up) {
+        if let Some(back) = self.reverse.next(now, &self.paths, self.ports_up, false) {
             self.send_control(Packet::new(self.config.remote_qp, psn, Body::Nack(nack)), back, host);
         }
     }

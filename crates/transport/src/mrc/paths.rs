@@ -101,7 +101,10 @@ impl Paths {
             in_rotation,
             planes: (0..planes).map(plane).collect(),
             slots: slots as u8,
-            min_active: min_active.min((planes * slots) as u16),
+            // Where the profile has fewer paths than were asked for, the same share of them: a minimum that is never reached
+            // would take a broken path back into rotation every round trip.
+            min_active: (u32::from(min_active) * (planes * slots) as u32).div_ceil(u32::from(active.max(1)))
+                as u16,
             condemned: 0,
             burst: None,
             burst_len: burst_len.max(1),
@@ -560,6 +563,19 @@ mod tests {
         assert!(paths.select(PortSet::first(2), PortSet::first(2), None).is_some());
         assert!(paths.try_condemned(Time(0), PortSet::first(2), Span(10)).is_some());
         assert!(paths.try_condemned(Time(5), PortSet::first(2), Span(10)).is_none());
+    }
+
+    #[test]
+    fn where_there_are_fewer_paths_than_asked_for_a_condemned_one_still_stays_out() {
+        let list: Vec<_> = (0..8).map(|i| PathEntry { ev: Ev(i), port: (i % 2) as u8 }).collect();
+        let mut paths = Paths::new(&Arc::new(EvProfile::new(&list).unwrap()), 7, 128, 128, 32, 1);
+        let all = PortSet::first(2);
+        for i in 0..6 {
+            paths.condemn(i);
+            assert!(paths.try_condemned(Time(0), all, Span(10)).is_none(), "a quarter of eight is two");
+        }
+        paths.condemn(6);
+        assert!(paths.try_condemned(Time(0), all, Span(10)).is_some());
     }
 
     #[test]

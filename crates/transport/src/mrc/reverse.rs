@@ -1,5 +1,6 @@
 //! Paths for feedback (spec: paths, "Reverse EVs"): one per plane, known to work because something sent on it was
-//! answered, used in turn.
+//! answered, used in turn. Planes of which nothing is known yet take their turns too, on another path each time: a queue pair
+//! that has just begun to receive knows of one path that works, and were that to fail, all feedback would.
 
 use super::ev_state::EvState;
 use super::paths::{EvIndex, Paths};
@@ -13,9 +14,14 @@ const STALE_AFTER: Span = Span::from_millis(20);
 #[derive(Clone, Copy)]
 struct Reverse {
     index: EvIndex,
-    /// When it was last confirmed, in units of 2^20 ps (1 us), modulo 2^32; zero for never.
+    /// When it was last confirmed, in units of 2^20 ps (1 us), modulo 2^32; or [`UNKNOWN`], or [`DOUBTED`].
     confirmed: u32,
 }
+
+/// Nothing has been heard of this plane's paths.
+const UNKNOWN: u32 = 0;
+/// Something sent on the plane's path was not answered.
+const DOUBTED: u32 = 1;
 
 pub(super) struct ReversePaths {
     planes: Box<[Reverse]>,
@@ -28,12 +34,12 @@ pub(super) struct ReversePaths {
 
 /// Confirmation times are kept in units of 2^20 ps.
 fn units(time: Time) -> u32 {
-    ((time.0 >> 20) as u32).max(1)
+    ((time.0 >> 20) as u32).max(DOUBTED + 1)
 }
 
 impl ReversePaths {
     pub(super) fn new(paths: &Paths) -> Self {
-        let start = |plane| Reverse { index: plane as EvIndex, confirmed: 0 };
+        let start = |plane| Reverse { index: plane as EvIndex, confirmed: UNKNOWN };
         ReversePaths {
             planes: (0..paths.plane_count()).map(start).collect(),
             turn: 0,
@@ -55,13 +61,14 @@ impl ReversePaths {
     /// This path does not work: the plane's reverse path is not to be trusted until another is confirmed.
     pub(super) fn doubt(&mut self, paths: &Paths, index: EvIndex) {
         let reverse = &mut self.planes[paths.plane_of(index)];
-        if reverse.index == index {
-            reverse.confirmed = 0;
+        if reverse.index == index || reverse.confirmed == UNKNOWN {
+            reverse.confirmed = DOUBTED;
         }
     }
 
-    /// The path for the next feedback packet: planes in turn, those with a fresh path if there is any. `None` if no port is up.
-    pub(super) fn next(&mut self, now: Time, paths: &Paths, up: PortSet) -> Option<EvIndex> {
+    /// The path for the next feedback packet: planes in turn, those with a fresh path or without any news; who `asked` for an answer
+    /// has not heard the others, so it gets one on a fresh path if there is any. `None` if no port is up.
+    pub(super) fn next(&mut self, now: Time, paths: &Paths, up: PortSet, asked: bool) -> Option<EvIndex> {
         let count = self.planes.len();
         let mut fallback = None;
         for step in 0..count {
@@ -74,9 +81,14 @@ impl ReversePaths {
             if paths.state(index) == EvState::Denied && !paths.any_allowed(plane) {
                 continue;
             }
-            if confirmed != 0 && paths.state(index).usable() && age <= units(Time(STALE_AFTER.0)) {
+            let fresh = confirmed > DOUBTED && age <= units(Time(STALE_AFTER.0));
+            if fresh && paths.state(index).usable() {
                 self.turn = ((plane + 1) % count) as u8;
                 return Some(index);
+            }
+            if confirmed == UNKNOWN && !asked {
+                self.turn = ((plane + 1) % count) as u8;
+                return Some(self.another(paths, index));
             }
             // Most failures are in both directions: where nothing is known to work, every second report takes the plane
             // that the peer was heard on.
