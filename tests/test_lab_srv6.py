@@ -352,6 +352,19 @@ def snmp6(lab, host):
     return {name: int(count) for name, count in (line.split() for line in lines)}
 
 
+def test_who_polls_from_another_namespace_sees_the_links_of_the_device(lab, hosts):
+    way = hosts.connect("h0", "h15")
+    context = hosts.context("h0")
+    with context.polling():
+        # Any change of an interface makes the engine look at all of them again, in the thread that polls.
+        change = ["ip", "link", "set", "p0", "txqueuelen", "900"]
+        subprocess.run(lab.command("h0", change), check=True)
+        for _ in range(5000):
+            context.progress()
+    assert context.ports_up() == [0, 1]
+    assert write(way, "polled") is WcStatus.SUCCESS
+
+
 # --- what is refused ---------------------------------------------------------------------------------------
 
 

@@ -1,12 +1,12 @@
 //! Whether the addresses of the ports can be used: which interface has each, whether it is up, and its MTU. A netlink
 //! subscription says when to look again.
 
-use std::ffi::CStr;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::{Error, Result};
-use crate::sys::{self, SockAddr};
+use crate::sys;
 
 /// An interface address of this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,43 +20,160 @@ pub(crate) struct InterfaceAddr {
     loopback: bool,
 }
 
-/// Every address of every interface of this network namespace.
-pub(crate) fn interface_addrs() -> Result<Vec<InterfaceAddr>> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: on success `list` is a list that we free below.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Err(Error::last_os("list of interface addresses"));
+/// Asks the kernel about the network namespace in which it was opened, whichever thread asks.
+pub(crate) struct Netlink(OwnedFd);
+
+/// Length of `struct nlmsghdr`, and of `struct rtmsg` and `struct ndmsg`, `struct ifinfomsg`, `struct ifaddrmsg`.
+const HEADER: usize = size_of::<libc::nlmsghdr>();
+pub(crate) const ROUTE_BODY: usize = 12;
+const LINK_BODY: usize = 16;
+const ADDR_BODY: usize = 8;
+/// More than the kernel puts into one piece of a list.
+const PIECE: usize = 1 << 15;
+
+impl Netlink {
+    pub fn open() -> Result<Self> {
+        sys::netlink_socket().map(Netlink).map_err(|e| Error::os("netlink socket", e))
     }
-    let mut found = Vec::new();
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: `next` is an element of the list, which lives until it is freed; its address, if any, is as long as its
-        // family says.
-        unsafe {
-            let entry = &*next;
-            next = entry.ifa_next;
-            let Some(family) = entry.ifa_addr.as_ref().map(|a| i32::from(a.sa_family)) else { continue };
-            if family != libc::AF_INET && family != libc::AF_INET6 {
-                continue;
-            }
-            let mut addr = SockAddr::zeroed();
-            let len = if family == libc::AF_INET { size_of::<libc::sockaddr_in>() } else { SockAddr::LEN };
-            std::ptr::copy_nonoverlapping(entry.ifa_addr.cast::<u8>(), (&raw mut addr).cast(), len);
-            let Some((addr, _)) = addr.ip_port() else { continue };
-            let flags = entry.ifa_flags as i32;
+
+    /// Asks one thing about a route or a neighbour; the answer behind its header.
+    ///
+    /// # Errors
+    /// The kernel's: there is none, for example.
+    pub fn ask(&self, kind: u16, body: [u8; ROUTE_BODY], attributes: &[(u16, &[u8])]) -> io::Result<Vec<u8>> {
+        let mut message = body.to_vec();
+        for (kind, value) in attributes {
+            message.extend((4 + value.len() as u16).to_ne_bytes());
+            message.extend(kind.to_ne_bytes());
+            message.extend(*value);
+            message.resize(message.len().next_multiple_of(4), 0);
+        }
+        self.send(kind, libc::NLM_F_REQUEST, &message)?;
+        let answer = self.receive()?;
+        match messages(&answer).next() {
+            Some((kind, rest)) => error_of(kind, rest).map(|()| rest.to_vec()),
+            None => Err(io::Error::other("netlink answered with less than a message")),
+        }
+    }
+
+    /// Every address of every interface.
+    pub fn interface_addrs(&self) -> Result<Vec<InterfaceAddr>> {
+        let failed = |e| Error::os("list of interface addresses", e);
+        let mut links = Vec::new();
+        self.list(libc::RTM_GETLINK, LINK_BODY, |link| {
+            let (Some(index), Some(flags)) = (u32_at(link, 4), u32_at(link, 8)) else { return };
+            let name = attribute(link, LINK_BODY, libc::IFLA_IFNAME).unwrap_or_default();
+            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+            links.push((index, flags as i32, String::from_utf8_lossy(name).into_owned()));
+        })
+        .map_err(failed)?;
+        let mut found = Vec::new();
+        self.list(libc::RTM_GETADDR, ADDR_BODY, |entry| {
+            // The local end; of a link that has no other it is the only one.
+            let local = attribute(entry, ADDR_BODY, libc::IFA_LOCAL);
+            let bytes = local.or_else(|| attribute(entry, ADDR_BODY, libc::IFA_ADDRESS)).unwrap_or_default();
+            let addr = match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
+                (Ok(v4), _) => IpAddr::from(v4),
+                (_, Ok(v6)) => IpAddr::from(v6),
+                _ => return,
+            };
+            let index = u32_at(entry, 4);
+            let Some((index, flags, name)) = links.iter().find(|link| Some(link.0) == index) else { return };
             let up = libc::IFF_UP | libc::IFF_RUNNING;
             found.push(InterfaceAddr {
-                name: CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(),
-                index: libc::if_nametoindex(entry.ifa_name),
+                name: name.clone(),
+                index: *index,
                 addr,
                 running: flags & up == up,
                 loopback: flags & libc::IFF_LOOPBACK != 0,
             });
+        })
+        .map_err(failed)?;
+        Ok(found)
+    }
+
+    /// Gives every entry of a list to `each`.
+    fn list(&self, kind: u16, body: usize, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        self.send(kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, &[0; LINK_BODY][..body])?;
+        loop {
+            let piece = self.receive()?;
+            for (kind, rest) in messages(&piece) {
+                if i32::from(kind) == libc::NLMSG_DONE {
+                    return Ok(());
+                }
+                error_of(kind, rest)?;
+                each(rest);
+            }
         }
     }
-    // SAFETY: the list came from getifaddrs and nothing refers to it any more.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(found)
+
+    fn send(&self, kind: u16, flags: i32, body: &[u8]) -> io::Result<()> {
+        let header = libc::nlmsghdr {
+            nlmsg_len: (HEADER + body.len()) as u32,
+            nlmsg_type: kind,
+            nlmsg_flags: flags as u16,
+            nlmsg_seq: 0,
+            nlmsg_pid: 0,
+        };
+        let mut message = vec![0; HEADER];
+        message.extend(body);
+        // SAFETY: the message begins with room for a header, and is valid for its length.
+        let sent = unsafe {
+            message.as_mut_ptr().cast::<libc::nlmsghdr>().write_unaligned(header);
+            libc::send(self.0.as_raw_fd(), message.as_ptr().cast(), message.len(), 0)
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// An answer, or the next piece of a list. The kernel has it ready before `send` returns, or makes it here.
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        let mut answer = vec![0u8; PIECE];
+        // SAFETY: the buffer has room for its length.
+        let len = unsafe { libc::recv(self.0.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
+        if len < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        answer.truncate(len as usize);
+        Ok(answer)
+    }
+}
+
+/// The messages of a piece: the kind of each, and what is behind its header.
+fn messages(mut piece: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = u32_at(piece, 0)? as usize;
+        let kind = u16::from_ne_bytes(*piece.get(4..)?.first_chunk()?);
+        let rest = piece.get(HEADER..len)?;
+        piece = piece.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, rest))
+    })
+}
+
+fn error_of(kind: u16, rest: &[u8]) -> io::Result<()> {
+    match u32_at(rest, 0) {
+        Some(code) if i32::from(kind) == libc::NLMSG_ERROR && code != 0 => {
+            Err(io::Error::from_raw_os_error((code as i32).wrapping_neg()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// The value of an attribute behind the `body` bytes of an entry's fixed part.
+pub(crate) fn attribute(entry: &[u8], body: usize, wanted: u16) -> Option<&[u8]> {
+    let mut rest = entry.get(body..)?;
+    loop {
+        let (header, _) = rest.split_first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let value = rest.get(4..len)?;
+        if u16::from_ne_bytes([header[2], header[3]]) == wanted {
+            return Some(value);
+        }
+        rest = rest.get(len.next_multiple_of(4)..)?;
+    }
 }
 
 /// The interface that `addr` belongs to. All of 127/8 belongs to a loopback interface that has 127.0.0.1.
@@ -141,8 +258,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn attributes_are_found_behind_others_and_bad_ones_end_the_search() {
+        let mut entry = vec![0; ROUTE_BODY];
+        entry.extend([5, 0, 9, 0, 0xAA, 0, 0, 0]);
+        entry.extend([8, 0, 2, 0, 1, 2, 3, 4]);
+        assert_eq!(attribute(&entry, ROUTE_BODY, 9), Some(&[0xAA][..]));
+        assert_eq!(attribute(&entry, ROUTE_BODY, 2), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(attribute(&entry, ROUTE_BODY, 3), None);
+        let zero = [&entry[..ROUTE_BODY], &[0, 0, 1, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(attribute(&zero, ROUTE_BODY, 2), None);
+    }
+
+    #[test]
     fn every_loopback_address_belongs_to_the_loopback_interface() {
-        let list = interface_addrs().unwrap();
+        let list = Netlink::open().unwrap().interface_addrs().unwrap();
         let lo = interface_of("127.77.1.2".parse().unwrap(), &list).unwrap();
         let socket = sys::udp_socket(lo.addr).unwrap();
         assert!(lo.loopback && mtu_of(socket.as_raw_fd(), &lo.name).is_some_and(|mtu| mtu >= 1500));

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use openmrc_transport::{Span, Time};
 
 use crate::error::{Error, Result};
+use crate::netlink::{Netlink, ROUTE_BODY, attribute};
 use crate::sys::{self, SockAddr};
 
 /// How long until a neighbour that has not answered is asked for again: at first, and doubling ...
@@ -26,9 +27,6 @@ const DISCARD: u16 = 9;
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-const HEADER: usize = size_of::<libc::nlmsghdr>();
-/// `struct rtmsg` and `struct ndmsg` have the same length.
-const BODY: usize = 12;
 
 /// A neighbour on an interface.
 pub(crate) struct NextHop {
@@ -40,8 +38,8 @@ pub(crate) struct NextHop {
 
 /// Every neighbour that some path leaves by.
 pub(crate) struct NextHops {
-    netlink: OwnedFd,
-    /// For asking; like the other, it belongs to the network namespace in which the device was opened.
+    netlink: Netlink,
+    /// For asking neighbours; like the other, it belongs to the network namespace in which the device was opened.
     questions: OwnedFd,
     hops: Vec<NextHop>,
     due: Time,
@@ -51,7 +49,7 @@ pub(crate) struct NextHops {
 
 impl NextHops {
     pub fn open() -> Result<Self> {
-        let netlink = sys::netlink_socket().map_err(|e| Error::os("netlink socket", e))?;
+        let netlink = Netlink::open()?;
         let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let questions = sys::udp_socket(any).map_err(|e| Error::os("UDP socket", e))?;
         Ok(NextHops { netlink, questions, hops: Vec::new(), due: Time::NEVER, pause: CONFIRM })
@@ -104,25 +102,26 @@ impl NextHops {
     }
 
     fn gateway(&self, path: Ipv6Addr, interface: u32) -> io::Result<Ipv6Addr> {
-        let mut body = [0; BODY];
+        let mut body = [0; ROUTE_BODY];
         (body[0], body[1]) = (libc::AF_INET6 as u8, 128);
         let oif = interface.to_ne_bytes();
-        let answer = self.request(
+        let answer = self.netlink.ask(
             libc::RTM_GETROUTE,
             body,
             &[(libc::RTA_DST, &path.octets()), (libc::RTA_OIF, &oif)],
         )?;
-        let gateway = attribute(&answer, libc::RTA_GATEWAY).and_then(|a| <[u8; 16]>::try_from(a).ok());
+        let gateway =
+            attribute(&answer, ROUTE_BODY, libc::RTA_GATEWAY).and_then(|a| <[u8; 16]>::try_from(a).ok());
         Ok(gateway.map_or(path, Ipv6Addr::from))
     }
 
     fn neighbour(&self, addr: Ipv6Addr, interface: u32) -> io::Result<Option<[u8; 6]>> {
-        let mut body = [0; BODY];
+        let mut body = [0; ROUTE_BODY];
         body[0] = libc::AF_INET6 as u8;
         body[4..8].copy_from_slice(&interface.to_ne_bytes());
-        let answer = self.request(libc::RTM_GETNEIGH, body, &[(NDA_DST, &addr.octets())])?;
+        let answer = self.netlink.ask(libc::RTM_GETNEIGH, body, &[(NDA_DST, &addr.octets())])?;
         let state = answer.get(8..10).map_or(0, |s| u16::from_ne_bytes([s[0], s[1]]));
-        let mac = attribute(&answer, NDA_LLADDR).and_then(|a| <[u8; 6]>::try_from(a).ok());
+        let mac = attribute(&answer, ROUTE_BODY, NDA_LLADDR).and_then(|a| <[u8; 6]>::try_from(a).ok());
         Ok(mac.filter(|_| state & USABLE != 0))
     }
 
@@ -138,80 +137,11 @@ impl NextHops {
         };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
-
-    /// Asks the kernel one thing; the answer without its header.
-    fn request(&self, kind: u16, body: [u8; BODY], attributes: &[(u16, &[u8])]) -> io::Result<Vec<u8>> {
-        let mut message = vec![0; HEADER];
-        message.extend(body);
-        for (kind, value) in attributes {
-            message.extend((4 + value.len() as u16).to_ne_bytes());
-            message.extend(kind.to_ne_bytes());
-            message.extend(*value);
-            message.resize(message.len().next_multiple_of(4), 0);
-        }
-        let header = libc::nlmsghdr {
-            nlmsg_len: message.len() as u32,
-            nlmsg_type: kind,
-            nlmsg_flags: libc::NLM_F_REQUEST as u16,
-            nlmsg_seq: 0,
-            nlmsg_pid: 0,
-        };
-        // SAFETY: the message begins with room for a header; netlink answers such requests before `send` returns, so
-        // that the answer waits when it is asked for.
-        let answer = unsafe {
-            message.as_mut_ptr().cast::<libc::nlmsghdr>().write_unaligned(header);
-            let fd = self.netlink.as_raw_fd();
-            if libc::send(fd, message.as_ptr().cast(), message.len(), 0) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let mut answer = vec![0u8; 4096];
-            let len = libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), 0);
-            if len < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            answer.truncate(len as usize);
-            answer
-        };
-        let kind = answer.get(4..6).map(|t| i32::from(u16::from_ne_bytes([t[0], t[1]])));
-        match (kind, answer.get(HEADER..)) {
-            (Some(libc::NLMSG_ERROR), Some([a, b, c, d, ..])) => {
-                Err(io::Error::from_raw_os_error(-i32::from_ne_bytes([*a, *b, *c, *d])))
-            }
-            (Some(_), Some(rest)) => Ok(rest.to_vec()),
-            _ => Err(io::Error::other("netlink answered with less than a header")),
-        }
-    }
-}
-
-/// The value of an attribute behind the fixed part of an answer.
-fn attribute(answer: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut rest = answer.get(BODY..)?;
-    loop {
-        let (header, _) = rest.split_first_chunk::<4>()?;
-        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let value = rest.get(4..len)?;
-        if u16::from_ne_bytes([header[2], header[3]]) == wanted {
-            return Some(value);
-        }
-        rest = rest.get(len.next_multiple_of(4)..)?;
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn attributes_are_found_behind_others_and_bad_ones_end_the_search() {
-        let mut answer = vec![0; BODY];
-        answer.extend([5, 0, 9, 0, 0xAA, 0, 0, 0]);
-        answer.extend([8, 0, 2, 0, 1, 2, 3, 4]);
-        assert_eq!(attribute(&answer, 9), Some(&[0xAA][..]));
-        assert_eq!(attribute(&answer, 2), Some(&[1, 2, 3, 4][..]));
-        assert_eq!(attribute(&answer, 3), None);
-        let zero = [&answer[..BODY], &[0, 0, 1, 0, 0, 0, 0, 0]].concat();
-        assert_eq!(attribute(&zero, 2), None);
-    }
 
     #[test]
     fn what_the_kernel_has_no_route_to_is_an_error() {

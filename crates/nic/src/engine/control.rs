@@ -27,7 +27,7 @@ use crate::events::AsyncEvent;
 use crate::frames::{FrameBatch, FrameBuffer};
 use crate::impair::Impairer;
 use crate::memory::{Access, MemoryTable};
-use crate::netlink::{self, InterfaceAddr, LinkWatch};
+use crate::netlink::{self, InterfaceAddr, LinkWatch, Netlink};
 use crate::nexthop::NextHops;
 use crate::path::{TxPath, Via};
 use crate::peer::Peers;
@@ -60,7 +60,8 @@ impl Engine {
         });
         let mut paths = Vec::new();
         let mut ports = Vec::new();
-        let list = netlink::interface_addrs()?;
+        let netlink = Netlink::open()?;
+        let list = netlink.interface_addrs()?;
         for (index, port) in config.ports.iter().enumerate() {
             let addr = std::net::SocketAddr::new(port.addr, port.udp_port);
             let rx = open_receiver(&config, addr, &list)?;
@@ -104,6 +105,7 @@ impl Engine {
             memory: MemoryTable::new(),
             paths,
             next_hops,
+            netlink,
             links,
             peers: Peers::default(),
             ev_profiles: Profiles::new("EV", own),
@@ -392,7 +394,7 @@ impl Engine {
         if let Some(links) = &self.links {
             links.drain();
         }
-        let Ok(list) = netlink::interface_addrs() else { return };
+        let Ok(list) = self.netlink.interface_addrs() else { return };
         let before = self.ports_up();
         self.ports.iter_mut().for_each(|p| p.check_link(&list));
         self.refresh_next_hops(sys::now());

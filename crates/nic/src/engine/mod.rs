@@ -43,7 +43,7 @@ use crate::device::DeviceConfig;
 use crate::frames::{FrameBatch, FrameBuffer};
 use crate::impair::{Harm, Impairer, Outgoing};
 use crate::memory::{Access, MemoryTable};
-use crate::netlink::LinkWatch;
+use crate::netlink::{LinkWatch, Netlink};
 use crate::nexthop::NextHops;
 use crate::path::TxPath;
 use crate::peer::Peers;
@@ -68,6 +68,8 @@ pub(crate) struct Engine {
     pub paths: Vec<TxPath>,
     /// In SRv6 mode.
     next_hops: Option<NextHops>,
+    /// About this device's network namespace; a poller's may be another.
+    netlink: Netlink,
     pub links: Option<LinkWatch>,
     pub peers: Peers,
     pub ev_profiles: Profiles<Paths>,
