@@ -22,49 +22,74 @@ use crate::tx::RunKey;
 const MAX_FRAMES: usize = 64;
 /// Frames that are received in one: a run or two of whoever sends in runs, so that ports are still taken in turn.
 const RECEIVE_FRAMES: usize = 16;
+/// Not in libc for every target (linux/if_packet.h).
+const PACKET_VNET_HDR: i32 = 15;
+/// `struct virtio_net_hdr`, before each frame that is sent.
+const VNET_HEADER: usize = 10;
+/// Where it says how much of the frame is to lie in one piece in the kernel.
+const VNET_HEADER_LEN: usize = 2;
 /// Room for a frame: the longest packet (path MTU 8192), its headers, and whatever pads it.
 const ROOM: usize = 9216;
 
-/// A packet socket on the interface with this index, and the socket that claims the UDP port.
-pub(crate) fn open(addr: SocketAddr, interface: u32, buffer: usize) -> Result<(OwnedFd, OwnedFd)> {
+/// The sockets of a port in SRv6 mode.
+pub(crate) struct FrameSockets {
+    /// Receives.
+    pub rx: OwnedFd,
+    /// Sends.
+    pub tx: OwnedFd,
+    /// Keeps the UDP port.
+    pub claim: OwnedFd,
+}
+
+/// Opens the sockets of a port on the interface with this index.
+pub(crate) fn open(addr: SocketAddr, interface: u32, buffer: usize) -> Result<FrameSockets> {
     let IpAddr::V6(ip) = addr.ip() else {
         return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", addr.ip())));
     };
     let claim = claim(addr).map_err(|e| Error::os(format!("UDP port at {addr}"), e))?;
-    let open = || -> io::Result<OwnedFd> {
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers. Protocol 0: nothing comes before it is bound.
-        let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just created, known to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    let open = || -> io::Result<(OwnedFd, OwnedFd)> {
+        let rx = packet_socket()?;
+        let raw = rx.as_raw_fd();
         attach(raw, &filter(ip, addr.port()))?;
         let size = buffer.min(i32::MAX as usize / 2) as i32;
         sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
             .or_else(|_| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF, size))?;
         sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
         sys::set_option(raw, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        bind(raw, interface)?;
-        Ok(fd)
+        bind(raw, interface, libc::ETH_P_IPV6 as u16)?;
+        let tx = packet_socket()?;
+        sys::set_option(tx.as_raw_fd(), libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
+        // No protocol: nothing is received.
+        bind(tx.as_raw_fd(), interface, 0)?;
+        Ok((rx, tx))
     };
-    let fd = open().map_err(|e| match e.raw_os_error() {
+    let (rx, tx) = open().map_err(|e| match e.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => Error::os(
             "a packet socket for SRv6 mode needs root or CAP_NET_RAW (setcap cap_net_raw+ep, or sudo)",
             e,
         ),
         _ => Error::os(format!("packet socket for {addr}"), e),
     })?;
-    Ok((fd, claim))
+    Ok(FrameSockets { rx, tx, claim })
+}
+
+fn packet_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers. Protocol 0: nothing comes before it is bound.
+    let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just created, known to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 /// Binds a packet socket to an interface.
-fn bind(fd: RawFd, interface: u32) -> io::Result<()> {
+fn bind(fd: RawFd, interface: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: zeros are valid for plain integers.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_IPV6 as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = interface as i32;
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: the address is valid for its length.
@@ -147,7 +172,7 @@ pub(crate) struct Queued {
     pub bytes: usize,
     /// Its opcode.
     pub opcode: u8,
-    /// Bytes in front of the BTH.
+    /// Bytes in front of the BTH, those that are not sent too.
     prefix: usize,
     first_iovec: usize,
 }
@@ -165,7 +190,7 @@ unsafe impl Send for FrameBatch {}
 impl FrameBatch {
     pub fn new() -> Self {
         FrameBatch {
-            arena: Arena::new(MAX_FRAMES, encap::MAX_LEN),
+            arena: Arena::new(MAX_FRAMES, VNET_HEADER + encap::MAX_LEN),
             frames: Vec::with_capacity(MAX_FRAMES),
             messages: Vec::with_capacity(MAX_FRAMES),
         }
@@ -193,9 +218,10 @@ impl FrameBatch {
     ) {
         let bytes = packet.wire_len();
         let first_iovec = self.arena.iovecs.len();
-        self.arena.begin(|room| headers.write(room, key.class, bytes));
+        self.arena.begin(|room| in_front(room, headers, key.class, bytes));
         self.arena.push(packet, pieces, seed, ports);
-        self.frames.push(Queued { key, bytes, opcode: packet.opcode(), prefix: headers.len(), first_iovec });
+        let prefix = VNET_HEADER + headers.len();
+        self.frames.push(Queued { key, bytes, opcode: packet.opcode(), prefix, first_iovec });
     }
 
     /// Sends the frames from number `from` on; how many the kernel took, at least one.
@@ -240,6 +266,19 @@ impl FrameBatch {
     }
 }
 
+/// Writes what stands before a datagram of so many bytes, and returns its length.
+///
+/// All of a frame is to lie in one piece: by itself a packet socket would put frames of a page and more into pages of
+/// their own, which costs the kernel, at every hop, more than what a socket of UDP sends.
+#[inline]
+fn in_front(room: &mut [u8], headers: &encap::Encapsulation, class: u8, datagram: usize) -> usize {
+    let (vnet, room) = room.split_at_mut(VNET_HEADER);
+    vnet.fill(0);
+    let frame = (headers.len() + datagram) as u16;
+    vnet[VNET_HEADER_LEN..VNET_HEADER_LEN + 2].copy_from_slice(&frame.to_ne_bytes());
+    VNET_HEADER + headers.write(room, class, datagram)
+}
+
 /// Sends one frame from bytes that lie in one piece.
 pub(crate) fn send_one(
     fd: RawFd,
@@ -247,8 +286,8 @@ pub(crate) fn send_one(
     class: u8,
     datagram: &[u8],
 ) -> io::Result<()> {
-    let mut prefix = [0; encap::MAX_LEN];
-    let len = headers.write(&mut prefix, class, datagram.len());
+    let mut prefix = [0; VNET_HEADER + encap::MAX_LEN];
+    let len = in_front(&mut prefix, headers, class, datagram.len());
     let iovecs = [
         libc::iovec { iov_base: prefix.as_mut_ptr().cast(), iov_len: len },
         libc::iovec { iov_base: datagram.as_ptr() as *mut _, iov_len: datagram.len() },

@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use openmrc_wire::EvFormat;
 
 use crate::error::{Error, Result};
-use crate::{frames, sys};
+use crate::frames::{self, FrameSockets};
+use crate::sys;
 
 // Not all of these are in libc for every target.
 const UDP_GRO: i32 = 104;
@@ -49,6 +50,8 @@ pub(crate) struct RxSocket {
     /// Datagrams of one packet in a row; and how many came without a pause.
     singles: u32,
     streak: u32,
+    /// SRv6 mode: what frames are sent by.
+    tx: Option<OwnedFd>,
     /// SRv6 mode: keeps the UDP port for this device.
     _claim: Option<OwnedFd>,
 }
@@ -80,20 +83,21 @@ impl RxSocket {
             .and_then(|()| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1))
             .map_err(|e| Error::os(what(), e))?;
         sys::bind(raw, addr).map_err(|e| Error::os(what(), e))?;
-        let mut socket = Self::new(fd, segmentation, None).map_err(|e| Error::os(what(), e))?;
+        let mut socket = Self::new(fd, segmentation).map_err(|e| Error::os(what(), e))?;
         socket.set_gro(true);
         Ok(socket)
     }
 
-    /// SRv6 mode: a packet socket on the interface with this index, which sends too.
+    /// SRv6 mode: packet sockets on the interface with this index.
     pub fn open_frames(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Self> {
-        let (fd, claim) = frames::open(addr, interface, buffer)?;
-        Self::new(fd, false, Some(claim)).map_err(|e| Error::os(format!("packet socket for {addr}"), e))
+        let FrameSockets { rx, tx, claim } = frames::open(addr, interface, buffer)?;
+        let socket = Self::new(rx, false).map_err(|e| Error::os(format!("packet socket for {addr}"), e))?;
+        Ok(RxSocket { tx: Some(tx), _claim: Some(claim), ..socket })
     }
 
-    fn new(fd: OwnedFd, segmentation: bool, claim: Option<OwnedFd>) -> io::Result<Self> {
+    fn new(fd: OwnedFd, segmentation: bool) -> io::Result<Self> {
         let buffer = sys::get_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?.max(0) as usize;
-        Ok(RxSocket { fd, buffer, segmentation, gro: false, singles: 0, streak: 0, _claim: claim })
+        Ok(RxSocket { fd, buffer, segmentation, gro: false, singles: 0, streak: 0, tx: None, _claim: None })
     }
 
     /// Lets datagrams hold several packets, or not. A kernel that cannot delivers them one by one, which works as well.
@@ -128,6 +132,11 @@ impl RxSocket {
 
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// What frames are sent by in SRv6 mode.
+    pub fn tx_fd(&self) -> RawFd {
+        self.tx.as_ref().unwrap_or(&self.fd).as_raw_fd()
     }
 
     /// Bytes of memory that wait in its queue now, as the kernel counts.

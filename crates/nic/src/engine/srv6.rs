@@ -52,7 +52,7 @@ impl Engine {
                 }
                 return;
             }
-            match batch.send(self.ports[port].rx.fd(), next) {
+            match batch.send(self.ports[port].rx.tx_fd(), next) {
                 Ok(sent) => {
                     for frame in &batch.frames()[next..next + sent] {
                         self.count_path(frame.key.path, 1, frame.bytes, now);
@@ -114,7 +114,7 @@ impl Engine {
             self.causes.add(Cause::TxNoNeighbour, 1);
             return true;
         }
-        let result = send_one(self.ports[port].rx.fd(), &path.headers, key.class, bytes);
+        let result = send_one(self.ports[port].rx.tx_fd(), &path.headers, key.class, bytes);
         match self.judge(result, now, false) {
             Some(Sent::Done) => {
                 self.count_path(key.path, 1, bytes.len(), now);
