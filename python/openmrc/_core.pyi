@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv6Address
 from typing import Any, BinaryIO, Self, TypeAlias, final
 
+from openmrc.sim.custom import Congestion, PathSelector
 from openmrc.verbs.work import Completion
 from openmrc.wire.layers import DscpMap
 from openmrc.wire.packet import Layers, Packet
@@ -364,6 +365,9 @@ class Simulation:
         limit_us: float,
         seed: int,
         record_spec: dict[str, Any],
+        *,
+        path_selector: Callable[[Sequence[int], int], PathSelector] | None = None,
+        congestion: Callable[[int, int, int], Congestion] | None = None,
     ) -> Self: ...
     def advance(self, events: int) -> bool: ...
     def progress(self) -> tuple[int, int, int, int, int]: ...

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 mod fabric;
 mod nic;
 mod sim;
+mod sim_custom;
 mod softswitch;
 mod wire;
 

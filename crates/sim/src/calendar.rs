@@ -320,6 +320,23 @@ impl Calendar {
         self.near -= filled;
     }
 
+    /// Every event that is still to come, in no order.
+    pub fn pending(&self) -> impl Iterator<Item = &Event> {
+        let open = self.order[self.next..].iter().map(|&key| {
+            let place = (key & self.place_mask) as usize;
+            &self.blocks[self.chain[place / BLOCK] as usize][place % BLOCK]
+        });
+        let pages = self.pages.iter().filter(|page| page.filled > 0).flat_map(|page| {
+            let newest = (page.filled as usize - 1) % BLOCK + 1;
+            std::iter::successors(Some((page.head, newest)), |&(block, _)| {
+                Some((self.links[block as usize], BLOCK)).filter(|&(older, _)| older != NONE)
+            })
+            .flat_map(|(block, used)| &self.blocks[block as usize][..used])
+        });
+        let loose = self.local.iter().chain(&self.far).map(|Reverse(loose)| &loose.event);
+        open.chain(pages).chain(loose)
+    }
+
     /// On to the next slot that holds something; `false` if there is none.
     pub fn turn_page(&mut self) -> bool {
         let mask = self.slots as u64 - 1;

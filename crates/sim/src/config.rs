@@ -39,7 +39,7 @@ pub enum Routing {
     SourceRouted,
     /// By a hash of connection and entropy value, which each switch salts in its own way.
     Ecmp,
-    /// The uplink with the shortest queue; among equals, the first after the one that the hash names.
+    /// The uplink with the shortest queue; among equals, another for each packet.
     Adaptive,
 }
 
@@ -74,6 +74,45 @@ pub struct EcnMarking {
     pub on_last_hop: bool,
 }
 
+/// Priority flow control of the data class: nothing is dropped for want of room, senders are stopped instead.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PfcConfig {
+    /// Buffer of a switch, bytes; `None` for what a switch of its capacity has ([`PfcConfig::BUFFER_TIME`]).
+    pub buffer: Option<u64>,
+    /// A port may have so many times what is free of the shared buffer in it before its peer is stopped ...
+    pub alpha: f64,
+    /// ... and never more than this, bytes: a static threshold.
+    pub xoff: Option<u64>,
+    /// The peer may go on so many bytes below the threshold.
+    pub xon_offset: u64,
+    /// Set aside for each port, for what still comes after XOFF; `None` for what its cable and the longest packets need.
+    pub headroom: Option<u64>,
+}
+
+impl PfcConfig {
+    /// How long a switch's buffer takes to fill at its whole capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5).
+    pub const BUFFER_TIME: Span = Span::from_nanos(25_800);
+
+    /// Dynamic thresholds with alpha 1, so that ECN acts before PFC, and XON two full packets below XOFF (Zhu et al., SIGCOMM
+    /// 2015, section 4).
+    pub fn new(full_packet_bytes: u32) -> Self {
+        let xon_offset = 2 * u64::from(full_packet_bytes);
+        PfcConfig { buffer: None, alpha: 1.0, xoff: None, xon_offset, headroom: None }
+    }
+
+    /// The buffer of a switch of this capacity, bits per second.
+    pub(crate) fn buffer_of(&self, capacity_bps: u64) -> u64 {
+        self.buffer.unwrap_or((Self::BUFFER_TIME.as_secs_f64() * capacity_bps as f64 / 8.0) as u64)
+    }
+
+    /// What one port may have in a shared buffer of `size` bytes of which `used` are in use.
+    pub(crate) fn threshold(&self, size: u64, used: u64) -> u64 {
+        let free = size.saturating_sub(used);
+        let dynamic = ((free as f64 * self.alpha) as u64).min(free);
+        dynamic.min(self.xoff.unwrap_or(u64::MAX))
+    }
+}
+
 /// Queues of a switch port.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SwitchConfig {
@@ -89,6 +128,18 @@ pub struct SwitchConfig {
     pub scheduling: Scheduling,
     /// ECN; `None` marks nothing.
     pub ecn: Option<EcnMarking>,
+    /// PFC; `None` for a network that may lose data. With it the limits of the data queue and `overflow` mean nothing.
+    pub pfc: Option<PfcConfig>,
+}
+
+/// How fast routing reacts to a link that goes down or comes up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoutingReaction {
+    /// Until the switch at the link knows, and uses its other links instead: loss of carrier takes about a millisecond, BFD 300 ms, a hold
+    /// timer 9 to 180 s.
+    pub detection: Span,
+    /// From then until all switches route accordingly: propagation and reprogramming, 0.1 s to tens of seconds.
+    pub convergence: Span,
 }
 
 /// A network: a fabric, and how fast, how long and how clever its parts are.
@@ -108,13 +159,14 @@ pub struct NetworkConfig {
     pub encapsulation: Encapsulation,
     /// How ports are chosen.
     pub routing: Routing,
-    /// From a link going down or up to every switch routing accordingly: detection, propagation, reprogramming. `None` for static
-    /// routes, which do not react (spec: baselines, "Routing").
-    pub routing_reaction: Option<Span>,
+    /// How routing reacts to failures; `None` for static routes, which do not (spec: baselines, "Routing").
+    pub routing_reaction: Option<RoutingReaction>,
     /// Payload bytes per data packet.
     pub path_mtu: u16,
     /// Queues; computed from rate and delay if left open ([`NetworkConfig::default_switch`]).
     pub switch: Option<SwitchConfig>,
+    /// Real queues instead of departures computed on arrival: slower, and exact where control overtakes data. PFC has them anyway.
+    pub exact_queues: bool,
     /// Seed of everything that is left to chance in the network.
     pub seed: u64,
 }
@@ -134,6 +186,7 @@ impl NetworkConfig {
             routing_reaction: None,
             path_mtu: 4096,
             switch: None,
+            exact_queues: false,
             seed: 1,
         }
     }
@@ -210,12 +263,18 @@ impl NetworkConfig {
                 probability: 1.0,
                 on_last_hop: false,
             }),
+            pfc: None,
         }
     }
 
     /// The switch settings RoCEv2 with DCQCN is run with (spec: baselines): marking from 400 KB to 1,600 KB with at most 0.2 at
-    /// 100 Gb/s, scaled with the rate, on every hop; a buffer of four times that before anything is dropped.
+    /// 100 Gb/s, scaled with the rate, on every hop; lossless.
     pub fn rocev2_switch(&self) -> SwitchConfig {
+        SwitchConfig { pfc: Some(PfcConfig::new(self.full_packet_bytes())), ..self.lossy_rocev2_switch() }
+    }
+
+    /// The same without PFC: four times the highest threshold of marking before anything is dropped.
+    pub fn lossy_rocev2_switch(&self) -> SwitchConfig {
         let scaled = |bytes: u64| (bytes as u128 * u128::from(self.port_rate_bps) / 100_000_000_000) as u64;
         let (min_bytes, max_bytes) = (scaled(400_000), scaled(1_600_000));
         SwitchConfig {

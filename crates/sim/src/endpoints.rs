@@ -1,10 +1,11 @@
 //! What queue pairs are made of: paths and congestion control for this network, shared by all of them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
-use openmrc_transport::mrc::{CcProfile, QpConfig};
-use openmrc_transport::rocev2::{RcConfig, Recovery};
+use openmrc_transport::mrc::{CcAlgorithm, CcProfile, CustomCc, LoadBalancing, QpConfig, SwiftParams};
+use openmrc_transport::rocev2::{DcqcnParams, RcConfig, Recovery};
 use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time, Transport};
 use openmrc_wire::Ev;
 
@@ -19,6 +20,48 @@ pub enum TransportConfig {
     Mrc(MrcConfig),
     /// RoCEv2 reliable connections.
     Rocev2(Rocev2Config),
+    /// UET in its RUD mode.
+    Uet(UetConfig),
+    /// Switches spray, NICs tolerate reordering.
+    Adaptive(AdaptiveConfig),
+}
+
+/// UET, RUD mode (spec: baselines): MRC's machinery of SACKs, NACKs and NSCC, with other headers, entropy values that switches
+/// hash, and no notion of a broken path.
+#[derive(Clone, Debug)]
+pub struct UetConfig {
+    /// How entropy values are chosen.
+    pub load_balancing: LoadBalancing,
+    /// Entropy values of a queue pair, all planes together.
+    pub evs: u16,
+    /// In-flight window, units of 128 PSNs.
+    pub mpr: u8,
+}
+
+impl Default for UetConfig {
+    /// Recycled entropies; 256 of them, as many as a queue pair can name.
+    fn default() -> Self {
+        UetConfig { load_balancing: LoadBalancing::Reps, evs: 256, mpr: 8 }
+    }
+}
+
+/// Headers of a UET data packet beyond MRC's 40 bytes: PDS 12 and SES 44, no security (UET 1.0).
+const UET_MORE: u32 = 12 + 44 - 40;
+
+/// Switch-side spraying with NICs that place out of order (spec: baselines): one path a plane as far as the sender knows, Swift.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct AdaptiveConfig {
+    /// Rate control; `None` for Swift's parameters for the network.
+    pub swift: Option<SwiftParams>,
+    /// In-flight window, units of 128 PSNs.
+    pub mpr: u8,
+}
+
+impl Default for AdaptiveConfig {
+    /// Swift, and a window that does not limit it.
+    fn default() -> Self {
+        AdaptiveConfig { swift: None, mpr: 16 }
+    }
 }
 
 /// Choices of RoCEv2 (spec: baselines); the rest are [`RcConfig`]'s defaults.
@@ -28,26 +71,45 @@ pub struct Rocev2Config {
     pub qps: u32,
     /// What is sent again.
     pub recovery: Recovery,
-    /// Congestion control for the rate of a port; `None` sends at line rate.
+    /// Congestion control; without it everybody sends at line rate.
     pub dcqcn: bool,
+    /// Its parameters; `None` for the published ones for the rate of a port.
+    pub dcqcn_params: Option<DcqcnParams>,
     /// Retransmission timeout.
     pub timeout: Span,
+    /// Timeouts in a row before a connection ends; 255 is for ever.
+    pub retry_count: u8,
+    /// Packets that may be in flight.
+    pub window: u32,
+    /// An ACK for every so many packets.
+    pub ack_every: u32,
 }
 
 impl Default for Rocev2Config {
     fn default() -> Self {
         let rc = RcConfig::new(1, 1, 1);
-        Rocev2Config { qps: 1, recovery: rc.recovery, dcqcn: true, timeout: rc.timeout }
+        Rocev2Config {
+            qps: 1,
+            recovery: rc.recovery,
+            dcqcn: true,
+            dcqcn_params: None,
+            timeout: rc.timeout,
+            retry_count: rc.retry_count,
+            window: rc.window,
+            ack_every: rc.ack_every,
+        }
     }
 }
 
 /// Congestion control of MRC.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum MrcCongestion {
     /// `uet-1.0-nscc`.
     Nscc,
     /// A window that never changes, bytes.
     FixedWindow(u64),
+    /// A user's own.
+    Custom(CustomCc),
 }
 
 /// Choices of MRC; the rest follows from the network.
@@ -61,12 +123,23 @@ pub struct MrcConfig {
     pub mpr: u8,
     /// Congestion control.
     pub congestion: MrcCongestion,
+    /// How packets are spread over paths.
+    pub load_balancing: LoadBalancing,
+    /// Receivers press back where their ports are overrun (spec: congestion, destination flow control).
+    pub destination_control: bool,
 }
 
 impl Default for MrcConfig {
     /// The defaults of the specification.
     fn default() -> Self {
-        MrcConfig { ev_active: 128, ev_backup: 128, mpr: 8, congestion: MrcCongestion::Nscc }
+        MrcConfig {
+            ev_active: 128,
+            ev_backup: 128,
+            mpr: 8,
+            congestion: MrcCongestion::Nscc,
+            load_balancing: LoadBalancing::EvStates,
+            destination_control: true,
+        }
     }
 }
 
@@ -77,6 +150,10 @@ pub(crate) struct Endpoints {
     /// Paths between hosts that meet in tier 0, 1, ...
     profiles: Vec<Arc<EvProfile>>,
     seed: u64,
+    /// Bytes that a data packet has on the cable beyond what its headers as MRC's would.
+    pub more_bytes: u32,
+    /// Receivers press back.
+    pub destination_control: bool,
 }
 
 /// What all queue pairs have in common.
@@ -98,29 +175,65 @@ impl Endpoints {
     ) -> Result<Self, ScenarioError> {
         let fabric = config.fabric;
         let mrc = match transport {
-            TransportConfig::Mrc(mrc) => mrc,
+            TransportConfig::Mrc(mrc) => Cow::Borrowed(mrc),
+            TransportConfig::Uet(uet) => Cow::Owned(MrcConfig {
+                ev_active: uet.evs,
+                ev_backup: 0,
+                mpr: uet.mpr,
+                congestion: MrcCongestion::Nscc,
+                load_balancing: uet.load_balancing.clone(),
+                destination_control: false,
+            }),
+            TransportConfig::Adaptive(adaptive) => Cow::Owned(MrcConfig {
+                ev_active: fabric.shape().planes as u16,
+                ev_backup: 0,
+                mpr: adaptive.mpr,
+                congestion: MrcCongestion::Nscc,
+                load_balancing: LoadBalancing::Oblivious,
+                destination_control: false,
+            }),
             TransportConfig::Rocev2(rocev2) => {
                 let mut template = RcConfig::new(1, 1, config.port_rate_bps);
                 template.path_mtu = config.path_mtu;
                 template.recovery = rocev2.recovery;
-                template.dcqcn = template.dcqcn.filter(|_| rocev2.dcqcn);
+                template.dcqcn = rocev2.dcqcn_params.or(template.dcqcn).filter(|_| rocev2.dcqcn);
                 template.timeout = rocev2.timeout;
-                let template = Template::Rc(template);
-                return Ok(Endpoints { fabric, template, profiles: Vec::new(), seed: config.seed });
+                template.retry_count = rocev2.retry_count;
+                template.window = rocev2.window;
+                template.ack_every = rocev2.ack_every;
+                return Ok(Endpoints {
+                    fabric,
+                    template: Template::Rc(template),
+                    profiles: Vec::new(),
+                    seed: config.seed,
+                    more_bytes: 0,
+                    destination_control: false,
+                });
             }
         };
         let profiles = (0..fabric.tiers())
             .map(|turn| match config.routing {
+                _ if matches!(transport, TransportConfig::Adaptive(_)) => Ok(one_path_a_plane(&fabric)),
                 Routing::SourceRouted => named_paths(&fabric, turn),
                 Routing::Ecmp | Routing::Adaptive => Ok(hashed_paths(&fabric)),
             })
             .collect::<Result<Vec<_>, _>>()?;
         let trimming = switch.overflow == Overflow::Trim;
         let rate = config.port_rate_bps * u64::from(fabric.shape().planes);
-        let cc = match mrc.congestion {
-            MrcCongestion::Nscc => CcProfile::nscc(rate, config.base_rtt(), config.path_mtu, trimming),
-            MrcCongestion::FixedWindow(bytes) => {
-                CcProfile::fixed_window(bytes, config.base_rtt(), config.path_mtu)
+        let nscc = || CcProfile::nscc(rate, config.base_rtt(), config.path_mtu, trimming);
+        let cc = match (transport, &mrc.congestion) {
+            (TransportConfig::Adaptive(AdaptiveConfig { swift, .. }), _) => {
+                let profile = nscc();
+                let params = swift
+                    .unwrap_or_else(|| SwiftParams::for_network(rate, config.base_rtt(), profile.nscc.mtu));
+                CcProfile { algorithm: CcAlgorithm::Swift(params), ..profile }
+            }
+            (_, MrcCongestion::Nscc) => nscc(),
+            (_, MrcCongestion::FixedWindow(bytes)) => {
+                CcProfile::fixed_window(*bytes, config.base_rtt(), config.path_mtu)
+            }
+            (_, MrcCongestion::Custom(make)) => {
+                CcProfile { algorithm: CcAlgorithm::Custom(make.clone()), ..nscc() }
             }
         };
         let mut template = QpConfig::new(1, 1, profiles[0].clone(), Arc::new(cc));
@@ -131,12 +244,21 @@ impl Endpoints {
         template.mpr = mrc.mpr;
         template.mpr_dest = mrc.mpr;
         template.caps.trim_nack = trimming;
+        template.load_balancing = mrc.load_balancing.clone();
+        template.ordered_paths = config.routing != Routing::Adaptive;
         template.validate().map_err(|e| ScenarioError::Range {
             name: e.name,
             value: e.value,
             allowed: e.allowed,
         })?;
-        Ok(Endpoints { fabric, template: Template::Mrc(Box::new(template)), profiles, seed: config.seed })
+        Ok(Endpoints {
+            fabric,
+            template: Template::Mrc(Box::new(template)),
+            profiles,
+            seed: config.seed,
+            more_bytes: if matches!(transport, TransportConfig::Uet(_)) { UET_MORE } else { 0 },
+            destination_control: mrc.destination_control,
+        })
     }
 
     /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both. It will be given
@@ -229,6 +351,12 @@ fn hashed_paths(fabric: &Fabric) -> Arc<EvProfile> {
         .map(|n| PathEntry { ev: Ev(mix(n) as u32 & 0xFFFF | (n as u32) << 16), port: (n % planes) as u8 })
         .collect();
     profile(&entries)
+}
+
+/// A path for each plane, where switches spray and entropy means nothing.
+fn one_path_a_plane(fabric: &Fabric) -> Arc<EvProfile> {
+    let entry = |plane| PathEntry { ev: Ev(plane), port: plane as u8 };
+    profile(&(0..fabric.shape().planes).map(entry).collect::<Vec<_>>())
 }
 
 fn profile(entries: &[PathEntry]) -> Arc<EvProfile> {

@@ -19,6 +19,10 @@ pub(crate) enum Kind {
     Fault,
     /// Queue pair `at` learns which ports are up.
     PortStatus,
+    /// The cable at port `at` is free; where ports have real queues.
+    Depart,
+    /// The peer of port `at` tells it to stop sending data (`flags` 1) or to go on (0).
+    Pause,
 }
 
 /// What there is to know of a packet on its way, beside its contents.

@@ -113,16 +113,36 @@ pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec
         .collect()
 }
 
-/// Failures at random: each target fails after an exponential time of mean `mtbf` and is repaired after one of mean `mttr`, again and
-/// again until `until`.
-pub fn random(targets: &[Target], mtbf: Span, mttr: Span, until: Time, seed: u64) -> Vec<Fault> {
+/// Broken at `at` and never repaired: this share of the targets, chosen at random.
+pub fn broken(targets: &[Target], share: f64, at: Time, seed: u64) -> Vec<Fault> {
+    let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut left = targets.to_vec();
+    let count = (share * targets.len() as f64).round() as usize;
+    (0..count.min(targets.len()))
+        .map(|_| {
+            let target = left.swap_remove(dice.random_range(0..left.len()));
+            Fault { at, target, change: Change::Down }
+        })
+        .collect()
+}
+
+/// Failures at random: each target suffers `change` after an exponential time of mean `mtbf` and is repaired after one of mean `mttr`,
+/// again and again until `until`.
+pub fn random(
+    targets: &[Target],
+    change: Change,
+    mtbf: Span,
+    mttr: Span,
+    until: Time,
+    seed: u64,
+) -> Vec<Fault> {
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut wait = |mean: Span| mean.scaled(-(1.0 - dice.random::<f64>()).ln());
     let mut faults = Vec::new();
     for &target in targets {
         let mut now = Time::ZERO + wait(mtbf);
         while now < until {
-            faults.push(Fault { at: now, target, change: Change::Down });
+            faults.push(Fault { at: now, target, change });
             now += wait(mttr);
             faults.push(Fault { at: now, target, change: Change::Up });
             now += wait(mtbf);
@@ -140,10 +160,12 @@ pub(crate) struct Faults {
     lossy: HashMap<u32, (f64, f64)>,
     /// Picoseconds a byte takes on ports that are slow, when they are not.
     slow: HashMap<u32, u16>,
-    /// Ports that routing does not use.
+    /// Ports that their own switch does not use.
+    detected: HashSet<u32>,
+    /// Ports that no route leads over.
     withdrawn: HashSet<u32>,
-    /// Reactions of routing on their way: which port, and whether it is withdrawn.
-    reactions: Vec<(u32, bool)>,
+    /// Reactions of routing on their way: to which port, whether it is down, and whether everybody learns of it.
+    reactions: Vec<(u32, bool, bool)>,
 }
 
 impl Faults {
@@ -216,6 +238,7 @@ impl World {
         if down == was_down {
             return;
         }
+        self.reset_pause(number, !down);
         match end.node {
             Node::Host(host) => self.carrier(host, end.port as u8, !down),
             Node::Switch(_) => self.schedule_reaction(number, down),
@@ -254,46 +277,61 @@ impl World {
     }
 
     fn schedule_reaction(&mut self, port: u32, down: bool) {
-        let Some(delay) = self.config.routing_reaction else { return };
-        self.faults.reactions.push((port, down));
-        let index = (self.faults.schedule.len() + self.faults.reactions.len() - 1) as u32;
-        let time = self.now + delay.0.max(self.calendar.lookahead());
-        self.push_fault(time, index);
+        let Some(reaction) = self.config.routing_reaction else { return };
+        let soon = self.calendar.lookahead();
+        let detected = self.now + reaction.detection.0.max(soon);
+        for (time, everywhere) in [(detected, false), (detected + reaction.convergence.0.max(soon), true)] {
+            self.faults.reactions.push((port, down, everywhere));
+            let index = (self.faults.schedule.len() + self.faults.reactions.len() - 1) as u32;
+            self.push_fault(time, index);
+        }
     }
 
     /// Whether `index` is a reaction of routing rather than a fault; then it is carried out.
     pub(crate) fn reaction(&mut self, index: u32) -> bool {
         let Some(which) = (index as usize).checked_sub(self.faults.schedule.len()) else { return false };
-        let (port, down) = self.faults.reactions[which];
+        let (port, down, everywhere) = self.faults.reactions[which];
         let now = Time(self.now);
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| everywhere) {
             recorder.log(now, Happening::Routing { port, withdrawn: down });
         }
+        let set = if everywhere { &mut self.faults.withdrawn } else { &mut self.faults.detected };
         if down {
-            self.faults.withdrawn.insert(port);
+            set.insert(port);
         } else {
-            self.faults.withdrawn.remove(&port);
+            set.remove(&port);
         }
         true
     }
 
-    /// Whether routing avoids this uplink for `dst`: it is withdrawn itself, or the switch above cannot reach the block below.
+    /// Whether routing avoids this port for `dst`: its own switch knows that it is down, or no route leads on from its other end.
     pub(crate) fn avoided(&self, port: u32, dst: u32) -> bool {
-        if self.faults.withdrawn.is_empty() {
-            return false;
-        }
-        if self.faults.withdrawn.contains(&port) {
+        if self.faults.detected.contains(&port) {
             return true;
         }
+        !self.faults.withdrawn.is_empty() && !self.leads_on(port, dst)
+    }
+
+    /// Whether the node behind `port` has a route to `dst`, as far as routing knows. A route goes up, then down.
+    fn leads_on(&self, port: u32, dst: u32) -> bool {
         let peer = self.net.ports[port as usize].peer;
-        if peer < self.net.host_ports() || peer == UNCONNECTED {
+        if self.faults.withdrawn.contains(&port) || peer == UNCONNECTED {
             return false;
         }
-        let above = &self.net.switches[self.net.owner(peer) as usize - self.nics.len()];
-        let below = dst.wrapping_sub(above.first_host);
-        let parallel = u32::from(above.parallel);
-        let first = above.first_port + below / above.hosts_per_child * parallel;
-        below < above.hosts && (first..first + parallel).all(|p| self.faults.withdrawn.contains(&p))
+        if peer < self.net.host_ports() {
+            return true;
+        }
+        let switch = &self.net.switches[self.net.owner(peer) as usize - self.nics.len()];
+        let below = dst.wrapping_sub(switch.first_host);
+        let ports = if below < switch.hosts {
+            let parallel = u32::from(switch.parallel);
+            let first = switch.first_port + below / switch.hosts_per_child * parallel;
+            first..first + parallel
+        } else {
+            let first = switch.first_port + u32::from(switch.downlinks);
+            first..first + u32::from(switch.uplinks)
+        };
+        ports.into_iter().any(|port| self.leads_on(port, dst))
     }
 
     /// Whether a packet that comes in on port `event.at` got over the cable as things are.

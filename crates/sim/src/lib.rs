@@ -22,6 +22,7 @@ mod network;
 mod nic;
 mod post;
 mod queue_pair;
+mod queued;
 pub mod record;
 pub mod results;
 mod scenario;
@@ -33,8 +34,11 @@ pub mod workload;
 mod world;
 
 pub use capture::{Capture, Captured};
-pub use config::{EcnMarking, Encapsulation, NetworkConfig, Overflow, Routing, Scheduling, SwitchConfig};
-pub use endpoints::{MrcConfig, MrcCongestion, Rocev2Config, TransportConfig};
+pub use config::{
+    EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
+    SwitchConfig,
+};
+pub use endpoints::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use faults::{Change, Fault, FaultError, Target};
 pub use record::{CaptureConfig, Happening, Record, Recorder, SeriesConfig};
 pub use results::{MessageResult, Results, Totals};

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use openmrc_transport::destination::DestinationControl;
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PathId, PortSet, Readiness, Received, RecvDone, SendDone,
     Time, TrafficClass, Transmit, Transport, Trim,
@@ -9,7 +10,7 @@ use openmrc_transport::{
 use openmrc_wire::Ev;
 
 use crate::event::{Event, Kind, flag};
-use crate::network::port_flag;
+use crate::network::{UNCONNECTED, port_flag};
 use crate::post::MessageState;
 use crate::queue_pair::{QpSlot, QueuePairs};
 use crate::record::{EvEventOf, Happening, Recorder};
@@ -24,12 +25,15 @@ pub(crate) struct Nic {
     pub wake_at: u64,
     /// Ports with a carrier.
     pub up: PortSet,
+    /// How hard it presses its senders, where it does.
+    pub control: Option<Box<DestinationControl>>,
 }
 
 impl Nic {
     /// A NIC whose ports are all up.
-    pub fn new(ports: u32) -> Self {
-        Nic { ring: VecDeque::new(), wake_at: u64::MAX, up: PortSet::first(ports as usize) }
+    pub fn new(ports: u32, control: Option<DestinationControl>) -> Self {
+        let up = PortSet::first(ports as usize);
+        Nic { ring: VecDeque::new(), wake_at: u64::MAX, up, control: control.map(Box::new) }
     }
 }
 
@@ -111,6 +115,13 @@ impl World {
             if port.flags & port_flag::DOWN != 0 {
                 continue;
             }
+            if let Some(queues) = &self.queues {
+                // A port that has sent what it had comes back by itself.
+                if queues.is_free((first + plane) as u32) {
+                    free = free.with(plane as u8);
+                }
+                continue;
+            }
             if port.data_free <= self.now + self.full_packet_bytes * u64::from(port.picos_per_byte) {
                 free = free.with(plane as u8);
             }
@@ -125,6 +136,7 @@ impl World {
         while let Some(&slot) = self.nics[host as usize].ring.front() {
             let free = match self.free_ports(host) {
                 Ok(free) if refused < self.nics[host as usize].ring.len() => free,
+                Ok(_) if self.queues.is_some() => return,
                 Ok(_) => {
                     // Somebody wants a port that is not free now.
                     let first = self.net.host_port(host, 0) as usize;
@@ -248,7 +260,8 @@ impl World {
         } else {
             self.totals.control_packets += 1;
         }
-        let bytes = self.config.encapsulation.wire_bytes(packet.wire_len() as u32) as u16;
+        let more = if data { self.endpoints.more_bytes } else { 0 };
+        let bytes = self.config.encapsulation.wire_bytes(packet.wire_len() as u32 + more) as u16;
         let event = Event {
             time: self.now,
             at: 0,
@@ -269,11 +282,16 @@ impl World {
     /// A NIC's port holds as much as its queue pairs give it; control goes first.
     #[inline]
     fn enqueue_at_nic(&mut self, out: u32, mut event: Event) {
+        self.totals.launched_bytes += u64::from(event.bytes);
+        if self.queues.is_some() {
+            self.enqueue_really(out, UNCONNECTED, event);
+            return;
+        }
         let now = event.time;
         let port = &mut self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
-            self.slab.drop_packet(event.packet);
+            self.drop_packet(event);
             return;
         }
         let service = u64::from(event.bytes) * u64::from(port.picos_per_byte);
@@ -296,6 +314,7 @@ impl World {
 
     /// A packet has reached the host.
     pub(crate) fn receive(&mut self, event: Event) {
+        self.totals.arrived_bytes += u64::from(event.bytes);
         let packet = self.slab.take(event.packet);
         let slot = QueuePairs::slot_of(packet.dest_qp);
         let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.connection == event.connection) else {
@@ -328,6 +347,13 @@ impl World {
                 none.insert(self.endpoints.make(now, 0, (local, remote), (qp.host, qp.peer_host), salt, up))
             }
         };
+        // The receiving node's view of its ports, for the SACK that this packet may ask for.
+        if let Some(control) = &mut self.nics[qp.host as usize].control
+            && received.packet.is_data()
+        {
+            control.on_packet(now, u32::from(event.bytes), trim == Some(Trim::LastHop));
+            engine.set_receive_pressure(control.pressure());
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.arrived(&event);
         }

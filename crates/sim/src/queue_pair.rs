@@ -2,6 +2,7 @@
 
 use prefetch_index::prefetch_index;
 
+use openmrc_transport::destination::Pressure;
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::rocev2;
 use openmrc_transport::{
@@ -57,6 +58,14 @@ impl Transport for Engine {
 }
 
 impl Engine {
+    /// As responder: destination flow control, where the transport has it.
+    #[inline]
+    pub fn set_receive_pressure(&mut self, pressure: Pressure) {
+        if let Engine::Mrc(qp) = self {
+            qp.set_receive_pressure(pressure);
+        }
+    }
+
     /// Adds what it has counted.
     fn add_up(&self, totals: &mut Totals) {
         match self {

@@ -11,6 +11,7 @@ use openmrc_transport::{EvChange, Span, Time};
 use crate::capture::Capture;
 use crate::event::{Event, flag};
 use crate::faults::{Change, Target};
+use crate::network::Port;
 use crate::results::Totals;
 use crate::world::World;
 
@@ -399,8 +400,12 @@ impl World {
 
     /// Bytes that a port has accepted and not yet sent at `at`, which is now or a little later.
     pub(crate) fn backlog(&self, port: u32, at: u64) -> u64 {
-        let port = &self.net.ports[port as usize];
-        port.data_free.saturating_sub(at) / u64::from(port.picos_per_byte.max(1))
+        let Port { data_free, picos_per_byte, .. } = self.net.ports[port as usize];
+        let per_byte = u64::from(picos_per_byte.max(1));
+        match &self.queues {
+            Some(queues) => queues.backlog(port, at, per_byte),
+            None => data_free.saturating_sub(at) / per_byte,
+        }
     }
 
     /// What has been written down, if anything was to be.

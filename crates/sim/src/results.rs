@@ -58,11 +58,21 @@ pub struct Totals {
     pub fatal: u64,
     /// Most bytes that waited in a data queue of a switch.
     pub longest_queue: u64,
+    /// Times a port told its peer to stop (PFC).
+    pub pauses: u64,
+    /// Bytes on the cable, everything counted, of all packets that queue pairs sent ...
+    pub launched_bytes: u64,
+    /// ... and of those that reached a host ...
+    pub arrived_bytes: u64,
+    /// ... were dropped ...
+    pub dropped_bytes: u64,
+    /// ... or cut off by trimming.
+    pub cut_bytes: u64,
 }
 
 impl Totals {
     /// Every counter with its name.
-    pub fn named(&self) -> [(&'static str, u64); 20] {
+    pub fn named(&self) -> [(&'static str, u64); 25] {
         [
             ("events", self.events),
             ("data_packets", self.data_packets),
@@ -84,6 +94,11 @@ impl Totals {
             ("condemned", self.condemned),
             ("fatal", self.fatal),
             ("longest_queue", self.longest_queue),
+            ("pauses", self.pauses),
+            ("launched_bytes", self.launched_bytes),
+            ("arrived_bytes", self.arrived_bytes),
+            ("dropped_bytes", self.dropped_bytes),
+            ("cut_bytes", self.cut_bytes),
         ]
     }
 
@@ -109,6 +124,8 @@ pub struct Results {
     pub totals: Totals,
     /// Packets still on their way at the end.
     pub in_flight: u64,
+    /// Bytes of theirs, everything counted.
+    pub in_flight_bytes: u64,
     /// Bytes accepted by each port, everything counted; host ports first (host x planes + plane), then switch by switch.
     pub port_bytes: Vec<u64>,
     /// When each port will have sent, or has sent, all it accepted.

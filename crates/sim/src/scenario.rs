@@ -49,6 +49,11 @@ pub enum ScenarioError {
         /// What is allowed.
         allowed: &'static str,
     },
+    /// Headroom takes all of a switch's buffer.
+    #[error(
+        "pfc: the headroom of all ports takes the whole buffer of a switch: give it more, or shorter cables"
+    )]
+    Buffer,
     /// The fabric has more paths than an entropy value can name.
     #[error(transparent)]
     Ev(#[from] openmrc_fabric::path::EvError),

@@ -10,7 +10,7 @@
 use crate::config::{Overflow, Routing, Scheduling};
 use crate::endpoints::{chance, mix};
 use crate::event::{Event, flag};
-use crate::network::{SwitchInfo, Waiting, port_flag};
+use crate::network::{Port, SwitchInfo, Waiting, port_flag};
 use crate::world::{Fate, World};
 
 impl World {
@@ -18,7 +18,7 @@ impl World {
     #[inline(always)]
     pub(crate) fn arrive(&mut self, mut event: Event, node: u32) {
         if self.net.impaired && !self.survives(event) {
-            self.slab.drop_packet(event.packet);
+            self.drop_packet(event);
             return;
         }
         if event.flags & flag::WAITED != 0 {
@@ -98,22 +98,65 @@ impl World {
     #[inline(never)]
     fn choose_among(&self, first: u32, count: u32, switch: u32, event: Event) -> u32 {
         let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
-        let hash = mix(flow ^ mix(u64::from(switch) ^ u64::from(event.dst) << 32));
+        // Adaptive routing does not care for flows: among equals each packet takes another.
+        let flow = if self.config.routing == Routing::Adaptive { event.time } else { flow };
+        let salt = mix(self.config.seed ^ u64::from(switch) ^ u64::from(event.dst) << 32);
+        let hash = mix(flow ^ salt);
         let named = (((hash >> 32) * u64::from(count)) >> 32) as u32;
         let in_turn = (0..count).map(|i| first + (named + i) % count);
         let mut usable = in_turn.filter(|&port| !self.avoided(port, event.dst));
         let chosen = match self.config.routing {
             Routing::Adaptive => usable
                 .filter(|&port| self.net.ports[port as usize].flags & port_flag::DOWN == 0)
-                .min_by_key(|&port| self.net.ports[port as usize].data_free.max(event.time)),
+                .min_by_key(|&port| self.load(port, event.time)),
             Routing::Ecmp | Routing::SourceRouted => usable.next(),
         };
         chosen.unwrap_or(first + named)
     }
 
+    /// How much waits at a port: what adaptive routing compares.
+    #[inline]
+    fn load(&self, port: u32, now: u64) -> u64 {
+        let Port { data_free, picos_per_byte, .. } = self.net.ports[port as usize];
+        match &self.queues {
+            Some(queues) => queues.backlog(port, now, u64::from(picos_per_byte)),
+            None => data_free.max(now),
+        }
+    }
+
+    /// The network loses a packet.
+    #[cold]
+    pub(crate) fn drop_packet(&mut self, event: Event) {
+        self.totals.dropped_bytes += u64::from(event.bytes);
+        self.slab.drop_packet(event.packet);
+    }
+
+    /// Cuts a packet's payload off at port `out`.
+    #[inline(never)]
+    pub(crate) fn trim(&mut self, out: u32, mut event: Event, last_hop: bool) -> Event {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.at_port(out, |count| count.trimmed += 1);
+        }
+        event.flags = (event.flags & !flag::DATA) | flag::CONTROL;
+        if last_hop {
+            event.flags |= flag::TRIMMED_LAST_HOP;
+            self.totals.trimmed_last_hop += 1;
+        } else {
+            event.flags |= flag::TRIMMED;
+            self.totals.trimmed += 1;
+        }
+        self.totals.cut_bytes += u64::from(event.bytes - self.trimmed_bytes);
+        event.bytes = self.trimmed_bytes;
+        event
+    }
+
     /// Accepts a packet at an output port of a switch, now; or trims it, or drops it.
     #[inline(always)]
     pub(crate) fn enqueue(&mut self, out: u32, mut event: Event) {
+        if self.queues.is_some() {
+            self.enqueue_really(out, event.at, event);
+            return;
+        }
         let now = event.time;
         if self.net.ports[out as usize].first_leaves <= now {
             self.dequeue(out, now);
@@ -122,7 +165,7 @@ impl World {
         let port = &mut self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
-            self.slab.drop_packet(event.packet);
+            self.drop_packet(event);
             return;
         }
         let per_byte = u64::from(port.picos_per_byte);
@@ -154,30 +197,21 @@ impl World {
             }
             if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
                 self.totals.dropped_data += 1;
-                self.slab.drop_packet(event.packet);
+                self.drop_packet(event);
                 self.dropped_at(out);
                 return;
             }
-            if let Some(recorder) = &mut self.recorder {
-                recorder.at_port(out, |count| count.trimmed += 1);
-            }
-            event.flags = (event.flags & !flag::DATA) | flag::CONTROL;
-            if last_hop {
-                event.flags |= flag::TRIMMED_LAST_HOP;
-                self.totals.trimmed_last_hop += 1;
-            } else {
-                event.flags |= flag::TRIMMED;
-                self.totals.trimmed += 1;
-            }
-            event.bytes = self.trimmed_bytes;
+            event = self.trim(out, event, last_hop);
         }
+        let switch = &self.net.switch;
+        let port = &mut self.net.ports[out as usize];
         let service = u64::from(event.bytes) * per_byte;
         let start = port
             .control_free
             .max(now + in_service(port.data_free.saturating_sub(now), self.full_packet_bytes * per_byte));
         if start - now > switch.control_bytes * per_byte {
             self.totals.dropped_control += 1;
-            self.slab.drop_packet(event.packet);
+            self.drop_packet(event);
             self.dropped_at(out);
             return;
         }
@@ -196,7 +230,7 @@ impl World {
 
 impl World {
     #[cold]
-    fn dropped_at(&mut self, port: u32) {
+    pub(crate) fn dropped_at(&mut self, port: u32) {
         if let Some(recorder) = &mut self.recorder {
             recorder.at_port(port, |count| count.dropped += 1);
         }

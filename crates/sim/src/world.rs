@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use prefetch_index::prefetch_index;
 
+use openmrc_transport::destination::DestinationControl;
 use openmrc_transport::{SendDone, Time, Transmit};
 use openmrc_wire::Packet;
 
@@ -16,6 +17,7 @@ use crate::network::Network;
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
+use crate::queued::Queues;
 use crate::record::{Recorder, Shape};
 use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
@@ -127,6 +129,8 @@ pub struct World {
     pub(crate) now: u64,
     pub(crate) calendar: Calendar,
     pub(crate) net: Network,
+    /// Real queues, where departures are not known at arrival.
+    pub(crate) queues: Option<Box<Queues>>,
     pub(crate) slab: Slab,
     pub(crate) nics: Vec<Nic>,
     pub(crate) qps: QueuePairs,
@@ -159,6 +163,10 @@ impl World {
         let net = Network::new(&config);
         let hosts = config.fabric.shape().hosts;
         let endpoints = Endpoints::new(&config, &net.switch, &scenario.transport)?;
+        let planes = config.fabric.shape().planes;
+        let rate = config.port_rate_bps * u64::from(planes);
+        let control = endpoints.destination_control.then(|| DestinationControl::new(rate, config.base_rtt()));
+        let nics = vec![Nic::new(planes, control); hosts as usize];
         // RoCEv2 spreads by having several queue pairs a connection.
         let (workload, parts) = match &scenario.transport {
             TransportConfig::Rocev2(rc) if rc.qps > 1 => {
@@ -171,7 +179,8 @@ impl World {
         let mut world = World {
             now: 0,
             calendar: calendar_for(&config, &net),
-            nics: vec![Nic::new(config.fabric.shape().planes); hosts as usize],
+            nics,
+            queues: Queues::new(&config, &net),
             slab: Slab::default(),
             qps: QueuePairs::default(),
             endpoints,
@@ -191,6 +200,9 @@ impl World {
         };
         // Whoever listens to cables has to be asked where packets arrive.
         world.net.impaired |= scenario.record.capture.is_some();
+        if world.queues.as_ref().and_then(|q| q.least_shared()) == Some(0) {
+            return Err(ScenarioError::Buffer);
+        }
         world.schedule_faults();
         world.schedule_posts();
         Ok(world)
@@ -249,7 +261,7 @@ impl World {
             let net = &self.net;
             let hosts = net.host_ports();
             let next = self.calendar.pop(|event| match event.kind {
-                Kind::Arrive if event.at >= hosts => net.owner(event.at),
+                Kind::Arrive | Kind::Depart | Kind::Pause if event.at >= hosts => net.owner(event.at),
                 // Before everything else that happens in the slot.
                 Kind::Fault => 0,
                 _ => event.dst,
@@ -330,6 +342,8 @@ impl World {
                 }
             }
             Kind::PortStatus => self.port_status(event.at),
+            Kind::Depart => self.depart(event.at),
+            Kind::Pause => self.pause(event.at, event.flags != 0),
         }
     }
 
@@ -342,9 +356,17 @@ impl World {
             messages: self.whole_messages(),
             totals,
             in_flight: self.slab.len() as u64,
+            in_flight_bytes: self.in_flight_bytes(),
             port_bytes: self.net.ports.iter().map(|p| p.bytes).collect(),
             port_busy_until: self.net.ports.iter().map(|p| Time(p.data_free)).collect(),
         }
+    }
+
+    /// Bytes of all packets on cables and in queues.
+    fn in_flight_bytes(&self) -> u64 {
+        let moving = self.calendar.pending().filter(|event| event.kind == Kind::Arrive);
+        let waiting = self.queues.iter().flat_map(|queues| queues.waiting());
+        moving.chain(waiting).map(|event| u64::from(event.bytes)).sum()
     }
 
     /// By message of the scenario: one that was split is there when its last part is.

@@ -4,7 +4,10 @@ mod common;
 
 use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
-use openmrc_sim::{Change, Fault, NetworkConfig, Scenario, ScenarioError, Target, World, faults, traffic};
+use openmrc_sim::{
+    Change, Fault, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World, faults,
+    traffic,
+};
 use openmrc_transport::{Span, Time};
 
 const AT: Time = Time(Span::from_micros(40).0);
@@ -114,12 +117,61 @@ fn a_schedule_at_random_is_the_same_for_the_same_seed_and_alternates() {
     let targets = [Target::Link(3), Target::Switch(1)];
     let (mtbf, mttr) = (Span::from_micros(50), Span::from_micros(5));
     let until = Time(Span::from_millis(2).0);
-    let schedule = faults::random(&targets, mtbf, mttr, until, 11);
-    assert_eq!(schedule, faults::random(&targets, mtbf, mttr, until, 11));
+    let random = || faults::random(&targets, Change::Loss(0.1), mtbf, mttr, until, 11);
+    let schedule = random();
+    assert_eq!(schedule, random());
     for target in targets {
         let changes: Vec<_> = schedule.iter().filter(|f| f.target == target).map(|f| f.change).collect();
         assert!(changes.len() > 20);
-        assert!(changes.chunks(2).all(|pair| pair == [Change::Down, Change::Up]));
+        assert!(changes.chunks(2).all(|pair| pair == [Change::Loss(0.1), Change::Up]));
+    }
+}
+
+#[test]
+fn a_share_of_links_broken_from_the_start_costs_its_share() {
+    let network = multiplane(64, 4);
+    let uplinks: Vec<_> = (0..network.fabric.links())
+        .filter(|&n| network.fabric.link(n).is_some_and(|link| link.layer == 1))
+        .map(Target::Link)
+        .collect();
+    let schedule = faults::broken(&uplinks, 0.05, Time::ZERO, 3);
+    assert_eq!(schedule.len(), (uplinks.len() + 10) / 20);
+    // Planes carry equal load, so the plane of a T0 with the fewest of its eight uplinks left sets the pace.
+    let mut gone = [[0u32; 8]; 4];
+    for fault in &schedule {
+        let Target::Link(number) = fault.target else { panic!("{fault:?}") };
+        let link = network.fabric.link(number).unwrap();
+        gone[link.plane as usize][link.lower as usize] += 1;
+    }
+    let most = gone.iter().flatten().max().unwrap();
+    let pace = 8.0 / f64::from(8 - most);
+    let (results, healthy) = with_faults(schedule);
+    assert!(all_delivered(&results) && results.totals.condemned > 0);
+    let last = last_delivery(&results);
+    assert!(last.0 as f64 <= healthy.0 as f64 * pace * 1.15, "{last:?}, healthy {healthy:?}, pace {pace}");
+}
+
+#[test]
+fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
+    for (tiers, hosts, radix) in [(2, 128, 16), (3, 54, 6)] {
+        let lost = |detection, convergence| {
+            let fabric = common::fabric(hosts, 1, tiers, radix);
+            let mut network = NetworkConfig::new(fabric, common::RATE);
+            network.routing = Routing::Ecmp;
+            network.routing_reaction = Some(RoutingReaction {
+                detection: Span::from_micros(detection),
+                convergence: Span::from_micros(convergence),
+            });
+            let below_top = Link { plane: 0, layer: tiers - 1, lower: 1, uplink: 1 };
+            let target = Target::Link(fabric.link_number(below_top));
+            let mut scenario = Scenario::new(network, traffic::permutation(hosts, 4 << 20, 3));
+            scenario.faults = vec![Fault { at: AT, target, change: Change::Down }];
+            let results = run(&scenario);
+            assert!(all_delivered(&results));
+            results.totals.dropped_down
+        };
+        let (fast, slow, never) = (lost(5, 5), lost(5, 100), lost(1_000_000, 1_000_000));
+        assert!(fast < slow && slow < never, "{tiers} tiers: {fast} {slow} {never} packets lost");
     }
 }
 

@@ -1,4 +1,4 @@
-//! RoCEv2 beside MRC: what it can do, and what it is known to suffer from.
+//! RoCEv2 beside MRC, in a network that may drop: what it can do, and what it is known to suffer from.
 
 mod common;
 
@@ -12,7 +12,7 @@ use openmrc_transport::rocev2::Recovery;
 
 fn rocev2(mut network: NetworkConfig, workload: Workload, rc: Rocev2Config) -> Scenario {
     network.routing = Routing::Ecmp;
-    network.switch = Some(network.rocev2_switch());
+    network.switch = Some(network.lossy_rocev2_switch());
     let mut scenario = Scenario::new(network, workload);
     scenario.transport = TransportConfig::Rocev2(rc);
     scenario

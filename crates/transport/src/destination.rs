@@ -92,8 +92,8 @@ impl DestinationControl {
             self.ends = now + self.period;
             (self.bytes, self.packets, self.refused) = (0, 0, 0);
         }
-        let slice = now.0 / (self.period.0 / SLICES).max(1) % SLICES;
-        let pressure = if slice < self.growing { Pressure::GROW } else { self.judged };
+        let grows = || now.0 / (self.period.0 / SLICES).max(1) % SLICES < self.growing;
+        let pressure = if self.growing > 0 && grows() { Pressure::GROW } else { self.judged };
         let changed = pressure != self.pressure;
         self.pressure = pressure;
         changed.then_some(pressure)

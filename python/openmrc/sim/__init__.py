@@ -14,13 +14,17 @@ The same scenario with the same seed gives the same results, bit for bit, on eve
 """
 
 from openmrc.sim.compare import Comparison, compare
+from openmrc.sim.custom import Congestion, PathSelector
 from openmrc.sim.results import Entry, Results, Series, Step, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import (
+    Adaptive,
     AllToAll,
     BitErrors,
+    Broken,
     Capture,
     Collective,
+    Dcqcn,
     Down,
     Flap,
     Flows,
@@ -28,9 +32,12 @@ from openmrc.sim.scenario import (
     Loss,
     Mrc,
     Network,
+    NicPort,
     Permutation,
+    Pfc,
     RandomFailures,
     RandomTraffic,
+    Reboot,
     Record,
     Rocev2,
     Scenario,
@@ -38,15 +45,21 @@ from openmrc.sim.scenario import (
     Switch,
     Topology,
     Training,
+    Transceiver,
+    Uet,
     load,
 )
 
 __all__ = [
+    "Adaptive",
     "AllToAll",
     "BitErrors",
+    "Broken",
     "Capture",
     "Collective",
     "Comparison",
+    "Congestion",
+    "Dcqcn",
     "Down",
     "Entry",
     "Flap",
@@ -55,10 +68,14 @@ __all__ = [
     "Loss",
     "Mrc",
     "Network",
+    "NicPort",
+    "PathSelector",
     "Permutation",
+    "Pfc",
     "Progress",
     "RandomFailures",
     "RandomTraffic",
+    "Reboot",
     "Record",
     "Results",
     "Rocev2",
@@ -70,6 +87,8 @@ __all__ = [
     "Switch",
     "Topology",
     "Training",
+    "Transceiver",
+    "Uet",
     "compare",
     "load",
     "run",

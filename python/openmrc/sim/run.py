@@ -1,18 +1,23 @@
 """Running a scenario."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.sim.check import check, locate
+from openmrc.sim.custom import Congestion, PathSelector
 from openmrc.sim.pcapng import CaptureFile
 from openmrc.sim.results import Results
 from openmrc.sim.scenario import Scenario
 
 _EVENTS_A_STEP = 2_000_000
 """Events between two looks at the outside world: about a quarter of a second."""
+
+
+_EVENTS_A_STEP_OF_PYTHON = 50_000
+"""The same where events call into Python; also how long a run goes on, to no avail, after an exception there."""
 
 
 class Progress(NamedTuple):
@@ -35,6 +40,8 @@ def run(
     progress: Callable[[Progress], object] | None = None,
     *,
     capture: Path | str | None = None,
+    path_selector: Callable[[Sequence[int], int], PathSelector] | None = None,
+    congestion: Callable[[int, int, int], Congestion] | None = None,
 ) -> Results:
     """Runs a scenario to its end: all messages finished, or the time limit.
 
@@ -46,8 +53,11 @@ def run(
         scenario: What to run.
         progress: Called now and then with how far the run has come.
         capture: Where the packets go that ``scenario.record.capture`` asks for, in pcapng format.
+        path_selector: A class of one's own in place of MRC's EV states (:mod:`openmrc.sim.custom`); slower.
+        congestion: A class of one's own in place of NSCC; slower.
 
     Raises:
+        Exception: what a class of one's own raises, as it is.
         ArgumentError: if the scenario cannot be: no such fabric, host or link, or more than memory holds.
             It names
             the field, and file and line if the scenario was read from one.
@@ -57,15 +67,18 @@ def run(
         raise ArgumentError("capture: the scenario's record does not say which links to listen to")
     check(scenario)
     try:
-        simulation = _core.Simulation(*scenario.core_arguments())
+        simulation = _core.Simulation(
+            *scenario.core_arguments(), path_selector=path_selector, congestion=congestion
+        )
     except ArgumentError as error:
         raise locate(scenario, error) from None
+    step = _EVENTS_A_STEP if path_selector is None and congestion is None else _EVENTS_A_STEP_OF_PYTHON
     file = CaptureFile(Path(capture), scenario, simulation) if capture is not None else None
     interrupted = False
     try:
         more = True
         while more:
-            more = simulation.advance(_EVENTS_A_STEP)
+            more = simulation.advance(step)
             if file is not None:
                 file.write()
             if progress is not None:

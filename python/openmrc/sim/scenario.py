@@ -45,33 +45,62 @@ class Topology(_Strict):
     """Downlink to uplink bandwidth of a T0."""
 
 
-class Switch(_Strict):
-    """Queues of a switch port, by default as MRC was designed for (spec: congestion, "Switch settings")."""
+class Pfc(_Strict):
+    """Priority flow control of the data class: senders are stopped, nothing is dropped for want of room."""
 
-    preset: Literal["mrc", "rocev2"] = "mrc"
-    """``rocev2``: what RoCEv2 with DCQCN is run with (spec: baselines), whatever the other fields say: deep
-    buffers that drop, marking from 400 KB to 1,600 KB at 100 Gb/s, scaled with the rate, on every hop."""
-    overflow: Literal["trim", "drop"] = "trim"
+    buffer: Count | None = None
+    """Shared buffer of a switch, bytes. Without it 25.8 us of its capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5)."""
+    alpha: Annotated[float, Field(gt=0, le=1024)] = 1.0
+    """A port's share: so many times what is free (Zhu et al., SIGCOMM 2015: ECN acts first)."""
+    xoff: Count | None = None
+    """Static threshold beside that, bytes."""
+    xon_offset: Annotated[StrictInt, Field(ge=0)] | None = None
+    """XON so many bytes below the threshold; two full packets (Zhu et al.)."""
+    headroom: Annotated[StrictInt, Field(ge=0)] | None = None
+    """Set aside for each port, bytes; what its cable and the longest packets need."""
+
+
+class Switch(_Strict):
+    """Queues of a switch port. What is left open is as the preset has it."""
+
+    preset: Literal["mrc", "rocev2", "rocev2-lossy", "adaptive"] | None = None
+    """``mrc``: trimming at 1 (last hop 1.5), ECN from 0.2 to 0.8 but not on the last hop, control up to 1 and first (spec:
+    congestion, "Switch settings"). ``rocev2``: PFC, marking from 400 KB to 1,600 KB with at most 0.2 at 100 Gb/s,
+    scaled with the rate, on every hop (spec: baselines); ``rocev2-lossy``: drops beyond 6,400 KB instead of PFC.
+    ``adaptive``: PFC, no ECN. Without it: what the transport is meant for."""
+    overflow: Literal["trim", "drop"] | None = None
     """What becomes of data that would have to wait behind more than ``trim``."""
-    trim: Share = 1.0
-    trim_last_hop: Share = 1.5
-    control: Share = 1.0
+    trim: Share | None = None
+    trim_last_hop: Share | None = None
+    control: Share | None = None
     """Longest control queue; what is beyond is dropped."""
     control_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The control queue's share of the port under weighted scheduling; without it control goes first."""
-    ecn_min: Annotated[float, Field(ge=0, le=64)] | None = 0.2
-    """ECN marking begins here (at dequeue); without it nothing is marked."""
-    ecn_max: Share = 0.8
+    ecn: bool | None = None
+    """Whether switches mark at all."""
+    ecn_min: Annotated[float, Field(ge=0, le=1024)] | None = None
+    """ECN marking begins here (at dequeue)."""
+    ecn_max: Annotated[float, Field(gt=0, le=1024)] | None = None
     """Everything is marked from here on; equal to ``ecn_min`` for a step."""
-    ecn_probability: Probability = 1.0
-    """Probability just below ``ecn_max``."""
-    ecn_last_hop: bool = False
-    """Mark towards hosts too. Off: there ECN would report incast, which no other path can help."""
+    ecn_min_bytes: Count | None = None
+    """Kmin in bytes, instead of ``ecn_min``."""
+    ecn_max_bytes: Count | None = None
+    """Kmax in bytes, instead of ``ecn_max``."""
+    ecn_probability: Probability | None = None
+    """Probability just below ``ecn_max``: Pmax."""
+    ecn_last_hop: bool | None = None
+    """Mark towards hosts too. Off for MRC: there ECN would report incast, which no other path can help."""
+    pfc: bool | Pfc | None = None
+    """PFC, with its defaults or others; ``false`` turns the preset's off."""
+    exact: bool = False
+    """Real queues instead of departures computed on arrival: about twice as slow. PFC has them anyway."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if self.ecn_min is not None and self.ecn_max < self.ecn_min:
-            raise ValueError(f"ecn_max: {self.ecn_max:g} is below ecn_min, {self.ecn_min:g}")
+        for low, high in (("ecn_min", "ecn_max"), ("ecn_min_bytes", "ecn_max_bytes")):
+            least, most = getattr(self, low), getattr(self, high)
+            if least is not None and most is not None and most < least:
+                raise ValueError(f"{high}: {most:g} is below {low}, {least:g}")
         return self
 
 
@@ -84,12 +113,15 @@ class Network(_Strict):
     """Propagation delay of the cables of each layer, from host to T0 on; 500 ns are 100 m."""
     switch_latency_ns: Nanos = 500.0
     nic_latency_ns: Nanos = 500.0
-    encapsulation: Literal["srv6", "udp"] = "srv6"
-    """Headers counted on every cable: with or without the outer IPv6 header."""
-    routing: Literal["source", "ecmp", "adaptive"] = "source"
-    """The entropy value is the path; or switches hash it; or they take the least loaded uplink."""
-    routing_reaction_us: Micros | None = None
-    """From a failure to every switch routing around it; without it routes are static."""
+    encapsulation: Literal["srv6", "udp"] | None = None
+    """Headers counted on every cable: with or without the outer IPv6 header. MRC has it, others have not."""
+    routing: Literal["source", "ecmp", "adaptive"] | None = None
+    """The entropy value is the path (MRC); or switches hash it (RoCEv2, UET); or they take the least loaded uplink."""
+    detection_us: Micros | None = None
+    """From a link's failure, or return, to its own switches knowing: carrier loss 1,000, BFD 300,000, hold timer 9 to 180
+    seconds. Without it routes are static, as SRv6's are."""
+    convergence_us: Micros = 1_000_000.0
+    """From there to all switches routing accordingly (BGP): 0.1 s to tens of seconds."""
     mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = 4096
     """Payload bytes per data packet."""
     switch: Switch = Switch()
@@ -105,19 +137,75 @@ class Mrc(_Strict):
     """In-flight window, units of 128 PSNs."""
     fixed_window: Count | None = None
     """A congestion window that never changes, bytes, instead of NSCC."""
+    destination_control: bool = True
+    """Receivers press senders that overrun their ports (spec: congestion, destination flow control)."""
+
+
+class Dcqcn(_Strict):
+    """Rate control of RoCEv2, with the published best settings (Zhu et al., SIGCOMM 2015; spec: baselines)."""
+
+    g: Annotated[float, Field(gt=0, le=1)] = 1 / 256
+    alpha_timer_us: Duration = 55.0
+    rate_timer_us: Duration = 55.0
+    """Tuned; 300 as first published."""
+    byte_counter: Count = 10_000_000
+    fast_recovery: Annotated[StrictInt, Field(ge=0)] = 5
+    """F."""
+    additive_bps: Annotated[float, Field(gt=0)] | None = None
+    """5 Mb/s for every 10 Gb/s of a port's rate."""
+    hyper_bps: Annotated[float, Field(gt=0)] | None = None
+    """Ten times that."""
+    least_bps: Annotated[float, Field(gt=0)] = 10e6
+    cnp_interval_us: Duration = 50.0
+    """A receiver sends a congestion notification at most this often for each queue pair."""
 
 
 class Rocev2(_Strict):
-    """The transport: RoCEv2 reliable connections, lossy (spec: baselines). Wants ``ecmp`` routing."""
+    """The transport: RoCEv2 reliable connections (spec: baselines), lossless by PFC unless the network says otherwise."""
 
     kind: Literal["rocev2"] = "rocev2"
     qps: Annotated[StrictInt, Field(ge=1, le=64)] = 1
     """Queue pairs that share each message; each has one path, and one plane, in turn."""
     recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"
-    dcqcn: bool = True
-    """Rate control with the published best settings; without it everybody sends at line rate."""
+    dcqcn: bool | Dcqcn = True
+    """Rate control with the published best settings, or others; ``false``: everybody sends at line rate."""
     timeout_us: Duration = 1048.576
     """Retransmission timeout: 4.096 us x 2^8."""
+    retry_count: Annotated[StrictInt, Field(ge=0, le=255)] = 7
+    """Timeouts in a row before a connection ends; 7 as in ib_qp_attr, 255 for ever."""
+    window: Annotated[StrictInt, Field(ge=1, le=1 << 20)] = 4096
+    """Packets in flight at most."""
+    ack_every: Annotated[StrictInt, Field(ge=1, le=1 << 16)] = 4
+    """An ACK for every so many packets, and for the last of a message."""
+
+
+class Uet(_Strict):
+    """The transport: Ultra Ethernet, RUD mode: sprays over entropy values that switches hash; NSCC, trimming, selective
+    retransmission; nothing is known of broken paths (spec: baselines)."""
+
+    kind: Literal["uet"] = "uet"
+    load_balancing: Literal["oblivious", "reps", "skip"] = "reps"
+    """At random; or entropies whose packets arrived unmarked again (REPS, Bonato et al. 2024); or each in turn, a marked or
+    trimmed one misses a turn."""
+    evs: Annotated[StrictInt, Field(ge=1, le=256)] = 256
+    """Entropy values of a queue pair, all planes together."""
+    mpr: Annotated[StrictInt, Field(ge=1, le=255)] = 8
+    """In-flight window, units of 128 PSNs."""
+
+
+class Adaptive(_Strict):
+    """The transport: switches spray (adaptive routing by their own queues), NICs place out of order, Swift steers the rate by
+    RTT, as stand-in for control that is not published (spec: baselines; Kumar et al., SIGCOMM 2020). Lossless by PFC."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    mpr: Annotated[StrictInt, Field(ge=1, le=255)] = 16
+    """In-flight window, units of 128 PSNs."""
+    target_us: Duration | None = None
+    """Round-trip time aimed at: 1.75 base RTTs, where NSCC aims."""
+    beta: Annotated[float, Field(gt=0, le=1)] = 0.8
+    max_decrease: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    increase: Annotated[float, Field(gt=0)] | None = None
+    """Packets a round trip; 1 at 100 Gb/s and 12 us, scaled with the bandwidth-delay product."""
 
 
 class _Pattern(_Strict):
@@ -292,7 +380,8 @@ class Record(_Strict):
 
 class _Fault(_Strict):
     targets: Annotated[list[str], Field(min_length=1)]
-    """Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``) and switches (``p3/t1-5``)."""
+    """Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``), NIC ports (``h12:p3``), switches (``p3/t1-5``); or all
+    ``links``, ``host-links``, ``fabric-links``, ``switches``."""
     at_us: Micros = 0.0
 
 
@@ -337,10 +426,47 @@ class Flap(_Fault):
     times: Count = 1
 
 
+class Reboot(_Fault):
+    """Switches that are gone for a while."""
+
+    kind: Literal["reboot"] = "reboot"
+    down_us: Duration
+
+
+class NicPort(_Lasting):
+    """Ports of hosts (``h12:p3``) without a carrier."""
+
+    kind: Literal["nic-port"] = "nic-port"
+
+
+class Transceiver(_Fault):
+    """Several ports of one switch that share a transceiver go down and up again together."""
+
+    kind: Literal["transceiver"] = "transceiver"
+    targets: Annotated[list[str], Field(min_length=1, max_length=1)]
+    """The switch."""
+    ports: Annotated[list[Host], Field(min_length=1)]
+    """Which of its ports, downlinks counted before uplinks."""
+    down_us: Duration
+    up_us: Duration = 1.0
+    times: Count = 1
+
+
+class Broken(_Fault):
+    """A share of the targets, chosen at random, is down and stays so: at 0, broken from the start."""
+
+    kind: Literal["broken"] = "broken"
+    share: Annotated[float, Field(gt=0, le=1)]
+    seed: Seed = 1
+
+
 class RandomFailures(_Lasting):
     """Each target fails and is repaired at random times, exponentially distributed."""
 
     kind: Literal["random"] = "random"
+    effect: Literal["down", "loss", "bit-errors", "slow"] = "down"
+    amount: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability of loss or bit errors, or share of the rate that is left."""
     mtbf_us: Duration
     mttr_us: Duration
     seed: Seed = 1
@@ -351,7 +477,19 @@ Traffic = Annotated[
     Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective | Training,
     Field(discriminator="kind"),
 ]
-Fault = Annotated[Down | Loss | BitErrors | Slow | Flap | RandomFailures, Field(discriminator="kind")]
+Fault = Annotated[
+    Down | Loss | BitErrors | Slow | Flap | Reboot | NicPort | Transceiver | Broken | RandomFailures,
+    Field(discriminator="kind"),
+]
+Transport = Annotated[Mrc | Rocev2 | Uet | Adaptive, Field(discriminator="kind")]
+
+_MEANT_FOR = {
+    "mrc": ("source", "srv6", "mrc"),
+    "uet": ("ecmp", "udp", "mrc"),
+    "rocev2": ("ecmp", "udp", "rocev2"),
+    "adaptive": ("adaptive", "udp", "adaptive"),
+}
+"""Routing, encapsulation and switch settings of each transport, where the network leaves them open."""
 
 
 class Scenario(_Strict):
@@ -378,7 +516,7 @@ class Scenario(_Strict):
         topology["oversubscription"] = (ratio.numerator, ratio.denominator)
         return (
             topology,
-            self.network.model_dump(),
+            self._network_arguments(),
             self.transport.model_dump(),
             [self._pattern_arguments(pattern) for pattern in self.traffic],
             [_fault_arguments(fault) for fault in self.faults],
@@ -419,10 +557,50 @@ def _record_arguments(record: Record) -> dict[str, Any]:
     return arguments
 
 
+    def _network_arguments(self) -> dict[str, Any]:
+        network = self.network.model_dump()
+        routing, encapsulation, preset = _MEANT_FOR[self.transport.kind]
+        network["routing"] = network["routing"] or routing
+        network["encapsulation"] = network["encapsulation"] or encapsulation
+        network["switch"]["preset"] = network["switch"]["preset"] or preset
+        pfc = network["switch"]["pfc"]
+        network["switch"]["lossless"] = pfc if isinstance(pfc, bool) else True if pfc else None
+        network["switch"]["pfc"] = pfc if isinstance(pfc, dict) else Pfc().model_dump()
+        return network
+
+    def on_single_plane(self) -> Self:
+        """The same hosts and traffic on one plane of the same total bandwidth, of the same switches: a port is as fast as all
+        planes were together, a switch has as many fewer of them; with a tier more where two do not reach.
+
+        Raises:
+            ValueError: if faults name what that fabric does not have, or the switches' ports do not divide among planes.
+        """
+        planes, radix = self.topology.planes, self.topology.radix
+        if planes == 1:
+            return self
+        if self.faults:
+            raise ValueError("faults: a fabric of one plane has other links; leave them out, or give them anew")
+        if radix % planes:
+            raise ValueError(f"radix: {radix} ports are not a multiple of {planes} planes")
+        shape = {"hosts": self.topology.hosts, "planes": 1, "radix": radix // planes}
+        tiers = next(
+            (t for t in range(self.topology.tiers, 5) if _most_hosts(t, radix // planes) >= shape["hosts"]), 4
+        )
+        topology = Topology(**shape, tiers=tiers, oversubscription=self.topology.oversubscription)
+        network = self.network.model_copy(update={"port_rate": self.network.port_rate * planes})
+        return self.model_copy(update={"topology": topology, "network": network})
+
+
+def _most_hosts(tiers: int, radix: int) -> int:
+    """Hosts of a full Clos fabric, not oversubscribed."""
+    return radix if tiers == 1 else 2 * (radix // 2) ** tiers
+
+
 def _fault_arguments(fault: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = fault.model_dump()
     arguments.setdefault("until_us", None)
-    arguments["value"] = arguments.get("probability", arguments.get("share", 0.0))
+    named = ("probability", "share", "amount")
+    arguments["value"] = next((arguments[name] for name in named if name in arguments), 0.0)
     return arguments
 
 

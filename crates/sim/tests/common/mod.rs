@@ -33,6 +33,13 @@ pub fn assert_laws(scenario: &Scenario, results: &Results) {
         t.arrived + t.stray + t.dropped() + results.in_flight,
         "packets launched = arrived + stray + dropped + on their way: {t:?}"
     );
+    assert_eq!(
+        t.launched_bytes,
+        t.arrived_bytes + t.dropped_bytes + t.cut_bytes + results.in_flight_bytes,
+        "bytes in = bytes out + dropped + cut off + queued: {t:?}"
+    );
+    let lossless = scenario.network.switch.is_some_and(|switch| switch.pfc.is_some());
+    assert!(!lossless || t.dropped_data == 0, "PFC never drops: {t:?}");
     // No port has taken more than it can have sent by the time its queue is empty.
     let picos = scenario.network.picos_per_byte();
     for (port, (&bytes, &free)) in results.port_bytes.iter().zip(&results.port_busy_until).enumerate() {

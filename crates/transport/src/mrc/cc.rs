@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::nscc::{Nscc, NsccParams};
+use super::swift::{Swift, SwiftParams};
 use crate::time::{Span, Time};
 
 /// What a SACK says to the controller.
@@ -60,6 +61,8 @@ pub enum CcAlgorithm {
     Nscc,
     /// A window that never changes, in bytes.
     FixedWindow(u64),
+    /// Swift.
+    Swift(SwiftParams),
     /// A user's own.
     Custom(CustomCc),
 }
@@ -96,6 +99,7 @@ impl CcProfile {
                 mtu: self.nscc.mtu,
                 in_flight: 0,
             }),
+            CcAlgorithm::Swift(params) => Controller::Custom(Box::new(Swift::new(*params))),
             CcAlgorithm::Custom(make) => Controller::Custom((make.0)()),
         }
     }

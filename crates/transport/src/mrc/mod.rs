@@ -10,7 +10,8 @@
 //! | `paths`, `ev_state` | which path the next packet takes |
 //! | `probes` | asking whether paths, or the peer, are alive |
 //! | `responder`, `feedback`, `reverse` | receiving, and what is told of it on which path |
-//! | `cc`, `nscc` | congestion control |
+//! | `selector` | other ways to spread packets over paths: UET's, a user's own |
+//! | `cc`, `nscc`, `swift` | congestion control |
 
 mod cc;
 mod config;
@@ -23,8 +24,10 @@ mod probes;
 mod requestor;
 mod responder;
 mod reverse;
+mod selector;
 mod sendq;
 mod stats;
+mod swift;
 mod window;
 
 use openmrc_wire::{Aeth, Body, Ev, Mark, Packet};
@@ -34,8 +37,10 @@ pub use cc::{CcAlgorithm, CcFeedback, CcProfile, Congestion, CustomCc, FixedWind
 pub use config::{Capabilities, ConfigError, QpConfig};
 pub use ev_state::EvState;
 pub use nscc::{Nscc, NsccParams};
+pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
 pub use sendq::MAX_MESSAGE;
 pub use stats::{Counters, QpStats};
+pub use swift::{Swift, SwiftParams};
 
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, Received, SendDone, SendStatus, Transmit, Transport,
@@ -114,7 +119,7 @@ impl QueuePair {
     pub fn new(now: Time, config: &QpConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let window = u32::from(config.mpr) * 128;
-        let paths = Paths::new(
+        let mut paths = Paths::new(
             &config.paths,
             config.seed,
             config.ev_active,
@@ -122,6 +127,7 @@ impl QueuePair {
             config.ev_min_active,
             config.ev_burst,
         );
+        paths.balance(&config.load_balancing);
         let first = first_seq(config.sq_psn);
         Ok(QueuePair {
             clock: now,
@@ -419,6 +425,7 @@ impl Transport for QueuePair {
 
     fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
         let now = self.advance_clock(now);
+        self.paths.now = now;
         self.next_data(now, ports)
     }
 

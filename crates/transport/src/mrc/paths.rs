@@ -7,6 +7,7 @@ use std::sync::Arc;
 use openmrc_wire::{Ev, Packet};
 
 use super::ev_state::{EvInput, EvRecord, EvState};
+use super::selector::{Choice, LoadBalancing, Selector};
 use crate::api::{Payload, PortSet, TrafficClass, Transmit};
 use crate::profile::{EvProfile, PathEntry, PathId};
 use crate::time::Time;
@@ -62,6 +63,10 @@ pub(super) struct Paths {
     /// The condemned path tried last, and the time before which no other is.
     tried: EvIndex,
     trial_at: Time,
+    /// Boxed unless it is the usual one, which needs no state of its own.
+    selector: Option<Box<Selector>>,
+    /// The time, for a user's own selector.
+    pub(super) now: Time,
 }
 
 impl Paths {
@@ -75,7 +80,7 @@ impl Paths {
     ) -> Self {
         let planes = profile.ports();
         // Equally many per plane, at least one, and not more than the index can name.
-        let most = (256 / planes).min(profile.paths_per_port());
+        let most = (256 / planes).min(profile.paths_per_port()).min(usize::from(u8::MAX));
         let slots = (active as usize).div_ceil(planes).clamp(1, most);
         let total = (slots + (backup as usize).div_ceil(planes)).min(most) * planes;
         let rotation: Box<[EvIndex]> =
@@ -110,7 +115,45 @@ impl Paths {
             burst_len: burst_len.max(1),
             tried: 0,
             trial_at: Time::ZERO,
+            selector: None,
+            now: Time::ZERO,
         }
+    }
+
+    /// Spreads packets in another way than by EV states.
+    pub(super) fn balance(&mut self, how: &LoadBalancing) {
+        if !matches!(how, LoadBalancing::EvStates) {
+            let ports: Vec<u8> = (0..self.len()).map(|i| self.port(i as EvIndex)).collect();
+            let selector = Selector::new(how, &ports, self.planes.len(), self.seed);
+            self.selector = Some(Box::new(selector));
+        }
+    }
+
+    /// A path by another rule than the EV states'. A retransmission avoids its path and plane as by those.
+    fn select_otherwise(
+        &mut self,
+        selector: &mut Selector,
+        free: PortSet,
+        avoid: Option<EvIndex>,
+    ) -> Option<EvIndex> {
+        if let Selector::Custom(own) = selector {
+            return own.select(&Choice { now: self.now, free, avoid });
+        }
+        let avoid_plane = avoid.map(|index| self.plane_of(index));
+        let plane = self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))?;
+        let (count, slots) = (self.planes.len(), u64::from(self.slots));
+        let any = |random: u64| (random % slots) as usize * count + plane;
+        Some(match selector {
+            Selector::Oblivious(seed) => {
+                *seed = seed.wrapping_add(1);
+                any(crate::profile::mix(*seed)) as EvIndex
+            }
+            Selector::Reps(reps) => match reps.next(plane) {
+                Some(index) => index,
+                None => any(reps.random()) as EvIndex,
+            },
+            _ => self.take_turn(plane, avoid),
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -207,6 +250,11 @@ impl Paths {
     /// `None` means: wait for a port. While any port is up this never says `None` with all of them free.
     pub(super) fn select(&mut self, free: PortSet, up: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
         let free = free.and(up);
+        if let Some(mut selector) = self.selector.take() {
+            let index = self.select_otherwise(&mut selector, free, avoid);
+            self.selector = Some(selector);
+            return index.map(|index| self.count_sent(index));
+        }
         if avoid.is_none()
             && let Some((index, left)) = self.burst
             && left > 0
@@ -300,16 +348,39 @@ impl Paths {
     /// A switch marked or trimmed a packet on this path: it misses one turn.
     pub(super) fn mark(&mut self, index: EvIndex) {
         self.records[index as usize].apply(EvInput::Marked);
+        let plane = self.plane_of(index);
+        match self.selector.as_deref_mut() {
+            Some(Selector::Reps(reps)) => reps.congested(plane, index),
+            Some(Selector::Custom(own)) => own.congested(index),
+            _ => {}
+        }
     }
 
     /// Something sent on this path has arrived.
     pub(super) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
+        match self.selector.as_deref_mut() {
+            Some(Selector::Reps(reps)) => reps.acked(plane, index),
+            Some(Selector::Custom(own)) => own.acked(index),
+            _ => {}
+        }
     }
 
     /// An untrimmed loss on this path: out of rotation, and a backup of the same plane takes its place.
     pub(super) fn condemn(&mut self, index: EvIndex) -> Condemned {
+        let plane = self.plane_of(index);
+        match self.selector.as_deref_mut() {
+            None => {}
+            other => {
+                match other {
+                    Some(Selector::Reps(reps)) => reps.lost(plane),
+                    Some(Selector::Custom(own)) => own.lost(index),
+                    _ => {}
+                }
+                return Condemned::Unchanged;
+            }
+        }
         if !self.state(index).usable() {
             return Condemned::Unchanged;
         }
@@ -576,6 +647,18 @@ mod tests {
         }
         paths.condemn(6);
         assert!(paths.try_condemned(Time(0), all, Span(10)).is_some());
+    }
+
+    #[test]
+    fn one_plane_can_have_all_the_paths_there_are() {
+        let mut paths = super::tests::paths(1, 256, 0, 1);
+        let one = PortSet::first(1);
+        assert!(paths.select(one, one, None).is_some());
+        let list: Vec<_> = (0..1000).map(|i| PathEntry { ev: Ev(i), port: 0 }).collect();
+        let mut paths = Paths::new(&Arc::new(EvProfile::new(&list).unwrap()), 7, 256, 256, 64, 1);
+        let used: std::collections::BTreeSet<_> =
+            (0..300).filter_map(|_| paths.select(one, one, None)).collect();
+        assert_eq!(used.len(), 255);
     }
 
     #[test]

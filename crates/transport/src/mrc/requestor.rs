@@ -154,7 +154,10 @@ impl QueuePair {
 
         if let Some(index) = index {
             self.path_answered(now, index, probe.is_some(), sack.mark, host);
-            if first_hand && let Some(seq) = answered {
+            if first_hand
+                && self.config.ordered_paths
+                && let Some(seq) = answered
+            {
                 self.overtaken_on_path(now, index, seq, bitmap_base, sack.bitmap, host);
             }
         }

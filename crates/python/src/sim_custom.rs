@@ -1,0 +1,180 @@
+//! A user's own path selector and congestion controller: Python classes behind the transport's traits, an object for each queue pair.
+//!
+//! The run goes on without the GIL and takes it for each call. The first exception ends the run: nothing is called any more, and
+//! `Simulation.advance` raises it as it is.
+
+use std::sync::{Arc, Mutex};
+
+use openmrc_transport::mrc::{CcFeedback, Choice, Congestion, CustomCc, CustomSelector, PathSelector};
+use openmrc_transport::{PortSet, Time};
+use pyo3::prelude::*;
+
+pyo3::import_exception!(openmrc.errors, ArgumentError);
+
+/// The first exception that a user's class has raised.
+#[derive(Clone, Default)]
+pub struct Failure(Arc<Mutex<Option<PyErr>>>);
+
+impl Failure {
+    /// Takes it out.
+    pub fn take(&self) -> Option<PyErr> {
+        self.0.lock().ok()?.take()
+    }
+
+    fn happened(&self) -> bool {
+        self.0.lock().map_or(true, |failure| failure.is_some())
+    }
+
+    fn set(&self, error: PyErr) {
+        if let Ok(mut failure) = self.0.lock() {
+            failure.get_or_insert(error);
+        }
+    }
+
+    /// Calls into Python unless something has failed; keeps what fails.
+    fn call<T>(&self, f: impl FnOnce(Python<'_>) -> PyResult<T>) -> Option<T> {
+        if self.happened() {
+            return None;
+        }
+        Python::attach(|py| f(py).map_err(|error| self.set(error)).ok())
+    }
+}
+
+/// An object of a user's class; none if it could not be made.
+struct Object(Option<Py<PyAny>>, Failure);
+
+impl Object {
+    fn call<T>(&self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Option<T> {
+        let object = self.0.as_ref()?;
+        self.1.call(|py| f(object.bind(py)))
+    }
+}
+
+/// A controller of the user's: `class(mtu, rate_bps, base_rtt_ps)`.
+pub fn congestion(
+    class: Py<PyAny>,
+    failure: &Failure,
+    mtu: u32,
+    rate_bps: u64,
+    base_rtt_ps: u64,
+) -> CustomCc {
+    let failure = failure.clone();
+    CustomCc(Arc::new(move || {
+        let made = failure.call(|py| class.call1(py, (mtu, rate_bps, base_rtt_ps)));
+        let mut controller = UserCongestion {
+            object: Object(made, failure.clone()),
+            mtu,
+            window: i64::from(mtu),
+            in_flight: 0,
+        };
+        controller.tell(|_| Ok(()));
+        Box::new(controller)
+    }))
+}
+
+struct UserCongestion {
+    object: Object,
+    mtu: u32,
+    window: i64,
+    in_flight: i64,
+}
+
+impl UserCongestion {
+    /// Tells the object something and looks at its window afterwards.
+    fn tell(&mut self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<()>) {
+        let window = self.object.call(|object| {
+            f(object)?;
+            object.getattr("window")?.extract::<f64>()
+        });
+        if let Some(window) = window {
+            self.window = (window as i64).max(i64::from(self.mtu));
+        }
+    }
+}
+
+impl Congestion for UserCongestion {
+    fn open(&self) -> bool {
+        self.in_flight + i64::from(self.mtu) <= self.window
+    }
+    fn wants_feedback(&self) -> bool {
+        self.window - self.in_flight < i64::from(self.mtu)
+    }
+    fn on_send(&mut self, _now: Time, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
+    fn on_sack(&mut self, now: Time, feedback: &CcFeedback) {
+        self.in_flight -= i64::from(feedback.newly);
+        let arguments = (now.0, feedback.newly, feedback.rtt.map(|rtt| rtt.0), feedback.ecn);
+        self.tell(|object| object.call_method1("on_sack", arguments).map(drop));
+    }
+    fn on_nack(&mut self, now: Time, bytes: u32, congested: bool) {
+        self.in_flight -= i64::from(bytes);
+        if congested {
+            self.tell(|object| object.call_method1("on_trim", (now.0, bytes)).map(drop));
+        }
+    }
+    fn on_loss(&mut self, now: Time, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+        self.tell(|object| object.call_method1("on_loss", (now.0, bytes)).map(drop));
+    }
+    fn on_idle(&mut self) {
+        self.in_flight = self.in_flight.min(0);
+    }
+    fn window(&self) -> u64 {
+        self.window as u64
+    }
+    fn in_flight(&self) -> i64 {
+        self.in_flight
+    }
+}
+
+/// A selector of the user's: `class(ports, seed)`.
+pub fn selector(class: Py<PyAny>, failure: &Failure) -> CustomSelector {
+    let failure = failure.clone();
+    CustomSelector(Arc::new(move |ports: &[u8], seed: u64| {
+        let list: Vec<u32> = ports.iter().map(|&port| u32::from(port)).collect();
+        let made = failure.call(|py| class.call1(py, (list, seed)));
+        Box::new(UserSelector { object: Object(made, failure.clone()), ports: ports.into() })
+    }))
+}
+
+struct UserSelector {
+    object: Object,
+    ports: Box<[u8]>,
+}
+
+impl UserSelector {
+    fn check(&self, path: usize, free: PortSet) -> PyResult<u8> {
+        match self.ports.get(path) {
+            None => {
+                let last = self.ports.len() - 1;
+                Err(ArgumentError::new_err(format!("select returned path {path}: there are 0 to {last}")))
+            }
+            Some(&port) if !free.contains(port) => {
+                let text = format!("select returned path {path} on port {port}, which is not free");
+                Err(ArgumentError::new_err(text))
+            }
+            Some(_) => Ok(path as u8),
+        }
+    }
+}
+
+impl PathSelector for UserSelector {
+    fn select(&mut self, choice: &Choice) -> Option<u8> {
+        let arguments = (choice.now.0, u32::from(choice.free.0), choice.avoid);
+        let path = self.object.call(|object| {
+            let path: Option<usize> = object.call_method1("select", arguments)?.extract()?;
+            path.map(|path| self.check(path, choice.free)).transpose()
+        });
+        path.flatten()
+    }
+    fn acked(&mut self, path: u8) {
+        self.object.call(|object| object.call_method1("acked", (path,)).map(drop));
+    }
+    fn congested(&mut self, path: u8) {
+        self.object.call(|object| object.call_method1("congested", (path,)).map(drop));
+    }
+    fn lost(&mut self, path: u8) {
+        self.object.call(|object| object.call_method1("lost", (path,)).map(drop));
+    }
+}

@@ -1,0 +1,186 @@
+//! Swift (Kumar et al., SIGCOMM 2020): a window steered by the round-trip time alone. Stands in for the RTT-based control of NICs whose
+//! own is not published (spec: baselines, "Switch-side spraying").
+//!
+//! Below the target the window grows by a constant a round trip; above it, it shrinks by the share of the delay that is too much, at
+//! most once a round trip. Small windows have a higher target, so that flows of an incast converge. Windows stay at one packet
+//! at least: pacing below that is not modelled.
+
+use super::cc::{CcFeedback, Congestion};
+use crate::time::{Span, Time};
+
+/// Parameters; [`SwiftParams::for_network`] gives the defaults.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SwiftParams {
+    /// Nominal size of a full packet, bytes.
+    pub mtu: u32,
+    /// Largest and initial window, bytes.
+    pub max_wnd: u64,
+    /// Round-trip time aimed at with a large window.
+    pub base_target: Span,
+    /// Most that is added to it for a small one.
+    pub scaling_range: Span,
+    /// Window, in packets, at which all of `scaling_range` is added ...
+    pub scaling_min: f64,
+    /// ... and from which nothing is.
+    pub scaling_max: f64,
+    /// Additive increase, packets a round trip.
+    pub increase: f64,
+    /// Gain of the decrease.
+    pub beta: f64,
+    /// Most of the window that is given up at once.
+    pub max_decrease: f64,
+}
+
+impl SwiftParams {
+    /// beta 0.8, at most half at once, windows of 0.1 to 100 packets scale the target, as published. The base target is the base RTT
+    /// and the queueing delay that NSCC aims at, the range four times that; the increase of a packet a round trip
+    /// is scaled with the bandwidth-delay product from 100 Gb/s and 12 us, as NSCC's gains are \[choices\].
+    pub fn for_network(link_rate_bps: u64, base_rtt: Span, mtu: u32) -> Self {
+        let bdp = link_rate_bps as f64 / 8.0 * base_rtt.as_secs_f64();
+        let base_target = base_rtt.scaled(1.75);
+        SwiftParams {
+            mtu,
+            max_wnd: ((1.5 * bdp) as u64).max(u64::from(mtu)),
+            base_target,
+            scaling_range: base_target.times(4),
+            scaling_min: 0.1,
+            scaling_max: 100.0,
+            increase: (bdp / 150_000.0).max(1.0),
+            beta: 0.8,
+            max_decrease: 0.5,
+        }
+    }
+
+    /// The round-trip time aimed at with a window of so many packets.
+    fn target(&self, packets: f64) -> f64 {
+        let (low, high) = (self.scaling_min.sqrt().recip(), self.scaling_max.sqrt().recip());
+        let share = ((packets.sqrt().recip() - high) / (low - high)).clamp(0.0, 1.0);
+        self.base_target.0 as f64 + share * self.scaling_range.0 as f64
+    }
+}
+
+/// Swift for one queue pair.
+#[derive(Debug)]
+pub struct Swift {
+    params: SwiftParams,
+    cwnd: f64,
+    in_flight: i64,
+    rtt: Span,
+    decreased_at: Time,
+}
+
+impl Swift {
+    /// A window at its largest.
+    pub fn new(params: SwiftParams) -> Self {
+        let (cwnd, rtt) = (params.max_wnd as f64, params.base_target);
+        Swift { params, cwnd, in_flight: 0, rtt, decreased_at: Time::ZERO }
+    }
+
+    fn decrease(&mut self, now: Time, factor: f64) {
+        if now.since(self.decreased_at) >= self.rtt {
+            self.cwnd *= factor.max(1.0 - self.params.max_decrease);
+            self.decreased_at = now;
+        }
+        self.clamp();
+    }
+
+    fn clamp(&mut self) {
+        self.cwnd = self.cwnd.clamp(f64::from(self.params.mtu), self.params.max_wnd as f64);
+    }
+}
+
+impl Congestion for Swift {
+    fn open(&self) -> bool {
+        (self.in_flight + i64::from(self.params.mtu)) as f64 <= self.cwnd
+    }
+
+    fn wants_feedback(&self) -> bool {
+        self.cwnd - (self.in_flight as f64) < f64::from(self.params.mtu)
+    }
+
+    fn on_send(&mut self, _now: Time, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
+
+    fn on_sack(&mut self, now: Time, feedback: &CcFeedback) {
+        self.in_flight -= i64::from(feedback.newly);
+        let Some(rtt) = feedback.rtt else { return };
+        self.rtt = rtt;
+        let mtu = f64::from(self.params.mtu);
+        let (delay, target) = (rtt.0 as f64, self.params.target(self.cwnd / mtu));
+        if delay < target {
+            self.cwnd += self.params.increase * mtu * f64::from(feedback.newly) / self.cwnd;
+            self.clamp();
+        } else {
+            self.decrease(now, 1.0 - self.params.beta * (delay - target) / delay);
+        }
+    }
+
+    fn on_nack(&mut self, now: Time, bytes: u32, congested: bool) {
+        self.in_flight -= i64::from(bytes);
+        if congested {
+            self.decrease(now, 0.0);
+        }
+    }
+
+    fn on_loss(&mut self, now: Time, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+        self.decrease(now, 0.0);
+    }
+
+    fn on_idle(&mut self) {
+        self.in_flight = self.in_flight.min(0);
+    }
+
+    fn window(&self) -> u64 {
+        self.cwnd as u64
+    }
+
+    fn in_flight(&self) -> i64 {
+        self.in_flight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn swift() -> Swift {
+        Swift::new(SwiftParams::for_network(400_000_000_000, Span::from_micros(10), 4188))
+    }
+
+    fn feedback(newly: u32, rtt: Span) -> CcFeedback {
+        CcFeedback { newly, rtt: Some(rtt), ecn: false, penalty: 0, restore: true }
+    }
+
+    #[test]
+    fn a_small_window_has_a_higher_target() {
+        let params = swift().params;
+        assert_eq!(params.target(200.0), params.base_target.0 as f64);
+        assert!(params.target(1.0) > params.target(10.0) && params.target(10.0) > params.target(99.0));
+        assert_eq!(params.target(0.01), (params.base_target + params.scaling_range).0 as f64);
+    }
+
+    #[test]
+    fn late_feedback_halves_the_window_at_most_and_once_a_round_trip() {
+        let mut cc = swift();
+        let full = cc.window();
+        let late = Span::from_millis(1);
+        cc.on_sack(Time(Span::from_millis(2).0), &feedback(0, late));
+        assert_eq!(cc.window(), full / 2);
+        cc.on_sack(Time((Span::from_millis(2) + Span::from_micros(500)).0), &feedback(0, late));
+        assert_eq!(cc.window(), full / 2);
+        cc.on_sack(Time((Span::from_millis(3) + Span::from_micros(1)).0), &feedback(0, late));
+        assert_eq!(cc.window(), full / 4);
+    }
+
+    #[test]
+    fn early_feedback_grows_the_window_by_a_constant_a_round_trip() {
+        let mut cc = swift();
+        cc.on_loss(Time(Span::from_millis(1).0), 0);
+        let before = cc.window();
+        cc.on_sack(Time(Span::from_millis(2).0), &feedback(before as u32, Span::from_micros(10)));
+        let grown = cc.window() - before;
+        assert!(grown.abs_diff((cc.params.increase * 4188.0) as u64) <= 1, "{grown}");
+    }
+}
