@@ -1,6 +1,6 @@
 """What a path selector or a congestion controller of one's own looks like.
 
-Any class with these methods will do; it need not be derived from these. One object is made for each queue pair.
+Any class with these methods will do, derived from these or not. One object is made for each queue pair.
 
 >>> class RoundRobin:
 ...     def __init__(self, ports, seed):
@@ -23,7 +23,7 @@ from typing import Protocol
 
 
 class PathSelector(Protocol):
-    """Chooses the path of each packet; made as ``PathSelector(ports, seed)``: the port of each path, and the queue pair's seed."""
+    """Chooses the path of each packet; made of the port of each path, and of the queue pair's seed."""
 
     def __init__(self, ports: Sequence[int], seed: int) -> None: ...
 
@@ -50,7 +50,7 @@ class PathSelector(Protocol):
 
 
 class Congestion(Protocol):
-    """Bounds what a queue pair has in flight; made as ``Congestion(mtu, rate_bps, base_rtt_ps)``."""
+    """Bounds what a queue pair has in flight; made of a packet's size, a host's rate and the base RTT."""
 
     window: float
     """Bytes that may be in flight; looked at after every call. Never less than one packet counts."""

@@ -17,7 +17,7 @@ _EVENTS_A_STEP = 2_000_000
 
 
 _EVENTS_A_STEP_OF_PYTHON = 50_000
-"""The same where events call into Python; also how long a run goes on, to no avail, after an exception there."""
+"""The same where events call into Python; an exception there ends the run so many events later at most."""
 
 
 class Progress(NamedTuple):

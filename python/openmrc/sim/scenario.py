@@ -49,7 +49,7 @@ class Pfc(_Strict):
     """Priority flow control of the data class: senders are stopped, nothing is dropped for want of room."""
 
     buffer: Count | None = None
-    """Shared buffer of a switch, bytes. Without it 25.8 us of its capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5)."""
+    """Buffer of a switch, bytes; 25.8 us of its capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5)."""
     alpha: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """A port's share: so many times what is free (Zhu et al., SIGCOMM 2015: ECN acts first)."""
     xoff: Count | None = None
@@ -64,10 +64,13 @@ class Switch(_Strict):
     """Queues of a switch port. What is left open is as the preset has it."""
 
     preset: Literal["mrc", "rocev2", "rocev2-lossy", "adaptive"] | None = None
-    """``mrc``: trimming at 1 (last hop 1.5), ECN from 0.2 to 0.8 but not on the last hop, control up to 1 and first (spec:
-    congestion, "Switch settings"). ``rocev2``: PFC, marking from 400 KB to 1,600 KB with at most 0.2 at 100 Gb/s,
-    scaled with the rate, on every hop (spec: baselines); ``rocev2-lossy``: drops beyond 6,400 KB instead of PFC.
-    ``adaptive``: PFC, no ECN. Without it: what the transport is meant for."""
+    """What the transport is meant for, or one of these.
+
+    ``mrc``: trimming at 1 (last hop 1.5), ECN from 0.2 to 0.8 but not on the last hop, control up to 1 and
+    first (spec: congestion, "Switch settings"). ``rocev2``: PFC, marking from 400 KB to 1,600 KB with at most
+    0.2 at 100 Gb/s, scaled with the rate, on every hop (spec: baselines). ``rocev2-lossy``: drops beyond
+    6,400 KB instead of PFC. ``adaptive``: PFC, no ECN.
+    """
     overflow: Literal["trim", "drop"] | None = None
     """What becomes of data that would have to wait behind more than ``trim``."""
     trim: Share | None = None
@@ -116,10 +119,12 @@ class Network(_Strict):
     encapsulation: Literal["srv6", "udp"] | None = None
     """Headers counted on every cable: with or without the outer IPv6 header. MRC has it, others have not."""
     routing: Literal["source", "ecmp", "adaptive"] | None = None
-    """The entropy value is the path (MRC); or switches hash it (RoCEv2, UET); or they take the least loaded uplink."""
+    """Entropy values are paths (MRC) or hashed (RoCEv2, UET); or the least loaded uplink is taken."""
     detection_us: Micros | None = None
-    """From a link's failure, or return, to its own switches knowing: carrier loss 1,000, BFD 300,000, hold timer 9 to 180
-    seconds. Without it routes are static, as SRv6's are."""
+    """From a link's failure, or return, to its own switches knowing; without it routes are static.
+
+    Carrier loss takes about 1,000, BFD 300,000, a hold timer 9 to 180 seconds.
+    """
     convergence_us: Micros = 1_000_000.0
     """From there to all switches routing accordingly (BGP): 0.1 s to tens of seconds."""
     mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = 4096
@@ -142,7 +147,7 @@ class Mrc(_Strict):
 
 
 class Dcqcn(_Strict):
-    """Rate control of RoCEv2, with the published best settings (Zhu et al., SIGCOMM 2015; spec: baselines)."""
+    """Rate control of RoCEv2, as published (Zhu et al., SIGCOMM 2015; spec: baselines)."""
 
     g: Annotated[float, Field(gt=0, le=1)] = 1 / 256
     alpha_timer_us: Duration = 55.0
@@ -161,7 +166,7 @@ class Dcqcn(_Strict):
 
 
 class Rocev2(_Strict):
-    """The transport: RoCEv2 reliable connections (spec: baselines), lossless by PFC unless the network says otherwise."""
+    """The transport: RoCEv2 reliable connections, by default over PFC (spec: baselines)."""
 
     kind: Literal["rocev2"] = "rocev2"
     qps: Annotated[StrictInt, Field(ge=1, le=64)] = 1
@@ -180,13 +185,15 @@ class Rocev2(_Strict):
 
 
 class Uet(_Strict):
-    """The transport: Ultra Ethernet, RUD mode: sprays over entropy values that switches hash; NSCC, trimming, selective
-    retransmission; nothing is known of broken paths (spec: baselines)."""
+    """The transport: Ultra Ethernet in RUD mode (spec: baselines).
+
+    Sprays over entropy values that switches hash; NSCC, trimming, selective retransmission; knows nothing of
+    broken paths.
+    """
 
     kind: Literal["uet"] = "uet"
     load_balancing: Literal["oblivious", "reps", "skip"] = "reps"
-    """At random; or entropies whose packets arrived unmarked again (REPS, Bonato et al. 2024); or each in turn, a marked or
-    trimmed one misses a turn."""
+    """At random; those whose packets arrived unmarked again (REPS, Bonato et al. 2024); or each in turn."""
     evs: Annotated[StrictInt, Field(ge=1, le=256)] = 256
     """Entropy values of a queue pair, all planes together."""
     mpr: Annotated[StrictInt, Field(ge=1, le=255)] = 8
@@ -194,8 +201,10 @@ class Uet(_Strict):
 
 
 class Adaptive(_Strict):
-    """The transport: switches spray (adaptive routing by their own queues), NICs place out of order, Swift steers the rate by
-    RTT, as stand-in for control that is not published (spec: baselines; Kumar et al., SIGCOMM 2020). Lossless by PFC."""
+    """The transport: switches spray, NICs place out of order, over PFC (spec: baselines).
+
+    The rate is Swift's (Kumar et al., SIGCOMM 2020), in place of RTT-based control that is not published.
+    """
 
     kind: Literal["adaptive"] = "adaptive"
     mpr: Annotated[StrictInt, Field(ge=1, le=255)] = 16
@@ -380,8 +389,8 @@ class Record(_Strict):
 
 class _Fault(_Strict):
     targets: Annotated[list[str], Field(min_length=1)]
-    """Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``), NIC ports (``h12:p3``), switches (``p3/t1-5``); or all
-    ``links``, ``host-links``, ``fabric-links``, ``switches``."""
+    """Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``), NIC ports (``h12:p3``), switches
+    (``p3/t1-5``); or all ``links``, ``host-links``, ``fabric-links``, ``switches``."""
     at_us: Micros = 0.0
 
 
@@ -472,7 +481,7 @@ class RandomFailures(_Lasting):
     seed: Seed = 1
 
 
-Transport = Annotated[Mrc | Rocev2, Field(discriminator="kind")]
+Transport = Annotated[Mrc | Rocev2 | Uet | Adaptive, Field(discriminator="kind")]
 Traffic = Annotated[
     Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective | Training,
     Field(discriminator="kind"),
@@ -481,7 +490,6 @@ Fault = Annotated[
     Down | Loss | BitErrors | Slow | Flap | Reboot | NicPort | Transceiver | Broken | RandomFailures,
     Field(discriminator="kind"),
 ]
-Transport = Annotated[Mrc | Rocev2 | Uet | Adaptive, Field(discriminator="kind")]
 
 _MEANT_FOR = {
     "mrc": ("source", "srv6", "mrc"),
@@ -525,6 +533,17 @@ class Scenario(_Strict):
             _record_arguments(self.record),
         )
 
+    def _network_arguments(self) -> dict[str, Any]:
+        network = self.network.model_dump()
+        routing, encapsulation, preset = _MEANT_FOR[self.transport.kind]
+        network["routing"] = network["routing"] or routing
+        network["encapsulation"] = network["encapsulation"] or encapsulation
+        network["switch"]["preset"] = network["switch"]["preset"] or preset
+        pfc = network["switch"]["pfc"]
+        network["switch"]["lossless"] = pfc if isinstance(pfc, bool) else True if pfc else None
+        network["switch"]["pfc"] = pfc if isinstance(pfc, dict) else Pfc().model_dump()
+        return network
+
     def _pattern_arguments(self, pattern: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = pattern.model_dump()
         if isinstance(pattern, Flows):
@@ -555,45 +574,6 @@ def _record_arguments(record: Record) -> dict[str, Any]:
     arguments["capture"] = record.capture.links if record.capture else []
     arguments["capture_packets"] = record.capture.packets if record.capture else 0
     return arguments
-
-
-    def _network_arguments(self) -> dict[str, Any]:
-        network = self.network.model_dump()
-        routing, encapsulation, preset = _MEANT_FOR[self.transport.kind]
-        network["routing"] = network["routing"] or routing
-        network["encapsulation"] = network["encapsulation"] or encapsulation
-        network["switch"]["preset"] = network["switch"]["preset"] or preset
-        pfc = network["switch"]["pfc"]
-        network["switch"]["lossless"] = pfc if isinstance(pfc, bool) else True if pfc else None
-        network["switch"]["pfc"] = pfc if isinstance(pfc, dict) else Pfc().model_dump()
-        return network
-
-    def on_single_plane(self) -> Self:
-        """The same hosts and traffic on one plane of the same total bandwidth, of the same switches: a port is as fast as all
-        planes were together, a switch has as many fewer of them; with a tier more where two do not reach.
-
-        Raises:
-            ValueError: if faults name what that fabric does not have, or the switches' ports do not divide among planes.
-        """
-        planes, radix = self.topology.planes, self.topology.radix
-        if planes == 1:
-            return self
-        if self.faults:
-            raise ValueError("faults: a fabric of one plane has other links; leave them out, or give them anew")
-        if radix % planes:
-            raise ValueError(f"radix: {radix} ports are not a multiple of {planes} planes")
-        shape = {"hosts": self.topology.hosts, "planes": 1, "radix": radix // planes}
-        tiers = next(
-            (t for t in range(self.topology.tiers, 5) if _most_hosts(t, radix // planes) >= shape["hosts"]), 4
-        )
-        topology = Topology(**shape, tiers=tiers, oversubscription=self.topology.oversubscription)
-        network = self.network.model_copy(update={"port_rate": self.network.port_rate * planes})
-        return self.model_copy(update={"topology": topology, "network": network})
-
-
-def _most_hosts(tiers: int, radix: int) -> int:
-    """Hosts of a full Clos fabric, not oversubscribed."""
-    return radix if tiers == 1 else 2 * (radix // 2) ** tiers
 
 
 def _fault_arguments(fault: Any) -> dict[str, Any]:

@@ -54,10 +54,7 @@ def _network(scenario: Scenario, kind: str) -> Network:
     """The network as this transport wants it, where the scenario's was as its own transport wants it."""
     if kind == scenario.transport.kind:
         return scenario.network
-    if kind == "mrc":
-        update = {"routing": "source", "encapsulation": "srv6", "switch": Switch()}
-    else:
-        update = {"routing": "ecmp", "encapsulation": "udp", "switch": Switch(preset="rocev2")}
+    update = {"routing": None, "encapsulation": None, "switch": Switch()}
     return scenario.network.model_copy(update=update)
 
 
