@@ -143,7 +143,7 @@ class Mrc(_Strict):
     fixed_window: Count | None = None
     """A congestion window that never changes, bytes, instead of NSCC."""
     destination_control: bool = True
-    """Receivers press senders that overrun their ports (spec: congestion, destination flow control)."""
+    """Receivers press senders that overrun their ports (spec: congestion); not behind weighted queues."""
 
 
 class Dcqcn(_Strict):
