@@ -222,7 +222,7 @@ impl Endpoints {
         let trimming = switch.overflow == Overflow::Trim;
         let rate = config.port_rate_bps * u64::from(fabric.shape().planes);
         let nscc = || CcProfile::nscc(rate, config.base_rtt(), config.path_mtu, trimming);
-        let cc = match (transport, &mrc.congestion) {
+        let mut cc = match (transport, &mrc.congestion) {
             (TransportConfig::Adaptive(AdaptiveConfig { swift, .. }), _) => {
                 let profile = nscc();
                 let params = swift
@@ -237,6 +237,8 @@ impl Endpoints {
                 CcProfile { algorithm: CcAlgorithm::Custom(make.clone()), ..nscc() }
             }
         };
+        cc.load_balancing = mrc.load_balancing.clone();
+        cc.ordered_paths = config.routing != Routing::Adaptive;
         let mut template = QpConfig::new(1, 1, profiles[0].clone(), Arc::new(cc));
         template.path_mtu = config.path_mtu;
         template.ev_active = mrc.ev_active;
@@ -245,8 +247,6 @@ impl Endpoints {
         template.mpr = mrc.mpr;
         template.mpr_dest = mrc.mpr;
         template.caps.trim_nack = trimming;
-        template.load_balancing = mrc.load_balancing.clone();
-        template.ordered_paths = config.routing != Routing::Adaptive;
         template.validate().map_err(|e| ScenarioError::Range {
             name: e.name,
             value: e.value,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::nscc::{Nscc, NsccParams};
+use super::selector::LoadBalancing;
 use super::swift::{Swift, SwiftParams};
 use crate::time::{Span, Time};
 
@@ -67,9 +68,13 @@ pub enum CcAlgorithm {
     Custom(CustomCc),
 }
 
-/// A congestion control profile: the algorithm and the network it is meant for.
+/// A congestion control profile: the algorithm and the network it is meant for, and how load is spread there.
 #[derive(Clone, Debug)]
 pub struct CcProfile {
+    /// How packets are spread over the paths.
+    pub load_balancing: LoadBalancing,
+    /// Packets with one entropy value stay in order, so that one overtaken there is lost. Not where switches spray.
+    pub ordered_paths: bool,
     /// The algorithm.
     pub algorithm: CcAlgorithm,
     /// Its parameters, derived from the network; `base_rtt` and `target_qdelay` also time loss detection.
@@ -80,6 +85,8 @@ impl CcProfile {
     /// NSCC for a sender of this rate (all planes together, bits per second) over this base RTT.
     pub fn nscc(link_rate_bps: u64, base_rtt: Span, path_mtu: u16, trimming: bool) -> Self {
         CcProfile {
+            load_balancing: LoadBalancing::EvStates,
+            ordered_paths: true,
             algorithm: CcAlgorithm::Nscc,
             nscc: Arc::new(NsccParams::for_network(link_rate_bps, base_rtt, path_mtu, trimming)),
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use openmrc_wire::Psn;
 
 use super::cc::CcProfile;
-use super::selector::LoadBalancing;
 use crate::profile::EvProfile;
 use crate::time::Span;
 
@@ -83,10 +82,6 @@ pub struct QpConfig {
     pub ev_min_active: u16,
     /// Consecutive packets on one path, 1 in hardware. A software NIC sends a few per system call.
     pub ev_burst: u8,
-    /// How packets are spread over the paths.
-    pub load_balancing: LoadBalancing,
-    /// Packets with one entropy value stay in order, so that one overtaken there is lost. Not where switches spray.
-    pub ordered_paths: bool,
     /// Congestion control.
     pub cc: Arc<CcProfile>,
     /// Seed of this queue pair's choices: order of its paths, jitter of its probes.
@@ -162,8 +157,6 @@ impl QpConfig {
             ev_backup: 128,
             ev_min_active: 32,
             ev_burst: 1,
-            load_balancing: LoadBalancing::EvStates,
-            ordered_paths: true,
             cc,
             seed: 0,
         }

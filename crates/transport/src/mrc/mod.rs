@@ -127,7 +127,7 @@ impl QueuePair {
             config.ev_min_active,
             config.ev_burst,
         );
-        paths.balance(&config.load_balancing);
+        paths.balance(&config.cc.load_balancing);
         let first = first_seq(config.sq_psn);
         Ok(QueuePair {
             clock: now,
@@ -425,7 +425,7 @@ impl Transport for QueuePair {
 
     fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
         let now = self.advance_clock(now);
-        self.paths.now = now;
+        self.paths.at(now);
         self.next_data(now, ports)
     }
 

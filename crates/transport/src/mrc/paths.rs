@@ -65,8 +65,6 @@ pub(super) struct Paths {
     trial_at: Time,
     /// Boxed unless it is the usual one, which needs no state of its own.
     selector: Option<Box<Selector>>,
-    /// The time, for a user's own selector.
-    pub(super) now: Time,
 }
 
 impl Paths {
@@ -116,7 +114,6 @@ impl Paths {
             tried: 0,
             trial_at: Time::ZERO,
             selector: None,
-            now: Time::ZERO,
         }
     }
 
@@ -129,6 +126,14 @@ impl Paths {
         }
     }
 
+    /// Tells the time, for a user's own selector.
+    #[inline]
+    pub(super) fn at(&mut self, time: Time) {
+        if let Some(Selector::Custom(_, now)) = self.selector.as_deref_mut() {
+            *now = time;
+        }
+    }
+
     /// A path by another rule than the EV states'. A retransmission avoids its path and plane as by those.
     fn select_otherwise(
         &mut self,
@@ -136,8 +141,8 @@ impl Paths {
         free: PortSet,
         avoid: Option<EvIndex>,
     ) -> Option<EvIndex> {
-        if let Selector::Custom(own) = selector {
-            return own.select(&Choice { now: self.now, free, avoid });
+        if let Selector::Custom(own, now) = selector {
+            return own.select(&Choice { now: *now, free, avoid });
         }
         let avoid_plane = avoid.map(|index| self.plane_of(index));
         let plane = self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))?;
@@ -351,7 +356,7 @@ impl Paths {
         let plane = self.plane_of(index);
         match self.selector.as_deref_mut() {
             Some(Selector::Reps(reps)) => reps.congested(plane, index),
-            Some(Selector::Custom(own)) => own.congested(index),
+            Some(Selector::Custom(own, _)) => own.congested(index),
             _ => {}
         }
     }
@@ -362,7 +367,7 @@ impl Paths {
         self.planes[plane].streak = 0;
         match self.selector.as_deref_mut() {
             Some(Selector::Reps(reps)) => reps.acked(plane, index),
-            Some(Selector::Custom(own)) => own.acked(index),
+            Some(Selector::Custom(own, _)) => own.acked(index),
             _ => {}
         }
     }
@@ -375,7 +380,7 @@ impl Paths {
             other => {
                 match other {
                     Some(Selector::Reps(reps)) => reps.lost(plane),
-                    Some(Selector::Custom(own)) => own.lost(index),
+                    Some(Selector::Custom(own, _)) => own.lost(index),
                     _ => {}
                 }
                 return Condemned::Unchanged;

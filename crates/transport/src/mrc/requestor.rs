@@ -155,7 +155,7 @@ impl QueuePair {
         if let Some(index) = index {
             self.path_answered(now, index, probe.is_some(), sack.mark, host);
             if first_hand
-                && self.config.ordered_paths
+                && self.config.cc.ordered_paths
                 && let Some(seq) = answered
             {
                 self.overtaken_on_path(now, index, seq, bitmap_base, sack.bitmap, host);

@@ -69,7 +69,8 @@ pub(super) enum Selector {
     Oblivious(u64),
     Reps(Reps),
     EvSkip,
-    Custom(Box<dyn PathSelector>),
+    /// And the latest time known.
+    Custom(Box<dyn PathSelector>, Time),
 }
 
 impl Selector {
@@ -79,7 +80,7 @@ impl Selector {
             LoadBalancing::Oblivious => Selector::Oblivious(seed),
             LoadBalancing::Reps => Selector::Reps(Reps::new(planes, seed)),
             LoadBalancing::EvSkip => Selector::EvSkip,
-            LoadBalancing::Custom(make) => Selector::Custom((make.0)(ports, seed)),
+            LoadBalancing::Custom(make) => Selector::Custom((make.0)(ports, seed), Time::ZERO),
         }
     }
 }
