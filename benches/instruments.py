@@ -214,7 +214,8 @@ def write_bw(name: str, describe: str, *flags: str) -> Instrument:
 def plane_death(name: str, describe: str, *flags: str) -> Instrument:
     """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest time of too little.
 
-    Too little is a goodput below 0.8 of what the other planes settle at.
+    Too little is a goodput below 0.8 of what the other planes settle at. ``before_ms`` is the same without a
+    fault, in the time before: how long this machine stands still by itself.
     """
 
     def measure(bench: Bench) -> Numbers:
@@ -224,7 +225,12 @@ def plane_death(name: str, describe: str, *flags: str) -> Instrument:
         samples = pick(result, "intervals", "bytes")
         length_ms = pick(result, "intervals", "length_ms")
         try:
-            return {"dip_ms": longest_dip(samples, length_ms, bench.seconds / 2 * 1e3, 0.8)}
+            fault_ms = bench.seconds / 2 * 1e3
+            healthy = samples[: int(fault_ms / length_ms)]
+            return {
+                "dip_ms": longest_dip(samples, length_ms, fault_ms, 0.8),
+                "before_ms": longest_dip(healthy, length_ms, fault_ms / 4, 0.8),
+            }
         except ValueError as error:
             raise NotMeasured(str(error)) from None
 

@@ -194,6 +194,14 @@ def test_goodput_of_no_time_is_none_and_a_dip_that_is_not_there_is_0():
     assert dip_ms(series, 9 * SECOND, 15 * SECOND, 7.9) == 0
 
 
+def test_a_dip_is_not_put_down_to_a_fault_that_begins_in_the_middle_of_it():
+    series = made_up().receiver.series
+    silence = 2 * SECOND
+    began = series.time_ns[0]
+    assert dip_ms(series, began + silence, began + 3 * SECOND, 7.9) == pytest.approx(100, abs=20)
+    assert dip_ms(series, began + silence + SECOND // 20, began + 3 * SECOND, 7.9) == 0
+
+
 def test_the_schedule_changes_the_network_at_each_begin_and_end():
     schedule = standard(10.0, 4)
     moments = [moment for moment, _, _ in schedule.changes()]

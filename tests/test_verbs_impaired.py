@@ -1,5 +1,7 @@
 """A bad network does not change what verbs promise: every byte, every completion once and in order."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -111,13 +113,16 @@ def test_a_rule_can_choose_single_entropy_values():
         used = sorted(a.context.path_stats(), key=lambda path: path["tx_packets"])[-3:]
         rules = [Impairment.drop(ports=[path["port"]], evs=[path["ev"]]) for path in used]
         nobodys = Impairment.drop(evs=[1])
+        before = time.monotonic_ns()
         with impaired(a.context, *rules, nobodys) as network:
             for _ in range(8):
                 a.qp.write(local, remote)
                 assert a.send_cq.take(1, 60)[0].ok
             *hits, none = network.hits()
+            *when, never = network.last_hit_ns()
         assert all(hits)
-        assert none == 0
+        assert all(before <= at <= time.monotonic_ns() for at in when)
+        assert (none, never) == (0, None)
         assert sum(hits) < a.qp.stats()["data_packets"] / 8
 
 

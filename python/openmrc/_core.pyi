@@ -31,6 +31,7 @@ __all__ = [
     "encode_frame",
     "expand_ev",
     "impairment_hits",
+    "impairment_last_hits",
     "packet_dscp",
     "packet_opcode",
     "parse_usids",
@@ -298,6 +299,7 @@ def expand_ev(
 def check_ev_profile(format: str, widths: Sequence[int], profile: Sequence[_EvField]) -> None: ...
 def set_impairments(context: Context, rules: Sequence[object], seed: int) -> None: ...
 def impairment_hits(context: Context) -> list[int]: ...
+def impairment_last_hits(context: Context) -> list[int | None]: ...
 
 # --- bandwidth and latency loops ---
 

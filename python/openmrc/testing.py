@@ -136,6 +136,14 @@ class ImpairedNetwork:
         """
         return _core.impairment_hits(self._context._core)
 
+    def last_hit_ns(self) -> list[int | None]:
+        """When each rule acted last, by :func:`time.monotonic_ns`; ``None`` if it has not.
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        return _core.impairment_last_hits(self._context._core)
+
     def clear(self) -> None:
         """Ends all rules.
 

@@ -351,6 +351,15 @@ impl Context {
         Ok(self.shared.lock_open()?.impairer.hits())
     }
 
+    /// When each impairment rule acted last, if it has: nanoseconds of [`crate::monotonic_ns`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn impairment_last_hits(&self) -> Result<Vec<Option<u64>>> {
+        let last = self.shared.lock_open()?.impairer.last_hits();
+        Ok(last.into_iter().map(|at| at.map(|at| at.0 / 1000)).collect())
+    }
+
     /// Counters per port and per cause.
     ///
     /// # Errors

@@ -182,6 +182,14 @@ struct Rule {
     start: Time,
     end: Time,
     hits: u64,
+    last_hit: Option<Time>,
+}
+
+impl Rule {
+    fn hit(&mut self, now: Time) {
+        self.hits += 1;
+        self.last_hit = Some(now);
+    }
 }
 
 /// Which rules act on a packet.
@@ -238,7 +246,10 @@ impl Impairer {
         let at = |after: Duration| now + Span::from_nanos(after.as_nanos().min(1 << 53) as u64);
         self.rules = rules
             .into_iter()
-            .map(|rule| Rule { start: at(rule.start), end: rule.end.map_or(Time::NEVER, at), hits: 0, rule })
+            .map(|rule| {
+                let (start, end) = (at(rule.start), rule.end.map_or(Time::NEVER, at));
+                Rule { start, end, hits: 0, last_hit: None, rule }
+            })
             .collect();
         self.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         self.seed = seed;
@@ -248,6 +259,11 @@ impl Impairer {
     /// How often each rule has acted.
     pub fn hits(&self) -> Vec<u64> {
         self.rules.iter().map(|r| r.hits).collect()
+    }
+
+    /// When each rule acted last, if it has.
+    pub fn last_hits(&self) -> Vec<Option<Time>> {
+        self.rules.iter().map(|r| r.last_hit).collect()
     }
 
     /// Whether packets must come by here.
@@ -303,7 +319,7 @@ impl Impairer {
             }
             match self.rules[i].rule.kind {
                 Impairment::Drop => {
-                    self.rules[i].hits += 1;
+                    self.rules[i].hit(now);
                     self.release_overtaken(now, packet.port, out);
                     return;
                 }
@@ -321,7 +337,7 @@ impl Impairer {
                     }
                 }
             }
-            self.rules[i].hits += 1;
+            self.rules[i].hit(now);
         }
         for _ in 1..copies {
             self.place(later, None, packet.clone(), out);

@@ -15,7 +15,7 @@ NEIGHBOURHOOD = 1.0
 """Seconds before and after a fault whose goodput is compared with that during it."""
 
 ENOUGH = 0.8
-"""Share of the goodput before a fault below which it counts as a dip."""
+"""Share of the goodput that a fault leaves below which it counts as a dip."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class FaultFigures:
     after_gbps: float | None
     """Goodput in the second after."""
     dip_ms: float | None
-    """Longest time, while it lasted, that goodput stayed below 80 % of that before; steps of 20 ms."""
+    """Longest time, while it lasted, that goodput stayed below 80 % of what it leaves of that before (all, or
+    what the other planes give); steps of 20 ms. What began before it does not count."""
     packets_hit: int
     """Packets of the sender that its rules harmed."""
     dead_path_packets: int | None = None
@@ -109,6 +110,8 @@ def _fault(outcome: Outcome, series: Series, record: Any) -> FaultFigures:
     second = int(NEIGHBOURHOOD * 1e9)
     before = goodput(series, max(began, begin - second), begin)
     dead = record.fault.name == "plane_dead"
+    planes = len(series.planes[0]) if series.planes else 1
+    left = (planes - 1) / planes if dead else 1.0
     return FaultFigures(
         name=record.fault.name,
         title=record.fault.title,
@@ -117,7 +120,7 @@ def _fault(outcome: Outcome, series: Series, record: Any) -> FaultFigures:
         before_gbps=before,
         during_gbps=goodput(series, begin, end),
         after_gbps=goodput(series, end, min(outcome.finished_ns, end + second)),
-        dip_ms=None if before is None else dip_ms(series, begin, end, ENOUGH * before),
+        dip_ms=None if before is None else dip_ms(series, begin, end, ENOUGH * left * before),
         packets_hit=sum(record.hits),
         dead_path_packets=record.hits[0] if dead else None,
         dead_path_last_ms=(record.last_hit_ns - begin) / 1e6 if dead and record.last_hit_ns else None,
@@ -128,7 +131,8 @@ def _fault(outcome: Outcome, series: Series, record: Any) -> FaultFigures:
 def _most_ms(record: Any) -> float | None:
     for when, count in record.hits_over_time:
         if count >= 0.99 * record.hits[0]:
-            return float((when - record.began_ns) / 1e6)
+            # Counts are read now and then: not before they changed, and maybe some milliseconds later.
+            return float((min(when, record.last_hit_ns) - record.began_ns) / 1e6)
     return None
 
 
@@ -167,17 +171,25 @@ def windows(series: Series, seconds: float = WINDOW) -> tuple[list[int], list[fl
 
 
 def dip_ms(series: Series, begin_ns: int, end_ns: int, enough_gbps: float) -> float:
-    """Longest time between two moments that goodput stayed below a limit, milliseconds."""
+    """Longest time between two moments that goodput stayed below a limit, milliseconds.
+
+    A time that had begun before the first of them does not count.
+    """
     middles, total, _ = windows(series)
     longest = 0.0
     since: int | None = None
     edges = [*middles[1:], middles[-1] if middles else 0]
+    # The window around the first moment has part of what comes after it.
+    earlier = bisect_left(middles, begin_ns - WINDOW * 1e9) - 1
+    ongoing = earlier >= 0 and total[earlier] < enough_gbps
     for middle, following, rate in zip(middles, edges, total, strict=True):
-        if not begin_ns <= middle < end_ns or rate >= enough_gbps:
-            since = None
+        if not begin_ns <= middle < end_ns:
             continue
-        since = middle if since is None else since
-        longest = max(longest, (max(following, middle) - since) / 1e6)
+        if rate >= enough_gbps:
+            since, ongoing = None, False
+        elif not ongoing:
+            since = middle if since is None else since
+            longest = max(longest, (max(following, middle) - since) / 1e6)
     return longest
 
 

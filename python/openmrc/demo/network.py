@@ -27,8 +27,7 @@ class FaultRecord:
     hits: list[int] = field(default_factory=list)
     """How often each of its rules acted on the sender's packets."""
     last_hit_ns: int | None = None
-    """When its first rule was last seen to have acted: not earlier than that packet, by at most some
-    milliseconds."""
+    """When its first rule acted last."""
     hits_over_time: list[tuple[int, int]] = field(default_factory=list)
     """When the first rule had acted how often, at each change that was seen."""
 
@@ -116,11 +115,12 @@ class BadNetwork:
 
     def _look(self) -> None:
         """Takes note of what the rules have done."""
-        hits = iter(self._rules.hits())
+        hits, last = iter(self._rules.hits()), iter(self._rules.last_hit_ns())
         now = time.monotonic_ns()
         for record in self._active:
             before = record.hits[0]
             record.hits = [had + next(hits) for had in self._before[id(record)]]
+            first, *_ = [next(last) for _ in record.hits]
+            record.last_hit_ns = first or record.last_hit_ns
             if record.hits[0] != before:
-                record.last_hit_ns = now
                 record.hits_over_time.append((now, record.hits[0]))

@@ -156,7 +156,10 @@ def summary(figures: Figures) -> RenderableType:
         Text(f"goodput {_gbps(figures.goodput_gbps)} Gb/s over {figures.seconds:.1f} s, faults included"),
         Text(),
         table,
-        Text("goodput in Gb/s; a dip is the longest time below 80 % of the goodput before", style="dim"),
+        Text(
+            "goodput in Gb/s; a dip is the longest time below 80 % of what the fault leaves of the goodput before",
+            style="dim",
+        ),
         Text(),
     ]
     for fault in figures.faults:

@@ -29,6 +29,12 @@ fn impairment_hits(py: Python<'_>, context: &Context) -> PyResult<Vec<u64>> {
     py.detach(|| context.context.impairment_hits()).or_raise()
 }
 
+/// When each rule acted last, nanoseconds of the monotonic clock; `None` if it has not.
+#[pyfunction]
+fn impairment_last_hits(py: Python<'_>, context: &Context) -> PyResult<Vec<Option<u64>>> {
+    py.detach(|| context.context.impairment_last_hits()).or_raise()
+}
+
 fn rule(from: &Bound<'_, PyAny>) -> PyResult<ImpairRule> {
     let seconds = |name: &str, value: f64| duration(value, 1.0, name);
     let micros = |name: &str, value: f64| duration(value, 1e-6, name);
@@ -99,5 +105,6 @@ where
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_impairments, module)?)?;
-    module.add_function(wrap_pyfunction!(impairment_hits, module)?)
+    module.add_function(wrap_pyfunction!(impairment_hits, module)?)?;
+    module.add_function(wrap_pyfunction!(impairment_last_hits, module)?)
 }
