@@ -28,6 +28,10 @@ const SHARE: u64 = 100;
 /// ... and never more than so many at a time.
 const MOST_AT_ONCE: u64 = 8;
 
+/// Probes of reverse paths are at most this share of the data packets that come in \[choice\]: below that a queue pair whose
+/// peer sends only some thousand packets a second would not know for tens of milliseconds that feedback goes nowhere.
+const REVERSE_SHARE: u64 = 16;
+
 /// From this tail probe on, each goes out on every plane: with back-offs of a second, asking one plane at a time takes long.
 const EVERY_PLANE_FROM: u8 = 4;
 
@@ -252,7 +256,7 @@ impl QueuePair {
     }
 
     /// Where a queue pair receives and does not send, its own data cannot tell which paths work for feedback: one probe
-    /// a round trip on a path chosen at random does, and never more than one for a hundred packets received.
+    /// a round trip on a path chosen at random does, and never more than one for sixteen packets received.
     pub(super) fn keep_reverse_fresh(&mut self, now: Time, host: &mut dyn Host) {
         if !self.window.is_empty()
             || now < self.prober.reverse_due
@@ -266,7 +270,7 @@ impl QueuePair {
         let random = mix(now.0 ^ u64::from(self.prober.seed)) as usize % self.paths.len();
         let index = random as EvIndex;
         self.prober.reverse_due = now + self.srtt.times(2);
-        self.prober.reverse_from = self.stats.data_packets_in + SHARE;
+        self.prober.reverse_from = self.stats.data_packets_in + REVERSE_SHARE;
         if self.paths.state(index) != EvState::Denied && self.ports_up.contains(self.paths.port(index)) {
             self.send_probe(now, index, host);
             self.prober.reverse = Some(index);

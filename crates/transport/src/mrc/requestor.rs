@@ -179,7 +179,7 @@ impl QueuePair {
         let sent = match answered {
             Some(seq) => {
                 self.window.remembered_path(seq)?;
-                self.window.resent_at(seq).unwrap_or_else(|| self.window.sent_not_before(seq))
+                self.window.resent_at(seq).or_else(|| self.window.remembered_sent(seq))?
             }
             None => probed?,
         };

@@ -1,7 +1,8 @@
 //! What the requestor knows of each packet in flight: which path it took, when, and whether it has arrived.
 //!
 //! Two bits a packet hold its state, one byte its path. First transmissions go out in PSN order, so their send times
-//! only ever grow: one stamp for each group of packets bounds them from below (its own) and above (the next group's).
+//! only ever grow: one stamp for each group of packets bounds them from below (its own) and above (the next group's). Groups
+//! are as small as the stamps reach for what is in flight: single packets at first, sixteen where the window is full.
 //! Retransmissions are out of order and keep a log with a stamp each. Together this is two and a quarter bytes a packet,
 //! which is what lets a NIC hold the state of every queue pair.
 
@@ -15,8 +16,8 @@ pub(super) type Seq = u64;
 
 /// Send times are kept in units of 2^17 ps (131 ns), modulo 2^32 (9 minutes).
 const STAMP_SHIFT: u32 = 17;
-/// Packets that share a stamp.
-const GROUP: u64 = 16;
+/// Packets that share a stamp where the window is full, as a shift.
+const COARSEST: u32 = 4;
 
 /// A coarse send time with modular comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,8 +88,14 @@ pub(super) struct Window {
     mask: u64,
     paths: Box<[EvIndex]>,
     flights: Box<[Flights]>,
-    /// One more than the groups that fit the window: a full one that begins within a group ends within another.
+    /// A ring of groups' stamps: one more than fit the window, for a full one that begins within a group ends within another.
     stamps: Box<[u32]>,
+    /// Packets that share a stamp now, as a shift.
+    group_shift: u32,
+    /// What takes a group's number to its place in the ring.
+    group_offset: u32,
+    /// Below this no stamp is kept, where the ring has not gone round anyway.
+    stamped_from: Seq,
     last_stamp: Stamp,
     lost: u32,
     /// Packets that are Sent or Resent.
@@ -111,7 +118,10 @@ impl Window {
             mask: capacity - 1,
             paths: vec![0; capacity as usize].into(),
             flights: vec![Flights::default(); words].into(),
-            stamps: vec![0; (capacity / GROUP) as usize + 1].into(),
+            stamps: vec![0; (capacity >> COARSEST) as usize + 1].into(),
+            group_shift: 0,
+            group_offset: 0,
+            stamped_from: first,
             last_stamp: Stamp(0),
             lost: 0,
             flying: 0,
@@ -191,28 +201,65 @@ impl Window {
         self.paths[(seq & self.mask) as usize] = path;
         self.set(seq, false, false);
         self.last_stamp = Stamp::at(now);
-        if seq.is_multiple_of(GROUP) || self.is_empty() {
-            let group = self.group(seq);
-            self.stamps[group] = self.last_stamp.0;
+        if self.is_empty() && self.group_shift > 0 {
+            self.group_shift = 0;
+            self.stamped_from = seq;
+        }
+        while self.group_shift < COARSEST && self.groups_to(seq) > self.stamps.len() as u64 {
+            self.coarsen();
+        }
+        if seq.trailing_zeros() >= self.group_shift || self.is_empty() {
+            let place = self.place_of_group(seq >> self.group_shift);
+            self.stamps[place] = self.last_stamp.0;
         }
         self.next += 1;
         self.flying += 1;
         seq
     }
 
-    /// The earliest a first transmission can have been sent.
-    pub(super) fn sent_not_before(&self, seq: Seq) -> Stamp {
-        Stamp(self.stamps[self.group(seq)])
+    /// Groups from the base to a PSN.
+    fn groups_to(&self, seq: Seq) -> u64 {
+        (seq >> self.group_shift) - (self.base >> self.group_shift) + 1
     }
 
-    /// Where the stamp of a packet's group is.
-    fn group(&self, seq: Seq) -> usize {
-        (seq / GROUP % self.stamps.len() as u64) as usize
+    fn place_of_group(&self, group: u64) -> usize {
+        ((group + u64::from(self.group_offset)) % self.stamps.len() as u64) as usize
+    }
+
+    /// Makes one group of two. What is kept is the first one's stamp: no packet of both was sent before.
+    fn coarsen(&mut self) {
+        let (first, last) = (self.base >> self.group_shift, (self.next - 1) >> self.group_shift);
+        let start = self.place_of_group(first);
+        // Places are written from the first on and read further ahead: none is overwritten before it was read.
+        for (step, pair) in (first / 2..=last / 2).enumerate() {
+            let stamp = self.stamps[self.place_of_group((pair * 2).max(first))];
+            let place = (start + step) % self.stamps.len();
+            self.stamps[place] = stamp;
+        }
+        self.group_shift += 1;
+        self.stamped_from = self.base;
+        let places = self.stamps.len() as u64;
+        self.group_offset = ((start as u64 + places - first / 2 % places) % places) as u32;
+    }
+
+    /// The earliest a first transmission can have been sent.
+    pub(super) fn sent_not_before(&self, seq: Seq) -> Stamp {
+        Stamp(self.stamps[self.place_of_group(seq >> self.group_shift)])
+    }
+
+    /// The same for a packet that may no longer be in flight, as long as its stamp is still there.
+    pub(super) fn remembered_sent(&self, seq: Seq) -> Option<Stamp> {
+        let reaches = |seq: Seq| {
+            let groups = (self.next - 1 >> self.group_shift) - (seq >> self.group_shift);
+            groups < self.stamps.len() as u64
+        };
+        (self.contains(seq) || (self.stamped_from..self.next).contains(&seq) && reaches(seq))
+            .then(|| self.sent_not_before(seq))
     }
 
     /// The latest a first transmission can have been sent.
     pub(super) fn sent_not_after(&self, seq: Seq) -> Stamp {
-        let next_group = (seq / GROUP + 1) * GROUP;
+        let next_group = ((seq >> self.group_shift) + 1) << self.group_shift;
         if next_group < self.next { self.sent_not_before(next_group) } else { self.last_stamp }
     }
 
@@ -391,6 +438,61 @@ mod tests {
                     assert!(stamp.since(w.sent_not_before(seq)) >= 0, "{seq} of {}..{}", w.base(), w.next());
                     assert!(stamp.since(w.sent_not_before(seq)) <= Stamp::units(Span::from_nanos(16 * 300)));
                     assert!(w.sent_not_after(seq).since(stamp) >= 0, "{seq} of {}..{}", w.base(), w.next());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn send_times_are_exact_as_long_as_little_is_in_flight() {
+        let mut w = Window::new(1024, 5);
+        let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
+        for round in 0..40 {
+            let first = w.next();
+            // An odd number, so that rounds begin anywhere in a group.
+            for seq in first..first + 63 {
+                w.sent(time(seq), 0);
+            }
+            for seq in first..first + 62 {
+                assert_eq!(w.sent_not_before(seq), Stamp::at(time(seq)), "round {round}");
+                assert_eq!(w.sent_not_after(seq), Stamp::at(time(seq + 1)), "round {round}");
+            }
+            w.advance(w.next());
+        }
+    }
+
+    #[test]
+    fn stamps_are_remembered_as_long_as_they_are_there() {
+        let mut w = Window::new(1024, 0);
+        let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
+        for seq in 0..3000 {
+            if seq % 500 == 0 {
+                w.advance(w.next());
+            }
+            w.sent(time(seq), 0);
+            for old in 0..=seq {
+                if let Some(stamp) = w.remembered_sent(old) {
+                    let late = Stamp::at(time(old)).since(stamp);
+                    assert!((0..=Stamp::units(Span::from_micros(15))).contains(&late), "{old} of {seq}");
+                }
+            }
+            assert!(w.remembered_sent(seq).is_some());
+        }
+    }
+
+    #[test]
+    fn bounds_hold_while_the_window_fills_and_moves_on() {
+        let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
+        for first in [0, 5, 15, 16, 1023] {
+            for behind in [1, 60, 64, 65, 127, 200, 500, 1000] {
+                let mut w = Window::new(1024, first);
+                for seq in first..first + 3000 {
+                    w.sent(time(seq), 0);
+                    for seq in w.base()..w.next() {
+                        assert!(Stamp::at(time(seq)).since(w.sent_not_before(seq)) >= 0, "{seq}");
+                        assert!(w.sent_not_after(seq).since(Stamp::at(time(seq))) >= 0, "{seq}");
+                    }
+                    w.advance((seq + 1).saturating_sub(behind).max(w.base()));
                 }
             }
         }
