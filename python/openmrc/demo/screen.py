@@ -157,7 +157,7 @@ def summary(figures: Figures) -> RenderableType:
         Text(),
         table,
         Text(
-            "goodput in Gb/s; a dip is the longest time below 80 % of what the fault leaves of the goodput before",
+            "goodput in Gb/s; a dip is the longest time below 80 % of what the fault leaves of that before",
             style="dim",
         ),
         Text(),
