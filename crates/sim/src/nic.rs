@@ -190,17 +190,20 @@ impl World {
         }
     }
 
-    /// Puts a queue pair in its NIC's ring if it has something to send.
+    /// Puts a queue pair in its NIC's ring if it has something to send, and sees to it that the ring is served.
     pub(crate) fn offer(&mut self, slot: u32) {
         let Some(qp) = self.qps.get_mut(slot) else { return };
         let host = qp.host;
-        if !qp.in_ring && qp.engine.as_ref().is_some_and(|e| e.readiness() == Readiness::Ready) {
+        if !qp.in_ring {
+            if qp.engine.as_ref().is_none_or(|e| e.readiness() != Readiness::Ready) {
+                return;
+            }
             qp.in_ring = true;
             self.nics[host as usize].ring.push_back(slot);
-            // A wake that is due is soon enough.
-            if self.nics[host as usize].wake_at == u64::MAX {
-                self.serve(host);
-            }
+        }
+        // A wake that is due is soon enough. Without one the ring may hold queue pairs none of whose ports was up.
+        if self.nics[host as usize].wake_at == u64::MAX {
+            self.serve(host);
         }
     }
 

@@ -52,6 +52,21 @@ fn losing_a_nic_port_of_four_leaves_three_quarters() {
 }
 
 #[test]
+fn a_host_that_was_cut_off_goes_on_when_its_ports_come_back() {
+    let network = multiplane(64, 4);
+    let link = |plane| network.fabric.link_number(Link { plane, layer: 0, lower: 7, uplink: 0 });
+    let away = Span::from_micros(100);
+    let schedule = (0..4)
+        .flat_map(|plane| faults::flap(Target::Link(link(plane)), AT, away, Span::from_micros(1), 1))
+        .collect();
+    let (results, healthy) = with_faults(schedule);
+    assert!(all_delivered(&results));
+    assert!(results.totals.fatal == 0);
+    let last = last_delivery(&results);
+    assert!(last <= healthy + away.times(3), "{last:?}, healthy {healthy:?}");
+}
+
+#[test]
 fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
     let network = multiplane(64, 4);
     let link = uplink(&network, 0, 1, 1);
