@@ -60,7 +60,8 @@ noticed! {
     a_retransmission_that_hides_is_noticed: HidesRetransmission, ["has RTX false"];
     a_port_that_was_not_offered_is_noticed: TakesAnyPort, ["was not offered", "is down"];
     a_psn_beyond_the_window_is_noticed: SkipsPsns, ["skips", "names no packet", "is beyond the window"];
-    sending_in_error_is_noticed: SpeaksWhenDead, ["in ERROR", "strange kind"];
+    // It echoes what it got: data are no feedback, and a probe is not of feedback's class.
+    sending_in_error_is_noticed: SpeaksWhenDead, ["in ERROR", "strange kind", "feedback in class"];
     using_a_denied_path_is_noticed: IgnoresDenial, ["is DENIED", "twice"];
     too_much_feedback_is_noticed: Shouts, ["packets at once"];
     a_deadline_that_does_not_move_is_noticed: SticksInTime, ["deadline does not move"];
