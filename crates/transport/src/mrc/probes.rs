@@ -28,9 +28,11 @@ const SHARE: u64 = 100;
 /// ... and never more than so many at a time.
 const MOST_AT_ONCE: u64 = 8;
 
-/// Probes of reverse paths are at most this share of the data packets that come in \[choice\]: below that a queue pair whose
-/// peer sends only some thousand packets a second would not know for tens of milliseconds that feedback goes nowhere.
-const REVERSE_SHARE: u64 = 16;
+/// Probes of reverse paths are the same share of the data packets that come in, and a larger one, though never above this, where
+/// those are so few that the last probe is this long ago \[choice\]: a queue pair whose peer sends only some thousand packets a
+/// second would otherwise not know for tens of milliseconds that feedback goes nowhere.
+const REVERSE_SHARE_AT_MOST: u64 = 16;
+const REVERSE_AT_LATEST: Span = Span::from_millis(1);
 
 /// From this tail probe on, each goes out on every plane: with back-offs of a second, asking one plane at a time takes long.
 const EVERY_PLANE_FROM: u8 = 4;
@@ -256,11 +258,15 @@ impl QueuePair {
     }
 
     /// Where a queue pair receives and does not send, its own data cannot tell which paths work for feedback: one probe
-    /// a round trip on a path chosen at random does, and never more than one for sixteen packets received.
+    /// a round trip on a path chosen at random does, and never more than one for a hundred packets received, or one a
+    /// millisecond for sixteen.
     pub(super) fn keep_reverse_fresh(&mut self, now: Time, host: &mut dyn Host) {
+        let received = self.stats.data_packets_in;
+        let few = received < self.prober.reverse_from + (SHARE - REVERSE_SHARE_AT_MOST);
         if !self.window.is_empty()
+            || received < self.prober.reverse_from
             || now < self.prober.reverse_due
-            || self.stats.data_packets_in < self.prober.reverse_from
+            || few && now < self.prober.reverse_due + REVERSE_AT_LATEST
         {
             return;
         }
@@ -270,7 +276,7 @@ impl QueuePair {
         let random = mix(now.0 ^ u64::from(self.prober.seed)) as usize % self.paths.len();
         let index = random as EvIndex;
         self.prober.reverse_due = now + self.srtt.times(2);
-        self.prober.reverse_from = self.stats.data_packets_in + REVERSE_SHARE;
+        self.prober.reverse_from = received + REVERSE_SHARE_AT_MOST;
         if self.paths.state(index) != EvState::Denied && self.ports_up.contains(self.paths.port(index)) {
             self.send_probe(now, index, host);
             self.prober.reverse = Some(index);

@@ -250,7 +250,7 @@ impl Window {
     /// The same for a packet that may no longer be in flight, as long as its stamp is still there.
     pub(super) fn remembered_sent(&self, seq: Seq) -> Option<Stamp> {
         let reaches = |seq: Seq| {
-            let groups = (self.next - 1 >> self.group_shift) - (seq >> self.group_shift);
+            let groups = ((self.next - 1) >> self.group_shift) - (seq >> self.group_shift);
             groups < self.stamps.len() as u64
         };
         (self.contains(seq) || (self.stamped_from..self.next).contains(&seq) && reaches(seq))
