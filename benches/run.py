@@ -36,7 +36,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="round trips of each latency measurement (default 100000)",
     )
     add("--cpus", metavar="A,B", help="cores of the two sides of a reference (default: the first two usable)")
-    add("--only", metavar="TEXT", help="only the figures with TEXT in their name or in a measurement's")
+    add(
+        "--only",
+        metavar="TEXT",
+        help="only the figures with TEXT in their name, their table's (results, simulator) or a measurement's",
+    )
     add(
         "--output",
         type=Path,
@@ -60,8 +64,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def chosen(text: str | None) -> list[Figure]:
-    """The figures whose name, or the name of a measurement of theirs, contains a text."""
-    names = {figure.name: [figure.name, *(each.name for each in figure.instruments())] for figure in FIGURES}
+    """The figures whose name or table, or the name of a measurement of theirs, contains a text."""
+    names = {
+        figure.name: [figure.name, figure.section, *(each.name for each in figure.instruments())]
+        for figure in FIGURES
+    }
     return [each for each in FIGURES if text is None or any(text in name for name in names[each.name])]
 
 
