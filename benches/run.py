@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--only",
         metavar="TEXT",
-        help="only the figures with TEXT in their name, their table's (results, simulator) or a measurement's",
+        help="only the figures with TEXT in their name, their table's (results, simulator) or a reading's",
     )
     add(
         "--output",
