@@ -68,6 +68,7 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
 	cargo update --workspace
+	cargo update --workspace --manifest-path fuzz/Cargo.toml
 
 # --- what people come for ---------------------------------------------------------------------------------------
 
