@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from openmrc.errors import FormatError
 
@@ -57,18 +57,24 @@ class Source(NamedTuple):
         return f"{self.path}:{line}" if line else str(self.path)
 
 
+class Sourced(BaseModel):
+    """A model that remembers the file it was read from, for messages about what turns out wrong later."""
+
+    _source: Source | None = PrivateAttr(None)
+
+    def place(self, *location: int | str) -> str:
+        """Where a field stands, for messages: ``file:line: field``, or just the field."""
+        field = ".".join(str(part) for part in location)
+        return f"{self._source.at(location)}: {field}" if self._source else field
+
+    @property
+    def beside(self) -> Path:
+        """The directory that names of other files are relative to."""
+        return self._source.path.parent if self._source else Path()
+
+
 def read(path: Path, model: type[Model]) -> Model:
-    """The file as a model.
-
-    Raises:
-        FormatError: if it is not YAML or does not fit the model, naming file, line and field.
-        OSError: if it cannot be read.
-    """
-    return read_with_source(path, model)[0]
-
-
-def read_with_source(path: Path, model: type[Model]) -> tuple[Model, Source]:
-    """The file as a model, and where in the file what is.
+    """The file as a model; one that is :class:`Sourced` knows where in the file what stands.
 
     Raises:
         FormatError: if it is not YAML or does not fit the model, naming file, line and field.
@@ -92,9 +98,12 @@ def read_with_source(path: Path, model: type[Model]) -> tuple[Model, Source]:
     if not isinstance(value, dict):
         raise FormatError(f"{path}: expected fields like `hosts: 16`, found {type(value).__name__}")
     try:
-        return model.model_validate(value), Source(path, node)
+        made = model.model_validate(value)
     except ValidationError as error:
         raise FormatError(_describe(path, node, error)) from None
+    if isinstance(made, Sourced):
+        made._source = Source(path, node)
+    return made
 
 
 def _describe(path: Path, root: yaml.Node | None, error: ValidationError) -> str:

@@ -11,23 +11,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
 from openmrc.sim.measures import measures
 from openmrc.sim.run import Progress, run
-from openmrc.sim.scenario import Scenario
+from openmrc.sim.scenario import Part, Scenario
 from openmrc.sim.sweep import Grid
 
 Figure = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9_]+$")]
 """``run.measure``."""
 
 
-class Claim(BaseModel):
+class Claim(Part):
     """One thing that is published, and when ours agrees with it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     says: str
     value: Figure | None = None
@@ -72,10 +70,8 @@ class Claim(BaseModel):
         )
 
 
-class Row(BaseModel):
+class Row(Part, yamlfile.Sourced):
     """One published result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     row: str
     setting: str
@@ -85,10 +81,9 @@ class Row(BaseModel):
     base: dict[str, Any]
     runs: dict[str, dict[str, Any]]
     """By name: what differs from the base, as dotted fields."""
-    full: dict[str, Any] = {}
+    full: dict[str, Any] = Field(default_factory=dict)
     """What makes it the published size."""
     claims: list[Claim]
-    _source: yamlfile.Source | None = PrivateAttr(None)
 
     def scenarios(self, *, full: bool = False) -> dict[str, Scenario]:
         """The scenario of each run.
@@ -144,8 +139,7 @@ def rows(only: Sequence[str] = ()) -> list[Row]:
     folder = Path(str(resources.files("openmrc") / "scenarios" / "published"))
     found = {}
     for path in sorted(folder.glob("*.yaml")):
-        row, source = yamlfile.read_with_source(path, Row)
-        row._source = source
+        row = yamlfile.read(path, Row)
         found[row.row] = row
     unknown = [name for name in only if name.upper() not in found]
     if unknown:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import Field, ValidationError
 
 import openmrc
 from openmrc.errors import ArgumentError, FormatError
@@ -26,26 +26,23 @@ from openmrc.fabric import yamlfile
 from openmrc.sim import check, transports
 from openmrc.sim.results import Results, _import
 from openmrc.sim.run import run
-from openmrc.sim.scenario import Scenario, Seed
+from openmrc.sim.scenario import Part, Scenario, Seed
 
 Point = dict[str, Any]
 """The values of the axes at one point of the grid."""
 
 
-class Grid(BaseModel):
+class Grid(Part, yamlfile.Sourced):
     """A base scenario, axes, seeds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base: dict[str, Any] | str
     """A scenario, or the name of a file with one, relative to the grid's own."""
-    axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """By dotted field, as ``traffic.0.bytes``, its values. ``transport`` also takes short texts, as
     ``rocev2:qps=8``; an
     axis of any other name has mappings from dotted fields to values."""
-    seeds: Annotated[list[Seed], Field(min_length=1)] = [1]
+    seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default_factory=lambda: [1])
     """Every point runs with each."""
-    _source: yamlfile.Source | None = PrivateAttr(None)
 
     def points(self) -> list[tuple[Point, Scenario]]:
         """Every point and its scenario, in the order of the axes, seeds last.
@@ -63,8 +60,7 @@ class Grid(BaseModel):
     def _base(self) -> dict[str, Any]:
         if not isinstance(self.base, str):
             return self.base
-        beside = self._source.path.parent if self._source else Path()
-        scenario = yamlfile.read(beside / self.base, Scenario)
+        scenario = yamlfile.read(self.beside / self.base, Scenario)
         dumped: dict[str, Any] = scenario.model_dump(mode="json")
         return dumped
 
@@ -120,9 +116,7 @@ def load(path: Path | str) -> Grid:
         FormatError: if it is no grid, naming file, line and field.
         OSError: if it cannot be read.
     """
-    grid, source = yamlfile.read_with_source(Path(path), Grid)
-    grid._source = source
-    return grid
+    return yamlfile.read(Path(path), Grid)
 
 
 @dataclass(frozen=True)

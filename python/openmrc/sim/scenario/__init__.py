@@ -1,0 +1,71 @@
+"""What a run is given: topology, network, transport, traffic, faults, as checked data.
+
+Bytes are payload bytes; times end in their unit.
+"""
+
+from openmrc.sim.scenario.faults import (
+    BitErrors,
+    Broken,
+    Down,
+    Fault,
+    Flap,
+    Loss,
+    NicPort,
+    RandomFailures,
+    Reboot,
+    Slow,
+    Transceiver,
+)
+from openmrc.sim.scenario.fields import Part, Seed
+from openmrc.sim.scenario.network import Network, Pfc, Switch, Topology
+from openmrc.sim.scenario.record import Capture, Record
+from openmrc.sim.scenario.traffic import (
+    AllToAll,
+    Collective,
+    Flows,
+    Incast,
+    Permutation,
+    RandomTraffic,
+    Traffic,
+    Training,
+)
+from openmrc.sim.scenario.transport import Adaptive, Dcqcn, Mrc, Rocev2, Transport, Uet
+from openmrc.sim.scenario.whole import Scenario, load
+
+__all__ = [
+    "Adaptive",
+    "AllToAll",
+    "BitErrors",
+    "Broken",
+    "Capture",
+    "Collective",
+    "Dcqcn",
+    "Down",
+    "Fault",
+    "Flap",
+    "Flows",
+    "Incast",
+    "Loss",
+    "Mrc",
+    "Network",
+    "NicPort",
+    "Part",
+    "Permutation",
+    "Pfc",
+    "RandomFailures",
+    "RandomTraffic",
+    "Reboot",
+    "Record",
+    "Rocev2",
+    "Scenario",
+    "Seed",
+    "Slow",
+    "Switch",
+    "Topology",
+    "Traffic",
+    "Training",
+    "Transceiver",
+    "Transport",
+    "Uet",
+    "load",
+]
