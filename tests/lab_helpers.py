@@ -18,6 +18,8 @@ from openmrc.lab import Lab
 from openmrc.lab.system import entered
 
 UDP_PORT = 4791
+RING = ["h0", "h4", "h8", "h12", "h1", "h5", "h9", "h13"]
+"""Hosts, each writing to the next, and the last to the first: neighbours are under different T0s."""
 
 
 def why_not():

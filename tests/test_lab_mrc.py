@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab_helpers import needs_root, running, specification
+from lab_helpers import RING, needs_root, running, specification
 from openmrc.connect import Options, connect, listen
 from openmrc.controller import Controller, EvMode, ProfileState
 from openmrc.fabric import Fabric
@@ -18,8 +18,6 @@ from openmrc.wire import EvFormat
 
 PACKETS = 40
 SIZE = 1 << 19
-RING = ["h0", "h4", "h8", "h12", "h1", "h5", "h9", "h13"]
-"""Each writes to the next, and the last to the first: neighbours are under different T0s."""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab_helpers import carried, counted, needs_root, observe, running
+from lab_helpers import RING, carried, counted, needs_root, observe, running
 from openmrc.connect import Options, connect, listen
 from openmrc.controller import Controller, Ev, EvMode, EvProbe, ProfileState
 from openmrc.errors import ArgumentError, DeviceError
@@ -29,8 +29,6 @@ PACKETS = 60
 NOISE = PACKETS // 2
 MTU = 4096
 SIZE = 1 << 19
-RING = ["h0", "h4", "h8", "h12", "h1", "h5", "h9", "h13"]
-"""Each writes to the next, and the last to the first: neighbours are under different T0s."""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ use super::{Engine, Sent};
 use crate::frames::{FrameBatch, FrameBuffer, send_one};
 use crate::impair::{Outgoing, is_data};
 use crate::path::Via;
-use crate::port::{HeldRun, NOBUFS_PAUSE};
+use crate::port::NOBUFS_PAUSE;
 use crate::shared::Shared;
 use crate::stats::Cause;
 use crate::sys;
@@ -48,7 +48,7 @@ impl Engine {
         while next < batch.frames().len() {
             if !self.ports[port].held.is_empty() {
                 for index in next..batch.frames().len() {
-                    self.hold_frame(port, batch.frames()[index].key, batch.datagram(index));
+                    self.hold_frame(port, batch, index);
                 }
                 return;
             }
@@ -63,7 +63,7 @@ impl Engine {
                 Err(error) => {
                     match self.judge(Err(error), now, false) {
                         Some(Sent::Later(_)) => {
-                            self.hold_frame(port, batch.frames()[next].key, batch.datagram(next));
+                            self.hold_frame(port, batch, next);
                             self.ports[port].retry_at = now + NOBUFS_PAUSE;
                         }
                         Some(Sent::Lost(cause)) => self.causes.add(cause, 1),
@@ -75,16 +75,10 @@ impl Engine {
         }
     }
 
-    fn hold_frame(&mut self, port: usize, key: RunKey, bytes: Vec<u8>) {
-        self.causes.add(Cause::TxHeld, 1);
+    fn hold_frame(&mut self, port: usize, batch: &FrameBatch, index: usize) {
+        let bytes = batch.datagram(index);
         let segment = bytes.len();
-        self.ports[port].held.push_back(HeldRun {
-            path: key.path,
-            peer: key.peer,
-            class: key.class,
-            segment,
-            bytes,
-        });
+        self.hold(batch.frames()[index].key, port, bytes, segment);
     }
 
     /// The impairer's way: every packet by itself.

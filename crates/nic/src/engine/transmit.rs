@@ -273,7 +273,7 @@ impl Engine {
     }
 
     /// Keeps packets until the port can take them; no data is offered to it before.
-    fn hold(&mut self, key: RunKey, port: usize, bytes: Vec<u8>, segment: usize) {
+    pub(super) fn hold(&mut self, key: RunKey, port: usize, bytes: Vec<u8>, segment: usize) {
         self.causes.add(Cause::TxHeld, bytes.len().div_ceil(segment.max(1)) as u64);
         self.ports[port].held.push_back(HeldRun {
             path: key.path,

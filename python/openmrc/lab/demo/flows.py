@@ -7,18 +7,18 @@ so that all paths carry equally many: better than chance would spread them.
 import errno
 import socket
 import struct
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from openmrc.errors import Error
 from openmrc.lab import Lab, entered
 from openmrc.lab.demo import frr
-from openmrc.lab.demo.ring import PATH_MTU, TICK, catch_up
+from openmrc.lab.demo.ring import PATH_MTU
 from openmrc.lab.demo.scene import RING, pairs
+from openmrc.lab.demo.sender import Sender, catch_up
 from openmrc.lab.demo.trace import Flow, Half, Transport
 
 FLOWS = 4
@@ -35,6 +35,7 @@ _CHUNK = PATH_MTU
 _SEND_BUFFER = 4 << 20
 """Holds what is offered in some seconds, so that a TCP connection that waits is offered no less."""
 _GATHERED = 1 << 16
+_LAST_WAIT = 1.0
 
 
 class _Tcp:
@@ -63,7 +64,7 @@ class _Udp:
         self.due = 0.0
 
 
-class Flows:
+class Flows(Sender):
     """All of them; a thread of its own sends, receives and samples.
 
     Args:
@@ -73,11 +74,7 @@ class Flows:
 
     def __init__(self, lab: Lab, rate_bps: float) -> None:
         self._lab = lab
-        self._stack = ExitStack()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="openmrc-lab-flows", daemon=True)
-        self.error: str | None = None
-        self.half = Half(0, [])
+        super().__init__("openmrc-lab-flows", [])
         self._tcp: list[_Tcp] = []
         self._udp: list[_Udp] = []
         self._udp_of: dict[int, _Udp] = {}
@@ -195,62 +192,30 @@ class Flows:
             made.connect((frr.loopback(to), _PORTS["tcp" if kind is socket.SOCK_STREAM else "udp"]))
         return made
 
-    def start(self) -> None:
-        """Begins to send."""
-        self.half.began_ns = time.monotonic_ns()
-        self._thread.start()
-
-    def check(self) -> None:
-        """Goes on only if all is well.
-
-        Raises:
-            Error: if a connection broke.
-        """
-        if self.error is not None:
-            raise Error(self.error)
-
     def stop(self) -> Half:
-        """Ends, and returns what was measured.
+        """Ends a second after the last was sent, and returns what was measured.
 
         Raises:
             Error: if a connection broke.
         """
-        self.half.ended_ns = time.monotonic_ns()
-        self._stop.set()
-        self._thread.join()
-        self.check()
+        super().stop()
         for udp in self._udp:
             self.half.lost[udp.number] = [
                 sent for sent, arrived in zip(udp.sent_ns, udp.arrived, strict=True) if not arrived
             ]
         return self.half
 
-    def close(self) -> None:
-        """Ends everything at once. Doing it twice is harmless."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._stack.close()
-
     # --- the thread -----------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            now = time.monotonic()
-            for turn, tcp in enumerate(self._tcp):
-                tcp.due = now + self._chunk_s * turn / len(self._tcp)
-            for turn, udp in enumerate(self._udp):
-                udp.due = now + self._datagram_s * turn / len(self._udp)
-            while not self._stop.is_set():
-                self._tick(posting=True)
-                time.sleep(TICK)
-            # What is under way may still arrive.
-            end = time.monotonic() + 1.0
-            while time.monotonic() < end:
-                self._tick(posting=False)
-                time.sleep(TICK)
-        except (Error, OSError) as error:
-            self.error = str(error)
+    def _stagger(self, now: float) -> None:
+        for turn, tcp in enumerate(self._tcp):
+            tcp.due = now + self._chunk_s * turn / len(self._tcp)
+        for turn, udp in enumerate(self._udp):
+            udp.due = now + self._datagram_s * turn / len(self._udp)
+
+    def _awaits(self, waited_s: float) -> bool:
+        # What is under way may still arrive; of what is lost nobody tells.
+        return waited_s < _LAST_WAIT
 
     def _tick(self, *, posting: bool) -> None:
         if posting:

@@ -2,11 +2,9 @@
 
 import os
 import struct
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +15,8 @@ from openmrc.errors import Error
 from openmrc.fabric import Path
 from openmrc.lab import Lab, entered
 from openmrc.lab.demo.scene import RING, pairs
-from openmrc.lab.demo.trace import Flow, Half
+from openmrc.lab.demo.sender import Sender, catch_up
+from openmrc.lab.demo.trace import Flow
 from openmrc.outofband import bring_up, own_end
 from openmrc.verbs import (
     AccessFlags,
@@ -40,16 +39,11 @@ PACKETS = 4
 SLOTS = 256
 """Writes under way, at most: what is posted in half a second."""
 
-TICK = 0.001
-"""Seconds between looks at everything."""
-
 _PIECE = PATH_MTU * PACKETS
 _STAMP = struct.Struct("<QQ")
 _BASE_RTT_US = 200.0
 """What a packet and its answer take over six links of this kind, with nothing else going on."""
-
-
-_MOMENT = 0.25
+_PATIENCE = 30.0
 
 
 @dataclass
@@ -76,8 +70,8 @@ _ACK_DELAY_US = 200.0
 """One SACK for a write of four packets, not one for each."""
 
 
-class Ring:
-    """Writes until it is stopped. A thread of its own posts, checks and samples.
+class Ring(Sender):
+    """Writes until it is stopped, and checks what arrives.
 
     Args:
         lab: Where.
@@ -92,13 +86,9 @@ class Ring:
     ) -> None:
         self._lab = lab
         self._interval = _PIECE * 8 / rate_bps
-        self._stack = ExitStack()
+        super().__init__("openmrc-lab-ring", [Flow("mrc", src, dst, rate_bps) for src, dst in pairs(hosts)])
         self.contexts: dict[str, Context] = {}
         self.ways: list[_Way] = []
-        self.error: str | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="openmrc-lab-ring", daemon=True)
-        self.half = Half(0, [Flow("mrc", src, dst, rate_bps) for src, dst in pairs(hosts)])
         options = {"ev_burst": 1, "base_rtt_us": _BASE_RTT_US, "ack_delay_us": _ACK_DELAY_US} | options
         self._srv6 = srv6
         if srv6:
@@ -132,64 +122,23 @@ class Ring:
         # With SRv6 a context itself takes the paths to each peer into use, all of them.
         return None if self._srv6 else QpAttr(ev_profile_id=_every_path(context))
 
-    def start(self) -> None:
-        """Begins to write."""
-        self.half.began_ns = time.monotonic_ns()
-        self._thread.start()
-
-    def stop(self) -> Half:
-        """Ends when all that was posted has arrived, and returns what was measured.
-
-        Raises:
-            Error: if a queue pair broke.
-        """
-        self.half.ended_ns = time.monotonic_ns()
-        self._stop.set()
-        self._thread.join()
-        self.check()
-        return self.half
-
-    def check(self) -> None:
-        """Goes on only if all is well.
-
-        Raises:
-            Error: if a queue pair broke.
-        """
-        if self.error is not None:
-            raise Error(self.error)
-
     def path(self, src: str, dst: str, port: int, ev: int) -> Path:
         """The path that a host's entropy value on a port means."""
         if self._srv6:
             return self._lab.fabric.path_of(ev, src, dst)
         return self._lab.path(src, dst, port, ev)
 
-    def close(self) -> None:
-        """Ends everything at once. Doing it twice is harmless."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._stack.close()
+    def _stagger(self, now: float) -> None:
+        for number, way in enumerate(self.ways):
+            # Hosts do not march in step.
+            way.due = now + self._interval * number / len(self.ways)
 
-    # --- the thread -----------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            now = time.monotonic()
-            for number, way in enumerate(self.ways):
-                # Hosts do not march in step.
-                way.due = now + self._interval * number / len(self.ways)
-            while not self._stop.is_set():
-                self._tick(posting=True)
-                time.sleep(TICK)
-            deadline = time.monotonic() + 30
-            while any(way.under_way for way in self.ways):
-                if time.monotonic() > deadline:
-                    raise Error("writes did not arrive within 30 s of the end")
-                self._tick(posting=False)
-                time.sleep(TICK)
-        except Error as error:
-            self.error = str(error)
+    def _awaits(self, waited_s: float) -> bool:
+        if not any(way.under_way for way in self.ways):
+            return False
+        if waited_s > _PATIENCE:
+            raise Error(f"writes did not arrive within {_PATIENCE:g} s of the end")
+        return True
 
     def _tick(self, *, posting: bool) -> None:
         for number, way in enumerate(self.ways):
@@ -244,11 +193,6 @@ class Ring:
             if not completion.ok:
                 raise Error(f"{way.src}: {completion.status.name} writing to {way.dst}")
             way.completed += 1
-
-
-def catch_up(due: float, now: float) -> float:
-    """When the next piece is due: what was not offered for longer than a moment is not made up for."""
-    return now if now - due > _MOMENT else due
 
 
 def _every_path(context: Context) -> int:
