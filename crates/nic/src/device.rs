@@ -56,7 +56,8 @@ pub struct DeviceConfig {
     /// Several packets of one path in one system call (UDP GSO), and several received in one (UDP GRO), where the
     /// kernel has them. Default on.
     pub segmentation: bool,
-    /// Consecutive packets on one path. 1 is what hardware does; the default 8 costs an eighth of the system calls.
+    /// Consecutive packets on one path, at most; fewer where so many do not fit one system call, or there are no more to
+    /// send. 1 is what hardware does; the default 15, as many of 4096 bytes as fit, costs a fifteenth of the system calls.
     pub ev_burst: u8,
     /// DSCP code points.
     pub dscp: DscpMap,
@@ -94,7 +95,7 @@ impl Default for DeviceConfig {
             receive_buffer: 16 << 20,
             send_buffer: 1 << 20,
             segmentation: true,
-            ev_burst: 8,
+            ev_burst: 15,
             dscp: DscpMap::DEFAULT,
             network_trims: false,
             base_rtt: Duration::from_micros(500),

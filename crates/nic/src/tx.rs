@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use openmrc_wire::{IcrcSeed, Packet};
+use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet};
 
 use crate::arena::Arena;
 use crate::sys::SockAddr;
@@ -13,6 +13,11 @@ use crate::sys::SockAddr;
 const MAX_SEGMENTS: usize = 64;
 /// Most bytes of one call: the largest UDP payload over IPv4.
 const MAX_BYTES: usize = 65_507;
+
+/// How many full packets of this path MTU go in one call.
+pub fn most_in_run(path_mtu: u16) -> u8 {
+    (MAX_BYTES / (usize::from(path_mtu) + MAX_HEADER_LEN)).min(MAX_SEGMENTS) as u8
+}
 const UDP_SEGMENT: i32 = 103;
 
 /// What the packets of a run have in common.
@@ -238,7 +243,7 @@ fn send_plain(fd: RawFd, dest: &SockAddr, iovec: &libc::iovec) -> io::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openmrc_wire::{Body, MAX_HEADER_LEN, Msn, Position, Psn, Write};
+    use openmrc_wire::{Body, Msn, Position, Psn, Write};
     use std::net::{IpAddr, Ipv4Addr};
 
     fn packet(len: u16) -> Packet {

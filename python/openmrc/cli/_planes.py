@@ -39,7 +39,7 @@ EvBurstOption = Annotated[
     typer.Option(
         "--ev-burst",
         metavar="N",
-        help="Consecutive packets on one path: 1 as in hardware; more cost fewer system calls. Default 8.",
+        help="Consecutive packets on one path: 1 as in hardware; more cost fewer system calls. Default 15.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -15,6 +15,7 @@ use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::netlink;
 use crate::profile::Paths;
+use crate::tx::most_in_run;
 
 /// Bytes around the payload on the wire below IP: UDP, the longest data headers, padding, iCRC.
 const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
@@ -98,7 +99,7 @@ impl Engine {
             ev_active: paths.active,
             ev_backup: paths.backup,
             ev_min_active: paths.min_active,
-            ev_burst: self.config.ev_burst,
+            ev_burst: self.config.ev_burst.min(most_in_run(path_mtu)),
             seed: attr.seed.unwrap_or(self.seed ^ u64::from(io.shared.num) << 32),
             ..base
         })

@@ -65,7 +65,8 @@ impl NextPort {
         ready != 0
     }
 
-    /// So many data packets that arrived at `arrived` have been taken from `port`; senders' runs have `burst`.
+    /// So many data packets that arrived at `arrived` have been taken from `port`. Senders' runs have `burst` at most; one
+    /// that comes in one piece is whole.
     pub fn came(&mut self, now: Time, port: usize, arrived: u64, packets: usize, burst: usize) {
         if port != self.port {
             self.port = port;
@@ -76,7 +77,7 @@ impl NextPort {
         self.run += packets;
         self.misses = 0;
         self.looked = now;
-        if self.run >= burst {
+        if packets > 1 || self.run >= burst {
             self.rotate();
         }
     }

@@ -426,7 +426,11 @@ impl Transport for QueuePair {
     fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
         let now = self.advance_clock(now);
         self.paths.at(now);
-        self.next_data(now, ports)
+        let next = self.next_data(now, ports);
+        if next.is_none() {
+            self.paths.end_burst();
+        }
+        next
     }
 
     fn poll_timeout(&self) -> Time {

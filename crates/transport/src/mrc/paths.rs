@@ -285,6 +285,12 @@ impl Paths {
         self.next_condemned(|port| free.contains(port)).map(|index| self.count_sent(index))
     }
 
+    /// There was nothing to send: what comes later begins a burst of its own.
+    #[inline]
+    pub(super) fn end_burst(&mut self) {
+        self.burst = None;
+    }
+
     fn count_sent(&mut self, index: EvIndex) -> EvIndex {
         let plane = self.plane_of(index);
         self.planes[plane].sent = self.planes[plane].sent.wrapping_add(1);
