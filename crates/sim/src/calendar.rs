@@ -5,30 +5,24 @@
 //! an event, which is what a run costs at scale. Causality is that of the strictest order, and so are results.
 //!
 //! Nodes that follow each other form a group, and a slot has a page for each group: few enough events that they stay in
-//! the cache from being put in order to being used. An event is written once, into a block of its page. Events of
-//! the same node and time come out in the order in which they went in, so a run is repeatable. What lies beyond the calendar's
-//! end waits in a heap.
+//! the cache from being put in order to being used. An event is written into a block of its page, and once more in its place
+//! when the page is opened. Events of the same node and time come out in the order in which they went in, so a run is repeatable.
+//! What lies beyond the calendar's end waits in a heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use crate::event::{Event, Kind};
-use crate::sort::Sorter;
+use crate::sort;
 
 /// Events in a block: two kilobytes.
-const BLOCK: usize = 64;
+const BLOCK: u32 = 64;
 const NONE: u32 = u32::MAX;
 /// The widest slot, picoseconds: wider ones would gain nothing.
 const WIDEST: u64 = 1 << 26;
-
-/// The newest block of a page, and how many events the page holds; all blocks but the newest are full.
-#[derive(Clone, Copy)]
-struct Page {
-    head: u32,
-    filled: u32,
-}
-
-const EMPTY: Page = Page { head: NONE, filled: 0 };
+/// Most buckets that a node's part of a page is spread over before it is put in order.
+const MOST_PER_NODE: u32 = 1 << 10;
 
 /// An event outside the pages, ordered by time and then by arrival.
 struct Loose {
@@ -55,6 +49,13 @@ impl Ord for Loose {
     }
 }
 
+/// A node's events in the open page: up to `end`, from where those of the node before it end.
+#[derive(Clone, Copy)]
+struct Turn {
+    node: u32,
+    end: u32,
+}
+
 /// Events by slot, node and time.
 pub(crate) struct Calendar {
     /// Width of a slot, picoseconds, and 2^64 over it.
@@ -62,14 +63,15 @@ pub(crate) struct Calendar {
     inverse: u64,
     /// Slots, a power of two.
     slots: usize,
-    /// By slot and group.
-    pages: Vec<Page>,
-    /// Events in each slot.
+    /// By slot and group: where the page's next event goes. A multiple of a block's size means: into a new block; 0, the page is empty.
+    pages: Vec<u32>,
+    /// Blocks that each slot's pages have.
     counts: Vec<u32>,
     /// First node of each group, and one past the last of all.
     groups: Vec<u32>,
-    blocks: Vec<[Event; BLOCK]>,
-    /// The block filled before, or the next free one.
+    /// Block after block.
+    events: Vec<Event>,
+    /// The page's block before, or the next free one.
     links: Vec<u32>,
     free: u32,
     /// The slot whose turn it is, counted from 1; nothing has begun at 0.
@@ -78,21 +80,23 @@ pub(crate) struct Calendar {
     begin: u64,
     /// The next group of this slot whose page is to be opened.
     group: usize,
-    /// The open page: its blocks, oldest first; and its events in order, as node, time and place.
-    chain: Vec<u32>,
-    order: Vec<u64>,
-    sorter: Sorter,
+    /// The open page in order, and whose events they are.
+    open: Vec<Event>,
+    turns: Vec<Turn>,
+    /// The next event of the open page, one past the last of the node whose turn it is, and the turn after that.
     next: usize,
-    /// Where a key has its node, and the bits of its place.
-    node_shift: u32,
-    place_mask: u64,
-    first_node: u32,
+    end: usize,
+    turn: usize,
+    node: u32,
+    /// What pages are put in order with.
+    chain: Vec<u32>,
+    buckets: Vec<u32>,
+    spread: Vec<u32>,
     /// Events that the current node has given itself for this same slot.
     local: BinaryHeap<Reverse<Loose>>,
-    node: u32,
     far: BinaryHeap<Reverse<Loose>>,
     pushed: u64,
-    /// Events in pages not yet opened.
+    /// Blocks of pages not yet opened.
     near: usize,
 }
 
@@ -106,24 +110,25 @@ impl Calendar {
             width,
             inverse: (u64::MAX / width).wrapping_add(1),
             slots,
-            pages: vec![EMPTY; slots * (groups.len() - 1)],
+            pages: vec![0; slots * (groups.len() - 1)],
             counts: vec![0; slots],
             groups,
-            blocks: Vec::new(),
+            events: Vec::new(),
             links: Vec::new(),
             free: NONE,
             current: 0,
             begin: width.wrapping_neg(),
             group: 0,
-            chain: Vec::new(),
-            order: Vec::new(),
-            sorter: Sorter::default(),
+            open: Vec::new(),
+            turns: Vec::new(),
             next: 0,
-            node_shift: 0,
-            place_mask: 0,
-            first_node: 0,
-            local: BinaryHeap::new(),
+            end: 0,
+            turn: 0,
             node: 0,
+            chain: Vec::new(),
+            buckets: Vec::new(),
+            spread: Vec::new(),
+            local: BinaryHeap::new(),
             far: BinaryHeap::new(),
             pushed: 0,
             near: 0,
@@ -169,172 +174,219 @@ impl Calendar {
 
     #[inline(always)]
     fn push_page(&mut self, slot: usize, group: u32, event: Event) {
-        self.near += 1;
-        self.counts[slot] += 1;
-        let index = slot * (self.groups.len() - 1) + group as usize;
-        let page = &mut self.pages[index];
-        let place = page.filled as usize % BLOCK;
-        page.filled += 1;
-        let head = if place == 0 { self.new_block(index) } else { page.head };
-        self.blocks[head as usize][place].set(event);
+        let page = slot * (self.groups.len() - 1) + group as usize;
+        let mut place = self.pages[page];
+        if place.is_multiple_of(BLOCK) {
+            place = self.new_block(slot, place);
+        }
+        self.pages[page] = place + 1;
+        self.events[place as usize].set(event);
     }
 
-    /// A page's block is full, or it has none yet.
+    /// The first place of another block for a page whose next event would have gone to `place`.
     #[inline(never)]
-    fn new_block(&mut self, page: usize) -> u32 {
+    fn new_block(&mut self, slot: usize, place: u32) -> u32 {
+        self.near += 1;
+        self.counts[slot] += 1;
         let mut block = self.free;
         if block == NONE {
             block = self.links.len() as u32;
-            self.blocks.push([Event::plain(0, Kind::Wake, 0, 0); BLOCK]);
+            self.events.resize(self.events.len() + BLOCK as usize, Event::plain(0, Kind::Wake, 0, 0));
             self.links.push(NONE);
         } else {
             self.free = self.links[block as usize];
         }
-        self.links[block as usize] = std::mem::replace(&mut self.pages[page].head, block);
-        block
+        self.links[block as usize] = (place / BLOCK).wrapping_sub(1);
+        block * BLOCK
     }
 
-    /// The next event's key, if it is one of the open page and nothing may come before it.
+    /// The next event of the node whose turn it is.
     #[inline(always)]
-    pub fn next_key(&mut self) -> Option<u64> {
+    pub fn take(&mut self) -> Option<Event> {
         if !self.local.is_empty() {
-            return None;
+            return self.take_earlier();
         }
-        let key = self.order.get(self.next).copied();
-        self.next += usize::from(key.is_some());
-        key
+        let event = self.open[..self.end].get(self.next).copied();
+        self.next += usize::from(event.is_some());
+        event
     }
 
-    /// The event of a key, and the node it happens at, whose turn it is now.
-    #[inline(always)]
-    pub fn take(&mut self, key: u64) -> (Event, u32) {
-        self.node = self.node_in(key);
-        (*self.event_in(key), self.node)
-    }
-
-    /// The next event of the current slot, and the node it happens at; `None` if the slot is used up. `node_of` says at which node of
-    /// its group an event happens.
-    pub fn pop(&mut self, node_of: impl Fn(&Event) -> u32) -> Option<(Event, u32)> {
-        loop {
-            let key = self.order.get(self.next).copied();
-            if let Some(Reverse(local)) = self.local.peek()
-                && key.is_none_or(|key| self.node_in(key) != self.node || self.time_in(key) > local.time)
-            {
-                return self.local.pop().map(|Reverse(loose)| (loose.event, self.node));
+    /// The same where the node has given itself something to do.
+    #[inline(never)]
+    fn take_earlier(&mut self) -> Option<Event> {
+        let paged = self.open[..self.end].get(self.next).copied();
+        match self.local.peek() {
+            Some(Reverse(local)) if paged.is_none_or(|event| event.time > local.time) => {
+                self.local.pop().map(|Reverse(loose)| loose.event)
             }
-            if let Some(key) = key {
-                self.next += 1;
-                return Some(self.take(key));
+            _ => {
+                self.next += usize::from(paged.is_some());
+                paged
             }
-            self.open_next(&node_of)?;
         }
     }
 
+    /// The events of the node whose turn it is, for [`Calendar::opened`]: they count as taken. For a node that gives itself nothing to do.
+    #[inline]
+    pub fn take_turn(&mut self) -> Range<usize> {
+        let begin = std::mem::replace(&mut self.next, self.end);
+        begin..self.end
+    }
+
+    /// An event of the open page.
     #[inline(always)]
-    fn node_in(&self, key: u64) -> u32 {
-        self.first_node + (key >> self.node_shift) as u32
+    pub fn opened(&self, place: usize) -> Event {
+        self.open[place]
     }
 
-    fn time_in(&self, key: u64) -> u64 {
-        self.begin + ((key & ((1 << self.node_shift) - 1)) / (self.place_mask + 1))
-    }
-
+    /// On to the next node that has something to do in the open page.
     #[inline(always)]
-    fn event_in(&self, key: u64) -> &Event {
-        let place = (key & self.place_mask) as usize;
-        &self.blocks[self.chain[place / BLOCK] as usize][place % BLOCK]
+    pub fn next_turn(&mut self) -> Option<u32> {
+        let Turn { node, end } = *self.turns.get(self.turn)?;
+        self.turn += 1;
+        self.end = end as usize;
+        self.node = node;
+        Some(node)
     }
 
-    /// First node of the open page's group.
+    /// The node whose turn it is.
     #[inline(always)]
-    pub fn first_node(&self) -> u32 {
-        self.first_node
+    pub fn node(&self) -> u32 {
+        self.node
     }
 
-    /// The event of this page that comes `n` after the next one.
-    #[inline(always)]
-    pub fn event_ahead(&self, n: usize) -> Option<&Event> {
-        self.order.get(self.next + n).map(|&key| self.event_in(key))
-    }
-
-    /// The node whose first event in this page comes `n` after the next one; `None` if none does.
+    /// The node whose turn comes `n` after the next one in the open page.
     #[inline(always)]
     pub fn node_ahead(&self, n: usize) -> Option<u32> {
-        let around = self.order.get(self.next + n - 1..=self.next + n)?;
-        ((around[0] ^ around[1]) >> self.node_shift != 0).then(|| self.node_in(around[1]))
+        self.turns.get(self.turn + n).map(|turn| turn.node)
     }
 
-    /// Opens the next page of the current slot that holds something; `None` if there is none.
-    fn open_next(&mut self, node_of: impl Fn(&Event) -> u32) -> Option<()> {
-        for &block in &self.chain {
-            self.links[block as usize] = self.free;
-            self.free = block;
-        }
-        self.chain.clear();
-        self.order.clear();
-        self.next = 0;
+    /// The event of the open page that comes `n` after the next one.
+    #[inline(always)]
+    pub fn event_ahead(&self, n: usize) -> Option<&Event> {
+        self.open.get(self.next + n)
+    }
+
+    /// Opens the next page of the current slot that holds something, if there is one. `node_of` is told the first node of the page's
+    /// group and says at which node an event happens.
+    pub fn open_next(&mut self, node_of: impl Fn(u32, &Event) -> u32) -> bool {
+        self.open.clear();
+        self.turns.clear();
+        (self.next, self.end, self.turn) = (0, 0, 0);
         let groups = self.groups.len() - 1;
         let first = (self.current as usize & (self.slots - 1)) * groups;
         let rest = &self.pages[first + self.group..first + groups];
-        let Some(skip) = rest.iter().position(|page| page.filled > 0) else {
+        let Some(skip) = rest.iter().position(|&place| place > 0) else {
             self.group = groups;
-            return None;
+            return false;
         };
-        self.open(self.group + skip, node_of);
-        self.group += skip + 1;
-        Some(())
+        let group = self.group + skip;
+        let place = std::mem::take(&mut self.pages[first + group]);
+        self.group = group + 1;
+        self.gather(place, self.groups[group], self.groups[group + 1], node_of);
+        true
     }
 
-    /// Puts a page's events in order.
-    fn open(&mut self, group: usize, node_of: impl Fn(&Event) -> u32) {
-        let slot = self.current as usize & (self.slots - 1);
-        let page = std::mem::replace(&mut self.pages[slot * (self.groups.len() - 1) + group], EMPTY);
-        let filled = page.filled as usize;
-        let mut block = page.head;
+    /// Puts the events of a page in order, of which the next would have gone to `place`.
+    fn gather(&mut self, place: u32, first_node: u32, end_node: u32, node_of: impl Fn(u32, &Event) -> u32) {
+        let newest = (place - 1) / BLOCK;
+        let mut block = newest;
         while block != NONE {
             self.chain.push(block);
             block = self.links[block as usize];
         }
         self.chain.reverse();
-        let bits = |n: u64| u64::BITS - n.leading_zeros();
-        self.first_node = self.groups[group];
-        let place_bits = bits(filled as u64);
-        self.place_mask = (1 << place_bits) - 1;
-        self.node_shift = place_bits + bits(self.width - 1);
-        debug_assert!(
-            self.node_shift + bits(u64::from(self.groups[group + 1] - self.first_node)) <= u64::BITS
-        );
-        for (i, &block) in self.chain.iter().enumerate() {
-            let events = &self.blocks[block as usize][..BLOCK.min(filled - i * BLOCK)];
-            let begin = self.begin;
-            let first_node = self.first_node;
-            let node_shift = self.node_shift;
-            self.order.extend(events.iter().zip(i * BLOCK..).map(|(event, place)| {
-                let node = u64::from(node_of(event) - first_node);
-                node << node_shift | (event.time - begin) << place_bits | place as u64
+        let filled = (self.chain.len() as u32 - 1) * BLOCK + (place - 1) % BLOCK + 1;
+        let nodes = (end_node - first_node).max(1);
+        if filled < nodes / 8 {
+            self.gather_few(filled, |event| node_of(first_node, event));
+        } else {
+            self.gather_many(filled, nodes, first_node, |event| node_of(first_node, event));
+        }
+        self.near -= self.chain.len();
+        for block in self.chain.drain(..) {
+            self.links[block as usize] = self.free;
+            self.free = block;
+        }
+    }
+
+    /// The events of block number `i` of a page that has `filled`.
+    #[inline(always)]
+    fn in_block(&self, i: usize, filled: u32) -> &[Event] {
+        let first = self.chain[i] * BLOCK;
+        let used = (filled - i as u32 * BLOCK).min(BLOCK);
+        &self.events[first as usize..(first + used) as usize]
+    }
+
+    /// Of far fewer events than there are nodes.
+    fn gather_few(&mut self, filled: u32, node_of: impl Fn(&Event) -> u32) {
+        let mut events = std::mem::take(&mut self.open);
+        events.extend((0..self.chain.len()).flat_map(|i| self.in_block(i, filled)));
+        events.sort_by_key(|event| (node_of(event), event.time));
+        for (event, end) in events.iter().zip(1..) {
+            let node = node_of(event);
+            match self.turns.last_mut() {
+                Some(last) if last.node == node => last.end = end,
+                _ => self.turns.push(Turn { node, end }),
+            }
+        }
+        self.open = events;
+    }
+
+    /// Of many: spread over as many buckets as there are events, equally many for each node, of which each is for a part of the slot.
+    fn gather_many(&mut self, filled: u32, nodes: u32, first_node: u32, node_of: impl Fn(&Event) -> u32) {
+        let share = (filled / nodes).next_power_of_two().min(MOST_PER_NODE);
+        let scale = (u64::from(share) << 32) / self.width;
+        let mut spread = std::mem::take(&mut self.spread);
+        spread.clear();
+        spread.resize((nodes * share) as usize, 0u32);
+        let mut buckets = std::mem::take(&mut self.buckets);
+        buckets.clear();
+        for i in 0..self.chain.len() {
+            buckets.extend(self.in_block(i, filled).iter().map(|event| {
+                let part = (((event.time - self.begin) * scale) >> 32) as u32;
+                let bucket = (node_of(event) - first_node) * share + part;
+                spread[bucket as usize] += 1;
+                bucket
             }));
         }
-        let nodes = self.groups[group + 1] - self.first_node;
-        let end = self.node_shift + bits(u64::from(nodes.saturating_sub(1)));
-        self.sorter.sort(&mut self.order, end);
-        self.near -= filled;
+        let mut begins = 0;
+        for count in &mut spread {
+            begins += std::mem::replace(count, begins);
+        }
+        let mut open = std::mem::take(&mut self.open);
+        open.resize(filled as usize, Event::plain(0, Kind::Wake, 0, 0));
+        for (i, buckets) in buckets.chunks(BLOCK as usize).enumerate() {
+            for (event, &bucket) in self.in_block(i, filled).iter().zip(buckets) {
+                let place = &mut spread[bucket as usize];
+                open[*place as usize] = *event;
+                *place += 1;
+            }
+        }
+        // A node's last bucket ends where its events do.
+        let mut begins = 0;
+        for (node, ends) in (first_node..).zip(spread.chunks_exact(share as usize)) {
+            let end = ends[ends.len() - 1];
+            if end > begins {
+                sort::finish(&mut open[begins as usize..end as usize]);
+                self.turns.push(Turn { node, end });
+                begins = end;
+            }
+        }
+        (self.open, self.spread, self.buckets) = (open, spread, buckets);
     }
 
     /// Every event that is still to come, in no order.
     pub fn pending(&self) -> impl Iterator<Item = &Event> {
-        let open = self.order[self.next..].iter().map(|&key| {
-            let place = (key & self.place_mask) as usize;
-            &self.blocks[self.chain[place / BLOCK] as usize][place % BLOCK]
-        });
-        let pages = self.pages.iter().filter(|page| page.filled > 0).flat_map(|page| {
-            let newest = (page.filled as usize - 1) % BLOCK + 1;
-            std::iter::successors(Some((page.head, newest)), |&(block, _)| {
+        let pages = self.pages.iter().filter(|&&place| place > 0).flat_map(|&place| {
+            let newest = ((place - 1) / BLOCK, (place - 1) % BLOCK + 1);
+            std::iter::successors(Some(newest), |&(block, _)| {
                 Some((self.links[block as usize], BLOCK)).filter(|&(older, _)| older != NONE)
             })
-            .flat_map(|(block, used)| &self.blocks[block as usize][..used])
+            .flat_map(|(block, used)| &self.events[(block * BLOCK) as usize..(block * BLOCK + used) as usize])
         });
         let loose = self.local.iter().chain(&self.far).map(|Reverse(loose)| &loose.event);
-        open.chain(pages).chain(loose)
+        self.open[self.next..].iter().chain(pages).chain(loose)
     }
 
     /// On to the next slot that holds something; `false` if there is none.
@@ -374,10 +426,13 @@ mod tests {
 
     fn next(calendar: &mut Calendar) -> Option<(Event, u32)> {
         loop {
-            if let Some(event) = calendar.pop(|event| event.dst) {
-                return Some(event);
+            if let Some(event) = calendar.take() {
+                return Some((event, calendar.node()));
             }
-            if !calendar.turn_page() {
+            if calendar.next_turn().is_some() {
+                continue;
+            }
+            if !calendar.open_next(|_, event| event.dst) && !calendar.turn_page() {
                 return None;
             }
         }

@@ -37,8 +37,6 @@ pub(crate) mod flag {
     pub const TRIMMED_LAST_HOP: u8 = 8;
     /// May be ECN-marked and trimmed: data.
     pub const DATA: u8 = 16;
-    /// Has waited in a queue that marks: what became of it there is written beside it in the slab.
-    pub const WAITED: u8 = 32;
 }
 
 /// One event.

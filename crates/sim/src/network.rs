@@ -45,30 +45,45 @@ pub(crate) struct Port {
     pub control_free: u64,
     /// Bytes accepted.
     pub bytes: u64,
-    /// When the first of the packets leaves that wait here in a queue which marks.
-    pub first_leaves: u64,
+    /// What comes in here by this time, at the other end of the cable, may have left a queue long enough to mark it.
+    pub marked_until: u64,
     /// From the last bit leaving to the packet in the next node's hands, picoseconds.
     pub latency: u32,
     /// The port at the other end of the cable, or [`UNCONNECTED`].
     pub peer: u32,
     /// The calendar's group of the node there.
     pub peer_group: u32,
+    /// Where [`Network::backlogs`] has this port's, or [`NO_BACKLOG`].
+    pub backlogs: u32,
     /// Picoseconds a byte takes.
     pub picos_per_byte: u16,
     /// See [`port_flag`].
     pub flags: u8,
 }
 
-/// A data packet that waits in a queue which marks.
+/// The port's queue has never been long enough to mark.
+pub(crate) const NO_BACKLOG: u32 = u32::MAX;
+
+/// A queue that was long enough to mark: from a packet's acceptance on, until the next is accepted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    /// When it leaves the queue for the cable.
-    pub leaves: u64,
-    /// Bytes the port had accepted once it had accepted this packet, modulo 2^32.
-    pub accepted: u32,
-    /// Its place in the slab.
-    pub packet: u32,
+pub(crate) struct Backlog {
+    /// When the packet was accepted.
+    pub since: u64,
+    /// When all that had been accepted by then will have left.
+    pub free: u64,
 }
+
+/// What a port's queue takes, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Data that may wait.
+    pub data: u64,
+    /// Data that waits behind a packet from which that packet may be marked.
+    pub marks: u64,
+}
+
+/// More than any queue holds, and still a time when multiplied by what a byte takes.
+const NEVER: u64 = 1 << 46;
 
 /// What a switch needs to know to forward by arithmetic.
 #[derive(Clone, Copy, Debug)]
@@ -105,11 +120,13 @@ pub(crate) struct Network {
     /// Binary logarithm of the hosts in a group.
     host_group_log: u32,
     pub switches: Vec<SwitchInfo>,
-    /// By port of a switch: packets whose fate at dequeue is open.
-    pub waiting: Vec<VecDeque<Waiting>>,
+    /// How long queues have been that could mark, for packets that have left them and not arrived yet.
+    pub backlogs: Vec<VecDeque<Backlog>>,
     pub planes: u32,
     host_ports: u32,
     pub switch: SwitchConfig,
+    /// Of a switch's ports: of those inside the fabric, and of those that lead to hosts.
+    pub limits: [Limits; 2],
     /// Some port is, or has been, out of order or lossy: arrivals have to look.
     pub impaired: bool,
 }
@@ -129,9 +146,10 @@ impl Network {
             groups: Vec::new(),
             host_group_log: 0,
             switches,
-            waiting: Vec::new(),
+            backlogs: Vec::new(),
             planes,
             host_ports: fabric.shape().hosts * planes,
+            limits: limits(&switch),
             switch,
             impaired: false,
         };
@@ -161,16 +179,7 @@ impl Network {
                 network.add_port(config, layer, flags, fabric.peer(switch, port));
             }
         }
-        if network.switch.ecn.is_some() {
-            network.waiting.resize_with(network.ports.len() - network.host_ports as usize, VecDeque::new);
-        }
         network
-    }
-
-    /// The queue of a switch port that marks.
-    #[inline]
-    pub fn waiting_at(&mut self, port: u32) -> &mut VecDeque<Waiting> {
-        &mut self.waiting[(port - self.host_ports) as usize]
     }
 
     fn add_port(&mut self, config: &NetworkConfig, layer: u8, flags: u8, peer: Option<End>) {
@@ -179,10 +188,11 @@ impl Network {
             data_free: 0,
             control_free: 0,
             bytes: 0,
-            first_leaves: u64::MAX,
+            marked_until: 0,
             latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
             peer: peer.map_or(UNCONNECTED, |end| self.port_number(end)),
             peer_group: peer.map_or(0, |end| self.group_of(end.node)),
+            backlogs: NO_BACKLOG,
             picos_per_byte: config.picos_per_byte() as u16,
             flags: flags | if peer.is_none() { port_flag::DOWN } else { 0 },
         });
@@ -234,25 +244,6 @@ impl Network {
     pub fn prefetch_ports(&self, first: u32, count: u32) {
         for port in first..first + count {
             prefetch_index(&self.ports, port as usize);
-        }
-    }
-
-    /// Loads what `count` ports of a switch from `first` keep of their queues; then, those being there, the heads of the queues.
-    #[inline(always)]
-    pub fn prefetch_queues(&self, first: u32, count: u32) {
-        for port in first..first + count {
-            prefetch_index(&self.waiting, (port - self.host_ports) as usize);
-        }
-    }
-
-    #[inline(always)]
-    pub fn prefetch_heads(&self, first: u32, count: u32) {
-        for port in first..first + count {
-            if self.ports[port as usize].first_leaves != u64::MAX
-                && let Some(head) = self.waiting[(port - self.host_ports) as usize].front()
-            {
-                prefetch_index(std::slice::from_ref(head), 0);
-            }
         }
     }
 
@@ -310,6 +301,17 @@ impl Network {
         }
         groups
     }
+}
+
+fn limits(switch: &SwitchConfig) -> [Limits; 2] {
+    let marks = |last_hop: bool| {
+        let ecn = switch.ecn.filter(|ecn| ecn.on_last_hop || !last_hop);
+        ecn.map_or(NEVER, |ecn| ecn.min_bytes.min(NEVER))
+    };
+    [
+        Limits { data: switch.data_bytes.min(NEVER), marks: marks(false) },
+        Limits { data: switch.last_hop_data_bytes.min(NEVER), marks: marks(true) },
+    ]
 }
 
 fn switch_infos(fabric: &Fabric, widths: Option<[u32; 4]>) -> Vec<SwitchInfo> {

@@ -1,86 +1,56 @@
-//! Putting the keys of a page in order: spread over about as many buckets as there are keys, by their highest bits, they are
-//! nearly in order, and what is left costs a comparison a key.
+//! Putting a node's events in order that are nearly so: they have been spread over buckets by time, and what is left costs a
+//! comparison an event.
 
-/// Below this many a comparison sort is as fast.
-const FEW: usize = 64;
-/// Binary logarithm of the most buckets: their counters take 32 kilobytes.
-const MOST: u32 = 13;
+use crate::event::Event;
 
-/// Working memory, kept from one sort to the next.
-#[derive(Default)]
-pub(crate) struct Sorter {
-    spare: Vec<u64>,
-    counts: Vec<u32>,
-}
-
-impl Sorter {
-    /// Sorts `keys`, all below `2^bits` and no two alike.
-    pub fn sort(&mut self, keys: &mut Vec<u64>, bits: u32) {
-        if keys.len() < FEW {
-            keys.sort_unstable();
-            return;
+/// Sorts events by time; those of the same time stay as they are.
+#[inline]
+pub(crate) fn finish(events: &mut [Event]) {
+    // Where many share a bucket that is worth more than what it saves elsewhere.
+    let mut patience = 8 * events.len();
+    for i in 1..events.len() {
+        if events[i - 1].time <= events[i].time {
+            continue;
         }
-        let shift = bits.saturating_sub(keys.len().ilog2().min(MOST));
-        self.counts.clear();
-        self.counts.resize(1 << (bits - shift), 0);
-        for &key in &*keys {
-            self.counts[(key >> shift) as usize] += 1;
-        }
-        let mut begin = 0;
-        for place in &mut self.counts {
-            begin += std::mem::replace(place, begin);
-        }
-        self.spare.resize(keys.len(), 0);
-        for &key in &*keys {
-            let place = &mut self.counts[(key >> shift) as usize];
-            self.spare[*place as usize] = key;
-            *place += 1;
-        }
-        std::mem::swap(keys, &mut self.spare);
-        if !finish(keys) {
-            keys.sort_unstable();
-        }
-    }
-}
-
-/// Sorts what is nearly in order by insertion; gives up where it turns out not to be.
-fn finish(keys: &mut [u64]) -> bool {
-    let mut patience = 8 * keys.len();
-    for i in 1..keys.len() {
-        let key = keys[i];
+        let event = events[i];
         let mut place = i;
-        while place > 0 && keys[place - 1] > key {
-            keys[place] = keys[place - 1];
+        while place > 0 && events[place - 1].time > event.time {
+            events[place] = events[place - 1];
             place -= 1;
         }
-        keys[place] = key;
+        events[place] = event;
         patience = patience.saturating_sub(i - place);
         if patience == 0 {
-            return false;
+            events.sort_by_key(|event| event.time);
+            return;
         }
     }
-    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Kind;
     use proptest::prelude::*;
 
     proptest! {
-        /// Evenly spread, and crowded together where no bucket tells them apart.
+        /// Nearly in order and not at all, with equal times among them.
         #[test]
-        fn sorts_as_the_standard_library_does(
-            numbers in proptest::collection::btree_set(0u64..1 << 33, 0..2000),
-            seed in 0u64..1000,
-            squeeze in 0u32..22,
+        fn sorts_by_time_and_equal_times_as_they_were(
+            times in proptest::collection::vec(0u64..1 << 20, 0..2000),
+            squeeze in 0u32..20,
+            sorted in proptest::bool::ANY,
         ) {
-            let mut keys: Vec<u64> = numbers.into_iter().map(|n| n >> squeeze).collect();
-            keys.dedup();
-            let sorted = keys.clone();
-            keys.sort_by_key(|&key| crate::endpoints::mix(key ^ seed));
-            Sorter::default().sort(&mut keys, 33);
-            prop_assert_eq!(&keys, &sorted);
+            let mut times: Vec<u64> = times.into_iter().map(|time| time >> squeeze).collect();
+            if sorted {
+                times.sort_by_key(|time| time >> 3);
+            }
+            let mut events: Vec<_> =
+                times.iter().zip(0..).map(|(&time, id)| Event::plain(time, Kind::Wake, id, 0)).collect();
+            let mut expected = events.clone();
+            expected.sort_by_key(|event| (event.time, event.at));
+            finish(&mut events);
+            prop_assert_eq!(events, expected);
         }
     }
 }

@@ -3,70 +3,118 @@
 //! A port's queues are two points in time: when all data accepted will have left, and when all control will have. So a packet's
 //! departure is known when it arrives, and it costs one event a hop. One thing is not exact by that: a control packet does not hold
 //! up data that was accepted before it. Data accepted after it pays, so that the port's rate holds; a packet leaves early by at most what
-//! the control packets take that came while it waited, some hundredths of its wait. ECN is exact: a packet that waits is kept in
-//! mind until something comes to its queue after it has left, or until it reaches the next node; then all that was behind it
-//! as it left is known.
+//! the control packets take that came while it waited, some hundredths of its wait. ECN is exact: a queue that is long enough to mark
+//! is written down at every packet it accepts, and a packet that has left it looks, at the next node, what was behind it then.
+//! Where queues are shorter, which is nearly always and everywhere, that costs nothing.
 
 use crate::config::{Overflow, Routing, Scheduling};
 use crate::endpoints::{chance, mix};
 use crate::event::{Event, flag};
-use crate::network::{Port, SwitchInfo, Waiting, port_flag};
-use crate::world::{Fate, World};
+use crate::network::{Backlog, NO_BACKLOG, Port, SwitchInfo, port_flag};
+use crate::world::World;
 
 impl World {
+    /// All that comes to a switch in this slot, where queues are points in time.
+    #[inline(always)]
+    pub(crate) fn forward(&mut self, number: u32) {
+        let info = self.net.switches[number as usize];
+        let turn = self.calendar.take_turn();
+        self.totals.events += turn.len() as u64;
+        for place in turn {
+            let mut event = self.calendar.opened(place);
+            self.now = event.time;
+            if self.got_over(&mut event) {
+                let out = self.choose_port(&info, number, event);
+                self.enqueue(out, event);
+            }
+        }
+        self.end = self.end.max(self.now);
+    }
+
     /// A packet has come in on port `event.at` of a node.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, mut event: Event, node: u32) {
-        if self.net.impaired && !self.survives(event) {
-            self.drop_packet(event);
+        if !self.got_over(&mut event) {
             return;
-        }
-        if event.flags & flag::WAITED != 0 {
-            event.flags &= !flag::WAITED;
-            if self.slab.fate(event.packet) == Fate::Open {
-                // Nothing has come to that queue since this packet left it.
-                self.dequeue(self.net.ports[event.at as usize].peer, event.time);
-            }
-            if self.slab.fate(event.packet) == Fate::Marked {
-                event.flags |= flag::CE;
-            }
         }
         let Some(number) = node.checked_sub(self.nics.len() as u32) else {
             self.receive(event);
             return;
         };
-        let info = &self.net.switches[number as usize];
-        let out = self.choose_port(info, number, event);
+        let info = self.net.switches[number as usize];
+        let out = self.choose_port(&info, number, event);
         self.enqueue(out, event);
     }
 
-    /// Decides on the packets that have left port `out` by `time`: each by what had been accepted behind it, all of which is
-    /// known, since whatever comes to the port comes through here first.
-    #[inline]
-    fn dequeue(&mut self, out: u32, time: u64) {
-        let World { config, net, slab, totals, recorder, .. } = self;
+    /// Whether a packet got over the cable to port `event.at`; and what became of it in the queue before that.
+    #[inline(always)]
+    fn got_over(&mut self, event: &mut Event) -> bool {
+        if self.net.impaired && !self.survives(*event) {
+            self.drop_packet(*event);
+            return false;
+        }
+        if event.time <= self.net.ports[event.at as usize].marked_until {
+            self.leave_backlog(event);
+        }
+        true
+    }
+
+    /// A packet has left a queue, of which it has come out at `event.at`, when that was long enough to mark or shortly after: it is
+    /// marked by what had been accepted behind it by then, all of which is known now.
+    #[inline(never)]
+    fn leave_backlog(&mut self, event: &mut Event) {
+        let World { config, net, totals, recorder, .. } = self;
         let Some(ecn) = net.switch.ecn else { return };
-        let accepted = net.ports[out as usize].bytes as u32;
-        let queue = net.waiting_at(out);
-        while let Some(&first) = queue.front() {
-            if first.leaves > time {
-                net.ports[out as usize].first_leaves = first.leaves;
-                return;
-            }
-            let behind = u64::from(accepted.wrapping_sub(first.accepted));
-            let marked = behind >= ecn.min_bytes
-                && (behind >= ecn.max_bytes || {
-                    let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
-                    chance(config.seed, out, first.leaves) < share * ecn.probability
-                });
-            totals.marked += u64::from(marked);
-            if marked && let Some(recorder) = recorder {
+        if event.flags & flag::DATA == 0 {
+            return;
+        }
+        let out = net.ports[event.at as usize].peer;
+        let port = &net.ports[out as usize];
+        let per_byte = u64::from(port.picos_per_byte);
+        let left = event.time - u64::from(port.latency);
+        let leaves = left.saturating_sub(u64::from(event.bytes) * per_byte);
+        let Some(backlogs) = net.backlogs.get_mut(port.backlogs as usize) else { return };
+        // Packets leave in order, so none will ask about what was before this one.
+        while backlogs.get(1).is_some_and(|next| next.since < leaves) {
+            backlogs.pop_front();
+        }
+        let Some(backlog) = backlogs.front().filter(|backlog| backlog.since < leaves) else { return };
+        if event.flags & flag::CE != 0 || backlog.free < left {
+            return;
+        }
+        let behind = (backlog.free - left) / per_byte;
+        let marked = behind >= ecn.min_bytes
+            && (behind >= ecn.max_bytes || {
+                let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
+                chance(config.seed, out, leaves) < share * ecn.probability
+            });
+        if marked {
+            event.flags |= flag::CE;
+            totals.marked += 1;
+            if let Some(recorder) = recorder {
                 recorder.at_port(out, |count| count.marked += 1);
             }
-            slab.set_fate(first.packet, if marked { Fate::Marked } else { Fate::Unmarked });
-            queue.pop_front();
         }
-        net.ports[out as usize].first_leaves = u64::MAX;
+    }
+
+    /// With what port `out` has accepted now, its queue is long enough to mark.
+    #[inline(never)]
+    fn enter_backlog(&mut self, out: u32, now: u64, marks: u64) {
+        let port = &mut self.net.ports[out as usize];
+        if port.backlogs == NO_BACKLOG {
+            port.backlogs = self.net.backlogs.len() as u32;
+            self.net.backlogs.push(Default::default());
+        }
+        let until = port.data_free - marks + u64::from(port.latency);
+        let (free, peer) = (port.data_free, port.peer);
+        let backlogs = &mut self.net.backlogs[port.backlogs as usize];
+        let marked_until = &mut self.net.ports[peer as usize].marked_until;
+        // Whoever will ask about an earlier time when the queue was long has done so.
+        if *marked_until + self.calendar.lookahead() < now {
+            backlogs.clear();
+        }
+        *marked_until = until;
+        backlogs.push_back(Backlog { since: now, free });
     }
 
     /// The port by which a switch sends a packet on.
@@ -158,10 +206,6 @@ impl World {
             return;
         }
         let now = event.time;
-        if self.net.ports[out as usize].first_leaves <= now {
-            self.dequeue(out, now);
-        }
-        let switch = &self.net.switch;
         let port = &mut self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
@@ -172,29 +216,23 @@ impl World {
         if event.flags & flag::CONTROL == 0 {
             let backlog = port.data_free.saturating_sub(now);
             let last_hop = port.flags & port_flag::LAST_HOP != 0;
-            let room = if last_hop { switch.last_hop_data_bytes } else { switch.data_bytes };
-            if backlog <= room * per_byte {
+            let limits = &self.net.limits[usize::from(last_hop)];
+            if backlog <= limits.data * per_byte {
                 if backlog > self.totals.longest_queue * per_byte {
                     self.totals.longest_queue = backlog / per_byte;
                 }
                 let leaves = now + backlog + u64::from(event.bytes) * per_byte;
                 port.data_free = leaves;
                 port.bytes += u64::from(event.bytes);
-                let marks = port.flags & port_flag::ECN != 0;
-                if marks && backlog > 0 && event.flags & (flag::DATA | flag::CE) == flag::DATA {
-                    event.flags |= flag::WAITED;
-                    self.slab.set_fate(event.packet, Fate::Open);
-                    let wait =
-                        Waiting { leaves: now + backlog, accepted: port.bytes as u32, packet: event.packet };
-                    port.first_leaves = port.first_leaves.min(wait.leaves);
-                    event.time = leaves + u64::from(port.latency);
-                    self.net.waiting_at(out).push_back(wait);
-                } else {
-                    event.time = leaves + u64::from(port.latency);
+                event.time = leaves + u64::from(port.latency);
+                let marks = limits.marks * per_byte;
+                if leaves - now > marks {
+                    self.enter_backlog(out, now, marks);
                 }
                 self.cross(out, event);
                 return;
             }
+            let switch = &self.net.switch;
             if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
                 self.totals.dropped_data += 1;
                 self.drop_packet(event);
@@ -224,6 +262,10 @@ impl World {
             };
         port.bytes += u64::from(event.bytes);
         event.time = start + service + u64::from(port.latency);
+        let marks = self.net.limits[usize::from(port.flags & port_flag::LAST_HOP != 0)].marks * per_byte;
+        if port.data_free - now > marks {
+            self.enter_backlog(out, now, marks);
+        }
         self.cross(out, event);
     }
 }

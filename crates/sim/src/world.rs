@@ -26,19 +26,7 @@ use crate::scenario::{Scenario, ScenarioError};
 #[derive(Default)]
 pub(crate) struct Slab {
     packets: Vec<Packet>,
-    fates: Vec<Fate>,
     free: Vec<u32>,
-}
-
-/// What the queue that a packet last waited in has said of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
-    /// Nothing yet.
-    Open,
-    /// It left unmarked.
-    Unmarked,
-    /// It was marked as it left.
-    Marked,
 }
 
 impl Slab {
@@ -51,7 +39,6 @@ impl Slab {
             }
             None => {
                 self.packets.push(packet);
-                self.fates.push(Fate::Open);
                 self.packets.len() as u32 - 1
             }
         }
@@ -77,16 +64,6 @@ impl Slab {
     #[inline]
     pub fn dest_qp(&self, index: u32) -> u32 {
         self.packets[index as usize].dest_qp
-    }
-
-    #[inline]
-    pub fn fate(&self, index: u32) -> Fate {
-        self.fates[index as usize]
-    }
-
-    #[inline]
-    pub fn set_fate(&mut self, index: u32, fate: Fate) {
-        self.fates[index as usize] = fate;
     }
 
     pub fn drop_packet(&mut self, index: u32) {
@@ -145,7 +122,8 @@ pub struct World {
     /// By port: which group of ports the time series counts it in; empty without one.
     pub(crate) group_of_port: Vec<u8>,
     pub(crate) outbox: Outbox,
-    end: u64,
+    /// Virtual time reached.
+    pub(crate) end: u64,
     /// Bytes of a full data packet on a cable, and of a trimmed one.
     pub(crate) full_packet_bytes: u64,
     pub(crate) trimmed_bytes: u16,
@@ -219,21 +197,22 @@ impl World {
         }
     }
 
-    /// Goes on for at most `events` events. Says whether there is more to do.
+    /// Goes on for about `events` events. Says whether there is more to do.
     pub fn run_for(&mut self, events: u64) -> bool {
-        for _ in 0..events {
+        let enough = self.totals.events.saturating_add(events);
+        while self.totals.events < enough {
             if self.posts.all_finished() {
                 return false;
             }
-            let (event, node) = match self.calendar.next_key() {
-                Some(key) => {
-                    self.read_ahead();
-                    self.calendar.take(key)
+            let Some(event) = self.calendar.take() else {
+                let Some(node) = self.next_turn() else { return false };
+                self.prefetch_nodes();
+                if let Some(switch) = node.checked_sub(self.nics.len() as u32)
+                    && self.forwards_at_once()
+                {
+                    self.forward(switch);
                 }
-                None => match self.next_event() {
-                    Some(next) => next,
-                    None => return false,
-                },
+                continue;
             };
             if event.time > self.limit {
                 self.end = self.limit;
@@ -241,10 +220,11 @@ impl World {
                 self.calendar.push(event, Network::EVERYWHERE);
                 return false;
             }
+            self.prefetch_events();
             self.now = event.time;
             self.end = self.end.max(event.time);
             self.totals.events += 1;
-            self.react(event, node);
+            self.react(event, self.calendar.node());
         }
         true
     }
@@ -254,20 +234,31 @@ impl World {
         while self.run_for(u64::MAX) {}
     }
 
-    /// The next event and the node it happens at, where a page has ended or a node has given itself something to do.
+    /// The next node that has something to do, in the order of the calendar.
+    #[inline(always)]
+    fn next_turn(&mut self) -> Option<u32> {
+        loop {
+            if let Some(node) = self.calendar.next_turn() {
+                return Some(node);
+            }
+            self.open_page()?;
+        }
+    }
+
+    /// Opens the calendar's next page.
     #[inline(never)]
-    fn next_event(&mut self) -> Option<(Event, u32)> {
+    fn open_page(&mut self) -> Option<()> {
         loop {
             let net = &self.net;
-            let hosts = net.host_ports();
-            let next = self.calendar.pop(|event| match event.kind {
-                Kind::Arrive | Kind::Depart | Kind::Pause if event.at >= hosts => net.owner(event.at),
+            let hosts = self.nics.len() as u32;
+            let opened = self.calendar.open_next(|first_node, event| match event.kind {
+                _ if first_node >= hosts => net.owner(event.at),
                 // Before everything else that happens in the slot.
                 Kind::Fault => 0,
                 _ => event.dst,
             });
-            if next.is_some() {
-                return next;
+            if opened {
+                return Some(());
             }
             if !self.calendar.turn_page() {
                 return None;
@@ -278,27 +269,30 @@ impl World {
         }
     }
 
-    /// Loads what events to come will need: such a load waits for nothing and goes on beside the work at hand.
+    /// Whether all that comes to a switch in this slot may be dealt with in one go: it gives itself nothing to do, and the end of
+    /// the run is not near.
     #[inline(always)]
-    fn read_ahead(&self) {
-        let hosts = self.nics.len() as u32;
-        if self.calendar.first_node() >= hosts {
-            if let Some(node) = self.calendar.node_ahead(NODES_AHEAD) {
-                let info = &self.net.switches[(node - hosts) as usize];
-                let count = u32::from(info.downlinks + info.uplinks);
-                self.net.prefetch_ports(info.first_port, count);
-                self.net.prefetch_queues(info.first_port, count);
-            }
-            if let Some(node) = self.calendar.node_ahead(HEADS_AHEAD) {
-                let info = &self.net.switches[(node - hosts) as usize];
-                self.net.prefetch_heads(info.first_port, u32::from(info.downlinks + info.uplinks));
-            }
-            return;
-        }
-        if let Some(node) = self.calendar.node_ahead(NODES_AHEAD) {
+    fn forwards_at_once(&self) -> bool {
+        self.queues.is_none()
+            && self.calendar.page_begin().saturating_add(self.calendar.lookahead()) <= self.limit
+    }
+
+    /// Loads the ports of a node whose turn is to come: such a load waits for nothing and goes on beside the work at hand.
+    #[inline(always)]
+    fn prefetch_nodes(&self) {
+        let Some(node) = self.calendar.node_ahead(NODES_AHEAD) else { return };
+        if let Some(number) = node.checked_sub(self.nics.len() as u32) {
+            let info = &self.net.switches[number as usize];
+            self.net.prefetch_ports(info.first_port, u32::from(info.downlinks + info.uplinks));
+        } else {
             prefetch_index(&self.nics, node as usize);
             self.net.prefetch_ports(self.net.host_port(node, 0), self.net.planes);
         }
+    }
+
+    /// Loads what packets that will come to hosts will need.
+    #[inline(always)]
+    fn prefetch_events(&self) {
         let arrives = |n| self.calendar.event_ahead(n).filter(|event| event.kind == Kind::Arrive);
         if let Some(event) = arrives(PACKETS_AHEAD) {
             self.slab.prefetch(event.packet);
@@ -435,10 +429,9 @@ fn recorder_for(
     (Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape))), groups)
 }
 
-/// How many events before its turn a node's ports are loaded, and the heads of its queues.
-const NODES_AHEAD: usize = 8;
-const HEADS_AHEAD: usize = 3;
-/// The same for a packet that comes to a host, then its place among the queue pairs, which
+/// How many turns before its own a node's ports are loaded.
+const NODES_AHEAD: usize = 1;
+/// How many events before its turn a packet is loaded that comes to a host, then its place among the queue pairs, which
 /// the packet names, then the queue pair, to which that place leads, and then what it holds elsewhere.
 const PACKETS_AHEAD: usize = 12;
 const SLOTS_AHEAD: usize = 8;
