@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use openmrc_transport::mrc::{CcFeedback, Choice, Congestion, CustomCc, CustomSelector, PathSelector};
+use openmrc_transport::mrc::{
+    CcFeedback, Choice, Congestion, CustomCc, CustomSelector, PathSelector, idle_in_flight,
+};
 use openmrc_transport::{PortSet, Time};
 use pyo3::prelude::*;
 
@@ -117,8 +119,11 @@ impl Congestion for UserCongestion {
         self.in_flight -= i64::from(bytes);
         self.tell(|object| object.call_method1("on_loss", (now.0, bytes)).map(drop));
     }
+    fn on_found(&mut self, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
     fn on_idle(&mut self) {
-        self.in_flight = self.in_flight.min(0);
+        self.in_flight = idle_in_flight(self.in_flight);
     }
     fn window(&self) -> u64 {
         self.window as u64

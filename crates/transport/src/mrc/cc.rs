@@ -37,12 +37,21 @@ pub trait Congestion: Send + Sync {
     fn on_nack(&mut self, now: Time, bytes: u32, congested: bool);
     /// A packet is taken for lost without a trace.
     fn on_loss(&mut self, now: Time, bytes: u32);
-    /// Nothing is in flight any more: what is still counted as being so is forgotten.
+    /// A packet taken for lost, or refused, has arrived after all before it was sent again: a SACK's `newly` has it as well.
+    fn on_found(&mut self, bytes: u32);
+    /// Nothing is in flight any more: what is counted beyond rounding is forgotten ([`idle_in_flight`]).
     fn on_idle(&mut self);
     /// Congestion window, bytes.
     fn window(&self) -> u64;
     /// Bytes in flight; rounding can take it just below zero.
     fn in_flight(&self) -> i64;
+}
+
+/// What a controller counts as in flight once nothing is: less than a unit of the responder's counter, which rounds up. More is left
+/// only where a peer counts otherwise than the specification says.
+#[inline]
+pub fn idle_in_flight(in_flight: i64) -> i64 {
+    in_flight.clamp(-255, 0)
 }
 
 /// Makes a user's own controller for each queue pair.
@@ -139,8 +148,11 @@ impl Congestion for FixedWindow {
     fn on_loss(&mut self, _now: Time, bytes: u32) {
         self.in_flight -= i64::from(bytes);
     }
+    fn on_found(&mut self, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
     fn on_idle(&mut self) {
-        self.in_flight = self.in_flight.min(0);
+        self.in_flight = idle_in_flight(self.in_flight);
     }
     fn window(&self) -> u64 {
         self.window
@@ -185,6 +197,9 @@ impl Congestion for Controller {
     }
     fn on_loss(&mut self, now: Time, bytes: u32) {
         each!(self, c => c.on_loss(now, bytes))
+    }
+    fn on_found(&mut self, bytes: u32) {
+        each!(self, c => c.on_found(bytes))
     }
     fn on_idle(&mut self) {
         each!(self, c => c.on_idle())

@@ -33,7 +33,7 @@ mod window;
 use openmrc_wire::{Aeth, Body, Ev, Mark, Packet};
 use prefetch_index::prefetch_index;
 
-pub use cc::{CcAlgorithm, CcFeedback, CcProfile, Congestion, CustomCc, FixedWindow};
+pub use cc::{CcAlgorithm, CcFeedback, CcProfile, Congestion, CustomCc, FixedWindow, idle_in_flight};
 pub use config::{Capabilities, ConfigError, QpConfig};
 pub use ev_state::EvState;
 pub use nscc::{Nscc, NsccParams};
@@ -57,7 +57,7 @@ use probes::Prober;
 use responder::{Answer, Responder, Trigger};
 use reverse::ReversePaths;
 use sendq::SendQueue;
-use window::{Seq, Window};
+use window::{Flight, Seq, Window};
 
 /// One end of an MRC connection.
 pub struct QueuePair {
@@ -79,6 +79,8 @@ pub struct QueuePair {
     peer_window: u32,
     /// Last value of the responder's byte counter, units of 256 bytes.
     peer_rcvd: u32,
+    /// Nominal bytes of all packets sent, each counted once, modulo 2^32: as much as that counter can tell apart.
+    sent_bytes: u32,
     srtt: Span,
     shortest_rtt: Span,
     /// Last sign of life from the peer, or the moment something was first sent to it.
@@ -141,6 +143,7 @@ impl QueuePair {
             prober: Prober::new(config.seed, config.cc.nscc.base_rtt),
             peer_window: window,
             peer_rcvd: 0,
+            sent_bytes: 0,
             srtt: config.cc.nscc.base_rtt,
             shortest_rtt: config.cc.nscc.base_rtt,
             heard_at: now,
@@ -206,6 +209,16 @@ impl QueuePair {
             srtt_ns: self.srtt.as_nanos(),
             reorder_window_ns: self.loss.reorder_window().as_nanos(),
         }
+    }
+
+    /// Bytes that the controller has to count as in flight: sent, not in the responder's counter, and not taken for lost. For tests:
+    /// it looks at every packet of the window. Only as long as there is no error.
+    pub fn expected_in_flight(&self) -> i64 {
+        let lost =
+            (self.window.base()..self.window.next()).filter(|&seq| self.window.state(seq) == Flight::Lost);
+        let lost_bytes: u32 =
+            if self.window.lost() == 0 { 0 } else { lost.map(|seq| self.size_of(seq)).sum() };
+        i64::from(self.sent_bytes.wrapping_sub(self.peer_rcvd << 8).wrapping_sub(lost_bytes) as i32)
     }
 
     /// As responder: advertise another window, units of 128 PSNs, at most `mpr_dest`. Takes effect where both ends have

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::cc::{CcFeedback, Congestion};
+use super::cc::{CcFeedback, Congestion, idle_in_flight};
 use crate::time::{Span, Time};
 
 /// The network all gains are scaled from: 100 Gb/s and 12 us (spec: congestion, "Numbers").
@@ -310,9 +310,12 @@ impl Congestion for Nscc {
         self.shrink_to(self.cwnd - f64::from(bytes));
     }
 
+    fn on_found(&mut self, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
+
     fn on_idle(&mut self) {
-        // What is below zero was credited too early and will be missing later; it stays.
-        self.in_flight = self.in_flight.min(0);
+        self.in_flight = idle_in_flight(self.in_flight);
         self.ignore = 0;
     }
 

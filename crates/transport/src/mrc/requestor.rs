@@ -70,7 +70,11 @@ impl QueuePair {
                 Some(Timestamp { ticks: now.wire_ticks(), service_time: self.config.caps.service_time });
         }
         packet.rtx = again;
-        self.cc.on_send(now, nominal(&packet));
+        let size = nominal(&packet);
+        self.cc.on_send(now, size);
+        if !again {
+            self.sent_bytes = self.sent_bytes.wrapping_add(size);
+        }
         packet.ack_req = self.cc.wants_feedback();
         self.stats.data_packets += 1;
         self.stats.data_bytes += u64::from(part.len);
@@ -164,8 +168,22 @@ impl QueuePair {
         self.overtaken_in_burst(now, bitmap_base, sack.bitmap, host);
         self.detect_losses(now, newest, host);
         if self.window.is_empty() {
-            self.cc.on_idle();
+            self.all_arrived(now);
         }
+    }
+
+    /// Everything sent has arrived, so it is known what the responder has counted. After an ACK that may be more than SACKs have
+    /// told: they can be lost or late.
+    fn all_arrived(&mut self, now: Time) {
+        let rcvd = self.sent_bytes.div_ceil(256) & 0xFF_FFFF;
+        let newly = rcvd.wrapping_sub(self.peer_rcvd) & 0xFF_FFFF;
+        if (1..1 << 23).contains(&newly) {
+            self.peer_rcvd = rcvd;
+            let feedback =
+                CcFeedback { newly: newly * 256, rtt: None, ecn: false, penalty: 0, restore: false };
+            self.cc.on_sack(now, &feedback);
+        }
+        self.cc.on_idle();
     }
 
     /// Round-trip time from a reflected timestamp, unless the 16 bits can have wrapped meanwhile.
@@ -242,7 +260,11 @@ impl QueuePair {
                     self.paths.alive(index);
                     *last_fresh = (*last_fresh).max(Some(seq));
                 }
-                Flight::Lost => self.loss_was_spurious(Some(index), host),
+                Flight::Lost => {
+                    // Taken off what is in flight when it was marked; the responder's counter takes it off as well.
+                    self.cc.on_found(self.size_of(seq));
+                    self.loss_was_spurious(Some(index), host);
+                }
                 Flight::Resent | Flight::Acked => {}
             }
             if self.paths.any_condemned() {
@@ -309,7 +331,7 @@ impl QueuePair {
                 self.take_arrivals(now, end - 1, end, 0, &mut newest, host);
                 self.detect_losses(now, newest, host);
                 if self.window.is_empty() {
-                    self.cc.on_idle();
+                    self.all_arrived(now);
                 }
             }
             while self.sendq.completed() < completed {

@@ -5,7 +5,7 @@
 //! most once a round trip. Small windows have a higher target, so that flows of an incast converge. Windows stay at one packet
 //! at least: pacing below that is not modelled.
 
-use super::cc::{CcFeedback, Congestion};
+use super::cc::{CcFeedback, Congestion, idle_in_flight};
 use crate::time::{Span, Time};
 
 /// Parameters; [`SwiftParams::for_network`] gives the defaults.
@@ -128,8 +128,12 @@ impl Congestion for Swift {
         self.decrease(now, 0.0);
     }
 
+    fn on_found(&mut self, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
+
     fn on_idle(&mut self) {
-        self.in_flight = self.in_flight.min(0);
+        self.in_flight = idle_in_flight(self.in_flight);
     }
 
     fn window(&self) -> u64 {

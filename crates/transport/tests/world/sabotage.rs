@@ -253,4 +253,7 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
     fn error(&self) -> Option<Fatal> {
         self.qp.error()
     }
+    fn expected_in_flight(&self) -> i64 {
+        self.qp.expected_in_flight()
+    }
 }

@@ -14,6 +14,7 @@ pub trait Subject: Transport {
     fn set_receive_pressure(&mut self, pressure: Pressure);
     fn ev_states(&self) -> Vec<(PathId, EvState)>;
     fn error(&self) -> Option<Fatal>;
+    fn expected_in_flight(&self) -> i64;
 }
 
 impl Subject for QueuePair {
@@ -37,5 +38,8 @@ impl Subject for QueuePair {
     }
     fn error(&self) -> Option<Fatal> {
         self.error()
+    }
+    fn expected_in_flight(&self) -> i64 {
+        self.expected_in_flight()
     }
 }

@@ -61,6 +61,13 @@ impl<T: Subject> World<T> {
     /// Looks at what a queue pair wants now.
     pub(super) fn refresh(&mut self, end: usize) {
         let node = self.ends[end].record.node;
+        let state = &self.ends[end];
+        if state.record.fatal.is_none() {
+            let (counted, expected) = (state.qp.stats().in_flight, state.qp.expected_in_flight());
+            if counted != expected {
+                self.break_rule(end, format!("counts {counted} bytes in flight, where {expected} are"));
+            }
+        }
         let state = &mut self.ends[end];
         if state.qp.readiness() == Readiness::Ready {
             self.nodes[node].ring.push(end as u32);
