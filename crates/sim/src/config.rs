@@ -13,10 +13,12 @@ pub enum Encapsulation {
 }
 
 impl Encapsulation {
-    /// Preamble and start delimiter, header, checksum, least gap (IEEE 802.3).
-    const ETHERNET: u32 = 8 + 14 + 4 + 12;
+    /// Preamble and start delimiter, least gap (IEEE 802.3): time on the cable that is no part of a frame.
+    pub(crate) const BETWEEN_FRAMES: u32 = 8 + 12;
+    /// Header and checksum beside that.
+    const ETHERNET: u32 = Self::BETWEEN_FRAMES + 14 + 4;
     /// Shortest frame, with preamble and gap.
-    const SHORTEST: u32 = 8 + 64 + 12;
+    const SHORTEST: u32 = Self::BETWEEN_FRAMES + 64;
     const IPV6: u32 = 40;
     const UDP: u32 = 8;
 
@@ -57,7 +59,7 @@ pub enum Overflow {
 pub enum Scheduling {
     /// Control first.
     Strict,
-    /// Deficit round robin: this share of the port is for control while both wait, in 1/256.
+    /// Deficit round robin: this share of the port is for control while both wait, in 1/256. With real queues only.
     Weighted(u8),
 }
 
@@ -165,7 +167,8 @@ pub struct NetworkConfig {
     pub path_mtu: u16,
     /// Queues; computed from rate and delay if left open ([`NetworkConfig::default_switch`]).
     pub switch: Option<SwitchConfig>,
-    /// Real queues instead of departures computed on arrival: slower, and exact where control overtakes data. PFC has them anyway.
+    /// Real queues instead of departures computed on arrival: slower, and exact where control overtakes data. PFC and weighted
+    /// scheduling have them anyway.
     pub exact_queues: bool,
     /// Seed of everything that is left to chance in the network.
     pub seed: u64,

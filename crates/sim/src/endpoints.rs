@@ -9,7 +9,7 @@ use openmrc_transport::rocev2::{DcqcnParams, RcConfig, Recovery};
 use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time, Transport};
 use openmrc_wire::Ev;
 
-use crate::config::{NetworkConfig, Overflow, Routing, Scheduling, SwitchConfig};
+use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
 use crate::queue_pair::Engine;
 use crate::scenario::ScenarioError;
 
@@ -125,8 +125,7 @@ pub struct MrcConfig {
     pub congestion: MrcCongestion,
     /// How packets are spread over paths.
     pub load_balancing: LoadBalancing,
-    /// Receivers press back where their ports are overrun (spec: congestion, destination flow control); where control has strict
-    /// priority.
+    /// Receivers press back where their ports are overrun (spec: congestion, destination flow control).
     pub destination_control: bool,
 }
 
@@ -258,8 +257,7 @@ impl Endpoints {
             profiles,
             seed: config.seed,
             more_bytes: if matches!(transport, TransportConfig::Uet(_)) { UET_MORE } else { 0 },
-            // Behind weighted queues trimmed headers come late, and an incast took longer with it than without.
-            destination_control: mrc.destination_control && switch.scheduling == Scheduling::Strict,
+            destination_control: mrc.destination_control,
         })
     }
 

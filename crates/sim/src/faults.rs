@@ -11,6 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use openmrc_fabric::{End, Fabric, Link, Node};
 use openmrc_transport::{Span, Time, Transport};
 
+use crate::config::Encapsulation;
 use crate::endpoints::chance;
 use crate::event::{Event, Kind};
 use crate::network::{Network, UNCONNECTED, port_flag};
@@ -231,7 +232,7 @@ impl World {
             }
             Change::Slow(share) => {
                 let full = *self.faults.slow.entry(number).or_insert(port.picos_per_byte);
-                port.picos_per_byte = (f64::from(full) / share).min(f64::from(u16::MAX)) as u16;
+                port.picos_per_byte = (f64::from(full) / share).round().min(f64::from(u16::MAX)) as u16;
             }
         }
         let down = port.flags & port_flag::DOWN != 0;
@@ -349,7 +350,8 @@ impl World {
             return true;
         }
         let (packet, bit) = self.faults.lossy.get(&from).copied().unwrap_or_default();
-        let whole = (1.0 - packet) * (1.0 - bit).powf(f64::from(event.bytes) * 8.0);
+        let bits = f64::from(u32::from(event.bytes) - Encapsulation::BETWEEN_FRAMES) * 8.0;
+        let whole = (1.0 - packet) * (1.0 - bit).powf(bits);
         let survives = chance(self.config.seed ^ u64::from(event.connection) << 32, from, event.time) < whole;
         if survives {
             self.hear(&event, from);

@@ -1,5 +1,5 @@
 //! Ports with real queues, for networks where a departure cannot be known at arrival: with PFC a pause can come at any time
-//! before it. Each packet then costs two events a hop, its arrival and the port's falling idle, and nothing is approximated: control goes
+//! before it, and weighted scheduling lets data that comes later go before control. Each packet then costs two events a hop, its arrival and the port's falling idle, and nothing is approximated: control goes
 //! before the data that waits, whenever that came, and deficit round robin is what it says.
 //!
 //! PFC (IEEE 802.1Qbb, on the data class alone): a switch charges each data packet to the port it came in by. Past its threshold
@@ -68,10 +68,10 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Queues for a network that wants them.
+    /// Queues for a network that wants them, or whose ports' departures cannot be computed on arrival.
     pub fn new(config: &NetworkConfig, net: &Network) -> Option<Box<Self>> {
         let pfc = net.switch.pfc;
-        if pfc.is_none() && !config.exact_queues {
+        if pfc.is_none() && net.switch.scheduling == Scheduling::Strict && !config.exact_queues {
             return None;
         }
         let mut ingress = vec![Ingress::default(); net.ports.len()];

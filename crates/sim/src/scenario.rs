@@ -4,7 +4,7 @@ use openmrc_transport::{Span, Time};
 
 use crate::config::NetworkConfig;
 use crate::endpoints::{MrcConfig, TransportConfig};
-use crate::faults::{self, Fault, FaultError};
+use crate::faults::{self, Change, Fault, FaultError};
 use crate::record::Record;
 use crate::workload::{Workload, WorkloadError};
 
@@ -88,7 +88,23 @@ impl Scenario {
         self.check_latencies()?;
         openmrc_fabric::EvLayout::new(&self.network.fabric)?;
         faults::check(&self.faults, &self.network.fabric)?;
+        self.check_slowness()?;
         self.workload.check(self.network.fabric.shape().hosts)?;
+        Ok(())
+    }
+
+    /// However slow a link is made, a byte's time fits a port's 16 bits.
+    fn check_slowness(&self) -> Result<(), ScenarioError> {
+        let picos = self.network.picos_per_byte() as f64;
+        for fault in &self.faults {
+            if let Change::Slow(share) = fault.change
+                && (picos / share).round() > f64::from(u16::MAX)
+            {
+                let value = (self.network.port_rate_bps as f64 * share) as u64;
+                let (name, allowed) = ("rate of a slow link, b/s", "at least 122072176 (65535 ps a byte)");
+                return Err(ScenarioError::Range { name, value, allowed });
+            }
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 //! is written down at every packet it accepts, and a packet that has left it looks, at the next node, what was behind it then.
 //! Where queues are shorter, which is nearly always and everywhere, that costs nothing.
 
-use crate::config::{Overflow, Routing, Scheduling};
+use crate::config::{Overflow, Routing};
 use crate::endpoints::{chance, mix};
 use crate::event::{Event, flag};
 use crate::network::{Backlog, NO_BACKLOG, Port, SwitchInfo, port_flag};
@@ -253,13 +253,8 @@ impl World {
             self.dropped_at(out);
             return;
         }
-        let data_waits = port.data_free > start;
+        port.control_free = start + service;
         port.data_free = port.data_free.max(start) + service;
-        port.control_free = start
-            + match switch.scheduling {
-                Scheduling::Weighted(share) if data_waits => service * 256 / u64::from(share.max(1)),
-                _ => service,
-            };
         port.bytes += u64::from(event.bytes);
         event.time = start + service + u64::from(port.latency);
         let marks = self.net.limits[usize::from(port.flags & port_flag::LAST_HOP != 0)].marks * per_byte;

@@ -6,7 +6,8 @@ use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Link;
 use openmrc_sim::{
     AdaptiveConfig, Change, Encapsulation, Fault, MrcConfig, NetworkConfig, PfcConfig, Results, Rocev2Config,
-    Routing, RoutingReaction, Scenario, SwitchConfig, Target, TransportConfig, UetConfig, Workload, traffic,
+    Routing, RoutingReaction, Scenario, Scheduling, SwitchConfig, Target, TransportConfig, UetConfig,
+    Workload, traffic,
 };
 use openmrc_transport::mrc::LoadBalancing;
 use openmrc_transport::rocev2::Recovery;
@@ -147,20 +148,29 @@ fn the_same_seed_gives_every_transport_the_same_run_bit_for_bit() {
 }
 
 #[test]
-fn destination_flow_control_spares_an_incast_most_of_its_trimming() {
+fn destination_flow_control_spares_an_incast_most_of_its_trimming_whatever_the_scheduling() {
     let senders: Vec<u32> = (8..32).collect();
-    let trimmed = |destination_control| {
-        let mut scenario = Scenario::new(multiplane(32, 4), traffic::incast(&senders, 0, 2 << 20));
-        scenario.transport = TransportConfig::Mrc(MrcConfig { destination_control, ..MrcConfig::default() });
-        let results = run(&scenario);
-        assert!(all_delivered(&results));
-        let least = ideal(&scenario.network, 1, 24 * (2 << 20));
-        assert!(percent(&results, least) <= 115, "{destination_control}: {:?}", last_delivery(&results));
-        results.totals.trimmed_last_hop as f64 / results.totals.data_packets as f64
-    };
-    let (with, without) = (trimmed(true), trimmed(false));
-    // What the first window of each sender is too much cannot be helped: 24 x 1.5 bandwidth-delay products of 48 MiB in all.
-    assert!(with < 0.15 && with * 2.0 < without, "{with:.3} trimmed with it, {without:.3} without");
+    for scheduling in [Scheduling::Strict, Scheduling::Weighted(64)] {
+        let trimmed = |destination_control| {
+            let mut network = multiplane(32, 4);
+            network.switch = Some(SwitchConfig { scheduling, ..network.default_switch() });
+            let mut scenario = Scenario::new(network, traffic::incast(&senders, 0, 2 << 20));
+            scenario.transport =
+                TransportConfig::Mrc(MrcConfig { destination_control, ..MrcConfig::default() });
+            let results = run(&scenario);
+            assert!(all_delivered(&results));
+            let least = ideal(&scenario.network, 1, 24 * (2 << 20));
+            let took = percent(&results, least);
+            assert!(took <= 115, "{scheduling:?}, {destination_control}: {took} %");
+            results.totals.trimmed_last_hop as f64 / results.totals.data_packets as f64
+        };
+        let (with, without) = (trimmed(true), trimmed(false));
+        // What the first window of each sender is too much cannot be helped: 24 x 1.5 bandwidth-delay products of 48 MiB in all.
+        assert!(
+            with < 0.15 && with * 2.0 < without,
+            "{scheduling:?}: {with:.3} with it, {without:.3} without"
+        );
+    }
 }
 
 #[test]

@@ -79,7 +79,8 @@ class Switch(Part):
     pfc: bool | Pfc | None = None
     """PFC, with its defaults or others; ``false`` turns the preset's off."""
     exact: bool = False
-    """Real queues instead of departures computed on arrival: about twice as slow. PFC has them anyway."""
+    """Real queues instead of departures computed on arrival: about twice as slow. PFC and
+    ``control_share`` have them anyway."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

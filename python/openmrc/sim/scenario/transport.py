@@ -18,7 +18,7 @@ class Mrc(Part):
     fixed_window: Count | None = None
     """A congestion window that never changes, bytes, instead of NSCC."""
     destination_control: bool = True
-    """Receivers press senders that overrun their ports (spec: congestion); not behind weighted queues."""
+    """Receivers press senders that overrun their ports (spec: congestion)."""
 
 
 class Dcqcn(Part):
