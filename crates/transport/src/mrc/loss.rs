@@ -6,7 +6,7 @@
 //! forwards find every loss, in constant time per packet.
 
 use super::QueuePair;
-use super::cc::Congestion;
+use super::cc::{CcProfile, Congestion};
 use super::ev_state::EvInput;
 use super::paths::{Condemned, EvIndex};
 use super::window::{Flight, Seq, Stamp};
@@ -49,6 +49,19 @@ impl QueuePair {
         self.config.cc.nscc.target_qdelay
     }
 
+    /// The longest that a packet may lag behind one sent later without being taken for lost. Paths that are chosen here are as even
+    /// as feedback keeps them; where switches choose, a packet lags by whatever queue it meets two hops on, lost or not.
+    fn most_reordering(&self) -> Span {
+        let even = self.srtt + self.target_qdelay();
+        if self.config.cc.ordered_paths { even } else { even.times(4) }
+    }
+
+    /// How much reordering is expected before any has been seen.
+    pub(super) fn first_window(cc: &CcProfile) -> Span {
+        let delay = cc.nscc.target_qdelay;
+        if cc.ordered_paths { delay } else { cc.nscc.base_rtt + delay }
+    }
+
     /// Rule 2. `newest` is the send time of something that has just turned out to have arrived.
     pub(super) fn detect_losses(&mut self, now: Time, newest: Option<Stamp>, host: &mut dyn Host) {
         if let Some(newest) = newest
@@ -56,7 +69,7 @@ impl QueuePair {
         {
             self.loss.newest = newest;
         }
-        let limit = Stamp::units(self.loss.window.min(self.srtt + self.target_qdelay()));
+        let limit = Stamp::units(self.loss.window.min(self.most_reordering()));
         self.loss.cursor = self.loss.cursor.max(self.window.base());
         while self.loss.cursor < self.window.next() {
             let fresh = self.window.fresh64(self.loss.cursor);
@@ -181,8 +194,7 @@ impl QueuePair {
     /// A packet taken for lost has arrived after all: wait longer next time, and do not hold it against its path.
     pub(super) fn loss_was_spurious(&mut self, index: Option<EvIndex>, host: &mut dyn Host) {
         self.stats.spurious += 1;
-        self.loss.window =
-            self.loss.window.times(2).min(self.srtt + self.target_qdelay()).max(self.loss.window);
+        self.loss.window = self.loss.window.times(2).min(self.most_reordering()).max(self.loss.window);
         if let Some(index) = index
             && self.paths.restore(index, EvInput::ProbesGood)
         {

@@ -138,7 +138,7 @@ impl QueuePair {
             ports_up: PortSet::first(PortSet::MAX_PORTS),
             sendq: SendQueue::new(config.max_send_wr, config.path_mtu, first),
             window: Window::new(window, first),
-            loss: LossDetector::new(now, first, config.cc.nscc.target_qdelay),
+            loss: LossDetector::new(now, first, Self::first_window(&config.cc)),
             cc: config.cc.controller(),
             prober: Prober::new(config.seed, config.cc.nscc.base_rtt),
             peer_window: window,

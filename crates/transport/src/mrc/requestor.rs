@@ -114,7 +114,7 @@ impl QueuePair {
         if let Some(rtt) = rtt {
             self.srtt = Span((self.srtt.0 * 7 + rtt.0) / 8);
             self.shortest_rtt = self.shortest_rtt.min(rtt);
-            self.loss.saw_spread(rtt - self.shortest_rtt, self.target_qdelay());
+            self.loss.saw_spread(rtt - self.shortest_rtt, Self::first_window(&self.config.cc));
         }
         let mut first_hand = false;
         if let Some(seq) = answered.filter(|&seq| self.window.contains(seq)) {
