@@ -144,7 +144,12 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(small: Path, tmp_path: Pa
     command = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
     arguments = ["sweep", str(tmp_path / "grid.yaml"), "--points", str(points), "-j", "1", "--json"]
     process = subprocess.Popen(
-        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [*command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # The tests may run where Ctrl-C is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 120
     while not list(points.glob("*.json")) and time.monotonic() < deadline:

@@ -3,13 +3,11 @@
 //! A scenario comes as plain dictionaries, made by the pydantic models of `openmrc.sim`, which have checked its types; results
 //! go back as columns of 64-bit numbers that any array library reads without copying.
 
-use openmrc_fabric::{Fabric, Link, NameError, Node, Ratio, ShapeError, Sizing};
+use openmrc_fabric::Fabric;
 use openmrc_sim::training::Training;
 use openmrc_sim::{
-    AdaptiveConfig, CaptureConfig, Change, EcnMarking, Encapsulation, Fault, MrcConfig, MrcCongestion,
-    NetworkConfig, Overflow, PfcConfig, Record, Rocev2Config, Routing, RoutingReaction, Scenario,
-    ScenarioError, Scheduling, SeriesConfig, SwitchConfig, Target, TransportConfig, UetConfig, Workload,
-    World, collectives, faults, traffic,
+    AdaptiveConfig, CaptureConfig, MrcConfig, MrcCongestion, NetworkConfig, Record, Rocev2Config, Scenario,
+    ScenarioError, SeriesConfig, TransportConfig, UetConfig, Workload, World, collectives, traffic,
 };
 use openmrc_transport::mrc::{LoadBalancing, NsccParams, SwiftParams};
 use openmrc_transport::rocev2::{DcqcnParams, Recovery};
@@ -20,7 +18,12 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::sim_custom::{self, Failure};
 
+mod faults;
+mod network;
 mod record;
+
+use faults::{fault_schedule, link_number, link_numbers};
+use network::{FabricSpec, NetworkSpec, fabric, network};
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 
@@ -31,65 +34,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     ArgumentError::new_err(error.to_string())
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct FabricSpec {
-    hosts: u32,
-    planes: u32,
-    tiers: u8,
-    radix: u32,
-    hosts_per_t0: Option<u32>,
-    uplinks_per_t0: Option<u32>,
-    t0s_per_pod: Option<u32>,
-    oversubscription: (u32, u32),
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct PfcSpec {
-    buffer: Option<u64>,
-    alpha: f64,
-    xoff: Option<u64>,
-    xon_offset: Option<u64>,
-    headroom: Option<u64>,
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct SwitchSpec {
-    preset: String,
-    overflow: Option<String>,
-    trim: Option<f64>,
-    trim_last_hop: Option<f64>,
-    control: Option<f64>,
-    control_share: Option<f64>,
-    ecn: Option<bool>,
-    ecn_min: Option<f64>,
-    ecn_max: Option<f64>,
-    ecn_min_bytes: Option<u64>,
-    ecn_max_bytes: Option<u64>,
-    ecn_probability: Option<f64>,
-    ecn_last_hop: Option<bool>,
-    lossless: Option<bool>,
-    pfc: PfcSpec,
-    exact: bool,
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct NetworkSpec {
-    port_rate: u64,
-    cable_ns: [f64; 4],
-    switch_latency_ns: f64,
-    nic_latency_ns: f64,
-    encapsulation: String,
-    routing: String,
-    detection_us: Option<f64>,
-    convergence_us: f64,
-    mtu: u16,
-    switch: SwitchSpec,
 }
 
 #[derive(FromPyObject)]
@@ -280,87 +224,12 @@ fn micros(value: f64) -> Time {
     Time((value * 1e6).round() as u64)
 }
 
-fn fabric(spec: &FabricSpec) -> Result<Fabric, ShapeError> {
-    let mut sizing = Sizing::new(spec.hosts, spec.planes, spec.tiers, spec.radix);
-    let (down, up) = spec.oversubscription;
-    sizing.oversubscription[0] = Ratio { down, up };
-    sizing.hosts_per_t0 = spec.hosts_per_t0;
-    sizing.uplinks_per_t0 = spec.uplinks_per_t0;
-    sizing.t0s_per_pod = spec.t0s_per_pod;
-    Fabric::new(sizing.smallest()?)
-}
-
 fn one_of<T: Copy>(field: &str, value: &str, choices: &[(&str, T)]) -> PyResult<T> {
     let found = choices.iter().find(|(name, _)| *name == value).map(|&(_, choice)| choice);
     found.ok_or_else(|| {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         refused(format!("{field}: {value} is not one of {}", names.join(", ")))
     })
-}
-
-fn switch(config: &NetworkConfig, spec: &SwitchSpec) -> PyResult<SwitchConfig> {
-    let bdp = config.plane_bdp() as f64;
-    let share = |value: f64| (bdp * value) as u64;
-    let pfc = PfcConfig::new(config.full_packet_bytes());
-    let preset = match spec.preset.as_str() {
-        "mrc" => config.default_switch(),
-        "rocev2" => config.rocev2_switch(),
-        "rocev2-lossy" => config.lossy_rocev2_switch(),
-        "adaptive" => SwitchConfig { pfc: Some(pfc), ecn: None, ..config.default_switch() },
-        other => return Err(refused(format!("preset: {other} is not a preset of switches"))),
-    };
-    let overflows = [("trim", Overflow::Trim), ("drop", Overflow::Drop)];
-    let overflow = spec.overflow.as_deref().map(|name| one_of("overflow", name, &overflows)).transpose()?;
-    let ecn = preset.ecn.or(config.default_switch().ecn).map(|ecn| {
-        let min_bytes = spec.ecn_min_bytes.or(spec.ecn_min.map(share)).unwrap_or(ecn.min_bytes);
-        let max_bytes = spec.ecn_max_bytes.or(spec.ecn_max.map(share)).unwrap_or(ecn.max_bytes);
-        EcnMarking {
-            min_bytes,
-            max_bytes: max_bytes.max(min_bytes),
-            probability: spec.ecn_probability.unwrap_or(ecn.probability),
-            on_last_hop: spec.ecn_last_hop.unwrap_or(ecn.on_last_hop),
-        }
-    });
-    let pfc = PfcConfig {
-        buffer: spec.pfc.buffer,
-        alpha: spec.pfc.alpha,
-        xoff: spec.pfc.xoff,
-        xon_offset: spec.pfc.xon_offset.unwrap_or(pfc.xon_offset),
-        headroom: spec.pfc.headroom,
-    };
-    Ok(SwitchConfig {
-        data_bytes: spec.trim.map_or(preset.data_bytes, share),
-        last_hop_data_bytes: spec.trim_last_hop.map_or(preset.last_hop_data_bytes, share),
-        control_bytes: spec.control.map_or(preset.control_bytes, share),
-        overflow: overflow.unwrap_or(preset.overflow),
-        scheduling: match spec.control_share {
-            None => preset.scheduling,
-            Some(part) => Scheduling::Weighted((part * 256.0).round().clamp(1.0, 255.0) as u8),
-        },
-        ecn: ecn.filter(|_| spec.ecn.unwrap_or(preset.ecn.is_some())),
-        pfc: spec.lossless.unwrap_or(preset.pfc.is_some()).then_some(pfc),
-    })
-}
-
-fn network(fabric: Fabric, spec: &NetworkSpec, seed: u64) -> PyResult<NetworkConfig> {
-    let mut config = NetworkConfig::new(fabric, spec.port_rate);
-    config.cable = spec.cable_ns.map(nanos);
-    config.switch_latency = nanos(spec.switch_latency_ns);
-    config.nic_latency = nanos(spec.nic_latency_ns);
-    let encapsulations = [("srv6", Encapsulation::Srv6), ("udp", Encapsulation::Udp)];
-    config.encapsulation = one_of("encapsulation", &spec.encapsulation, &encapsulations)?;
-    let routings =
-        [("source", Routing::SourceRouted), ("ecmp", Routing::Ecmp), ("adaptive", Routing::Adaptive)];
-    config.routing = one_of("routing", &spec.routing, &routings)?;
-    config.routing_reaction = spec.detection_us.map(|us| RoutingReaction {
-        detection: nanos(us * 1e3),
-        convergence: nanos(spec.convergence_us * 1e3),
-    });
-    config.exact_queues = spec.switch.exact;
-    config.path_mtu = spec.mtu;
-    config.seed = seed;
-    config.switch = Some(switch(&config, &spec.switch)?);
-    Ok(config)
 }
 
 fn item<'py, T: FromPyObjectOwned<'py>>(spec: &Bound<'py, PyDict>, name: &str) -> PyResult<T> {
@@ -447,17 +316,6 @@ fn training(spec: &Bound<'_, PyDict>) -> PyResult<Training> {
     })
 }
 
-/// Links by their names; the fabric's numbers of them.
-fn link_numbers(fabric: &Fabric, names: &[String]) -> PyResult<Vec<u32>> {
-    names
-        .iter()
-        .map(|name| match target(fabric, name)? {
-            Target::Link(link) => Ok(link),
-            Target::Switch(_) => Err(refused(format!("record: {name} is a switch; name a link"))),
-        })
-        .collect()
-}
-
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct RecordSpec {
@@ -471,10 +329,10 @@ struct RecordSpec {
     capture_packets: u64,
 }
 
-fn record(spec: &RecordSpec, fabric: &Fabric, patterns: Vec<u32>) -> PyResult<Record> {
+fn record(py: Python<'_>, spec: &RecordSpec, fabric: &Fabric, patterns: Vec<u32>) -> PyResult<Record> {
     let links = match &spec.links {
         None => (0..fabric.links()).collect(),
-        Some(names) => link_numbers(fabric, names)?,
+        Some(names) => link_numbers(fabric, names).map_err(|e| at_place(py, &e, "record.links"))?,
     };
     let interval = spec.interval_us.map(|us| nanos(us * 1e3));
     Ok(Record {
@@ -485,107 +343,13 @@ fn record(spec: &RecordSpec, fabric: &Fabric, patterns: Vec<u32>) -> PyResult<Re
         capture: match spec.capture.is_empty() {
             true => None,
             false => Some(CaptureConfig {
-                links: link_numbers(fabric, &spec.capture)?,
+                links: link_numbers(fabric, &spec.capture)
+                    .map_err(|e| at_place(py, &e, "record.capture.links"))?,
                 most: spec.capture_packets,
             }),
         },
         patterns,
     })
-}
-
-/// Links and switches by their names, or all of a kind.
-fn targets(fabric: &Fabric, name: &str) -> PyResult<Vec<Target>> {
-    let links = |wanted: fn(u8) -> bool| {
-        let of_layer = |&n: &u32| fabric.link(n).is_some_and(|link| wanted(link.layer));
-        (0..fabric.links()).filter(of_layer).map(Target::Link).collect()
-    };
-    Ok(match name {
-        "links" => links(|_| true),
-        "host-links" => links(|layer| layer == 0),
-        "fabric-links" => links(|layer| layer > 0),
-        "switches" => (0..fabric.switches()).map(Target::Switch).collect(),
-        _ => vec![target(fabric, name)?],
-    })
-}
-
-/// A link, a host's port or a switch by its name.
-fn target(fabric: &Fabric, name: &str) -> PyResult<Target> {
-    let unknown = |error: NameError| refused(format!("fault: {error}"));
-    if let Some((host, plane)) = name.strip_prefix('h').and_then(|rest| rest.split_once(":p"))
-        && let (Ok(lower), Ok(plane)) = (host.parse::<u32>(), plane.parse::<u32>())
-    {
-        let shape = fabric.shape();
-        if lower >= shape.hosts || plane >= shape.planes {
-            let (hosts, planes) = (shape.hosts - 1, shape.planes - 1);
-            return Err(refused(format!(
-                "fault: there is no port {name}: hosts are h0 to h{hosts}, planes p0 to p{planes}"
-            )));
-        }
-        return Ok(Target::Link(fabric.link_number(Link { plane, layer: 0, lower, uplink: 0 })));
-    }
-    if name.contains("--") {
-        let link = fabric.link_named(name).map_err(unknown)?;
-        return Ok(Target::Link(fabric.link_number(link)));
-    }
-    match fabric.node_named(name).map_err(unknown)? {
-        Node::Switch(switch) => Ok(Target::Switch(fabric.switch_number(switch))),
-        Node::Host(_) => Err(refused(format!("fault: {name} is a host; name its cable, or a switch"))),
-    }
-}
-
-fn fault_schedule(spec: &Bound<'_, PyDict>, fabric: &Fabric, limit: Time) -> PyResult<Vec<Fault>> {
-    let names: Vec<String> = item(spec, "targets")?;
-    let targets = names.iter().map(|name| targets(fabric, name)).collect::<PyResult<Vec<_>>>()?.concat();
-    let kind: String = item(spec, "kind")?;
-    let at = micros(item(spec, "at_us")?);
-    let until = item::<Option<f64>>(spec, "until_us")?.map(micros);
-    let value: f64 = item(spec, "value")?;
-    let effect = match kind.as_str() {
-        "random" => item::<String>(spec, "effect")?,
-        _ => kind.clone(),
-    };
-    let change = match effect.as_str() {
-        "loss" => Change::Loss(value),
-        "bit-errors" => Change::BitErrors(value),
-        "slow" => Change::Slow(value),
-        _ => Change::Down,
-    };
-    match kind.as_str() {
-        "down" | "loss" | "bit-errors" | "slow" | "nic-port" => {}
-        "broken" => return Ok(faults::broken(&targets, value, at, item(spec, "seed")?)),
-        "reboot" => {
-            let down = nanos(item::<f64>(spec, "down_us")? * 1e3);
-            if targets.iter().any(|target| !matches!(target, Target::Switch(_))) {
-                return Err(refused(format!("fault: reboot: {} are not all switches", names.join(", "))));
-            }
-            return Ok(targets.iter().flat_map(|&t| faults::flap(t, at, down, Span::ZERO, 1)).collect());
-        }
-        "transceiver" => return transceiver(spec, fabric, &names[0], at),
-        "flap" => {
-            let (down, up) = (item::<f64>(spec, "down_us")?, item::<f64>(spec, "up_us")?);
-            let times = item(spec, "times")?;
-            let flap = |&target| faults::flap(target, at, nanos(down * 1e3), nanos(up * 1e3), times);
-            return Ok(targets.iter().flat_map(flap).collect());
-        }
-        "random" => {
-            let (mtbf, mttr) = (item::<f64>(spec, "mtbf_us")?, item::<f64>(spec, "mttr_us")?);
-            let end = until.unwrap_or(limit);
-            return Ok(faults::random(
-                &targets,
-                change,
-                nanos(mtbf * 1e3),
-                nanos(mttr * 1e3),
-                end,
-                item(spec, "seed")?,
-            ));
-        }
-        other => return Err(refused(format!("kind: {other} is not a fault"))),
-    }
-    let both = |&target| {
-        let end = until.map(|at| Fault { at, target, change: Change::Up });
-        [Some(Fault { at, target, change }), end]
-    };
-    Ok(targets.iter().flat_map(both).flatten().collect())
 }
 
 /// The same error, with the place in the scenario that it is about in front.
@@ -609,24 +373,6 @@ impl<'py> Columns<'py> {
     fn done(self) -> Bound<'py, PyDict> {
         self.0
     }
-}
-
-/// Ports of a switch that share a transceiver: they go down and up together.
-fn transceiver(spec: &Bound<'_, PyDict>, fabric: &Fabric, name: &str, at: Time) -> PyResult<Vec<Fault>> {
-    let Node::Switch(switch) = fabric.node_named(name).map_err(|e| refused(format!("fault: {e}")))? else {
-        return Err(refused(format!("fault: transceiver: {name} is not a switch")));
-    };
-    let (down, up) = (item::<f64>(spec, "down_us")?, item::<f64>(spec, "up_us")?);
-    let times = item(spec, "times")?;
-    let mut schedule = Vec::new();
-    for port in item::<Vec<u32>>(spec, "ports")? {
-        let link = fabric
-            .link_at(switch, port)
-            .ok_or_else(|| refused(format!("fault: transceiver: {name} has no cable on port {port}")))?;
-        let target = Target::Link(fabric.link_number(link));
-        schedule.extend(faults::flap(target, at, nanos(down * 1e3), nanos(up * 1e3), times));
-    }
-    Ok(schedule)
 }
 
 /// A run in virtual time.
@@ -688,8 +434,7 @@ impl PySimulation {
         let failure = Failure::default();
         let own = Custom { path_selector, congestion, failure: failure.clone() };
         let transport = transport(&transport_spec, &network, own)?;
-        let record =
-            record(&record_spec, &fabric, patterns.clone()).map_err(|e| at_place(py, &e, "record"))?;
+        let record = record(py, &record_spec, &fabric, patterns.clone())?;
         let messages = workload
             .messages
             .iter()
@@ -717,6 +462,11 @@ impl PySimulation {
     fn progress(&self) -> (u64, usize, usize, u64, u64) {
         let p = self.world.progress();
         (p.now.0, p.finished, p.messages, p.events, p.data_packets)
+    }
+
+    /// Number of a link by its name, or by that of the host's port it leads to.
+    fn link_number(&self, name: &str) -> PyResult<u32> {
+        link_number(&self.world.config().fabric, name)
     }
 
     /// Base RTT of the network, picoseconds.

@@ -83,7 +83,7 @@ impl Scenario {
         }
         let mtu = u64::from(self.network.path_mtu);
         if !(256..=8192).contains(&mtu) {
-            return Err(ScenarioError::Range { name: "path_mtu", value: mtu, allowed: "256 to 8192" });
+            return Err(ScenarioError::Range { name: "mtu", value: mtu, allowed: "256 to 8192" });
         }
         self.check_latencies()?;
         openmrc_fabric::EvLayout::new(&self.network.fabric)?;
@@ -111,12 +111,12 @@ impl Scenario {
     /// Every hop takes time: that is what lets a slot's events be taken node by node. And it fits a port's 32 bits.
     fn check_latencies(&self) -> Result<(), ScenarioError> {
         let network = &self.network;
-        let allowed = "10 to 4000000 (cable and switch or NIC together)";
+        let allowed = "a hop, cable and switch or NIC together, takes 10 to 4000000 ns";
         for layer in 0..network.fabric.tiers() {
             for to_host in [false, true] {
                 let value = network.hop_latency(layer, to_host).as_nanos();
                 if (layer == 0 || !to_host) && !(10..=4_000_000).contains(&value) {
-                    return Err(ScenarioError::Range { name: "latency of a hop, ns", value, allowed });
+                    return Err(ScenarioError::Range { name: "cable_ns", value, allowed });
                 }
             }
         }

@@ -1,6 +1,8 @@
 """What the commands that simulate share: progress of a run, what is to be recorded."""
 
-from collections.abc import Callable, Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -79,6 +81,32 @@ def with_record(
     elif capture is not None and record.capture is None:
         raise ArgumentError("--capture needs --capture-link LINK, or record.capture in the scenario")
     return scenario.model_copy(update={"record": record})
+
+
+def check_outputs(files: Sequence[Path | None] = (), directories: Sequence[Path | None] = ()) -> None:
+    """Finds out before a long run whether its results can be written where they shall go.
+
+    Directories are made here; files are left as they are.
+
+    Raises:
+        ArgumentError: if two outputs have one name, or a file's name is that of a directory.
+        OSError: if something cannot be written.
+    """
+    given = [path for path in (*files, *directories) if path is not None]
+    for place, path in enumerate(given):
+        if path.resolve() in [other.resolve() for other in given[:place]]:
+            raise ArgumentError(f"{path}: two results would be written there")
+    for directory in filter(None, directories):
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    for file in filter(None, files):
+        if file.is_dir():
+            raise ArgumentError(f"{file}: is a directory; name a file")
+        if not (file.exists() or file.parent.is_dir()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file.parent))
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
 
 
 MOST_LINKS = 4096

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from openmrc.cli import _common
-from openmrc.cli._simulation import progress
+from openmrc.cli._simulation import check_outputs, progress
 
 
 def compare(
@@ -42,10 +42,11 @@ def compare(
     from openmrc.sim import transports as named
     from openmrc.sim.compare import COLUMNS
 
+    check_outputs([picture, report])
     if picture or report:
         from openmrc.sim import pictures
 
-        pictures.require()
+        pictures.require(picture)
     scenario = sim.load(file)
     with progress() as advance:
         comparison = sim.compare(

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc.cli import _common
-from openmrc.cli._simulation import progress, with_record
+from openmrc.cli._simulation import check_outputs, progress, with_record
+from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from openmrc.sim import Results
+
+_MOST = (1 << 32) - 1
+
+_MOST = (1 << 32) - 1
 
 FileArgument = Annotated[
     Path | None,
@@ -24,11 +29,21 @@ FileArgument = Annotated[
 
 def simulate(
     file: FileArgument = None,
-    hosts: Annotated[int, typer.Option(min=2, help="Hosts, where no scenario is given.")] = 1024,
-    planes: Annotated[int, typer.Option(min=1, max=16, help="Planes of 100 Gb/s each.")] = 8,
-    radix: Annotated[int, typer.Option(min=2, help="Ports of a switch.")] = 512,
-    size: Annotated[int, typer.Option(min=1, help="Bytes that each host sends.")] = 1 << 20,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the scenario's.")] = None,
+    hosts: Annotated[
+        int | None, typer.Option(min=2, max=_MOST, help="Hosts, where no scenario is given; 1024.")
+    ] = None,
+    planes: Annotated[
+        int | None, typer.Option(min=1, max=16, help="Likewise: planes of 100 Gb/s each; 8.")
+    ] = None,
+    radix: Annotated[
+        int | None, typer.Option(min=2, max=_MOST, help="Likewise: ports of a switch; 512.")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, max=1 << 31, help="Likewise: bytes that each host sends; 1 MiB.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=(1 << 64) - 1, help="Seed, instead of the scenario's.")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
     ] = None,
@@ -60,13 +75,20 @@ def simulate(
     and prints what is known so far.
     """
     from openmrc import sim
+    from openmrc.sim import results as results_module
+    from openmrc.sim.text import late
 
+    check_outputs([report, capture], [parquet, pictures])
     if file is not None:
+        options = {"--hosts": hosts, "--planes": planes, "--radix": radix, "--size": size}
+        for name, value in options.items():
+            if value is not None:
+                raise ArgumentError(f"{name}: {file} says so already; it goes without a scenario")
         scenario = sim.load(file)
     else:
         scenario = sim.Scenario(
-            topology=sim.Topology(hosts=hosts, planes=planes, radix=radix),
-            traffic=[sim.Permutation(bytes=size)],
+            topology=sim.Topology(hosts=hosts or 1024, planes=planes or 8, radix=radix or 512),
+            traffic=[sim.Permutation(bytes=size or 1 << 20)],
         )
     if seed is not None:
         scenario = scenario.model_copy(update={"seed": seed})
@@ -82,6 +104,8 @@ def simulate(
         from openmrc.sim import pictures as drawing
 
         drawing.require()
+    if parquet:
+        results_module.require_arrow()
     began = perf_counter()
     with progress() as advance:
         results = sim.run(scenario, advance, capture=capture)
@@ -100,8 +124,11 @@ def simulate(
         written.append(report)
     if capture:
         written.append(capture)
+    remarks = _common.console(stderr=True)
+    for remark in late(results):
+        remarks.print(remark)
     for path in written:
-        _common.console(stderr=True).print(f"wrote {path}")
+        remarks.print(f"wrote {path}")
     if results.interrupted:
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 

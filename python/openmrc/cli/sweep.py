@@ -7,6 +7,7 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.cli._progress import progress
+from openmrc.cli._simulation import check_outputs
 from openmrc.errors import ArgumentError
 
 
@@ -42,9 +43,13 @@ def sweep(
     """
     from openmrc.sim import sweep as sweeping
     from openmrc.sim.clusters import connected
+    from openmrc.sim.results import require_arrow
 
     if output is not None and output.suffix not in (".parquet", ".csv"):
         raise ArgumentError(f"{output}: the name has to end in .parquet or .csv")
+    check_outputs([output])
+    if output is not None:
+        require_arrow()
     grid = sweeping.load(file)
     kept = points or file.with_suffix(".points")
     with connected(dask=dask, ray=ray) as backend, progress("points") as advance:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, PrivateAttr, ValidationError
+from pydantic_core import ErrorDetails
 
 from openmrc.errors import FormatError
 
@@ -96,7 +97,8 @@ def read(path: Path, model: type[Model]) -> Model:
         reason = " ".join(str(error).split()) or "nested too deeply"
         raise FormatError(f"{path}: not YAML: {reason}") from None
     if not isinstance(value, dict):
-        raise FormatError(f"{path}: expected fields like `hosts: 16`, found {type(value).__name__}")
+        found = {type(None): "nothing", list: "a list", str: "text"}.get(type(value), "a single value")
+        raise FormatError(f"{path}: expected fields like `hosts: 16`, found {found}")
     try:
         made = model.model_validate(value)
     except ValidationError as error:
@@ -108,27 +110,47 @@ def read(path: Path, model: type[Model]) -> Model:
 
 def _describe(path: Path, root: yaml.Node | None, error: ValidationError) -> str:
     """One line for the first thing that is wrong."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    location: Location = problems[0]["loc"]
-    location = _without_tags(root, location)
+    problems = error.errors(include_url=False, include_input=False)
+    problem = _telling(problems)
+    location = _without_tags(root, problem["loc"], missing=problem["type"] == "missing")
     line = _line(root, location)
-    message = problems[0]["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    if problems[0]["type"] == "extra_forbidden":
-        message = "there is no such field"
-    elif problems[0]["type"] == "missing":
-        message = "this field is missing"
     field = ".".join(str(part) for part in location)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{path}{f':{line}' if line else ''}: {f'{field}: ' if field else ''}{message}{more}"
+    return f"{path}{f':{line}' if line else ''}: {f'{field}: ' if field else ''}{words(problem)}{more}"
 
 
-def _without_tags(node: yaml.Node | None, location: Location) -> Location:
+def words(problem: ErrorDetails) -> str:
+    """What is wrong, in words of a file rather than of Python."""
+    match problem["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "this field is missing"
+        case "union_tag_not_found":
+            return "kind: this field is missing"
+        case "union_tag_invalid":
+            context = problem["ctx"]
+            return f"kind: {context['tag']} is none of {context['expected_tags'].replace(chr(39), '')}"
+    return problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
+def _telling(problems: list[ErrorDetails]) -> ErrorDetails:
+    """The first problem; where several types would do at its place, that of the type it came closest to."""
+    first = problems[0]["loc"]
+    if not first:
+        return problems[0]
+    same = [problem for problem in problems if problem["loc"][: len(first) - 1] == first[:-1]]
+    branch = isinstance(first[-1], str) and all(len(problem["loc"]) >= len(first) for problem in same)
+    return max(same, key=lambda problem: len(problem["loc"])) if branch else problems[0]
+
+
+def _without_tags(node: yaml.Node | None, location: Location, *, missing: bool) -> Location:
     """A location without pydantic's names for branches of unions, which are no keys of the file."""
     kept: list[int | str] = []
     for place, part in enumerate(location):
         keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        last = place == len(location) - 1
-        if isinstance(part, str) and part not in keys and (not last or any(c in part for c in "[]()-")):
+        # Only a missing field is none of the file's keys and still to be named.
+        if isinstance(part, str) and part not in keys and not (missing and place == len(location) - 1):
             continue
         kept.append(part)
         node = _child(node, part)

@@ -2,49 +2,69 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from openmrc import _core
 from openmrc.errors import ArgumentError
+from openmrc.sim import memory
 from openmrc.sim.scenario import (
     AllToAll,
     Collective,
+    Fault,
     Flows,
     Incast,
-    Permutation,
-    RandomTraffic,
-    Rocev2,
+    RandomFailures,
     Scenario,
+    Slow,
+    Traffic,
     Training,
 )
 
 Location = tuple[int | str, ...]
 
+_LONGEST = 1 << 31
+"""Bytes of a message."""
+_LEAST_RATE = 8e12 / 65_535
+"""Least rate of a port, b/s: a byte takes at most so many picoseconds, which are counted in 16 bits."""
+
 
 def check(scenario: Scenario) -> None:
-    """Checks hosts and memory; fabric and faults are checked by the core as it lays out the network.
+    """Checks hosts, lengths, rates and memory; fabric and faults are checked by the core as it lays them out.
 
     Raises:
         ArgumentError: for the first thing that is wrong, naming the place.
+        FormatError: for a file of flows.
     """
     hosts = scenario.topology.hosts
+    if not 0 <= scenario.seed < 1 << 64:
+        raise ArgumentError(f"{scenario.place('seed')}: {scenario.seed} is not between 0 and 2^64 - 1")
     for location, host in _hosts(scenario):
         if host >= hosts:
             place = scenario.place(*location)
             raise ArgumentError(f"{place}: host h{host} does not exist, the fabric has h0 to h{hosts - 1}")
     for index, pattern in enumerate(scenario.traffic):
-        if isinstance(pattern, Training):
-            there = hosts if pattern.ranks is None else len(pattern.ranks)
-            if pattern.size > there:
-                raise ArgumentError(
-                    f"{scenario.place('traffic', index)}: data x tensor x pipeline = {pattern.size} ranks,"
-                    f" but there are {there}"
-                )
-    need, there = memory(scenario), available_memory()
+        wrong = _pattern(scenario, pattern)
+        if wrong is not None:
+            raise ArgumentError(f"{scenario.place('traffic', index)}: {wrong}")
+    for index, fault in enumerate(scenario.faults):
+        share = _share(fault)
+        least = _LEAST_RATE / scenario.network.port_rate
+        if share is not None and share < least:
+            raise ArgumentError(
+                f"{scenario.place('faults', index)}: {share:g} of the rate is too slow to simulate,"
+                f" at least {least:.3g}"
+            )
+    parts, there = memory.parts(scenario), memory.available()
+    need, largest = sum(parts.values()), max(parts, key=parts.__getitem__)
     if need > there:
+        less = {
+            "topology": "hosts",
+            "traffic": "messages or queue pairs",
+            "faults": "faults",
+            "record": "links or samples",
+        }
         raise ArgumentError(
-            f"{scenario.place('topology')}: this run needs about {_size(need)} of memory,"
-            f" and {_size(there)} are there; fewer hosts, messages or queue pairs need less"
+            f"{scenario.place(largest)}: this run needs about {memory.size(need)} of memory, and"
+            f" {memory.size(there)} are there; fewer {less[largest]} need less"
         )
 
 
@@ -54,8 +74,6 @@ def lay_out(scenario: Scenario) -> None:
     Raises:
         ArgumentError: if there is no such fabric, link or switch, naming the place.
     """
-    if scenario.topology.hosts < 2:
-        return
     bare = scenario.model_copy(update={"traffic": [Flows(flows=[(0, 1, 1, 0.0)])]})
     try:
         _core.Simulation(*bare.core_arguments())
@@ -75,124 +93,72 @@ def locate(scenario: Scenario, error: ArgumentError) -> ArgumentError:
         parts = ("topology", *parts)
     elif field in type(scenario.network).model_fields:
         parts = ("network", *parts)
+    elif field in type(scenario.network.switch).model_fields:
+        parts = ("network", "switch", *parts)
+    elif field in type(scenario.transport).model_fields:
+        parts = ("transport", *parts)
     elif field not in type(scenario).model_fields:
         return ArgumentError(f"{scenario._source.path}: {text}")
     return ArgumentError(f"{scenario.place(*parts)}: {text[found.end() :]}")
 
 
+def _pattern(scenario: Scenario, pattern: Traffic) -> str | None:
+    """What a pattern asks for that no fabric can do."""
+    hosts = scenario.topology.hosts
+    match pattern:
+        case Training():
+            there = hosts if pattern.ranks is None else len(pattern.ranks)
+            if pattern.size > there:
+                return f"data x tensor x pipeline = {pattern.size} ranks, but there are {there}"
+            for name, group in (("gradient_bytes", pattern.data), ("tensor_bytes", pattern.tensor)):
+                if too_long := _chunk(getattr(pattern, name), group):
+                    return f"{name}: {too_long}"
+        case Collective():
+            ranks = hosts if pattern.ranks is None else len(pattern.ranks)
+            if pattern.operation == "recursive-doubling-all-reduce" and ranks & (ranks - 1):
+                return f"recursive doubling takes a power of two of ranks, not {ranks}"
+            divided = pattern.operation in ("ring-all-reduce", "all-gather", "reduce-scatter")
+            if too_long := _chunk(pattern.bytes, ranks if divided else 1):
+                return f"bytes: {too_long}"
+        case _:
+            pass
+    return None
+
+
+def _chunk(count: int, parts: int) -> str | None:
+    chunk = -(-count // parts)
+    if chunk <= _LONGEST:
+        return None
+    each = f" in {parts} parts are {chunk:,} each" if parts > 1 else ""
+    return f"{count:,}{each}: a message has at most 2^31 bytes"
+
+
+def _share(fault: Fault) -> float | None:
+    """The share of its rate that a fault leaves of a link."""
+    match fault:
+        case Slow():
+            return fault.share
+        case RandomFailures(effect="slow"):
+            return fault.amount
+        case _:
+            return None
+
+
 def _hosts(scenario: Scenario) -> Iterator[tuple[Location, int]]:
     for index, pattern in enumerate(scenario.traffic):
         here = ("traffic", index)
-        if isinstance(pattern, Incast):
-            yield (*here, "receiver"), pattern.receiver
-            for place, host in enumerate(pattern.senders):
-                yield (*here, "senders", place), host
-        elif isinstance(pattern, Flows):
-            for place, (src, dst, _, _) in enumerate(scenario.flows_of(pattern)):
-                yield (*here, "flows", place), src
-                yield (*here, "flows", place), dst
-        elif isinstance(pattern, AllToAll | Collective | Training):
-            for place, host in enumerate(pattern.ranks or []):
-                yield (*here, "ranks", place), host
-
-
-# Bytes, measured on the full reference fabric and on all-to-alls, rounded up.
-_PER_PORT = 150
-_PER_MESSAGE = 120
-_PER_CONNECTION = 80
-_PER_QUEUE_PAIR = 6_000
-"""Both ends, with their part of the packets in flight."""
-
-
-def messages(scenario: Scenario) -> tuple[int, int]:
-    """About how many messages and connections a scenario has."""
-    hosts = scenario.topology.hosts
-    total = connections = 0
-    for pattern in scenario.traffic:
-        if isinstance(pattern, Permutation):
-            count = pairs = hosts
-        elif isinstance(pattern, Incast):
-            count = pairs = len(pattern.senders)
-        elif isinstance(pattern, Flows):
-            count = pairs = len(scenario.flows_of(pattern))
-        elif isinstance(pattern, AllToAll):
-            members = hosts if pattern.ranks is None else len(pattern.ranks)
-            count = pairs = members * (members - 1)
-        elif isinstance(pattern, RandomTraffic):
-            count = pairs = int(_random_messages(scenario, pattern))
-        elif isinstance(pattern, Collective):
-            count, pairs = _collective(pattern, hosts if pattern.ranks is None else len(pattern.ranks))
-        else:
-            count, pairs = _training(pattern)
-        total, connections = total + count, connections + pairs
-    qps = scenario.transport.qps if isinstance(scenario.transport, Rocev2) else 1
-    return total * qps, connections * qps
-
-
-def _random_messages(scenario: Scenario, pattern: RandomTraffic) -> float:
-    mean, before = 0.0, (0, 0.0)
-    for size, share in pattern.sizes:
-        mean += (share - before[1]) * (size + before[0]) / 2
-        before = (size, share)
-    rate = scenario.network.port_rate * scenario.topology.planes * scenario.topology.hosts
-    return pattern.load * rate / 8 * pattern.duration_us * 1e-6 / max(mean, 1.0)
-
-
-def _collective(pattern: Collective, ranks: int) -> tuple[int, int]:
-    match pattern.operation:
-        case "ring-all-reduce":
-            return 2 * (ranks - 1) * ranks, ranks
-        case "all-gather" | "reduce-scatter":
-            return (ranks - 1) * ranks, ranks
-        case "recursive-doubling-all-reduce":
-            return (steps := ranks.bit_length() - 1) * ranks, steps * ranks
-        case "all-to-all":
-            return (ranks - 1) * ranks, (ranks - 1) * ranks
-        case "pipeline":
-            return (ranks - 1) * pattern.microbatches, ranks - 1
-
-
-def _training(pattern: Training) -> tuple[int, int]:
-    size, phases = pattern.size, 2 * pattern.microbatches
-    per_rank = 2 * (pattern.data - 1) + phases * 3
-    per_rank += phases * 2 * (pattern.tensor - 1) if pattern.tensor_bytes else 0
-    per_rank += phases * 2 * (pattern.expert - 1) if pattern.expert_bytes else 0
-    pairs = size * (4 + (pattern.expert if pattern.expert_bytes else 0))
-    return size * per_rank * pattern.steps, pairs
-
-
-def memory(scenario: Scenario) -> int:
-    """About how many bytes a run takes."""
-    topology = scenario.topology
-    # A host's port, the T0 port it leads to, and both ends of each link above it.
-    ports = topology.hosts * topology.planes * 2 * topology.tiers
-    count, connections = messages(scenario)
-    # Messages that wait for others open their queue pairs one after the other, most patterns all at once.
-    return ports * _PER_PORT + count * _PER_MESSAGE + connections * (_PER_CONNECTION + _PER_QUEUE_PAIR)
-
-
-def available_memory() -> int:
-    """Bytes that this machine, or the control group that the process is in, can still give."""
-    there = 1 << 62
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            there = int(line.split()[1]) * 1024
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        most, now = _lines(Path(limit)), _lines(Path(used))
-        if most and now and most[0].isdigit() and now[0].isdigit():
-            there = min(there, max(0, int(most[0]) - int(now[0])))
-    return there
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
+        match pattern:
+            case Incast():
+                yield (*here, "receiver"), pattern.receiver
+                for place, host in enumerate(pattern.senders):
+                    yield (*here, "senders", place), host
+            case Flows():
+                for place, (src, dst, _, _) in enumerate(pattern.flows):
+                    yield (*here, "flows", place), src
+                    yield (*here, "flows", place), dst
+                scenario.flows_of(pattern)  # Its file knows lines of its own.
+            case AllToAll() | Collective() | Training():
+                for place, host in enumerate(pattern.ranks or []):
+                    yield (*here, "ranks", place), host
+            case _:
+                pass

@@ -30,9 +30,9 @@ class CaptureFile:
         self._interfaces: dict[int, int] = {}
         self._file = path.open("wb")
         self._block(_SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
-        numbers = {name: number for number, name in enumerate(simulation.link_names())}
         for name in scenario.record.capture.links:
-            for direction, port in zip(("up", "down"), simulation.link_ports(numbers[name]), strict=True):
+            ports = simulation.link_ports(simulation.link_number(name))
+            for direction, port in zip(("up", "down"), ports, strict=True):
                 if port not in self._interfaces:
                     self._interfaces[port] = len(self._interfaces)
                     options = _option(_OPT_NAME, f"{name} {direction}".encode())

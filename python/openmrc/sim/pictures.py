@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmrc.errors import Error
+from openmrc.errors import ArgumentError, Error
 from openmrc.sim.frames import rate
 from openmrc.sim.results import Entry, Results, Series
 
@@ -15,6 +15,7 @@ try:
     import matplotlib
     import matplotlib.image
     import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 except ImportError:  # The extra "plots" is not installed.
     matplotlib = None  # type: ignore[assignment]
@@ -43,14 +44,18 @@ _MOST_ROWS = 256
 """Rows of a heat map; links beyond are merged with their neighbours, the busiest counting."""
 
 
-def require() -> None:
-    """Raises unless pictures can be made.
+def require(path: Path | None = None) -> None:
+    """Raises unless pictures can be made, and written in the format that a name's ending says.
 
     Raises:
-        Error: if matplotlib is not installed.
+        Error: if matplotlib is not installed, or knows no such format.
     """
     if matplotlib is None:
         raise Error("no pictures: matplotlib is not installed (pip install 'openmrc[sim]')")
+    if path is not None:
+        formats = FigureCanvasAgg.get_supported_filetypes()
+        if path.suffix.removeprefix(".").lower() not in formats:
+            raise ArgumentError(f"{path}: the name has to end in .png, or one of {', '.join(formats)}")
 
 
 def time_scale(last_us: float) -> tuple[float, str]:

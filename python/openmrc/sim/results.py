@@ -326,8 +326,7 @@ def _series(scenario: Scenario, simulation: "_core.Simulation", names: Sequence[
     (patterns, planes, groups, _), columns = taken[0], _columns(taken[1])
     own = {"placed", "placed_by_plane", "groups", "sent", "waiting"}
     wanted = scenario.record.links
-    numbers = {name: number for number, name in enumerate(names)}
-    links = range(len(names)) if wanted == "all" else [numbers[name] for name in wanted]
+    links = range(len(names)) if wanted == "all" else [simulation.link_number(name) for name in wanted]
     return Series(
         columns={name: column for name, column in columns.items() if name not in own},
         patterns=patterns,
@@ -356,6 +355,16 @@ def _import(module: str, what: str, package: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         raise Error(f"{what} needs {package}: pip install {package}") from None
+
+
+def require_arrow() -> None:
+    """Raises unless frames can be made.
+
+    Raises:
+        Error: if PyArrow or NumPy is not installed.
+    """
+    _import("pyarrow.parquet", "Parquet", "'openmrc[sim]'")
+    _import("numpy", "Parquet", "'openmrc[sim]'")
 
 
 def _numpy() -> Any:

@@ -12,7 +12,9 @@ only what is new.
 import hashlib
 import itertools
 import json
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +23,15 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 import openmrc
-from openmrc.errors import ArgumentError, FormatError
+from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
-from openmrc.sim import check, transports
+from openmrc.sim import check, memory, transports
 from openmrc.sim.results import Results, _import
 from openmrc.sim.run import run
 from openmrc.sim.scenario import Part, Scenario, Seed
+
+MOST_POINTS = 1_000_000
+"""Points of a grid: their scenarios alone take gigabytes, and each point is a file."""
 
 Point = dict[str, Any]
 """The values of the axes at one point of the grid."""
@@ -48,8 +53,11 @@ class Grid(Part, yamlfile.Sourced):
         """Every point and its scenario, in the order of the axes, seeds last.
 
         Raises:
-            FormatError: if a point is no scenario, naming the point and the field.
+            FormatError: if a point is no scenario, naming the point and the field; or if there are too many.
         """
+        count = math.prod(map(len, self.axes.values())) * len(self.seeds)
+        if count > MOST_POINTS:
+            raise FormatError(f"{self.place('axes')}: a grid of {count:,} points; at most {MOST_POINTS:,}")
         base = self._base()
         made = []
         for values in itertools.product(*self.axes.values(), self.seeds):
@@ -80,8 +88,8 @@ class Grid(Part, yamlfile.Sourced):
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             field = ".".join(str(part) for part in problem["loc"])
-            message = "there is no such field" if problem["type"] == "extra_forbidden" else problem["msg"]
-            raise FormatError(f"{self._place()} at {_words(point)}: {field}: {message}") from None
+            where = f"{self._place()} at {_words(point)}: {field}"
+            raise FormatError(f"{where}: {yamlfile.words(problem)}") from None
         if self._source is not None:
             scenario._source = yamlfile.Source(self._source.path, None)
         return transports.apply(scenario, short) if short else scenario
@@ -202,31 +210,38 @@ def sweep(
     at_once = joblib.effective_n_jobs(jobs) if backend is None else 1
     _check(points, at_once)
     paths = [directory / f"{key(scenario)}.json" for _, scenario in points]
-    open_points = {
-        path: scenario for path, (_, scenario) in zip(paths, points, strict=True) if not path.exists()
-    }
-    kept = len(points) - len(open_points)
-    done = kept
+    rows = {path: row for path in paths if (row := _kept(path)) is not None}
+    left = {path: scenario for path, (_, scenario) in zip(paths, points, strict=True) if path not in rows}
+    # Points of the same scenario have one file, and are run once.
+    shared = Counter(paths)
+    done = kept = sum(path in rows for path in paths)
     if progress is not None:
         progress(done, len(points))
     try:
         with joblib.parallel_config(backend=backend or "loky", n_jobs=jobs):
             call = joblib.Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs")
-            work = (joblib.delayed(_run)(str(path), scenario) for path, scenario in open_points.items())
+            work = (joblib.delayed(_run)(str(path), scenario) for path, scenario in left.items())
             for path, row in call(work):
                 if row is None:
                     raise KeyboardInterrupt
                 _keep(Path(path), row)
-                done += 1
+                rows[Path(path)] = row
+                done += shared[Path(path)]
                 if progress is not None:
                     progress(done, len(points))
     except KeyboardInterrupt:
         pass
-    rows = []
-    for path, (point, _) in zip(paths, points, strict=True):
-        if path.exists():
-            rows.append({**_flat(point), **json.loads(path.read_text())})
-    return Sweep(rows, len(points), kept)
+    except Exception as error:
+        if type(error).__name__ not in _WORKER_LOST:
+            raise
+        raise Error(
+            f"a worker was killed, as happens when memory runs out: {done} of {len(points)} points are kept,"
+            " and the same command goes on from there; fewer jobs need less memory"
+        ) from None
+    found = [
+        {**_flat(point), **rows[path]} for path, (point, _) in zip(paths, points, strict=True) if path in rows
+    ]
+    return Sweep(found, len(points), kept)
 
 
 def key(scenario: Scenario) -> str:
@@ -254,6 +269,22 @@ def _run(path: str, scenario: Scenario) -> tuple[str, dict[str, Any] | None]:
     return path, None if results.interrupted else row(results)
 
 
+_WORKER_LOST = ("TerminatedWorkerError", "KilledWorker", "WorkerCrashedError", "OutOfMemoryError")
+"""What loky, Dask and Ray raise for it. None of them need be installed."""
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """A point from an earlier time; a file that a crash of the machine has left empty is none."""
+    try:
+        row: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        path.unlink()
+        return None
+    return row
+
+
 def _keep(path: Path, row: Mapping[str, Any]) -> None:
     """Writes a point in one step: a file that is there is whole."""
     partial = path.with_suffix(f".{os.getpid()}.part")
@@ -269,7 +300,7 @@ def _flat(point: Point) -> dict[str, Any]:
 
 
 def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> None:
-    there = check.available_memory()
+    there = memory.available()
     most, whose = 0, points[0][0]
     laid_out: set[str] = set()
     for point, scenario in points:
@@ -281,7 +312,7 @@ def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> None:
                 laid_out.add(network)
         except ArgumentError as error:
             raise ArgumentError(f"at {_words(point)}: {error}") from None
-        if (need := check.memory(scenario)) > most:
+        if (need := memory.needed(scenario)) > most:
             most, whose = need, point
     if most * at_once > there:
         raise ArgumentError(

@@ -55,3 +55,18 @@ def headline(results: Results) -> list[tuple[str, str]]:
 
 def _per_host(results: Results, summary: Summary) -> float | None:
     return None if summary.goodput_bps is None else summary.goodput_bps / results.scenario.topology.hosts
+
+
+def late(results: Results) -> list[str]:
+    """Faults and patterns that the run's end came before, a line each: they had no effect."""
+    end = results.totals["end_ps"] * 1e-6
+    scenario = results.scenario
+    if results.interrupted:
+        return []
+    starts = [(f"traffic.{i}: {p.kind}", p.start_us) for i, p in enumerate(scenario.traffic)]
+    starts += [(f"faults.{i}: {f.kind}", f.at_us) for i, f in enumerate(scenario.faults)]
+    return [
+        f"note: {what} at {micros(at)} is after the run's end at {micros(end)}"
+        for what, at in starts
+        if at > 0 and at >= end
+    ]

@@ -6,6 +6,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from openmrc.errors import ArgumentError
+from openmrc.fabric import yamlfile
 from openmrc.sim.scenario import Network, Scenario, Switch, Transport
 
 _transport: TypeAdapter[Any] = TypeAdapter(Transport)
@@ -16,6 +17,9 @@ def names(text: str) -> list[str]:
     found = [part.strip() for part in text.split(",") if part.strip()]
     if not found:
         raise ArgumentError("transports: none given; as in mrc,rocev2:qps=8")
+    for place, name in enumerate(found):
+        if name in found[:place]:
+            raise ArgumentError(f"transports: {name} is named twice")
     return found
 
 
@@ -33,7 +37,12 @@ def apply(scenario: Scenario, text: str) -> Scenario:
         name, equals, value = option.partition("=")
         if not equals:
             raise ArgumentError(f"transports: {text}: {option} is not of the form field=value")
-        fields[name] = yaml.safe_load(value)
+        if name in fields:
+            raise ArgumentError(f"transports: {text}: {name} is given twice")
+        try:
+            fields[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ArgumentError(f"transports: {text}: {name}: {value} is not a value") from None
     planes = fields.pop("planes", scenario.topology.planes)
     if planes not in (1, scenario.topology.planes):
         own = scenario.topology.planes
@@ -43,8 +52,8 @@ def apply(scenario: Scenario, text: str) -> Scenario:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in problem["loc"] if part != kind)
-        message = "there is no such field" if problem["type"] == "extra_forbidden" else problem["msg"]
-        raise ArgumentError(f"transports: {text}: {field + ': ' if field else ''}{message}") from None
+        where = f"{field}: " if field else ""
+        raise ArgumentError(f"transports: {text}: {where}{yamlfile.words(problem)}") from None
     if planes != scenario.topology.planes:
         scenario = on_single_plane(scenario)
     return scenario.model_copy(update={"transport": transport, "network": _network(scenario, kind)})

@@ -1,8 +1,8 @@
 """What breaks, when, and until when."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from openmrc.sim.scenario.fields import Count, Duration, Host, Micros, Part, Probability, Seed
 
@@ -17,6 +17,12 @@ class _Fault(Part):
 class _Lasting(_Fault):
     until_us: Micros | None = None
     """When it is repaired; never without it."""
+
+    @model_validator(mode="after")
+    def _forwards(self) -> Self:
+        if self.until_us is not None and self.until_us <= self.at_us:
+            raise ValueError(f"until_us: {self.until_us:g} is not after at_us, {self.at_us:g}")
+        return self
 
 
 class Down(_Lasting):
@@ -46,13 +52,21 @@ class Slow(_Lasting):
     share: Annotated[float, Field(gt=0, le=1)]
 
 
-class Flap(_Fault):
-    """Down and up again, and again."""
-
-    kind: Literal["flap"] = "flap"
+class _Recurring(_Fault):
     down_us: Duration
     up_us: Duration
     times: Count = 1
+
+    def times_until(self, limit_us: float) -> int:
+        """How often it goes down before a run ends that ends at the latest then."""
+        left = max(0.0, limit_us - self.at_us)
+        return min(self.times, int(left / (self.down_us + self.up_us)) + 1)
+
+
+class Flap(_Recurring):
+    """Down and up again, and again."""
+
+    kind: Literal["flap"] = "flap"
 
 
 class Reboot(_Fault):
@@ -68,7 +82,7 @@ class NicPort(_Lasting):
     kind: Literal["nic-port"] = "nic-port"
 
 
-class Transceiver(_Fault):
+class Transceiver(_Recurring):
     """Several ports of one switch that share a transceiver go down and up again together."""
 
     kind: Literal["transceiver"] = "transceiver"
@@ -76,9 +90,7 @@ class Transceiver(_Fault):
     """The switch."""
     ports: Annotated[list[Host], Field(min_length=1)]
     """Which of its ports, downlinks counted before uplinks."""
-    down_us: Duration
     up_us: Duration = 1.0
-    times: Count = 1
 
 
 class Broken(_Fault):
@@ -99,6 +111,12 @@ class RandomFailures(_Lasting):
     mtbf_us: Duration
     mttr_us: Duration
     seed: Seed = 1
+
+    @model_validator(mode="after")
+    def _is_felt(self) -> Self:
+        if self.effect != "down" and self.amount == 0:
+            raise ValueError(f"amount: {self.effect} needs one above 0")
+        return self
 
 
 Fault = Annotated[

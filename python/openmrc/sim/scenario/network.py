@@ -10,13 +10,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictInt, model_validator
 
 from openmrc.fabric.units import Rate, Ratio
-from openmrc.sim.scenario.fields import Count, Micros, Nanos, Part, Probability, Share
+from openmrc.sim.scenario.fields import Amount, Count, Micros, Nanos, Part, Probability, Share
 
 
 class Topology(Part):
     """The smallest fabric for these numbers (spec: fabric); counts left open are computed."""
 
-    hosts: Count
+    hosts: Annotated[StrictInt, Field(ge=2, lt=1 << 32)]
     planes: Annotated[StrictInt, Field(ge=1, le=16)] = 1
     tiers: Annotated[StrictInt, Field(ge=1, le=4)] = 2
     radix: Count
@@ -31,15 +31,15 @@ class Topology(Part):
 class Pfc(Part):
     """Priority flow control of the data class: senders are stopped, nothing is dropped for want of room."""
 
-    buffer: Count | None = None
+    buffer: Amount | None = None
     """Buffer of a switch, bytes; 25.8 us of its capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5)."""
     alpha: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """A port's share: so many times what is free (Zhu et al., SIGCOMM 2015: ECN acts first)."""
-    xoff: Count | None = None
+    xoff: Amount | None = None
     """Static threshold beside that, bytes."""
-    xon_offset: Annotated[StrictInt, Field(ge=0)] | None = None
+    xon_offset: Annotated[StrictInt, Field(ge=0, le=1 << 53)] | None = None
     """XON so many bytes below the threshold; two full packets (Zhu et al.)."""
-    headroom: Annotated[StrictInt, Field(ge=0)] | None = None
+    headroom: Annotated[StrictInt, Field(ge=0, le=1 << 53)] | None = None
     """Set aside for each port, bytes; what its cable and the longest packets need."""
 
 
@@ -68,9 +68,9 @@ class Switch(Part):
     """ECN marking begins here (at dequeue)."""
     ecn_max: Annotated[float, Field(gt=0, le=1024)] | None = None
     """Everything is marked from here on; equal to ``ecn_min`` for a step."""
-    ecn_min_bytes: Count | None = None
+    ecn_min_bytes: Amount | None = None
     """Kmin in bytes, instead of ``ecn_min``."""
-    ecn_max_bytes: Count | None = None
+    ecn_max_bytes: Amount | None = None
     """Kmax in bytes, instead of ``ecn_max``."""
     ecn_probability: Probability | None = None
     """Probability just below ``ecn_max``: Pmax."""
@@ -88,6 +88,9 @@ class Switch(Part):
             least, most = getattr(self, low), getattr(self, high)
             if least is not None and most is not None and most < least:
                 raise ValueError(f"{high}: {most:g} is below {low}, {least:g}")
+        for end in ("ecn_min", "ecn_max"):
+            if getattr(self, end) is not None and getattr(self, f"{end}_bytes") is not None:
+                raise ValueError(f"{end}_bytes stands instead of {end}, not beside it")
         return self
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt
 
-from openmrc.sim.scenario.fields import Count, Duration, Part
+from openmrc.sim.scenario.fields import Amount, Duration, Part
 
 
 class Capture(Part):
@@ -12,7 +12,7 @@ class Capture(Part):
 
     links: Annotated[list[str], Field(min_length=1)]
     """Listened to in both directions, where the cable ends."""
-    packets: Count = 1_000_000
+    packets: Amount = 1_000_000
     """The capture ends after so many."""
     snaplen: Annotated[StrictInt, Field(ge=64, le=1 << 16)] = 256
     """Bytes kept of each packet; 65536 keeps whole packets."""

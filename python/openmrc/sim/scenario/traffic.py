@@ -4,7 +4,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from openmrc.sim.scenario.fields import Bytes, Count, Duration, Host, Micros, Part, Probability, Seed
+from openmrc.sim.scenario.fields import (
+    Amount,
+    Bytes,
+    Count,
+    Duration,
+    Host,
+    Micros,
+    Part,
+    Probability,
+    Ranks,
+    Seed,
+    Senders,
+)
 
 
 class _Pattern(Part):
@@ -23,16 +35,22 @@ class Incast(_Pattern):
     """Many hosts send to one."""
 
     kind: Literal["incast"] = "incast"
-    senders: list[Host]
+    senders: Senders
     receiver: Host
     bytes: Bytes
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.receiver in self.senders:
+            raise ValueError(f"receiver: h{self.receiver} is one of the senders")
+        return self
 
 
 class AllToAll(_Pattern):
     """Everybody sends to everybody else, all at once."""
 
     kind: Literal["all-to-all"] = "all-to-all"
-    ranks: list[Host] | None = None
+    ranks: Ranks | None = None
     """The hosts that take part; all of them without it."""
     bytes: Bytes
 
@@ -86,9 +104,9 @@ class Collective(_Pattern):
         "all-to-all",
         "pipeline",
     ]
-    ranks: list[Host] | None = None
+    ranks: Ranks | None = None
     """Hosts in rank order; all of them without it."""
-    bytes: Count
+    bytes: Amount
     """The data of one rank; with all-to-all, of one pair; with pipeline, of one microbatch."""
     microbatches: Count = 8
 
@@ -110,20 +128,20 @@ class Training(_Pattern):
     """Pipeline stages."""
     expert: Count = 1
     """Data replicas that share a set of experts; divides ``data``."""
-    ranks: list[Host] | None = None
+    ranks: Ranks | None = None
     """Hosts in rank order; the first so many of all without it."""
     microbatches: Annotated[StrictInt, Field(ge=1, le=1 << 16)] = 4
     steps: Annotated[StrictInt, Field(ge=1, le=1 << 20)] = 4
     forward_us: Micros = 100.0
     """Computation of one microbatch in one stage."""
     backward_us: Micros = 200.0
-    tensor_bytes: Annotated[StrictInt, Field(ge=0)] = 0
+    tensor_bytes: Annotated[StrictInt, Field(ge=0, le=1 << 53)] = 0
     """All-reduced over the tensor group after the computation of each microbatch, forwards and backwards."""
     activation_bytes: Annotated[StrictInt, Field(ge=0, le=1 << 31)] = 1 << 20
     """Sent by each rank to the next stage for each microbatch, and back."""
     expert_bytes: Annotated[StrictInt, Field(ge=0, le=1 << 31)] = 0
     """Sent by each rank to each other of its expert group, and back, for each microbatch and direction."""
-    gradient_bytes: Annotated[StrictInt, Field(ge=0)] = 1 << 24
+    gradient_bytes: Annotated[StrictInt, Field(ge=0, le=1 << 53)] = 1 << 24
     """All-reduced over the data replicas at the end of a step, by each rank."""
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt
 
-from openmrc.sim.scenario.fields import Count, Duration, Part
+from openmrc.sim.scenario.fields import Amount, Duration, Part, Rate
 
 
 class Mrc(Part):
@@ -15,7 +15,7 @@ class Mrc(Part):
     ev_backup: Annotated[StrictInt, Field(ge=0, le=256)] = 128
     mpr: Annotated[StrictInt, Field(ge=1, le=255)] = 8
     """In-flight window, units of 128 PSNs."""
-    fixed_window: Count | None = None
+    fixed_window: Amount | None = None
     """A congestion window that never changes, bytes, instead of NSCC."""
     destination_control: bool = True
     """Receivers press senders that overrun their ports (spec: congestion)."""
@@ -28,14 +28,14 @@ class Dcqcn(Part):
     alpha_timer_us: Duration = 55.0
     rate_timer_us: Duration = 55.0
     """Tuned; 300 as first published."""
-    byte_counter: Count = 10_000_000
-    fast_recovery: Annotated[StrictInt, Field(ge=0)] = 5
+    byte_counter: Amount = 10_000_000
+    fast_recovery: Annotated[StrictInt, Field(ge=0, lt=1 << 32)] = 5
     """F."""
-    additive_bps: Annotated[float, Field(gt=0)] | None = None
+    additive_bps: Rate | None = None
     """5 Mb/s for every 10 Gb/s of a port's rate."""
-    hyper_bps: Annotated[float, Field(gt=0)] | None = None
+    hyper_bps: Rate | None = None
     """Ten times that."""
-    least_bps: Annotated[float, Field(gt=0)] = 10e6
+    least_bps: Rate = 10e6
     cnp_interval_us: Duration = 50.0
     """A receiver sends a congestion notification at most this often for each queue pair."""
 
@@ -88,7 +88,7 @@ class Adaptive(Part):
     """Round-trip time aimed at: 1.75 base RTTs, where NSCC aims."""
     beta: Annotated[float, Field(gt=0, le=1)] = 0.8
     max_decrease: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    increase: Annotated[float, Field(gt=0)] | None = None
+    increase: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Packets a round trip; 1 at 100 Gb/s and 12 us, scaled with the bandwidth-delay product."""
 
 

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from openmrc.errors import FormatError
 from openmrc.fabric import yamlfile
 from openmrc.sim import flowfile
-from openmrc.sim.scenario.faults import Fault
+from openmrc.sim.scenario.faults import Fault, Flap, Transceiver
 from openmrc.sim.scenario.fields import Duration, Part, Seed
 from openmrc.sim.scenario.network import Network, Pfc, Topology
 from openmrc.sim.scenario.record import Record
@@ -49,7 +50,7 @@ class Scenario(Part, yamlfile.Sourced):
             self._network_arguments(),
             self.transport.model_dump(),
             [self._pattern_arguments(pattern) for pattern in self.traffic],
-            [_fault_arguments(fault) for fault in self.faults],
+            [_fault_arguments(fault, self.limit_us) for fault in self.faults],
             self.limit_us,
             self.seed,
             _record_arguments(self.record),
@@ -72,16 +73,20 @@ class Scenario(Part, yamlfile.Sourced):
             arguments["flows"] = self.flows_of(pattern)
         return arguments
 
-    def flows_of(self, pattern: Flows) -> list[tuple[int, int, int, float]]:
+    def flows_of(self, pattern: Flows) -> list[flowfile.Flow]:
         """The flows of a pattern, those of its file included.
 
         Raises:
-            FormatError: if the file is no list of flows, naming file and line.
-            OSError: if it cannot be read.
+            FormatError: if the file cannot be read or is no list of flows, naming file and line.
         """
         if pattern.file is None:
             return list(pattern.flows)
-        return [*pattern.flows, *flowfile.read(self.beside / pattern.file)]
+        path = self.beside / pattern.file
+        try:
+            return [*pattern.flows, *flowfile.read(path, self.topology.hosts)]
+        except OSError as error:
+            place = self.place("traffic", self.traffic.index(pattern), "file")
+            raise FormatError(f"{place}: {path}: {error.strerror}") from None
 
 
 def _record_arguments(record: Record) -> dict[str, Any]:
@@ -92,9 +97,11 @@ def _record_arguments(record: Record) -> dict[str, Any]:
     return arguments
 
 
-def _fault_arguments(fault: Any) -> dict[str, Any]:
+def _fault_arguments(fault: Any, limit_us: float) -> dict[str, Any]:
     arguments: dict[str, Any] = fault.model_dump()
     arguments.setdefault("until_us", None)
+    if isinstance(fault, Flap | Transceiver):
+        arguments["times"] = fault.times_until(limit_us)
     named = ("probability", "share", "amount")
     arguments["value"] = next((arguments[name] for name in named if name in arguments), 0.0)
     return arguments
