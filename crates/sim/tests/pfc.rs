@@ -129,24 +129,24 @@ fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
 
 #[test]
 fn real_queues_and_computed_departures_agree() {
-    const SEEDS: u64 = 8;
-    for (name, workload) in [
-        ("permutation", traffic::permutation(64, 4 << 20, 3)),
-        ("incast", traffic::incast(&(8..32).collect::<Vec<_>>(), 0, 1 << 20)),
-        ("all-to-all", traffic::all_to_all(&(0..16).collect::<Vec<_>>(), 300_000)),
+    // The last message of a short incast comes 1.5 % sooner or later from seed to seed: of 32 the mean is known to 0.3 %.
+    for (name, workload, seeds) in [
+        ("permutation", traffic::permutation(64, 4 << 20, 3), 8),
+        ("incast", traffic::incast(&(8..32).collect::<Vec<_>>(), 0, 1 << 20), 32),
+        ("all-to-all", traffic::all_to_all(&(0..16).collect::<Vec<_>>(), 300_000), 8),
     ] {
         let mut scenario = Scenario::new(multiplane(64, 4), workload);
         // Over some seeds: which paths meet at the end of a single run moves its last message by a few percent.
         let (mut a, mut b) = (0, 0);
-        for seed in 1..=SEEDS {
+        for seed in 1..=seeds {
             scenario.network.seed = seed;
             scenario.network.exact_queues = false;
-            a += last_delivery(&run(&scenario)).0 / SEEDS;
+            a += last_delivery(&run(&scenario)).0 / seeds;
             scenario.network.exact_queues = true;
             let real = run(&scenario);
             assert!(all_delivered(&real), "{name}");
             assert_eq!(real, run(&scenario), "{name}: twice the same");
-            b += last_delivery(&real).0 / SEEDS;
+            b += last_delivery(&real).0 / seeds;
         }
         let apart = a.abs_diff(b) as f64 / b as f64;
         assert!(apart < 0.03, "{name}: {a} ps computed, {b} ps with real queues");

@@ -73,6 +73,20 @@ fn an_incast_takes_as_long_as_its_last_link_needs_and_is_shared_evenly() {
 }
 
 #[test]
+fn an_incast_across_the_fabric_is_even_soon_after_it_has_begun() {
+    for seed in 1..6 {
+        let mut network = multiplane(64, 4);
+        network.seed = seed;
+        // 4.9 ms, of which the first tenth of a millisecond is anybody's.
+        let senders: Vec<u32> = (1..8).map(|t0| t0 * 8).collect();
+        let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 32 << 20)));
+        let took = last_delivery(&results);
+        let first = results.messages.iter().map(|m| m.delivered).min().unwrap();
+        assert!(first.0 * 100 >= took.0 * 85, "seed {seed}: first {first:?}, last {took:?}");
+    }
+}
+
+#[test]
 fn an_incast_trims_on_the_last_hop_only_and_drops_nothing() {
     let senders: Vec<u32> = (8..32).collect();
     let results = run(&Scenario::new(multiplane(32, 4), traffic::incast(&senders, 0, 1 << 20)));

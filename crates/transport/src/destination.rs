@@ -21,6 +21,9 @@ impl Pressure {
     pub const NONE: Pressure = Pressure { penalty: 0, restore: true };
     /// Hold: do not grow.
     const HOLD: Pressure = Pressure { penalty: 1, restore: false };
+    /// Give way by a twentieth of the window a round trip. Shares that differ come together by as much each time that senders
+    /// give way and grow again by equal steps; by the 1 / 128 of `HOLD` they would take milliseconds.
+    const GIVE_WAY: Pressure = Pressure { penalty: 6, restore: false };
     /// Grow from where you are.
     const GROW: Pressure = Pressure { penalty: 0, restore: false };
 }
@@ -32,7 +35,7 @@ impl From<u8> for Pressure {
     }
 }
 
-/// Above this share of the line senders are held, so that together they stop just short of it.
+/// From this share of the line on senders give way, so that together they stop just short of it.
 const HOLD_ABOVE: f64 = 0.97;
 /// Between this share and that, they may grow in some of [`SLICES`] parts of a period, the fewer the closer they come: a
 /// sender grows by several packets a round trip, which for many of them together is more than the line.
@@ -119,8 +122,11 @@ impl DestinationControl {
         if load < CREEP_ABOVE {
             return Pressure::GROW;
         }
+        if load >= HOLD_ABOVE {
+            return Pressure::GIVE_WAY;
+        }
         let room = (HOLD_ABOVE - load) / (HOLD_ABOVE - CREEP_ABOVE);
-        self.growing = (SLICES as f64 * room.max(0.0)).ceil() as u64;
+        self.growing = (SLICES as f64 * room).ceil() as u64;
         Pressure::HOLD
     }
 }
@@ -155,7 +161,7 @@ mod tests {
         feed(&mut control, 0, 150_000, 0);
         let penalty = feed(&mut control, 1, 150_000, 25).penalty;
         assert!((31..=34).contains(&penalty), "{penalty}");
-        assert_eq!(feed(&mut control, 2, 150_000, 0), Pressure::HOLD);
+        assert_eq!(feed(&mut control, 2, 150_000, 0), Pressure::GIVE_WAY);
         assert_eq!(feed(&mut control, 3, 100_000, 0), Pressure::GROW);
         for period in 4..7 {
             feed(&mut control, period, 10_000, 0);

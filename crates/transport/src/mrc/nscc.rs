@@ -133,7 +133,10 @@ impl Nscc {
     }
 
     fn shrink_to(&mut self, bytes: f64) {
-        self.cwnd = bytes.max(self.mtu());
+        let cwnd = bytes.max(self.mtu());
+        // What has been earned and not added yet was earned by the larger window, and is worth no more than it was there.
+        self.inc_bytes *= (cwnd / self.cwnd).min(1.0);
+        self.cwnd = cwnd;
     }
 
     /// Delay of a sample over the base RTT, which it may lower.
@@ -174,7 +177,9 @@ impl Nscc {
     /// While delay stays about zero for a full window the window grows by a share of every byte acknowledged.
     fn fast_increase(&mut self, newly: u32, delay: Span) -> bool {
         // "About zero" is a twelfth of the base RTT: 1 us on the reference network [choice].
-        if delay > self.base_rtt.over(12) {
+        // While the destination holds the window back, what it lets grow grows by equal steps for all its senders, never by a share of
+        // each one's own window: that would carry an uneven start on for milliseconds.
+        if delay > self.base_rtt.over(12) || self.saved_cwnd.is_some() {
             self.undelayed = 0;
             self.fast = false;
             return false;
@@ -267,16 +272,19 @@ impl Congestion for Nscc {
             return;
         }
         if let Some(delay) = delay {
+            // A window's worth of acknowledgements earns one increase. After a sudden fall they are of packets that an older,
+            // larger window sent; counted for the new one they would throw it open again.
+            let earned = f64::from(newly) * (self.cwnd / was_in_flight.max(1) as f64).min(1.0);
             match (feedback.ecn, delay < self.params.target_qdelay) {
                 (false, true) => {
                     if !self.fast_increase(newly, delay) {
                         let below = (self.params.target_qdelay - delay).0 as f64;
-                        self.inc_bytes += self.params.alpha * f64::from(newly) * below;
+                        self.inc_bytes += self.params.alpha * earned * below;
                     }
                 }
                 (false, false) => {
                     self.fast = false;
-                    self.inc_bytes += self.params.fi * f64::from(newly);
+                    self.inc_bytes += self.params.fi * earned;
                 }
                 (true, true) => self.fast = false,
                 (true, false) => {
@@ -405,5 +413,57 @@ mod tests {
         assert_eq!(cc.window(), 90_000 + 4188);
         cc.on_sack(Time(2 * US), &CcFeedback { restore: true, ..feedback(0, 12.0, false) });
         assert!(cc.window() >= before);
+    }
+
+    #[test]
+    fn a_window_that_has_fallen_is_not_thrown_open_by_what_the_old_one_sent() {
+        let mut cc = reference();
+        cc.on_send(Time(US), 200_000);
+        cc.on_nack(Time(12 * US), 4188, true);
+        cc.on_sack(Time(15 * US), &feedback(10_240, 20.0, false));
+        cc.on_nack(Time(30 * US), 4188, true);
+        let fallen = cc.window();
+        assert_eq!(fallen, 10_240);
+        // Within a round trip half of what was in flight comes back, with little delay. A round trip earns one increase:
+        // at most alpha times the target, three packets here, and eta.
+        for i in 0..24 {
+            cc.on_sack(Time((31 + i / 3) * US), &feedback(4188, 15.0, false));
+        }
+        assert!(cc.window() <= fallen + 4 * 4188, "window {} after {fallen}", cc.window());
+    }
+
+    #[test]
+    fn what_was_earned_by_a_large_window_does_not_open_a_small_one() {
+        let mut cc = reference();
+        for _ in 0..50 {
+            cc.on_send(Time(US), 4188);
+        }
+        // Earned, and not added yet; then the window falls to a packet.
+        cc.on_sack(Time(2 * US), &feedback(30_000, 14.0, false));
+        for i in 0..60 {
+            cc.on_loss(Time(3 * US + i), 4188);
+        }
+        assert_eq!(cc.window(), 4188);
+        cc.on_sack(Time(20 * US), &feedback(0, 14.0, false));
+        assert!(cc.window() <= 3 * 4188, "window {}", cc.window());
+    }
+
+    #[test]
+    fn senders_that_a_destination_lets_grow_grow_by_equal_steps() {
+        let grown = |window: u32| {
+            let mut cc = reference();
+            cc.on_send(Time(US), window + 4188);
+            cc.on_sack(Time(2 * US), &CcFeedback { penalty: 127, ..feedback(4188, 12.0, false) });
+            let before = cc.window();
+            for round in 1..=4u64 {
+                let newly = cc.window() as u32;
+                cc.on_send(Time((2 + round * 12) * US), newly.saturating_sub(cc.in_flight().max(0) as u32));
+                cc.on_sack(Time((3 + round * 12) * US), &feedback(newly, 12.0, false));
+            }
+            (before, cc.window() - before)
+        };
+        let ((small, of_small), (large, of_large)) = (grown(30_000), grown(90_000));
+        assert!(large > 2 * small, "{small}, {large}");
+        assert!(of_large.abs_diff(of_small) < 2 * 4188, "{of_small} and {of_large}");
     }
 }
