@@ -261,6 +261,12 @@ impl Calendar {
         self.turns.get(self.turn + n).map(|turn| turn.node)
     }
 
+    /// Where in the open page the next event is.
+    #[inline(always)]
+    pub fn place(&self) -> usize {
+        self.next
+    }
+
     /// The event of the open page that comes `n` after the next one.
     #[inline(always)]
     pub fn event_ahead(&self, n: usize) -> Option<&Event> {

@@ -46,7 +46,7 @@ pub(crate) struct Event {
     pub time: u64,
     /// Port, host, queue pair, message or fault.
     pub at: u32,
-    /// The packet's place in the slab.
+    /// The packet's place in the slab; of a wake, the queue pair whose turn it probably is.
     pub packet: u32,
     /// Destination host; of an event that is not a packet, the host it happens at.
     pub dst: u32,

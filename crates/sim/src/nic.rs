@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use openmrc_transport::destination::DestinationControl;
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PathId, PortSet, Readiness, Received, RecvDone, SendDone,
     Time, TrafficClass, Transmit, Transport, Trim,
@@ -11,7 +10,7 @@ use openmrc_wire::Ev;
 
 use crate::event::{Event, Kind, flag};
 use crate::network::{UNCONNECTED, port_flag};
-use crate::post::MessageState;
+use crate::post::{MessageState, message_at};
 use crate::queue_pair::{QpSlot, QueuePairs};
 use crate::record::{EvEventOf, Happening, Recorder};
 use crate::world::{Outbox, World};
@@ -25,15 +24,12 @@ pub(crate) struct Nic {
     pub wake_at: u64,
     /// Ports with a carrier.
     pub up: PortSet,
-    /// How hard it presses its senders, where it does.
-    pub control: Option<Box<DestinationControl>>,
 }
 
 impl Nic {
     /// A NIC whose ports are all up.
-    pub fn new(ports: u32, control: Option<DestinationControl>) -> Self {
-        let up = PortSet::first(ports as usize);
-        Nic { ring: VecDeque::new(), wake_at: u64::MAX, up, control: control.map(Box::new) }
+    pub fn new(ports: u32) -> Self {
+        Nic { ring: VecDeque::new(), wake_at: u64::MAX, up: PortSet::first(ports as usize) }
     }
 }
 
@@ -50,7 +46,7 @@ struct Surroundings<'a> {
 
 impl Host for Surroundings<'_> {
     fn place(&mut self, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        let index = (va >> 32) as u32;
+        let index = message_at(va);
         let message = self.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
         if let Some(recorder) = &mut self.recorder {
@@ -156,12 +152,15 @@ impl World {
             };
             let now = Time(self.now);
             let Some(qp) = self.qps.get_mut(slot) else { return };
-            let (sent, ready) = match &mut qp.engine {
-                Some(engine) => match engine.poll_transmit(now, free) {
-                    Some(transmit) => (Some(transmit), true),
-                    None => (None, engine.readiness() == Readiness::Ready),
-                },
-                None => (None, false),
+            let (sent, ready, waited) = match &mut qp.engine {
+                Some(engine) => {
+                    let waited = engine.waits();
+                    match engine.poll_transmit(now, free) {
+                        Some(transmit) => (Some(transmit), true, waited),
+                        None => (None, engine.readiness() == Readiness::Ready, waited),
+                    }
+                }
+                None => (None, false, true),
             };
             qp.in_ring = ready;
             let ring = &mut self.nics[host as usize].ring;
@@ -174,7 +173,9 @@ impl World {
                 Some(transmit) => {
                     refused = 0;
                     self.launch(slot, &transmit);
-                    self.arm(slot);
+                    if !waited {
+                        self.arm(slot);
+                    }
                 }
                 None if ready => refused += 1,
                 None => self.arm(slot),
@@ -186,7 +187,10 @@ impl World {
         let nic = &mut self.nics[host as usize];
         if time < nic.wake_at {
             nic.wake_at = time;
-            self.at_host(time, Kind::Wake, host, host);
+            // Whose turn it will be, so that it can be loaded beforehand.
+            let packet = nic.ring.front().copied().unwrap_or_default();
+            let event = Event { packet, ..Event::plain(time, Kind::Wake, host, host) };
+            self.calendar.push(event, self.net.host_group(host));
         }
     }
 
@@ -351,7 +355,7 @@ impl World {
             }
         };
         // The receiving node's view of its ports, for the SACK that this packet may ask for.
-        if let Some(control) = &mut self.nics[qp.host as usize].control
+        if let Some(control) = self.controls.get_mut(qp.host as usize)
             && received.packet.is_data()
         {
             control.on_packet(now, u32::from(event.bytes), trim == Some(Trim::LastHop));

@@ -8,6 +8,17 @@ use crate::results::MessageResult;
 use crate::workload::{Connection, Workload};
 use crate::world::World;
 
+/// Where a message is placed: its number in the high half, which is how the responder's side knows it.
+fn address_of(message: u32) -> u64 {
+    u64::from(message) << 32
+}
+
+/// The message that an address is in.
+#[inline]
+pub(crate) fn message_at(address: u64) -> u32 {
+    (address >> 32) as u32
+}
+
 /// A message as it goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageState {
@@ -197,8 +208,7 @@ impl World {
             let wr = WorkRequest {
                 handle: u64::from(index),
                 len: self.posts.messages[index as usize].bytes,
-                // The message's number in the high half: that is how the responder's side knows it.
-                remote_va: u64::from(index) << 32,
+                remote_va: address_of(index),
                 rkey: 1,
                 imm: None,
                 solicited: false,

@@ -66,6 +66,12 @@ impl Engine {
         }
     }
 
+    /// Whether sending a packet leaves its deadline where it is: it waits for answers already.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        matches!(self, Engine::Mrc(qp) if qp.is_waiting())
+    }
+
     /// Adds what it has counted.
     fn add_up(&self, totals: &mut Totals) {
         match self {

@@ -6,7 +6,7 @@ use prefetch_index::prefetch_index;
 
 use openmrc_transport::destination::DestinationControl;
 use openmrc_transport::{SendDone, Time, Transmit};
-use openmrc_wire::Packet;
+use openmrc_wire::{Body, Packet};
 
 use crate::calendar::Calendar;
 use crate::config::NetworkConfig;
@@ -15,7 +15,7 @@ use crate::event::{Event, Kind};
 use crate::faults::Faults;
 use crate::network::Network;
 use crate::nic::Nic;
-use crate::post::Posts;
+use crate::post::{Posts, message_at};
 use crate::queue_pair::QueuePairs;
 use crate::queued::Queues;
 use crate::record::{Recorder, Shape};
@@ -59,6 +59,15 @@ impl Slab {
         prefetch_index(&self.packets, index as usize);
         // A packet is longer than a cache line; the next one begins in its last.
         prefetch_index(&self.packets, index as usize + 1);
+    }
+
+    /// The message that a packet in the slab carries a part of.
+    #[inline]
+    pub fn message(&self, index: u32) -> Option<usize> {
+        match &self.packets[index as usize].body {
+            Body::Write(write) => Some(message_at(write.va) as usize),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -110,6 +119,8 @@ pub struct World {
     pub(crate) queues: Option<Box<Queues>>,
     pub(crate) slab: Slab,
     pub(crate) nics: Vec<Nic>,
+    /// By host: how hard it presses its senders; empty where none does.
+    pub(crate) controls: Vec<DestinationControl>,
     pub(crate) qps: QueuePairs,
     pub(crate) endpoints: Endpoints,
     pub(crate) posts: Posts,
@@ -122,6 +133,8 @@ pub struct World {
     /// By port: which group of ports the time series counts it in; empty without one.
     pub(crate) group_of_port: Vec<u8>,
     pub(crate) outbox: Outbox,
+    /// Queue pairs that the events to come are about, by the event's place in its page.
+    ahead: [u32; AHEAD],
     /// Virtual time reached.
     pub(crate) end: u64,
     /// Bytes of a full data packet on a cable, and of a trimmed one.
@@ -143,8 +156,9 @@ impl World {
         let endpoints = Endpoints::new(&config, &net.switch, &scenario.transport)?;
         let planes = config.fabric.shape().planes;
         let rate = config.port_rate_bps * u64::from(planes);
-        let control = endpoints.destination_control.then(|| DestinationControl::new(rate, config.base_rtt()));
-        let nics = vec![Nic::new(planes, control); hosts as usize];
+        let nics = vec![Nic::new(planes); hosts as usize];
+        let control = DestinationControl::new(rate, config.base_rtt());
+        let controls = vec![control; if endpoints.destination_control { hosts as usize } else { 0 }];
         // RoCEv2 spreads by having several queue pairs a connection.
         let (workload, parts) = match &scenario.transport {
             TransportConfig::Rocev2(rc) if rc.qps > 1 => {
@@ -158,6 +172,8 @@ impl World {
             now: 0,
             calendar: calendar_for(&config, &net),
             nics,
+            controls,
+            ahead: [0; AHEAD],
             queues: Queues::new(&config, &net),
             slab: Slab::default(),
             qps: QueuePairs::default(),
@@ -286,26 +302,37 @@ impl World {
             self.net.prefetch_ports(info.first_port, u32::from(info.downlinks + info.uplinks));
         } else {
             prefetch_index(&self.nics, node as usize);
+            prefetch_index(&self.controls, node as usize);
+            prefetch_index(&self.controls, node as usize + 1);
             self.net.prefetch_ports(self.net.host_port(node, 0), self.net.planes);
         }
     }
 
-    /// Loads what packets that will come to hosts will need.
+    /// Loads what the events to come at hosts will need, one after the other: a packet names its queue pair, whose slot leads to it.
     #[inline(always)]
-    fn prefetch_events(&self) {
-        let arrives = |n| self.calendar.event_ahead(n).filter(|event| event.kind == Kind::Arrive);
-        if let Some(event) = arrives(PACKETS_AHEAD) {
+    fn prefetch_events(&mut self) {
+        let place = self.calendar.place();
+        if let Some(event) = self.calendar.event_ahead(PACKETS_AHEAD)
+            && event.kind == Kind::Arrive
+        {
             self.slab.prefetch(event.packet);
         }
-        let slot = |event: &Event| QueuePairs::slot_of(self.slab.dest_qp(event.packet));
-        if let Some(event) = arrives(SLOTS_AHEAD) {
-            self.qps.prefetch_slot(slot(event));
+        if let Some(event) = self.calendar.event_ahead(SLOTS_AHEAD) {
+            let slot = match event.kind {
+                Kind::Arrive => QueuePairs::slot_of(self.slab.dest_qp(event.packet)),
+                Kind::Wake => event.packet,
+                _ => event.at,
+            };
+            self.ahead[(place + SLOTS_AHEAD) % AHEAD] = slot;
+            self.qps.prefetch_slot(slot);
         }
-        if let Some(event) = arrives(QPS_AHEAD) {
-            self.qps.prefetch_engine(slot(event));
-        }
-        if let Some(event) = arrives(HEAPS_AHEAD) {
-            self.qps.prefetch_heap(slot(event));
+        self.qps.prefetch_engine(self.ahead[(place + QPS_AHEAD) % AHEAD]);
+        self.qps.prefetch_heap(self.ahead[(place + HEAPS_AHEAD) % AHEAD]);
+        if let Some(event) = self.calendar.event_ahead(HEAPS_AHEAD)
+            && event.kind == Kind::Arrive
+            && let Some(message) = self.slab.message(event.packet)
+        {
+            prefetch_index(&self.posts.messages, message);
         }
     }
 
@@ -429,6 +456,8 @@ fn recorder_for(
     (Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape))), groups)
 }
 
+/// More events than anything is loaded ahead, a power of two.
+const AHEAD: usize = 16;
 /// How many turns before its own a node's ports are loaded.
 const NODES_AHEAD: usize = 1;
 /// How many events before its turn a packet is loaded that comes to a host, then its place among the queue pairs, which

@@ -104,17 +104,29 @@ impl EvProfile {
         self.groups[group].port
     }
 
-    /// The `index`-th path as the queue pair with this seed sees them: paths take turns over the ports, and within
-    /// a port they follow an affine permutation that the seed chooses, so that queue pairs do not march in step.
-    pub(crate) fn pick(&self, seed: u64, index: u8) -> PathId {
-        let (index, ports) = (u32::from(index), self.groups.len() as u32);
-        let group = &self.groups[(index % ports) as usize];
-        let (turn, count) = (index / ports, u32::from(group.count));
+    /// The order in which the queue pair with this seed sees the paths of a port's group: an affine permutation that the seed
+    /// chooses, so that queue pairs do not march in step.
+    pub(crate) fn order(&self, seed: u64, group: usize) -> Order {
+        let group = &self.groups[group];
         let mixed = mix(seed ^ u64::from(group.port) << 56);
-        let start = (mixed >> 32) as u32 % count;
-        let step = u32::from(group.steps[mixed as usize % STEPS]);
-        group.first + ((start + turn * step) % count) as u16
+        let start = ((mixed >> 32) as u32 % u32::from(group.count)) as u16;
+        Order { start, step: group.steps[mixed as usize % STEPS] }
     }
+
+    /// The path of a group whose turn is `turn`.
+    #[inline]
+    pub(crate) fn pick(&self, group: usize, order: Order, turn: u32) -> PathId {
+        let group = &self.groups[group];
+        group.first
+            + ((u32::from(order.start) + turn * u32::from(order.step)) % u32::from(group.count)) as u16
+    }
+}
+
+/// The order in which a queue pair sees the paths of one port: which is the first, and how far it is to each next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Order {
+    start: u16,
+    step: u16,
 }
 
 /// A step that visits all of `0..count`: the first number at or after `wish` that shares no divisor with it.
@@ -155,7 +167,10 @@ mod tests {
             for (ports, per_port) in [(8u8, 32u32), (4, 7), (1, 200), (16, 16)] {
                 let profile = profile(ports, per_port);
                 let count = (u32::from(ports) * per_port).min(256) as u16;
-                let mut seen: Vec<_> = (0..count).map(|i| profile.pick(seed, i as u8)).collect();
+                let orders: Vec<_> = (0..ports).map(|group| profile.order(seed, group.into())).collect();
+                let turn = |i: u16| (usize::from(i) % orders.len(), u32::from(i) / u32::from(ports));
+                let pick = |i| profile.pick(turn(i).0, orders[turn(i).0], turn(i).1);
+                let mut seen: Vec<_> = (0..count).map(pick).collect();
                 for (i, &path) in seen.iter().enumerate() {
                     assert_eq!(usize::from(profile.entries()[path as usize].port), i % ports as usize);
                 }
@@ -169,8 +184,7 @@ mod tests {
     #[test]
     fn different_seeds_give_different_orders() {
         let profile = profile(8, 32);
-        let order = |seed| (0..=255u8).map(|i| profile.pick(seed, i)).collect::<Vec<_>>();
-        assert_ne!(order(1), order(2));
+        assert_ne!(profile.order(1, 0), profile.order(2, 0));
     }
 
     #[test]

@@ -88,6 +88,44 @@ pub struct QpConfig {
     pub seed: u64,
 }
 
+/// What of its configuration a queue pair needs as it goes; the rest is in what was made by it.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub local_qp: u32,
+    pub remote_qp: u32,
+    pub ack_every_bytes: u32,
+    pub max_wimm: u16,
+    pub mpr: u8,
+    pub mpr_dest: u8,
+    pub timeout: Span,
+    pub ack_delay: Span,
+    pub cc: Arc<CcProfile>,
+    pub linear_cnt: u8,
+    pub exp_cnt: u8,
+    pub ev_burst: u8,
+    pub caps: Capabilities,
+}
+
+impl From<&QpConfig> for Settings {
+    fn from(config: &QpConfig) -> Self {
+        Settings {
+            local_qp: config.local_qp,
+            remote_qp: config.remote_qp,
+            ack_every_bytes: config.ack_every_bytes,
+            max_wimm: config.max_wimm,
+            mpr: config.mpr,
+            mpr_dest: config.mpr_dest,
+            timeout: config.timeout,
+            ack_delay: config.ack_delay,
+            cc: Arc::clone(&config.cc),
+            linear_cnt: config.linear_cnt,
+            exp_cnt: config.exp_cnt,
+            ev_burst: config.ev_burst,
+            caps: config.caps,
+        }
+    }
+}
+
 /// An attribute that is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{name} is {value}: {allowed} is allowed")]

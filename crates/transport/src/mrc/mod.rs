@@ -50,6 +50,7 @@ use crate::destination::Pressure;
 use crate::profile::PathId;
 use crate::time::{Span, Time};
 use cc::Controller;
+use config::Settings;
 use feedback::Report;
 use loss::LossDetector;
 use paths::Paths;
@@ -61,7 +62,7 @@ use window::{Flight, Seq, Window};
 
 /// One end of an MRC connection.
 pub struct QueuePair {
-    config: QpConfig,
+    config: Settings,
     /// The latest time seen: a clock that steps back stands still here.
     clock: Time,
     error: Option<Fatal>,
@@ -129,7 +130,7 @@ impl QueuePair {
             config.ev_min_active,
             config.ev_burst,
         );
-        paths.balance(&config.cc.load_balancing);
+        paths.balance(&config.cc.load_balancing, config.seed);
         let first = first_seq(config.sq_psn);
         Ok(QueuePair {
             clock: now,
@@ -162,7 +163,7 @@ impl QueuePair {
             advertised_mpr: config.mpr_dest,
             receive_pressure: Pressure::NONE,
             stats: Counters::default(),
-            config: config.clone(),
+            config: config.into(),
         })
     }
 
@@ -271,9 +272,15 @@ impl QueuePair {
     /// Loads what the queue pair holds elsewhere, once it is itself in the cache.
     #[inline]
     pub fn prefetch_heap(&self) {
-        self.responder.prefetch();
-        self.reverse.prefetch();
         self.paths.prefetch();
+        if !self.window.is_empty() {
+            self.window.prefetch();
+            self.sendq.prefetch();
+        }
+        if self.stats.data_packets_in > 0 {
+            self.responder.prefetch();
+            self.reverse.prefetch();
+        }
     }
 
     fn advance_clock(&mut self, now: Time) -> Time {
@@ -285,6 +292,12 @@ impl QueuePair {
     fn heard(&mut self, now: Time) {
         self.heard_at = now;
         self.prober.heard();
+    }
+
+    /// Whether the peer owes it an answer. As long as it does, sending more brings no deadline forward.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        !self.is_quiet()
     }
 
     /// Nothing is owed: everything sent has been acknowledged, packets and messages, and what is still to be sent has a port

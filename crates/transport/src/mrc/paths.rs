@@ -9,7 +9,7 @@ use openmrc_wire::{Ev, Packet};
 use super::ev_state::{EvInput, EvRecord, EvState};
 use super::selector::{Choice, LoadBalancing, Selector};
 use crate::api::{Payload, PortSet, TrafficClass, Transmit};
-use crate::profile::{EvProfile, PathEntry, PathId};
+use crate::profile::{EvProfile, Order, PathEntry, PathId};
 use crate::time::Time;
 
 /// A path's index in its queue pair.
@@ -19,10 +19,25 @@ pub(super) type EvIndex = u8;
 /// plane's others as well \[choice\]: a dead port must not cost one loss per path.
 const PLANE_STREAK: u8 = 4;
 
+/// With at most 16 planes and indices below 256 this is exact: 255 times a rounding error below 16 stays below 2^12.
+const INVERSE_SHIFT: u32 = 12;
+
+fn inverse_of(planes: usize) -> u16 {
+    (1u16 << INVERSE_SHIFT).div_ceil(planes as u16)
+}
+
+/// An index over the number of planes that `inverse` belongs to.
+#[inline]
+fn over(index: EvIndex, inverse: u16) -> usize {
+    (usize::from(index) * usize::from(inverse)) >> INVERSE_SHIFT
+}
+
 /// What a plane's share of the rotation looks like.
 #[derive(Clone, Copy)]
 struct Plane {
     port: u8,
+    /// In which order its paths take their turns.
+    order: Order,
     /// Next slot of the rotation to look at.
     cursor: u8,
     /// Paths in rotation that are GOOD or SKIP.
@@ -46,7 +61,6 @@ pub(super) enum Condemned {
 
 pub(super) struct Paths {
     profile: Arc<EvProfile>,
-    seed: u64,
     records: Box<[EvRecord]>,
     /// When a condemned path is to be probed next, in [`super::probes`]' units; unused otherwise.
     pub(super) probe_due: Box<[u8]>,
@@ -54,6 +68,8 @@ pub(super) struct Paths {
     rotation: Box<[EvIndex]>,
     in_rotation: Box<[u64]>,
     planes: Box<[Plane]>,
+    /// 2^[`INVERSE_SHIFT`] over the number of planes, rounded up.
+    inverse: u16,
     slots: u8,
     min_active: u16,
     condemned: u16,
@@ -89,6 +105,7 @@ impl Paths {
         }
         let plane = |p: usize| Plane {
             port: profile.group_port(p),
+            order: profile.order(seed, p),
             // Planes start at different places, so that the first packets do not all go to one switch.
             cursor: (crate::profile::mix(seed.wrapping_add(p as u64)) % slots as u64) as u8,
             usable: slots as u8,
@@ -97,12 +114,12 @@ impl Paths {
         };
         Paths {
             profile: Arc::clone(profile),
-            seed,
             records: vec![EvRecord::NEW; total].into_boxed_slice(),
             probe_due: vec![0; total].into_boxed_slice(),
             rotation,
             in_rotation,
             planes: (0..planes).map(plane).collect(),
+            inverse: inverse_of(planes),
             slots: slots as u8,
             // Where the profile has fewer paths than were asked for, the same share of them: a minimum that is never reached
             // would take a broken path back into rotation every round trip.
@@ -118,10 +135,10 @@ impl Paths {
     }
 
     /// Spreads packets in another way than by EV states.
-    pub(super) fn balance(&mut self, how: &LoadBalancing) {
+    pub(super) fn balance(&mut self, how: &LoadBalancing, seed: u64) {
         if !matches!(how, LoadBalancing::EvStates) {
             let ports: Vec<u8> = (0..self.len()).map(|i| self.port(i as EvIndex)).collect();
-            let selector = Selector::new(how, &ports, self.planes.len(), self.seed);
+            let selector = Selector::new(how, &ports, self.planes.len(), seed);
             self.selector = Some(Box::new(selector));
         }
     }
@@ -169,8 +186,15 @@ impl Paths {
         self.planes.len()
     }
 
+    #[inline]
     pub(super) fn plane_of(&self, index: EvIndex) -> usize {
-        index as usize % self.planes.len()
+        index as usize - self.turn_of(index) * self.planes.len()
+    }
+
+    /// A path's number among those of its plane.
+    #[inline]
+    fn turn_of(&self, index: EvIndex) -> usize {
+        over(index, self.inverse)
     }
 
     pub(super) fn port(&self, index: EvIndex) -> u8 {
@@ -182,7 +206,9 @@ impl Paths {
     }
 
     pub(super) fn path(&self, index: EvIndex) -> PathId {
-        self.profile.pick(self.seed, index)
+        let turn = self.turn_of(index);
+        let plane = index as usize - turn * self.planes.len();
+        self.profile.pick(plane, self.planes[plane].order, turn as u32)
     }
 
     pub(super) fn ev(&self, index: EvIndex) -> Ev {
@@ -534,6 +560,8 @@ impl Paths {
     /// Loads the planes.
     pub(super) fn prefetch(&self) {
         prefetch_index::prefetch_index(&self.planes, 0);
+        prefetch_index::prefetch_index(&self.rotation, 0);
+        prefetch_index::prefetch_index(&self.rotation, 64);
     }
 
     /// Heap bytes.
@@ -556,6 +584,15 @@ mod tests {
             .flat_map(|i| (0..planes).map(move |port| PathEntry { ev: Ev(i << 4 | u32::from(port)), port }))
             .collect();
         Paths::new(&Arc::new(EvProfile::new(&list).unwrap()), 7, active, backup, active / 4, burst)
+    }
+
+    #[test]
+    fn planes_are_divided_by_exactly() {
+        for planes in 1..=PortSet::MAX_PORTS {
+            for index in 0..=EvIndex::MAX {
+                assert_eq!(over(index, inverse_of(planes)), usize::from(index) / planes);
+            }
+        }
     }
 
     fn sent_per_plane(paths: &mut Paths, ports: PortSet, packets: usize) -> Vec<usize> {

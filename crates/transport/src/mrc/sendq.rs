@@ -217,6 +217,11 @@ impl SendQueue {
         Some(message.handle)
     }
 
+    /// Loads the message that is being sent.
+    pub(super) fn prefetch(&self) {
+        prefetch_index::prefetch_index(&self.ring, self.cursor as usize & (self.ring.len() - 1));
+    }
+
     /// Bytes a posted work request takes here.
     pub(super) const BYTES_PER_ENTRY: usize = size_of::<Message>();
 }

@@ -7,6 +7,7 @@
 //! which is what lets a NIC hold the state of every queue pair.
 
 use openmrc_wire::Psn;
+use prefetch_index::prefetch_index;
 
 use super::paths::EvIndex;
 use crate::time::Time;
@@ -92,8 +93,8 @@ pub(super) struct Window {
     stamps: Box<[u32]>,
     /// Packets that share a stamp now, as a shift.
     group_shift: u32,
-    /// What takes a group's number to its place in the ring.
-    group_offset: u32,
+    /// Where in the ring the newest group's stamp is.
+    newest_place: u32,
     /// Below this no stamp is kept, where the ring has not gone round anyway.
     stamped_from: Seq,
     last_stamp: Stamp,
@@ -120,7 +121,7 @@ impl Window {
             flights: vec![Flights::default(); words].into(),
             stamps: vec![0; (capacity >> COARSEST) as usize + 1].into(),
             group_shift: 0,
-            group_offset: 0,
+            newest_place: (capacity >> COARSEST) as u32,
             stamped_from: first,
             last_stamp: Stamp(0),
             lost: 0,
@@ -208,9 +209,11 @@ impl Window {
         while self.group_shift < COARSEST && self.groups_to(seq) > self.stamps.len() as u64 {
             self.coarsen();
         }
-        if seq.trailing_zeros() >= self.group_shift || self.is_empty() {
-            let place = self.place_of_group(seq >> self.group_shift);
-            self.stamps[place] = self.last_stamp.0;
+        // Where nothing is in flight, every packet begins a group.
+        if seq.trailing_zeros() >= self.group_shift {
+            self.newest_place =
+                if self.newest_place as usize + 1 == self.stamps.len() { 0 } else { self.newest_place + 1 };
+            self.stamps[self.newest_place as usize] = self.last_stamp.0;
         }
         self.next += 1;
         self.flying += 1;
@@ -222,8 +225,11 @@ impl Window {
         (seq >> self.group_shift) - (self.base >> self.group_shift) + 1
     }
 
+    /// Where the stamp of a group is that is still in the ring.
     fn place_of_group(&self, group: u64) -> usize {
-        ((group + u64::from(self.group_offset)) % self.stamps.len() as u64) as usize
+        let back = (((self.next - 1) >> self.group_shift) - group) as usize;
+        let newest = self.newest_place as usize;
+        if back <= newest { newest - back } else { newest + self.stamps.len() - back }
     }
 
     /// Makes one group of two. What is kept is the first one's stamp: no packet of both was sent before.
@@ -236,10 +242,9 @@ impl Window {
             let place = (start + step) % self.stamps.len();
             self.stamps[place] = stamp;
         }
+        self.newest_place = ((start as u64 + last / 2 - first / 2) % self.stamps.len() as u64) as u32;
         self.group_shift += 1;
         self.stamped_from = self.base;
-        let places = self.stamps.len() as u64;
-        self.group_offset = ((start as u64 + places - first / 2 % places) % places) as u32;
     }
 
     /// The earliest a first transmission can have been sent.
@@ -401,6 +406,17 @@ impl Window {
 
     fn widen(&self, low: u16) -> Seq {
         self.base.wrapping_add_signed(i64::from(low.wrapping_sub(self.base as u16) as i16))
+    }
+
+    /// Loads what the next packet to be sent, and the next news of the oldest, will need.
+    pub(super) fn prefetch(&self) {
+        let (oldest, next) = (self.place(self.base), self.place(self.next));
+        prefetch_index(&self.flights, oldest.0);
+        prefetch_index(&self.flights, next.0);
+        prefetch_index(&self.paths, oldest.0 * 64);
+        prefetch_index(&self.paths, next.0 * 64);
+        prefetch_index(&self.stamps, self.newest_place as usize);
+        prefetch_index(&self.stamps, self.place_of_group(self.base >> self.group_shift));
     }
 
     /// Heap bytes.
