@@ -56,6 +56,22 @@ struct Turn {
     end: u32,
 }
 
+/// What a group's nodes have to do in a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Page {
+    /// Where its next event would have gone.
+    place: u32,
+    first_node: u32,
+    end_node: u32,
+}
+
+impl Page {
+    /// First node of the page's group.
+    pub fn first_node(&self) -> u32 {
+        self.first_node
+    }
+}
+
 /// Events by slot, node and time.
 pub(crate) struct Calendar {
     /// Width of a slot, picoseconds, and 2^64 over it.
@@ -273,9 +289,8 @@ impl Calendar {
         self.open.get(self.next + n)
     }
 
-    /// Opens the next page of the current slot that holds something, if there is one. `node_of` is told the first node of the page's
-    /// group and says at which node an event happens.
-    pub fn open_next(&mut self, node_of: impl Fn(u32, &Event) -> u32) -> bool {
+    /// The next page of the current slot that holds something, if there is one. It is to be opened before anything else is done.
+    pub fn next_page(&mut self) -> Option<Page> {
         self.open.clear();
         self.turns.clear();
         (self.next, self.end, self.turn) = (0, 0, 0);
@@ -284,17 +299,18 @@ impl Calendar {
         let rest = &self.pages[first + self.group..first + groups];
         let Some(skip) = rest.iter().position(|&place| place > 0) else {
             self.group = groups;
-            return false;
+            return None;
         };
         let group = self.group + skip;
         let place = std::mem::take(&mut self.pages[first + group]);
         self.group = group + 1;
-        self.gather(place, self.groups[group], self.groups[group + 1], node_of);
-        true
+        Some(Page { place, first_node: self.groups[group], end_node: self.groups[group + 1] })
     }
 
-    /// Puts the events of a page in order, of which the next would have gone to `place`.
-    fn gather(&mut self, place: u32, first_node: u32, end_node: u32, node_of: impl Fn(u32, &Event) -> u32) {
+    /// Puts the events of a page in order: by node, of which `node_of` says at which one an event happens, and by time.
+    #[inline(always)]
+    pub fn open(&mut self, page: Page, node_of: impl Fn(&Event) -> u32) {
+        let Page { place, first_node, end_node } = page;
         let newest = (place - 1) / BLOCK;
         let mut block = newest;
         while block != NONE {
@@ -305,9 +321,9 @@ impl Calendar {
         let filled = (self.chain.len() as u32 - 1) * BLOCK + (place - 1) % BLOCK + 1;
         let nodes = (end_node - first_node).max(1);
         if filled < nodes / 8 {
-            self.gather_few(filled, |event| node_of(first_node, event));
+            self.gather_few(filled, node_of);
         } else {
-            self.gather_many(filled, nodes, first_node, |event| node_of(first_node, event));
+            self.gather_many(filled, nodes, first_node, node_of);
         }
         self.near -= self.chain.len();
         for block in self.chain.drain(..) {
@@ -438,8 +454,10 @@ mod tests {
             if calendar.next_turn().is_some() {
                 continue;
             }
-            if !calendar.open_next(|_, event| event.dst) && !calendar.turn_page() {
-                return None;
+            match calendar.next_page() {
+                Some(page) => calendar.open(page, |event| event.dst),
+                None if !calendar.turn_page() => return None,
+                None => {}
             }
         }
     }

@@ -26,6 +26,7 @@ mod queued;
 pub mod record;
 pub mod results;
 mod scenario;
+mod slab;
 mod sort;
 mod switch;
 pub mod traffic;

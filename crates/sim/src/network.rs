@@ -47,6 +47,8 @@ pub(crate) struct Port {
     pub bytes: u64,
     /// What comes in here by this time, at the other end of the cable, may have left a queue long enough to mark it.
     pub marked_until: u64,
+    /// And what comes in by this time has left it before.
+    pub marked_from: u64,
     /// From the last bit leaving to the packet in the next node's hands, picoseconds.
     pub latency: u32,
     /// The port at the other end of the cable, or [`UNCONNECTED`].
@@ -189,6 +191,7 @@ impl Network {
             control_free: 0,
             bytes: 0,
             marked_until: 0,
+            marked_from: 0,
             latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
             peer: peer.map_or(UNCONNECTED, |end| self.port_number(end)),
             peer_group: peer.map_or(0, |end| self.group_of(end.node)),

@@ -272,7 +272,7 @@ impl World {
         let event = Event {
             time: self.now,
             at: 0,
-            packet: self.slab.put(*packet),
+            packet: self.slab.put(packet),
             dst: peer_host,
             ev: transmit.ev.0,
             connection,

@@ -8,11 +8,13 @@ use crate::event::Event;
 pub(crate) fn finish(events: &mut [Event]) {
     // Where many share a bucket that is worth more than what it saves elsewhere.
     let mut patience = 8 * events.len();
-    for i in 1..events.len() {
-        if events[i - 1].time <= events[i].time {
+    let mut latest = 0;
+    for i in 0..events.len() {
+        let event = events[i];
+        if latest <= event.time {
+            latest = event.time;
             continue;
         }
-        let event = events[i];
         let mut place = i;
         while place > 0 && events[place - 1].time > event.time {
             events[place] = events[place - 1];

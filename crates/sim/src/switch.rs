@@ -53,7 +53,8 @@ impl World {
             self.drop_packet(*event);
             return false;
         }
-        if event.time <= self.net.ports[event.at as usize].marked_until {
+        let port = &self.net.ports[event.at as usize];
+        if event.time <= port.marked_until && event.time > port.marked_from {
             self.leave_backlog(event);
         }
         true
@@ -70,16 +71,17 @@ impl World {
         }
         let out = net.ports[event.at as usize].peer;
         let port = &net.ports[out as usize];
-        let per_byte = u64::from(port.picos_per_byte);
-        let left = event.time - u64::from(port.latency);
+        let (per_byte, latency) = (u64::from(port.picos_per_byte), u64::from(port.latency));
+        let left = event.time - latency;
         let leaves = left.saturating_sub(u64::from(event.bytes) * per_byte);
         let Some(backlogs) = net.backlogs.get_mut(port.backlogs as usize) else { return };
         // Packets leave in order, so none will ask about what was before this one.
         while backlogs.get(1).is_some_and(|next| next.since < leaves) {
             backlogs.pop_front();
         }
-        let Some(backlog) = backlogs.front().filter(|backlog| backlog.since < leaves) else { return };
-        if event.flags & flag::CE != 0 || backlog.free < left {
+        let Some(&backlog) = backlogs.front() else { return };
+        net.ports[event.at as usize].marked_from = backlog.since + latency;
+        if event.flags & flag::CE != 0 || backlog.since >= leaves || backlog.free < left {
             return;
         }
         let behind = (backlog.free - left) / per_byte;
@@ -105,15 +107,18 @@ impl World {
             port.backlogs = self.net.backlogs.len() as u32;
             self.net.backlogs.push(Default::default());
         }
-        let until = port.data_free - marks + u64::from(port.latency);
+        let (from, until) = (now + u64::from(port.latency), port.data_free - marks + u64::from(port.latency));
         let (free, peer) = (port.data_free, port.peer);
         let backlogs = &mut self.net.backlogs[port.backlogs as usize];
-        let marked_until = &mut self.net.ports[peer as usize].marked_until;
+        let Port { marked_until, marked_from, .. } = &mut self.net.ports[peer as usize];
         // Whoever will ask about an earlier time when the queue was long has done so.
         if *marked_until + self.calendar.lookahead() < now {
             backlogs.clear();
         }
         *marked_until = until;
+        if backlogs.is_empty() {
+            *marked_from = from;
+        }
         backlogs.push_back(Backlog { since: now, free });
     }
 

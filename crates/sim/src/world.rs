@@ -6,7 +6,6 @@ use prefetch_index::prefetch_index;
 
 use openmrc_transport::destination::DestinationControl;
 use openmrc_transport::{SendDone, Time, Transmit};
-use openmrc_wire::{Body, Packet};
 
 use crate::calendar::Calendar;
 use crate::config::NetworkConfig;
@@ -15,74 +14,13 @@ use crate::event::{Event, Kind};
 use crate::faults::Faults;
 use crate::network::Network;
 use crate::nic::Nic;
-use crate::post::{Posts, message_at};
+use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
 use crate::queued::Queues;
 use crate::record::{Recorder, Shape};
 use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
-
-/// Packets on their way, by the number their events carry.
-#[derive(Default)]
-pub(crate) struct Slab {
-    packets: Vec<Packet>,
-    free: Vec<u32>,
-}
-
-impl Slab {
-    #[inline]
-    pub fn put(&mut self, packet: Packet) -> u32 {
-        match self.free.pop() {
-            Some(index) => {
-                self.packets[index as usize] = packet;
-                index
-            }
-            None => {
-                self.packets.push(packet);
-                self.packets.len() as u32 - 1
-            }
-        }
-    }
-
-    #[inline]
-    pub fn take(&mut self, index: u32) -> Packet {
-        self.free.push(index);
-        self.packets[index as usize]
-    }
-
-    pub fn get(&self, index: u32) -> Packet {
-        self.packets[index as usize]
-    }
-
-    #[inline]
-    pub fn prefetch(&self, index: u32) {
-        prefetch_index(&self.packets, index as usize);
-        // A packet is longer than a cache line; the next one begins in its last.
-        prefetch_index(&self.packets, index as usize + 1);
-    }
-
-    /// The message that a packet in the slab carries a part of.
-    #[inline]
-    pub fn message(&self, index: u32) -> Option<usize> {
-        match &self.packets[index as usize].body {
-            Body::Write(write) => Some(message_at(write.va) as usize),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    pub fn dest_qp(&self, index: u32) -> u32 {
-        self.packets[index as usize].dest_qp
-    }
-
-    pub fn drop_packet(&mut self, index: u32) {
-        self.free.push(index);
-    }
-
-    pub fn len(&self) -> usize {
-        self.packets.len() - self.free.len()
-    }
-}
+use crate::slab::Slab;
 
 /// What queue pairs have asked for while one of them was served; kept so that its memory is.
 #[derive(Default)]
@@ -267,13 +205,16 @@ impl World {
         loop {
             let net = &self.net;
             let hosts = self.nics.len() as u32;
-            let opened = self.calendar.open_next(|first_node, event| match event.kind {
-                _ if first_node >= hosts => net.owner(event.at),
-                // Before everything else that happens in the slot.
-                Kind::Fault => 0,
-                _ => event.dst,
-            });
-            if opened {
+            if let Some(page) = self.calendar.next_page() {
+                if page.first_node() >= hosts {
+                    self.calendar.open(page, |event| net.owner(event.at));
+                } else {
+                    self.calendar.open(page, |event| match event.kind {
+                        // Before everything else that happens in the slot.
+                        Kind::Fault => 0,
+                        _ => event.dst,
+                    });
+                }
                 return Some(());
             }
             if !self.calendar.turn_page() {
@@ -323,7 +264,9 @@ impl World {
                 Kind::Wake => event.packet,
                 _ => event.at,
             };
-            self.ahead[(place + SLOTS_AHEAD) % AHEAD] = slot;
+            // Of the events of a node most are about the same one or two.
+            let before = [1, 2].map(|n| self.ahead[(place + SLOTS_AHEAD - n) % AHEAD]);
+            self.ahead[(place + SLOTS_AHEAD) % AHEAD] = if before.contains(&slot) { NOBODY } else { slot };
             self.qps.prefetch_slot(slot);
         }
         self.qps.prefetch_engine(self.ahead[(place + QPS_AHEAD) % AHEAD]);
@@ -458,6 +401,8 @@ fn recorder_for(
 
 /// More events than anything is loaded ahead, a power of two.
 const AHEAD: usize = 16;
+/// Not a queue pair: it has been loaded already.
+const NOBODY: u32 = u32::MAX;
 /// How many turns before its own a node's ports are loaded.
 const NODES_AHEAD: usize = 1;
 /// How many events before its turn a packet is loaded that comes to a host, then its place among the queue pairs, which

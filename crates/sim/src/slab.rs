@@ -1,0 +1,142 @@
+//! Packets on their way, by the number their events carry: each in a cache line of its own, written where it begins and read where it
+//! ends.
+
+use prefetch_index::prefetch_index;
+
+use openmrc_wire::{Body, Packet, Psn};
+
+use crate::post::message_at;
+
+/// A packet in a cache line: its flags are bits.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Packed {
+    dest_qp: u32,
+    psn: Psn,
+    pkey: u16,
+    payload_len: u16,
+    flags: u8,
+    variant: u8,
+    body: Body,
+}
+
+const ACK_REQ: u8 = 1;
+const RTX: u8 = 2;
+const SOLICITED: u8 = 4;
+const MIGRATED: u8 = 8;
+
+impl From<&Packet> for Packed {
+    #[inline]
+    fn from(packet: &Packet) -> Self {
+        let Packet { dest_qp, psn, pkey, payload_len, ack_req, rtx, solicited, migrated, variant, body } =
+            *packet;
+        let flags = u8::from(ack_req) * ACK_REQ
+            | u8::from(rtx) * RTX
+            | u8::from(solicited) * SOLICITED
+            | u8::from(migrated) * MIGRATED;
+        Packed { dest_qp, psn, pkey, payload_len, flags, variant, body }
+    }
+}
+
+impl From<&Packed> for Packet {
+    #[inline]
+    fn from(packed: &Packed) -> Self {
+        let Packed { dest_qp, psn, pkey, payload_len, flags, variant, body } = *packed;
+        Packet {
+            dest_qp,
+            psn,
+            pkey,
+            payload_len,
+            ack_req: flags & ACK_REQ != 0,
+            rtx: flags & RTX != 0,
+            solicited: flags & SOLICITED != 0,
+            migrated: flags & MIGRATED != 0,
+            variant,
+            body,
+        }
+    }
+}
+
+/// Packets and the places that are free.
+#[derive(Default)]
+pub(crate) struct Slab {
+    packets: Vec<Packed>,
+    free: Vec<u32>,
+}
+
+impl Slab {
+    #[inline]
+    pub fn put(&mut self, packet: &Packet) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.packets[index as usize] = packet.into();
+                index
+            }
+            None => {
+                self.packets.push(packet.into());
+                self.packets.len() as u32 - 1
+            }
+        }
+    }
+
+    #[inline]
+    pub fn take(&mut self, index: u32) -> Packet {
+        self.free.push(index);
+        self.get(index)
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> Packet {
+        (&self.packets[index as usize]).into()
+    }
+
+    /// Loads a packet.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32) {
+        prefetch_index(&self.packets, index as usize);
+    }
+
+    /// The message that a packet carries a part of.
+    #[inline]
+    pub fn message(&self, index: u32) -> Option<usize> {
+        match &self.packets[index as usize].body {
+            Body::Write(write) => Some(message_at(write.va) as usize),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub fn dest_qp(&self, index: u32) -> u32 {
+        self.packets[index as usize].dest_qp
+    }
+
+    pub fn drop_packet(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    pub fn len(&self) -> usize {
+        self.packets.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_takes_a_cache_line_and_comes_back_as_it_was() {
+        assert_eq!(size_of::<Packed>(), 64);
+        let mut slab = Slab::default();
+        for bits in 0..16u8 {
+            let mut packet = Packet::new(7, Psn::new(9), Body::Cnp);
+            packet.ack_req = bits & 1 != 0;
+            packet.rtx = bits & 2 != 0;
+            packet.solicited = bits & 4 != 0;
+            packet.migrated = bits & 8 != 0;
+            (packet.pkey, packet.payload_len, packet.variant) = (0x1234, 4096, bits);
+            let index = slab.put(&packet);
+            assert_eq!(slab.take(index), packet);
+        }
+        assert_eq!(slab.len(), 0);
+    }
+}
