@@ -181,6 +181,28 @@ impl Calendar {
         }
     }
 
+    /// Puts a packet's event in its place once more: it arrives next at port `at`.
+    #[inline(always)]
+    pub fn push_on(&mut self, event: &Event, time: u64, at: u32, flags: u8, group: u32) {
+        let ahead = self.slots_ahead(time);
+        if ahead.wrapping_sub(1) < self.slots as u64 - 1 {
+            let place = self.next_place((self.current + ahead) as usize & (self.slots - 1), group);
+            let to = &mut self.events[place as usize];
+            // Field by field: put together first it would have to wait for its parts to reach the cache.
+            to.time = time;
+            to.at = at;
+            to.packet = event.packet;
+            to.dst = event.dst;
+            to.ev = event.ev;
+            to.connection = event.connection;
+            to.bytes = event.bytes;
+            to.flags = flags;
+            to.kind = event.kind;
+        } else {
+            self.push_loose(ahead == 0, Event { time, at, flags, ..*event }, group);
+        }
+    }
+
     #[inline(never)]
     fn push_loose(&mut self, local: bool, event: Event, group: u32) {
         self.pushed += 1;
@@ -190,13 +212,20 @@ impl Calendar {
 
     #[inline(always)]
     fn push_page(&mut self, slot: usize, group: u32, event: Event) {
+        let place = self.next_place(slot, group);
+        self.events[place as usize].set(event);
+    }
+
+    /// Where the next event of a page goes.
+    #[inline(always)]
+    fn next_place(&mut self, slot: usize, group: u32) -> u32 {
         let page = slot * (self.groups.len() - 1) + group as usize;
         let mut place = self.pages[page];
         if place.is_multiple_of(BLOCK) {
             place = self.new_block(slot, place);
         }
         self.pages[page] = place + 1;
-        self.events[place as usize].set(event);
+        place
     }
 
     /// The first place of another block for a page whose next event would have gone to `place`.
@@ -249,10 +278,15 @@ impl Calendar {
         begin..self.end
     }
 
-    /// An event of the open page.
-    #[inline(always)]
-    pub fn opened(&self, place: usize) -> Event {
-        self.open[place]
+    /// The open page, for whoever goes through a turn and pushes meanwhile; it is to be given back.
+    #[inline]
+    pub fn lend_page(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.open)
+    }
+
+    #[inline]
+    pub fn return_page(&mut self, page: Vec<Event>) {
+        self.open = page;
     }
 
     /// On to the next node that has something to do in the open page.

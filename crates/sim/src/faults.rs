@@ -326,7 +326,7 @@ impl World {
         let below = dst.wrapping_sub(switch.first_host);
         let ports = if below < switch.hosts {
             let parallel = u32::from(switch.parallel);
-            let first = switch.first_port + below / switch.hosts_per_child * parallel;
+            let first = switch.first_port + switch.child(below) * parallel;
             first..first + parallel
         } else {
             let first = switch.first_port + u32::from(switch.downlinks);

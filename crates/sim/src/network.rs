@@ -94,8 +94,8 @@ pub(crate) struct SwitchInfo {
     pub first_host: u32,
     /// Places for hosts below.
     pub hosts: u32,
-    /// Places for hosts below one downlink, or bundle of parallel ones.
-    pub hosts_per_child: u32,
+    /// 2^64 over the places for hosts below one downlink, or bundle of parallel ones.
+    per_child: u64,
     /// Its first port.
     pub first_port: u32,
     /// Downlinks.
@@ -108,6 +108,20 @@ pub(crate) struct SwitchInfo {
     pub ev_shift: u8,
     /// Width of that field.
     pub ev_bits: u8,
+}
+
+impl SwitchInfo {
+    /// Which of its downlinks, or bundles of parallel ones, leads to the host whose number among those below it is `below`.
+    #[inline(always)]
+    pub fn child(&self, below: u32) -> u32 {
+        (((u128::from(below) + 1) * u128::from(self.per_child)) >> 64) as u32
+    }
+}
+
+/// Multiplied with the number after `n` it gives 2^64 times `n / divisor`, and less than 2^64 more: exact for any two numbers of 32
+/// bits, as the error is below one part in `2^32 * divisor`.
+const fn inverse_of(divisor: u32) -> u64 {
+    u64::MAX / divisor as u64
 }
 
 /// Ports and switches of a fabric.
@@ -346,7 +360,7 @@ fn switch_infos(fabric: &Fabric, widths: Option<[u32; 4]>) -> Vec<SwitchInfo> {
             let info = SwitchInfo {
                 first_host: if block == 0 { 0 } else { block * span[tier] },
                 hosts: span[tier],
-                hosts_per_child: if tier == 0 { 1 } else { span[tier - 1] },
+                per_child: inverse_of(if tier == 0 { 1 } else { span[tier - 1] }),
                 first_port,
                 downlinks: fabric.downlinks(switch.tier) as u16,
                 uplinks: fabric.uplinks(switch.tier) as u16,
@@ -358,4 +372,32 @@ fn switch_infos(fabric: &Fabric, widths: Option<[u32; 4]>) -> Vec<SwitchInfo> {
             info
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_divided_by_exactly() {
+        for divisor in [1, 2, 3, 7, 64, 255, 1000, 65_537, u32::MAX / 2, u32::MAX - 1] {
+            let info = SwitchInfo {
+                first_host: 0,
+                hosts: u32::MAX,
+                per_child: inverse_of(divisor),
+                first_port: 0,
+                downlinks: 0,
+                uplinks: 0,
+                parallel: 1,
+                ev_shift: 0,
+                ev_bits: 0,
+            };
+            for quotient in [0, 1, 2, 5, 1023, u32::MAX / divisor - 1] {
+                let Some(at) = quotient.checked_mul(divisor) else { continue };
+                for below in [0, 1, divisor / 2, divisor - 1].map(|more| at.saturating_add(more)) {
+                    assert_eq!(info.child(below), below / divisor, "{below} / {divisor}");
+                }
+            }
+        }
+    }
 }

@@ -31,9 +31,9 @@ impl From<&Packet> for Packed {
         let Packet { dest_qp, psn, pkey, payload_len, ack_req, rtx, solicited, migrated, variant, body } =
             *packet;
         let flags = u8::from(ack_req) * ACK_REQ
-            | u8::from(rtx) * RTX
-            | u8::from(solicited) * SOLICITED
-            | u8::from(migrated) * MIGRATED;
+            + u8::from(rtx) * RTX
+            + u8::from(solicited) * SOLICITED
+            + u8::from(migrated) * MIGRATED;
         Packed { dest_qp, psn, pkey, payload_len, flags, variant, body }
     }
 }

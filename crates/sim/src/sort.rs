@@ -10,11 +10,12 @@ pub(crate) fn finish(events: &mut [Event]) {
     let mut patience = 8 * events.len();
     let mut latest = 0;
     for i in 0..events.len() {
-        let event = events[i];
-        if latest <= event.time {
-            latest = event.time;
+        let time = events[i].time;
+        if latest <= time {
+            latest = time;
             continue;
         }
+        let event = events[i];
         let mut place = i;
         while place > 0 && events[place - 1].time > event.time {
             events[place] = events[place - 1];

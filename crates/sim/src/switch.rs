@@ -19,70 +19,74 @@ impl World {
     pub(crate) fn forward(&mut self, number: u32) {
         let info = self.net.switches[number as usize];
         let turn = self.calendar.take_turn();
-        self.totals.events += turn.len() as u64;
-        for place in turn {
-            let mut event = self.calendar.opened(place);
+        let page = self.calendar.lend_page();
+        let events = &page[turn];
+        self.totals.events += events.len() as u64;
+        if let Some(last) = events.last() {
+            self.end = self.end.max(last.time);
+        }
+        for event in events {
             self.now = event.time;
-            if self.got_over(&mut event) {
+            if let Some(flags) = self.got_over(event) {
                 let out = self.choose_port(&info, number, event);
-                self.enqueue(out, event);
+                self.enqueue(out, event, flags);
             }
         }
-        self.end = self.end.max(self.now);
+        self.calendar.return_page(page);
     }
 
     /// A packet has come in on port `event.at` of a node.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, mut event: Event, node: u32) {
-        if !self.got_over(&mut event) {
-            return;
-        }
+    pub(crate) fn arrive(&mut self, event: Event, node: u32) {
+        let Some(flags) = self.got_over(&event) else { return };
         let Some(number) = node.checked_sub(self.nics.len() as u32) else {
-            self.receive(event);
+            self.receive(Event { flags, ..event });
             return;
         };
         let info = self.net.switches[number as usize];
-        let out = self.choose_port(&info, number, event);
-        self.enqueue(out, event);
+        let out = self.choose_port(&info, number, &event);
+        if self.queues.is_some() {
+            self.enqueue_really(out, event.at, Event { flags, ..event });
+        } else {
+            self.enqueue(out, &event, flags);
+        }
     }
 
-    /// Whether a packet got over the cable to port `event.at`; and what became of it in the queue before that.
+    /// Whether a packet got over the cable to port `event.at`: its flags then, as the queue before that has left them.
     #[inline(always)]
-    fn got_over(&mut self, event: &mut Event) -> bool {
+    fn got_over(&mut self, event: &Event) -> Option<u8> {
         if self.net.impaired && !self.survives(*event) {
             self.drop_packet(*event);
-            return false;
+            return None;
         }
         let port = &self.net.ports[event.at as usize];
         if event.time <= port.marked_until && event.time > port.marked_from {
-            self.leave_backlog(event);
+            return Some(self.leave_backlog(event));
         }
-        true
+        Some(event.flags)
     }
 
     /// A packet has left a queue, of which it has come out at `event.at`, when that was long enough to mark or shortly after: it is
     /// marked by what had been accepted behind it by then, all of which is known now.
     #[inline(never)]
-    fn leave_backlog(&mut self, event: &mut Event) {
+    fn leave_backlog(&mut self, event: &Event) -> u8 {
         let World { config, net, totals, recorder, .. } = self;
-        let Some(ecn) = net.switch.ecn else { return };
-        if event.flags & flag::DATA == 0 {
-            return;
-        }
+        let flags = event.flags;
+        let Some(ecn) = net.switch.ecn.filter(|_| flags & flag::DATA != 0) else { return flags };
         let out = net.ports[event.at as usize].peer;
         let port = &net.ports[out as usize];
         let (per_byte, latency) = (u64::from(port.picos_per_byte), u64::from(port.latency));
         let left = event.time - latency;
         let leaves = left.saturating_sub(u64::from(event.bytes) * per_byte);
-        let Some(backlogs) = net.backlogs.get_mut(port.backlogs as usize) else { return };
+        let Some(backlogs) = net.backlogs.get_mut(port.backlogs as usize) else { return flags };
         // Packets leave in order, so none will ask about what was before this one.
         while backlogs.get(1).is_some_and(|next| next.since < leaves) {
             backlogs.pop_front();
         }
-        let Some(&backlog) = backlogs.front() else { return };
+        let Some(&backlog) = backlogs.front() else { return flags };
         net.ports[event.at as usize].marked_from = backlog.since + latency;
-        if event.flags & flag::CE != 0 || backlog.since >= leaves || backlog.free < left {
-            return;
+        if flags & flag::CE != 0 || backlog.since >= leaves || backlog.free < left {
+            return flags;
         }
         let behind = (backlog.free - left) / per_byte;
         let marked = behind >= ecn.min_bytes
@@ -90,13 +94,14 @@ impl World {
                 let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
                 chance(config.seed, out, leaves) < share * ecn.probability
             });
-        if marked {
-            event.flags |= flag::CE;
-            totals.marked += 1;
-            if let Some(recorder) = recorder {
-                recorder.at_port(out, |count| count.marked += 1);
-            }
+        if !marked {
+            return flags;
         }
+        totals.marked += 1;
+        if let Some(recorder) = recorder {
+            recorder.at_port(out, |count| count.marked += 1);
+        }
+        flags | flag::CE
     }
 
     /// With what port `out` has accepted now, its queue is long enough to mark.
@@ -124,10 +129,10 @@ impl World {
 
     /// The port by which a switch sends a packet on.
     #[inline(always)]
-    fn choose_port(&self, info: &SwitchInfo, switch: u32, event: Event) -> u32 {
+    fn choose_port(&self, info: &SwitchInfo, switch: u32, event: &Event) -> u32 {
         let below = event.dst.wrapping_sub(info.first_host);
         if below < info.hosts {
-            let first = below / info.hosts_per_child * u32::from(info.parallel);
+            let first = info.child(below) * u32::from(info.parallel);
             let lane = match info.parallel {
                 1 => 0,
                 // The mirror image of the way up: of the links to a block, the one with the same place.
@@ -149,7 +154,7 @@ impl World {
 
     /// One of `count` equally good ports.
     #[inline(never)]
-    fn choose_among(&self, first: u32, count: u32, switch: u32, event: Event) -> u32 {
+    fn choose_among(&self, first: u32, count: u32, switch: u32, event: &Event) -> u32 {
         let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
         // Adaptive routing does not care for flows: among equals each packet takes another.
         let flow = if self.config.routing == Routing::Adaptive { event.time } else { flow };
@@ -205,68 +210,79 @@ impl World {
 
     /// Accepts a packet at an output port of a switch, now; or trims it, or drops it.
     #[inline(always)]
-    pub(crate) fn enqueue(&mut self, out: u32, mut event: Event) {
-        if self.queues.is_some() {
-            self.enqueue_really(out, event.at, event);
-            return;
-        }
+    fn enqueue(&mut self, out: u32, event: &Event, flags: u8) {
         let now = event.time;
         let port = &mut self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
             self.totals.dropped_down += 1;
-            self.drop_packet(event);
+            self.drop_packet(*event);
+            return;
+        }
+        if flags & flag::CONTROL != 0 {
+            self.enqueue_control(out, event, flags);
             return;
         }
         let per_byte = u64::from(port.picos_per_byte);
-        if event.flags & flag::CONTROL == 0 {
-            let backlog = port.data_free.saturating_sub(now);
-            let last_hop = port.flags & port_flag::LAST_HOP != 0;
-            let limits = &self.net.limits[usize::from(last_hop)];
-            if backlog <= limits.data * per_byte {
-                if backlog > self.totals.longest_queue * per_byte {
-                    self.totals.longest_queue = backlog / per_byte;
-                }
-                let leaves = now + backlog + u64::from(event.bytes) * per_byte;
-                port.data_free = leaves;
-                port.bytes += u64::from(event.bytes);
-                event.time = leaves + u64::from(port.latency);
-                let marks = limits.marks * per_byte;
-                if leaves - now > marks {
-                    self.enter_backlog(out, now, marks);
-                }
-                self.cross(out, event);
-                return;
-            }
-            let switch = &self.net.switch;
-            if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
-                self.totals.dropped_data += 1;
-                self.drop_packet(event);
-                self.dropped_at(out);
-                return;
-            }
-            event = self.trim(out, event, last_hop);
+        let limits = &self.net.limits[usize::from(port.flags & port_flag::LAST_HOP != 0)];
+        let backlog = port.data_free.saturating_sub(now);
+        if backlog > limits.data * per_byte {
+            self.overflow(out, Event { flags, ..*event });
+            return;
         }
-        let switch = &self.net.switch;
-        let port = &mut self.net.ports[out as usize];
-        let service = u64::from(event.bytes) * per_byte;
-        let start = port
-            .control_free
-            .max(now + in_service(port.data_free.saturating_sub(now), self.full_packet_bytes * per_byte));
-        if start - now > switch.control_bytes * per_byte {
-            self.totals.dropped_control += 1;
+        if backlog > self.totals.longest_queue * per_byte {
+            self.totals.longest_queue = backlog / per_byte;
+        }
+        let queue = backlog + u64::from(event.bytes) * per_byte;
+        let leaves = now + queue;
+        port.data_free = leaves;
+        port.bytes += u64::from(event.bytes);
+        let (peer, group, latency) = (port.peer, port.peer_group, u64::from(port.latency));
+        let marks = limits.marks * per_byte;
+        if queue > marks {
+            self.enter_backlog(out, now, marks);
+        }
+        self.calendar.push_on(event, leaves + latency, peer, flags, group);
+    }
+
+    /// There is no room at port `out` for a packet that is not control.
+    #[inline(never)]
+    fn overflow(&mut self, out: u32, event: Event) {
+        if self.net.switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
+            self.totals.dropped_data += 1;
             self.drop_packet(event);
+            self.dropped_at(out);
+            return;
+        }
+        let last_hop = self.net.ports[out as usize].flags & port_flag::LAST_HOP != 0;
+        let event = self.trim(out, event, last_hop);
+        self.enqueue_control(out, &event, event.flags);
+    }
+
+    /// Accepts a control packet at an output port of a switch, now; or drops it.
+    #[inline(never)]
+    fn enqueue_control(&mut self, out: u32, event: &Event, flags: u8) {
+        let now = event.time;
+        let port = &mut self.net.ports[out as usize];
+        let per_byte = u64::from(port.picos_per_byte);
+        let service = u64::from(event.bytes) * per_byte;
+        let in_service = in_service(port.data_free.saturating_sub(now), self.full_packet_bytes * per_byte);
+        let start = port.control_free.max(now + in_service);
+        if start - now > self.net.switch.control_bytes * per_byte {
+            self.totals.dropped_control += 1;
+            self.drop_packet(*event);
             self.dropped_at(out);
             return;
         }
         port.control_free = start + service;
         port.data_free = port.data_free.max(start) + service;
         port.bytes += u64::from(event.bytes);
-        event.time = start + service + u64::from(port.latency);
+        let (peer, group, queue) = (port.peer, port.peer_group, port.data_free - now);
+        let arrives = start + service + u64::from(port.latency);
         let marks = self.net.limits[usize::from(port.flags & port_flag::LAST_HOP != 0)].marks * per_byte;
-        if port.data_free - now > marks {
+        if queue > marks {
             self.enter_backlog(out, now, marks);
         }
-        self.cross(out, event);
+        self.calendar.push_on(event, arrives, peer, flags, group);
     }
 }
 
