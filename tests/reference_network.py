@@ -45,6 +45,10 @@ class Packet:
     hop: int = 0
     control: bool = False
     marked: bool = False
+    queued: int = 0
+    """When it came to the last port it came to."""
+    left: int = 0
+    """When it began to leave that."""
 
 
 @dataclass(eq=False)
@@ -69,6 +73,8 @@ class Port:
     """Sum of the marking probabilities, and of their variances."""
     variance: float = 0.0
     longest: int = 0
+    overtaking: list[tuple[int, int]] = field(default_factory=list)
+    """When control came, and how much."""
 
     def waiting(self, now: int) -> int:
         in_service = max(0, self.busy_until - now) // self.ps_per_byte
@@ -92,6 +98,7 @@ class Flow:
     first: int | None = None
     """When the first packet was delivered."""
     delivered: int | None = None
+    last: Packet | None = None
     waits_for: int = 0
     followers: list["Flow"] = field(default_factory=list)
 
@@ -159,6 +166,9 @@ class Reference:
             port.trimmed += 1
             packet.control, packet.size = True, TRIMMED
         (port.control if packet.control else port.data).append(packet)
+        packet.queued = self.now
+        if packet.control:
+            port.overtaking.append((self.now, packet.size))
         port.longest = max(port.longest, port.waiting(self.now))
         if not port.busy:
             self.send_next(port)
@@ -185,6 +195,7 @@ class Reference:
         port.busy_until = self.now + packet.size * port.ps_per_byte
         self.at(port.busy_until, lambda: self.send_next(port))
         packet.hop += 1
+        packet.left = self.now
         self.at(port.busy_until + port.latency, lambda: self.arrive(packet))
 
     def deliver(self, packet: Packet) -> None:
@@ -193,6 +204,7 @@ class Reference:
             return
         flow.first = self.now if flow.first is None else flow.first
         flow.left -= 1
+        flow.last = packet
         if flow.left > 0:
             return
         flow.delivered = self.now

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from openmrc import sim
+from openmrc.sim.results import NEVER
 from reference_network import TRIMMED, Flow, Port, Reference, data_bytes
 from test_sim_reference import BOTTOMLESS, GBPS, chain, run
 
@@ -83,6 +84,36 @@ def test_strict_priority_lets_control_go_first(exact: bool) -> None:
     assert control == results.totals["trimmed_last_hop"] * TRIMMED
     assert results.totals["trimmed_last_hop"] == pytest.approx(down.trimmed, abs=1 if exact else 0)
     assert data == pytest.approx(down.sent - control, abs=FULL if exact else 0)
+
+
+@pytest.mark.parametrize("senders", [4, 12, 30])
+def test_data_leaves_early_by_what_overtakes_it_at_most(senders: int) -> None:
+    """Departures computed on arrival do not count control that comes while data waits."""
+    packets = 60
+    # A message a packet, so that it is known of each when it came.
+    results = run(
+        {"hosts": senders + 1, "tiers": 1, "radix": 64},
+        [(src, 0, 4096, 0.0) for _ in range(packets) for src in range(1, senders + 1)],
+        {"cable_ns": [LONG] * 4, "switch": {**BOTTOMLESS, "control": 64, "trim_last_hop": 0.1}},
+        limit_us=200,
+    )
+    room = int(results.base_rtt_ps / 80 * 0.1)
+    down = Port(80, LONG * 1000 + 500_000, room=room)
+    nics = [chain(1, cable_ns=LONG) for _ in range(senders)]
+    flows = [Flow(4096, [[*nics[src], down]]) for _ in range(packets) for src in range(senders)]
+    Reference().run(flows)
+    early = []
+    for time, flow in zip(results.columns["delivered_ps"], flows, strict=True):
+        if flow.delivered is None or flow.last is None or time == NEVER:
+            continue
+        packet = flow.last
+        overtook = sum(size for at, size in down.overtaking if packet.queued <= at <= packet.left)
+        lead = flow.delivered - time
+        # Which of those that come at once is first is open.
+        assert -senders * FULL * 80 <= lead <= (overtook + senders * FULL) * 80
+        early.append((lead, packet.left - packet.queued, overtook * 80))
+    print(len(early), max(early), sum(e for e, _, _ in early) / len(early), max(w for _, w, _ in early))
+    assert len(early) > packets
 
 
 @pytest.mark.parametrize("exact", [False, True])

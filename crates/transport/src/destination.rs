@@ -3,7 +3,8 @@
 //! The last hop neither marks nor is helped by another path, so an incast is the receiver's to resolve: it alone sees
 //! that several senders fill its ports. Once a round trip it compares what came in with what its ports can carry, and
 //! with what was trimmed or would not fit its buffers. Senders told a penalty `p` take `p / 128` of every byte acknowledged
-//! off their windows and do not grow. One instance serves a node; it needs no state per sender.
+//! off their windows and do not grow. For the first [`PATIENCE`] periods it is left to the senders' own controllers, which find their
+//! shares of an incast in the second round trip. One instance serves a node; it needs no state per sender.
 
 use crate::time::{Span, Time};
 
@@ -19,6 +20,9 @@ pub struct Pressure {
 impl Pressure {
     /// Nothing holds the senders back.
     pub const NONE: Pressure = Pressure { penalty: 0, restore: true };
+    /// Shed a little, and do not grow: something was refused. Every sender is told of its own refused packets, one by one, and takes them
+    /// off its window; were the share that was refused taken off here as well, it would go twice.
+    const PRESS: Pressure = Pressure { penalty: 2, restore: false };
     /// Hold: do not grow.
     const HOLD: Pressure = Pressure { penalty: 1, restore: false };
     /// Give way by a twentieth of the window a round trip. Shares that differ come together by as much each time that senders
@@ -35,6 +39,8 @@ impl From<u8> for Pressure {
     }
 }
 
+/// So many periods with refusals in a row are the senders' own affair: quick adapt, which acts every 1.75 base RTTs, will have acted twice.
+const PATIENCE: u8 = 3;
 /// From this share of the line on senders give way, so that together they stop just short of it.
 const HOLD_ABOVE: f64 = 0.97;
 /// Between this share and that, they may grow in some of [`SLICES`] parts of a period, the fewer the closer they come: a
@@ -52,9 +58,10 @@ pub struct DestinationControl {
     capacity: f64,
     ends: Time,
     bytes: u64,
-    packets: u32,
     refused: u32,
     quiet: u8,
+    /// Periods in a row in which something was refused.
+    overrun: u8,
     /// Slices of a period in which growth is let through while senders are held.
     growing: u64,
     judged: Pressure,
@@ -69,9 +76,9 @@ impl DestinationControl {
             capacity: rate_bps as f64 / 8.0 * period.as_secs_f64(),
             ends: Time::ZERO,
             bytes: 0,
-            packets: 0,
             refused: 0,
             quiet: OVER_AFTER,
+            overrun: 0,
             growing: 0,
             judged: Pressure::NONE,
             pressure: Pressure::NONE,
@@ -81,7 +88,6 @@ impl DestinationControl {
     /// A data packet of `bytes` on the wire came in; `refused` if its payload was trimmed on the last hop or there was no
     /// buffer for it. Gives the new pressure if it has changed.
     pub fn on_packet(&mut self, now: Time, bytes: u32, refused: bool) -> Option<Pressure> {
-        self.packets += 1;
         if refused {
             self.refused += 1;
         } else {
@@ -93,7 +99,7 @@ impl DestinationControl {
                 self.judged = self.judge(elapsed);
             }
             self.ends = now + self.period;
-            (self.bytes, self.packets, self.refused) = (0, 0, 0);
+            (self.bytes, self.refused) = (0, 0);
         }
         let grows = || now.0 / (self.period.0 / SLICES).max(1) % SLICES < self.growing;
         let pressure = if self.growing > 0 && grows() { Pressure::GROW } else { self.judged };
@@ -110,11 +116,11 @@ impl DestinationControl {
     fn judge(&mut self, periods: f64) -> Pressure {
         let load = self.bytes as f64 / (self.capacity * periods);
         self.growing = 0;
+        self.overrun = if self.refused > 0 { self.overrun.saturating_add(1) } else { 0 };
         self.quiet = if load < OVER_BELOW { (self.quiet + 1).min(OVER_AFTER) } else { 0 };
         if self.refused > 0 {
-            // Together the senders have to shed the share that did not get through.
-            let share = f64::from(self.refused) / f64::from(self.packets);
-            return Pressure { penalty: (128.0 * share).ceil().clamp(2.0, 127.0) as u8, restore: false };
+            let goes_on = self.overrun > PATIENCE || self.judged != Pressure::NONE;
+            return if goes_on { Pressure::PRESS } else { Pressure::NONE };
         }
         if self.judged == Pressure::NONE || self.quiet == OVER_AFTER {
             return Pressure::NONE;
@@ -156,16 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_shed_and_then_held_and_then_forgotten() {
+    fn who_goes_on_overrunning_the_port_is_pressed_and_then_held_and_then_forgotten() {
         let mut control = DestinationControl::new(100_000_000_000, Span::from_micros(12));
-        feed(&mut control, 0, 150_000, 0);
-        let penalty = feed(&mut control, 1, 150_000, 25).penalty;
-        assert!((31..=34).contains(&penalty), "{penalty}");
-        assert_eq!(feed(&mut control, 2, 150_000, 0), Pressure::GIVE_WAY);
-        assert_eq!(feed(&mut control, 3, 100_000, 0), Pressure::GROW);
-        for period in 4..7 {
+        for period in 0..3 {
+            assert_eq!(feed(&mut control, period, 150_000, 75), Pressure::NONE);
+        }
+        assert_eq!(feed(&mut control, 3, 150_000, 25), Pressure::PRESS);
+        assert_eq!(feed(&mut control, 4, 150_000, 0), Pressure::GIVE_WAY);
+        assert_eq!(feed(&mut control, 5, 100_000, 0), Pressure::GROW);
+        for period in 6..9 {
             feed(&mut control, period, 10_000, 0);
         }
-        assert_eq!(feed(&mut control, 7, 10_000, 0), Pressure::NONE);
+        assert_eq!(feed(&mut control, 9, 10_000, 0), Pressure::NONE);
     }
 }
