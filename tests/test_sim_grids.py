@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openmrc import sim
 from openmrc.cli import main
-from openmrc.errors import ArgumentError, FormatError
-from openmrc.sim import reproduce, transports
+from openmrc.errors import ArgumentError, Error, FormatError
+from openmrc.sim import clusters, reproduce, transports
 from openmrc.sim.measures import measures
 
 pytest.importorskip("joblib")
@@ -197,6 +198,62 @@ def test_a_grid_that_needs_more_memory_than_there_is_is_refused(small: Path, tmp
         sweep.sweep(sweep.load(tmp_path / "grid.yaml"), tmp_path / "points")
 
 
+def test_a_killed_worker_is_told_in_a_line_and_what_was_finished_is_kept(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = sweep.load(tmp_path / "grid.yaml")
+
+    def call(function: Any, arguments: Any, **options: object) -> Any:
+        given = iter(arguments)
+        for _ in range(3):
+            yield function(*next(given))
+        # What loky raises is made where a worker dies: here one does, by its own hand.
+        yield from clusters_call(die, [()], **options)
+
+    clusters_call = clusters.call
+    monkeypatch.setattr(clusters, "call", call)
+    with pytest.raises(Error, match="3 of 16 points are kept"):
+        sweep.sweep(grid, tmp_path / "points", jobs=2)
+    monkeypatch.undo()
+    assert sweep.sweep(grid, tmp_path / "points", jobs=2).kept == 3
+
+
+def die() -> None:
+    """In a worker: as the kernel ends a process when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_grid_of_more_points_than_can_be_kept_is_refused_at_once(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(
+        "base: small.yaml\naxes:\n"
+        + "".join(f"  traffic.{n}.bytes: {list(range(1, 11))}\n" for n in range(9))
+    )
+    with pytest.raises(
+        FormatError, match=r"grid.yaml:2: axes: a grid of 1,000,000,000 points; at most 1,000,000"
+    ):
+        sweep.sweep(sweep.load(tmp_path / "grid.yaml"), tmp_path / "points")
+
+
+def test_a_file_of_a_point_that_a_crash_left_empty_is_run_again(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text("base: small.yaml\nseeds: [1, 2, 3]\n")
+    grid = sweep.load(tmp_path / "grid.yaml")
+    whole = sweep.sweep(grid, tmp_path / "points", jobs=1)
+    next((tmp_path / "points").glob("*.json")).write_text("")
+    again = sweep.sweep(grid, tmp_path / "points", jobs=1)
+    assert (again.kept, again.rows) == (2, whole.rows)
+
+
+def test_a_point_carries_the_flows_of_its_file_to_machines_that_have_none(tmp_path: Path) -> None:
+    (tmp_path / "flows.csv").write_text("0,1,5000\n")
+    (tmp_path / "small.yaml").write_text(
+        SMALL.replace("permutation, bytes: 100000", "flows, file: flows.csv")
+    )
+    scenario = sim.load(tmp_path / "small.yaml")
+    carried = scenario.self_contained()
+    (tmp_path / "flows.csv").unlink()
+    assert sim.run(carried).summary().bytes == 5000
+
+
 @pytest.mark.parametrize(("package", "option"), [("distributed", "--dask"), ("ray", "--ray")])
 def test_the_same_sweep_runs_on_a_cluster(small: Path, tmp_path: Path, package: str, option: str) -> None:
     pytest.importorskip(package)
@@ -208,6 +265,15 @@ def test_the_same_sweep_runs_on_a_cluster(small: Path, tmp_path: Path, package: 
         [sys.executable, "-c", command, *arguments], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == list(here.rows)
+
+
+@pytest.mark.parametrize(("package", "option"), [("distributed", "--dask"), ("ray", "--ray")])
+def test_an_address_without_a_cluster_is_told_in_a_line(
+    small: Path, tmp_path: Path, package: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(package)
+    assert main(["sweep", str(tmp_path / "grid.yaml"), option, "nowhere"]) == 1
+    assert f"error: {option} nowhere: no cluster there" in capsys.readouterr().err
 
 
 def test_every_published_row_is_there_and_its_scenarios_can_run() -> None:

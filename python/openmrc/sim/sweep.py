@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 import openmrc
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
-from openmrc.sim import check, memory, transports
+from openmrc.sim import check, clusters, memory, transports
 from openmrc.sim.results import Results, _import
 from openmrc.sim.run import run
 from openmrc.sim.scenario import Part, Scenario, Seed
@@ -194,16 +194,18 @@ def sweep(
         grid: What to run.
         directory: Where finished points are kept, one JSON file each.
         jobs: Processes at once; -1 for as many as there are cores.
-        backend: A joblib backend, as ``dask`` or ``ray``: whoever uses one has connected its client before.
-        Workers
-            on other machines need openmrc; points come back to this one, which keeps them.
+        backend: ``dask``, ``ray`` or another backend of joblib's, whose client has been connected before, as
+            :func:`openmrc.sim.clusters.connected` does. Workers on other machines need openmrc; points come
+            back to this one, which keeps them.
         progress: Called with points finished and points there are.
 
     Raises:
         FormatError, ArgumentError: if a point cannot be run, before any is.
-        Error: if joblib is not installed.
+        Error: if joblib is not installed, or if a worker is killed.
     """
-    joblib = _import("joblib", "a sweep", "joblib")
+    joblib = _import("joblib", "a sweep", "'openmrc[sim]'")
+    if jobs == 0:
+        raise ArgumentError("jobs: 0 would run nothing; -1 is one a core")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     points = grid.points()
@@ -218,21 +220,19 @@ def sweep(
     if progress is not None:
         progress(done, len(points))
     try:
-        with joblib.parallel_config(backend=backend or "loky", n_jobs=jobs):
-            call = joblib.Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs")
-            work = (joblib.delayed(_run)(str(path), scenario) for path, scenario in left.items())
-            for path, row in call(work):
-                if row is None:
-                    raise KeyboardInterrupt
-                _keep(Path(path), row)
-                rows[Path(path)] = row
-                done += shared[Path(path)]
-                if progress is not None:
-                    progress(done, len(points))
+        work = ((str(path), scenario.self_contained()) for path, scenario in left.items())
+        for path, row in clusters.call(_run, work, jobs=jobs, backend=backend):
+            if row is None:
+                raise KeyboardInterrupt
+            _keep(Path(path), row)
+            rows[Path(path)] = row
+            done += shared[Path(path)]
+            if progress is not None:
+                progress(done, len(points))
     except KeyboardInterrupt:
         pass
     except Exception as error:
-        if type(error).__name__ not in _WORKER_LOST:
+        if type(error).__name__ not in clusters.WORKER_LOST:
             raise
         raise Error(
             f"a worker was killed, as happens when memory runs out: {done} of {len(points)} points are kept,"
@@ -267,10 +267,6 @@ def _run(path: str, scenario: Scenario) -> tuple[str, dict[str, Any] | None]:
     """A point, in a worker; nothing if it was interrupted there."""
     results = run(scenario)
     return path, None if results.interrupted else row(results)
-
-
-_WORKER_LOST = ("TerminatedWorkerError", "KilledWorker", "WorkerCrashedError", "OutOfMemoryError")
-"""What loky, Dask and Ray raise for it. None of them need be installed."""
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

@@ -88,6 +88,20 @@ class Scenario(Part, yamlfile.Sourced):
             place = self.place("traffic", self.traffic.index(pattern), "file")
             raise FormatError(f"{place}: {path}: {error.strerror}") from None
 
+    def self_contained(self) -> "Scenario":
+        """The same with the flows of its files in it, for a machine that has no such files.
+
+        Raises:
+            FormatError: as :meth:`flows_of`.
+        """
+        traffic = [
+            pattern.model_copy(update={"flows": self.flows_of(pattern), "file": None})
+            if isinstance(pattern, Flows)
+            else pattern
+            for pattern in self.traffic
+        ]
+        return self.model_copy(update={"traffic": traffic})
+
 
 def _record_arguments(record: Record) -> dict[str, Any]:
     arguments = record.model_dump(include={"series", "interval_us", "events", "ports", "evs"})
