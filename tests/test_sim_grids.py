@@ -298,12 +298,32 @@ def test_a_row_is_judged_by_what_was_measured(capsys: pytest.CaptureFixture[str]
     figures = outcome["figures"]
     assert claim["ours"] == pytest.approx(figures["across-t1"]["last_us"] - figures["one-t0"]["last_us"])
     assert claim["agrees"]
+    assert main(["reproduce", "--only", "P2", "--markdown"]) == 0
+    assert f"| {claim['says']} | {claim['ours']:.4g} us | yes |" in capsys.readouterr().out
+    assert main(["reproduce", "--only", "P2", "--markdown", "--json"]) == 2
     (row,) = reproduce.rows(["p2"])
     slow = row.model_copy(update={"base": {**row.base, "network": {"switch_latency_ns": 5000}}})
     outcome = reproduce.reproduce(slow)
     assert not outcome.agrees
     with pytest.raises(ArgumentError, match="P99"):
         reproduce.rows(["P99"])
+
+
+def test_a_row_that_is_interrupted_keeps_what_is_known() -> None:
+    (row,) = reproduce.rows(["P2"])
+    whole = reproduce.reproduce(row)
+    first, second = row.scenarios()
+
+    def interrupt(name: str, _: object) -> None:
+        if name.endswith(second):
+            raise KeyboardInterrupt
+
+    outcome = reproduce.reproduce(row, progress=interrupt)
+    assert outcome.interrupted
+    assert set(outcome.figures) == {first}
+    assert outcome.figures[first] == whole.figures[first]
+    assert outcome.verdicts[0].ours is None
+    assert outcome.took_s > 0
 
 
 def test_measures_are_those_of_the_run() -> None:

@@ -1,5 +1,6 @@
 """``openmrc reproduce``: the published results of MRC, simulated and laid beside ours."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,7 +9,7 @@ from openmrc.cli import _common
 from openmrc.cli._simulation import progress
 
 if TYPE_CHECKING:
-    from openmrc.sim.reproduce import Outcome
+    from openmrc.sim.reproduce import Outcome, Verdict
 
 
 def reproduce(
@@ -20,6 +21,7 @@ def reproduce(
         typer.Option("--full", help="At the published sizes, as far as a row says them: hours, not minutes."),
     ] = False,
     json: _common.JsonOption = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a page.")] = False,
 ) -> None:
     """Simulate the published results of MRC (arXiv 2605.04333) and say of each whether ours agree.
 
@@ -27,6 +29,8 @@ def reproduce(
     """
     from openmrc.sim import reproduce as published
 
+    if json and markdown:
+        raise typer.BadParameter("--json and --markdown: one of them")
     rows = published.rows(only or ())
     outcomes = []
     with progress() as advance:
@@ -37,6 +41,8 @@ def reproduce(
                 break
     if json:
         _common.print_json([_as_dict(outcome, full) for outcome in outcomes])
+    elif markdown:
+        typer.echo("\n".join(line for outcome in outcomes for line in _markdown(outcome, full)))
     else:
         _print(outcomes, full)
     if any(outcome.interrupted for outcome in outcomes):
@@ -53,6 +59,8 @@ def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:
         "published": row.published,
         "scaled": None if full and row.full else row.scaled,
         "agrees": outcome.agrees,
+        "interrupted": outcome.interrupted,
+        "took_s": round(outcome.took_s, 1),
         "claims": [
             {
                 "says": verdict.claim.says,
@@ -61,7 +69,7 @@ def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:
                 "low": verdict.claim.low,
                 "high": verdict.claim.high,
                 "agrees": verdict.agrees,
-                "why": None if verdict.agrees else verdict.claim.why,
+                "why": verdict.claim.why,
             }
             for verdict in outcome.verdicts
         ],
@@ -83,17 +91,43 @@ def _print(outcomes: "list[Outcome]", full: bool) -> None:
         for _ in range(4):
             table.add_column()
         for verdict in outcome.verdicts:
-            ours = "-" if verdict.ours is None else f"{verdict.ours:,.4g} {verdict.claim.unit}".strip()
-            colour, word = ("green", "agrees") if verdict.agrees else ("red", "disagrees")
+            word = _word(verdict, outcome)
+            colour = {"agrees": "green", "disagrees": "red"}.get(word, "yellow")
+            bounds = _bounds(verdict.claim)
             table.add_row(
-                "   ", verdict.claim.says, ours, f"[{colour}]{word}[/{colour}] with {_bounds(verdict.claim)}"
+                "   ", verdict.claim.says, _ours(verdict), f"[{colour}]{word}[/{colour}] with {bounds}"
             )
         console.print(table)
         for verdict in outcome.verdicts:
-            if not verdict.agrees and verdict.claim.why:
+            if verdict.claim.why and verdict.ours is not None:
                 console.print(f"    {verdict.claim.says}: {verdict.claim.why}")
-        if outcome.interrupted:
-            console.print("    interrupted")
+        console.print(f"    {'interrupted after ' if outcome.interrupted else ''}{outcome.took_s:.0f} s")
+
+
+def _markdown(outcome: "Outcome", full: bool) -> Iterator[str]:
+    row = outcome.row
+    yield f"## {row.row}: {row.setting}\n"
+    scaled = f"  \nScaled: {row.scaled}." if row.scaled and not (full and row.full) else ""
+    yield f"Published: {row.published}.{scaled}\n"
+    yield "| claim | ours | agrees | with |"
+    yield "|---|---|---|---|"
+    for verdict in outcome.verdicts:
+        word = {"agrees": "yes", "disagrees": "**no**"}.get(_word(verdict, outcome), "not run")
+        yield f"| {verdict.claim.says} | {_ours(verdict)} | {word} | {_bounds(verdict.claim)} |"
+    yield ""
+    for verdict in outcome.verdicts:
+        if verdict.claim.why and verdict.ours is not None:
+            yield f"*{verdict.claim.says}*: {verdict.claim.why}.\n"
+
+
+def _ours(verdict: "Verdict") -> str:
+    return "-" if verdict.ours is None else f"{verdict.ours:,.4g} {verdict.claim.unit}".strip()
+
+
+def _word(verdict: "Verdict", outcome: "Outcome") -> str:
+    if verdict.ours is None and outcome.interrupted:
+        return "not run, to agree"
+    return "agrees" if verdict.agrees else "disagrees"
 
 
 def _bounds(claim: Any) -> str:

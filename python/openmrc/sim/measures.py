@@ -16,7 +16,7 @@ def measures(results: Results) -> dict[str, float]:
 
     ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``,
     ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs missed);
-    ``bus_gbps`` of an all-reduce, as nccl-tests counts it;
+    ``bus_gbps`` of an all-reduce, as nccl-tests counts it, and 0 where it did not come to its end;
     ``step_us``;
     ``goodputK_gbps`` and ``evenK`` (first to last completion) of pattern K; with a time series
     ``worstK_gbps`` of the
@@ -50,7 +50,8 @@ def measures(results: Results) -> dict[str, float]:
         if isinstance(pattern, Collective) and "all-reduce" in pattern.operation and own.makespan_us:
             ranks = topology.hosts if pattern.ranks is None else len(pattern.ranks)
             moved = pattern.bytes * 8 * 2 * (ranks - 1) / ranks
-            figures["bus_gbps"] = moved / own.makespan_us / 1e3
+            # One that has not come to its end has no bandwidth, however fast it was as far as it got.
+            figures["bus_gbps"] = moved / own.makespan_us / 1e3 if own.delivered == own.messages else 0.0
     if results.series is not None:
         figures.update(_over_time(results))
     return {name: value for name, value in figures.items() if value is not None}

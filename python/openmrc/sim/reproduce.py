@@ -5,6 +5,7 @@ figures of
 :mod:`openmrc.sim.measures` it is made, and within which bounds ours agrees. Nothing here knows a result.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -35,7 +36,7 @@ class Claim(Part):
     high: float | None = None
     unit: str = ""
     why: str | None = None
-    """What is behind a result that disagrees, once it has been found out."""
+    """What is behind the result, as experiments have shown it."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -107,7 +108,7 @@ class Row(Part, yamlfile.Sourced):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, and ours."""
+    """A claim, and ours; ``None`` where the runs that it is made of did not come to their end."""
 
     claim: Claim
     ours: float | None
@@ -122,6 +123,8 @@ class Outcome:
     figures: Mapping[str, Mapping[str, float]]
     """Every measure of every run."""
     verdicts: Sequence[Verdict]
+    took_s: float
+    """Elapsed time, seconds."""
     interrupted: bool = False
 
     @property
@@ -157,6 +160,7 @@ def reproduce(
         full: At the published size: takes hours, and memory in proportion.
         progress: Called with the run's name and how far it has come.
     """
+    begin = time.monotonic()
     figures: dict[str, Mapping[str, float]] = {}
     interrupted = False
     for name, scenario in row.scenarios(full=full).items():
@@ -171,4 +175,4 @@ def reproduce(
             break
         figures[name] = measures(results)
     verdicts = [Verdict(claim, ours := claim.of(figures), claim.agrees(ours)) for claim in row.claims]
-    return Outcome(row, figures, verdicts, interrupted)
+    return Outcome(row, figures, verdicts, time.monotonic() - begin, interrupted)
