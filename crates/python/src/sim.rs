@@ -513,6 +513,7 @@ impl PySimulation {
         let totals = PyDict::new(py);
         totals.set_item("end_ps", results.end.0)?;
         totals.set_item("in_flight", results.in_flight)?;
+        totals.set_item("in_flight_bytes", results.in_flight_bytes)?;
         for (name, value) in results.totals.named() {
             totals.set_item(name, value)?;
         }

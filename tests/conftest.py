@@ -1,0 +1,41 @@
+"""Laws that every simulated run in every test has to keep, whatever it is about."""
+
+from typing import Any
+
+import pytest
+
+from openmrc.sim import Results
+
+
+def assert_laws(results: Results) -> None:
+    """Nothing comes from nowhere, nothing goes nowhere, no link is faster than itself, PFC drops nothing."""
+    t = results.totals
+    launched = t["data_packets"] + t["control_packets"]
+    dropped = t["dropped_data"] + t["dropped_control"] + t["dropped_down"] + t["dropped_lossy"]
+    assert launched == t["arrived"] + t["stray"] + dropped + t["in_flight"], "packets in = out"
+    gone = t["arrived_bytes"] + t["dropped_bytes"] + t["cut_bytes"] + t["in_flight_bytes"]
+    assert t["launched_bytes"] == gone, "bytes in = out"
+    network = results.scenario.network
+    for size in results.links.get("bytes", ()):
+        # What a port has accepted and not sent yet is on its way.
+        at_most = network.port_rate * t["end_ps"] * 1e-12 / 8 + t["in_flight_bytes"]
+        assert size <= at_most, "no link above its rate"
+    delivered = sum(
+        size
+        for size, failed in zip(results.columns["bytes"], results.columns["failed"], strict=True)
+        if not failed
+    )
+    if results.summary().delivered == results.summary().messages and not t["fatal"]:
+        assert t["data_bytes"] >= delivered, "no more arrives than was sent"
+
+
+@pytest.fixture(autouse=True)
+def _laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Results.of.__func__  # type: ignore[attr-defined]
+
+    def checked(cls: type[Results], *args: Any, **kwargs: Any) -> Results:
+        results: Results = made(cls, *args, **kwargs)
+        assert_laws(results)
+        return results
+
+    monkeypatch.setattr(Results, "of", classmethod(checked))

@@ -1,0 +1,68 @@
+"""RoCEv2 against closed forms: what go-back-N costs with random loss, and what DCQCN makes of a shared link."""
+
+import statistics
+
+import pytest
+from reference_network import BTH, ICRC, on_cable
+
+from openmrc import sim
+
+MIDDLE = on_cable(BTH + 4096 + ICRC, srv6=False)
+ACK = on_cable(BTH + 4 + ICRC, srv6=False)
+
+
+@pytest.mark.parametrize(("gbps", "loss"), [(100, 0.002), (100, 0.005), (400, 0.001)])
+def test_each_loss_costs_go_back_n_a_round_trip(gbps: int, loss: float) -> None:
+    packets, links = 4096, 4
+    times = []
+    for seed in range(1, 9):
+        results = sim.run(
+            sim.Scenario.model_validate(
+                {
+                    "topology": {"hosts": 2, "radix": 4, "hosts_per_t0": 1, "uplinks_per_t0": 1},
+                    "network": {"port_rate": gbps * 1_000_000_000},
+                    "transport": {"kind": "rocev2", "dcqcn": False, "retry_count": 255},
+                    "traffic": [{"kind": "flows", "flows": [(0, 1, packets * 4096, 0.0)]}],
+                    "faults": [{"kind": "loss", "targets": ["p0/t0-0:up0--p0/t1-0"], "probability": loss}],
+                    "seed": seed,
+                }
+            )
+        )
+        last = results.summary().last_us
+        assert last is not None
+        # Where the first packet that is sent again is lost too, nobody says so: a timeout (4.096 us x 2^8).
+        times.append(last - results.totals["timeouts"] * 1048.576)
+    packet, ack = MIDDLE * 8e-3 / gbps, ACK * 8e-3 / gbps
+    one_way, back = links * (packet + 1), links * (ack + 1)
+    # The next packet tells of the gap; its NAK turns the sender round.
+    expected = (packets - 1) * packet + one_way + packets * loss * (packet + one_way + back)
+    assert statistics.mean(times) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("senders", [2, 4])
+def test_dcqcn_fills_a_shared_link_in_the_long_run_and_shares_it_evenly(senders: int) -> None:
+    def times(size: int) -> list[float]:
+        results = sim.run(
+            sim.Scenario.model_validate(
+                {
+                    "topology": {"hosts": 16, "radix": 16},
+                    "network": {"port_rate": "100G"},
+                    "transport": {"kind": "rocev2"},
+                    "traffic": [
+                        {
+                            "kind": "incast",
+                            "senders": list(range(8, 8 + senders)),
+                            "receiver": 0,
+                            "bytes": size,
+                        }
+                    ],
+                }
+            )
+        )
+        return results.completion_times_us()
+
+    short, long = times(64 << 20), times(256 << 20)
+    more = senders * (192 << 20) // 4096 * MIDDLE * 8e-3 / 100
+    # What the longer messages took longer is not about finding the rate.
+    assert (long[-1] - short[-1]) < more / 0.9
+    assert long[0] > 0.9 * long[-1]
