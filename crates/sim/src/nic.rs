@@ -152,16 +152,14 @@ impl World {
             };
             let now = Time(self.now);
             let Some(qp) = self.qps.get_mut(slot) else { return };
-            let (sent, ready, waited) = match &mut qp.engine {
-                Some(engine) => {
-                    let waited = engine.waits();
-                    match engine.poll_transmit(now, free) {
-                        Some(transmit) => (Some(transmit), true, waited),
-                        None => (None, engine.readiness() == Readiness::Ready, waited),
-                    }
-                }
-                None => (None, false, true),
+            let Some(engine) = &mut qp.engine else {
+                qp.in_ring = false;
+                self.nics[host as usize].ring.pop_front();
+                continue;
             };
+            let waited = engine.waits();
+            let sent = engine.poll_transmit(now, free);
+            let ready = sent.is_some() || engine.readiness() == Readiness::Ready;
             qp.in_ring = ready;
             let ring = &mut self.nics[host as usize].ring;
             if ready && ring.len() > 1 {
@@ -169,10 +167,10 @@ impl World {
             } else if !ready {
                 ring.pop_front();
             }
-            match sent {
+            match &sent {
                 Some(transmit) => {
                     refused = 0;
-                    self.launch(slot, &transmit);
+                    self.launch(slot, transmit);
                     if !waited {
                         self.arm(slot);
                     }

@@ -216,6 +216,7 @@ impl Paths {
     }
 
     /// A packet on its way along a path.
+    #[inline(always)]
     pub(super) fn transmit(
         &self,
         packet: Packet,

@@ -37,32 +37,33 @@ impl QueuePair {
     }
 
     /// The next data packet: retransmissions first, oldest first, then new data.
+    #[inline(always)]
     pub(super) fn next_data(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
         if self.error.is_some() || ports.and(self.ports_up).is_empty() || !self.window_open() {
             return None;
         }
-        if self.may_resend()
-            && let Some(seq) = self.window.next_lost()
-        {
+        let again = if self.may_resend() { self.window.next_lost() } else { None };
+        let (seq, index, part) = if let Some(seq) = again {
             let lost_on = self.window.path(seq);
             let index = self.paths.select(ports, self.ports_up, Some(lost_on))?;
             self.window.resent(now, seq, index);
             self.stats.retransmits += 1;
-            let part = self.sendq.resend(seq);
-            return Some(self.data_packet(now, seq, index, part, true));
-        }
-        if !self.may_send_new() {
-            return None;
-        }
-        let index = self.paths.select(ports, self.ports_up, None)?;
-        if self.is_quiet() {
-            self.begin_waiting(now);
-        }
-        let seq = self.window.sent(now, index);
-        let part = self.sendq.take_new(seq);
-        Some(self.data_packet(now, seq, index, part, false))
+            (seq, index, self.sendq.resend(seq))
+        } else {
+            if !self.may_send_new() {
+                return None;
+            }
+            let index = self.paths.select(ports, self.ports_up, None)?;
+            if self.is_quiet() {
+                self.begin_waiting(now);
+            }
+            let seq = self.window.sent(now, index);
+            (seq, index, self.sendq.take_new(seq))
+        };
+        Some(self.data_packet(now, seq, index, part, again.is_some()))
     }
 
+    #[inline(always)]
     fn data_packet(&mut self, now: Time, seq: Seq, index: EvIndex, part: Part, again: bool) -> Transmit {
         let mut packet = write_packet(self.config.remote_qp, seq, &part);
         if let Body::Write(write) = &mut packet.body {
@@ -347,6 +348,7 @@ impl QueuePair {
 }
 
 /// The data packet for a part of a message, without timestamp and flags.
+#[inline(always)]
 fn write_packet(dest_qp: u32, seq: Seq, part: &Part) -> Packet {
     let body = Body::Write(Write {
         position: part.position,
