@@ -400,17 +400,17 @@ fn recorder_for(
 }
 
 /// More events than anything is loaded ahead, a power of two.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 /// Not a queue pair: it has been loaded already.
 const NOBODY: u32 = u32::MAX;
 /// How many turns before its own a node's ports are loaded.
 const NODES_AHEAD: usize = 1;
 /// How many events before its turn a packet is loaded that comes to a host, then its place among the queue pairs, which
 /// the packet names, then the queue pair, to which that place leads, and then what it holds elsewhere.
-const PACKETS_AHEAD: usize = 12;
-const SLOTS_AHEAD: usize = 8;
-const QPS_AHEAD: usize = 4;
-const HEAPS_AHEAD: usize = 2;
+const PACKETS_AHEAD: usize = 20;
+const SLOTS_AHEAD: usize = 14;
+const QPS_AHEAD: usize = 8;
+const HEAPS_AHEAD: usize = 4;
 
 /// A calendar for this network: slots as wide as the shortest way between two nodes lets them be, reaching over three round trips,
 /// so that only slow timers lie beyond its end.
