@@ -38,6 +38,36 @@ def console(*, stderr: bool = False) -> "Console":
     )
 
 
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+    """Prints a table; where the terminal is too narrow for it, a block of lines a row: no digit is lost.
+
+    Args:
+        columns: Their names.
+        rows: The cells.
+        left: So many columns are names and not numbers: they stand at the left.
+    """
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    out = console()
+    table = Table(box=None)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    if Measurement.get(out, out.options.update(max_width=10_000), table).maximum <= out.width:
+        out.print(table)
+        return
+    for row in rows:
+        block = Table(box=None, show_header=False)
+        block.add_column(style="bold")
+        block.add_column(justify="right", overflow="fold")
+        for name, cell in zip(columns, row, strict=True):
+            block.add_row(name, cell)
+        out.print(block)
+        out.print()
+
+
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Prints a result as JSON, indented on a terminal and on one line otherwise.
 

@@ -58,14 +58,7 @@ def compare(
     if json:
         _common.print_json(comparison.to_dict())
     else:
-        from rich.table import Table
-
-        table = Table(box=None)
-        for place, name in enumerate(COLUMNS):
-            table.add_column(name, justify="right" if place else "left")
-        for row in comparison.rows():
-            table.add_row(*row)
-        _common.console().print(table)
+        _common.print_table(COLUMNS, comparison.rows())
     if picture:
         comparison.picture(picture)
     if report:

@@ -1,7 +1,7 @@
 """``openmrc sweep``: a grid of scenarios over all cores."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from openmrc.cli import _common
 from openmrc.cli._progress import progress
 from openmrc.cli._simulation import check_outputs
 from openmrc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from openmrc.sim.sweep import Sweep
 
 
 def sweep(
@@ -60,7 +63,7 @@ def sweep(
     if json:
         _common.print_json(list(result.rows))
     else:
-        _print(grid, result)
+        _print(result)
     if not result.complete:
         left = result.points - len(result.rows)
         _common.console(stderr=True).print(
@@ -69,33 +72,28 @@ def sweep(
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 
 
-def _print(grid: object, result: object) -> None:
-    from rich.table import Table
-
-    from openmrc.sim.sweep import Grid, Sweep
+def _print(result: "Sweep") -> None:
     from openmrc.sim.text import gbps, micros
 
-    assert isinstance(grid, Grid)
-    assert isinstance(result, Sweep)
-    table = Table(box=None)
     first = result.rows[0] if result.rows else {}
     axes = list(first)[: list(first).index("seed") + 1] if first else []
-    for name in axes:
-        table.add_column(name, justify="right")
-    for name in ("delivered", "median", "99 %", "last", "goodput", "step time", "resent", "lost"):
-        table.add_column(name, justify="right")
+    figures = ["delivered", "median", "99 %", "last", "goodput", "step time", "resent", "lost"]
+    rows = []
     for row in result.rows:
         lost = sum(row[f"dropped_{why}"] for why in ("data", "control", "down", "lossy"))
-        table.add_row(
-            *(str(row.get(name, "-")) for name in axes),
-            f"{row['delivered']:,} of {row['messages']:,}",
-            *(micros(row[name]) for name in ("median_us", "p99_us", "last_us")),
-            gbps(row["goodput_bps"]),
-            micros(row["step_time_us"]),
-            f"{row['retransmits']:,}",
-            f"{lost:,}",
+        rows.append(
+            [
+                *(str(row.get(name, "-")) for name in axes),
+                f"{row['delivered']:,} of {row['messages']:,}",
+                *(micros(row[name]) for name in ("median_us", "p99_us", "last_us")),
+                gbps(row["goodput_bps"]),
+                micros(row["step_time_us"]),
+                f"{row['retransmits']:,}",
+                f"{lost:,}",
+            ]
         )
-    _common.console().print(table)
+    if rows:
+        _common.print_table([*axes, *figures], rows, left=0)
     _common.console().print(
         f"{len(result.rows)} of {result.points} points, {result.kept} of them kept from before"
     )

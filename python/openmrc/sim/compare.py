@@ -34,11 +34,8 @@ class Comparison:
     scenario: Scenario
     results: Mapping[str, Sequence[Results]]
     """One run a seed."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether it was broken off."""
-        return any(each.interrupted for runs in self.results.values() for each in runs)
+    interrupted: bool = False
+    """Whether it was broken off: the last run may be incomplete, and those after it are missing."""
 
     def rows(self) -> list[list[str]]:
         """A table, one row a transport; with several seeds the mean of each figure."""
@@ -135,10 +132,16 @@ def compare(
                 if progress is not None:
                     progress(name, so_far)
 
-            done = run(variant.model_copy(update={"seed": seed}), tell)
+            try:
+                done = run(variant.model_copy(update={"seed": seed}), tell)
+            except KeyboardInterrupt:
+                # Before the run had begun: what was known before is known still.
+                if not results:
+                    raise
+                return Comparison(scenario, results, interrupted=True)
             results.setdefault(name, []).append(done)
             if done.interrupted:
-                return Comparison(scenario, results)
+                return Comparison(scenario, results, interrupted=True)
     return Comparison(scenario, results)
 
 

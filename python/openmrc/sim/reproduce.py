@@ -169,10 +169,13 @@ def reproduce(
             if progress is not None:
                 progress(f"{row.row} {name}", so_far)
 
-        results = run(scenario, tell)
-        if results.interrupted:
+        try:
+            results = run(scenario, tell)
+            if results.interrupted:
+                raise KeyboardInterrupt
+            figures[name] = measures(results)
+        except KeyboardInterrupt:
             interrupted = True
             break
-        figures[name] = measures(results)
     verdicts = [Verdict(claim, ours := claim.of(figures), claim.agrees(ours)) for claim in row.claims]
     return Outcome(row, figures, verdicts, time.monotonic() - begin, interrupted)

@@ -29,6 +29,9 @@ def headline(results: Results) -> list[tuple[str, str]]:
         ("goodput, all hosts", gbps(summary.goodput_bps)),
         ("goodput, per host", gbps(_per_host(results, summary))),
     ]
+    if summary.goodput_bps is None and totals["end_ps"]:
+        sent = totals["data_bytes"] * 8 / (totals["end_ps"] * 1e-12) / results.scenario.topology.hosts
+        rows.append(("payload sent so far, per host", gbps(sent)))
     took = [step.took_us for step in results.steps if step.took_us is not None]
     if took:
         rows.append(
