@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from openmrc import sim
 from openmrc.cli import main
+from openmrc.sim.report import as_yaml
 
 MOST_BYTES = 60_000
 LIMIT_US = 2_000
@@ -183,6 +184,17 @@ def test_any_scenario_runs_keeps_count_of_every_byte_and_comes_out_the_same_agai
     assert {name: bytes(column) for name, column in again.columns.items()} == {
         name: bytes(column) for name, column in columns.items()
     }
+
+
+@settings(WITHOUT_FIXTURES, max_examples=60)
+@given(scenarios())
+def test_the_scenario_that_a_report_shows_is_the_one_that_ran(
+    tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]
+) -> None:
+    scenario = sim.Scenario.model_validate(value)
+    file = tmp_path_factory.getbasetemp() / "shown.yaml"
+    file.write_text(as_yaml(scenario))
+    assert sim.load(file) == scenario
 
 
 ODD = [

@@ -68,6 +68,10 @@ class Sourced(BaseModel):
         field = ".".join(str(part) for part in location)
         return f"{self._source.at(location)}: {field}" if self._source else field
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the fields are equal, wherever they come from."""
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
     @property
     def beside(self) -> Path:
         """The directory that names of other files are relative to."""

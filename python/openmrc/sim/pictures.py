@@ -3,6 +3,7 @@
 Each function draws one figure; :func:`save` and the report choose among them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from openmrc.sim.results import Entry, Results, Series
 try:
     import matplotlib
     import matplotlib.image
+    import matplotlib.ticker
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -23,8 +25,9 @@ except ImportError:  # The extra "plots" is not installed.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, FAINT, FAULT = "#24292f", "#8b949e", "#d1495b"
-COLOURS = ("#0b6e99", "#e09f3e", "#6a4c93", "#2a9d8f", "#b5651d", "#d1495b", "#577590", "#8ab17d")
+# Colours that colour-blind readers tell apart too (Okabe and Ito), the yellow darkened for white paper.
+INK, FAINT, FAULT, REPAIR = "#24292f", "#8b949e", "#d55e00", "#009e73"
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#a08c00")
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "sans-serif",
@@ -38,8 +41,12 @@ _STYLE: dict[Any, Any] = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
 }
+BREAKS = ("down", "loss", "bit-errors", "slow")
+"""Kinds of entries of the event log after which something is worse than before."""
 _MOST_MARKS = 40
 """Fault marks beyond this would be a curtain."""
+_MOST_NAMES = 3
+"""Faults named in a picture, first come."""
 _MOST_ROWS = 256
 """Rows of a heat map; links beyond are merged with their neighbours, the busiest counting."""
 
@@ -78,73 +85,82 @@ def _seconds(series: Series) -> Any:
 
 
 def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
-    faults = [entry for entry in results.log if entry.kind in ("down", "up", "loss", "bit-errors", "slow")]
-    for entry in faults[:_MOST_MARKS]:
-        repaired = entry.kind == "up"
-        axes.axvline(
-            entry.time_us * scale,
-            color="#2a9d8f" if repaired else FAULT,
-            lw=0.9,
-            ls=":" if repaired else "--",
-        )
+    faults = [entry for entry in results.log if entry.kind in (*BREAKS, "up")]
+    last = axes.get_xlim()[1]
+    for kind, colour, style in (("fault", FAULT, "--"), ("repair", REPAIR, ":")):
+        of_kind = [entry for entry in faults if (entry.kind == "up") == (kind == "repair")]
+        for place, entry in enumerate(of_kind[:_MOST_MARKS]):
+            label = kind if place == 0 else None
+            axes.axvline(entry.time_us * scale, color=colour, lw=0.9, ls=style, label=label)
     seen: dict[str, Entry] = {}
     for entry in faults:
         if entry.kind != "up":
             seen.setdefault(f"{entry.where} {entry.kind}", entry)
-    named = list(seen.values())[:3]
-    for place, entry in enumerate(named):
+    more = len(seen) - _MOST_NAMES
+    for place, (name, entry) in enumerate(list(seen.items())[:_MOST_NAMES]):
+        late = entry.time_us * scale > 0.65 * last
+        also = f" (and {more} more)" if more > 0 and place == _MOST_NAMES - 1 else ""
         axes.annotate(
-            f" {entry.where} {entry.kind}",
+            f" {name}{also} ",
             (entry.time_us * scale, 1.0 - 0.075 * place),
             xycoords=("data", "axes fraction"),
             fontsize=7,
             color=FAULT,
             va="top",
+            ha="right" if late else "left",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
         )
 
 
-def goodput(results: Results) -> "Figure":
-    """Payload in place over time, by pattern where there are several, with the faults marked."""
+def _over_time(
+    results: Results, title: str, unit: str, draw: Callable[["Axes", Series, Any], None]
+) -> "Figure":
+    """A figure with time to the right, the faults marked, and a legend that lies on no curve."""
     series = _series(results)
 
-    def draw(axes: "Axes") -> None:
-        scale, unit = time_scale(series.times_us[-1])
+    def whole(axes: "Axes") -> None:
+        scale, time_unit = time_scale(series.times_us[-1])
         times = np.asarray(series.times_us) * scale
-        by_pattern = rate(series.array("placed"), _seconds(series))
-        divisor, name = (1e12, "Tb/s") if by_pattern.max(initial=0.0) >= 1e13 else (1e9, "Gb/s")
-        by_pattern /= divisor
+        axes.set(title=title, ylabel=unit, xlabel=f"time, {time_unit}", xlim=(0, times[-1]))
+        draw(axes, series, times)
+        axes.set_ylim(bottom=0)
+        _mark_faults(axes, results, scale)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    return figure(whole)
+
+
+def goodput(results: Results) -> "Figure":
+    """Payload in place over time, by pattern where there are several, with the faults marked."""
+    by_pattern = rate(_series(results).array("placed"), _seconds(_series(results)))
+    divisor, unit = (1e12, "Tb/s") if by_pattern.max(initial=0.0) >= 1e13 else (1e9, "Gb/s")
+    by_pattern /= divisor
+
+    def draw(axes: "Axes", series: Series, times: Any) -> None:
         if series.patterns > 1:
+            # Below the patterns, which it would hide where one of them is all there is.
+            total = by_pattern.sum(axis=1)
+            axes.fill_between(times, total, color=FAINT, alpha=0.3, lw=0, label="all")
             for pattern in range(series.patterns):
                 label = f"{pattern}: {results.scenario.traffic[pattern].kind}"
                 axes.plot(times, by_pattern[:, pattern], lw=1.3, color=COLOURS[pattern % 8], label=label)
-            axes.plot(times, by_pattern.sum(axis=1), lw=1.0, color=INK, label="all")
-            axes.legend(frameon=False, fontsize=8)
         else:
             axes.fill_between(times, by_pattern[:, 0], color=COLOURS[0], alpha=0.18, lw=0)
             axes.plot(times, by_pattern[:, 0], lw=1.3, color=COLOURS[0])
-        _mark_faults(axes, results, scale)
-        axes.set(title="Goodput of all hosts", ylabel=name, xlabel=f"time, {unit}", xlim=(0, times[-1]))
-        axes.set_ylim(bottom=0)
 
-    return figure(draw)
+    return _over_time(results, "Goodput of all hosts", unit, draw)
 
 
 def planes(results: Results) -> "Figure":
     """Payload in place over time, stacked by plane."""
-    series = _series(results)
 
-    def draw(axes: "Axes") -> None:
-        scale, unit = time_scale(series.times_us[-1])
-        times = np.asarray(series.times_us) * scale
+    def draw(axes: "Axes", series: Series, times: Any) -> None:
         rates = rate(series.array("placed_by_plane"), _seconds(series)) / 1e9
         shades = matplotlib.colormaps["Blues"](np.linspace(0.85, 0.35, series.planes))
         axes.stackplot(times, rates.T, colors=shades, lw=0, labels=[f"p{i}" for i in range(series.planes)])
-        _mark_faults(axes, results, scale)
-        axes.set(title="Goodput by plane", ylabel="Gb/s", xlabel=f"time, {unit}", xlim=(0, times[-1]))
-        axes.legend(fontsize=7, ncols=8, loc="lower center", framealpha=0.8, edgecolor="none")
 
-    return figure(draw)
+    return _over_time(results, "Goodput by plane", "Gb/s", draw)
 
 
 def completion(results: Results, others: Mapping[str, Results] | None = None) -> "Figure":
@@ -165,22 +181,17 @@ def completion(results: Results, others: Mapping[str, Results] | None = None) ->
         scale, unit = time_scale(longest)
         for place, (name, times) in enumerate(curves.items()):
             if times:
-                share = np.arange(1, len(times) + 1) / len(times)
-                axes.step(
-                    np.asarray(times) * scale,
-                    share,
-                    where="post",
-                    lw=1.4,
-                    label=name,
-                    color=COLOURS[place % 8],
-                )
+                share = np.arange(len(times) + 1) / len(times)
+                at = np.asarray([times[0], *times]) * scale
+                line = ("-", "--", "-.", ":")[place % 4]
+                axes.step(at, share, where="post", lw=1.4, ls=line, label=name, color=COLOURS[place % 8])
         if longest > 30 * max(shortest, 1e-6):
             axes.set_xscale("log")
-        axes.set(
-            title="Completion times of messages", ylabel="share of messages", xlabel=unit, ylim=(0, 1.02)
-        )
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.set(title="Completion times of messages", ylabel="share of messages", ylim=(0, 1.02))
+        axes.set_xlabel(f"from posting to the last byte in place, {unit}")
         if len(curves) > 1:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         axes.grid(alpha=0.25)
 
     return figure(draw)
@@ -188,11 +199,8 @@ def completion(results: Results, others: Mapping[str, Results] | None = None) ->
 
 def queues(results: Results) -> "Figure":
     """The longest queue over time, by layer of the fabric and direction."""
-    series = _series(results)
 
-    def draw(axes: "Axes") -> None:
-        scale, unit = time_scale(series.times_us[-1])
-        times = np.asarray(series.times_us) * scale
+    def draw(axes: "Axes", series: Series, times: Any) -> None:
         longest = series.array("groups")[..., 2].max(axis=1) / 1e3
         for layer in range(series.layers):
             for direction, ls in ((0, "-"), (1, "--")):
@@ -202,12 +210,8 @@ def queues(results: Results) -> "Figure":
                 axes.plot(
                     times, longest[:, layer, direction], lw=1.1, ls=ls, color=COLOURS[layer], label=name
                 )
-        _mark_faults(axes, results, scale)
-        axes.set(title="Longest queue", ylabel="kB", xlabel=f"time, {unit}", xlim=(0, times[-1]))
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=8)
 
-    return figure(draw)
+    return _over_time(results, "Longest queue", "kB", draw)
 
 
 def _hop(layer: int, direction: int) -> str:
@@ -228,7 +232,7 @@ def link_load(results: Results) -> "Figure":
         numbers = np.asarray(series.links)
         layer = np.frombuffer(results.links["layer"], dtype=np.uint64)[2 * numbers]
         plane = np.frombuffer(results.links["plane"], dtype=np.uint64)[2 * numbers]
-        order, labels, ticks, at = [], [], [], 0
+        order, labels, ticks, edges, at = [], [], [], [], 0
         for which in sorted(set(layer.tolist())):
             for direction in (0, 1):
                 rows = np.flatnonzero(layer == which)
@@ -237,6 +241,7 @@ def link_load(results: Results) -> "Figure":
                 labels.append(_hop(int(which), direction))
                 ticks.append(at + len(rows) / 2)
                 at += len(rows)
+                edges.append(at)
         image = np.concatenate(order, axis=1).T
         merge = max(1, -(-image.shape[0] // _MOST_ROWS))
         if merge > 1:
@@ -252,6 +257,8 @@ def link_load(results: Results) -> "Figure":
             vmax=1,
             extent=(0, times[-1] * scale, at, 0),
         )
+        for edge in edges[:-1]:
+            axes.axhline(edge, color=FAINT, lw=0.8)
         axes.set_yticks(ticks, labels)
         axes.set(title=f"Load of {at // 2:,} links, by layer and plane", xlabel=f"time, {unit}")
         axes.figure.colorbar(shown, ax=axes, label="share of the port's rate", fraction=0.03)
@@ -260,22 +267,43 @@ def link_load(results: Results) -> "Figure":
 
 
 def steps(results: Results) -> "Figure":
-    """How long each training step took, with the steps in which something broke marked."""
+    """How long each training step took, with the steps in which something was broken marked."""
 
     def draw(axes: "Axes") -> None:
         taken = [step for step in results.steps if step.took_us is not None and step.end_us is not None]
         scale, unit = time_scale(max((step.took_us or 0.0 for step in taken), default=1.0))
-        broken = [
-            entry.time_us for entry in results.log if entry.kind in ("down", "loss", "bit-errors", "slow")
-        ]
+        broken = _broken(results.log)
+        patterns = sorted({step.pattern for step in taken})
+        width = 0.8 / max(1, len(patterns))
         for step in taken:
             end, took = step.end_us or 0.0, step.took_us or 0.0
-            hit = any(end - took <= time < end for time in broken)
-            axes.bar(step.number, took * scale, color=FAULT if hit else COLOURS[step.pattern % 8])
-        title = "Step times" + (" (red: something broke during it)" if broken else "")
+            hit = any(begin < end and repaired > end - took for begin, repaired in broken)
+            place = patterns.index(step.pattern) - (len(patterns) - 1) / 2
+            axes.bar(
+                step.number + place * width,
+                took * scale,
+                width=width,
+                color=COLOURS[step.pattern % 8],
+                edgecolor="white",
+                hatch="///" if hit else None,
+            )
+        title = "Step times" + (" (hatched: something was broken)" if broken else "")
         axes.set(title=title, xlabel="step", ylabel=unit)
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
 
     return figure(draw)
+
+
+def _broken(log: Sequence[Entry]) -> list[tuple[float, float]]:
+    """From when until when something was broken, for each thing that was, microseconds."""
+    since: dict[str, float] = {}
+    spans = []
+    for entry in log:
+        if entry.kind in BREAKS:
+            since.setdefault(entry.where, entry.time_us)
+        elif entry.kind == "up" and entry.where in since:
+            spans.append((since.pop(entry.where), entry.time_us))
+    return [*spans, *((begin, math.inf) for begin in since.values())]
 
 
 def _series(results: Results) -> Series:

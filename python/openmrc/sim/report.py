@@ -2,9 +2,9 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jinja2
 import yaml
@@ -99,19 +99,16 @@ def lead(scenario: Scenario) -> str:
 
 
 def as_yaml(scenario: Scenario) -> str:
-    """The scenario as it would be written: fields that are not at their defaults."""
-    value = _plain(scenario.model_dump(mode="json", exclude_defaults=True))
+    """The scenario as it would be written: fields that are not at their defaults. It can be read again."""
+    value = scenario.model_dump(mode="json", exclude_defaults=True)
+    # What tells parts of one list apart is at its default in each of them, and needed.
+    for field in ("traffic", "faults"):
+        parts = zip(getattr(scenario, field), value.get(field, []), strict=False)
+        value |= {field: [{"kind": part.kind, **fields} for part, fields in parts]} if field in value else {}
+    if scenario.transport.kind != "mrc" or "transport" in value:
+        value["transport"] = {"kind": scenario.transport.kind, **value.get("transport", {})}
     text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=110)
     return text
-
-
-def _plain(value: Any) -> Any:
-    """Kinds are defaults too, but needed; models of a union are dumped with theirs."""
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
 
 
 def _embedded(name: str, figure: "Figure") -> tuple[str, str]:
