@@ -5,6 +5,7 @@ import copy
 import io
 import json
 import random
+import re
 import string
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,111 @@ def test_any_spoilt_scenario_runs_or_one_line_names_the_place(
         assert out.getvalue() == ""
         assert told.count("\n") == 1
         assert told.startswith(f"error: {Path(file)}")
+
+
+GOOD: dict[str, Any] = {
+    "topology": {"hosts": 16, "planes": 2, "radix": 8},
+    "traffic": [{"kind": "permutation", "bytes": 10_000}],
+}
+
+
+def pattern(**fields: Any) -> dict[str, Any]:
+    return {"traffic": [fields]}
+
+
+def fault(**fields: Any) -> dict[str, Any]:
+    return {"faults": [{"targets": ["links"], **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (pattern(bytes=10), r":6: traffic\.0: kind: this field is missing"),
+        (pattern(kind="torus", bytes=10), r"traffic\.0: kind: torus is none of permutation, incast"),
+        (pattern(kind="incast", senders=[1, 0], receiver=0, bytes=9), "receiver: h0 is one of the senders"),
+        (pattern(kind="all-to-all", ranks=[1, 1], bytes=9), "h1 is named twice"),
+        (
+            pattern(kind="collective", operation="recursive-doubling-all-reduce", ranks=[1, 2, 3], bytes=9),
+            "a power of two of ranks, not 3",
+        ),
+        (
+            pattern(kind="collective", operation="ring-all-reduce", bytes=1 << 40),
+            "bytes: 1,099,511,627,776 in 16 parts are 68,719,476,736 each: a message has at most 2\\^31",
+        ),
+        (
+            pattern(kind="training", data=16, gradient_bytes=1 << 40),
+            "gradient_bytes: 1,099,511,627,776 in 16",
+        ),
+        (pattern(kind="flows", file="none.csv"), r"traffic\.0\.file: .*none.csv: No such file"),
+        (fault(kind="down", at_us=10, until_us=5), "until_us: 5 is not after at_us, 10"),
+        (fault(kind="random", effect="loss", mtbf_us=5, mttr_us=5), "amount: loss needs one above 0"),
+        (fault(kind="slow", share=1e-5), "1e-05 of the rate is too slow to simulate, at least 0.00122"),
+        (fault(kind="nic-port"), "links are not all ports of hosts, as h12:p3"),
+        (fault(kind="random", mtbf_us=1e-3, mttr_us=1e-3), r"faults: this run needs about .* of memory"),
+        (fault(kind="flap", down_us=1, up_us=1, times=1 << 31), r"faults: this run needs about .* of memory"),
+        (
+            pattern(kind="permutation", bytes=1 << 31)
+            | {"record": {"series": True, "links": "all", "interval_us": 1e-6}},
+            r"record: this run needs about .* of memory",
+        ),
+        ({"record": {"series": True, "links": ["h1:p0", "h1:p0"]}}, r"record\.links: h1:p0 is named twice"),
+        ({"record": {"capture": {"links": ["h99:p0"]}}}, r"record\.capture\.links: there is no port h99:p0"),
+        ({"transport": {"kind": "rocev2", "dcqcn": {"g": 7}}}, r"transport\.dcqcn\.g: Input should be less"),
+        ({"network": {"switch": {"ecn_min": 0.1, "ecn_min_bytes": 9}}}, "stands instead of ecn_min"),
+        ({"network": {"cable_ns": [0] * 4, "switch_latency_ns": 0}}, r"network\.cable_ns: 0 is out of range"),
+        ({"topology": {"hosts": 1, "radix": 4}}, r"topology\.hosts: Input should be greater"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_one_line_that_names_the_place(
+    tmp_path: Path, change: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump({**GOOD, **change}, sort_keys=False))
+    assert main(["simulate", str(file), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert re.search(words, err), err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "- a\n", "just text\n", "a: {b\n", "\ta: 1\n", "a: 1\na: 2\n"]
+)
+def test_a_file_that_is_no_scenario_is_refused_by_name(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+    assert main(["simulate", str(file)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {file}")
+
+
+@pytest.mark.parametrize("option", ["--report", "--capture", "--parquet", "--pictures"])
+def test_a_result_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump(GOOD))
+    monkeypatch.setattr(sim, "run", lambda *_, **__: pytest.fail("it has run"))
+    where = tmp_path / "file" / "inside"
+    assert main(["simulate", str(file), option, str(where), "--capture-link", "h0:p0"]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_options_for_a_run_without_a_scenario_do_not_go_with_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump(GOOD))
+    assert main(["simulate", str(file), "--hosts", "8"]) == 1
+    assert "--hosts" in capsys.readouterr().err
+
+
+def test_what_comes_after_the_end_of_a_run_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump({**GOOD, **fault(kind="down", at_us=1e6)}))
+    assert main(["simulate", str(file), "--json"]) == 0
+    assert re.match(r"note: faults\.0: down at 1.000 s is after the run's end at", capsys.readouterr().err)

@@ -1,4 +1,4 @@
-"""The same seed gives the same bits: again, in other threads, in other processes; and another seed gives others."""
+"""The same seed gives the same bits: again, in threads, in other processes; and another seed gives others."""
 
 import hashlib
 import subprocess

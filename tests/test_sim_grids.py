@@ -350,3 +350,13 @@ def test_measures_are_those_of_the_run() -> None:
     assert figures["bus_gbps"] == pytest.approx((16 << 20) * 8 * 2 * 15 / 16 / makespan / 1e3)
     assert figures["during_gbps"] < 0.9 * figures["before_gbps"]
     assert figures["after_gbps"] > 0.5 * figures["before_gbps"]
+
+
+GRIDS = sorted((Path(__file__).parent.parent / "examples" / "grids").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", GRIDS, ids=lambda file: file.stem)
+def test_every_example_of_a_grid_runs_to_its_end(file: Path, tmp_path: Path) -> None:
+    result = sweep.sweep(sweep.load(file), tmp_path / "points", jobs=2)
+    assert result.complete
+    assert all(row["delivered"] == row["messages"] > 0 for row in result.rows)

@@ -1,11 +1,11 @@
-"""RoCEv2 against closed forms: what go-back-N costs with random loss, and what DCQCN makes of a shared link."""
+"""RoCEv2 against closed forms: what go-back-N costs under random loss, what DCQCN makes of a shared link."""
 
 import statistics
 
 import pytest
-from reference_network import BTH, ICRC, on_cable
 
 from openmrc import sim
+from reference_network import BTH, ICRC, on_cable
 
 MIDDLE = on_cable(BTH + 4096 + ICRC, srv6=False)
 ACK = on_cable(BTH + 4 + ICRC, srv6=False)
