@@ -111,7 +111,7 @@ fn a_permutation_takes_as_long_as_the_transport_spreads_badly() {
             TransportConfig::Rocev2(_) => 600,
             TransportConfig::Mrc(_) => 115,
             // Its switches see their own queues, not those two hops on: there chance decides, at full load.
-            TransportConfig::Adaptive(_) => 125,
+            TransportConfig::Adaptive(_) => 115,
             _ => 130,
         };
         assert!((98..=most).contains(&took), "{}: {took} % of the least", each.0);
