@@ -54,7 +54,10 @@ def simulate(
     interval: Annotated[
         float | None,
         typer.Option(
-            min=0.001, metavar="US", help="Microseconds between samples; without it about 1,000 samples."
+            min=0.001,
+            max=1e9,
+            metavar="US",
+            help="Microseconds between samples; without it about 1,000 samples.",
         ),
     ] = None,
     capture: Annotated[
@@ -62,7 +65,9 @@ def simulate(
     ] = None,
     capture_link: Annotated[
         list[str] | None,
-        typer.Option(metavar="LINK", help="A link to listen to, as h0:p0--p0/t0-0:down0; may be repeated."),
+        typer.Option(
+            metavar="LINK", help="A link to listen to, as h0:p0 or p0/t0-0:up1--p0/t1-1; may be repeated."
+        ),
     ] = None,
     snaplen: Annotated[
         int, typer.Option(min=64, max=65536, help="Bytes kept of each packet captured.")
