@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from openmrc import sim
 from openmrc.cli import main
@@ -73,6 +74,43 @@ def test_a_comparison_runs_the_same_traffic_with_each_transport(small: Path) -> 
 def test_a_transport_that_is_none_is_refused(small: Path, text: str, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         transports.apply(sim.load(small), text)
+
+
+def test_a_comparison_that_cannot_be_is_refused_before_the_first_run(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The name in the package is the function of the module of that name.
+    module = sys.modules["openmrc.sim.compare"]
+    monkeypatch.setattr(module, "run", lambda *_: pytest.fail("it has run"))
+    for names in ("mrc,mrc", "mrc,rocev2:qps=[", "mrc:kind=uet", "mrc:mpr=1:mpr=2"):
+        assert main(["compare", str(small), "-t", names]) == 1
+        assert capsys.readouterr().err.startswith("error: transports: ")
+    assert main(["compare", str(small), "-t", "mrc", "--picture", str(tmp_path / "x.foo")]) == 1
+    assert "has to end in .png" in capsys.readouterr().err
+    with pytest.raises(ArgumentError, match="seed: "):
+        sim.compare(sim.load(small), ["mrc"], seeds=[1, 1 << 64])
+
+
+def test_a_comparison_broken_off_keeps_what_was_known(small: Path) -> None:
+    def progress(name: str, so_far: sim.Progress) -> None:
+        if name == "uet":
+            raise KeyboardInterrupt
+
+    comparison = sim.compare(sim.load(small), ["mrc", "uet", "adaptive"], progress=progress)
+    assert comparison.interrupted
+    assert list(comparison.results) == ["mrc", "uet"]
+    assert comparison.results["mrc"][0].summary().delivered == 16
+
+
+def test_a_narrow_terminal_loses_no_digit(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = sim.compare(sim.load(small), ["mrc"]).rows()
+    monkeypatch.setattr("openmrc.cli._common.console", lambda **_: Console(width=40, highlight=False))
+    assert main(["compare", str(small), "-t", "mrc"]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 40 for line in out.splitlines())
+    assert all(cell in out for cell in rows[0])
 
 
 def test_the_command_compares_side_by_side(

@@ -121,12 +121,14 @@ def compare(
     """
     # All of them are made before the first runs: a mistake in the last would come late.
     variants = {name: transports.apply(scenario, name) for name in names}
+    seeds = seeds or [scenario.seed]
     for variant in variants.values():
-        check.check(variant)
+        for seed in (min(seeds), max(seeds)):
+            check.check(variant.model_copy(update={"seed": seed}))
         check.lay_out(variant)
     results: dict[str, list[Results]] = {}
     for name, variant in variants.items():
-        for seed in seeds or [scenario.seed]:
+        for seed in seeds:
 
             def tell(so_far: Progress, name: str = name) -> None:
                 if progress is not None:

@@ -363,8 +363,8 @@ def require_arrow() -> None:
     Raises:
         Error: if PyArrow or NumPy is not installed.
     """
-    _import("pyarrow.parquet", "Parquet", "'openmrc[sim]'")
-    _import("numpy", "Parquet", "'openmrc[sim]'")
+    _import("pyarrow.parquet", "a table in a file", "'openmrc[sim]'")
+    _import("numpy", "a table in a file", "'openmrc[sim]'")
 
 
 def _numpy() -> Any:
