@@ -245,7 +245,7 @@ def test_adaptive_routing_gives_each_link_what_it_can_carry() -> None:
     slow = {"kind": "slow", "targets": ["p0/t0-0:up0--p0/t1-0"], "share": 0.25}
     results = run(
         {"hosts": 8, "radix": 8},
-        [(src, 4 + src, 4 << 20, 0.0) for src in range(4)],
+        [(src, 4 + src, 16 << 20, 0.0) for src in range(4)],
         {"switch": {"preset": "adaptive"}, "routing": "adaptive"},
         transport={"kind": "adaptive"},
         faults=[slow],

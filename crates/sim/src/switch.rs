@@ -3,7 +3,8 @@
 //! A port's queues are two points in time: when all data accepted will have left, and when all control will have. So a packet's
 //! departure is known when it arrives, and it costs one event a hop. One thing is not exact by that: a control packet does not hold
 //! up data that was accepted before it. Data accepted after it pays, so that the port's rate holds; a packet leaves early by at most what
-//! the control packets take that came while it waited, some hundredths of its wait. ECN is exact: a queue that is long enough to mark
+//! the control packets take that came while it waited, which is
+//! little where these are SACKs and up to half of its wait where an incast is trimmed. ECN is exact: a queue that is long enough to mark
 //! is written down at every packet it accepts, and a packet that has left it looks, at the next node, what was behind it then.
 //! Where queues are shorter, which is nearly always and everywhere, that costs nothing.
 
@@ -172,8 +173,8 @@ impl World {
         chosen.unwrap_or(first + named)
     }
 
-    /// How much waits at a port, in full packets: what adaptive routing compares. Switches compare grades, not bytes; to the byte a flow
-    /// at line rate finds the port that took its last packet the first to be free again, time after time, and never leaves it.
+    /// How much waits at a port, in grades of four full packets: what adaptive routing compares. Switches compare grades, not bytes; to the
+    /// byte a flow at line rate finds the port that took its last packet the first to be free again, time after time, and never leaves it.
     #[inline]
     fn load(&self, port: u32, now: u64) -> u64 {
         let Port { data_free, picos_per_byte, .. } = self.net.ports[port as usize];
@@ -182,7 +183,7 @@ impl World {
             Some(queues) => queues.backlog(port, now, per_byte),
             None => data_free.saturating_sub(now) / per_byte,
         };
-        bytes / self.full_packet_bytes
+        bytes / (4 * self.full_packet_bytes)
     }
 
     /// The network loses a packet.
