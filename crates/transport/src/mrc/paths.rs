@@ -1,13 +1,16 @@
-//! The EV set of a queue pair: which paths are in rotation, which in reserve, and which one the next packet takes
-//! (spec: paths). A path is an index 0..n here; its plane is the index modulo the number of planes, its entropy value
+//! The EV set of a queue pair: which paths are in rotation and which in reserve (spec: paths). `choice` has which one the
+//! next packet takes, `health` what happens when paths fail and come back. A path is an index 0..n here; its plane is the index modulo the number of planes, its entropy value
 //! comes out of the shared profile by arithmetic.
+
+mod choice;
+mod health;
 
 use std::sync::Arc;
 
 use openmrc_wire::{Ev, Packet};
 
-use super::ev_state::{EvInput, EvRecord, EvState};
-use super::selector::{Choice, LoadBalancing, Selector};
+use super::ev_state::{EvRecord, EvState};
+use super::selector::{LoadBalancing, Selector};
 use crate::api::{Payload, PortSet, TrafficClass, Transmit};
 use crate::profile::{EvProfile, Order, PathEntry, PathId};
 use crate::time::Time;
@@ -151,33 +154,6 @@ impl Paths {
         }
     }
 
-    /// A path by another rule than the EV states'. A retransmission avoids its path and plane as by those.
-    fn select_otherwise(
-        &mut self,
-        selector: &mut Selector,
-        free: PortSet,
-        avoid: Option<EvIndex>,
-    ) -> Option<EvIndex> {
-        if let Selector::Custom(own, now) = selector {
-            return own.select(&Choice { now: *now, free, avoid });
-        }
-        let avoid_plane = avoid.map(|index| self.plane_of(index));
-        let plane = self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))?;
-        let (count, slots) = (self.planes.len(), u64::from(self.slots));
-        let any = |random: u64| (random % slots) as usize * count + plane;
-        Some(match selector {
-            Selector::Oblivious(seed) => {
-                *seed = seed.wrapping_add(1);
-                any(crate::profile::mix(*seed)) as EvIndex
-            }
-            Selector::Reps(reps) => match reps.next(plane) {
-                Some(index) => index,
-                None => any(reps.random()) as EvIndex,
-            },
-            _ => self.take_turn(plane, avoid),
-        })
-    }
-
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
@@ -276,288 +252,6 @@ impl Paths {
         }
     }
 
-    /// The path for the next packet, on one of the `free` ports; `up` are those that could ever take one. A packet that
-    /// was lost before avoids the path that lost it, and its plane if there is another.
-    ///
-    /// `None` means: wait for a port. While any port is up this never says `None` with all of them free.
-    pub(super) fn select(&mut self, free: PortSet, up: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
-        let free = free.and(up);
-        if let Some(mut selector) = self.selector.take() {
-            let index = self.select_otherwise(&mut selector, free, avoid);
-            self.selector = Some(selector);
-            return index.map(|index| self.count_sent(index));
-        }
-        if avoid.is_none()
-            && let Some((index, left)) = self.burst
-            && left > 0
-            && free.contains(self.port(index))
-            && self.state(index) == EvState::Good
-        {
-            self.burst = Some((index, left - 1));
-            return Some(self.count_sent(index));
-        }
-        let avoid_plane = avoid.map(|index| self.plane_of(index));
-        let plane = self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None));
-        if let Some(plane) = plane {
-            let index = self.take_turn(plane, avoid);
-            if avoid.is_none() {
-                self.burst = Some((index, self.burst_len - 1));
-            }
-            return Some(self.count_sent(index));
-        }
-        if self.any_usable(up) {
-            return None;
-        }
-        // Every path is condemned: try one all the same, so as never to deadlock.
-        self.next_condemned(|port| free.contains(port)).map(|index| self.count_sent(index))
-    }
-
-    /// There was nothing to send: what comes later begins a burst of its own.
-    #[inline]
-    pub(super) fn end_burst(&mut self) {
-        self.burst = None;
-    }
-
-    fn count_sent(&mut self, index: EvIndex) -> EvIndex {
-        let plane = self.plane_of(index);
-        self.planes[plane].sent = self.planes[plane].sent.wrapping_add(1);
-        index
-    }
-
-    /// The plane with a usable path on a free port that has sent least: planes carry equal load.
-    fn least_sent(&self, free: PortSet, avoid: Option<usize>) -> Option<usize> {
-        let mut best: Option<usize> = None;
-        for (p, plane) in self.planes.iter().enumerate() {
-            if plane.usable == 0 || !free.contains(plane.port) || avoid == Some(p) {
-                continue;
-            }
-            if best.is_none_or(|b| (plane.sent.wrapping_sub(self.planes[b].sent) as i32) < 0) {
-                best = Some(p);
-            }
-        }
-        best
-    }
-
-    /// Walks the plane's rotation from its cursor to the first GOOD path. The first SKIP path on the way is restored
-    /// but passed over; it serves if the full turn finds no other.
-    fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> EvIndex {
-        let slots = self.slots;
-        let first_slot = plane * slots as usize;
-        let mut restored = None;
-        let mut fallback = None;
-        for _ in 0..slots {
-            let cursor = self.planes[plane].cursor;
-            let index = self.rotation[first_slot + cursor as usize];
-            self.planes[plane].cursor = if cursor + 1 == slots { 0 } else { cursor + 1 };
-            match self.state(index) {
-                EvState::Good if avoid == Some(index) => fallback = Some(index),
-                EvState::Good => return index,
-                EvState::Skip if restored.is_none() => {
-                    self.records[index as usize].apply(EvInput::TurnPassed);
-                    restored = Some(index);
-                }
-                EvState::Skip | EvState::AssumedBad | EvState::Denied => {}
-            }
-        }
-        // A usable path exists, or the plane would not have been chosen; so one of these is set.
-        restored.or(fallback).unwrap_or(self.rotation[first_slot])
-    }
-
-    /// The condemned path to try next: one whose last probe was answered if there is one, otherwise each in turn.
-    fn next_condemned(&mut self, eligible: impl Fn(u8) -> bool) -> Option<EvIndex> {
-        let len = self.len();
-        let condemned = |i: &EvIndex| self.state(*i) == EvState::AssumedBad && eligible(self.port(*i));
-        let in_turn =
-            || (1..=len).map(|step| ((self.tried as usize + step) % len) as EvIndex).filter(condemned);
-        let index = in_turn().find(|&i| self.record(i).successes() > 0).or_else(|| in_turn().next())?;
-        self.tried = index;
-        Some(index)
-    }
-
-    /// A path of this plane to send a probe on, whatever is believed of it; `None` if the controller allows none.
-    pub(super) fn choose_to_probe(&mut self, plane: usize) -> Option<EvIndex> {
-        if self.planes[plane].usable > 0 {
-            return Some(self.take_turn(plane, None));
-        }
-        let port = self.planes[plane].port;
-        self.next_condemned(|p| p == port)
-    }
-
-    /// A switch marked or trimmed a packet on this path: it misses one turn.
-    pub(super) fn mark(&mut self, index: EvIndex) {
-        self.records[index as usize].apply(EvInput::Marked);
-        let plane = self.plane_of(index);
-        match self.selector.as_deref_mut() {
-            Some(Selector::Reps(reps)) => reps.congested(plane, index),
-            Some(Selector::Custom(own, _)) => own.congested(index),
-            _ => {}
-        }
-    }
-
-    /// Something sent on this path has arrived.
-    pub(super) fn alive(&mut self, index: EvIndex) {
-        let plane = self.plane_of(index);
-        self.planes[plane].streak = 0;
-        match self.selector.as_deref_mut() {
-            Some(Selector::Reps(reps)) => reps.acked(plane, index),
-            Some(Selector::Custom(own, _)) => own.acked(index),
-            _ => {}
-        }
-    }
-
-    /// An untrimmed loss on this path: out of rotation, and a backup of the same plane takes its place.
-    pub(super) fn condemn(&mut self, index: EvIndex) -> Condemned {
-        let plane = self.plane_of(index);
-        match self.selector.as_deref_mut() {
-            None => {}
-            other => {
-                match other {
-                    Some(Selector::Reps(reps)) => reps.lost(plane),
-                    Some(Selector::Custom(own, _)) => own.lost(index),
-                    _ => {}
-                }
-                return Condemned::Unchanged;
-            }
-        }
-        if !self.state(index).usable() {
-            return Condemned::Unchanged;
-        }
-        self.take_out(index, EvInput::Lost);
-        self.condemned += 1;
-        let plane = self.plane_of(index);
-        self.planes[plane].streak = self.planes[plane].streak.saturating_add(1);
-        // With one plane there is nowhere else to go, so the streak says nothing worth acting on.
-        if self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {
-            Condemned::Plane
-        } else {
-            Condemned::Path
-        }
-    }
-
-    /// Indices of a plane, in rotation or not.
-    pub(super) fn on_plane(&self, plane: usize) -> impl Iterator<Item = EvIndex> + use<> {
-        (plane..self.len()).step_by(self.planes.len()).map(|i| i as EvIndex)
-    }
-
-    fn take_out(&mut self, index: EvIndex, why: EvInput) {
-        let was_usable = self.state(index).usable();
-        self.records[index as usize].apply(why);
-        if !self.rotates(index) || !was_usable {
-            return;
-        }
-        let plane = self.plane_of(index);
-        self.planes[plane].usable -= 1;
-        let reserve = (plane..self.len())
-            .step_by(self.planes.len())
-            .map(|i| i as EvIndex)
-            .find(|&i| !self.rotates(i) && self.state(i).usable());
-        if let Some(reserve) = reserve {
-            self.swap_in(plane, index, reserve);
-        }
-    }
-
-    /// Puts `new` where `old` rotates.
-    fn swap_in(&mut self, plane: usize, old: EvIndex, new: EvIndex) {
-        let first_slot = plane * self.slots as usize;
-        let slots = &mut self.rotation[first_slot..first_slot + self.slots as usize];
-        if let Some(slot) = slots.iter_mut().find(|slot| **slot == old) {
-            *slot = new;
-            self.set_rotates(old, false);
-            self.set_rotates(new, true);
-            self.planes[plane].usable += 1;
-        }
-    }
-
-    /// Probes have succeeded, or data sent on it as a last resort has arrived, or the controller allows it again: back
-    /// into rotation, or into the backup set where its place has been filled. Says whether anything changed.
-    pub(super) fn restore(&mut self, index: EvIndex, why: EvInput) -> bool {
-        let before = self.state(index);
-        if before.usable() {
-            return false;
-        }
-        self.records[index as usize].apply(why);
-        if !self.state(index).usable() {
-            return false;
-        }
-        self.records[index as usize].set_probing(0, 0);
-        if before == EvState::AssumedBad {
-            self.condemned -= 1;
-        }
-        let plane = self.plane_of(index);
-        self.planes[plane].streak = 0;
-        if self.planes[plane].usable == 0 {
-            self.catch_up(plane);
-        }
-        if self.rotates(index) {
-            self.planes[plane].usable += 1;
-        } else {
-            let first_slot = plane * self.slots as usize;
-            let slots = &self.rotation[first_slot..first_slot + self.slots as usize];
-            if let Some(&broken) = slots.iter().find(|&&i| !self.state(i).usable()) {
-                self.swap_in(plane, broken, index);
-            }
-        }
-        true
-    }
-
-    /// A plane that was away does not make up for what it missed, nor does it go first: it may still be broken.
-    fn catch_up(&mut self, plane: usize) {
-        let others = self.planes.iter().enumerate().filter(|&(p, other)| p != plane && other.usable > 0);
-        let base = self.planes[plane].sent;
-        if let Some(ahead) = others.map(|(_, other)| other.sent.wrapping_sub(base) as i32).max() {
-            self.planes[plane].sent = base.wrapping_add(ahead.max(0) as u32 + 1);
-        }
-    }
-
-    /// Ports have come up: their planes take their share from now on.
-    pub(super) fn ports_came_up(&mut self, ports: PortSet) {
-        for plane in 0..self.planes.len() {
-            if ports.contains(self.planes[plane].port) {
-                self.planes[plane].streak = 0;
-                self.catch_up(plane);
-            }
-        }
-    }
-
-    /// Below the minimum of usable paths a condemned one is tried again, one per round trip \[choice\]; it serves until it
-    /// loses a packet. Returns the path taken back.
-    pub(super) fn try_condemned(
-        &mut self,
-        now: Time,
-        up: PortSet,
-        rtt: crate::time::Span,
-    ) -> Option<EvIndex> {
-        if self.condemned == 0 || now < self.trial_at {
-            return None;
-        }
-        let usable: u16 =
-            self.planes.iter().filter(|p| up.contains(p.port)).map(|p| u16::from(p.usable)).sum();
-        if usable >= self.min_active {
-            return None;
-        }
-        self.trial_at = now + rtt;
-        let index = self.next_condemned(|port| up.contains(port))?;
-        self.restore(index, EvInput::ProbesGood).then_some(index)
-    }
-
-    /// The controller switches a path off, or on again.
-    pub(super) fn set_denied(&mut self, index: EvIndex, denied: bool) {
-        if !denied {
-            self.restore_denied(index);
-        } else if self.state(index) != EvState::Denied {
-            if self.state(index) == EvState::AssumedBad {
-                self.condemned -= 1;
-            }
-            self.take_out(index, EvInput::Deny);
-        }
-    }
-
-    fn restore_denied(&mut self, index: EvIndex) {
-        if self.state(index) == EvState::Denied {
-            self.restore(index, EvInput::Allow);
-        }
-    }
-
     /// Loads the planes.
     pub(super) fn prefetch(&self) {
         prefetch_index::prefetch_index(&self.planes, 0);
@@ -578,6 +272,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mrc::ev_state::EvInput;
     use crate::time::Span;
 
     fn paths(planes: u8, active: u16, backup: u16, burst: u8) -> Paths {

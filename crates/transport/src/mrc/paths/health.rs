@@ -1,0 +1,184 @@
+//! What paths do when they fail and recover: who leaves the rotation, and who takes the place.
+
+use super::{Condemned, EvIndex, PLANE_STREAK, Paths};
+use crate::api::PortSet;
+use crate::mrc::ev_state::{EvInput, EvState};
+use crate::mrc::selector::Selector;
+use crate::time::Time;
+
+impl Paths {
+    /// A switch marked or trimmed a packet on this path: it misses one turn.
+    pub(in crate::mrc) fn mark(&mut self, index: EvIndex) {
+        self.records[index as usize].apply(EvInput::Marked);
+        let plane = self.plane_of(index);
+        match self.selector.as_deref_mut() {
+            Some(Selector::Reps(reps)) => reps.congested(plane, index),
+            Some(Selector::Custom(own, _)) => own.congested(index),
+            _ => {}
+        }
+    }
+
+    /// Something sent on this path has arrived.
+    pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
+        let plane = self.plane_of(index);
+        self.planes[plane].streak = 0;
+        match self.selector.as_deref_mut() {
+            Some(Selector::Reps(reps)) => reps.acked(plane, index),
+            Some(Selector::Custom(own, _)) => own.acked(index),
+            _ => {}
+        }
+    }
+
+    /// An untrimmed loss on this path: out of rotation, and a backup of the same plane takes its place.
+    pub(in crate::mrc) fn condemn(&mut self, index: EvIndex) -> Condemned {
+        let plane = self.plane_of(index);
+        match self.selector.as_deref_mut() {
+            None => {}
+            other => {
+                match other {
+                    Some(Selector::Reps(reps)) => reps.lost(plane),
+                    Some(Selector::Custom(own, _)) => own.lost(index),
+                    _ => {}
+                }
+                return Condemned::Unchanged;
+            }
+        }
+        if !self.state(index).usable() {
+            return Condemned::Unchanged;
+        }
+        self.take_out(index, EvInput::Lost);
+        self.condemned += 1;
+        let plane = self.plane_of(index);
+        self.planes[plane].streak = self.planes[plane].streak.saturating_add(1);
+        // With one plane there is nowhere else to go, so the streak says nothing worth acting on.
+        if self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {
+            Condemned::Plane
+        } else {
+            Condemned::Path
+        }
+    }
+
+    /// Indices of a plane, in rotation or not.
+    pub(in crate::mrc) fn on_plane(&self, plane: usize) -> impl Iterator<Item = EvIndex> + use<> {
+        (plane..self.len()).step_by(self.planes.len()).map(|i| i as EvIndex)
+    }
+
+    fn take_out(&mut self, index: EvIndex, why: EvInput) {
+        let was_usable = self.state(index).usable();
+        self.records[index as usize].apply(why);
+        if !self.rotates(index) || !was_usable {
+            return;
+        }
+        let plane = self.plane_of(index);
+        self.planes[plane].usable -= 1;
+        let reserve = (plane..self.len())
+            .step_by(self.planes.len())
+            .map(|i| i as EvIndex)
+            .find(|&i| !self.rotates(i) && self.state(i).usable());
+        if let Some(reserve) = reserve {
+            self.swap_in(plane, index, reserve);
+        }
+    }
+
+    /// Puts `new` where `old` rotates.
+    fn swap_in(&mut self, plane: usize, old: EvIndex, new: EvIndex) {
+        let first_slot = plane * self.slots as usize;
+        let slots = &mut self.rotation[first_slot..first_slot + self.slots as usize];
+        if let Some(slot) = slots.iter_mut().find(|slot| **slot == old) {
+            *slot = new;
+            self.set_rotates(old, false);
+            self.set_rotates(new, true);
+            self.planes[plane].usable += 1;
+        }
+    }
+
+    /// Probes have succeeded, or data sent on it as a last resort has arrived, or the controller allows it again: back
+    /// into rotation, or into the backup set where its place has been filled. Says whether anything changed.
+    pub(in crate::mrc) fn restore(&mut self, index: EvIndex, why: EvInput) -> bool {
+        let before = self.state(index);
+        if before.usable() {
+            return false;
+        }
+        self.records[index as usize].apply(why);
+        if !self.state(index).usable() {
+            return false;
+        }
+        self.records[index as usize].set_probing(0, 0);
+        if before == EvState::AssumedBad {
+            self.condemned -= 1;
+        }
+        let plane = self.plane_of(index);
+        self.planes[plane].streak = 0;
+        if self.planes[plane].usable == 0 {
+            self.catch_up(plane);
+        }
+        if self.rotates(index) {
+            self.planes[plane].usable += 1;
+        } else {
+            let first_slot = plane * self.slots as usize;
+            let slots = &self.rotation[first_slot..first_slot + self.slots as usize];
+            if let Some(&broken) = slots.iter().find(|&&i| !self.state(i).usable()) {
+                self.swap_in(plane, broken, index);
+            }
+        }
+        true
+    }
+
+    /// A plane that was away does not make up for what it missed, nor does it go first: it may still be broken.
+    fn catch_up(&mut self, plane: usize) {
+        let others = self.planes.iter().enumerate().filter(|&(p, other)| p != plane && other.usable > 0);
+        let base = self.planes[plane].sent;
+        if let Some(ahead) = others.map(|(_, other)| other.sent.wrapping_sub(base) as i32).max() {
+            self.planes[plane].sent = base.wrapping_add(ahead.max(0) as u32 + 1);
+        }
+    }
+
+    /// Ports have come up: their planes take their share from now on.
+    pub(in crate::mrc) fn ports_came_up(&mut self, ports: PortSet) {
+        for plane in 0..self.planes.len() {
+            if ports.contains(self.planes[plane].port) {
+                self.planes[plane].streak = 0;
+                self.catch_up(plane);
+            }
+        }
+    }
+
+    /// Below the minimum of usable paths a condemned one is tried again, one per round trip \[choice\]; it serves until it
+    /// loses a packet. Returns the path taken back.
+    pub(in crate::mrc) fn try_condemned(
+        &mut self,
+        now: Time,
+        up: PortSet,
+        rtt: crate::time::Span,
+    ) -> Option<EvIndex> {
+        if self.condemned == 0 || now < self.trial_at {
+            return None;
+        }
+        let usable: u16 =
+            self.planes.iter().filter(|p| up.contains(p.port)).map(|p| u16::from(p.usable)).sum();
+        if usable >= self.min_active {
+            return None;
+        }
+        self.trial_at = now + rtt;
+        let index = self.next_condemned(|port| up.contains(port))?;
+        self.restore(index, EvInput::ProbesGood).then_some(index)
+    }
+
+    /// The controller switches a path off, or on again.
+    pub(in crate::mrc) fn set_denied(&mut self, index: EvIndex, denied: bool) {
+        if !denied {
+            self.restore_denied(index);
+        } else if self.state(index) != EvState::Denied {
+            if self.state(index) == EvState::AssumedBad {
+                self.condemned -= 1;
+            }
+            self.take_out(index, EvInput::Deny);
+        }
+    }
+
+    fn restore_denied(&mut self, index: EvIndex) {
+        if self.state(index) == EvState::Denied {
+            self.restore(index, EvInput::Allow);
+        }
+    }
+}
