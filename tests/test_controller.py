@@ -234,7 +234,7 @@ def test_ev_states_can_be_asked_only_of_an_online_profile(control):
 
 
 def test_events_pass_the_mask_of_their_profile_only():
-    # A shorter timeout expires where this process waits some milliseconds for a processor: every path is bad then.
+    # A shorter timeout expires, for every path, where this process waits some milliseconds for a processor.
     with connected(planes=2, rts={"timeout": 14, "exp_cnt": 20}) as (a, b):
         control = Controller(a.context)
         local, remote = a.region(bytearray(1 << 20)), b.region(bytearray(1 << 20)).remote()
