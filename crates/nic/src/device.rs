@@ -56,8 +56,8 @@ pub struct DeviceConfig {
     /// Several packets of one path in one system call (UDP GSO), and several received in one (UDP GRO), where the
     /// kernel has them. Default on.
     pub segmentation: bool,
-    /// Consecutive packets on one path, at most; fewer where so many do not fit one system call, or there are no more to
-    /// send. 1 is what hardware does; the default 15, as many of 4096 bytes as fit, costs a fifteenth of the system calls.
+    /// Consecutive packets on one path, at most; fewer where so many do not fit one system call, or do not come at once
+    /// (8 then). 1 is what hardware does; the default 15, as many of 4096 bytes as fit, costs a fifteenth of the system calls.
     pub ev_burst: u8,
     /// DSCP code points.
     pub dscp: DscpMap,

@@ -96,8 +96,8 @@ class Device:
     """Whether several packets may share a system call (UDP GSO and GRO) where the kernel has it; default
     yes."""
     ev_burst: int | None = None
-    """Consecutive packets on one path, at most: fewer where so many do not fit one system call, or there are
-    no more to send. Default 15, as many of 4096 bytes as fit. 1 is what hardware does."""
+    """Consecutive packets on one path, at most: fewer where so many do not fit one system call, or do not
+    come at once (8 then). Default 15, as many of 4096 bytes as fit. 1 is what hardware does."""
     dscp: "DscpMap | None" = None
     """DSCP code points; default those of :data:`openmrc.wire.DSCP`."""
     network_trims: bool | None = None

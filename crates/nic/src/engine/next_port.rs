@@ -65,8 +65,7 @@ impl NextPort {
         ready != 0
     }
 
-    /// So many data packets that arrived at `arrived` have been taken from `port`. Senders' runs have `burst` at most; one
-    /// that comes in one piece is whole.
+    /// So many data packets that arrived at `arrived` have been taken from `port`; senders' runs have `burst`.
     pub fn came(&mut self, now: Time, port: usize, arrived: u64, packets: usize, burst: usize) {
         if port != self.port {
             self.port = port;
@@ -77,7 +76,7 @@ impl NextPort {
         self.run += packets;
         self.misses = 0;
         self.looked = now;
-        if packets > 1 || self.run >= burst {
+        if self.run >= burst {
             self.rotate();
         }
     }

@@ -4,6 +4,7 @@
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
+use openmrc_transport::mrc::LASTING_BURST;
 use openmrc_transport::{Received, Span, Time, Transport, Trim};
 use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet, opcode};
 
@@ -140,7 +141,13 @@ impl Engine {
         let now = sys::now();
         if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
             // Whoever sends in runs is expected to do so as we do.
-            self.next_port.came(now, port, meta.arrived_ns, packets, usize::from(self.config.ev_burst));
+            self.next_port.came(
+                now,
+                port,
+                meta.arrived_ns,
+                packets,
+                usize::from(self.config.ev_burst.min(LASTING_BURST)),
+            );
             if packets > 1 {
                 self.saw_bulk();
             }

@@ -4,6 +4,7 @@
 //! many paths it is sprayed over.
 
 use openmrc_transport::Time;
+use openmrc_transport::mrc::LASTING_BURST;
 
 use super::{Engine, Sent};
 use crate::frames::{FrameBatch, FrameBuffer, send_one};
@@ -149,7 +150,13 @@ impl Engine {
             self.datagram_in(shared, now, port, &meta, bytes);
         }
         if data > 0 {
-            self.next_port.came(now, port, arrived, data, usize::from(self.config.ev_burst));
+            self.next_port.came(
+                now,
+                port,
+                arrived,
+                data,
+                usize::from(self.config.ev_burst.min(LASTING_BURST)),
+            );
         } else {
             self.next_port.came_beside(port, arrived);
         }

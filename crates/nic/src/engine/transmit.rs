@@ -353,20 +353,50 @@ impl Engine {
         harmed
     }
 
-    /// Takes the run apart for the impairer, and sends what it lets pass.
+    /// Gives the impairer the packets of the run that it harms or that others wait for, and sends what it lets pass; what
+    /// lies between them goes in one piece, as in a network that does nothing to it.
     fn impair_run(&mut self, key: RunKey, now: Time) {
         let path = &self.paths[usize::from(key.path)];
         let (port, ev) = (path.port, path.ev);
+        let segment = self.run.segment();
         let mut bytes = Vec::new();
         self.run.copy_to(&mut bytes);
         let mut out = std::mem::take(&mut self.impaired);
-        for (one, &harm) in bytes.chunks(self.run.segment()).zip(&self.rolled) {
-            let packet =
-                Outgoing { path: key.path, port, ev, peer: key.peer, class: key.class, bytes: one.to_vec() };
-            self.impairer.harm(now, packet, harm, &mut out);
+        let (mut sent, mut end) = (0, 0);
+        for (packet, one) in bytes.chunks(segment).enumerate() {
+            let harm = self.rolled[packet];
+            if !harm.is_none() || self.impairer.holds(port) {
+                self.send_piece(key, usize::from(port), &bytes[sent..end], segment, now);
+                let packet = Outgoing {
+                    path: key.path,
+                    port,
+                    ev,
+                    peer: key.peer,
+                    class: key.class,
+                    bytes: one.to_vec(),
+                };
+                self.impairer.harm(now, packet, harm, &mut out);
+                self.send_outgoing(&mut out, now);
+                sent = end + one.len();
+            }
+            end += one.len();
         }
-        self.send_outgoing(&mut out, now);
+        self.send_piece(key, usize::from(port), &bytes[sent..], segment, now);
         self.impaired = out;
+    }
+
+    /// Sends packets in one piece, behind what the port holds already.
+    fn send_piece(&mut self, key: RunKey, port: usize, bytes: &[u8], segment: usize, now: Time) {
+        if bytes.is_empty() {
+            return;
+        }
+        if !self.ports[port].held.is_empty() {
+            self.hold(key, port, bytes.to_vec(), segment);
+        } else if !self.segmentation {
+            self.send_singly(key, port, bytes, segment, now);
+        } else if !self.offer(key, port, bytes, segment, now) {
+            self.hold(key, port, bytes.to_vec(), segment);
+        }
     }
 
     /// Sends what the impairer has held back until now.

@@ -8,6 +8,10 @@ use super::cc::CcProfile;
 use crate::profile::EvProfile;
 use crate::time::Span;
 
+/// Packets that one burst may have where they do not come at once \[choice\]. A host's software is quicker on a path that it has
+/// just used, at both ends; but a dead path must not keep many packets.
+pub const LASTING_BURST: u8 = 8;
+
 /// Optional behaviour, on only if both ends have it (spec: transport, queue pair attributes, `cap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {

@@ -34,7 +34,7 @@ use openmrc_wire::{Aeth, Body, Ev, Mark, Packet};
 use prefetch_index::prefetch_index;
 
 pub use cc::{CcAlgorithm, CcFeedback, CcProfile, Congestion, CustomCc, FixedWindow, idle_in_flight};
-pub use config::{Capabilities, ConfigError, QpConfig};
+pub use config::{Capabilities, ConfigError, LASTING_BURST, QpConfig};
 pub use ev_state::EvState;
 pub use nscc::{Nscc, NsccParams};
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
@@ -454,7 +454,7 @@ impl Transport for QueuePair {
         self.paths.at(now);
         let next = self.next_data(now, ports);
         if next.is_none() {
-            self.paths.end_burst();
+            self.paths.pause_burst();
         }
         next
     }

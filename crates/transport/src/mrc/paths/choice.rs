@@ -2,6 +2,7 @@
 
 use super::{EvIndex, Paths};
 use crate::api::PortSet;
+use crate::mrc::config::LASTING_BURST;
 use crate::mrc::ev_state::{EvInput, EvState};
 use crate::mrc::selector::{Choice, Selector};
 
@@ -74,10 +75,12 @@ impl Paths {
         })
     }
 
-    /// There was nothing to send: what comes later begins a burst of its own.
+    /// There was nothing more to send: a burst that has had [`LASTING_BURST`] packets by then is over.
     #[inline]
-    pub(in crate::mrc) fn end_burst(&mut self) {
-        self.burst = None;
+    pub(in crate::mrc) fn pause_burst(&mut self) {
+        if self.burst.is_some_and(|(_, left)| self.burst_len - left >= LASTING_BURST) {
+            self.burst = None;
+        }
     }
 
     fn count_sent(&mut self, index: EvIndex) -> EvIndex {
