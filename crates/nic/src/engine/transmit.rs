@@ -390,11 +390,10 @@ impl Engine {
         if bytes.is_empty() {
             return;
         }
-        if !self.ports[port].held.is_empty() {
-            self.hold(key, port, bytes.to_vec(), segment);
-        } else if !self.segmentation {
+        let waits = !self.ports[port].held.is_empty();
+        if !waits && !self.segmentation {
             self.send_singly(key, port, bytes, segment, now);
-        } else if !self.offer(key, port, bytes, segment, now) {
+        } else if waits || !self.offer(key, port, bytes, segment, now) {
             self.hold(key, port, bytes.to_vec(), segment);
         }
     }
@@ -413,11 +412,8 @@ impl Engine {
             let port = usize::from(packet.port);
             if !self.ports[port].is_up() {
                 self.causes.add(Cause::TxNoPort, 1);
-            } else if !self.ports[port].held.is_empty()
-                || !self.offer(key, port, &packet.bytes, packet.bytes.len(), now)
-            {
-                let segment = packet.bytes.len();
-                self.hold(key, port, packet.bytes, segment);
+            } else {
+                self.send_piece(key, port, &packet.bytes, packet.bytes.len(), now);
             }
         }
     }
