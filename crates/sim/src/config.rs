@@ -76,6 +76,21 @@ pub struct EcnMarking {
     pub on_last_hop: bool,
 }
 
+impl EcnMarking {
+    /// How likely a packet with so many bytes behind it is marked.
+    #[inline]
+    pub(crate) fn probability_at(&self, behind: u64) -> f64 {
+        if behind < self.min_bytes {
+            0.0
+        } else if behind >= self.max_bytes {
+            1.0
+        } else {
+            let share = (behind - self.min_bytes) as f64 / (self.max_bytes - self.min_bytes) as f64;
+            share * self.probability
+        }
+    }
+}
+
 /// Priority flow control of the data class: nothing is dropped for want of room, senders are stopped instead.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PfcConfig {

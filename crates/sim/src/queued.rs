@@ -10,7 +10,6 @@
 use std::collections::VecDeque;
 
 use crate::config::{NetworkConfig, Overflow, PfcConfig, Scheduling};
-use crate::endpoints::chance;
 use crate::event::{Event, Kind, flag};
 use crate::network::{Network, UNCONNECTED, port_flag};
 use crate::world::World;
@@ -206,25 +205,11 @@ impl World {
             queue.control_bytes -= bytes;
         } else {
             queue.data_bytes -= bytes;
-            if port.flags & port_flag::ECN != 0
-                && event.flags & (flag::DATA | flag::CE) == flag::DATA
-                && let Some(ecn) = self.net.switch.ecn
-            {
-                let behind = queue.data_bytes;
-                let marked = behind >= ecn.min_bytes
-                    && (behind >= ecn.max_bytes || {
-                        let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
-                        chance(self.config.seed, out, now) < share * ecn.probability
-                    });
-                if marked {
-                    event.flags |= flag::CE;
-                    self.totals.marked += 1;
-                    if let Some(recorder) = &mut self.recorder {
-                        recorder.at_port(out, |count| count.marked += 1);
-                    }
-                }
-            }
         }
+        let may_be_marked = port.flags & port_flag::ECN != 0
+            && !control
+            && event.flags & (flag::DATA | flag::CE) == flag::DATA;
+        let behind = queue.data_bytes;
         let leaves = now + bytes * u64::from(port.picos_per_byte);
         queue.leaving = (ingress != UNCONNECTED).then_some((ingress, u32::from(event.bytes)));
         queue.free_at = leaves;
@@ -232,6 +217,12 @@ impl World {
         port.bytes += bytes;
         port.data_free = leaves;
         event.time = leaves + u64::from(port.latency);
+        if may_be_marked
+            && let Some(ecn) = self.net.switch.ecn
+            && self.marks(&ecn, out, now, behind)
+        {
+            event.flags |= flag::CE;
+        }
         self.cross(out, event);
         self.at_port(leaves, Kind::Depart, out, 0);
     }

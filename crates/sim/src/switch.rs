@@ -8,7 +8,7 @@
 //! is written down at every packet it accepts, and a packet that has left it looks, at the next node, what was behind it then.
 //! Where queues are shorter, which is nearly always and everywhere, that costs nothing.
 
-use crate::config::{Overflow, Routing};
+use crate::config::{EcnMarking, Overflow, Routing};
 use crate::endpoints::{chance, mix};
 use crate::event::{Event, flag};
 use crate::network::{Backlog, NO_BACKLOG, Port, SwitchInfo, port_flag};
@@ -71,7 +71,7 @@ impl World {
     /// marked by what had been accepted behind it by then, all of which is known now.
     #[inline(never)]
     fn leave_backlog(&mut self, event: &Event) -> u8 {
-        let World { config, net, totals, recorder, .. } = self;
+        let net = &mut self.net;
         let flags = event.flags;
         let Some(ecn) = net.switch.ecn.filter(|_| flags & flag::DATA != 0) else { return flags };
         let out = net.ports[event.at as usize].peer;
@@ -90,19 +90,21 @@ impl World {
             return flags;
         }
         let behind = (backlog.free - left) / per_byte;
-        let marked = behind >= ecn.min_bytes
-            && (behind >= ecn.max_bytes || {
-                let share = (behind - ecn.min_bytes) as f64 / (ecn.max_bytes - ecn.min_bytes) as f64;
-                chance(config.seed, out, leaves) < share * ecn.probability
-            });
-        if !marked {
-            return flags;
+        if self.marks(&ecn, out, leaves, behind) { flags | flag::CE } else { flags }
+    }
+
+    /// Whether port `out` marks a packet that leaves at `leaves` with so many bytes behind it. What is marked is counted.
+    #[inline]
+    pub(crate) fn marks(&mut self, ecn: &EcnMarking, out: u32, leaves: u64, behind: u64) -> bool {
+        let probability = ecn.probability_at(behind);
+        let marked = probability > 0.0 && chance(self.config.seed, out, leaves) < probability;
+        if marked {
+            self.totals.marked += 1;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.at_port(out, |count| count.marked += 1);
+            }
         }
-        totals.marked += 1;
-        if let Some(recorder) = recorder {
-            recorder.at_port(out, |count| count.marked += 1);
-        }
-        flags | flag::CE
+        marked
     }
 
     /// With what port `out` has accepted now, its queue is long enough to mark.
