@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use openmrc_transport::mrc::CcProfile;
 use openmrc_transport::{PathEntry, PortSet, Span};
 use openmrc_wire::Ev;
 use parking_lot::Mutex;
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, PathEvent};
 use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
-use crate::profile::EvProfileConfig;
+use crate::profile::{CcProfileConfig, EvProfileConfig};
 use crate::shared::{Polling, Shared};
 use crate::socket;
 use crate::stats::{ContextStats, PathStats};
@@ -215,8 +214,8 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are too many.
-    pub fn create_cc_profile(&self, profile: CcProfile) -> Result<u16> {
-        self.shared.lock_open()?.cc_profiles.add(Arc::new(profile))
+    pub fn create_cc_profile(&self, profile: CcProfileConfig) -> Result<u16> {
+        self.shared.lock_open()?.cc_profiles.add(profile)
     }
 
     /// Ends a congestion control profile. Queue pairs that use it keep it.

@@ -55,7 +55,7 @@ pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
 pub use memory::{Access, MemoryRegion};
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
-pub use profile::EvProfileConfig;
+pub use profile::{CcProfileConfig, EvProfileConfig};
 pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
 pub use shared::Polling;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};

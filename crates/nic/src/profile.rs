@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use openmrc_transport::mrc::CcProfile;
+use openmrc_transport::mrc::{CcProfile, PathModel};
 use openmrc_transport::{EvProfile, PathEntry};
 
 use crate::error::{Error, Result};
@@ -122,5 +122,14 @@ impl<T: Clone> Profiles<T> {
     }
 }
 
+/// A congestion control profile, and the paths that it is meant for.
+#[derive(Clone, Debug)]
+pub struct CcProfileConfig {
+    /// The algorithm and its parameters.
+    pub cc: Arc<CcProfile>,
+    /// What is known of the paths.
+    pub model: PathModel,
+}
+
 /// Congestion control profiles.
-pub(crate) type CcProfiles = Profiles<Arc<CcProfile>>;
+pub(crate) type CcProfiles = Profiles<CcProfileConfig>;

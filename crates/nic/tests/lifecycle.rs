@@ -9,7 +9,8 @@ use common::*;
 use openmrc_nic::perf::{BwParams, LatParams, Role, Target, write_bw, write_lat};
 use openmrc_nic::*;
 use openmrc_transport::life::QpState;
-use openmrc_transport::{PathEntry, Span, mrc::CcProfile};
+use openmrc_transport::mrc::{CcProfile, PathModel};
+use openmrc_transport::{PathEntry, Span};
 
 /// Threads of this process whose name starts with that of an engine.
 fn engine_threads(name: &str) -> usize {
@@ -192,8 +193,13 @@ fn queue_pairs_can_have_paths_and_congestion_control_of_their_own() {
         (0..4u32).map(|i| PathEntry { ev: openmrc_wire::Ev(20_011 + i / 2), port: (i % 2) as u8 }).collect();
     let config = EvProfileConfig { paths: paths.clone(), ..EvProfileConfig::default() };
     let profile = a.context.create_ev_profile(&config).unwrap();
-    let cc =
-        a.context.create_cc_profile(CcProfile::fixed_window(100_000, Span::from_micros(500), 4096)).unwrap();
+    let cc = a
+        .context
+        .create_cc_profile(CcProfileConfig {
+            cc: Arc::new(CcProfile::FixedWindow(100_000)),
+            model: PathModel::new(Span::from_micros(500), false),
+        })
+        .unwrap();
     let init = QpAttr::default();
     a.qp.modify(QpState::Init, &init).unwrap();
     let rtr = QpAttr {

@@ -5,9 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use openmrc_transport::mrc::{
-    CcFeedback, Choice, Congestion, CustomCc, CustomSelector, PathSelector, idle_in_flight,
-};
+use openmrc_transport::mrc::{Ack, Choice, Congestion, CustomCc, CustomSelector, PathSelector};
 use openmrc_transport::{PortSet, Time};
 use pyo3::prelude::*;
 
@@ -63,12 +61,8 @@ pub fn congestion(
     let failure = failure.clone();
     CustomCc(Arc::new(move || {
         let made = failure.call(|py| class.call1(py, (mtu, rate_bps, base_rtt_ps)));
-        let mut controller = UserCongestion {
-            object: Object(made, failure.clone()),
-            mtu,
-            window: i64::from(mtu),
-            in_flight: 0,
-        };
+        let mut controller =
+            UserCongestion { object: Object(made, failure.clone()), mtu, window: mtu.into() };
         controller.tell(|_| Ok(()));
         Box::new(controller)
     }))
@@ -77,8 +71,7 @@ pub fn congestion(
 struct UserCongestion {
     object: Object,
     mtu: u32,
-    window: i64,
-    in_flight: i64,
+    window: f64,
 }
 
 impl UserCongestion {
@@ -89,47 +82,27 @@ impl UserCongestion {
             object.getattr("window")?.extract::<f64>()
         });
         if let Some(window) = window {
-            self.window = (window as i64).max(i64::from(self.mtu));
+            self.window = window.max(self.mtu.into());
         }
     }
 }
 
 impl Congestion for UserCongestion {
-    fn open(&self) -> bool {
-        self.in_flight + i64::from(self.mtu) <= self.window
+    fn window(&self) -> f64 {
+        self.window
     }
-    fn wants_feedback(&self) -> bool {
-        self.window - self.in_flight < i64::from(self.mtu)
+    fn set_window(&mut self, bytes: f64) {
+        self.tell(|object| object.setattr("window", bytes));
     }
-    fn on_send(&mut self, _now: Time, bytes: u32) {
-        self.in_flight += i64::from(bytes);
-    }
-    fn on_sack(&mut self, now: Time, feedback: &CcFeedback) {
-        self.in_flight -= i64::from(feedback.newly);
-        let arguments = (now.0, feedback.newly, feedback.rtt.map(|rtt| rtt.0), feedback.ecn);
+    fn on_sack(&mut self, now: Time, ack: &Ack) {
+        let arguments = (now.0, ack.newly, ack.rtt.map(|rtt| rtt.0), ack.ecn);
         self.tell(|object| object.call_method1("on_sack", arguments).map(drop));
     }
-    fn on_nack(&mut self, now: Time, bytes: u32, congested: bool) {
-        self.in_flight -= i64::from(bytes);
-        if congested {
-            self.tell(|object| object.call_method1("on_trim", (now.0, bytes)).map(drop));
-        }
+    fn on_trim(&mut self, now: Time, bytes: u32, _in_flight: i64) {
+        self.tell(|object| object.call_method1("on_trim", (now.0, bytes)).map(drop));
     }
-    fn on_loss(&mut self, now: Time, bytes: u32) {
-        self.in_flight -= i64::from(bytes);
+    fn on_loss(&mut self, now: Time, bytes: u32, _in_flight: i64) {
         self.tell(|object| object.call_method1("on_loss", (now.0, bytes)).map(drop));
-    }
-    fn on_found(&mut self, bytes: u32) {
-        self.in_flight += i64::from(bytes);
-    }
-    fn on_idle(&mut self) {
-        self.in_flight = idle_in_flight(self.in_flight);
-    }
-    fn window(&self) -> u64 {
-        self.window as u64
-    }
-    fn in_flight(&self) -> i64 {
-        self.in_flight
     }
 }
 
@@ -149,7 +122,7 @@ struct UserSelector {
 }
 
 impl UserSelector {
-    fn check(&self, path: usize, free: PortSet) -> PyResult<u8> {
+    fn check(&self, path: usize, free: PortSet) -> PyResult<u16> {
         match self.ports.get(path) {
             None => {
                 let last = self.ports.len() - 1;
@@ -159,13 +132,13 @@ impl UserSelector {
                 let text = format!("select returned path {path} on port {port}, which is not free");
                 Err(ArgumentError::new_err(text))
             }
-            Some(_) => Ok(path as u8),
+            Some(_) => Ok(path as u16),
         }
     }
 }
 
 impl PathSelector for UserSelector {
-    fn select(&mut self, choice: &Choice) -> Option<u8> {
+    fn select(&mut self, choice: &Choice) -> Option<u16> {
         let arguments = (choice.now.0, u32::from(choice.free.0), choice.avoid);
         let path = self.object.call(|object| {
             let path: Option<usize> = object.call_method1("select", arguments)?.extract()?;
@@ -173,13 +146,13 @@ impl PathSelector for UserSelector {
         });
         path.flatten()
     }
-    fn acked(&mut self, path: u8) {
+    fn acked(&mut self, path: u16) {
         self.object.call(|object| object.call_method1("acked", (path,)).map(drop));
     }
-    fn congested(&mut self, path: u8) {
+    fn congested(&mut self, path: u16) {
         self.object.call(|object| object.call_method1("congested", (path,)).map(drop));
     }
-    fn lost(&mut self, path: u8) {
+    fn lost(&mut self, path: u16) {
         self.object.call(|object| object.call_method1("lost", (path,)).map(drop));
     }
 }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
-use openmrc_transport::mrc::{CcAlgorithm, CcProfile, CustomCc, LoadBalancing, QpConfig, SwiftParams};
+use openmrc_transport::mrc::{
+    CcProfile, CustomCc, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SwiftParams,
+};
 use openmrc_transport::rocev2::{DcqcnParams, RcConfig, Recovery};
 use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time, Transport};
 use openmrc_wire::Ev;
@@ -221,30 +223,31 @@ impl Endpoints {
         let trimming = switch.overflow == Overflow::Trim;
         let rate = config.port_rate_bps * u64::from(fabric.shape().planes);
         let nscc = || CcProfile::nscc(rate, config.base_rtt(), config.path_mtu, trimming);
-        let mut cc = match (transport, &mrc.congestion) {
+        let cc = match (transport, &mrc.congestion) {
             (TransportConfig::Adaptive(AdaptiveConfig { swift, .. }), _) => {
-                let profile = nscc();
-                let params = swift
-                    .unwrap_or_else(|| SwiftParams::for_network(rate, config.base_rtt(), profile.nscc.mtu));
-                CcProfile { algorithm: CcAlgorithm::Swift(params), ..profile }
+                let mtu = u32::from(config.path_mtu) + NsccParams::OVERHEAD;
+                let params = swift.unwrap_or_else(|| SwiftParams::for_network(rate, config.base_rtt(), mtu));
+                CcProfile::Swift(params)
             }
             (_, MrcCongestion::Nscc) => nscc(),
-            (_, MrcCongestion::FixedWindow(bytes)) => {
-                CcProfile::fixed_window(*bytes, config.base_rtt(), config.path_mtu)
-            }
-            (_, MrcCongestion::Custom(make)) => {
-                CcProfile { algorithm: CcAlgorithm::Custom(make.clone()), ..nscc() }
-            }
+            (_, MrcCongestion::FixedWindow(bytes)) => CcProfile::FixedWindow(*bytes),
+            (_, MrcCongestion::Custom(make)) => CcProfile::Custom(make.clone()),
         };
-        cc.load_balancing = mrc.load_balancing.clone();
-        cc.ordered_paths = config.routing != Routing::Adaptive;
-        let mut template = QpConfig::new(1, 1, profiles[0].clone(), Arc::new(cc));
+        let model = PathModel {
+            ordered: config.routing != Routing::Adaptive,
+            ..PathModel::new(config.base_rtt(), trimming)
+        };
+        let paths = PathConfig {
+            active: mrc.ev_active,
+            backup: mrc.ev_backup,
+            min_active: mrc.ev_active / 4,
+            load_balancing: mrc.load_balancing.clone(),
+            ..PathConfig::new(profiles[0].clone(), model)
+        };
+        let mut template = QpConfig::new(1, 1, paths, Arc::new(cc));
         template.path_mtu = config.path_mtu;
-        template.ev_active = mrc.ev_active;
-        template.ev_backup = mrc.ev_backup;
-        template.ev_min_active = mrc.ev_active / 4;
-        template.mpr = mrc.mpr;
-        template.mpr_dest = mrc.mpr;
+        template.requestor.mpr = mrc.mpr;
+        template.responder.mpr_dest = mrc.mpr;
         template.caps.trim_nack = trimming;
         template.validate().map_err(|e| ScenarioError::Range {
             name: e.name,
@@ -276,14 +279,10 @@ impl Endpoints {
         let mut engine = match &self.template {
             Template::Mrc(template) => {
                 let turn = self.fabric.turn(here, there);
-                let config = QpConfig {
-                    local_qp: local,
-                    remote_qp: remote,
-                    paths: self.profiles[turn as usize].clone(),
-                    seed,
-                    max_send_wr: template.max_send_wr.min(messages.max(1) as usize),
-                    ..(**template).clone()
-                };
+                let mut config = (**template).clone();
+                (config.local_qp, config.remote_qp, config.seed) = (local, remote, seed);
+                config.paths.profile = self.profiles[turn as usize].clone();
+                config.requestor.max_send_wr = config.requestor.max_send_wr.min(messages.max(1) as usize);
                 match openmrc_transport::mrc::QueuePair::new(now, &config) {
                     Ok(qp) => Engine::Mrc(Box::new(qp)),
                     Err(error) => unreachable!("the template was checked: {error}"),

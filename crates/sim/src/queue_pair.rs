@@ -2,8 +2,8 @@
 
 use prefetch_index::prefetch_index;
 
-use openmrc_transport::destination::Pressure;
 use openmrc_transport::mrc::QueuePair;
+use openmrc_transport::node::Pressure;
 use openmrc_transport::rocev2;
 use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use prefetch_index::prefetch_index;
 
-use openmrc_transport::destination::DestinationControl;
+use openmrc_transport::node::DestinationControl;
 use openmrc_transport::{SendDone, Time, Transmit};
 
 use crate::calendar::Calendar;

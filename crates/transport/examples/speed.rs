@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use openmrc_transport::mrc::{CcProfile, QpConfig, QueuePair};
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
 use openmrc_transport::{
     AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Readiness, Received, RecvDone,
     SendDone, Span, Time, Transmit, Transport, WorkRequest,
@@ -46,7 +46,8 @@ fn main() {
     let mut args = std::env::args().skip(1).map(|a| a.parse::<u64>().expect("a number"));
     let (messages, bytes) = (args.next().unwrap_or(20_000), args.next().unwrap_or(1 << 20));
     let paths: Vec<_> = (0..256u32).map(|i| PathEntry { ev: Ev(i), port: (i % 8) as u8 }).collect();
-    let paths = Arc::new(EvProfile::new(&paths).expect("paths"));
+    let profile = Arc::new(EvProfile::new(&paths).expect("paths"));
+    let paths = PathConfig::new(profile, PathModel::new(Span::from_micros(12), true));
     let cc = Arc::new(CcProfile::nscc(800_000_000_000, Span::from_micros(12), 4096, true));
     let make = |local, remote| {
         QueuePair::new(Time::ZERO, &QpConfig::new(local, remote, paths.clone(), cc.clone())).expect("config")
@@ -54,7 +55,7 @@ fn main() {
     let (mut a, mut b) = (make(1, 2), make(2, 1));
     let (mut at_a, mut at_b) = (Wire::default(), Wire::default());
     let all = PortSet::first(8);
-    // A round trip holds so many packets; each takes its turn on 800 Gb/s.
+    // The packets of a round trip; each takes its turn on 800 Gb/s.
     let mut flying: VecDeque<Transmit> = VecDeque::new();
     let mut now = Time(1);
     let mut posted = 0;

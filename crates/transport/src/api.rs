@@ -156,6 +156,9 @@ pub enum PostError {
     /// The queue pair is in ERROR.
     #[error("the queue pair is in ERROR")]
     InError,
+    /// The queue pair is not in RTS yet.
+    #[error("the queue pair is not in RTS")]
+    NotReady,
 }
 
 /// A remote access the responder's memory does not allow: unknown key, out of bounds, wrong rights or domain.

@@ -12,13 +12,11 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod destination;
-pub mod endpoint;
 pub mod life;
 pub mod mrc;
+pub mod node;
 pub mod profile;
 pub mod rocev2;
-pub mod schedule;
 pub mod time;
 
 pub use api::{

@@ -4,7 +4,7 @@ mod world;
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, QpConfig, QueuePair};
+use openmrc_transport::mrc::{CcProfile, PathModel, QpConfig, QueuePair};
 use openmrc_transport::{EvChange, Fatal, PathId, Span, Time, Transport as _};
 use world::measure::{condemned_at, goodput, line_rate, micros, millis, returned_at};
 use world::network::Health;
@@ -18,9 +18,9 @@ const ENDLESS: Traffic = Traffic::Endless { len: 256 * 1024, imm: false };
 fn one_flow() -> Scenario {
     let mut scenario = Scenario::calm(2, 4, 8);
     let mut config = scenario.config();
-    config.ev_active = 16;
-    config.ev_backup = 16;
-    config.ev_min_active = 4;
+    config.paths.active = 16;
+    config.paths.backup = 16;
+    config.paths.min_active = 4;
     scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
     scenario
@@ -28,7 +28,7 @@ fn one_flow() -> Scenario {
 
 /// Reorder window at the beginning: target_qdelay (spec: transport, rule 2).
 fn reorder_window(scenario: &Scenario) -> Span {
-    scenario.pairs[0].configs[0].cc.nscc.target_qdelay
+    scenario.pairs[0].configs[0].paths.model.target_qdelay
 }
 
 /// A path that the sender has in rotation.
@@ -72,7 +72,7 @@ fn a_dead_path_is_left_within_a_round_trip_and_a_reorder_window() {
         scenario.seed = seed;
         let bound = scenario.base_rtt(4096)
             + reorder_window(&scenario)
-            + scenario.pairs[0].configs[0].ack_delay
+            + scenario.pairs[0].configs[0].responder.ack_delay
             // What was in the queues, and the packets that a stamp stands for.
             + Span::from_micros(4);
         let mut world = World::<QueuePair>::new(scenario, false);
@@ -115,8 +115,8 @@ fn a_path_comes_back_after_repair() {
     // No backups: a path that returns goes straight into rotation.
     let mut scenario = one_flow();
     for config in &mut scenario.pairs[0].configs {
-        config.ev_active = 32;
-        config.ev_backup = 0;
+        config.paths.active = 32;
+        config.paths.backup = 0;
     }
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(300));
@@ -173,11 +173,11 @@ fn trimming_condemns_no_path_and_loses_nothing() {
 fn a_path_that_is_always_marked_gets_every_second_turn() {
     // A fixed window, so that only the choice of path reacts to the marks.
     let mut scenario = Scenario::calm(2, 1, 8);
-    let cc = CcProfile::fixed_window(200_000, scenario.base_rtt(4096), 4096);
+    let cc = CcProfile::FixedWindow(200_000);
     let mut config = scenario.config_with(Arc::new(cc));
-    (config.ev_active, config.ev_backup) = (8, 0);
+    (config.paths.active, config.paths.backup) = (8, 0);
     // So few paths go round faster than feedback does, were it not for feedback on every packet.
-    config.ack_every_bytes = 1;
+    config.responder.ack_every_bytes = 1;
     scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
     scenario.at(Time::ZERO, Act::Path { from: 0, to: 1, path: 3, health: Health::marking(1.0) });
@@ -251,8 +251,8 @@ fn a_responder_under_pressure_slows_its_sender_down_and_lets_it_go_again() {
 fn a_smaller_window_from_the_responder_is_obeyed() {
     // At MPR 1 there are 128 packets per round trip, which is less than this network holds.
     let mut scenario = Scenario { latency: Span::from_micros(50), ..Scenario::calm(2, 4, 8) };
-    let cc = CcProfile::fixed_window(64 << 20, scenario.base_rtt(1024), 1024);
-    let mut config = scenario.config_with(Arc::new(cc));
+    let mut config = scenario.config_with(Arc::new(CcProfile::FixedWindow(64 << 20)));
+    config.paths.model = PathModel::new(scenario.base_rtt(1024), true);
     config.path_mtu = 1024;
     scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
@@ -270,7 +270,7 @@ fn a_smaller_window_from_the_responder_is_obeyed() {
 fn into_the_void(linear_cnt: u8, exp_cnt: u8) -> (Scenario, QpConfig) {
     let mut scenario = Scenario::calm(2, 4, 8);
     let mut config = scenario.config();
-    (config.linear_cnt, config.exp_cnt) = (linear_cnt, exp_cnt);
+    (config.requestor.linear_cnt, config.requestor.exp_cnt) = (linear_cnt, exp_cnt);
     scenario.connect([0, 1], &config, [Traffic::of(10, 40_000), Traffic::none()]);
     scenario.at(Time::ZERO, Act::Direction { from: 0, to: 1, health: Health::DEAD });
     scenario.expect = Expect::MustFail;
@@ -290,8 +290,11 @@ fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
         // The linear intervals, the doubling ones, and the last wait, which nothing answers.
         let waits = u64::from(linear_cnt.max(1)) + (1 << (exp_cnt + 1)) - 2;
         let waited = outcome.finished.since(Time::ZERO);
-        assert!(waited >= config.timeout.times(waits), "{linear_cnt}, {exp_cnt}: {waited:?}");
-        assert!(waited <= config.timeout.times(2 * waits + 2), "{linear_cnt}, {exp_cnt}: {waited:?}");
+        assert!(waited >= config.requestor.timeout.times(waits), "{linear_cnt}, {exp_cnt}: {waited:?}");
+        assert!(
+            waited <= config.requestor.timeout.times(2 * waits + 2),
+            "{linear_cnt}, {exp_cnt}: {waited:?}"
+        );
     }
 }
 
@@ -299,8 +302,10 @@ fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
 fn what_comes_back_before_the_retries_end_is_not_given_up() {
     let (mut scenario, config) = into_the_void(3, 3);
     scenario.expect = Expect::Completes;
-    scenario
-        .at(Time::ZERO + config.timeout.times(5), Act::Direction { from: 0, to: 1, health: Health::GOOD });
+    scenario.at(
+        Time::ZERO + config.requestor.timeout.times(5),
+        Act::Direction { from: 0, to: 1, health: Health::GOOD },
+    );
     let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
     assert_eq!(outcome.flows[0].completed, 10);
     assert_eq!(outcome.fatal, [None, None]);
@@ -359,7 +364,7 @@ fn more_immediates_in_flight_than_the_responder_takes_fail_both_ends() {
     let config = scenario.config();
     let posts = (0..200).map(|i| Post { len: 0, imm: Some(i), not_before: Time::ZERO });
     scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::none()]);
-    scenario.pairs[0].configs[1].max_wimm_dest = 4;
+    scenario.pairs[0].configs[1].responder.max_wimm_dest = 4;
     // The first is lost, so that the others pile up behind it.
     scenario.at(Time::ZERO, Act::Plane { port: 0, health: Health::DEAD });
     scenario.expect = Expect::MayFail;

@@ -4,7 +4,7 @@ mod world;
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, QueuePair};
+use openmrc_transport::mrc::{CcProfile, PathModel, QueuePair};
 use openmrc_transport::{Readiness, Span, Time, Transport as _};
 use openmrc_wire::Psn;
 use world::measure::{goodput, line_rate, micros, millis};
@@ -49,8 +49,9 @@ fn small_packets_fill_the_line_too() {
         let cc = CcProfile::nscc(2 * RATE, scenario.base_rtt(path_mtu), path_mtu, true);
         let mut config = scenario.config_with(Arc::new(cc));
         config.path_mtu = path_mtu;
-        config.mpr = 16;
-        config.mpr_dest = 16;
+        config.paths.model = PathModel::new(scenario.base_rtt(path_mtu), true);
+        config.requestor.mpr = 16;
+        config.responder.mpr_dest = 16;
         scenario.connect(
             [0, 1],
             &config,
@@ -159,7 +160,7 @@ fn a_lossless_transfer_takes_no_longer_than_its_bytes_and_one_round_trip() {
     assert!(finished >= bytes + base_rtt.over(2), "{finished:?} is faster than light");
     // The last SACK may be a delayed one.
     assert!(
-        finished <= bytes + base_rtt + config.ack_delay + Span::from_micros(1),
+        finished <= bytes + base_rtt + config.responder.ack_delay + Span::from_micros(1),
         "{finished:?}, {bytes:?}"
     );
 }
@@ -189,8 +190,8 @@ fn sequence_numbers_of_messages_wrap() {
     // 16 bits count messages and immediates; 70,000 of each go through both wraps.
     let mut scenario = Scenario::calm(2, 2, 8);
     let mut config = scenario.config();
-    config.sq_psn = Psn::new(0xFF_8000);
-    config.rq_psn = Psn::new(0xFF_8000);
+    config.requestor.sq_psn = Psn::new(0xFF_8000);
+    config.responder.rq_psn = Psn::new(0xFF_8000);
     let posts = (0..140_000u32).map(|i| Post {
         len: if i % 5 == 0 { 100 } else { 0 },
         imm: (i % 2 == 0).then_some(i),
@@ -213,6 +214,7 @@ fn the_counter_of_received_bytes_wraps() {
     let cc = CcProfile::nscc(RATE, scenario.base_rtt(8192), 8192, true);
     let mut config = scenario.config_with(Arc::new(cc));
     config.path_mtu = 8192;
+    config.paths.model = PathModel::new(scenario.base_rtt(8192), true);
     scenario.connect([0, 1], &config, [Traffic::of(4300, 1 << 20), Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
     scenario.weather.loss = 0.0001;

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, QpConfig, QueuePair};
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
 use openmrc_transport::{
     AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Received, RecvDone, SendDone, Span,
     Time, Transmit, Transport, Trim, WorkRequest,
@@ -89,12 +89,11 @@ impl Table {
             .collect();
         let profile = Arc::new(EvProfile::new(&paths).unwrap());
         let cc = Arc::new(CcProfile::nscc(400_000_000_000, Span::from_micros(10), 1024, true));
+        let model = PathModel::new(Span::from_micros(10), true);
+        let paths = PathConfig { active: 64, backup: 64, min_active: 16, ..PathConfig::new(profile, model) };
         let config = |local, remote| QpConfig {
             path_mtu: 1024,
-            ev_active: 64,
-            ev_backup: 64,
-            ev_min_active: 16,
-            ..QpConfig::new(local, remote, Arc::clone(&profile), Arc::clone(&cc))
+            ..QpConfig::new(local, remote, paths.clone(), Arc::clone(&cc))
         };
         let qps = [(1, 2), (2, 1)].map(|(a, b)| QueuePair::new(Time::ZERO, &config(a, b)).unwrap());
         let sink = || Sink { out: Vec::with_capacity(1 << 16), completed: 0, received: 0 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, QpConfig, QueuePair};
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
 use openmrc_transport::{EvProfile, PathEntry, Span, Time};
 use openmrc_wire::Ev;
 
@@ -11,7 +11,9 @@ fn queue_pair(active: u16, backup: u16) -> QueuePair {
         (0..64u32).flat_map(|i| (0..8).map(move |port| PathEntry { ev: Ev(i), port })).collect();
     let paths = Arc::new(EvProfile::new(&paths).unwrap());
     let cc = Arc::new(CcProfile::nscc(800_000_000_000, Span::from_micros(12), 4096, true));
-    let config = QpConfig { ev_active: active, ev_backup: backup, ..QpConfig::new(1, 2, paths, cc) };
+    let model = PathModel::new(Span::from_micros(12), true);
+    let paths = PathConfig { active, backup, ..PathConfig::new(paths, model) };
+    let config = QpConfig::new(1, 2, paths, cc);
     QueuePair::new(Time::ZERO, &config).unwrap()
 }
 

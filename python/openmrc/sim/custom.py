@@ -53,7 +53,8 @@ class Congestion(Protocol):
     """Bounds what a queue pair has in flight; made of a packet's size, a host's rate and the base RTT."""
 
     window: float
-    """Bytes that may be in flight; looked at after every call. Never less than one packet counts."""
+    """Bytes that may be in flight, at least one packet; read after every call. While the receiver presses its senders,
+    the simulator sets it too."""
 
     def __init__(self, mtu: int, rate_bps: int, base_rtt_ps: int) -> None: ...
 

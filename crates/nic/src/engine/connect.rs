@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openmrc_transport::mrc::{self, CcProfile, QpConfig};
+use openmrc_transport::mrc::{
+    self, CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig,
+};
 use openmrc_transport::{Span, Time};
 use openmrc_wire::{MAX_HEADER_LEN, Psn, encap};
 
@@ -14,7 +16,7 @@ use crate::attr::{DEFAULT_PATH_MTU, QpAttr};
 use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::netlink;
-use crate::profile::Paths;
+use crate::profile::{CcProfileConfig, Paths};
 use crate::tx::most_in_run;
 
 /// Bytes around the payload on the wire below IP: UDP, the longest data headers, padding, iCRC.
@@ -27,7 +29,7 @@ impl Engine {
         let config = self.transport_config(index, attr, &paths)?;
         let remote = attr.remote.as_deref().unwrap_or_default();
         self.check_mtu(config.path_mtu, remote.len(), self.outside_inner_ip(&paths))?;
-        let transport = mrc::QueuePair::new(now, &config)?;
+        let transport = mrc::QueuePair::new_responder(now, &config)?;
         let local: Vec<IpAddr> = self.ports.iter().map(|p| p.addr.ip()).collect();
         let (peer, new) = self.peers.acquire(remote, &local)?;
         if let Some(known) = self.peers.get_mut(peer).filter(|_| self.config.is_srv6()) {
@@ -64,16 +66,10 @@ impl Engine {
     fn transport_config(&self, index: u32, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
         let io = &self.qp(index)?.io;
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
-        let cc = match attr.cc_profile_id.unwrap_or(0) {
-            0 => Arc::new(default_cc(&self.config, path_mtu)),
+        let CcProfileConfig { cc, model } = match attr.cc_profile_id.unwrap_or(0) {
+            0 => default_cc(&self.config, path_mtu),
             id => self.cc_profiles.get(id)?,
         };
-        let base = QpConfig::new(
-            io.shared.num,
-            attr.dest_qp_num.unwrap_or_default(),
-            Arc::clone(&paths.profile),
-            cc,
-        );
         let psn = |name: &str, value: u32| match value < 1 << Psn::BITS {
             true => Ok(Psn::new(value)),
             false => Err(Error::invalid(format!("{name} must be below 2^24, not {value}"))),
@@ -81,28 +77,36 @@ impl Engine {
         if let Some(timeout @ 25..) = attr.timeout {
             return Err(Error::invalid(format!("timeout must be 0 to 24, not {timeout}")));
         }
-        Ok(QpConfig {
+        let requestor = RequestorConfig::default();
+        let responder = ResponderConfig::default();
+        let paths = PathConfig {
+            active: paths.active,
+            backup: paths.backup,
+            min_active: paths.min_active,
+            burst: self.config.ev_burst.min(most_in_run(path_mtu)),
+            ..PathConfig::new(Arc::clone(&paths.profile), model)
+        };
+        let mut config = QpConfig::new(io.shared.num, attr.dest_qp_num.unwrap_or_default(), paths, cc);
+        config.path_mtu = path_mtu;
+        config.caps = attr.caps.unwrap_or(config.caps);
+        config.seed = attr.seed.unwrap_or(self.seed ^ u64::from(io.shared.num) << 32);
+        config.requestor = RequestorConfig {
             sq_psn: psn("sq_psn", attr.sq_psn.unwrap_or(0))?,
-            rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
-            path_mtu,
-            mpr: attr.mpr.unwrap_or(base.mpr),
-            mpr_dest: attr.mpr_dest.unwrap_or(base.mpr_dest),
-            max_wimm: attr.max_wimm.unwrap_or(base.max_wimm),
-            max_wimm_dest: attr.max_wimm_dest.unwrap_or(base.max_wimm_dest),
+            mpr: attr.mpr.unwrap_or(requestor.mpr),
+            max_wimm: attr.max_wimm.unwrap_or(requestor.max_wimm),
             max_send_wr: io.shared.cap.max_send_wr as usize,
             timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(14)),
-            linear_cnt: attr.linear_cnt.unwrap_or(base.linear_cnt),
+            linear_cnt: attr.linear_cnt.unwrap_or(requestor.linear_cnt),
             exp_cnt: attr.exp_cnt.unwrap_or(7),
-            caps: attr.caps.unwrap_or(base.caps),
+        };
+        config.responder = ResponderConfig {
+            rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
+            mpr_dest: attr.mpr_dest.unwrap_or(responder.mpr_dest),
+            max_wimm_dest: attr.max_wimm_dest.unwrap_or(responder.max_wimm_dest),
             ack_every_bytes: self.config.ack_every_bytes,
             ack_delay: span(self.config.ack_delay),
-            ev_active: paths.active,
-            ev_backup: paths.backup,
-            ev_min_active: paths.min_active,
-            ev_burst: self.config.ev_burst.min(most_in_run(path_mtu)),
-            seed: attr.seed.unwrap_or(self.seed ^ u64::from(io.shared.num) << 32),
-            ..base
-        })
+        };
+        Ok(config)
     }
 
     /// Bytes of headers outside the IP header that encloses UDP, on the longest of these paths.
@@ -130,12 +134,13 @@ impl Engine {
 }
 
 /// The device's own congestion control for packets of this size.
-pub(super) fn default_cc(config: &DeviceConfig, path_mtu: u16) -> CcProfile {
+pub(super) fn default_cc(config: &DeviceConfig, path_mtu: u16) -> CcProfileConfig {
     let base_rtt = span(config.base_rtt);
-    match config.fixed_window {
-        Some(bytes) => CcProfile::fixed_window(bytes, base_rtt, path_mtu),
+    let cc = match config.fixed_window {
+        Some(bytes) => CcProfile::FixedWindow(bytes),
         None => CcProfile::nscc(config.link_rate_bps, base_rtt, path_mtu, config.network_trims),
-    }
+    };
+    CcProfileConfig { cc: Arc::new(cc), model: PathModel::new(base_rtt, config.network_trims) }
 }
 
 /// A configured duration as the transport counts it.

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use openmrc_transport::endpoint::Endpoint;
 use openmrc_transport::life::{QpState, check_transition};
 use openmrc_transport::mrc::{self, EvState, QpStats};
-use openmrc_transport::schedule::ReadyRing;
+use openmrc_transport::node::endpoint::Endpoint;
+use openmrc_transport::node::ready::ReadyRing;
 use openmrc_transport::{Fatal, PathEntry, PortSet, Time, Transport};
 use openmrc_wire::{Ev, EvFormat};
 
@@ -19,7 +19,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::connect::{default_cc, span};
 use super::next_port::NextPort;
 use super::{BufferWatch, Engine, Inbox, Qp, QpHost, QpIo, Timers, qp_host};
-use crate::attr::{QpAttr, QpCap, QpInfo};
+use crate::attr::{DEFAULT_PATH_MTU, QpAttr, QpCap, QpInfo};
 use crate::cq::CqShared;
 use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
@@ -98,7 +98,7 @@ impl Engine {
                 Some(Paths::new(&own, |i| Ok(i as u16))?)
             }
         };
-        let cc = Arc::new(default_cc(&config, 4096));
+        let cc = default_cc(&config, DEFAULT_PATH_MTU);
         let places = config.max_qps as usize;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut engine = Engine {

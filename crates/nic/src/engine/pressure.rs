@@ -3,7 +3,7 @@
 //! buffers can hold among those that receive now (dynamic MPR), and asks its sender to slow down while they fill
 //! (`rcv_cwnd_pen`; spec: congestion, destination flow control).
 
-use openmrc_transport::destination::Pressure;
+use openmrc_transport::node::Pressure;
 use openmrc_transport::{Span, Time};
 
 use super::{Engine, Qp};

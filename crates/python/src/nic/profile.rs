@@ -2,9 +2,10 @@
 //! profile (INIT, OFFLINE, ONLINE) is kept in `openmrc.controller`; here is what is ONLINE.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
-use openmrc_nic::{EvProfileConfig, SegmentRoute};
-use openmrc_transport::mrc::{CcProfile, NsccParams};
+use openmrc_nic::{CcProfileConfig, EvProfileConfig, SegmentRoute};
+use openmrc_transport::mrc::{CcProfile, NsccParams, PathModel};
 use openmrc_transport::{PathEntry, Span};
 use openmrc_wire::Ev;
 use openmrc_wire::ev::{self, EvField};
@@ -149,7 +150,7 @@ impl Controller {
     }
 }
 
-fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfile> {
+fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfileConfig> {
     let micros = |name: &str, value: f64| {
         Ok::<_, PyErr>(Span::from_nanos(duration(value, 1e-6, name)?.as_nanos() as u64))
     };
@@ -161,16 +162,18 @@ fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfile> {
     if base_rtt == Span::ZERO {
         return Err(refused("base_rtt_us must be more than 0"));
     }
+    let trimming: bool = from.getattr("trimming")?.extract()?;
     let window: Option<u64> = optional!(from, "window", "1 to 2^64 - 1")?;
     if let Some(window) = window {
-        return Ok(CcProfile::fixed_window(window, base_rtt, path_mtu));
+        return Ok(CcProfileConfig {
+            cc: Arc::new(CcProfile::FixedWindow(window)),
+            model: PathModel::new(base_rtt, trimming),
+        });
     }
     let rate: u64 = optional!(from, "link_rate_bps", "1 to 2^64 - 1")?
         .filter(|&rate| rate > 0)
         .ok_or_else(|| required("link_rate_bps"))?;
-    let trimming: bool = from.getattr("trimming")?.extract()?;
-    let mut profile = CcProfile::nscc(rate, base_rtt, path_mtu, trimming);
-    let mut params = NsccParams::clone(&profile.nscc);
+    let mut params = NsccParams::for_network(rate, base_rtt, path_mtu, trimming);
     macro_rules! take {
         ($($name:ident: $allowed:literal),* $(,)?) => {$(
             if let Some(value) = optional!(from, stringify!($name), $allowed)? {
@@ -205,8 +208,8 @@ fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfile> {
         // The core counts in picoseconds.
         params.alpha = per_us / 1e6;
     }
-    profile.nscc = std::sync::Arc::new(params);
-    Ok(profile)
+    let model = PathModel { target_qdelay: params.target_qdelay, ..PathModel::new(base_rtt, trimming) };
+    Ok(CcProfileConfig { cc: Arc::new(CcProfile::Nscc(Arc::new(params))), model })
 }
 
 /// A field of an EV profile: width, init, min, max, mask.

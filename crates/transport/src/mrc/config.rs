@@ -5,11 +5,12 @@ use std::sync::Arc;
 use openmrc_wire::Psn;
 
 use super::cc::CcProfile;
+use super::paths::LoadBalancing;
 use crate::profile::EvProfile;
 use crate::time::Span;
 
-/// Packets that one burst may have where they do not come at once \[choice\]. A host's software is quicker on a path that it has
-/// just used, at both ends; but a dead path must not keep many packets.
+/// A burst that has had this many packets ends when the queue pair runs out of data \[choice\]. A host's software is
+/// faster on a path that it has just used, at both ends; but a dead path must not collect many packets over time.
 pub const LASTING_BURST: u8 = 8;
 
 /// Optional behaviour, on only if both ends have it (spec: transport, queue pair attributes, `cap`).
@@ -41,6 +42,125 @@ impl Default for Capabilities {
     }
 }
 
+/// What is known of the network's paths before anything was sent: it times loss detection and probes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathModel {
+    /// Round-trip time of a full packet on the longest idle path.
+    pub base_rtt: Span,
+    /// Queueing delay that congestion control aims at.
+    pub target_qdelay: Span,
+    /// Packets with one entropy value stay in order, so a packet overtaken on its path is lost. False where switches spray.
+    pub ordered: bool,
+}
+
+impl PathModel {
+    /// Paths of this base RTT that keep packets in order; the target is that of congestion control with or without
+    /// trimming (spec: congestion, "Numbers").
+    pub fn new(base_rtt: Span, trimming: bool) -> Self {
+        let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
+        PathModel { base_rtt, target_qdelay, ordered: true }
+    }
+}
+
+/// Which paths a queue pair uses, and how.
+#[derive(Clone, Debug)]
+pub struct PathConfig {
+    /// The paths.
+    pub profile: Arc<EvProfile>,
+    /// Paths in rotation, 1 to 256.
+    pub active: u16,
+    /// Paths in reserve, 0 to 256.
+    pub backup: u16,
+    /// With fewer usable paths in rotation, condemned paths are tried again. Default: a quarter of `active`.
+    pub min_active: u16,
+    /// Consecutive packets on one path: 1 in hardware. A software NIC sends a few per system call.
+    pub burst: u8,
+    /// How packets are spread over the paths.
+    pub load_balancing: LoadBalancing,
+    /// What is known of the paths.
+    pub model: PathModel,
+}
+
+impl PathConfig {
+    /// Most paths in rotation, and most in reserve (spec: paths, EV set).
+    pub const MOST: u16 = 256;
+
+    /// The specification's defaults for these paths.
+    pub fn new(profile: Arc<EvProfile>, model: PathModel) -> Self {
+        PathConfig {
+            profile,
+            active: 128,
+            backup: 128,
+            min_active: 32,
+            burst: 1,
+            load_balancing: LoadBalancing::EvStates,
+            model,
+        }
+    }
+}
+
+/// Limits of the sending side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestorConfig {
+    /// First PSN sent.
+    pub sq_psn: Psn,
+    /// In-flight window, units of 128 PSNs; the smaller of this and the peer's `mpr_dest` holds.
+    pub mpr: u8,
+    /// Messages with immediate in flight.
+    pub max_wimm: u16,
+    /// Work requests that may be outstanding.
+    pub max_send_wr: usize,
+    /// ACK timeout; four measured round trips where they take longer.
+    pub timeout: Span,
+    /// Retries at a fixed interval, at most 7.
+    pub linear_cnt: u8,
+    /// Retries with doubling interval after those, at most 25, which means for ever.
+    pub exp_cnt: u8,
+}
+
+impl Default for RequestorConfig {
+    /// The specification's defaults (spec: transport, "Queue pair life"); 128 work requests are perftest's.
+    fn default() -> Self {
+        RequestorConfig {
+            sq_psn: Psn::new(0),
+            mpr: 8,
+            max_wimm: 128,
+            max_send_wr: 128,
+            timeout: QpConfig::timeout_from_exponent(8),
+            linear_cnt: 7,
+            exp_cnt: 25,
+        }
+    }
+}
+
+/// Limits of the receiving side, and when it answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponderConfig {
+    /// First PSN expected.
+    pub rq_psn: Psn,
+    /// In-flight window, units of 128 PSNs.
+    pub mpr_dest: u8,
+    /// Messages with immediate in flight.
+    pub max_wimm_dest: u16,
+    /// A SACK after this many bytes at the latest.
+    pub ack_every_bytes: u32,
+    /// A SACK this long after a packet at the latest.
+    pub ack_delay: Span,
+}
+
+impl Default for ResponderConfig {
+    /// The specification's defaults (spec: transport, "Queue pair life" and "When it answers").
+    fn default() -> Self {
+        ResponderConfig {
+            rq_psn: Psn::new(0),
+            mpr_dest: 8,
+            max_wimm_dest: 128,
+            ack_every_bytes: 16 * 1024,
+            ack_delay: Span::from_micros(4),
+        }
+    }
+}
+
 /// Everything a queue pair needs to know.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
@@ -48,66 +168,29 @@ pub struct QpConfig {
     pub local_qp: u32,
     /// The peer's number, 24 bits.
     pub remote_qp: u32,
-    /// First PSN sent.
-    pub sq_psn: Psn,
-    /// First PSN expected.
-    pub rq_psn: Psn,
     /// Payload bytes per data packet, 256..=8192.
     pub path_mtu: u16,
-    /// In-flight window as requestor, units of 128 PSNs; the smaller of this and the peer's `mpr_dest` holds.
-    pub mpr: u8,
-    /// In-flight window as responder, units of 128 PSNs.
-    pub mpr_dest: u8,
-    /// Messages with immediate in flight as requestor.
-    pub max_wimm: u16,
-    /// Messages with immediate in flight as responder.
-    pub max_wimm_dest: u16,
-    /// Work requests that may be outstanding.
-    pub max_send_wr: usize,
-    /// ACK timeout; four measured round trips where they take longer.
-    pub timeout: Span,
-    /// Retries at a fixed interval, at most 7.
-    pub linear_cnt: u8,
-    /// Retries with doubling interval after those, at most 25, which is for ever.
-    pub exp_cnt: u8,
     /// Optional behaviour agreed with the peer.
     pub caps: Capabilities,
-    /// A SACK at least after so many bytes.
-    pub ack_every_bytes: u32,
-    /// A SACK at the latest so long after a packet.
-    pub ack_delay: Span,
+    /// The sending side.
+    pub requestor: RequestorConfig,
+    /// The receiving side.
+    pub responder: ResponderConfig,
     /// The paths.
-    pub paths: Arc<EvProfile>,
-    /// Paths in rotation.
-    pub ev_active: u16,
-    /// Paths in reserve.
-    pub ev_backup: u16,
-    /// Below so many usable paths in rotation condemned ones are retried. Default: a quarter of `ev_active`.
-    pub ev_min_active: u16,
-    /// Consecutive packets on one path, 1 in hardware. A software NIC sends a few per system call.
-    pub ev_burst: u8,
+    pub paths: PathConfig,
     /// Congestion control.
     pub cc: Arc<CcProfile>,
     /// Seed of this queue pair's choices: order of its paths, jitter of its probes.
     pub seed: u64,
 }
 
-/// What of its configuration a queue pair needs as it goes; the rest is in what was made by it.
-#[derive(Clone, Debug)]
+/// The part of the configuration that both roles need as they go.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub local_qp: u32,
     pub remote_qp: u32,
-    pub ack_every_bytes: u32,
-    pub max_wimm: u16,
-    pub mpr: u8,
-    pub mpr_dest: u8,
-    pub timeout: Span,
-    pub ack_delay: Span,
-    pub cc: Arc<CcProfile>,
-    pub linear_cnt: u8,
-    pub exp_cnt: u8,
-    pub ev_burst: u8,
     pub caps: Capabilities,
+    pub model: PathModel,
 }
 
 impl From<&QpConfig> for Settings {
@@ -115,17 +198,8 @@ impl From<&QpConfig> for Settings {
         Settings {
             local_qp: config.local_qp,
             remote_qp: config.remote_qp,
-            ack_every_bytes: config.ack_every_bytes,
-            max_wimm: config.max_wimm,
-            mpr: config.mpr,
-            mpr_dest: config.mpr_dest,
-            timeout: config.timeout,
-            ack_delay: config.ack_delay,
-            cc: Arc::clone(&config.cc),
-            linear_cnt: config.linear_cnt,
-            exp_cnt: config.exp_cnt,
-            ev_burst: config.ev_burst,
             caps: config.caps,
+            model: config.paths.model,
         }
     }
 }
@@ -142,65 +216,71 @@ pub struct ConfigError {
     pub allowed: &'static str,
 }
 
+fn check(
+    ok: bool,
+    name: &'static str,
+    value: impl Into<u64>,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    if ok { Ok(()) } else { Err(ConfigError { name, value: value.into(), allowed }) }
+}
+
 impl QpConfig {
+    /// The defaults of the specification for a simulated network.
+    pub fn new(local_qp: u32, remote_qp: u32, paths: PathConfig, cc: Arc<CcProfile>) -> Self {
+        QpConfig {
+            local_qp,
+            remote_qp,
+            path_mtu: 4096,
+            caps: Capabilities::default(),
+            requestor: RequestorConfig::default(),
+            responder: ResponderConfig::default(),
+            paths,
+            cc,
+            seed: 0,
+        }
+    }
+
     /// Checks every attribute's range.
     ///
     /// # Errors
     /// [`ConfigError`] for the first that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = |ok: bool, name, value: u64, allowed| match ok {
-            true => Ok(()),
-            false => Err(ConfigError { name, value, allowed }),
-        };
         let qp_ok = |qp: u32| (1..1 << 24).contains(&qp);
-        check(qp_ok(self.local_qp), "qp_num", self.local_qp.into(), "1 to 16777215")?;
-        check(qp_ok(self.remote_qp), "dest_qp_num", self.remote_qp.into(), "1 to 16777215")?;
-        check((256..=8192).contains(&self.path_mtu), "path_mtu", self.path_mtu.into(), "256 to 8192")?;
-        check(self.mpr > 0, "mpr", self.mpr.into(), "1 to 255")?;
-        check(self.mpr_dest > 0, "mpr_dest", self.mpr_dest.into(), "1 to 255")?;
-        let wimm_ok = |n: u16| (1..=16384).contains(&n);
-        check(wimm_ok(self.max_wimm), "max_wimm", self.max_wimm.into(), "1 to 16384")?;
-        check(wimm_ok(self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest.into(), "1 to 16384")?;
-        let depth_ok = (1..=1 << 20).contains(&self.max_send_wr);
-        check(depth_ok, "max_send_wr", self.max_send_wr as u64, "1 to 1048576")?;
-        check(self.timeout > Span::ZERO, "timeout", self.timeout.0, "more than 0")?;
-        check(self.linear_cnt <= 7, "linear_cnt", self.linear_cnt.into(), "0 to 7")?;
-        check(self.exp_cnt <= 25, "exp_cnt", self.exp_cnt.into(), "0 to 25")?;
-        check((1..=256).contains(&self.ev_active), "ev_active", self.ev_active.into(), "1 to 256")?;
-        check(self.ev_burst > 0, "ev_burst", self.ev_burst.into(), "1 to 255")
+        check(qp_ok(self.local_qp), "qp_num", self.local_qp, "1 to 16777215")?;
+        check(qp_ok(self.remote_qp), "dest_qp_num", self.remote_qp, "1 to 16777215")?;
+        check((256..=8192).contains(&self.path_mtu), "path_mtu", self.path_mtu, "256 to 8192")?;
+        self.requestor.validate()?;
+        self.responder.validate()?;
+        let (active, backup) = (self.paths.active, self.paths.backup);
+        check((1..=PathConfig::MOST).contains(&active), "ev_active", active, "1 to 256")?;
+        check(backup <= PathConfig::MOST, "ev_backup", backup, "0 to 256")?;
+        check(self.paths.burst > 0, "ev_burst", self.paths.burst, "1 to 255")
     }
 
     /// ACK timeout for the exponent of the verbs attribute: 1.024 us x 2^`exponent`, 0..=24 (spec: transport).
     pub const fn timeout_from_exponent(exponent: u8) -> Span {
         Span::from_nanos(1024 << if exponent > 24 { 24 } else { exponent })
     }
+}
 
-    /// The defaults of the specification for a simulated network.
-    pub fn new(local_qp: u32, remote_qp: u32, paths: Arc<EvProfile>, cc: Arc<CcProfile>) -> Self {
-        QpConfig {
-            local_qp,
-            remote_qp,
-            sq_psn: Psn::new(0),
-            rq_psn: Psn::new(0),
-            path_mtu: 4096,
-            mpr: 8,
-            mpr_dest: 8,
-            max_wimm: 128,
-            max_wimm_dest: 128,
-            max_send_wr: 128,
-            timeout: Self::timeout_from_exponent(8),
-            linear_cnt: 7,
-            exp_cnt: 25,
-            caps: Capabilities::default(),
-            ack_every_bytes: 16 * 1024,
-            ack_delay: Span::from_micros(4),
-            paths,
-            ev_active: 128,
-            ev_backup: 128,
-            ev_min_active: 32,
-            ev_burst: 1,
-            cc,
-            seed: 0,
-        }
+const WIMM_RANGE: std::ops::RangeInclusive<u16> = 1..=16384;
+
+impl RequestorConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        check(self.mpr > 0, "mpr", self.mpr, "1 to 255")?;
+        check(WIMM_RANGE.contains(&self.max_wimm), "max_wimm", self.max_wimm, "1 to 16384")?;
+        let depth_ok = (1..=1 << 20).contains(&self.max_send_wr);
+        check(depth_ok, "max_send_wr", self.max_send_wr as u64, "1 to 1048576")?;
+        check(self.timeout > Span::ZERO, "timeout", self.timeout.0, "more than 0")?;
+        check(self.linear_cnt <= 7, "linear_cnt", self.linear_cnt, "0 to 7")?;
+        check(self.exp_cnt <= 25, "exp_cnt", self.exp_cnt, "0 to 25")
+    }
+}
+
+impl ResponderConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        check(self.mpr_dest > 0, "mpr_dest", self.mpr_dest, "1 to 255")?;
+        check(WIMM_RANGE.contains(&self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest, "1 to 16384")
     }
 }

@@ -22,9 +22,9 @@ pub struct Counters {
     /// Reliability probes sent.
     pub probes: u32,
     /// SACKs sent.
-    pub sacks_sent: u64,
+    pub sacks_sent: u32,
     /// SACKs received.
-    pub sacks_in: u64,
+    pub sacks_in: u32,
     /// NACKs sent.
     pub nacks_sent: u32,
     /// Paths condemned.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{Capabilities, CcProfile, QpConfig, QueuePair};
+use openmrc_transport::mrc::{Capabilities, CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
 use openmrc_transport::{
     AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Readiness, Received, RecvDone,
     SendDone, Span, Time, Transmit, Transport, Trim, WorkRequest,
@@ -193,7 +193,12 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                 if reader.flag() {
                     now += Span(u64::from(reader.u32()) << (reader.u8() % 16));
                 }
-                serve_timers(&mut qp, &mut watch, now, most_per_timeout(config.paths.entries().len()));
+                serve_timers(
+                    &mut qp,
+                    &mut watch,
+                    now,
+                    most_per_timeout(config.paths.profile.entries().len()),
+                );
                 usize::MAX
             }
             13 => {
@@ -204,7 +209,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                 match reader.u8() % 4 {
                     0 => qp.set_ports_up(now, PortSet(reader.u16()), PortSet(reader.u16())),
                     1 => {
-                        let entries = config.paths.entries();
+                        let entries = config.paths.profile.entries();
                         qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()].ev, reader.flag());
                     }
                     2 => qp.set_advertised_mpr(reader.u8()),
@@ -249,32 +254,35 @@ fn config(reader: &mut Reader<'_>) -> QpConfig {
     let paths: Vec<_> = (0..per_port).flat_map(|i| (0..ports).map(move |port| path(i, port))).collect();
     let path_mtu = reader.pick(&[256u16, 1024, 4096]);
     let base_rtt = Span::from_micros(10);
-    let cc = match reader.u8() % 3 {
-        0 => CcProfile::nscc(100_000_000_000, base_rtt, path_mtu, true),
-        1 => CcProfile::nscc(1_000_000_000, base_rtt, path_mtu, false),
-        _ => CcProfile::fixed_window(1 << 20, base_rtt, path_mtu),
+    let (cc, trimming) = match reader.u8() % 3 {
+        0 => (CcProfile::nscc(100_000_000_000, base_rtt, path_mtu, true), true),
+        1 => (CcProfile::nscc(1_000_000_000, base_rtt, path_mtu, false), false),
+        _ => (CcProfile::FixedWindow(1 << 20), true),
     };
     let profile = EvProfile::new(&paths).expect("there are paths");
-    let mut config = QpConfig::new(LOCAL_QP, REMOTE_QP, Arc::new(profile), Arc::new(cc));
+    let mut config = {
+        let paths = PathConfig::new(Arc::new(profile), PathModel::new(base_rtt, trimming));
+        QpConfig::new(LOCAL_QP, REMOTE_QP, paths, Arc::new(cc))
+    };
     config.path_mtu = path_mtu;
-    config.sq_psn = Psn::new(reader.pick(&[0, 0xFF_FFF0, 0x80_0000]));
-    config.rq_psn = Psn::new(reader.pick(&[0, 0xFF_FFF0, 0x7F_FFFF]));
-    config.mpr = reader.pick(&[1, 2, 16]);
-    config.mpr_dest = reader.pick(&[1, 2, 16]);
-    config.max_wimm = reader.pick(&[1, 3, 128]);
-    config.max_wimm_dest = reader.pick(&[1, 3, 128]);
-    config.max_send_wr = reader.pick(&[1, 5, 64]);
-    config.linear_cnt = reader.u8() % 8;
-    config.exp_cnt = reader.pick(&[0, 3, 25]);
+    config.requestor.sq_psn = Psn::new(reader.pick(&[0, 0xFF_FFF0, 0x80_0000]));
+    config.responder.rq_psn = Psn::new(reader.pick(&[0, 0xFF_FFF0, 0x7F_FFFF]));
+    config.requestor.mpr = reader.pick(&[1, 2, 16]);
+    config.responder.mpr_dest = reader.pick(&[1, 2, 16]);
+    config.requestor.max_wimm = reader.pick(&[1, 3, 128]);
+    config.responder.max_wimm_dest = reader.pick(&[1, 3, 128]);
+    config.requestor.max_send_wr = reader.pick(&[1, 5, 64]);
+    config.requestor.linear_cnt = reader.u8() % 8;
+    config.requestor.exp_cnt = reader.pick(&[0, 3, 25]);
     let flag = |bits: u8, bit: u8| bits >> bit & 1 == 1;
     let bits = reader.u8();
     config.caps =
         Capabilities { trim_nack: flag(bits, 0), dynamic_mpr: flag(bits, 1), service_time: flag(bits, 2) };
-    config.ev_burst = reader.pick(&[1, 1, 8]);
-    config.ev_active = (paths.len() as u16).div_ceil(2).max(u16::from(ports));
-    config.ev_backup = paths.len() as u16 - config.ev_active;
-    config.ev_min_active = (config.ev_active / 4).max(1);
-    config.ack_every_bytes = reader.pick(&[1, 4096, 16 * 1024]);
+    config.paths.burst = reader.pick(&[1, 1, 8]);
+    config.paths.active = (paths.len() as u16).div_ceil(2).max(u16::from(ports));
+    config.paths.backup = paths.len() as u16 - config.paths.active;
+    config.paths.min_active = (config.paths.active / 4).max(1);
+    config.responder.ack_every_bytes = reader.pick(&[1, 4096, 16 * 1024]);
     config.seed = reader.u64();
     config
 }
@@ -302,7 +310,7 @@ fn post(qp: &mut QueuePair, watch: &mut Watch, now: Time, reader: &mut Reader<'_
 /// A data packet says nothing but what was configured.
 fn check_data(transmit: &Transmit, ports: PortSet, config: &QpConfig) {
     assert!(ports.contains(transmit.port));
-    let entry = config.paths.entries()[transmit.path as usize];
+    let entry = config.paths.profile.entries()[transmit.path as usize];
     assert_eq!((entry.ev, entry.port), (transmit.ev, transmit.port));
     let Body::Write(write) = &transmit.packet.body else { panic!("polled {:?}", transmit.packet.body) };
     assert!(u32::from(transmit.packet.payload_len) <= write.dma_len);
@@ -333,7 +341,7 @@ fn received(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> Receiv
     packet.rtx = flag(1);
     packet.solicited = flag(2);
     packet.migrated = bits == 0xFF;
-    let entries = config.paths.entries();
+    let entries = config.paths.profile.entries();
     let path = entries[usize::from(reader.u8()) % entries.len()];
     let ev = if flag(3) { path.ev } else { Ev(reader.u32()) };
     let trim = match bits >> 6 {
@@ -348,7 +356,7 @@ fn received(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> Receiv
 
 fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body, u16) {
     // Data fills the first gap or arrives around it, feedback is about PSNs near the newest one sent.
-    let mut expected = config.rq_psn;
+    let mut expected = config.responder.rq_psn;
     while watch.placed.contains(&expected) {
         expected = expected.next();
     }
@@ -358,7 +366,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
         if reader.u8() > 4 { (REMOTE_QP as u16, LOCAL_QP as u16) } else { (reader.u16(), reader.u16()) };
     let (spdcid, dpdcid) = ids;
     let timestamp = Timestamp { ticks: reader.u16(), service_time: reader.flag() };
-    let entries = config.paths.entries();
+    let entries = config.paths.profile.entries();
     let known = entries[usize::from(reader.u8()) % entries.len()].ev;
     let entropy = if reader.u8() > 16 { known } else { Ev(reader.u32()) };
     let position = reader.pick(&[Position::First, Position::Middle, Position::Last, Position::Only]);

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use openmrc_transport::destination::DestinationControl;
-use openmrc_transport::schedule::ReadyRing;
+use openmrc_transport::node::DestinationControl;
+use openmrc_transport::node::ready::ReadyRing;
 use openmrc_transport::{Fatal, PathId, PortSet, Received, Span, Time, Transmit};
 use openmrc_wire::Body;
 
@@ -154,7 +154,7 @@ impl<T: Subject> World<T> {
                 let (node, config) = (pair.nodes[side], pair.configs[side].clone());
                 nodes[node].ends.push(index);
                 let now = host::local(Time::ZERO, nodes[node].epoch);
-                let paths = config.paths.entries().len();
+                let paths = config.paths.profile.entries().len();
                 flows.push(Flow::new(format!("flow {index}"), &config, pair.region[side], dice.u64()));
                 ends.push(End {
                     qp: T::create(now, &config),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{Capabilities, CcProfile, QpConfig};
+use openmrc_transport::mrc::{Capabilities, CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::{EvProfile, PathEntry, PathId, Span, Time};
 use openmrc_wire::{Ev, Psn};
 
@@ -97,8 +97,9 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         CcProfile::nscc(rate, believed_rtt, path_mtu, trimming)
     } else {
         let packets = dice.log_between(1, 400);
-        CcProfile::fixed_window(packets * (u64::from(path_mtu) + 100), believed_rtt, path_mtu)
+        CcProfile::FixedWindow(packets * (u64::from(path_mtu) + 100))
     });
+    let model = PathModel::new(believed_rtt, trimming || matches!(*cc, CcProfile::FixedWindow(_)));
     let caps =
         Capabilities { trim_nack: trimming, dynamic_mpr: dice.chance(0.8), service_time: dice.chance(0.5) };
     let (linear_cnt, exp_cnt) = match scenario.expect {
@@ -107,48 +108,49 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
     };
     let timeout = QpConfig::timeout_from_exponent(dice.between(3, 9) as u8);
     let mut configs = [0u32, 1].map(|side| {
-        let mut config = QpConfig::new(0, 0, Arc::clone(&scenario.profile), Arc::clone(&cc));
+        let mut config =
+            QpConfig::new(0, 0, PathConfig::new(Arc::clone(&scenario.profile), model), Arc::clone(&cc));
         config.local_qp = 0x100 + number * 2 + side;
         config.remote_qp = 0x100 + number * 2 + (1 - side);
         config.seed = dice.u64();
         config.path_mtu = path_mtu;
         config.caps = caps;
-        config.timeout = timeout;
-        config.linear_cnt = linear_cnt;
-        config.exp_cnt = exp_cnt;
-        config.ack_every_bytes = dice.pick(&[1, 4096, 16 * 1024, 16 * 1024, 64 * 1024]);
-        config.ack_delay = Span::from_nanos(dice.log_between(200, 20_000));
-        config.ev_burst = dice.pick(&[1, 1, 1, 2, 4, 16]);
+        config.requestor.timeout = timeout;
+        config.requestor.linear_cnt = linear_cnt;
+        config.requestor.exp_cnt = exp_cnt;
+        config.responder.ack_every_bytes = dice.pick(&[1, 4096, 16 * 1024, 16 * 1024, 64 * 1024]);
+        config.responder.ack_delay = Span::from_nanos(dice.log_between(200, 20_000));
+        config.paths.burst = dice.pick(&[1, 1, 1, 2, 4, 16]);
         let all = (scenario.ports * scenario.profile.paths_per_port()).min(256) as u64;
         let active = dice.between(scenario.ports as u64, all) as u16;
-        config.ev_active = active;
-        config.ev_backup = if dice.chance(0.7) {
+        config.paths.active = active;
+        config.paths.backup = if dice.chance(0.7) {
             (all as u16) - active
         } else {
             dice.below(all + 1 - u64::from(active)) as u16
         };
-        config.ev_min_active =
+        config.paths.min_active =
             if dice.chance(0.5) { (active / 4).max(1) } else { dice.between(1, u64::from(active)) as u16 };
-        config.max_send_wr = dice.log_between(1, 128) as usize;
+        config.requestor.max_send_wr = dice.log_between(1, 128) as usize;
         config
     });
     for side in 0..2 {
         // What the two agreed on out of band: each end's limits as requestor and the other's as responder.
         let mpr = dice.log_between(1, 16) as u8;
-        configs[side].mpr = mpr;
+        configs[side].requestor.mpr = mpr;
         // Now and then they disagree, and the responder's window is the smaller one.
         let less = caps.dynamic_mpr && dice.chance(0.05) && mpr > 1;
-        configs[1 - side].mpr_dest = if less { dice.between(1, u64::from(mpr)) as u8 } else { mpr };
+        configs[1 - side].responder.mpr_dest = if less { dice.between(1, u64::from(mpr)) as u8 } else { mpr };
         let wimm = dice.log_between(1, 200) as u16;
-        configs[side].max_wimm = wimm;
-        configs[1 - side].max_wimm_dest = wimm;
+        configs[side].requestor.max_wimm = wimm;
+        configs[1 - side].responder.max_wimm_dest = wimm;
         let start = match dice.below(4) {
             0 => Psn::new(0),
             1 => Psn::new(dice.u64() as u32),
             _ => Psn::new(0).offset(-(dice.below(budget) as i32)),
         };
-        configs[side].sq_psn = start;
-        configs[1 - side].rq_psn = start;
+        configs[side].requestor.sq_psn = start;
+        configs[1 - side].responder.rq_psn = start;
     }
     let forward = random_traffic(path_mtu, budget, dice);
     let backward = match dice.below(3) {
@@ -366,7 +368,7 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
         let config = &scenario.pairs[end / 2].configs[end % 2];
         if config.caps.dynamic_mpr {
             for _ in 0..3 {
-                let mpr = dice.between(1, u64::from(config.mpr_dest)) as u8;
+                let mpr = dice.between(1, u64::from(config.responder.mpr_dest)) as u8;
                 acts.push((when(dice), Act::AdvertiseMpr { end, mpr }));
             }
         }

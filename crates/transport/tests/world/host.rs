@@ -30,7 +30,7 @@ pub struct Record {
 impl Record {
     /// Whether a packet may leave by this path.
     pub fn check_route(&self, transmit: &Transmit) -> Verdict {
-        let entries = self.config.paths.entries();
+        let entries = self.config.paths.profile.entries();
         let Some(entry) = entries.get(transmit.path as usize) else {
             return Err(format!("path {} is not in the profile", transmit.path));
         };
@@ -161,7 +161,7 @@ impl Host for View<'_> {
         self.trace.note(self.now, b'E', [end as u64, u64::from(event.path), event.change as u64], || {
             format!("{end} says path {} is {:?}", event.path, event.change)
         });
-        let entry = self.record.config.paths.entries()[event.path as usize];
+        let entry = self.record.config.paths.profile.entries()[event.path as usize];
         if (entry.ev, entry.port) != (event.ev, event.port) {
             self.judge(Err(format!("event about path {}, which is {entry:?}: {event:?}", event.path)));
         }

@@ -110,10 +110,10 @@ impl Flow {
     pub fn new(name: String, requestor: &QpConfig, region: usize, salt: u64) -> Self {
         Flow {
             name,
-            start: requestor.sq_psn,
+            start: requestor.requestor.sq_psn,
             mtu: u32::from(requestor.path_mtu),
-            max_wimm: u32::from(requestor.max_wimm),
-            own_mpr: u64::from(requestor.mpr) * 128,
+            max_wimm: u32::from(requestor.requestor.max_wimm),
+            own_mpr: u64::from(requestor.requestor.mpr) * 128,
             told_mpr: None,
             remote_qp: requestor.remote_qp,
             messages: Vec::new(),

@@ -1,7 +1,7 @@
 //! Queue pairs with one fault each, to see that the world notices. A test that cannot fail proves nothing.
 
-use openmrc_transport::destination::Pressure;
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
+use openmrc_transport::node::Pressure;
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PathEntry, PathId, PortSet, PostError, Readiness, Received,
     RecvDone, SendDone, SendStatus, Time, Transmit, Transport, WorkRequest,
@@ -231,7 +231,7 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
             posted: Vec::new(),
             occasions: 0,
             remote_qp: config.remote_qp,
-            route: config.paths.entries()[0],
+            route: config.paths.profile.entries()[0],
             stuck: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, QpConfig};
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::{EvProfile, PathEntry, PathId, Span, Time};
 use openmrc_wire::Ev;
 
@@ -179,7 +179,9 @@ impl Scenario {
 
     /// The defaults with this congestion control.
     pub fn config_with(&self, cc: Arc<CcProfile>) -> QpConfig {
-        QpConfig::new(0, 0, Arc::clone(&self.profile), cc)
+        let trimming = self.queues.is_none_or(|q| q.trim_at.is_some());
+        let model = PathModel::new(self.base_rtt(4096), trimming);
+        QpConfig::new(0, 0, PathConfig::new(Arc::clone(&self.profile), model), cc)
     }
 
     /// Adds a connection of two ends that are configured alike; they get queue pair numbers and seeds of their own.

@@ -1,7 +1,7 @@
 //! What the world needs of a queue pair beyond [`Transport`].
 
-use openmrc_transport::destination::Pressure;
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
+use openmrc_transport::node::Pressure;
 use openmrc_transport::{Fatal, PathId, Time, Transport};
 use openmrc_wire::Ev;
 

@@ -1,92 +1,112 @@
 //! Which path the next packet takes (spec: paths, "Choosing the EV of the next packet" and "Planes carry equal load").
 
+use super::ev_state::{EvInput, EvState};
+use super::selector::{Burst, Choice, Selector};
 use super::{EvIndex, Paths};
 use crate::api::PortSet;
 use crate::mrc::config::LASTING_BURST;
-use crate::mrc::ev_state::{EvInput, EvState};
-use crate::mrc::selector::{Choice, Selector};
+use crate::time::Time;
 
 impl Paths {
     /// The path for the next packet, on one of the `free` ports; `up` are those that could ever take one. A packet that
     /// was lost before avoids the path that lost it, and its plane if there is another.
     ///
     /// `None` means: wait for a port. While any port is up this never says `None` with all of them free.
+    #[inline]
     pub(in crate::mrc) fn select(
         &mut self,
+        now: Time,
         free: PortSet,
         up: PortSet,
         avoid: Option<EvIndex>,
     ) -> Option<EvIndex> {
         let free = free.and(up);
-        if let Some(mut selector) = self.selector.take() {
-            let index = self.select_otherwise(&mut selector, free, avoid);
-            self.selector = Some(selector);
-            return index.map(|index| self.count_sent(index));
-        }
+        let index = match &mut self.selector {
+            Selector::EvStates(burst) => {
+                let burst = *burst;
+                self.select_by_state(burst, free, up, avoid)
+            }
+            Selector::Custom(own) => own.select(&Choice { now, free, avoid }),
+            Selector::Oblivious(_) | Selector::Reps(_) | Selector::EvSkip => {
+                self.select_in_plane(free, avoid)
+            }
+        }?;
+        let plane = self.plane_of(index);
+        self.planes[plane].sent = self.planes[plane].sent.wrapping_add(1);
+        Some(index)
+    }
+
+    /// MRC's rule: the current burst's path, else the next GOOD path of the plane that has sent least.
+    #[inline]
+    fn select_by_state(
+        &mut self,
+        Burst { length, current }: Burst,
+        free: PortSet,
+        up: PortSet,
+        avoid: Option<EvIndex>,
+    ) -> Option<EvIndex> {
         if avoid.is_none()
-            && let Some((index, left)) = self.burst
+            && let Some((index, left)) = current
             && left > 0
             && free.contains(self.port(index))
             && self.state(index) == EvState::Good
         {
-            self.burst = Some((index, left - 1));
-            return Some(self.count_sent(index));
+            self.set_burst(Some((index, left - 1)));
+            return Some(index);
         }
-        let avoid_plane = avoid.map(|index| self.plane_of(index));
-        let plane = self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None));
-        if let Some(plane) = plane {
+        if let Some(plane) = self.next_plane(free, avoid) {
             let index = self.take_turn(plane, avoid);
             if avoid.is_none() {
-                self.burst = Some((index, self.burst_len - 1));
+                self.set_burst(Some((index, length - 1)));
             }
-            return Some(self.count_sent(index));
+            return Some(index);
         }
         if self.any_usable(up) {
             return None;
         }
-        // Every path is condemned: try one all the same, so as never to deadlock.
-        self.next_condemned(|port| free.contains(port)).map(|index| self.count_sent(index))
+        // Every path is condemned: one is tried all the same, so that the queue pair never deadlocks.
+        self.next_condemned(|port| free.contains(port))
     }
 
-    /// A path by another rule than the EV states'. A retransmission avoids its path and plane as by those.
-    fn select_otherwise(
-        &mut self,
-        selector: &mut Selector,
-        free: PortSet,
-        avoid: Option<EvIndex>,
-    ) -> Option<EvIndex> {
-        if let Selector::Custom(own, now) = selector {
-            return own.select(&Choice { now: *now, free, avoid });
+    fn set_burst(&mut self, burst: Option<(EvIndex, u8)>) {
+        if let Selector::EvStates(Burst { current, .. }) = &mut self.selector {
+            *current = burst;
         }
-        let avoid_plane = avoid.map(|index| self.plane_of(index));
-        let plane = self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))?;
+    }
+
+    /// UET's rules: the plane first, then a path of it.
+    fn select_in_plane(&mut self, free: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
+        let plane = self.next_plane(free, avoid)?;
         let (count, slots) = (self.planes.len(), u64::from(self.slots));
-        let any = |random: u64| (random % slots) as usize * count + plane;
-        Some(match selector {
+        let any = |random: u64| ((random % slots) as usize * count + plane) as EvIndex;
+        Some(match &mut self.selector {
             Selector::Oblivious(seed) => {
                 *seed = seed.wrapping_add(1);
-                any(crate::profile::mix(*seed)) as EvIndex
+                any(crate::profile::mix(*seed))
             }
             Selector::Reps(reps) => match reps.next(plane) {
                 Some(index) => index,
-                None => any(reps.random()) as EvIndex,
+                None => any(reps.random()),
             },
-            _ => self.take_turn(plane, avoid),
+            Selector::EvStates(_) | Selector::EvSkip | Selector::Custom(_) => self.take_turn(plane, avoid),
         })
     }
 
-    /// There was nothing more to send: a burst that has had [`LASTING_BURST`] packets by then is over.
+    /// Ends a burst that has had [`LASTING_BURST`] packets, as there is nothing more to send.
     #[inline]
     pub(in crate::mrc) fn pause_burst(&mut self) {
-        if self.burst.is_some_and(|(_, left)| self.burst_len - left >= LASTING_BURST) {
-            self.burst = None;
+        if let Selector::EvStates(Burst { length, current }) = &mut self.selector
+            && current.is_some_and(|(_, left)| *length - left >= LASTING_BURST)
+        {
+            *current = None;
         }
     }
 
-    fn count_sent(&mut self, index: EvIndex) -> EvIndex {
-        let plane = self.plane_of(index);
-        self.planes[plane].sent = self.planes[plane].sent.wrapping_add(1);
-        index
+    /// The plane for the next packet: not that of the path to avoid, where there is another.
+    #[inline]
+    fn next_plane(&self, free: PortSet, avoid: Option<EvIndex>) -> Option<usize> {
+        let avoid_plane = avoid.map(|index| self.plane_of(index));
+        self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))
     }
 
     /// The plane with a usable path on a free port that has sent least: planes carry equal load.
@@ -107,12 +127,12 @@ impl Paths {
     /// but passed over; it serves if the full turn finds no other.
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> EvIndex {
         let slots = self.slots;
-        let first_slot = plane * slots as usize;
+        let first_slot = self.slots_of(plane).start;
         let mut restored = None;
         let mut fallback = None;
         for _ in 0..slots {
             let cursor = self.planes[plane].cursor;
-            let index = self.rotation[first_slot + cursor as usize];
+            let index = self.rotation.get(first_slot + cursor as usize);
             self.planes[plane].cursor = if cursor + 1 == slots { 0 } else { cursor + 1 };
             match self.state(index) {
                 EvState::Good if avoid == Some(index) => fallback = Some(index),
@@ -125,17 +145,18 @@ impl Paths {
             }
         }
         // A usable path exists, or the plane would not have been chosen; so one of these is set.
-        restored.or(fallback).unwrap_or(self.rotation[first_slot])
+        restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot))
     }
 
     /// The condemned path to try next: one whose last probe was answered if there is one, otherwise each in turn.
     pub(super) fn next_condemned(&mut self, eligible: impl Fn(u8) -> bool) -> Option<EvIndex> {
         let len = self.len();
         let condemned = |i: &EvIndex| self.state(*i) == EvState::AssumedBad && eligible(self.port(*i));
-        let in_turn =
-            || (1..=len).map(|step| ((self.tried as usize + step) % len) as EvIndex).filter(condemned);
+        let in_turn = || {
+            (1..=len).map(|step| ((self.condemned.tried as usize + step) % len) as EvIndex).filter(condemned)
+        };
         let index = in_turn().find(|&i| self.record(i).successes() > 0).or_else(|| in_turn().next())?;
-        self.tried = index;
+        self.condemned.tried = index;
         Some(index)
     }
 

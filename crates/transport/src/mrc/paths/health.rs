@@ -1,54 +1,34 @@
-//! What paths do when they fail and recover: who leaves the rotation, and who takes the place.
+//! What happens when paths fail and recover: which leave the rotation, and which take their places.
 
-use super::{Condemned, EvIndex, PLANE_STREAK, Paths};
+use super::ev_state::{EvInput, EvState};
+use super::{Condemned, EvIndex, MOST_PATHS, PLANE_STREAK, Paths};
 use crate::api::PortSet;
-use crate::mrc::ev_state::{EvInput, EvState};
-use crate::mrc::selector::Selector;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 impl Paths {
     /// A switch marked or trimmed a packet on this path: it misses one turn.
     pub(in crate::mrc) fn mark(&mut self, index: EvIndex) {
         self.records[index as usize].apply(EvInput::Marked);
         let plane = self.plane_of(index);
-        match self.selector.as_deref_mut() {
-            Some(Selector::Reps(reps)) => reps.congested(plane, index),
-            Some(Selector::Custom(own, _)) => own.congested(index),
-            _ => {}
-        }
+        self.selector.congested(plane, index);
     }
 
     /// Something sent on this path has arrived.
     pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
-        match self.selector.as_deref_mut() {
-            Some(Selector::Reps(reps)) => reps.acked(plane, index),
-            Some(Selector::Custom(own, _)) => own.acked(index),
-            _ => {}
-        }
+        self.selector.acked(plane, index);
     }
 
     /// An untrimmed loss on this path: out of rotation, and a backup of the same plane takes its place.
     pub(in crate::mrc) fn condemn(&mut self, index: EvIndex) -> Condemned {
         let plane = self.plane_of(index);
-        match self.selector.as_deref_mut() {
-            None => {}
-            other => {
-                match other {
-                    Some(Selector::Reps(reps)) => reps.lost(plane),
-                    Some(Selector::Custom(own, _)) => own.lost(index),
-                    _ => {}
-                }
-                return Condemned::Unchanged;
-            }
-        }
-        if !self.state(index).usable() {
+        self.selector.lost(plane, index);
+        if !self.selector.condemns() || !self.state(index).usable() {
             return Condemned::Unchanged;
         }
         self.take_out(index, EvInput::Lost);
-        self.condemned += 1;
-        let plane = self.plane_of(index);
+        self.condemned.count += 1;
         self.planes[plane].streak = self.planes[plane].streak.saturating_add(1);
         // With one plane there is nowhere else to go, so the streak says nothing worth acting on.
         if self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {
@@ -66,15 +46,14 @@ impl Paths {
     fn take_out(&mut self, index: EvIndex, why: EvInput) {
         let was_usable = self.state(index).usable();
         self.records[index as usize].apply(why);
-        if !self.rotates(index) || !was_usable {
+        let plane = self.plane_of(index);
+        if !was_usable || !self.rotation_of(plane).any(|rotating| rotating == index) {
             return;
         }
-        let plane = self.plane_of(index);
         self.planes[plane].usable -= 1;
-        let reserve = (plane..self.len())
-            .step_by(self.planes.len())
-            .map(|i| i as EvIndex)
-            .find(|&i| !self.rotates(i) && self.state(i).usable());
+        let mut rotates = [false; MOST_PATHS];
+        self.rotation_of(plane).for_each(|rotating| rotates[usize::from(rotating)] = true);
+        let reserve = self.on_plane(plane).find(|&i| !rotates[usize::from(i)] && self.state(i).usable());
         if let Some(reserve) = reserve {
             self.swap_in(plane, index, reserve);
         }
@@ -82,12 +61,8 @@ impl Paths {
 
     /// Puts `new` where `old` rotates.
     fn swap_in(&mut self, plane: usize, old: EvIndex, new: EvIndex) {
-        let first_slot = plane * self.slots as usize;
-        let slots = &mut self.rotation[first_slot..first_slot + self.slots as usize];
-        if let Some(slot) = slots.iter_mut().find(|slot| **slot == old) {
-            *slot = new;
-            self.set_rotates(old, false);
-            self.set_rotates(new, true);
+        if let Some(slot) = self.slots_of(plane).find(|&slot| self.rotation.get(slot) == old) {
+            self.rotation.set(slot, new);
             self.planes[plane].usable += 1;
         }
     }
@@ -105,19 +80,18 @@ impl Paths {
         }
         self.records[index as usize].set_probing(0, 0);
         if before == EvState::AssumedBad {
-            self.condemned -= 1;
+            self.condemned.count -= 1;
         }
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
         if self.planes[plane].usable == 0 {
             self.catch_up(plane);
         }
-        if self.rotates(index) {
+        if self.rotation_of(plane).any(|rotating| rotating == index) {
             self.planes[plane].usable += 1;
         } else {
-            let first_slot = plane * self.slots as usize;
-            let slots = &self.rotation[first_slot..first_slot + self.slots as usize];
-            if let Some(&broken) = slots.iter().find(|&&i| !self.state(i).usable()) {
+            let broken = self.rotation_of(plane).find(|&i| !self.state(i).usable());
+            if let Some(broken) = broken {
                 self.swap_in(plane, broken, index);
             }
         }
@@ -145,21 +119,15 @@ impl Paths {
 
     /// Below the minimum of usable paths a condemned one is tried again, one per round trip \[choice\]; it serves until it
     /// loses a packet. Returns the path taken back.
-    pub(in crate::mrc) fn try_condemned(
-        &mut self,
-        now: Time,
-        up: PortSet,
-        rtt: crate::time::Span,
-    ) -> Option<EvIndex> {
-        if self.condemned == 0 || now < self.trial_at {
+    pub(in crate::mrc) fn try_condemned(&mut self, now: Time, up: PortSet, rtt: Span) -> Option<EvIndex> {
+        if self.condemned.count == 0 || now < self.condemned.trial_at {
             return None;
         }
-        let usable: u16 =
-            self.planes.iter().filter(|p| up.contains(p.port)).map(|p| u16::from(p.usable)).sum();
-        if usable >= self.min_active {
+        let usable: u16 = self.planes.iter().filter(|p| up.contains(p.port)).map(|p| p.usable).sum();
+        if usable >= self.condemned.min_active {
             return None;
         }
-        self.trial_at = now + rtt;
+        self.condemned.trial_at = now + rtt;
         let index = self.next_condemned(|port| up.contains(port))?;
         self.restore(index, EvInput::ProbesGood).then_some(index)
     }
@@ -170,7 +138,7 @@ impl Paths {
             self.restore_denied(index);
         } else if self.state(index) != EvState::Denied {
             if self.state(index) == EvState::AssumedBad {
-                self.condemned -= 1;
+                self.condemned.count -= 1;
             }
             self.take_out(index, EvInput::Deny);
         }

@@ -145,7 +145,7 @@ impl<T: Subject> World<T> {
                 return;
             }
             let now = self.local_of(end);
-            let full = self.flows[end].outstanding() == self.ends[end].record.config.max_send_wr;
+            let full = self.flows[end].outstanding() == self.ends[end].record.config.requestor.max_send_wr;
             if full {
                 if self.dice.chance(0.1) {
                     let wr =

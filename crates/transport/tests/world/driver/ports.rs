@@ -123,12 +123,12 @@ impl<T: Subject> World<T> {
 /// in rotation and good. Which ones rotate is known only where none is in reserve.
 fn no_other_path<T: Subject>(qp: &T, record: &Record, free: PortSet) -> Verdict {
     let ports = free.and(record.local_up).and(record.peer_up);
-    let entries = record.config.paths.entries();
+    let entries = record.config.paths.profile.entries();
     let good = |(path, state): &(PathId, EvState)| {
         *state == EvState::Good && ports.contains(entries[*path as usize].port)
     };
     let others = qp.ev_states().iter().filter(|s| good(s)).count();
-    if record.config.ev_backup == 0 && others > 1 {
+    if record.config.paths.backup == 0 && others > 1 {
         return Err(format!("retransmits on the path that lost the packet; {others} are good"));
     }
     Ok(())

@@ -28,7 +28,7 @@ impl<T: Subject> World<T> {
                 }
             }
             Act::Deny { end, path, denied } => {
-                let ev = self.ends[end].record.config.paths.entries()[path as usize].ev;
+                let ev = self.ends[end].record.config.paths.profile.entries()[path as usize].ev;
                 let known = self.ends[end].qp.set_ev_denied(ev, denied);
                 if known {
                     let record = &mut self.ends[end].record;

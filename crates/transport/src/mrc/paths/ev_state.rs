@@ -1,4 +1,4 @@
-//! The life of one path, as a table (spec: paths, EV set). Nothing else may change a path's state.
+//! The states of one path, as a table (spec: paths, EV set). Nothing else may change a path's state.
 //!
 //! ```text
 //!                 Marked            Lost            TurnPassed   ProbesGood   ProbesMarked   Deny     Allow
@@ -31,7 +31,7 @@ impl EvState {
 
 /// What can happen to a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EvInput {
+pub enum EvInput {
     Marked,
     Lost,
     TurnPassed,
@@ -42,7 +42,7 @@ pub(super) enum EvInput {
 }
 
 /// The table.
-pub(super) const fn next(state: EvState, input: EvInput) -> EvState {
+pub const fn next(state: EvState, input: EvInput) -> EvState {
     use EvInput::{Allow, Deny, Lost, Marked, ProbesGood, ProbesMarked, TurnPassed};
     use EvState::{AssumedBad, Denied, Good, Skip};
     match (state, input) {
@@ -57,17 +57,22 @@ pub(super) const fn next(state: EvState, input: EvInput) -> EvState {
     }
 }
 
-/// A path's record: state (2 bits), probes answered in a row (2 bits), probe back-off exponent (4 bits).
+/// What is kept of a path, in two bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct EvRecord(u8);
+pub struct EvRecord {
+    /// State (2 bits), probes answered in a row (2 bits), probe back-off exponent (4 bits).
+    bits: u8,
+    /// When a condemned path is to be probed next, in units of [`super::ConditionProbes`]; unused otherwise.
+    pub probe_due: u8,
+}
 
 impl EvRecord {
-    pub(super) const NEW: EvRecord = EvRecord(0);
+    pub const NEW: EvRecord = EvRecord { bits: 0, probe_due: 0 };
     /// Largest back-off exponent the record holds.
-    pub(super) const MAX_BACKOFF: u8 = 15;
+    pub const MAX_BACKOFF: u8 = 15;
 
-    pub(super) const fn state(self) -> EvState {
-        match self.0 & 3 {
+    pub const fn state(self) -> EvState {
+        match self.bits & 3 {
             0 => EvState::Good,
             1 => EvState::Skip,
             2 => EvState::AssumedBad,
@@ -75,26 +80,26 @@ impl EvRecord {
         }
     }
 
-    pub(super) fn apply(&mut self, input: EvInput) {
+    pub fn apply(&mut self, input: EvInput) {
         let state = match next(self.state(), input) {
             EvState::Good => 0,
             EvState::Skip => 1,
             EvState::AssumedBad => 2,
             EvState::Denied => 3,
         };
-        self.0 = self.0 & !3 | state;
+        self.bits = self.bits & !3 | state;
     }
 
-    pub(super) const fn successes(self) -> u8 {
-        self.0 >> 2 & 3
+    pub const fn successes(self) -> u8 {
+        self.bits >> 2 & 3
     }
 
-    pub(super) const fn backoff(self) -> u8 {
-        self.0 >> 4
+    pub const fn backoff(self) -> u8 {
+        self.bits >> 4
     }
 
-    pub(super) fn set_probing(&mut self, successes: u8, backoff: u8) {
-        self.0 = self.0 & 3 | successes.min(3) << 2 | backoff.min(Self::MAX_BACKOFF) << 4;
+    pub fn set_probing(&mut self, successes: u8, backoff: u8) {
+        self.bits = self.bits & 3 | successes.min(3) << 2 | backoff.min(Self::MAX_BACKOFF) << 4;
     }
 }
 

@@ -5,7 +5,7 @@
 //! most once a round trip. Small windows have a higher target, so that flows of an incast converge. Windows stay at one packet
 //! at least: pacing below that is not modelled.
 
-use super::cc::{CcFeedback, Congestion, idle_in_flight};
+use super::{Ack, Congestion, Hold};
 use crate::time::{Span, Time};
 
 /// Parameters; [`SwiftParams::for_network`] gives the defaults.
@@ -64,7 +64,6 @@ impl SwiftParams {
 pub struct Swift {
     params: SwiftParams,
     cwnd: f64,
-    in_flight: i64,
     rtt: Span,
     decreased_at: Time,
 }
@@ -73,7 +72,7 @@ impl Swift {
     /// A window at its largest.
     pub fn new(params: SwiftParams) -> Self {
         let (cwnd, rtt) = (params.max_wnd as f64, params.base_target);
-        Swift { params, cwnd, in_flight: 0, rtt, decreased_at: Time::ZERO }
+        Swift { params, cwnd, rtt, decreased_at: Time::ZERO }
     }
 
     fn decrease(&mut self, now: Time, factor: f64) {
@@ -90,58 +89,34 @@ impl Swift {
 }
 
 impl Congestion for Swift {
-    fn open(&self) -> bool {
-        (self.in_flight + i64::from(self.params.mtu)) as f64 <= self.cwnd
+    fn window(&self) -> f64 {
+        self.cwnd
     }
 
-    fn wants_feedback(&self) -> bool {
-        self.cwnd - (self.in_flight as f64) < f64::from(self.params.mtu)
+    fn set_window(&mut self, bytes: f64) {
+        self.cwnd = bytes;
+        self.clamp();
     }
 
-    fn on_send(&mut self, _now: Time, bytes: u32) {
-        self.in_flight += i64::from(bytes);
-    }
-
-    fn on_sack(&mut self, now: Time, feedback: &CcFeedback) {
-        self.in_flight -= i64::from(feedback.newly);
-        let Some(rtt) = feedback.rtt else { return };
+    fn on_sack(&mut self, now: Time, ack: &Ack) {
+        let Some(rtt) = ack.rtt else { return };
         self.rtt = rtt;
         let mtu = f64::from(self.params.mtu);
         let (delay, target) = (rtt.0 as f64, self.params.target(self.cwnd / mtu));
-        if delay < target {
-            self.cwnd += self.params.increase * mtu * f64::from(feedback.newly) / self.cwnd;
-            self.clamp();
-        } else {
+        if delay >= target {
             self.decrease(now, 1.0 - self.params.beta * (delay - target) / delay);
+        } else if ack.hold != Hold::Pressed {
+            self.cwnd += self.params.increase * mtu * f64::from(ack.newly) / self.cwnd;
+            self.clamp();
         }
     }
 
-    fn on_nack(&mut self, now: Time, bytes: u32, congested: bool) {
-        self.in_flight -= i64::from(bytes);
-        if congested {
-            self.decrease(now, 0.0);
-        }
-    }
-
-    fn on_loss(&mut self, now: Time, bytes: u32) {
-        self.in_flight -= i64::from(bytes);
+    fn on_trim(&mut self, now: Time, _bytes: u32, _in_flight: i64) {
         self.decrease(now, 0.0);
     }
 
-    fn on_found(&mut self, bytes: u32) {
-        self.in_flight += i64::from(bytes);
-    }
-
-    fn on_idle(&mut self) {
-        self.in_flight = idle_in_flight(self.in_flight);
-    }
-
-    fn window(&self) -> u64 {
-        self.cwnd as u64
-    }
-
-    fn in_flight(&self) -> i64 {
-        self.in_flight
+    fn on_loss(&mut self, now: Time, _bytes: u32, _in_flight: i64) {
+        self.decrease(now, 0.0);
     }
 }
 
@@ -153,8 +128,8 @@ mod tests {
         Swift::new(SwiftParams::for_network(400_000_000_000, Span::from_micros(10), 4188))
     }
 
-    fn feedback(newly: u32, rtt: Span) -> CcFeedback {
-        CcFeedback { newly, rtt: Some(rtt), ecn: false, penalty: 0, restore: true }
+    fn feedback(newly: u32, rtt: Span) -> Ack {
+        Ack { newly, in_flight: 0, rtt: Some(rtt), ecn: false, hold: Hold::Free }
     }
 
     #[test]
@@ -171,20 +146,20 @@ mod tests {
         let full = cc.window();
         let late = Span::from_millis(1);
         cc.on_sack(Time(Span::from_millis(2).0), &feedback(0, late));
-        assert_eq!(cc.window(), full / 2);
+        assert_eq!(cc.window(), full / 2.0);
         cc.on_sack(Time((Span::from_millis(2) + Span::from_micros(500)).0), &feedback(0, late));
-        assert_eq!(cc.window(), full / 2);
+        assert_eq!(cc.window(), full / 2.0);
         cc.on_sack(Time((Span::from_millis(3) + Span::from_micros(1)).0), &feedback(0, late));
-        assert_eq!(cc.window(), full / 4);
+        assert_eq!(cc.window(), full / 4.0);
     }
 
     #[test]
     fn early_feedback_grows_the_window_by_a_constant_a_round_trip() {
         let mut cc = swift();
-        cc.on_loss(Time(Span::from_millis(1).0), 0);
+        cc.on_loss(Time(Span::from_millis(1).0), 0, 0);
         let before = cc.window();
         cc.on_sack(Time(Span::from_millis(2).0), &feedback(before as u32, Span::from_micros(10)));
         let grown = cc.window() - before;
-        assert!(grown.abs_diff((cc.params.increase * 4188.0) as u64) <= 1, "{grown}");
+        assert!((grown - cc.params.increase * 4188.0).abs() <= 1.0, "{grown}");
     }
 }

@@ -1,54 +1,78 @@
-//! The EV set of a queue pair: which paths are in rotation and which in reserve (spec: paths). `choice` has which one the
-//! next packet takes, `health` what happens when paths fail and come back. A path is an index 0..n here; its plane is the index modulo the number of planes, its entropy value
-//! comes out of the shared profile by arithmetic.
+//! The EV set of a queue pair: which paths are in rotation and which in reserve (spec: paths).
+//!
+//! A path is an index 0..n here; its plane is the index modulo the number of planes, its entropy value comes out of the
+//! shared profile by arithmetic.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `choice`, `selector` | which path the next packet takes |
+//! | `health`, `ev_state` | what happens when paths fail and recover |
+//! | `probing` | when condemned paths are probed |
+//! | `reverse` | which paths carry feedback |
 
 mod choice;
+mod ev_state;
 mod health;
+mod index_array;
+mod probing;
+mod reverse;
+mod selector;
 
 use std::sync::Arc;
 
 use openmrc_wire::{Ev, Packet};
 
-use super::ev_state::{EvRecord, EvState};
-use super::selector::{LoadBalancing, Selector};
+pub(super) use ev_state::EvInput;
+pub use ev_state::EvState;
+pub(super) use index_array::IndexArray;
+pub(super) use probing::ConditionProbes;
+pub(super) use reverse::ReversePaths;
+pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
+
+use self::ev_state::EvRecord;
+use self::selector::Selector;
+use super::config::{PathConfig, QpConfig};
 use crate::api::{Payload, PortSet, TrafficClass, Transmit};
 use crate::profile::{EvProfile, Order, PathEntry, PathId};
 use crate::time::Time;
 
 /// A path's index in its queue pair.
-pub(super) type EvIndex = u8;
+pub(super) type EvIndex = u16;
 
-/// So many paths of a plane condemned in a row, with nothing acknowledged on that plane in between, condemn the
+/// Most paths of a queue pair: a full rotation and as many in reserve.
+const MOST_PATHS: usize = 2 * PathConfig::MOST as usize;
+
+/// This many paths of a plane condemned in a row, with nothing acknowledged on that plane in between, condemn the
 /// plane's others as well \[choice\]: a dead port must not cost one loss per path.
 const PLANE_STREAK: u8 = 4;
 
-/// With at most 16 planes and indices below 256 this is exact: 255 times a rounding error below 16 stays below 2^12.
-const INVERSE_SHIFT: u32 = 12;
+/// With at most 16 planes and indices below 512 this is exact: 511 times a rounding error below 16 stays below 2^16.
+const INVERSE_SHIFT: u32 = 16;
 
-fn inverse_of(planes: usize) -> u16 {
-    (1u16 << INVERSE_SHIFT).div_ceil(planes as u16)
+fn inverse_of(planes: usize) -> u32 {
+    (1u32 << INVERSE_SHIFT).div_ceil(planes as u32)
 }
 
 /// An index over the number of planes that `inverse` belongs to.
 #[inline]
-fn over(index: EvIndex, inverse: u16) -> usize {
-    (usize::from(index) * usize::from(inverse)) >> INVERSE_SHIFT
+fn over(index: EvIndex, inverse: u32) -> usize {
+    ((u32::from(index) * inverse) >> INVERSE_SHIFT) as usize
 }
 
-/// What a plane's share of the rotation looks like.
+/// A plane's share of the rotation.
 #[derive(Clone, Copy)]
 struct Plane {
-    port: u8,
     /// In which order its paths take their turns.
     order: Order,
-    /// Next slot of the rotation to look at.
-    cursor: u8,
-    /// Paths in rotation that are GOOD or SKIP.
-    usable: u8,
-    /// Condemnations since the last acknowledgement on this plane.
-    streak: u8,
     /// Packets sent, modulo 2^32; the plane that has sent least goes next.
     sent: u32,
+    /// Next slot of the rotation to look at.
+    cursor: u16,
+    /// Paths in rotation that are GOOD or SKIP.
+    usable: u16,
+    port: u8,
+    /// Condemnations since the last acknowledgement on this plane.
+    streak: u8,
 }
 
 /// What became of a condemned path's plane.
@@ -62,95 +86,71 @@ pub(super) enum Condemned {
     Plane,
 }
 
+/// Condemned paths, and the one that was tried again last.
+struct Condemnations {
+    count: u16,
+    /// Below this many usable paths in rotation a condemned one is tried again.
+    min_active: u16,
+    tried: EvIndex,
+    /// Before this time no other is tried.
+    trial_at: Time,
+}
+
 pub(super) struct Paths {
     profile: Arc<EvProfile>,
     records: Box<[EvRecord]>,
-    /// When a condemned path is to be probed next, in [`super::probes`]' units; unused otherwise.
-    pub(super) probe_due: Box<[u8]>,
     /// Indices in rotation: plane p owns slots p * slots .. (p + 1) * slots.
-    rotation: Box<[EvIndex]>,
-    in_rotation: Box<[u64]>,
+    rotation: IndexArray,
     planes: Box<[Plane]>,
     /// 2^[`INVERSE_SHIFT`] over the number of planes, rounded up.
-    inverse: u16,
-    slots: u8,
-    min_active: u16,
-    condemned: u16,
-    /// The path of the current burst, and how many more packets may take it.
-    burst: Option<(EvIndex, u8)>,
-    burst_len: u8,
-    /// The condemned path tried last, and the time before which no other is.
-    tried: EvIndex,
-    trial_at: Time,
-    /// Boxed unless it is the usual one, which needs no state of its own.
-    selector: Option<Box<Selector>>,
+    inverse: u32,
+    slots: u16,
+    condemned: Condemnations,
+    selector: Selector,
 }
 
 impl Paths {
-    pub(super) fn new(
-        profile: &Arc<EvProfile>,
-        seed: u64,
-        active: u16,
-        backup: u16,
-        min_active: u16,
-        burst_len: u8,
-    ) -> Self {
+    pub(super) fn new(config: &QpConfig) -> Self {
+        let PathConfig { profile, active, backup, min_active, .. } = &config.paths;
+        let seed = config.seed;
         let planes = profile.ports();
-        // Equally many per plane, at least one, and not more than the index can name.
-        let most = (256 / planes).min(profile.paths_per_port()).min(usize::from(u8::MAX));
-        let slots = (active as usize).div_ceil(planes).clamp(1, most);
-        let total = (slots + (backup as usize).div_ceil(planes)).min(most) * planes;
-        let rotation: Box<[EvIndex]> =
-            (0..planes * slots).map(|slot| (slot % slots * planes + slot / slots) as EvIndex).collect();
-        let mut in_rotation = vec![0u64; total.div_ceil(64)].into_boxed_slice();
-        for &index in &rotation {
-            in_rotation[index as usize / 64] |= 1 << (index % 64);
+        // Equally many per plane, and at least one.
+        let share =
+            |paths: u16| usize::from(paths).div_ceil(planes).min(usize::from(PathConfig::MOST) / planes);
+        let slots = share(*active).clamp(1, profile.paths_per_port());
+        let total = (slots + share(*backup)).min(profile.paths_per_port()).min(MOST_PATHS / planes) * planes;
+        let mut rotation = IndexArray::new(planes * slots, total);
+        for slot in 0..planes * slots {
+            let index = slot % slots * planes + slot / slots;
+            rotation.set(slot, index as EvIndex);
         }
         let plane = |p: usize| Plane {
             port: profile.group_port(p),
             order: profile.order(seed, p),
             // Planes start at different places, so that the first packets do not all go to one switch.
-            cursor: (crate::profile::mix(seed.wrapping_add(p as u64)) % slots as u64) as u8,
-            usable: slots as u8,
+            cursor: (crate::profile::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
+            usable: slots as u16,
             streak: 0,
             sent: 0,
         };
+        let ports = || (0..total).map(|i| profile.group_port(i % planes)).collect();
         Paths {
             profile: Arc::clone(profile),
             records: vec![EvRecord::NEW; total].into_boxed_slice(),
-            probe_due: vec![0; total].into_boxed_slice(),
             rotation,
-            in_rotation,
             planes: (0..planes).map(plane).collect(),
             inverse: inverse_of(planes),
-            slots: slots as u8,
-            // Where the profile has fewer paths than were asked for, the same share of them: a minimum that is never reached
-            // would take a broken path back into rotation every round trip.
-            min_active: (u32::from(min_active) * (planes * slots) as u32).div_ceil(u32::from(active.max(1)))
-                as u16,
-            condemned: 0,
-            burst: None,
-            burst_len: burst_len.max(1),
-            tried: 0,
-            trial_at: Time::ZERO,
-            selector: None,
-        }
-    }
-
-    /// Spreads packets in another way than by EV states.
-    pub(super) fn balance(&mut self, how: &LoadBalancing, seed: u64) {
-        if !matches!(how, LoadBalancing::EvStates) {
-            let ports: Vec<u8> = (0..self.len()).map(|i| self.port(i as EvIndex)).collect();
-            let selector = Selector::new(how, &ports, self.planes.len(), seed);
-            self.selector = Some(Box::new(selector));
-        }
-    }
-
-    /// Tells the time, for a user's own selector.
-    #[inline]
-    pub(super) fn at(&mut self, time: Time) {
-        if let Some(Selector::Custom(_, now)) = self.selector.as_deref_mut() {
-            *now = time;
+            slots: slots as u16,
+            condemned: Condemnations {
+                count: 0,
+                // Where the profile has fewer paths than were asked for, the same share of them: a minimum that is never
+                // reached would take a broken path back into rotation every round trip.
+                min_active: (u32::from(*min_active) * (planes * slots) as u32)
+                    .div_ceil(u32::from((*active).max(1))) as u16,
+                tried: 0,
+                trial_at: Time::ZERO,
+            },
+            selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),
         }
     }
 
@@ -213,11 +213,11 @@ impl Paths {
         }
     }
 
-    pub(super) fn record(&self, index: EvIndex) -> EvRecord {
+    fn record(&self, index: EvIndex) -> EvRecord {
         self.records[index as usize]
     }
 
-    pub(super) fn record_mut(&mut self, index: EvIndex) -> &mut EvRecord {
+    fn record_mut(&mut self, index: EvIndex) -> &mut EvRecord {
         &mut self.records[index as usize]
     }
 
@@ -236,56 +236,61 @@ impl Paths {
     }
 
     pub(super) fn any_condemned(&self) -> bool {
-        self.condemned > 0
+        self.condemned.count > 0
     }
 
-    fn rotates(&self, index: EvIndex) -> bool {
-        self.in_rotation[index as usize / 64] >> (index % 64) & 1 == 1
+    /// The places of a plane in the rotation.
+    fn slots_of(&self, plane: usize) -> std::ops::Range<usize> {
+        let slots = usize::from(self.slots);
+        plane * slots..(plane + 1) * slots
     }
 
-    fn set_rotates(&mut self, index: EvIndex, on: bool) {
-        let (word, bit) = (index as usize / 64, 1u64 << (index % 64));
-        if on {
-            self.in_rotation[word] |= bit;
-        } else {
-            self.in_rotation[word] &= !bit;
-        }
+    /// A plane's paths in rotation.
+    fn rotation_of(&self, plane: usize) -> impl Iterator<Item = EvIndex> + '_ {
+        self.slots_of(plane).map(|slot| self.rotation.get(slot))
     }
 
-    /// Loads the planes.
+    /// Loads the planes and the rotation into the cache.
     pub(super) fn prefetch(&self) {
         prefetch_index::prefetch_index(&self.planes, 0);
-        prefetch_index::prefetch_index(&self.rotation, 0);
-        prefetch_index::prefetch_index(&self.rotation, 64);
+        self.rotation.prefetch(0);
+        self.rotation.prefetch(64);
     }
 
     /// Heap bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.records.len()
-            + self.probe_due.len()
-            + self.rotation.len()
-            + size_of_val(&*self.in_rotation)
-            + size_of_val(&*self.planes)
+        size_of_val(&*self.records) + self.rotation.heap_bytes() + size_of_val(&*self.planes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mrc::ev_state::EvInput;
+    use crate::mrc::{CcProfile, PathModel};
     use crate::time::Span;
+
+    fn set(profile: EvProfile, active: u16, backup: u16, min_active: u16, burst: u8) -> Paths {
+        let model = PathModel::new(Span::from_micros(10), true);
+        let paths =
+            PathConfig { active, backup, min_active, burst, ..PathConfig::new(Arc::new(profile), model) };
+        Paths::new(&QpConfig { seed: 7, ..QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1))) })
+    }
 
     fn paths(planes: u8, active: u16, backup: u16, burst: u8) -> Paths {
         let list: Vec<_> = (0..64u32)
             .flat_map(|i| (0..planes).map(move |port| PathEntry { ev: Ev(i << 4 | u32::from(port)), port }))
             .collect();
-        Paths::new(&Arc::new(EvProfile::new(&list).unwrap()), 7, active, backup, active / 4, burst)
+        set(EvProfile::new(&list).unwrap(), active, backup, active / 4, burst)
+    }
+
+    fn select(paths: &mut Paths, ports: PortSet) -> Option<EvIndex> {
+        paths.select(Time::ZERO, ports, ports, None)
     }
 
     #[test]
     fn planes_are_divided_by_exactly() {
         for planes in 1..=PortSet::MAX_PORTS {
-            for index in 0..=EvIndex::MAX {
+            for index in 0..MOST_PATHS as EvIndex {
                 assert_eq!(over(index, inverse_of(planes)), usize::from(index) / planes);
             }
         }
@@ -294,7 +299,7 @@ mod tests {
     fn sent_per_plane(paths: &mut Paths, ports: PortSet, packets: usize) -> Vec<usize> {
         let mut sent = vec![0; paths.plane_count()];
         for _ in 0..packets {
-            let index = paths.select(ports, ports, None).unwrap();
+            let index = select(paths, ports).unwrap();
             sent[paths.plane_of(index)] += 1;
         }
         sent
@@ -305,7 +310,7 @@ mod tests {
         let mut paths = paths(8, 128, 128, 1);
         let mut seen = vec![0; paths.len()];
         for _ in 0..128 {
-            seen[paths.select(PortSet::first(8), PortSet::first(8), None).unwrap() as usize] += 1;
+            seen[select(&mut paths, PortSet::first(8)).unwrap() as usize] += 1;
         }
         assert_eq!(seen.iter().filter(|&&n| n == 1).count(), 128);
     }
@@ -313,8 +318,7 @@ mod tests {
     #[test]
     fn a_burst_stays_on_its_path() {
         let mut paths = paths(8, 128, 128, 4);
-        let taken: Vec<_> =
-            (0..16).map(|_| paths.select(PortSet::first(8), PortSet::first(8), None).unwrap()).collect();
+        let taken: Vec<_> = (0..16).map(|_| select(&mut paths, PortSet::first(8)).unwrap()).collect();
         for run in taken.chunks(4) {
             assert!(run.iter().all(|&i| i == run[0]));
         }
@@ -328,11 +332,11 @@ mod tests {
         let mut sent = [0usize; 8];
         for _ in 0..8000 {
             for i in 0..256u32 {
-                if paths.plane_of(i as u8) == 3 {
-                    paths.mark(i as u8);
+                if paths.plane_of(i as EvIndex) == 3 {
+                    paths.mark(i as EvIndex);
                 }
             }
-            let index = paths.select(all, all, None).unwrap();
+            let index = select(&mut paths, all).unwrap();
             sent[paths.plane_of(index)] += 1;
         }
         assert_eq!(sent, [1000; 8]);
@@ -354,19 +358,19 @@ mod tests {
     fn a_condemned_path_is_replaced_by_a_backup_of_its_plane() {
         let mut paths = paths(4, 16, 16, 1);
         let all = PortSet::first(4);
-        let victim = paths.select(all, all, None).unwrap();
+        let victim = select(&mut paths, all).unwrap();
         assert_eq!(paths.condemn(victim), Condemned::Path);
         assert_eq!(paths.condemn(victim), Condemned::Unchanged);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..64 {
-            seen.insert(paths.select(all, all, None).unwrap());
+            seen.insert(select(&mut paths, all).unwrap());
         }
         assert!(!seen.contains(&victim));
         assert_eq!(seen.len(), 16);
         assert_eq!(seen.iter().filter(|&&i| paths.plane_of(i) == paths.plane_of(victim)).count(), 4);
         // Its place has been filled, so it comes back as a backup.
         assert!(paths.restore(victim, EvInput::ProbesGood));
-        assert!(!paths.rotates(victim));
+        assert!(!paths.rotation_of(paths.plane_of(victim)).any(|index| index == victim));
     }
 
     #[test]
@@ -375,7 +379,7 @@ mod tests {
         for i in 0..4 {
             paths.condemn(i);
         }
-        assert!(paths.select(PortSet::first(2), PortSet::first(2), None).is_some());
+        assert!(select(&mut paths, PortSet::first(2)).is_some());
         assert!(paths.try_condemned(Time(0), PortSet::first(2), Span(10)).is_some());
         assert!(paths.try_condemned(Time(5), PortSet::first(2), Span(10)).is_none());
     }
@@ -383,7 +387,7 @@ mod tests {
     #[test]
     fn where_there_are_fewer_paths_than_asked_for_a_condemned_one_still_stays_out() {
         let list: Vec<_> = (0..8).map(|i| PathEntry { ev: Ev(i), port: (i % 2) as u8 }).collect();
-        let mut paths = Paths::new(&Arc::new(EvProfile::new(&list).unwrap()), 7, 128, 128, 32, 1);
+        let mut paths = set(EvProfile::new(&list).unwrap(), 128, 128, 32, 1);
         let all = PortSet::first(2);
         for i in 0..6 {
             paths.condemn(i);
@@ -397,12 +401,12 @@ mod tests {
     fn one_plane_can_have_all_the_paths_there_are() {
         let mut paths = super::tests::paths(1, 256, 0, 1);
         let one = PortSet::first(1);
-        assert!(paths.select(one, one, None).is_some());
+        assert!(select(&mut paths, one).is_some());
         let list: Vec<_> = (0..1000).map(|i| PathEntry { ev: Ev(i), port: 0 }).collect();
-        let mut paths = Paths::new(&Arc::new(EvProfile::new(&list).unwrap()), 7, 256, 256, 64, 1);
-        let used: std::collections::BTreeSet<_> =
-            (0..300).filter_map(|_| paths.select(one, one, None)).collect();
-        assert_eq!(used.len(), 255);
+        let mut paths = set(EvProfile::new(&list).unwrap(), 256, 256, 64, 1);
+        let used: std::collections::BTreeSet<_> = (0..300).filter_map(|_| select(&mut paths, one)).collect();
+        assert_eq!(used.len(), 256);
+        assert_eq!(paths.len(), 512);
     }
 
     #[test]
@@ -413,12 +417,12 @@ mod tests {
             paths.set_denied(i, true);
         }
         for _ in 0..100 {
-            assert_eq!(paths.select(all, all, None), Some(15));
+            assert_eq!(select(&mut paths, all), Some(15));
         }
         paths.condemn(15);
-        assert_eq!(paths.select(all, all, None), Some(15), "the last path is tried even if condemned");
+        assert_eq!(select(&mut paths, all), Some(15), "the last path is tried even if condemned");
         paths.set_denied(15, true);
-        assert_eq!(paths.select(all, all, None), None);
+        assert_eq!(select(&mut paths, all), None);
     }
 
     #[test]
@@ -426,12 +430,12 @@ mod tests {
         let mut paths = paths(4, 16, 16, 1);
         let all = PortSet::first(4);
         for _ in 0..200 {
-            let lost = paths.select(all, all, None).unwrap();
-            let again = paths.select(all, all, Some(lost)).unwrap();
+            let lost = select(&mut paths, all).unwrap();
+            let again = paths.select(Time::ZERO, all, all, Some(lost)).unwrap();
             assert_ne!(paths.plane_of(lost), paths.plane_of(again));
         }
         let single = PortSet::one(0);
-        let again = paths.select(single, single, Some(0)).unwrap();
+        let again = paths.select(Time::ZERO, single, single, Some(0)).unwrap();
         assert_ne!(again, 0);
         assert_eq!(paths.plane_of(again), 0);
     }

@@ -1,12 +1,12 @@
-//! Other ways to spread packets over paths than MRC's EV states: what UET's senders do, and a user's own.
+//! How packets are spread over paths: MRC's EV states, what UET's senders do, and a user's own rule, behind one dispatch.
 //!
-//! None of these takes a path out of use: where a path loses packets, the next choice is what it would have been. A plane is
-//! chosen before the path, as by MRC, except by a user's own selector, which chooses both.
+//! A rule chooses among the paths of a plane; the plane is chosen before, so that planes carry equal load. Only a user's
+//! own selector chooses both. Only MRC's EV states take a path out of use.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::paths::EvIndex;
+use super::EvIndex;
 use crate::api::PortSet;
 use crate::profile::mix;
 use crate::time::Time;
@@ -14,24 +14,24 @@ use crate::time::Time;
 /// What there is to choose from.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Latest time known.
+    /// Time of sending.
     pub now: Time,
     /// Ports that can take a packet now.
     pub free: PortSet,
     /// A retransmission: the path that lost the packet.
-    pub avoid: Option<u8>,
+    pub avoid: Option<u16>,
 }
 
 /// A user's own choice of paths. A path is its place in the list that the selector was made with.
 pub trait PathSelector: Send + Sync {
     /// The path for the next packet, on a port that is free; `None` to wait for feedback.
-    fn select(&mut self, choice: &Choice) -> Option<u8>;
+    fn select(&mut self, choice: &Choice) -> Option<u16>;
     /// A packet sent on this path has arrived.
-    fn acked(&mut self, path: u8);
+    fn acked(&mut self, path: u16);
     /// A packet on this path was ECN-marked or trimmed.
-    fn congested(&mut self, path: u8);
+    fn congested(&mut self, path: u16);
     /// A packet on this path was lost without a trace.
-    fn lost(&mut self, path: u8);
+    fn lost(&mut self, path: u16);
 }
 
 /// Makes a user's own selector for each queue pair, given the port of each of its paths and a seed.
@@ -50,37 +50,86 @@ impl fmt::Debug for CustomSelector {
 /// How packets are spread over paths.
 #[derive(Clone, Debug, Default)]
 pub enum LoadBalancing {
-    /// MRC's EV states: skip what is marked, leave what is broken (spec: paths).
+    /// MRC's EV states: skip marked paths, leave broken ones (spec: paths).
     #[default]
     EvStates,
     /// Any path, at random.
     Oblivious,
     /// Recycled entropies (Bonato et al., "REPS", 2024): paths whose packets arrived unmarked are used again.
     Reps,
-    /// Each path in turn; one that was marked or trimmed misses a turn.
+    /// Each path in turn; a path that was marked or trimmed misses one turn.
     EvSkip,
     /// A user's own.
     Custom(CustomSelector),
 }
 
-/// The state of the choice.
-pub(super) enum Selector {
-    EvStates,
+/// Consecutive packets on one path.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::mrc) struct Burst {
+    /// Packets of a whole burst.
+    pub length: u8,
+    /// The path of the current one, and how many more packets may take it.
+    pub current: Option<(EvIndex, u8)>,
+}
+
+/// The rule of one queue pair, with its state.
+pub(in crate::mrc) enum Selector {
+    EvStates(Burst),
     Oblivious(u64),
-    Reps(Reps),
+    Reps(Box<Reps>),
     EvSkip,
-    /// And the latest time known.
-    Custom(Box<dyn PathSelector>, Time),
+    /// Boxed twice, so that the usual rule takes no more than it needs.
+    Custom(Box<Box<dyn PathSelector>>),
 }
 
 impl Selector {
-    pub(super) fn new(how: &LoadBalancing, ports: &[u8], planes: usize, seed: u64) -> Self {
+    /// The rule for paths in `planes` planes, whose ports `ports` lists if asked.
+    pub fn new(
+        how: &LoadBalancing,
+        planes: usize,
+        burst: u8,
+        seed: u64,
+        ports: impl FnOnce() -> Vec<u8>,
+    ) -> Self {
         match how {
-            LoadBalancing::EvStates => Selector::EvStates,
+            LoadBalancing::EvStates => Selector::EvStates(Burst { length: burst.max(1), current: None }),
             LoadBalancing::Oblivious => Selector::Oblivious(seed),
-            LoadBalancing::Reps => Selector::Reps(Reps::new(planes, seed)),
+            LoadBalancing::Reps => Selector::Reps(Box::new(Reps::new(planes, seed))),
             LoadBalancing::EvSkip => Selector::EvSkip,
-            LoadBalancing::Custom(make) => Selector::Custom((make.0)(ports, seed), Time::ZERO),
+            LoadBalancing::Custom(make) => Selector::Custom(Box::new((make.0)(&ports(), seed))),
+        }
+    }
+
+    /// Whether it takes paths that lose packets out of use.
+    pub fn condemns(&self) -> bool {
+        matches!(self, Selector::EvStates(_))
+    }
+
+    /// A packet sent on this path has arrived.
+    #[inline]
+    pub fn acked(&mut self, plane: usize, index: EvIndex) {
+        match self {
+            Selector::Reps(reps) => reps.acked(plane, index),
+            Selector::Custom(own) => own.acked(index),
+            Selector::EvStates(_) | Selector::Oblivious(_) | Selector::EvSkip => {}
+        }
+    }
+
+    /// A packet on this path was marked or trimmed.
+    pub fn congested(&mut self, plane: usize, index: EvIndex) {
+        match self {
+            Selector::Reps(reps) => reps.congested(plane, index),
+            Selector::Custom(own) => own.congested(index),
+            Selector::EvStates(_) | Selector::Oblivious(_) | Selector::EvSkip => {}
+        }
+    }
+
+    /// A packet on this path was lost without a trace.
+    pub fn lost(&mut self, plane: usize, index: EvIndex) {
+        match self {
+            Selector::Reps(reps) => reps.lost(plane),
+            Selector::Custom(own) => own.lost(index),
+            Selector::EvStates(_) | Selector::Oblivious(_) | Selector::EvSkip => {}
         }
     }
 }
@@ -95,12 +144,12 @@ struct Recycled {
     /// Where the next goes, and how many before it are still to be used.
     head: u8,
     valid: u8,
-    /// A packet was lost: what is kept is used over and over rather than explore, until so many have arrived.
+    /// After a loss: acknowledgements to come until new paths are explored again; kept paths are used over and over.
     frozen: u8,
 }
 
-/// REPS. Loss without a trace freezes a plane: only paths known to work are used until a ring full of packets has arrived.
-pub(super) struct Reps {
+/// REPS. Loss without a trace freezes a plane: until a ring full of packets has arrived, only paths known to work are used.
+pub(in crate::mrc) struct Reps {
     planes: Box<[Recycled]>,
     random: u64,
 }
@@ -111,7 +160,7 @@ impl Reps {
     }
 
     /// A kept path of this plane; `None` to explore.
-    pub(super) fn next(&mut self, plane: usize) -> Option<EvIndex> {
+    pub fn next(&mut self, plane: usize) -> Option<EvIndex> {
         let recycled = &mut self.planes[plane];
         if recycled.valid > 0 {
             let place = (recycled.head as usize + KEPT - recycled.valid as usize) % KEPT;
@@ -124,12 +173,12 @@ impl Reps {
         None
     }
 
-    pub(super) fn random(&mut self) -> u64 {
+    pub fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(1);
         mix(self.random)
     }
 
-    pub(super) fn acked(&mut self, plane: usize, index: EvIndex) {
+    fn acked(&mut self, plane: usize, index: EvIndex) {
         let recycled = &mut self.planes[plane];
         recycled.ring[recycled.head as usize] = index;
         recycled.head = (recycled.head + 1) % KEPT as u8;
@@ -138,7 +187,7 @@ impl Reps {
     }
 
     /// The path that was just kept was marked after all.
-    pub(super) fn congested(&mut self, plane: usize, index: EvIndex) {
+    fn congested(&mut self, plane: usize, index: EvIndex) {
         let recycled = &mut self.planes[plane];
         let last = (recycled.head as usize + KEPT - 1) % KEPT;
         if recycled.valid > 0 && recycled.ring[last] == index {
@@ -147,7 +196,7 @@ impl Reps {
         }
     }
 
-    pub(super) fn lost(&mut self, plane: usize) {
+    fn lost(&mut self, plane: usize) {
         if self.planes[plane].valid > 0 {
             self.planes[plane].frozen = KEPT as u8;
         }

@@ -1,5 +1,5 @@
-//! The send queue: messages posted and not yet completed, and where in them the next new packet begins.
-//! A ring in the application's memory, so to say; in hardware it would be the work queue in host memory.
+//! The send queue: messages posted and not yet completed, and where in them the next new packet begins. In hardware this
+//! is the work queue in host memory.
 
 use openmrc_wire::{Msn, Position};
 
@@ -23,7 +23,7 @@ struct Message {
 
 /// One packet's part of its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub struct Part {
     pub payload: Payload,
     pub len: u16,
     pub position: Position,
@@ -36,7 +36,7 @@ pub(super) struct Part {
     pub solicited: bool,
 }
 
-pub(super) struct SendQueue {
+pub struct SendQueue {
     ring: Box<[Message]>,
     /// Messages by number since the beginning: oldest not completed, the one being sent, one past the newest.
     head: u64,
@@ -48,11 +48,11 @@ pub(super) struct SendQueue {
     /// Messages with immediate whose sending has begun and which are not completed.
     wimm_in_flight: u16,
     path_mtu: u32,
-    limit: usize,
+    limit: u32,
 }
 
 impl SendQueue {
-    pub(super) fn new(depth: usize, path_mtu: u16, first: Seq) -> Self {
+    pub fn new(depth: usize, path_mtu: u16, first: Seq) -> Self {
         let empty = Message {
             handle: 0,
             remote_va: 0,
@@ -72,7 +72,7 @@ impl SendQueue {
             next_rqmsn: Msn(0),
             wimm_in_flight: 0,
             path_mtu: u32::from(path_mtu),
-            limit: depth.max(1),
+            limit: depth.max(1) as u32,
         }
     }
 
@@ -84,21 +84,21 @@ impl SendQueue {
         u64::from(len.div_ceil(self.path_mtu).max(1))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         (self.tail - self.head) as usize
     }
 
-    pub(super) fn completed(&self) -> u64 {
+    pub fn completed(&self) -> u64 {
         self.head
     }
 
     /// Messages whose every packet has been sent at least once.
-    pub(super) fn fully_sent(&self) -> u64 {
+    pub fn fully_sent(&self) -> u64 {
         self.cursor
     }
 
-    pub(super) fn post(&mut self, wr: WorkRequest) -> Result<(), PostError> {
-        if self.len() >= self.limit {
+    pub fn post(&mut self, wr: WorkRequest) -> Result<(), PostError> {
+        if self.len() >= self.limit as usize {
             return Err(PostError::QueueFull(self.len()));
         }
         if wr.len > MAX_MESSAGE {
@@ -124,7 +124,7 @@ impl SendQueue {
     }
 
     /// Whether there is a new packet to send after `next`, given how many immediates may be in flight.
-    pub(super) fn has_new(&self, next: Seq, max_wimm: u16) -> bool {
+    pub fn has_new(&self, next: Seq, max_wimm: u16) -> bool {
         if self.cursor == self.tail {
             return false;
         }
@@ -133,12 +133,12 @@ impl SendQueue {
     }
 
     /// Whether everything posted has been sent at least once.
-    pub(super) fn drained(&self) -> bool {
+    pub fn drained(&self) -> bool {
         self.cursor == self.tail
     }
 
     /// The packet with this PSN, which must be the next new one.
-    pub(super) fn take_new(&mut self, seq: Seq) -> Part {
+    pub fn take_new(&mut self, seq: Seq) -> Part {
         let message = *self.message(self.cursor);
         if seq == message.first && message.imm.is_some() {
             self.wimm_in_flight += 1;
@@ -151,7 +151,7 @@ impl SendQueue {
     }
 
     /// The packet with this PSN, which has been sent before.
-    pub(super) fn resend(&self, seq: Seq) -> Part {
+    pub fn resend(&self, seq: Seq) -> Part {
         // Messages are in PSN order: the last one that begins at or before `seq`.
         let (mut low, mut high) = (self.head, (self.cursor + 1).min(self.tail));
         while high - low > 1 {
@@ -192,19 +192,19 @@ impl SendQueue {
     }
 
     /// The message number that a 24-bit count of completed messages means, if that many have been sent.
-    pub(super) fn expand_completed(&self, msn: u32) -> Option<u64> {
+    pub fn expand_completed(&self, msn: u32) -> Option<u64> {
         let ahead = ((msn.wrapping_sub(self.head as u32) << 8) as i32) >> 8;
         let completed = self.head.checked_add_signed(i64::from(ahead))?;
         (self.head..=self.cursor).contains(&completed).then_some(completed)
     }
 
     /// The PSN after the last packet of message number `completed - 1`.
-    pub(super) fn end_of(&self, completed: u64) -> Seq {
+    pub fn end_of(&self, completed: u64) -> Seq {
         if completed == self.tail { self.next_first } else { self.message(completed).first }
     }
 
     /// The oldest message is done; gives its handle.
-    pub(super) fn complete_oldest(&mut self) -> Option<u64> {
+    pub fn complete_oldest(&mut self) -> Option<u64> {
         if self.head == self.tail {
             return None;
         }
@@ -217,13 +217,13 @@ impl SendQueue {
         Some(message.handle)
     }
 
-    /// Loads the message that is being sent.
-    pub(super) fn prefetch(&self) {
+    /// Loads the message that is being sent into the cache.
+    pub fn prefetch(&self) {
         prefetch_index::prefetch_index(&self.ring, self.cursor as usize & (self.ring.len() - 1));
     }
 
-    /// Bytes a posted work request takes here.
-    pub(super) const BYTES_PER_ENTRY: usize = size_of::<Message>();
+    /// Bytes that a posted work request takes here.
+    pub const BYTES_PER_ENTRY: usize = size_of::<Message>();
 }
 
 #[cfg(test)]

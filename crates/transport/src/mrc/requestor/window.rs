@@ -1,49 +1,26 @@
-//! What the requestor knows of each packet in flight: which path it took, when, and whether it has arrived.
-//!
-//! Two bits a packet hold its state, one byte its path. First transmissions go out in PSN order, so their send times
-//! only ever grow: one stamp for each group of packets bounds them from below (its own) and above (the next group's). Groups
-//! are as small as the stamps reach for what is in flight: single packets at first, sixteen where the window is full.
-//! Retransmissions are out of order and keep a log with a stamp each. Together this is two and a quarter bytes a packet,
-//! which is what lets a NIC hold the state of every queue pair.
+//! What the requestor knows of each packet in flight: which path it took, and whether it has arrived. Two bits a packet hold
+//! its state, one or two bytes its path; `send_times` and `resends` know when it was sent. This is little enough for a NIC
+//! to hold the state of every queue pair.
 
 use openmrc_wire::Psn;
 use prefetch_index::prefetch_index;
 
-use super::paths::EvIndex;
+use super::resends::Resends;
+use super::send_times::{SendTimes, Stamp};
+use crate::mrc::paths::{EvIndex, IndexArray};
 use crate::time::Time;
 
 /// A PSN that does not wrap: its low 24 bits are what goes on the wire.
-pub(super) type Seq = u64;
+pub(in crate::mrc) type Seq = u64;
 
-/// Send times are kept in units of 2^17 ps (131 ns), modulo 2^32 (9 minutes).
-const STAMP_SHIFT: u32 = 17;
-/// Packets that share a stamp where the window is full, as a shift.
-const COARSEST: u32 = 4;
+/// A PSN as it goes on the wire.
+pub(in crate::mrc) const fn wire(seq: Seq) -> Psn {
+    Psn::new(seq as u32)
+}
 
-/// A coarse send time with modular comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stamp(u32);
-
-impl Stamp {
-    pub(super) const fn at(time: Time) -> Stamp {
-        Stamp((time.0 >> STAMP_SHIFT) as u32)
-    }
-
-    /// Units from `earlier` to this, negative if it is later.
-    pub(super) const fn since(self, earlier: Stamp) -> i32 {
-        self.0.wrapping_sub(earlier.0) as i32
-    }
-
-    /// How many units a span has, rounded up.
-    pub(super) const fn units(span: crate::time::Span) -> i32 {
-        let units = (span.0 >> STAMP_SHIFT) + 1;
-        if units > i32::MAX as u64 / 2 { i32::MAX / 2 } else { units as i32 }
-    }
-
-    /// The middle of the unit, as picoseconds before `now`.
-    pub(super) const fn age(self, now: Time) -> i64 {
-        (Stamp::at(now).since(self) as i64) << STAMP_SHIFT
-    }
+/// A PSN without wrap, so far from zero that nothing ever lies below it.
+pub(in crate::mrc) fn first_seq(psn: Psn) -> Seq {
+    (1 << 32) + u64::from(psn.get())
 }
 
 /// State of one packet between the cumulative point and the highest sent.
@@ -59,21 +36,6 @@ pub(super) enum Flight {
     Resent,
 }
 
-/// A retransmission, in six bytes.
-#[derive(Clone, Copy)]
-struct Resend {
-    /// Low bits of the PSN; the window is smaller than they can count.
-    seq: u16,
-    /// Low and high half of the stamp.
-    stamp: [u16; 2],
-}
-
-impl Resend {
-    const fn stamp(self) -> Stamp {
-        Stamp(self.stamp[0] as u32 | (self.stamp[1] as u32) << 16)
-    }
-}
-
 /// States of 64 packets, two bits each: Sent 00, Acked 10, Lost 01, Resent 11 (`done`, `again`).
 #[derive(Clone, Copy, Default)]
 struct Flights {
@@ -86,84 +48,68 @@ pub(super) struct Window {
     base: Seq,
     /// Next PSN to send for the first time.
     next: Seq,
-    mask: u64,
-    paths: Box<[EvIndex]>,
+    mask: u32,
+    paths: IndexArray,
     flights: Box<[Flights]>,
-    /// A ring of groups' stamps: one more than fit the window, for a full one that begins within a group ends within another.
-    stamps: Box<[u32]>,
-    /// Packets that share a stamp now, as a shift.
-    group_shift: u32,
-    /// Where in the ring the newest group's stamp is.
-    newest_place: u32,
-    /// Below this no stamp is kept, where the ring has not gone round anyway.
-    stamped_from: Seq,
-    last_stamp: Stamp,
+    times: SendTimes,
+    resends: Resends,
     lost: u32,
     /// Packets that are Sent or Resent.
     flying: u32,
     /// No PSN below this is Lost.
     lost_hint: Seq,
-    resends: Box<[Resend]>,
-    resend_head: u32,
-    resend_len: u32,
 }
 
 impl Window {
-    /// A window for up to `psns` packets in flight, beginning at `first`.
-    pub(super) fn new(psns: u32, first: Seq) -> Self {
+    /// A window for up to `psns` packets in flight on `paths` paths, beginning at `first`.
+    pub fn new(psns: u32, first: Seq, paths: usize) -> Self {
         let capacity = u64::from(psns.next_power_of_two().max(64));
         let words = capacity as usize / 64;
         Window {
             base: first,
             next: first,
-            mask: capacity - 1,
-            paths: vec![0; capacity as usize].into(),
+            mask: capacity as u32 - 1,
+            paths: IndexArray::new(capacity as usize, paths),
             flights: vec![Flights::default(); words].into(),
-            stamps: vec![0; (capacity >> COARSEST) as usize + 1].into(),
-            group_shift: 0,
-            newest_place: (capacity >> COARSEST) as u32,
-            stamped_from: first,
-            last_stamp: Stamp(0),
+            times: SendTimes::new(capacity, first),
+            resends: Resends::new(capacity),
             lost: 0,
             flying: 0,
             lost_hint: first,
-            resends: vec![Resend { seq: 0, stamp: [0; 2] }; (capacity as usize / 16).max(16)].into(),
-            resend_head: 0,
-            resend_len: 0,
         }
     }
 
-    pub(super) fn base(&self) -> Seq {
+    pub fn base(&self) -> Seq {
         self.base
     }
 
-    pub(super) fn next(&self) -> Seq {
+    pub fn next(&self) -> Seq {
         self.next
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.base == self.next
     }
 
-    pub(super) fn contains(&self, seq: Seq) -> bool {
+    pub fn contains(&self, seq: Seq) -> bool {
         (self.base..self.next).contains(&seq)
     }
 
     /// Packets on their way: sent, not heard of, and not taken for lost.
-    pub(super) fn flying(&self) -> u32 {
+    pub fn flying(&self) -> u32 {
         self.flying
     }
 
-    pub(super) fn lost(&self) -> u32 {
+    pub fn lost(&self) -> u32 {
         self.lost
     }
 
     /// The PSN on the wire to the one nearest the window.
-    pub(super) fn expand(&self, psn: Psn) -> Seq {
+    pub fn expand(&self, psn: Psn) -> Seq {
         self.base.wrapping_add_signed(i64::from(psn.distance(wire(self.base))))
     }
 
-    pub(super) fn state(&self, seq: Seq) -> Flight {
+    pub fn state(&self, seq: Seq) -> Flight {
         let (word, bit) = self.place(seq);
         let Flights { done, again } = self.flights[word];
         match (done >> bit & 1, again >> bit & 1) {
@@ -174,9 +120,14 @@ impl Window {
         }
     }
 
+    /// A packet's place in the ring.
+    fn slot(&self, seq: Seq) -> usize {
+        (seq as u32 & self.mask) as usize
+    }
+
     fn place(&self, seq: Seq) -> (usize, u32) {
-        let slot = seq & self.mask;
-        (slot as usize / 64, slot as u32 % 64)
+        let slot = self.slot(seq);
+        (slot / 64, slot as u32 % 64)
     }
 
     fn set(&mut self, seq: Seq, done: bool, again: bool) {
@@ -187,103 +138,54 @@ impl Window {
     }
 
     /// The path a packet took last.
-    pub(super) fn path(&self, seq: Seq) -> EvIndex {
-        self.paths[(seq & self.mask) as usize]
+    pub fn path(&self, seq: Seq) -> EvIndex {
+        self.paths.get(self.slot(seq))
     }
 
     /// The path of a packet that is still in the ring, though perhaps no longer in flight.
-    pub(super) fn remembered_path(&self, seq: Seq) -> Option<EvIndex> {
-        (seq < self.next && self.next - seq <= self.mask).then(|| self.path(seq))
+    pub fn remembered_path(&self, seq: Seq) -> Option<EvIndex> {
+        (seq < self.next && self.next - seq <= u64::from(self.mask)).then(|| self.path(seq))
     }
 
     /// The next new packet is on its way.
-    pub(super) fn sent(&mut self, now: Time, path: EvIndex) -> Seq {
+    #[inline]
+    pub fn sent(&mut self, now: Time, path: EvIndex) -> Seq {
         let seq = self.next;
-        self.paths[(seq & self.mask) as usize] = path;
+        self.paths.set(self.slot(seq), path);
         self.set(seq, false, false);
-        self.last_stamp = Stamp::at(now);
-        if self.is_empty() && self.group_shift > 0 {
-            self.group_shift = 0;
-            self.stamped_from = seq;
-        }
-        while self.group_shift < COARSEST && self.groups_to(seq) > self.stamps.len() as u64 {
-            self.coarsen();
-        }
-        // Where nothing is in flight, every packet begins a group.
-        if seq.trailing_zeros() >= self.group_shift {
-            self.newest_place =
-                if self.newest_place as usize + 1 == self.stamps.len() { 0 } else { self.newest_place + 1 };
-            self.stamps[self.newest_place as usize] = self.last_stamp.0;
-        }
+        self.times.sent(now, self.base, seq);
         self.next += 1;
         self.flying += 1;
         seq
     }
 
-    /// Groups from the base to a PSN.
-    fn groups_to(&self, seq: Seq) -> u64 {
-        (seq >> self.group_shift) - (self.base >> self.group_shift) + 1
-    }
-
-    /// Where the stamp of a group is that is still in the ring.
-    fn place_of_group(&self, group: u64) -> usize {
-        let back = (((self.next - 1) >> self.group_shift) - group) as usize;
-        let newest = self.newest_place as usize;
-        if back <= newest { newest - back } else { newest + self.stamps.len() - back }
-    }
-
-    /// Makes one group of two. What is kept is the first one's stamp: no packet of both was sent before.
-    fn coarsen(&mut self) {
-        let (first, last) = (self.base >> self.group_shift, (self.next - 1) >> self.group_shift);
-        let start = self.place_of_group(first);
-        // Places are written from the first on and read further ahead: none is overwritten before it was read.
-        for (step, pair) in (first / 2..=last / 2).enumerate() {
-            let stamp = self.stamps[self.place_of_group((pair * 2).max(first))];
-            let place = (start + step) % self.stamps.len();
-            self.stamps[place] = stamp;
-        }
-        self.newest_place = ((start as u64 + last / 2 - first / 2) % self.stamps.len() as u64) as u32;
-        self.group_shift += 1;
-        self.stamped_from = self.base;
-    }
-
-    /// The earliest a first transmission can have been sent.
-    pub(super) fn sent_not_before(&self, seq: Seq) -> Stamp {
-        Stamp(self.stamps[self.place_of_group(seq >> self.group_shift)])
+    /// The earliest that a first transmission can have been sent.
+    pub fn sent_not_before(&self, seq: Seq) -> Stamp {
+        self.times.not_before(seq, self.next)
     }
 
     /// The same for a packet that may no longer be in flight, as long as its stamp is still there.
-    pub(super) fn remembered_sent(&self, seq: Seq) -> Option<Stamp> {
-        let reaches = |seq: Seq| {
-            let groups = ((self.next - 1) >> self.group_shift) - (seq >> self.group_shift);
-            groups < self.stamps.len() as u64
-        };
-        (self.contains(seq) || (self.stamped_from..self.next).contains(&seq) && reaches(seq))
-            .then(|| self.sent_not_before(seq))
+    pub fn remembered_sent(&self, seq: Seq) -> Option<Stamp> {
+        (self.contains(seq) || self.times.remembers(seq, self.next)).then(|| self.sent_not_before(seq))
     }
 
-    /// The latest a first transmission can have been sent.
-    pub(super) fn sent_not_after(&self, seq: Seq) -> Stamp {
-        let next_group = ((seq >> self.group_shift) + 1) << self.group_shift;
-        if next_group < self.next { self.sent_not_before(next_group) } else { self.last_stamp }
+    /// The latest that a first transmission can have been sent.
+    pub fn sent_not_after(&self, seq: Seq) -> Stamp {
+        self.times.not_after(seq, self.next)
     }
 
     /// When a packet was sent last, if it is on its second or later transmission.
-    pub(super) fn resent_at(&self, seq: Seq) -> Option<Stamp> {
-        (0..self.resend_len).rev().map(|i| self.resend(i)).find(|r| r.seq == seq as u16).map(Resend::stamp)
-    }
-
-    fn resend(&self, i: u32) -> Resend {
-        self.resends[(self.resend_head + i) as usize % self.resends.len()]
+    pub fn resent_at(&self, seq: Seq) -> Option<Stamp> {
+        self.resends.last_sent(seq)
     }
 
     /// Whether another retransmission can be kept track of.
-    pub(super) fn can_resend(&self) -> bool {
-        (self.resend_len as usize) < self.resends.len()
+    pub fn can_resend(&self) -> bool {
+        !self.resends.is_full()
     }
 
     /// The oldest packet that has to be sent again.
-    pub(super) fn next_lost(&mut self) -> Option<Seq> {
+    pub fn next_lost(&mut self) -> Option<Seq> {
         if self.lost == 0 {
             return None;
         }
@@ -305,19 +207,16 @@ impl Window {
     }
 
     /// A lost packet is on its way again.
-    pub(super) fn resent(&mut self, now: Time, seq: Seq, path: EvIndex) {
-        self.paths[(seq & self.mask) as usize] = path;
+    pub fn resent(&mut self, now: Time, seq: Seq, path: EvIndex) {
+        self.paths.set(self.slot(seq), path);
         self.set(seq, true, true);
         self.lost -= 1;
         self.flying += 1;
-        let Stamp(stamp) = Stamp::at(now);
-        let tail = (self.resend_head + self.resend_len) as usize % self.resends.len();
-        self.resends[tail] = Resend { seq: seq as u16, stamp: [stamp as u16, (stamp >> 16) as u16] };
-        self.resend_len += 1;
+        self.resends.push(now, seq);
     }
 
     /// A packet in flight is taken for lost.
-    pub(super) fn mark_lost(&mut self, seq: Seq) {
+    pub fn mark_lost(&mut self, seq: Seq) {
         self.set(seq, false, true);
         self.lost += 1;
         self.flying -= 1;
@@ -325,7 +224,7 @@ impl Window {
     }
 
     /// A packet has arrived; gives its state until now.
-    pub(super) fn mark_acked(&mut self, seq: Seq) -> Flight {
+    pub fn mark_acked(&mut self, seq: Seq) -> Flight {
         let was = self.state(seq);
         match was {
             Flight::Lost => self.lost -= 1,
@@ -337,7 +236,7 @@ impl Window {
     }
 
     /// Everything below `base` has been marked as arrived and may be forgotten.
-    pub(super) fn advance(&mut self, base: Seq) {
+    pub fn advance(&mut self, base: Seq) {
         self.base = base;
         self.lost_hint = self.lost_hint.max(base);
     }
@@ -355,13 +254,13 @@ impl Window {
     }
 
     /// Of the 64 PSNs from `from`, those that are in the window and not yet known to have arrived.
-    pub(super) fn unacked64(&self, from: Seq) -> u64 {
+    pub fn unacked64(&self, from: Seq) -> u64 {
         let Flights { done, again } = self.flights64(from);
         !(done & !again) & self.inside64(from)
     }
 
     /// Of the 64 PSNs from `from`, those that are in the window, sent once and not heard of.
-    pub(super) fn fresh64(&self, from: Seq) -> u64 {
+    pub fn fresh64(&self, from: Seq) -> u64 {
         let Flights { done, again } = self.flights64(from);
         !done & !again & self.inside64(from)
     }
@@ -374,63 +273,44 @@ impl Window {
     }
 
     /// Retransmissions in the order in which they were sent: drops the settled ones, then gives the oldest.
-    pub(super) fn oldest_resend(&mut self) -> Option<(Seq, Stamp)> {
+    pub fn oldest_resend(&mut self) -> Option<(Seq, Stamp)> {
         self.forget_settled_resends();
-        (self.resend_len > 0).then(|| {
-            let resend = self.resend(0);
-            (self.widen(resend.seq), resend.stamp())
-        })
+        self.resends.oldest(self.base)
     }
 
     /// The oldest retransmission is settled.
-    pub(super) fn pop_resend(&mut self) {
-        self.resend_head = (self.resend_head + 1) % self.resends.len() as u32;
-        self.resend_len -= 1;
+    pub fn pop_resend(&mut self) {
+        self.resends.pop();
     }
 
     /// Drops the log's oldest entries as far as they are settled.
-    pub(super) fn forget_settled_resends(&mut self) {
-        while self.resend_len > 0 {
-            let oldest = self.resend(0);
-            let seq = self.widen(oldest.seq);
+    pub fn forget_settled_resends(&mut self) {
+        while let Some((seq, stamp)) = self.resends.oldest(self.base) {
             // A packet sent again and again has an entry for each time; only the latest is about what flies now.
-            if self.contains(seq)
-                && self.state(seq) == Flight::Resent
-                && self.resent_at(seq) == Some(oldest.stamp())
-            {
+            if self.contains(seq) && self.state(seq) == Flight::Resent && self.resent_at(seq) == Some(stamp) {
                 break;
             }
-            self.pop_resend();
+            self.resends.pop();
         }
     }
 
-    fn widen(&self, low: u16) -> Seq {
-        self.base.wrapping_add_signed(i64::from(low.wrapping_sub(self.base as u16) as i16))
-    }
-
-    /// Loads what the next packet to be sent, and the next news of the oldest, will need.
-    pub(super) fn prefetch(&self) {
+    /// Loads what the next packet to be sent, and news of the oldest, will need.
+    pub fn prefetch(&self) {
         let (oldest, next) = (self.place(self.base), self.place(self.next));
         prefetch_index(&self.flights, oldest.0);
         prefetch_index(&self.flights, next.0);
-        prefetch_index(&self.paths, oldest.0 * 64);
-        prefetch_index(&self.paths, next.0 * 64);
-        prefetch_index(&self.stamps, self.newest_place as usize);
-        prefetch_index(&self.stamps, self.place_of_group(self.base >> self.group_shift));
+        self.paths.prefetch(oldest.0 * 64);
+        self.paths.prefetch(next.0 * 64);
+        self.times.prefetch(self.base, self.next);
     }
 
     /// Heap bytes.
-    pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.paths)
+    pub fn heap_bytes(&self) -> usize {
+        self.paths.heap_bytes()
             + size_of_val(&*self.flights)
-            + size_of_val(&*self.stamps)
-            + size_of_val(&*self.resends)
+            + self.times.heap_bytes()
+            + self.resends.heap_bytes()
     }
-}
-
-/// A PSN as it goes on the wire.
-pub(super) const fn wire(seq: Seq) -> Psn {
-    Psn::new(seq as u32)
 }
 
 #[cfg(test)]
@@ -441,7 +321,7 @@ mod tests {
     #[test]
     fn send_times_are_bounded_by_the_stamps_of_the_groups() {
         for (first, psns) in (0..40).flat_map(|first| [128, 256, 1024].map(|psns| (first, psns))) {
-            let mut w = Window::new(psns, first);
+            let mut w = Window::new(psns, first, 256);
             let time = |seq: Seq| Time(1 << 30) + Span::from_nanos(seq * 300);
             // Full, and moved on in steps that do not respect groups.
             for step in [0, 1, 7, 16, 40, 3, 500, 999] {
@@ -461,7 +341,7 @@ mod tests {
 
     #[test]
     fn send_times_are_exact_as_long_as_little_is_in_flight() {
-        let mut w = Window::new(1024, 5);
+        let mut w = Window::new(1024, 5, 256);
         let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
         for round in 0..40 {
             let first = w.next();
@@ -479,7 +359,7 @@ mod tests {
 
     #[test]
     fn stamps_are_remembered_as_long_as_they_are_there() {
-        let mut w = Window::new(1024, 0);
+        let mut w = Window::new(1024, 0, 256);
         let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
         for seq in 0..3000 {
             if seq % 500 == 0 {
@@ -501,7 +381,7 @@ mod tests {
         let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
         for first in [0, 5, 15, 16, 1023] {
             for behind in [1, 60, 64, 65, 127, 200, 500, 1000] {
-                let mut w = Window::new(1024, first);
+                let mut w = Window::new(1024, first, 256);
                 for seq in first..first + 3000 {
                     w.sent(time(seq), 0);
                     for seq in w.base()..w.next() {
@@ -516,7 +396,7 @@ mod tests {
 
     #[test]
     fn lost_packets_come_back_oldest_first_and_once() {
-        let mut w = Window::new(256, (1 << 24) - 100);
+        let mut w = Window::new(256, (1 << 24) - 100, 256);
         let first = w.next();
         for i in 0..250 {
             w.sent(Time(i), 0);
@@ -538,7 +418,7 @@ mod tests {
 
     #[test]
     fn words_of_the_window_agree_with_single_packets() {
-        let mut w = Window::new(128, 1000);
+        let mut w = Window::new(128, 1000, 256);
         for i in 0..128 {
             w.sent(Time(i), 0);
         }
@@ -563,14 +443,14 @@ mod tests {
 
     #[test]
     fn only_the_latest_transmission_of_a_packet_counts() {
-        let mut w = Window::new(1024, 100);
+        let mut w = Window::new(1024, 100, 256);
         for i in 0..10 {
             w.sent(Time(i), 0);
         }
         for round in 1..4u64 {
             for seq in [103, 105] {
                 w.mark_lost(seq);
-                w.resent(Time(round << 20), seq, round as u8);
+                w.resent(Time(round << 20), seq, round as u16);
             }
         }
         assert_eq!(w.oldest_resend(), Some((103, Stamp::at(Time(3 << 20)))));
@@ -578,7 +458,7 @@ mod tests {
 
     #[test]
     fn settled_retransmissions_leave_the_log() {
-        let mut w = Window::new(1024, 65_500);
+        let mut w = Window::new(1024, 65_500, 256);
         for i in 0..100 {
             w.sent(Time(i), 0);
         }

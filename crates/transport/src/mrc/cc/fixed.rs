@@ -1,0 +1,43 @@
+//! A window that the network does not change: only the receiver's penalty does.
+
+use super::{Ack, Congestion, Hold};
+use crate::time::Time;
+
+/// A fixed window. While the receiver holds it down it grows again by one packet a round trip, as soon as that is
+/// allowed, so that senders that share a receiver come to equal shares.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedWindow {
+    largest: f64,
+    window: f64,
+    mtu: u32,
+}
+
+impl FixedWindow {
+    /// A window of this many bytes, and at least one packet of `mtu` bytes.
+    pub fn new(bytes: u64, mtu: u32) -> Self {
+        let largest = bytes.max(u64::from(mtu)) as f64;
+        FixedWindow { largest, window: largest, mtu }
+    }
+}
+
+impl Congestion for FixedWindow {
+    #[inline]
+    fn window(&self) -> f64 {
+        self.window
+    }
+
+    fn set_window(&mut self, bytes: f64) {
+        self.window = bytes.min(self.largest);
+    }
+
+    fn on_sack(&mut self, _now: Time, ack: &Ack) {
+        if ack.hold == Hold::Eased {
+            let grown = self.window + f64::from(self.mtu) * f64::from(ack.newly) / self.window;
+            self.window = grown.min(self.largest);
+        }
+    }
+
+    fn on_trim(&mut self, _now: Time, _bytes: u32, _in_flight: i64) {}
+
+    fn on_loss(&mut self, _now: Time, _bytes: u32, _in_flight: i64) {}
+}

@@ -1,0 +1,240 @@
+//! Bytes in flight, and the window they may fill (spec: congestion, "Sending"): what every controller needs, kept once.
+
+use super::{Ack, CcProfile, Congestion, Controller, Hold};
+use crate::time::{Span, Time};
+
+/// Below this window every packet asks for feedback, bytes (spec: congestion, "Sending").
+const ALWAYS_ASK_BELOW: f64 = 16.0 * 1024.0;
+
+/// What a SACK says of flow and congestion.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::mrc) struct Feedback {
+    /// The responder's byte counter, units of 256 bytes, 24 bits.
+    pub rcvd_bytes: u32,
+    /// Round-trip time of the packet that triggered the SACK.
+    pub rtt: Option<Span>,
+    /// That packet was marked.
+    pub ecn: bool,
+    /// Destination flow control: 0 = none .. 127.
+    pub penalty: u8,
+    /// The window saved before the penalty may be restored.
+    pub restore: bool,
+}
+
+/// The requestor's flow: a controller, and what it sends.
+pub(in crate::mrc) struct Flow {
+    controller: Controller,
+    /// Sent, not in the responder's counter, and not taken for lost. Rounding can take it just below zero.
+    in_flight: i64,
+    /// Nominal bytes of all packets sent, each counted once, modulo 2^32: as much as the responder's counter can tell apart.
+    sent: u32,
+    /// Last value of the responder's counter, units of 256 bytes.
+    counted: u32,
+    /// The window before the receiver pressed; 0 if it does not.
+    saved: f64,
+    /// Nominal size of a full packet.
+    mtu: u32,
+}
+
+impl Flow {
+    pub fn new(profile: &CcProfile, mtu: u32) -> Self {
+        Flow { controller: profile.controller(mtu), in_flight: 0, sent: 0, counted: 0, saved: 0.0, mtu }
+    }
+
+    /// Whether one more full packet may be sent.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        (self.in_flight + i64::from(self.mtu)) as f64 <= self.controller.window()
+    }
+
+    /// Whether the packet just sent should ask for feedback at once.
+    #[inline]
+    pub fn wants_feedback(&self) -> bool {
+        !self.is_open() || self.controller.window() < ALWAYS_ASK_BELOW
+    }
+
+    /// Congestion window, bytes.
+    pub fn window(&self) -> u64 {
+        self.controller.window() as u64
+    }
+
+    /// Bytes in flight.
+    pub fn in_flight(&self) -> i64 {
+        self.in_flight
+    }
+
+    /// Bytes sent and not in the responder's counter, whether lost or not.
+    pub fn uncounted(&self) -> i64 {
+        i64::from(self.sent.wrapping_sub(self.counted << 8) as i32)
+    }
+
+    /// A packet was sent, perhaps `again`.
+    #[inline]
+    pub fn on_sent(&mut self, now: Time, bytes: u32, again: bool) {
+        self.controller.on_sent(now, bytes);
+        self.in_flight += i64::from(bytes);
+        if !again {
+            self.sent = self.sent.wrapping_add(bytes);
+        }
+    }
+
+    /// A SACK came. Feedback older than what is known changes nothing but the time that is measured.
+    pub fn on_sack(&mut self, now: Time, feedback: &Feedback) {
+        let growth = feedback.rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF;
+        let newly = if growth < 1 << 23 {
+            self.counted = feedback.rcvd_bytes;
+            growth * 256
+        } else {
+            0
+        };
+        let before = self.in_flight;
+        self.in_flight -= i64::from(newly);
+        if feedback.penalty == 0 && feedback.restore && self.saved > 0.0 {
+            let saved = std::mem::take(&mut self.saved);
+            self.controller.set_window(self.controller.window().max(saved));
+        }
+        let hold = match feedback.penalty {
+            1.. => Hold::Pressed,
+            0 if self.saved > 0.0 => Hold::Eased,
+            0 => Hold::Free,
+        };
+        let window = self.controller.window();
+        let ack = Ack { newly, in_flight: self.in_flight, rtt: feedback.rtt, ecn: feedback.ecn, hold };
+        self.controller.on_sack(now, &ack);
+        if hold == Hold::Pressed {
+            if self.saved == 0.0 {
+                self.saved = window;
+            }
+            // The window was filled up to this when the SACK came: a full one has room for less than a packet.
+            let mtu = f64::from(self.mtu);
+            let filled = window.min(before.max(0) as f64 + mtu);
+            let shed = f64::from(feedback.penalty) * f64::from(newly) / 128.0;
+            self.controller.set_window((filled - shed).max(mtu));
+        }
+    }
+
+    /// A packet was trimmed.
+    pub fn on_trim(&mut self, now: Time, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+        self.controller.on_trim(now, bytes, self.in_flight);
+    }
+
+    /// The responder refused a packet for a reason that says nothing of the network.
+    pub fn on_refusal(&mut self, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+    }
+
+    /// A packet is taken for lost.
+    pub fn on_loss(&mut self, now: Time, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+        self.controller.on_loss(now, bytes, self.in_flight);
+    }
+
+    /// A packet taken for lost has arrived before it was sent again: the responder's counter takes it off once more.
+    pub fn on_found(&mut self, bytes: u32) {
+        self.in_flight += i64::from(bytes);
+    }
+
+    /// Everything sent has arrived, so it is known what the responder has counted. After an ACK that may be more than SACKs
+    /// have told: they can be lost or late.
+    pub fn on_idle(&mut self, now: Time) {
+        let rcvd_bytes = self.sent.div_ceil(256) & 0xFF_FFFF;
+        if (1..1 << 23).contains(&(rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF)) {
+            self.on_sack(now, &Feedback { rcvd_bytes, rtt: None, ecn: false, penalty: 0, restore: false });
+        }
+        // What is left is less than a unit of the responder's counter, which rounds up; it is more only where a peer counts
+        // otherwise than the specification says.
+        self.in_flight = self.in_flight.clamp(-255, 0);
+        self.controller.on_idle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MTU: u32 = 4188;
+
+    fn flow(window: u64) -> Flow {
+        Flow::new(&CcProfile::FixedWindow(window), MTU)
+    }
+
+    fn feedback(units: u32, penalty: u8, restore: bool) -> Feedback {
+        Feedback { rcvd_bytes: units, rtt: None, ecn: false, penalty, restore }
+    }
+
+    fn fill(flow: &mut Flow) {
+        while flow.is_open() {
+            flow.on_sent(Time(0), MTU, false);
+        }
+    }
+
+    #[test]
+    fn every_controller_gives_way_to_the_receiver_and_returns() {
+        let profiles = [
+            CcProfile::FixedWindow(200_000),
+            CcProfile::nscc(100_000_000_000, Span::from_micros(12), 4096, true),
+            CcProfile::Swift(super::super::SwiftParams::for_network(
+                100_000_000_000,
+                Span::from_micros(12),
+                MTU,
+            )),
+        ];
+        for profile in profiles {
+            let mut flow = Flow::new(&profile, MTU);
+            let before = flow.window();
+            fill(&mut flow);
+            let in_flight = flow.in_flight();
+            // Half of the window is heard of with the largest penalty but one: half of that goes.
+            let units = (in_flight / 2 / 256) as u32;
+            flow.on_sack(Time(1), &feedback(units, 64, false));
+            let expected = before.min(in_flight as u64 + u64::from(MTU)) - u64::from(units) * 256 / 2;
+            assert!(flow.window().abs_diff(expected) <= 1, "{profile:?}: {} of {before}", flow.window());
+            let held = flow.window();
+            flow.on_sack(Time(2), &feedback(units, 1, false));
+            assert!(flow.window() <= held, "{profile:?} grows while it is pressed");
+            flow.on_sack(Time(3), &feedback(units, 0, true));
+            assert!(flow.window() >= before, "{profile:?}: {} of {before}", flow.window());
+        }
+    }
+
+    #[test]
+    fn a_penalty_never_closes_the_window() {
+        let mut flow = flow(1_000_000);
+        fill(&mut flow);
+        let mut units = 0;
+        for round in 0..200 {
+            units += 100;
+            flow.on_sack(Time(round), &feedback(units, 127, false));
+            assert!(flow.window() >= u64::from(MTU));
+        }
+        assert_eq!(flow.window(), u64::from(MTU));
+    }
+
+    #[test]
+    fn a_window_that_was_held_down_grows_by_a_packet_a_round_trip() {
+        let mut flow = flow(1_000_000);
+        fill(&mut flow);
+        flow.on_sack(Time(1), &feedback(2000, 127, false));
+        let held = flow.window();
+        let mut units = 2000;
+        for round in 0..10u64 {
+            let window = flow.window();
+            fill(&mut flow);
+            units += (window / 256) as u32;
+            flow.on_sack(Time(round), &feedback(units, 0, false));
+        }
+        let grown = flow.window() - held;
+        assert!(grown.abs_diff(10 * u64::from(MTU)) < u64::from(MTU), "{grown}");
+    }
+
+    #[test]
+    fn a_counter_that_goes_back_takes_nothing_off() {
+        let mut flow = flow(1_000_000);
+        fill(&mut flow);
+        flow.on_sack(Time(1), &feedback(500, 0, false));
+        let in_flight = flow.in_flight();
+        flow.on_sack(Time(2), &feedback(400, 0, false));
+        assert_eq!(flow.in_flight(), in_flight);
+    }
+}

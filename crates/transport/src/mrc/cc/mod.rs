@@ -1,0 +1,147 @@
+//! Congestion control behind one small trait (spec: congestion), and the profile that says which controller a queue pair gets.
+//!
+//! A controller knows a window and is told what happened. What is in flight, and the receiver's penalty, are the
+//! requestor's affair ([`flow`]).
+
+mod fixed;
+mod flow;
+mod nscc;
+mod swift;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use fixed::FixedWindow;
+pub(super) use flow::{Feedback, Flow};
+pub use nscc::{Nscc, NsccParams};
+pub use swift::{Swift, SwiftParams};
+
+use crate::time::{Span, Time};
+
+/// Whether the receiver holds the sender's window down (spec: congestion, destination flow control).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// It does not.
+    Free,
+    /// It did, and has not restored the window yet: the window may grow from where it is, by equal steps for all senders.
+    Eased,
+    /// It does: the window must not grow. The requestor shrinks it after this call.
+    Pressed,
+}
+
+/// What a SACK says to the controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ack {
+    /// Growth of the responder's received-bytes counter, bytes.
+    pub newly: u32,
+    /// Bytes in flight, `newly` already taken off; rounding can take it just below zero.
+    pub in_flight: i64,
+    /// Round-trip time of the packet that triggered the SACK, where it is known beyond doubt.
+    pub rtt: Option<Span>,
+    /// That packet was ECN-marked.
+    pub ecn: bool,
+    /// What the receiver does to the window.
+    pub hold: Hold,
+}
+
+/// A sender's congestion controller. Sizes are nominal packet sizes: UDP length + 40 bytes.
+pub trait Congestion: Send + Sync {
+    /// Congestion window, bytes.
+    fn window(&self) -> f64;
+    /// The receiver's penalty has shrunk the window, or its end restores it.
+    fn set_window(&mut self, bytes: f64);
+    /// A packet was sent.
+    fn on_sent(&mut self, now: Time, bytes: u32) {
+        let _ = (now, bytes);
+    }
+    /// A SACK came.
+    fn on_sack(&mut self, now: Time, ack: &Ack);
+    /// A packet was trimmed on its way. `in_flight` no longer counts it.
+    fn on_trim(&mut self, now: Time, bytes: u32, in_flight: i64);
+    /// A packet was lost without a trace. `in_flight` no longer counts it.
+    fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64);
+    /// Nothing is in flight any more.
+    fn on_idle(&mut self) {}
+}
+
+/// Makes a user's own controller for each queue pair.
+#[derive(Clone)]
+pub struct CustomCc(pub Arc<dyn Fn() -> Box<dyn Congestion> + Send + Sync>);
+
+impl fmt::Debug for CustomCc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CustomCc")
+    }
+}
+
+/// A congestion control profile: an algorithm and its parameters.
+#[derive(Clone, Debug)]
+pub enum CcProfile {
+    /// `uet-1.0-nscc`.
+    Nscc(Arc<NsccParams>),
+    /// A fixed window, bytes.
+    FixedWindow(u64),
+    /// Swift.
+    Swift(SwiftParams),
+    /// A user's own.
+    Custom(CustomCc),
+}
+
+impl CcProfile {
+    /// NSCC for a sender of this rate (all planes together, bits per second) over this base RTT.
+    pub fn nscc(link_rate_bps: u64, base_rtt: Span, path_mtu: u16, trimming: bool) -> Self {
+        CcProfile::Nscc(Arc::new(NsccParams::for_network(link_rate_bps, base_rtt, path_mtu, trimming)))
+    }
+
+    fn controller(&self, mtu: u32) -> Controller {
+        match self {
+            CcProfile::Nscc(params) => Controller::Nscc(Nscc::new(params)),
+            CcProfile::FixedWindow(bytes) => Controller::Fixed(FixedWindow::new(*bytes, mtu)),
+            CcProfile::Swift(params) => Controller::Custom(Box::new(Swift::new(*params))),
+            CcProfile::Custom(make) => Controller::Custom((make.0)()),
+        }
+    }
+}
+
+/// The controller of one queue pair; the common ones without indirection.
+enum Controller {
+    Nscc(Nscc),
+    Fixed(FixedWindow),
+    Custom(Box<dyn Congestion>),
+}
+
+macro_rules! each {
+    ($self:ident, $c:ident => $e:expr) => {
+        match $self {
+            Controller::Nscc($c) => $e,
+            Controller::Fixed($c) => $e,
+            Controller::Custom($c) => $e,
+        }
+    };
+}
+
+impl Congestion for Controller {
+    #[inline]
+    fn window(&self) -> f64 {
+        each!(self, c => c.window())
+    }
+    fn set_window(&mut self, bytes: f64) {
+        each!(self, c => c.set_window(bytes))
+    }
+    #[inline]
+    fn on_sent(&mut self, now: Time, bytes: u32) {
+        each!(self, c => c.on_sent(now, bytes))
+    }
+    fn on_sack(&mut self, now: Time, ack: &Ack) {
+        each!(self, c => c.on_sack(now, ack))
+    }
+    fn on_trim(&mut self, now: Time, bytes: u32, in_flight: i64) {
+        each!(self, c => c.on_trim(now, bytes, in_flight))
+    }
+    fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64) {
+        each!(self, c => c.on_loss(now, bytes, in_flight))
+    }
+    fn on_idle(&mut self) {
+        each!(self, c => c.on_idle())
+    }
+}

@@ -1,0 +1,50 @@
+//! Lists of path indices, in one byte each where that is enough: a window of 1,024 packets has an entry for each.
+
+use super::EvIndex;
+
+#[derive(Clone, Debug)]
+pub(in crate::mrc) enum IndexArray {
+    Narrow(Box<[u8]>),
+    Wide(Box<[u16]>),
+}
+
+impl IndexArray {
+    /// `len` zeros, for indices below `paths`.
+    pub fn new(len: usize, paths: usize) -> Self {
+        if paths <= 1 << u8::BITS {
+            IndexArray::Narrow(vec![0; len].into())
+        } else {
+            IndexArray::Wide(vec![0; len].into())
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, place: usize) -> EvIndex {
+        match self {
+            IndexArray::Narrow(list) => list[place].into(),
+            IndexArray::Wide(list) => list[place],
+        }
+    }
+
+    #[inline]
+    pub fn set(&mut self, place: usize, index: EvIndex) {
+        match self {
+            IndexArray::Narrow(list) => list[place] = index as u8,
+            IndexArray::Wide(list) => list[place] = index,
+        }
+    }
+
+    pub fn prefetch(&self, place: usize) {
+        match self {
+            IndexArray::Narrow(list) => prefetch_index::prefetch_index(list, place),
+            IndexArray::Wide(list) => prefetch_index::prefetch_index(list, place),
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            IndexArray::Narrow(list) => size_of_val(&**list),
+            IndexArray::Wide(list) => size_of_val(&**list),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! When condemned paths are probed (spec: paths, "Probing condemned paths").
+//!
+//! A probe's id names its path in the low bits, so that the answering SACK needs no table to be understood.
+
+use super::ev_state::EvState;
+use super::{EvIndex, Paths};
+use crate::api::PortSet;
+use crate::profile::mix;
+use crate::time::{Span, Time};
+
+/// A condemned path's next probe is kept in one byte, in units that double with its back-off: a wait has between
+/// `WAIT_UNITS` and twice as many, which leaves half the byte's range for a timer that comes late.
+const WAIT_UNITS: u64 = 16;
+const MOST_UNITS: u64 = 100;
+/// A condemned path is probed first after this many RTTs ...
+const FIRST_RTTS: u64 = 4;
+/// ... and at the latest after this.
+const LONGEST: Span = Span::from_secs(1);
+/// Answers in a row that bring it back \[choice\].
+const SUCCESSES: u8 = 3;
+/// One probe of a condemned path for this many data packets sent, or one at a time ...
+pub(super) const SHARE: u64 = 100;
+/// ... and never more than this many at a time.
+const MOST_AT_ONCE: u64 = 8;
+
+/// Bits of a probe's id that name its path: paths have indices below 512.
+const INDEX_BITS: u32 = 9;
+
+/// The schedule of probes of condemned paths.
+pub(in crate::mrc) struct ConditionProbes {
+    /// Earliest probe of a condemned path.
+    due: Time,
+    /// Data packets sent when condemned paths were last probed.
+    budget_from: u64,
+    sequence: u8,
+    /// Binary logarithm, in picoseconds, of the unit of a first wait.
+    due_shift: u8,
+    seed: u32,
+}
+
+impl ConditionProbes {
+    pub fn new(seed: u64, base_rtt: Span) -> Self {
+        ConditionProbes {
+            due: Time::NEVER,
+            budget_from: 0,
+            sequence: 0,
+            due_shift: (base_rtt.times(FIRST_RTTS).0 / WAIT_UNITS).max(1).ilog2() as u8,
+            seed: mix(seed) as u32,
+        }
+    }
+
+    /// When a condemned path is to be probed next.
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    /// A seed for random choices.
+    pub fn seed(&self) -> u64 {
+        self.seed.into()
+    }
+
+    pub fn next_sequence(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+
+    /// The id of a probe on this path.
+    pub fn id(&self, index: EvIndex) -> u16 {
+        u16::from(self.sequence) << INDEX_BITS | index
+    }
+
+    /// The path that a probe's id names.
+    pub fn path_of(id: u16) -> EvIndex {
+        id & ((1 << INDEX_BITS) - 1)
+    }
+
+    /// The sequence number in a probe's id.
+    pub fn sequence_of(id: u16) -> u8 {
+        (id >> INDEX_BITS) as u8
+    }
+
+    /// The sequence number of the last probe, as its id has it.
+    pub fn last_sequence(&self) -> u8 {
+        Self::sequence_of(self.id(0))
+    }
+
+    /// The number of probes that may be sent now. The earliest due time is to be found anew by [`Self::is_due`].
+    pub fn take_budget(&mut self, data_packets: u64) -> u64 {
+        self.due = Time::NEVER;
+        let budget = (data_packets - self.budget_from) / SHARE + 1;
+        self.budget_from = data_packets;
+        budget.min(MOST_AT_ONCE)
+    }
+
+    /// Whether a condemned path's time has come; where it has not, it is taken into account for [`Self::due`].
+    pub fn is_due(&mut self, now: Time, paths: &Paths, index: EvIndex) -> bool {
+        let shift = self.shift(paths, index);
+        let remaining = paths.record(index).probe_due.wrapping_sub((now.0 >> shift) as u8) as i8;
+        if remaining > 0 {
+            let due = (now.0 >> shift) + remaining as u64;
+            self.due = self.due.min(Time(due << shift));
+        }
+        remaining <= 0
+    }
+
+    /// A newly condemned path gets its first probe after four RTTs.
+    pub fn schedule_first(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
+        paths.record_mut(index).set_probing(0, 0);
+        self.postpone(now, paths, index, rtt);
+    }
+
+    /// The probe cannot be sent now.
+    pub fn postpone(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
+        self.set_due(now, paths, index, rtt.times(FIRST_RTTS));
+    }
+
+    /// A probe is being sent: if it is not answered, the next one comes after twice the time.
+    pub fn schedule_next(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
+        let record = paths.record(index);
+        // A back-off that is still there means that the last probe was not answered.
+        let successes = if record.backoff() > 0 { 0 } else { record.successes() };
+        paths.record_mut(index).set_probing(successes, record.backoff() + 1);
+        let wait = rtt.times(FIRST_RTTS << record.backoff()).min(LONGEST);
+        self.set_due(now, paths, index, self.jitter(now, index, wait));
+    }
+
+    /// A probe was answered without a mark; says whether these are enough in a row.
+    pub fn count_success(&mut self, now: Time, paths: &mut Paths, index: EvIndex) -> bool {
+        let successes = paths.record(index).successes() + 1;
+        if successes < SUCCESSES {
+            paths.record_mut(index).set_probing(successes, 0);
+            self.set_due(now, paths, index, Span::ZERO);
+        }
+        successes >= SUCCESSES
+    }
+
+    /// Condemned paths on these ports are probed next.
+    pub fn probe_soon(&mut self, now: Time, paths: &mut Paths, ports: PortSet) {
+        for i in 0..paths.len() {
+            let index = i as EvIndex;
+            if paths.state(index) == EvState::AssumedBad && ports.contains(paths.port(index)) {
+                let successes = paths.record(index).successes();
+                paths.record_mut(index).set_probing(successes, 0);
+                self.set_due(now, paths, index, Span::ZERO);
+            }
+        }
+    }
+
+    /// The unit of a path's due time, as a shift.
+    fn shift(&self, paths: &Paths, index: EvIndex) -> u32 {
+        u32::from(self.due_shift) + u32::from(paths.record(index).backoff())
+    }
+
+    /// Sets the time of a path's next probe; its back-off must be set already.
+    fn set_due(&mut self, now: Time, paths: &mut Paths, index: EvIndex, wait: Span) {
+        let shift = self.shift(paths, index);
+        // Rounded up, so that the timer and the path's own clock agree on when the time has come.
+        let due = (now.0 >> shift) + (wait.0 >> shift).min(MOST_UNITS) + 1;
+        paths.record_mut(index).probe_due = due as u8;
+        self.due = self.due.min(Time(due << shift));
+    }
+
+    /// Three quarters to all of `wait`, so that queue pairs do not probe in step.
+    fn jitter(&self, now: Time, index: EvIndex, wait: Span) -> Span {
+        let random = mix(now.0 ^ u64::from(self.seed) << 8 ^ u64::from(index)) % 256;
+        Span(wait.0 - wait.0 / 1024 * random)
+    }
+}

@@ -1,0 +1,283 @@
+//! What SACK, NACK and ACK change at the requestor (spec: transport, "Requestor").
+
+use openmrc_wire::{Aeth, Mark, Nack, NackReason, Sack};
+
+use super::Requestor;
+use super::send_times::Stamp;
+use super::window::{Flight, Seq};
+use crate::api::{Fatal, Host, SendDone, SendStatus};
+use crate::mrc::cc::Feedback;
+use crate::mrc::paths::{ConditionProbes, EvIndex};
+use crate::mrc::shared::Shared;
+use crate::time::{Span, Time};
+
+/// A first transmission older than this can have wrapped its 16-bit timestamp: its round trip is not known.
+const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
+
+/// What a SACK answers.
+struct Answered {
+    /// The packet that triggered it; `None` for the answer to a probe.
+    seq: Option<Seq>,
+    /// The id of the probe that it answers.
+    probe: Option<u16>,
+    /// Its path, if it is one of ours.
+    path: Option<EvIndex>,
+    /// That path is the one the packet or probe took last.
+    on_last_path: bool,
+}
+
+impl Requestor {
+    fn answered(&self, shared: &Shared, sack: &Sack, cack: Seq) -> Answered {
+        let probe = sack.probe_reply.then_some(sack.ack_psn_offset as u16);
+        let seq = match probe {
+            None => Some(cack.wrapping_add_signed(i64::from(sack.ack_psn_offset))),
+            Some(_) => None,
+        };
+        let last = match (probe, seq) {
+            (Some(id), _) => {
+                Some(ConditionProbes::path_of(id)).filter(|&i| usize::from(i) < shared.paths.len())
+            }
+            (None, Some(seq)) => self.window.remembered_path(seq),
+            (None, None) => None,
+        };
+        let path = shared.paths.find(sack.entropy, last);
+        Answered { seq, probe, path, on_last_path: path.is_some() && path == last }
+    }
+
+    pub fn on_sack(&mut self, shared: &mut Shared, now: Time, sack: &Sack, host: &mut dyn Host) {
+        let cack = self.window.expand(sack.cack_psn);
+        if !shared.ids_match(sack.spdcid, sack.dpdcid) || cack >= self.window.next() {
+            shared.stats.invalid += 1;
+            return;
+        }
+        shared.stats.sacks_in += 1;
+        self.silence.heard(now);
+
+        let answered = self.answered(shared, sack, cack);
+        let mut newest =
+            answered.probe.and_then(|id| self.silence.tail_answered(ConditionProbes::sequence_of(id)));
+        let rtt = self.rtt_sample(now, sack.cc.timestamp, answered.seq, newest);
+        if let Some(rtt) = rtt {
+            let spread = shared.rtt.update(rtt);
+            self.loss.saw_spread(spread, &shared.config.model);
+        }
+        // Whether the SACK proves that packets sent before on the same path are lost, if they are still missing.
+        let mut first_hand = false;
+        if let Some(seq) = answered.seq.filter(|&seq| self.window.contains(seq)) {
+            match self.window.state(seq) {
+                Flight::Sent => {
+                    first_hand = answered.on_last_path;
+                    newest = Some(self.window.sent_not_before(seq));
+                }
+                Flight::Resent if answered.on_last_path => newest = self.window.resent_at(seq),
+                Flight::Resent if answered.path.is_some() => {
+                    self.loss_was_spurious(shared, answered.path, host);
+                }
+                Flight::Resent | Flight::Lost | Flight::Acked => {}
+            }
+        }
+
+        let bitmap_base = cack.wrapping_add_signed(i64::from(sack.sack_offset));
+        let bitmap = (bitmap_base, sack.bitmap);
+        let arrived = self.take_arrivals(shared, now, cack, bitmap, &mut newest, host);
+        let probe = answered.probe.is_some();
+        self.flow.on_sack(
+            now,
+            &Feedback {
+                rcvd_bytes: sack.cc.rcvd_bytes,
+                rtt: rtt.filter(|_| !probe),
+                ecn: sack.mark == Mark::SkipOnce && !probe,
+                penalty: sack.cc.rcv_cwnd_pen,
+                restore: sack.cc.restore_cwnd,
+            },
+        );
+        if shared.config.caps.dynamic_mpr && cack + 1 >= self.window.base() {
+            self.peer_window = u32::from(sack.mpr.max(1)) * 128;
+        }
+        if arrived {
+            self.silence.progress(now);
+        }
+
+        if let Some(index) = answered.path {
+            shared.path_answered(now, index, probe, sack.mark, host);
+            if first_hand
+                && shared.config.model.ordered
+                && let Some(seq) = answered.seq
+            {
+                self.overtaken_on_path(shared, now, (index, seq), bitmap, host);
+            }
+        }
+        self.overtaken_in_burst(shared, now, bitmap, host);
+        self.detect_losses(shared, now, newest, host);
+        if self.window.is_empty() {
+            self.flow.on_idle(now);
+        }
+    }
+
+    /// Round-trip time from a reflected timestamp, unless the 16 bits can have wrapped meanwhile.
+    fn rtt_sample(
+        &self,
+        now: Time,
+        ticks: u16,
+        answered: Option<Seq>,
+        probed: Option<Stamp>,
+    ) -> Option<Span> {
+        let sent = match answered {
+            Some(seq) => {
+                self.window.remembered_path(seq)?;
+                self.window.resent_at(seq).or_else(|| self.window.remembered_sent(seq))?
+            }
+            None => probed?,
+        };
+        (sent.age(now) < TIMESTAMP_SPAN)
+            .then(|| Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))))
+    }
+
+    /// Marks what a SACK reports as arrived: everything up to `cack`, and a bitmap from its base on. Says whether anything
+    /// was new; moves `newest` up to the latest send time that this proves.
+    fn take_arrivals(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        cack: Seq,
+        (bitmap_base, bitmap): (Seq, u64),
+        newest: &mut Option<Stamp>,
+        host: &mut dyn Host,
+    ) -> bool {
+        let mut last_fresh = None;
+        let mut any = false;
+        let base = self.window.base();
+        let mut from = base;
+        while from <= cack {
+            let below = cack + 1 - from;
+            let mask = if below >= 64 { u64::MAX } else { (1 << below) - 1 };
+            let bits = self.window.unacked64(from) & mask;
+            any |= self.arrived(shared, now, (from, bits), &mut last_fresh, host);
+            from += 64;
+        }
+        if cack >= base {
+            self.window.advance(cack + 1);
+        }
+        let bits = self.window.unacked64(bitmap_base) & bitmap;
+        any |= self.arrived(shared, now, (bitmap_base, bits), &mut last_fresh, host);
+        self.window.forget_settled_resends();
+        if let Some(seq) = last_fresh {
+            let stamp = self.window.sent_not_before(seq);
+            if newest.is_none_or(|n| stamp.since(n) > 0) {
+                *newest = Some(stamp);
+            }
+        }
+        any
+    }
+
+    fn arrived(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        (from, mut bits): (Seq, u64),
+        last_fresh: &mut Option<Seq>,
+        host: &mut dyn Host,
+    ) -> bool {
+        let any = bits != 0;
+        while bits != 0 {
+            let seq = from + u64::from(bits.trailing_zeros());
+            bits &= bits - 1;
+            let index = self.window.path(seq);
+            match self.window.mark_acked(seq) {
+                Flight::Sent => {
+                    shared.paths.alive(index);
+                    *last_fresh = (*last_fresh).max(Some(seq));
+                }
+                Flight::Lost => {
+                    self.flow.on_found(self.size_of(shared, seq));
+                    self.loss_was_spurious(shared, Some(index), host);
+                }
+                Flight::Resent | Flight::Acked => {}
+            }
+            if shared.paths.any_condemned() {
+                shared.last_resort_worked(now, index, host);
+            }
+        }
+        any
+    }
+
+    pub fn on_nack(&mut self, shared: &mut Shared, now: Time, nack: &Nack, host: &mut dyn Host) {
+        let seq = self.window.expand(nack.nack_psn);
+        if !shared.ids_match(nack.spdcid, nack.dpdcid) || seq >= self.window.next() {
+            shared.stats.invalid += 1;
+            return;
+        }
+        self.silence.heard(now);
+        if nack.reason == NackReason::UnexpectedEvent {
+            self.fail(shared, Fatal::UnexpectedEvent, SendStatus::RemoteOpErr, host);
+            return;
+        }
+        let trimmed = matches!(nack.reason, NackReason::Trimmed | NackReason::TrimmedLastHop);
+        if trimmed {
+            shared.stats.trimmed += 1;
+        }
+        let last = self.window.remembered_path(seq);
+        let index = shared.paths.find(nack.entropy, last);
+        if let (NackReason::Trimmed, Some(index)) = (nack.reason, index) {
+            shared.paths.mark(index);
+        }
+        // Only the transmission in flight can be refused; a NACK for an earlier one is too late.
+        let in_flight = self.window.contains(seq)
+            && matches!(self.window.state(seq), Flight::Sent | Flight::Resent)
+            && index.is_some()
+            && index == last;
+        if !in_flight {
+            return;
+        }
+        let path = self.window.path(seq);
+        self.window.mark_lost(seq);
+        let size = self.size_of(shared, seq);
+        if trimmed {
+            // A trimmed header got through, so the path is alive and only congested.
+            shared.paths.alive(path);
+            self.silence.progress(now);
+            self.flow.on_trim(now, size);
+        } else {
+            self.resend_not_before = now + shared.rtt.smoothed;
+            self.flow.on_refusal(size);
+        }
+    }
+
+    pub fn on_ack(&mut self, shared: &mut Shared, now: Time, aeth: &Aeth, host: &mut dyn Host) {
+        let Some(completed) = self.sendq.expand_completed(aeth.msn) else {
+            shared.stats.invalid += 1;
+            return;
+        };
+        self.silence.heard(now);
+        if completed > self.sendq.completed() {
+            self.silence.progress(now);
+            // A complete message is one whose packets have all arrived, whether or not a SACK has said so yet.
+            let end = self.sendq.end_of(completed);
+            if end > self.window.base() {
+                let mut newest = None;
+                self.take_arrivals(shared, now, end - 1, (end, 0), &mut newest, host);
+                self.detect_losses(shared, now, newest, host);
+                if self.window.is_empty() {
+                    self.flow.on_idle(now);
+                }
+            }
+            while self.sendq.completed() < completed {
+                if let Some(handle) = self.sendq.complete_oldest() {
+                    host.send_done(SendDone { handle, status: SendStatus::Success });
+                }
+            }
+        }
+        if !aeth.is_ack() {
+            self.fail(shared, Fatal::RemoteNak(aeth.syndrome), nak_status(aeth.syndrome), host);
+        }
+    }
+}
+
+/// The completion status that a NAK means for the message it refuses.
+fn nak_status(syndrome: u8) -> SendStatus {
+    match syndrome {
+        Aeth::NAK_REMOTE_ACCESS => SendStatus::RemoteAccessErr,
+        Aeth::NAK_INVALID_REQUEST => SendStatus::RemoteInvalidRequestErr,
+        _ => SendStatus::RemoteOpErr,
+    }
+}

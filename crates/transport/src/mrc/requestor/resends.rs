@@ -1,0 +1,73 @@
+//! The log of retransmissions. They are out of PSN order, so each keeps a send time of its own.
+
+use super::send_times::Stamp;
+use super::window::Seq;
+use crate::time::Time;
+
+/// A retransmission, in six bytes.
+#[derive(Clone, Copy)]
+struct Resend {
+    /// Low bits of the PSN; the window is smaller than they can count.
+    seq: u16,
+    /// Low and high half of the stamp.
+    stamp: [u16; 2],
+}
+
+impl Resend {
+    const fn stamp(self) -> Stamp {
+        Stamp(self.stamp[0] as u32 | (self.stamp[1] as u32) << 16)
+    }
+}
+
+/// Retransmissions in the order in which they were sent; a ring.
+pub(super) struct Resends {
+    ring: Box<[Resend]>,
+    head: u32,
+    len: u32,
+}
+
+impl Resends {
+    /// For a window of `capacity` packets.
+    pub fn new(capacity: u64) -> Self {
+        let ring = vec![Resend { seq: 0, stamp: [0; 2] }; (capacity as usize / 16).max(16)].into();
+        Resends { ring, head: 0, len: 0 }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len as usize == self.ring.len()
+    }
+
+    pub fn push(&mut self, now: Time, seq: Seq) {
+        let Stamp(stamp) = Stamp::at(now);
+        let tail = (self.head + self.len) as usize % self.ring.len();
+        self.ring[tail] = Resend { seq: seq as u16, stamp: [stamp as u16, (stamp >> 16) as u16] };
+        self.len += 1;
+    }
+
+    /// The oldest entry: the packet nearest to `base` that its low bits mean, and when it was sent.
+    pub fn oldest(&self, base: Seq) -> Option<(Seq, Stamp)> {
+        (self.len > 0).then(|| {
+            let Resend { seq, .. } = self.get(0);
+            let wide = base.wrapping_add_signed(i64::from(seq.wrapping_sub(base as u16) as i16));
+            (wide, self.get(0).stamp())
+        })
+    }
+
+    pub fn pop(&mut self) {
+        self.head = (self.head + 1) % self.ring.len() as u32;
+        self.len -= 1;
+    }
+
+    /// When a packet was sent again last, if it was.
+    pub fn last_sent(&self, seq: Seq) -> Option<Stamp> {
+        (0..self.len).rev().map(|i| self.get(i)).find(|r| r.seq == seq as u16).map(Resend::stamp)
+    }
+
+    fn get(&self, i: u32) -> Resend {
+        self.ring[(self.head + i) as usize % self.ring.len()]
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.ring)
+    }
+}

@@ -1,0 +1,156 @@
+//! A silent peer: when it is asked by a probe, and when it is given up (spec: transport, "Deciding that a packet is lost",
+//! rules 3 and 4).
+
+use super::Requestor;
+use super::send_times::Stamp;
+use super::window::Flight;
+use crate::api::{Fatal, Host, SendStatus};
+use crate::mrc::config::RequestorConfig;
+use crate::mrc::paths::EvIndex;
+use crate::mrc::shared::{RttEstimate, Shared};
+use crate::time::{Span, Time};
+
+/// `exp_cnt` that means: for ever.
+const FOR_EVER: u8 = 25;
+/// Unanswered probes are sent at the latest this long after each other.
+const LONGEST: Span = Span::from_secs(1);
+/// From this tail probe on, each goes out on every plane: with back-offs of a second, asking one plane at a time takes long.
+const EVERY_PLANE_FROM: u8 = 4;
+
+/// Since when the peer has been silent, and what was done about it.
+pub(super) struct Silence {
+    timeout: Span,
+    linear_cnt: u8,
+    exp_cnt: u8,
+    /// Last sign of life from the peer, or the moment something was first sent to it.
+    heard_at: Time,
+    /// Last progress, or the last timeout.
+    progress_at: Time,
+    /// Timeouts since the last progress.
+    retries: u8,
+    /// When the last tail probe fell due, and how many have gone unanswered.
+    tail_at: Time,
+    tails: u8,
+    tail_path: EvIndex,
+    /// The last tail probe: the sequence number in its id, and when it was sent.
+    tail: Option<(u8, Stamp)>,
+}
+
+impl Silence {
+    pub fn new(now: Time, config: &RequestorConfig) -> Self {
+        Silence {
+            timeout: config.timeout,
+            linear_cnt: config.linear_cnt,
+            exp_cnt: config.exp_cnt,
+            heard_at: now,
+            progress_at: now,
+            retries: 0,
+            tail_at: Time::ZERO,
+            tails: 0,
+            tail_path: 0,
+            tail: None,
+        }
+    }
+
+    /// The peer has something to answer from now on: its silence, and the lack of progress, count from here.
+    pub fn begin(&mut self, now: Time) {
+        self.heard(now);
+        self.progress(now);
+    }
+
+    /// The peer has given a sign of life.
+    pub fn heard(&mut self, now: Time) {
+        self.heard_at = now;
+        self.tails = 0;
+    }
+
+    /// Something new has arrived.
+    pub fn progress(&mut self, now: Time) {
+        self.progress_at = now;
+        self.retries = 0;
+    }
+
+    /// A probe reply has come: when the tail probe with this sequence number was sent.
+    pub fn tail_answered(&self, sequence: u8) -> Option<Stamp> {
+        self.tail.filter(|&(sent, _)| sent == sequence).map(|(_, stamp)| stamp)
+    }
+
+    /// When rule 3 fires: nothing heard for 1.5 RTT + target delay; unanswered probes double the wait, up to a second.
+    #[inline]
+    pub fn tail_due(&self, shared: &Shared) -> Time {
+        let srtt = shared.rtt.smoothed;
+        let wait = Span(srtt.0 + srtt.0 / 2) + shared.config.model.target_qdelay;
+        self.heard_at.max(self.tail_at) + wait.times(1 << self.tails.min(30)).min(LONGEST)
+    }
+
+    /// When rule 4 fires: a fixed interval at first, then doubling ones.
+    #[inline]
+    pub fn timeout_due(&self, rtt: &RttEstimate) -> Time {
+        let doublings = self.retries.saturating_sub(self.linear_cnt.saturating_sub(1));
+        // The attribute is a floor: on a path that has become slower than it, four round trips are.
+        let interval = self.timeout.max(rtt.smoothed.times(4));
+        self.progress_at + interval.times(1 << doublings.min(40))
+    }
+
+    fn exhausted(&self) -> bool {
+        let limit = u16::from(self.linear_cnt) + u16::from(self.exp_cnt);
+        self.exp_cnt < FOR_EVER && u16::from(self.retries) >= limit
+    }
+}
+
+impl Requestor {
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        self.check_timeout(shared, now, host);
+        if shared.error.is_none() {
+            self.probe_tail(shared, now, host);
+        }
+    }
+
+    /// Rule 3: packets or messages are outstanding and the peer is silent. Its answer, which tells all it has, counts as a
+    /// packet sent now and acknowledged, and so uncovers what was lost before.
+    fn probe_tail(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if self.is_quiet(shared) || now < self.silence.tail_due(shared) {
+            return;
+        }
+        self.silence.tail_at = now;
+        self.silence.tails = self.silence.tails.saturating_add(1);
+        let last = self.silence.tail_path;
+        let up = shared.ports_up;
+        let Some(index) = shared.paths.select(now, up, up, Some(last)) else { return };
+        shared.send_probe(now, index, host);
+        self.silence.tail = Some((shared.probes.last_sequence(), Stamp::at(now)));
+        self.silence.tail_path = index;
+        if self.silence.tails >= EVERY_PLANE_FROM {
+            let asked = shared.paths.plane_of(index);
+            for plane in (0..shared.paths.plane_count()).filter(|&p| p != asked) {
+                if up.contains(shared.paths.plane_port(plane))
+                    && let Some(other) = shared.paths.choose_to_probe(plane)
+                {
+                    shared.repeat_probe(now, other, host);
+                }
+            }
+        }
+    }
+
+    /// Rule 4: nothing has moved for the whole timeout. Everything in flight is lost; when retries are exhausted, so is the
+    /// connection.
+    fn check_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if self.is_quiet(shared) || now < self.silence.timeout_due(&shared.rtt) {
+            return;
+        }
+        if self.silence.exhausted() {
+            self.fail(shared, Fatal::RetryExceeded, SendStatus::RetryExceededErr, host);
+            return;
+        }
+        self.silence.retries = self.silence.retries.saturating_add(1);
+        self.silence.progress_at = now;
+        shared.stats.timeouts += 1;
+        for seq in self.window.base()..self.window.next() {
+            if matches!(self.window.state(seq), Flight::Sent | Flight::Resent) {
+                self.lose(shared, now, seq, host);
+            }
+        }
+        shared.try_condemned(now, host);
+    }
+}

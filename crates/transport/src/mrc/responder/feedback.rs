@@ -1,0 +1,165 @@
+//! What the responder sends back: SACKs with their bitmap windows, NACKs, transport ACKs and NAKs
+//! (spec: transport, "When it answers"). All packets of one report take one reverse path: were it a path per packet, the ACK
+//! behind each SACK would meet the same half of an even number of planes for ever.
+
+use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Sack, Timestamp, Write};
+
+use super::{Responder, Trigger};
+use crate::api::{Host, Received};
+use crate::mrc::paths::EvIndex;
+use crate::mrc::requestor::{Seq, wire};
+use crate::mrc::shared::Shared;
+use crate::time::{Span, Time};
+
+/// PSNs one SACK describes.
+const BITMAP: u64 = 64;
+/// The window around a triggering PSN beyond the first gap begins this far below it, leaving room for what other planes
+/// delivered ahead of it.
+const BEHIND_TRIGGER: u64 = 55;
+/// Most SACKs that answer one packet; what they do not tell, later ones will.
+const MAX_SACKS: usize = 4;
+
+/// What a SACK answers.
+#[derive(Clone, Copy)]
+pub(super) struct Report {
+    pub trigger: Trigger,
+    /// What is said about the trigger's path.
+    pub mark: Mark,
+    /// The id of the reliability probe answered, if it is one.
+    pub probe: Option<u16>,
+}
+
+/// One report on its way.
+struct Outgoing {
+    now: Time,
+    /// The path that all its packets take.
+    path: EvIndex,
+}
+
+impl Responder {
+    /// Tells the peer what has arrived.
+    pub(super) fn send_report(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        report: Report,
+        host: &mut dyn Host,
+    ) {
+        let Report { trigger, probe, .. } = report;
+        self.owed.unreported_bytes = 0;
+        self.owed.sack_due = Time::NEVER;
+        let asked = probe.is_some();
+        let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
+        let out = Outgoing { now, path };
+        let first_gap = self.cack() + 1;
+        let seq = self.expand(trigger.psn);
+        let main = if asked || seq < first_gap + BITMAP { first_gap } else { seq - BEHIND_TRIGGER };
+        self.send_sack(shared, &out, report, main, host);
+
+        // PSNs that arrived since the last SACK and do not fit the window above get windows of their own; so does, in
+        // answer to a probe, all that lies above the first gap.
+        let (low, end) = std::mem::take(&mut self.owed.unreported);
+        let (mut from, end) = if asked { (first_gap + BITMAP, self.high) } else { (low.max(first_gap), end) };
+        let more = Report { mark: Mark::None, probe: None, ..report };
+        for _ in 1..MAX_SACKS {
+            if (main..main + BITMAP).contains(&from) {
+                from = main + BITMAP;
+            }
+            if from >= end {
+                break;
+            }
+            if self.bitmap(from) != 0 {
+                self.send_sack(shared, &out, more, from, host);
+            }
+            from += BITMAP;
+        }
+        // A probe asks for the latest ACK as well, whether or not it was sent before.
+        if asked || self.owed.acked_completed != self.messages.completed {
+            self.owed.acked_completed = self.messages.completed;
+            self.send_aeth(shared, Aeth::ACK, path, host);
+        }
+    }
+
+    fn send_sack(&self, shared: &mut Shared, out: &Outgoing, report: Report, base: Seq, host: &mut dyn Host) {
+        let Report { trigger, mark, probe } = report;
+        let cack = wire(self.cack());
+        let ack_psn_offset = match probe {
+            Some(id) => id as i16,
+            // A duplicate can lie further back than 16 bits reach; then the offset says "the cumulative point".
+            None => i16::try_from(trigger.psn.distance(cack)).unwrap_or(0),
+        };
+        let sack = Sack {
+            mark,
+            probe_reply: probe.is_some(),
+            ack_psn_offset,
+            entropy: trigger.ev,
+            spdcid: shared.config.local_qp as u16,
+            dpdcid: shared.config.remote_qp as u16,
+            cack_psn: cack,
+            cc_flags: 0,
+            mpr: self.granted.mpr,
+            sack_offset: (base - self.cack()) as i16,
+            bitmap: self.bitmap(base),
+            cc: CcState {
+                timestamp: reflect(shared, trigger.timestamp, out.now.since(trigger.arrived)),
+                ooo_count: self.out_of_order.min(0x7FFF) as u16,
+                restore_cwnd: self.granted.pressure.restore,
+                rcv_cwnd_pen: self.granted.pressure.penalty.min(127),
+                rcvd_bytes: self.rcvd_units(),
+            },
+        };
+        shared.stats.sacks_sent += 1;
+        let packet = Packet::new(shared.config.remote_qp, cack, Body::Sack(sack));
+        shared.send_control(packet, out.path, host);
+    }
+
+    /// A transport NAK.
+    pub(super) fn send_nak(&self, shared: &mut Shared, now: Time, syndrome: u8, host: &mut dyn Host) {
+        if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
+            self.send_aeth(shared, syndrome, path, host);
+        }
+    }
+
+    fn send_aeth(&self, shared: &Shared, syndrome: u8, path: EvIndex, host: &mut dyn Host) {
+        let aeth = Aeth { syndrome, msn: self.messages.completed as u32 & 0xFF_FFFF };
+        let packet = Packet::new(shared.config.remote_qp, wire(self.cack()), Body::Ack(aeth));
+        shared.send_control(packet, path, host);
+    }
+
+    /// A reliability NACK for a data packet.
+    pub(super) fn send_nack(
+        &self,
+        shared: &mut Shared,
+        now: Time,
+        received: &Received,
+        write: &Write,
+        reason: NackReason,
+        host: &mut dyn Host,
+    ) {
+        let psn = received.packet.psn;
+        let nack = Nack {
+            reason,
+            vendor_info: 0,
+            entropy: received.ev,
+            spdcid: shared.config.local_qp as u16,
+            dpdcid: shared.config.remote_qp as u16,
+            nack_psn: psn,
+            cc_flags: 0,
+            timestamp: write.timestamp.unwrap_or_default().ticks,
+        };
+        shared.stats.nacks_sent += 1;
+        if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
+            shared.send_control(Packet::new(shared.config.remote_qp, psn, Body::Nack(nack)), path, host);
+        }
+    }
+}
+
+/// A timestamp as it goes back: untouched, or - where its owner asked for it and both ends can - moved on by the time that
+/// it waited here, so that a delayed SACK does not look like a queue.
+fn reflect(shared: &Shared, timestamp: Timestamp, held: Span) -> u16 {
+    if timestamp.service_time && shared.config.caps.service_time {
+        timestamp.ticks.wrapping_add((held.0 / Span::WIRE_TICK.0) as u16)
+    } else {
+        timestamp.ticks
+    }
+}

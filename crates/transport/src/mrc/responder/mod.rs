@@ -1,0 +1,441 @@
+//! The responder: accepts packets in any order within its window, places them at once, completes messages in order, and
+//! decides when to answer (spec: transport, "Responder"). `feedback` has what it answers.
+
+mod feedback;
+
+use openmrc_wire::{Aeth, Mark, Msn, NackReason, Probe, Psn, Timestamp, Write};
+
+use self::feedback::Report;
+use super::config::{QpConfig, ResponderConfig};
+use super::nominal;
+use super::requestor::{Seq, first_seq, wire};
+use super::shared::Shared;
+use crate::api::{Fatal, Host, Received, RecvDone, Trim};
+use crate::node::Pressure;
+use crate::time::{Span, Time};
+
+/// The packet that a SACK says it answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Trigger {
+    psn: Psn,
+    ev: openmrc_wire::Ev,
+    timestamp: Timestamp,
+    arrived: Time,
+}
+
+/// What a data packet asks of the feedback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    /// Nothing at once; the delayed SACK will tell.
+    Later,
+    /// A SACK now.
+    Sack(Mark),
+    /// A reliability NACK now.
+    Nack(NackReason),
+    /// A transport NAK; the queue pair goes to ERROR.
+    Nak(u8, Fatal),
+    /// Nothing at all.
+    Nothing,
+}
+
+/// A WriteImm's immediate, waiting for its turn.
+#[derive(Clone, Copy, Default)]
+struct Stashed {
+    imm: u32,
+    byte_len: u32,
+}
+
+/// What is known of 64 PSNs of the window, a bit each.
+#[derive(Clone, Copy, Default)]
+struct Arrivals {
+    arrived: u64,
+    /// Ends a message.
+    last: u64,
+    /// Carries an immediate.
+    immediate: u64,
+}
+
+/// What is owed to the peer, and when.
+struct Owed {
+    ack_every_bytes: u32,
+    ack_delay: Span,
+    /// When the delayed SACK is due.
+    sack_due: Time,
+    /// The packet that the next SACK answers.
+    trigger: Option<Trigger>,
+    /// PSNs not yet reported: the lowest and one past the highest; equal if there are none.
+    unreported: (Seq, Seq),
+    unreported_bytes: u32,
+    /// Completed messages that the last ACK told.
+    acked_completed: u64,
+}
+
+/// What is asked of the peer.
+struct Granted {
+    /// Window that is advertised, units of 128 PSNs.
+    mpr: u8,
+    /// And the largest there is.
+    mpr_dest: u8,
+    pressure: Pressure,
+}
+
+/// Messages, as they complete in order.
+struct Messages {
+    completed: u64,
+    next_rqmsn: Msn,
+    max_wimm: u16,
+    /// Immediates by RQMSN; made when the first one comes.
+    stash: Box<[Stashed]>,
+}
+
+/// As responder: what came in and was not accepted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Refused {
+    pub duplicates: u32,
+    pub beyond_window: u32,
+    pub trimmed: u32,
+}
+
+pub(super) struct Responder {
+    /// Next PSN of the cumulative point: everything below has arrived.
+    expected: Seq,
+    /// One past the highest PSN that has arrived.
+    high: Seq,
+    mask: u64,
+    window: u32,
+    arrivals: Box<[Arrivals]>,
+    out_of_order: u32,
+    rcvd_bytes: u64,
+    messages: Messages,
+    owed: Owed,
+    granted: Granted,
+    pub refused: Refused,
+    /// After a refusal: the NAK that answers whatever still comes.
+    nak: Option<u8>,
+}
+
+impl Responder {
+    pub fn new(config: &QpConfig) -> Self {
+        let ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay } =
+            config.responder;
+        let first = first_seq(rq_psn);
+        let window = u32::from(mpr_dest) * 128;
+        let capacity = u64::from(window.next_power_of_two().max(64));
+        Responder {
+            expected: first,
+            high: first,
+            mask: capacity - 1,
+            window,
+            arrivals: vec![Arrivals::default(); capacity as usize / 64].into(),
+            out_of_order: 0,
+            rcvd_bytes: 0,
+            messages: Messages {
+                completed: 0,
+                next_rqmsn: Msn(0),
+                max_wimm: max_wimm_dest.max(1),
+                stash: Box::default(),
+            },
+            owed: Owed {
+                ack_every_bytes,
+                ack_delay,
+                sack_due: Time::NEVER,
+                trigger: None,
+                unreported: (first, first),
+                unreported_bytes: 0,
+                acked_completed: 0,
+            },
+            granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE },
+            refused: Refused::default(),
+            nak: None,
+        }
+    }
+
+    /// Advertises another window, units of 128 PSNs, at most `mpr_dest`.
+    pub fn set_advertised_mpr(&mut self, mpr: u8) {
+        self.granted.mpr = mpr.clamp(1, self.granted.mpr_dest);
+    }
+
+    /// Destination flow control for the SACKs from now on.
+    #[inline]
+    pub fn set_receive_pressure(&mut self, pressure: Pressure) {
+        self.granted.pressure = pressure;
+    }
+
+    /// When the delayed SACK is due.
+    pub fn sack_due(&self) -> Time {
+        self.owed.sack_due
+    }
+
+    /// A data packet has come. An error ends the queue pair.
+    pub fn on_data(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        received: &Received,
+        write: &Write,
+        host: &mut dyn Host,
+    ) -> Result<(), Fatal> {
+        shared.stats.data_packets_in += 1;
+        match self.judge(shared, now, received, write, host) {
+            Answer::Later => {
+                if self.owed.unreported_bytes >= self.owed.ack_every_bytes {
+                    self.report(shared, now, Mark::None, host);
+                } else if self.owed.sack_due == Time::NEVER {
+                    self.owed.sack_due = now + self.owed.ack_delay;
+                }
+            }
+            Answer::Sack(mark) => self.report(shared, now, mark, host),
+            Answer::Nack(reason) => self.send_nack(shared, now, received, write, reason, host),
+            Answer::Nak(syndrome, why) => {
+                self.nak = Some(syndrome);
+                self.send_nak(shared, now, syndrome, host);
+                return Err(why);
+            }
+            Answer::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// A reliability probe has come.
+    pub fn on_probe(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        received: &Received,
+        probe: &Probe,
+        host: &mut dyn Host,
+    ) {
+        if !shared.ids_match(probe.spdcid, probe.dpdcid) {
+            shared.stats.invalid += 1;
+            return;
+        }
+        let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
+        let trigger =
+            Trigger { psn: wire(self.cack()), ev: received.ev, timestamp: probe.timestamp, arrived: now };
+        self.send_report(shared, now, Report { trigger, mark, probe: Some(probe.probe_id) }, host);
+    }
+
+    /// In ERROR after a refusal: the peer may not have heard the NAK, so whatever it still sends is answered with it, one for
+    /// one.
+    pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if let Some(syndrome) = self.nak {
+            self.send_nak(shared, now, syndrome, host);
+        }
+    }
+
+    /// Brings the delayed SACK forward if half its time has passed.
+    pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if self.owed.sack_due <= now + self.owed.ack_delay.over(2) {
+            self.report(shared, now, Mark::None, host);
+        }
+    }
+
+    /// Sends the delayed SACK if it is due.
+    pub fn handle_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if now >= self.owed.sack_due {
+            self.report(shared, now, Mark::None, host);
+        }
+    }
+
+    /// A SACK for the last packet that came in.
+    fn report(&mut self, shared: &mut Shared, now: Time, mark: Mark, host: &mut dyn Host) {
+        if let Some(trigger) = self.owed.trigger {
+            self.send_report(shared, now, Report { trigger, mark, probe: None }, host);
+        }
+    }
+
+    /// The PSN up to and including which everything has arrived.
+    fn cack(&self) -> Seq {
+        self.expected - 1
+    }
+
+    /// Nominal bytes received, as the wire counts them: units of 256, rounded up, 24 bits.
+    fn rcvd_units(&self) -> u32 {
+        (self.rcvd_bytes.div_ceil(256) & 0xFF_FFFF) as u32
+    }
+
+    fn expand(&self, psn: Psn) -> Seq {
+        self.expected.wrapping_add_signed(i64::from(psn.distance(wire(self.expected))))
+    }
+
+    fn place(&self, seq: Seq) -> (usize, u64) {
+        let slot = seq & self.mask;
+        (slot as usize / 64, 1 << (slot % 64))
+    }
+
+    fn has(&self, seq: Seq) -> bool {
+        let (word, bit) = self.place(seq);
+        seq < self.expected || (seq < self.high && self.arrivals[word].arrived & bit != 0)
+    }
+
+    /// 64 PSNs from `from` that have arrived above the cumulative point, as a bitmap.
+    fn bitmap(&self, from: Seq) -> u64 {
+        debug_assert!(from >= self.expected);
+        if from >= self.high {
+            return 0;
+        }
+        let slot = from & self.mask;
+        let (word, bit) = (slot as usize / 64, slot % 64);
+        let low = self.arrivals[word].arrived >> bit;
+        let both = if bit == 0 {
+            low
+        } else {
+            low | self.arrivals[(word + 1) % self.arrivals.len()].arrived << (64 - bit)
+        };
+        // A ring of 64 would show its beginning again above the window's end.
+        let inside = (self.high - from).min(64);
+        if inside == 64 { both } else { both & ((1 << inside) - 1) }
+    }
+
+    /// Accepts a data packet or not. Placement goes through `host`; completed immediates too.
+    fn judge(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        received: &Received,
+        write: &Write,
+        host: &mut dyn Host,
+    ) -> Answer {
+        let packet = &received.packet;
+        let seq = self.expand(packet.psn);
+        let trigger = Trigger {
+            psn: packet.psn,
+            ev: received.ev,
+            timestamp: write.timestamp.unwrap_or_default(),
+            arrived: now,
+        };
+        let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
+        if self.has(seq) {
+            self.refused.duplicates = self.refused.duplicates.wrapping_add(1);
+            self.owed.trigger = Some(trigger);
+            return Answer::Sack(mark);
+        }
+        if seq >= self.expected + u64::from(self.window) {
+            self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
+            return Answer::Nack(NackReason::PsnOorWindow);
+        }
+        if let Some(trim) = received.trim {
+            self.refused.trimmed = self.refused.trimmed.wrapping_add(1);
+            let reason = match trim {
+                Trim::Fabric => NackReason::Trimmed,
+                Trim::LastHop => NackReason::TrimmedLastHop,
+            };
+            return if shared.config.caps.trim_nack { Answer::Nack(reason) } else { Answer::Nothing };
+        }
+        if let Err(refusal) = self.accept(seq, received, write, host) {
+            return refusal;
+        }
+        let size = nominal(packet);
+        self.rcvd_bytes += u64::from(size);
+        self.owed.unreported_bytes = self.owed.unreported_bytes.saturating_add(size);
+        self.owed.trigger = Some(trigger);
+        self.owed.unreported = match self.owed.unreported {
+            (low, end) if low < end => (low.min(seq), end.max(seq + 1)),
+            _ => (seq, seq + 1),
+        };
+        let span_before = self.high.saturating_sub(self.expected);
+        self.high = self.high.max(seq + 1);
+        self.out_of_order += 1;
+        if let Err(refusal) = self.advance(host) {
+            return refusal;
+        }
+        // A gap deserves a SACK of its own when one bitmap no longer spans it, and when it does so again: with spraying
+        // nearly every packet opens a gap, and a delayed SACK tells of those just as well.
+        let span = self.high.saturating_sub(self.expected);
+        let gap = (span > 64) != (span_before > 64);
+        if mark != Mark::None || gap || packet.ack_req || packet.rtx {
+            Answer::Sack(mark)
+        } else {
+            Answer::Later
+        }
+    }
+
+    /// Checks a new packet and places it; on refusal nothing has changed.
+    fn accept(
+        &mut self,
+        seq: Seq,
+        received: &Received,
+        write: &Write,
+        host: &mut dyn Host,
+    ) -> Result<(), Answer> {
+        let len = u32::from(received.packet.payload_len);
+        let invalid = Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest);
+        if len > write.dma_len || (write.imm.is_some() && !write.position.is_last()) {
+            return Err(invalid);
+        }
+        if write.imm.is_some() {
+            let ahead = write.rqmsn.distance(self.messages.next_rqmsn);
+            if ahead < 0 {
+                return Err(invalid);
+            }
+            if ahead >= i32::from(self.messages.max_wimm) {
+                return Err(Answer::Nak(Aeth::NAK_WIMM_LIMIT, Fatal::WimmLimit));
+            }
+        }
+        if len > 0 && host.place(write.rkey, write.va, len).is_err() {
+            return Err(Answer::Nak(Aeth::NAK_REMOTE_ACCESS, Fatal::AccessViolation));
+        }
+        let (word, bit) = self.place(seq);
+        self.arrivals[word].arrived |= bit;
+        if write.position.is_last() {
+            self.arrivals[word].last |= bit;
+        }
+        if let Some(imm) = write.imm {
+            if self.messages.stash.is_empty() {
+                self.messages.stash =
+                    vec![Stashed::default(); usize::from(self.messages.max_wimm).next_power_of_two()].into();
+            }
+            let slot = self.stash_slot(write.rqmsn);
+            self.arrivals[word].immediate |= bit;
+            self.messages.stash[slot] = Stashed { imm, byte_len: write.dma_len };
+        }
+        Ok(())
+    }
+
+    fn stash_slot(&self, rqmsn: Msn) -> usize {
+        // The length is a power of two, so a slot does not move when RQMSN wraps; distances from the next one to be
+        // delivered stay below it, so slots never collide.
+        usize::from(rqmsn.0) & (self.messages.stash.len() - 1)
+    }
+
+    /// Moves the cumulative point over everything that has arrived; completes messages and delivers immediates.
+    fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
+        while self.expected < self.high {
+            let (word, bit) = self.place(self.expected);
+            if self.arrivals[word].arrived & bit == 0 {
+                break;
+            }
+            self.arrivals[word].arrived &= !bit;
+            self.expected += 1;
+            self.out_of_order -= 1;
+            if self.arrivals[word].last & bit == 0 {
+                continue;
+            }
+            self.arrivals[word].last &= !bit;
+            if self.arrivals[word].immediate & bit != 0 {
+                self.arrivals[word].immediate &= !bit;
+                let Stashed { imm, byte_len } =
+                    self.messages.stash[self.stash_slot(self.messages.next_rqmsn)];
+                let done = RecvDone { rqmsn: self.messages.next_rqmsn, imm, byte_len };
+                if host.recv_done(done).is_err() {
+                    return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
+                }
+                self.messages.next_rqmsn = self.messages.next_rqmsn.next();
+            }
+            self.messages.completed += 1;
+        }
+        Ok(())
+    }
+
+    /// Loads the bits of the next packets into the cache.
+    pub fn prefetch(&self) {
+        prefetch_index::prefetch_index(&self.arrivals, self.place(self.expected).0);
+    }
+
+    /// Heap bytes, and of those the ones that exist only once immediates are used.
+    pub fn heap_bytes(&self) -> (usize, usize) {
+        let bitmaps = size_of_val(&*self.arrivals);
+        let stash = size_of_val(&*self.messages.stash);
+        (bitmaps + stash, stash)
+    }
+}

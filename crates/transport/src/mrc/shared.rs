@@ -1,0 +1,263 @@
+//! What both roles of a queue pair use: configuration, clock, state, ports, paths and counters.
+
+use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp};
+
+use super::config::{QpConfig, Settings};
+use super::paths::{Condemned, ConditionProbes, EvIndex, EvInput, EvState, Paths, ReversePaths};
+use super::stats::Counters;
+use crate::api::{EvChange, EvEvent, Fatal, Host, PortSet, TrafficClass};
+use crate::time::{Span, Time};
+
+/// Round-trip times measured by the requestor.
+pub(super) struct RttEstimate {
+    pub smoothed: Span,
+    pub shortest: Span,
+}
+
+impl RttEstimate {
+    fn new(base_rtt: Span) -> Self {
+        RttEstimate { smoothed: base_rtt, shortest: base_rtt }
+    }
+
+    /// A new sample; returns how much longer it is than the shortest.
+    pub(super) fn update(&mut self, sample: Span) -> Span {
+        self.smoothed = Span((self.smoothed.0 * 7 + sample.0) / 8);
+        self.shortest = self.shortest.min(sample);
+        sample - self.shortest
+    }
+}
+
+/// State that requestor and responder share.
+pub(super) struct Shared {
+    pub config: Settings,
+    /// The latest time seen: a clock that steps back stands still here.
+    pub clock: Time,
+    pub error: Option<Fatal>,
+    pub ports_up: PortSet,
+    pub paths: Paths,
+    pub reverse: ReversePaths,
+    pub probes: ConditionProbes,
+    pub rtt: RttEstimate,
+    pub stats: Counters,
+}
+
+impl Shared {
+    pub(super) fn new(now: Time, config: &QpConfig) -> Self {
+        let paths = Paths::new(config);
+        let base_rtt = config.paths.model.base_rtt;
+        Shared {
+            clock: now,
+            error: None,
+            ports_up: PortSet::first(PortSet::MAX_PORTS),
+            reverse: ReversePaths::new(&paths),
+            paths,
+            probes: ConditionProbes::new(config.seed, base_rtt),
+            rtt: RttEstimate::new(base_rtt),
+            stats: Counters::default(),
+            config: config.into(),
+        }
+    }
+
+    /// Other paths, of which nothing is known yet.
+    pub(super) fn set_paths(&mut self, config: &QpConfig) {
+        self.paths = Paths::new(config);
+        self.reverse = ReversePaths::new(&self.paths);
+        self.probes = ConditionProbes::new(config.seed, config.paths.model.base_rtt);
+        self.config = config.into();
+    }
+
+    /// To ERROR.
+    pub(super) fn fail(&mut self, why: Fatal, host: &mut dyn Host) {
+        self.error = Some(why);
+        host.fatal(why);
+    }
+
+    pub(super) fn set_ports_up(&mut self, now: Time, up: PortSet) {
+        let came_up = PortSet(up.0 & !self.ports_up.0);
+        self.ports_up = up;
+        if !came_up.is_empty() {
+            self.paths.ports_came_up(came_up);
+            self.probes.probe_soon(now, &mut self.paths, came_up);
+        }
+    }
+
+    pub(super) fn advance_clock(&mut self, now: Time) -> Time {
+        self.clock = self.clock.max(now);
+        self.clock
+    }
+
+    /// Whether feedback carries this connection's identifiers.
+    pub(super) fn ids_match(&self, spdcid: u16, dpdcid: u16) -> bool {
+        spdcid == self.config.remote_qp as u16 && dpdcid == self.config.local_qp as u16
+    }
+
+    /// Sends feedback on a reverse path, in the control class.
+    pub(super) fn send_control(&self, packet: Packet, path: EvIndex, host: &mut dyn Host) {
+        host.transmit(self.paths.transmit(packet, path, TrafficClass::Control, None));
+    }
+
+    // --- probes ----------------------------------------------------------------------------------------------------
+
+    /// Sends a reliability probe on a path.
+    pub(super) fn send_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+        self.probes.next_sequence();
+        self.repeat_probe(now, index, host);
+    }
+
+    /// Sends the last probe once more, on another path.
+    pub(super) fn repeat_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+        let probe = Probe {
+            vendor_info: 0,
+            probe_id: self.probes.id(index),
+            spdcid: self.config.local_qp as u16,
+            dpdcid: self.config.remote_qp as u16,
+            timestamp: Timestamp { ticks: now.wire_ticks(), service_time: false },
+        };
+        self.stats.probes += 1;
+        let packet = Packet::new(self.config.remote_qp, Psn::new(0), Body::Probe(probe));
+        host.transmit(self.paths.transmit(packet, index, TrafficClass::Data, None));
+    }
+
+    /// Probes the condemned paths whose time has come, within the budget.
+    pub(super) fn probe_condemned(&mut self, now: Time, host: &mut dyn Host) {
+        if now < self.probes.due() {
+            return;
+        }
+        let mut budget = self.probes.take_budget(self.stats.data_packets);
+        for i in 0..self.paths.len() {
+            let index = i as EvIndex;
+            if self.paths.state(index) != EvState::AssumedBad || !self.probes.is_due(now, &self.paths, index)
+            {
+                continue;
+            }
+            if budget == 0 || !self.ports_up.contains(self.paths.port(index)) {
+                self.probes.postpone(now, &mut self.paths, index, self.rtt.smoothed);
+            } else {
+                budget -= 1;
+                self.probes.schedule_next(now, &mut self.paths, index, self.rtt.smoothed);
+                self.send_probe(now, index, host);
+            }
+        }
+    }
+
+    /// Something sent on this path was answered.
+    pub(super) fn path_answered(
+        &mut self,
+        now: Time,
+        index: EvIndex,
+        probe: bool,
+        mark: Mark,
+        host: &mut dyn Host,
+    ) {
+        self.reverse.confirm(now, &self.paths, index);
+        match mark {
+            Mark::AlwaysSkip => self.condemn(now, index, host),
+            Mark::SkipOnce if !probe => self.paths.mark(index),
+            Mark::SkipOnce | Mark::None => {}
+        }
+        if probe && mark != Mark::AlwaysSkip && self.paths.state(index) == EvState::AssumedBad {
+            self.probe_succeeded(now, index, mark, host);
+        }
+    }
+
+    /// Where a queue pair receives and does not send, probes keep its reverse paths fresh.
+    pub(super) fn keep_reverse_fresh(&mut self, now: Time, sending: bool, host: &mut dyn Host) {
+        if sending {
+            return;
+        }
+        let (received, rtt, seed) =
+            (self.stats.data_packets_in as u32, self.rtt.smoothed, self.probes.seed());
+        let Some(index) = self.reverse.path_to_probe(now, &self.paths, received, rtt, seed) else { return };
+        if self.ports_up.contains(self.paths.port(index)) {
+            self.send_probe(now, index, host);
+            self.reverse.probing(index);
+        }
+    }
+
+    /// A SACK has come before the requestor was started: it can only answer a probe.
+    pub(super) fn on_probe_reply(&mut self, now: Time, sack: &Sack, host: &mut dyn Host) {
+        let index = self.paths.find(sack.entropy, None);
+        match index.filter(|_| sack.probe_reply && self.ids_match(sack.spdcid, sack.dpdcid)) {
+            Some(index) => self.path_answered(now, index, true, sack.mark, host),
+            None => self.stats.invalid += 1,
+        }
+    }
+
+    /// Heap bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.paths.heap_bytes() + self.reverse.heap_bytes()
+    }
+
+    fn probe_succeeded(&mut self, now: Time, index: EvIndex, mark: Mark, host: &mut dyn Host) {
+        if mark == Mark::None && !self.probes.count_success(now, &mut self.paths, index) {
+            return;
+        }
+        let input = if mark == Mark::None { EvInput::ProbesGood } else { EvInput::ProbesMarked };
+        if self.paths.restore(index, input) {
+            self.report_change(index, EvChange::Good, host);
+            self.probe_siblings(now, index);
+        }
+    }
+
+    /// One path of a plane is back: the others may be too, so they need not sit out their back-off.
+    pub(super) fn probe_siblings(&mut self, now: Time, index: EvIndex) {
+        let port = PortSet::one(self.paths.port(index));
+        self.probes.probe_soon(now, &mut self.paths, port);
+    }
+
+    // --- the condition of paths --------------------------------------------------------------------------------------
+
+    /// Takes a path out of rotation, and the whole plane with it where too many of its paths have gone in a row.
+    pub(super) fn condemn(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+        // A port that is known to be down explains the loss; its paths are not to blame.
+        if !self.ports_up.contains(self.paths.port(index)) {
+            return;
+        }
+        match self.paths.condemn(index) {
+            Condemned::Unchanged => {}
+            Condemned::Path => self.condemned(now, index, host),
+            Condemned::Plane => {
+                self.condemned(now, index, host);
+                for other in self.paths.on_plane(self.paths.plane_of(index)) {
+                    if self.paths.condemn(other) != Condemned::Unchanged {
+                        self.condemned(now, other, host);
+                    }
+                }
+            }
+        }
+    }
+
+    fn condemned(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+        self.stats.condemned += 1;
+        self.reverse.doubt(&self.paths, index);
+        self.probes.schedule_first(now, &mut self.paths, index, self.rtt.smoothed);
+        self.report_change(index, EvChange::AssumedBad, host);
+    }
+
+    /// Takes a path back whose "lost" packet has arrived after all.
+    pub(super) fn acquit(&mut self, index: EvIndex, host: &mut dyn Host) {
+        if self.paths.restore(index, EvInput::ProbesGood) {
+            self.report_change(index, EvChange::Good, host);
+        }
+    }
+
+    /// With every path condemned, one that delivers all the same is good again.
+    pub(super) fn last_resort_worked(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+        if !self.paths.any_usable(self.ports_up) && self.paths.restore(index, EvInput::ProbesGood) {
+            self.report_change(index, EvChange::Good, host);
+            self.probe_siblings(now, index);
+        }
+    }
+
+    /// With too few usable paths a condemned one is tried again.
+    pub(super) fn try_condemned(&mut self, now: Time, host: &mut dyn Host) {
+        if let Some(index) = self.paths.try_condemned(now, self.ports_up, self.rtt.smoothed) {
+            self.report_change(index, EvChange::Good, host);
+        }
+    }
+
+    fn report_change(&self, index: EvIndex, change: EvChange, host: &mut dyn Host) {
+        let (path, port) = (self.paths.path(index), self.paths.port(index));
+        host.ev_event(EvEvent { ev: self.paths.ev(index), path, port, change });
+    }
+}
