@@ -3,6 +3,7 @@
 
 use openmrc_wire::{Ev, Msn, Packet};
 
+use crate::node::Pressure;
 use crate::profile::PathId;
 use crate::time::Time;
 
@@ -334,4 +335,24 @@ pub trait Transport {
 
     /// Go to ERROR: outstanding work is flushed through `host`, nothing is sent any more.
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host);
+
+    /// Whether the peer owes it an answer. As long as it does, sending more brings no deadline forward.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
+    /// As responder: destination flow control for the feedback from now on, where the transport has it.
+    fn set_receive_pressure(&mut self, pressure: Pressure) {
+        let _ = pressure;
+    }
+
+    /// As responder: advertises another window, units of 128 PSNs, where the transport has a dynamic one.
+    fn set_advertised_mpr(&mut self, mpr: u8) {
+        let _ = mpr;
+    }
+
+    /// Brings delayed feedback forward, as the peer is busy with data that was just sent to it.
+    fn report_early(&mut self, now: Time, host: &mut dyn Host) {
+        let _ = (now, host);
+    }
 }

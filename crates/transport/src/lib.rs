@@ -12,11 +12,13 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod endpoint;
 pub mod life;
 pub mod mrc;
 pub mod node;
 pub mod profile;
 pub mod rocev2;
+pub mod schedule;
 pub mod time;
 
 pub use api::{

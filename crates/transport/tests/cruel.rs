@@ -68,6 +68,11 @@ struct Struck {
     failed: u64,
     flushed: u64,
     sent: u64,
+    port_updates_sent: u64,
+    port_updates_applied: u64,
+    ports_contradicted: u64,
+    requests_answered: u64,
+    probes_unanswered: u64,
 }
 
 impl Struck {
@@ -91,6 +96,13 @@ impl Struck {
             self.retransmitted += flow.retransmitted;
             self.psn_wraps += u64::from(flow.psn_wrapped);
             self.flushed += flow.flushed;
+        }
+        for node in &outcome.nodes {
+            self.port_updates_sent += node.port_updates_sent;
+            self.port_updates_applied += node.port_updates_applied;
+            self.ports_contradicted += node.ports_contradicted;
+            self.requests_answered += node.requests_answered;
+            self.probes_unanswered += node.probes_unanswered;
         }
         self.failed += outcome.fatal.iter().flatten().count() as u64;
     }
@@ -117,6 +129,9 @@ impl Struck {
             ("PSN wrap", self.psn_wraps),
             ("failed queue pair", self.failed),
             ("flushed send", self.flushed),
+            ("port status update that changed something", self.port_updates_applied),
+            ("port put back by traffic", self.ports_contradicted),
+            ("unanswered EV probe", self.probes_unanswered),
         ] {
             assert!(count > 100, "only {count} times in {} runs: {what}", self.runs);
         }

@@ -50,7 +50,7 @@ fn a_queue_pair_with_many_messages_does_not_starve_one_with_few() {
 fn incast(ports: usize) -> Scenario {
     let mut scenario = Scenario::calm(9, ports, 16);
     scenario.queues = Some(last_hop(&scenario));
-    scenario.destination_control = true;
+    scenario.press_senders();
     let config = scenario.config();
     for sender in 1..9 {
         scenario.connect([sender, 0], &config, [ENDLESS, Traffic::none()]);
@@ -89,7 +89,7 @@ fn an_incast_condemns_no_path() {
 fn a_flow_that_joins_gets_its_share() {
     let mut scenario = Scenario::calm(3, 1, 16);
     scenario.queues = Some(last_hop(&scenario));
-    scenario.destination_control = true;
+    scenario.press_senders();
     let config = scenario.config();
     scenario.connect([1, 0], &config, [ENDLESS, Traffic::none()]);
     let late = Post { len: 64 * 1024, imm: None, not_before: millis(2) };

@@ -49,9 +49,9 @@ fn random_loss_retransmits_what_was_lost_and_no_more() {
     let (lost, again) = (world.network.counters.data_lost, world.flows[0].counters.retransmitted);
     assert!(lost > 100, "{lost}");
     // Lost probes count as lost data; besides, every loss is made good exactly once.
-    let probes = u64::from(world.ends[0].qp.stats().probes);
+    let probes = u64::from(world.qp(0).stats().probes);
     assert!(again <= lost && again + probes >= lost, "{lost} lost, {again} retransmitted, {probes} probes");
-    assert_eq!(world.ends[0].qp.stats().timeouts, 0);
+    assert_eq!(world.qp(0).stats().timeouts, 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_dead_path_is_left_within_a_round_trip_and_a_reorder_window() {
         assert_eq!(world.ev_events(0).len(), 1, "{:?}", world.ev_events(0));
         assert_eq!(
             world.flows[0].counters.retransmitted,
-            world.network.counters.data_lost - u64::from(world.ends[0].qp.stats().probes)
+            world.network.counters.data_lost - u64::from(world.qp(0).stats().probes)
         );
     }
 }
@@ -107,7 +107,7 @@ fn what_a_dead_path_lost_is_sent_again_once() {
     let outcome = world.run().unwrap();
     assert!(outcome.flows[0].retransmitted > 0);
     assert_eq!(outcome.flows[0].most_transmissions, 2);
-    assert_eq!(world.ends[0].qp.stats().timeouts, 0);
+    assert_eq!(world.qp(0).stats().timeouts, 0);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn probes_of_dead_paths_are_few() {
     }
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(10));
-    let stats = world.ends[0].qp.stats();
+    let stats = world.qp(0).stats();
     assert!(
         u64::from(stats.probes) * 100 <= stats.data_packets,
         "{} probes, {} packets",
@@ -162,7 +162,7 @@ fn trimming_condemns_no_path_and_loses_nothing() {
         world.run_until(millis(5));
         assert!(world.network.counters.trimmed > 100);
         assert!(world.ev_events(0).is_empty(), "{:?}", world.ev_events(0).first());
-        assert_eq!(world.ends[0].qp.stats().lost, 0);
+        assert_eq!(world.qp(0).stats().lost, 0);
         let (trimmed, again) = (world.network.counters.trimmed, world.flows[0].counters.retransmitted);
         // The last few may not have been heard of.
         assert!(again <= trimmed && again + 20 >= trimmed, "{trimmed} trimmed, {again} sent again");
@@ -205,7 +205,7 @@ fn marks_do_not_move_load_between_planes() {
 #[test]
 fn a_port_that_is_known_to_be_down_carries_nothing_and_is_blamed_for_nothing() {
     let mut scenario = one_flow();
-    scenario.at(micros(300), Act::Port { node: 0, port: 1, up: false, notice: Span::from_micros(5) });
+    scenario.at(micros(300), Act::Port { node: 0, port: 1, up: false });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(301));
     let before = world.sent_by_port(0)[1];
@@ -285,7 +285,7 @@ fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
         let outcome = world.run().unwrap();
         assert_eq!(outcome.fatal, [Some(Fatal::RetryExceeded), None]);
         assert_eq!(outcome.flows[0].flushed, 10);
-        let stats = world.ends[0].qp.stats();
+        let stats = world.qp(0).stats();
         assert_eq!(stats.timeouts, u32::from(linear_cnt) + u32::from(exp_cnt));
         // The linear intervals, the doubling ones, and the last wait, which nothing answers.
         let waits = u64::from(linear_cnt.max(1)) + (1 << (exp_cnt + 1)) - 2;
@@ -384,7 +384,7 @@ fn abort_flushes_everything_in_order_and_ends_all_sending() {
     let sent = world.flows[0].counters.first_sent;
     world.run_until(millis(5));
     assert_eq!(world.flows[0].counters.first_sent, sent);
-    assert_eq!(world.ends[0].qp.poll_timeout(), Time::NEVER);
+    assert_eq!(world.qp(0).poll_timeout(), Time::NEVER);
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn planes_dying_one_after_another_leave_what_the_others_carry() {
     let mut world = World::<QueuePair>::new(scenario, false);
     let rate = goodput(&mut world, millis(4), millis(8))[0];
     assert!(rate > 0.97 * line_rate(RATE, 4096), "{rate:.3e}");
-    assert_eq!(world.ends[0].qp.stats().timeouts, 0);
+    assert_eq!(world.qp(0).stats().timeouts, 0);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn events_tell_of_every_condemned_path_and_name_its_plane() {
     told.sort_unstable();
     let plane: Vec<PathId> = (8..16).collect();
     assert_eq!(told, plane);
-    let states = world.ends[0].qp.ev_states();
+    let states = world.qp(0).ev_states();
     let bad = states.filter(|(_, state)| *state == openmrc_transport::mrc::EvState::AssumedBad).count();
     assert_eq!(bad, 8);
 }

@@ -37,7 +37,7 @@ fn a_single_flow_fills_the_line() {
         let mut world = World::<QueuePair>::new(one_flow(ports), false);
         let rate = goodput(&mut world, micros(200), micros(2200))[0];
         assert_near(rate, ports as f64 * line_rate(RATE, 4096), 2.0);
-        assert_eq!(world.ends[0].qp.stats().retransmits, 0);
+        assert_eq!(world.qp(0).stats().retransmits, 0);
         assert_eq!(world.flows[0].counters.retransmitted, 0);
     }
 }
@@ -82,7 +82,7 @@ fn both_directions_at_once_fill_the_line_but_for_the_feedback() {
 fn losing_one_of_eight_planes_costs_one_eighth() {
     let whole = goodput(&mut World::<QueuePair>::new(one_flow(8), false), micros(200), micros(2200))[0];
     // Once by port status, once by silent death of everything in the plane.
-    let port = Act::Port { node: 1, port: 3, up: false, notice: Span::from_micros(10) };
+    let port = Act::Port { node: 1, port: 3, up: false };
     let silent = Act::Plane { port: 3, health: Health::DEAD };
     for act in [port, silent] {
         let mut scenario = one_flow(8);
@@ -97,7 +97,7 @@ fn losing_one_of_eight_planes_costs_one_eighth() {
 fn a_plane_that_comes_back_takes_its_share_again() {
     let whole = goodput(&mut World::<QueuePair>::new(one_flow(8), false), micros(200), micros(2200))[0];
     let mut scenario = one_flow(8);
-    let port = |up| Act::Port { node: 1, port: 3, up, notice: Span::from_micros(10) };
+    let port = |up| Act::Port { node: 1, port: 3, up };
     scenario.at(micros(300), port(false)).at(micros(900), port(true));
     let mut world = World::<QueuePair>::new(scenario, false);
     let rate = goodput(&mut world, millis(3), millis(5))[0];
@@ -140,10 +140,10 @@ fn a_queue_pair_that_is_done_is_silent() {
     world.run().unwrap();
     world.run_until(world.now + Span::from_secs(10));
     assert!(world.is_silent());
-    for end in &world.ends {
-        assert_eq!(end.qp.readiness(), Readiness::Idle);
-        assert_eq!(end.qp.poll_timeout(), Time::NEVER);
-        assert_eq!(end.probes_by_path.iter().sum::<u64>(), end.qp.stats().probes.into());
+    for (index, end) in world.ends.iter().enumerate() {
+        assert_eq!(world.qp(index).readiness(), Readiness::Idle);
+        assert_eq!(world.qp(index).poll_timeout(), Time::NEVER);
+        assert_eq!(end.probes_by_path.iter().sum::<u64>(), world.qp(index).stats().probes.into());
     }
 }
 

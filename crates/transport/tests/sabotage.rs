@@ -28,7 +28,7 @@ fn first_complaint<T: Subject>(seeds: u64) -> Option<String> {
 fn assert_noticed<const FAULT: u8>(reasons: &[&str]) {
     let fault = Fault::ALL[FAULT as usize];
     assert_eq!(fault as u8, FAULT);
-    let text = first_complaint::<Sabotaged<FAULT>>(100).unwrap_or_else(|| panic!("{fault:?} goes unnoticed"));
+    let text = first_complaint::<Sabotaged<FAULT>>(300).unwrap_or_else(|| panic!("{fault:?} goes unnoticed"));
     assert!(
         reasons.iter().any(|reason| text.contains(reason)),
         "{fault:?} is noticed as something else: {text}"

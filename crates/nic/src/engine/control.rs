@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use openmrc_transport::endpoint::Endpoint;
 use openmrc_transport::life::{QpState, check_transition};
 use openmrc_transport::mrc::{self, EvState, QpStats};
-use openmrc_transport::node::endpoint::Endpoint;
-use openmrc_transport::node::ready::ReadyRing;
+use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{Fatal, PathEntry, PortSet, Time, Transport};
 use openmrc_wire::{Ev, EvFormat};
 

@@ -31,10 +31,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use openmrc_transport::endpoint::{Endpoint, PeerId};
 use openmrc_transport::life::QpState;
 use openmrc_transport::mrc;
-use openmrc_transport::node::endpoint::{Endpoint, PeerId};
-use openmrc_transport::node::ready::ReadyRing;
+use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{PortSet, Readiness, Time, Transmit, Transport, WorkRequest};
 
 use crate::attr::QpAttr;

@@ -1,7 +1,7 @@
 //! What this node says to others without queue pairs: EV probes and port status (spec: transport, "Probes and port
 //! status").
 
-use openmrc_transport::node::endpoint::{EndpointHost, PeerId, ProbeTimeout, Route};
+use openmrc_transport::endpoint::{EndpointHost, PeerId, ProbeTimeout, Route};
 use openmrc_transport::{
     PathEntry, Payload, PortSet, Received, Span, Time, TrafficClass, Transmit, Transport,
 };
@@ -88,7 +88,7 @@ impl Engine {
         &mut self,
         shared: &Shared,
         now: Time,
-        call: impl FnOnce(&mut openmrc_transport::node::endpoint::Endpoint, &mut Requests<'_>) -> R,
+        call: impl FnOnce(&mut openmrc_transport::endpoint::Endpoint, &mut Requests<'_>) -> R,
     ) -> R {
         let mut host = Requests {
             ports: &mut self.ports,

@@ -4,7 +4,7 @@
 //! (`rcv_cwnd_pen`; spec: congestion, destination flow control).
 
 use openmrc_transport::node::Pressure;
-use openmrc_transport::{Span, Time};
+use openmrc_transport::{Span, Time, Transport as _};
 
 use super::{Engine, Qp};
 use crate::attr::DEFAULT_PATH_MTU;

@@ -120,18 +120,6 @@ impl QueuePair {
         self.requestor.as_ref().map_or(0, |requestor| requestor.expected_in_flight(&self.shared))
     }
 
-    /// As responder: advertises another window, units of 128 PSNs, at most `mpr_dest`. Takes effect where both ends have
-    /// dynamic MPR; what was granted before is still accepted.
-    pub fn set_advertised_mpr(&mut self, mpr: u8) {
-        self.responder.set_advertised_mpr(mpr);
-    }
-
-    /// As responder: destination flow control for the SACKs from now on, as [`crate::node`] computes it.
-    #[inline]
-    pub fn set_receive_pressure(&mut self, pressure: impl Into<Pressure>) {
-        self.responder.set_receive_pressure(pressure.into());
-    }
-
     /// The controller switches a path off or on again. Says whether this queue pair uses it at all.
     pub fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
         let found = self.shared.paths.find(ev, None);
@@ -180,21 +168,6 @@ impl QueuePair {
         if self.shared.stats.data_packets_in > 0 {
             self.responder.prefetch();
             self.shared.reverse.prefetch();
-        }
-    }
-
-    /// Whether the peer owes it an answer. As long as it does, sending more brings no deadline forward.
-    #[inline]
-    pub fn is_waiting(&self) -> bool {
-        self.requestor.as_ref().is_some_and(|requestor| !requestor.is_quiet(&self.shared))
-    }
-
-    /// Brings a delayed SACK forward that has waited half its time. A driver that has just sent data calls this: the peer is
-    /// busy with that data, so this is when feedback costs least.
-    pub fn report_early(&mut self, now: Time, host: &mut dyn Host) {
-        let now = self.shared.advance_clock(now);
-        if self.shared.error.is_none() {
-            self.responder.report_early(&mut self.shared, now, host);
         }
     }
 
@@ -313,5 +286,28 @@ impl Transport for QueuePair {
             _ => SendStatus::FlushErr,
         };
         self.fail(why, status, host);
+    }
+
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        self.requestor.as_ref().is_some_and(|requestor| !requestor.is_quiet(&self.shared))
+    }
+
+    #[inline]
+    fn set_receive_pressure(&mut self, pressure: Pressure) {
+        self.responder.set_receive_pressure(pressure);
+    }
+
+    /// At most `mpr_dest`. Takes effect where both ends have dynamic MPR; what was granted before is still accepted.
+    fn set_advertised_mpr(&mut self, mpr: u8) {
+        self.responder.set_advertised_mpr(mpr);
+    }
+
+    /// Sends a delayed SACK that has waited half its time.
+    fn report_early(&mut self, now: Time, host: &mut dyn Host) {
+        let now = self.shared.advance_clock(now);
+        if self.shared.error.is_none() {
+            self.responder.report_early(&mut self.shared, now, host);
+        }
     }
 }

@@ -1,7 +1,494 @@
-//! A node: everything around its queue pairs.
+//! A node: everything around its queue pairs, sans-IO like them (spec: transport; congestion, "QP scheduling").
+//!
+//! A driver - the simulator in virtual time, the software NIC in real time - hands in packets and the time, asks for data
+//! packets to send on the ports that are free, and offers a [`NodeHost`]. It neither schedules, nor keeps timers, nor presses
+//! senders, nor tells port status by itself:
+//!
+//! ```text
+//! post_send(place, wr) ──> ┌──────┐ ──poll_transmit(now, free ports) -> (place, Transmit)
+//! handle(place, packet) ─> │ Node │ ──NodeHost: place / feedback / completions / events / endpoint requests
+//! handle_timeout(now) ───> └──────┘ ──poll_timeout -> next deadline
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `config` | what a node is told: where hardware and software differ |
+//! | `table` | queue pairs and their numbers |
+//! | `ready`, `timers` | whose turn it is to send, and deadlines |
+//! | `ports`, `requests` | ports of this node and its peers, port status updates, EV probes |
+//! | `pressure` | how hard senders are pressed |
+//! | `host` | what a node asks of its driver |
 
-pub mod endpoint;
+mod config;
+mod host;
+mod ports;
 mod pressure;
-pub mod ready;
+mod ready;
+mod requests;
+mod table;
+mod timers;
 
-pub use pressure::{DestinationControl, Pressure};
+use std::sync::Arc;
+
+use openmrc_wire::{Body, EndpointOp};
+
+pub use config::NodeConfig;
+pub use host::NodeHost;
+pub use pressure::{Buffers, DestinationControl, Pressure, PressureConfig};
+pub use requests::{ENDPOINT_QP, MAX_EV_PROBES, ProbeTimeout, Route};
+pub use table::{PeerId, Place, TableFull};
+
+use self::host::QpHost;
+use self::ports::Ports;
+use self::pressure::ReceivePressure;
+use self::ready::ReadyRing;
+use self::requests::{Requests, endpoint_response};
+use self::table::Table;
+use self::timers::Timers;
+use crate::api::{
+    Fatal, Host, PortSet, PostError, Readiness, Received, TrafficClass, Transmit, Transport, Trim,
+    WorkRequest,
+};
+use crate::time::{Span, Time};
+
+/// What a node counts beside its queue pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NodeStats {
+    /// Port status updates sent, repetitions included.
+    pub port_updates_sent: u64,
+    /// Port status updates that changed what is known of a peer.
+    pub port_updates_applied: u64,
+    /// Ports of peers that were put back because traffic contradicted an update.
+    pub ports_contradicted: u64,
+    /// Endpoint requests answered.
+    pub requests_answered: u64,
+    /// EV probes that nobody answered.
+    pub probes_unanswered: u64,
+    /// Endpoint packets that answer nothing or are none.
+    pub endpoint_invalid: u64,
+}
+
+/// A data packet to send.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeTransmit {
+    /// Its queue pair.
+    pub place: Place,
+    /// The packet.
+    pub transmit: Transmit,
+    /// Its queue pair's turn is over with it.
+    pub ends_turn: bool,
+}
+
+/// A node and its queue pairs.
+pub struct Node<Q> {
+    config: Arc<NodeConfig>,
+    table: Table<Q>,
+    ready: ReadyRing,
+    timers: Timers,
+    ports: Ports,
+    requests: Requests,
+    pressure: ReceivePressure,
+    stats: NodeStats,
+}
+
+impl<Q: Transport> Node<Q> {
+    /// A node without queue pairs, whose ports are all up.
+    pub fn new(config: &Arc<NodeConfig>) -> Self {
+        Node {
+            config: Arc::clone(config),
+            table: Table::default(),
+            ready: ReadyRing::default(),
+            timers: Timers::default(),
+            ports: Ports::new(config.ports),
+            requests: Requests::new(config.seed),
+            pressure: ReceivePressure::new(&config.pressure),
+            stats: NodeStats::default(),
+        }
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> NodeStats {
+        self.stats
+    }
+
+    // --- queue pairs -----------------------------------------------------------------------------------------------
+
+    /// Takes a place for a queue pair that is not connected yet; `context` is the driver's own name for it.
+    ///
+    /// # Errors
+    /// [`TableFull`] if all places are taken.
+    pub fn reserve(&mut self, context: u32) -> Result<Place, TableFull> {
+        self.table.reserve(self.config.place_bits, self.config.max_qps, self.config.seed, context)
+    }
+
+    /// The number of a queue pair on the wire.
+    pub fn number(&self, place: Place) -> u32 {
+        self.table.number(self.config.place_bits, place)
+    }
+
+    /// The place of the queue pair with this number.
+    #[inline]
+    pub fn find(&self, number: u32) -> Option<Place> {
+        self.table.find(self.config.place_bits, number)
+    }
+
+    /// Puts a queue pair in a place, connected to a peer that is reached at `peer_ports`.
+    pub fn connect(&mut self, now: Time, place: Place, peer: PeerId, peer_ports: PortSet, mut qp: Q) {
+        self.ports.acquire(now, peer, peer_ports, &mut self.requests);
+        let (own, up) = (self.ports.own(), self.ports.of_peer(peer));
+        if up.and(own) != PortSet::first(PortSet::MAX_PORTS) {
+            qp.set_ports_up(now, own, up);
+        }
+        if let Some(entry) = self.table.get_mut(place) {
+            entry.peer = peer;
+            entry.qp = Some(qp);
+            self.settle(place);
+        }
+    }
+
+    /// Takes the queue pair of a place out, as on a way back to RESET. The place stays taken.
+    pub fn disconnect(&mut self, place: Place) -> Option<Q> {
+        let entry = self.table.get_mut(place)?;
+        entry.scheduled = Time::NEVER;
+        let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
+        if waiting {
+            self.ready.remove(place);
+        }
+        if self.ports.release(peer) {
+            self.requests.forget(peer);
+        }
+        Some(qp)
+    }
+
+    /// Ends a place and its queue pair. The number is not soon given out again.
+    pub fn release(&mut self, place: Place) -> Option<Q> {
+        let qp = self.disconnect(place);
+        self.table.release(place);
+        qp
+    }
+
+    /// The queue pair of a place.
+    #[inline]
+    pub fn qp(&self, place: Place) -> Option<&Q> {
+        self.table.get(place)?.qp.as_ref()
+    }
+
+    /// The driver's name for the queue pair of a place.
+    #[inline]
+    pub fn context(&self, place: Place) -> Option<u32> {
+        self.table.get(place).map(|entry| entry.context)
+    }
+
+    /// The peer of a connected queue pair.
+    #[inline]
+    pub fn peer(&self, place: Place) -> Option<PeerId> {
+        self.table.get(place).filter(|entry| entry.qp.is_some()).map(|entry| entry.peer)
+    }
+
+    /// Every connected queue pair.
+    pub fn iter(&self) -> impl Iterator<Item = (Place, &Q)> {
+        self.table.iter().filter_map(|(place, entry)| Some((place, entry.qp.as_ref()?)))
+    }
+
+    /// Loads a place into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self, place: Place) {
+        self.table.prefetch(place);
+    }
+
+    /// Does something to a queue pair, and then sees what it wants.
+    pub fn update<R>(&mut self, place: Place, change: impl FnOnce(&mut Q) -> R) -> Option<R> {
+        let result = change(self.table.get_mut(place)?.qp.as_mut()?);
+        self.settle(place);
+        Some(result)
+    }
+
+    /// Gives a queue pair a message to send.
+    ///
+    /// # Errors
+    /// [`PostError`]; the message was not taken and nothing has changed.
+    pub fn post_send(&mut self, now: Time, place: Place, wr: WorkRequest) -> Result<(), PostError> {
+        self.update(place, |qp| qp.post_send(now, wr)).unwrap_or(Err(PostError::NotReady))
+    }
+
+    /// The same for changes in the course of which the queue pair calls its host.
+    pub fn update_with<R>(
+        &mut self,
+        place: Place,
+        host: &mut impl NodeHost,
+        change: impl FnOnce(&mut Q, &mut dyn Host) -> R,
+    ) -> Option<R> {
+        self.update(place, |qp| change(qp, &mut QpHost { place, host }))
+    }
+
+    /// Sends a queue pair to ERROR.
+    pub fn abort(&mut self, now: Time, place: Place, why: Fatal, host: &mut impl NodeHost) {
+        self.update_with(place, host, |qp, host| qp.abort(now, why, host));
+    }
+
+    // --- packets ---------------------------------------------------------------------------------------------------
+
+    /// A packet of `bytes` on the wire has come for the queue pair of a place, from its peer, its iCRC good (or trimmed).
+    #[inline]
+    pub fn handle(
+        &mut self,
+        now: Time,
+        place: Place,
+        received: &Received,
+        bytes: u32,
+        host: &mut impl NodeHost,
+    ) {
+        let Some(entry) = self.table.get_mut(place) else { return };
+        let Some(qp) = &mut entry.qp else { return };
+        if received.packet.is_data() {
+            let refused = received.trim == Some(Trim::LastHop);
+            let pressure = self.pressure.on_data(now, place, &mut entry.receiving, bytes, refused);
+            if let Some(pressure) = pressure {
+                qp.set_receive_pressure(pressure);
+            }
+        }
+        let peer = entry.peer;
+        qp.handle_packet(now, received, &mut QpHost { place, host });
+        self.settle(place);
+        if received.trim.is_none() {
+            let grace = self.config.base_rtt + self.config.target_qdelay;
+            if let Some(up) = self.ports.heard_on(now, peer, received.port, grace) {
+                self.stats.ports_contradicted += 1;
+                self.peer_ports_changed(now, peer, up, host);
+            }
+        }
+    }
+
+    /// A packet for the endpoint has come, its iCRC good. Any node is answered; only a peer's port status is believed. Says
+    /// whether it meant something.
+    pub fn handle_endpoint(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        received: &Received,
+        host: &mut impl NodeHost,
+    ) -> bool {
+        let id = received.packet.psn.get() as u16;
+        let valid = match &received.packet.body {
+            Body::EndpointRequest(request) => {
+                let back = Route::Reply { ev: received.ev, port: received.port };
+                let response = endpoint_response(received.packet.psn, request);
+                self.stats.requests_answered += 1;
+                host.transmit_request(peer, back, response, TrafficClass::Control);
+                if request.op == EndpointOp::PortStatusUpdate {
+                    let mask = PortSet(request.port_status_mask as u16);
+                    if let Some(up) = self.ports.on_update(now, peer, id, mask) {
+                        self.stats.port_updates_applied += 1;
+                        self.peer_ports_changed(now, peer, up, host);
+                    }
+                }
+                true
+            }
+            Body::EndpointResponse(response) => match response.op {
+                EndpointOp::PortStatusUpdate => self.ports.on_answer(peer, id),
+                EndpointOp::EvProbe => self.requests.on_answer(now, peer, id, host),
+            },
+            _ => false,
+        };
+        self.stats.endpoint_invalid += u64::from(!valid);
+        valid
+    }
+
+    /// The next data packet to send on one of `free`, the ports that can take a packet now: queue pairs take turns.
+    ///
+    /// `None` while [`Node::has_ready`] means that those that want to send have to wait for another port.
+    #[inline]
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        free: PortSet,
+        host: &mut impl NodeHost,
+    ) -> Option<NodeTransmit> {
+        let free = free.and(self.ports.own());
+        let mut refused = 0;
+        while let Some(place) = self.ready.first() {
+            if free.is_empty() || refused == self.ready.len() {
+                return None;
+            }
+            let entry = self.table.get_mut(place);
+            let Some((waiting, scheduled, qp)) =
+                entry.and_then(|e| Some((&mut e.waiting, &mut e.scheduled, e.qp.as_mut()?)))
+            else {
+                self.ready.drop_first();
+                continue;
+            };
+            let was_waiting_for_peer = qp.is_waiting();
+            let transmit = qp.poll_transmit(now, free);
+            let ready = transmit.is_some() || qp.readiness() == Readiness::Ready;
+            if !ready {
+                *waiting = false;
+                if self.config.feedback_behind_data {
+                    qp.report_early(now, &mut QpHost { place, host });
+                }
+                schedule(&mut self.timers, qp, scheduled, place);
+                self.ready.drop_first();
+                continue;
+            }
+            let Some(transmit) = transmit else {
+                refused += 1;
+                schedule(&mut self.timers, qp, scheduled, place);
+                self.ready.end_turn();
+                continue;
+            };
+            // While the peer owes an answer, sending more brings no deadline forward.
+            if !was_waiting_for_peer {
+                schedule(&mut self.timers, qp, scheduled, place);
+            }
+            let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
+            if ends_turn {
+                if self.config.feedback_behind_data {
+                    qp.report_early(now, &mut QpHost { place, host });
+                }
+                self.ready.end_turn();
+            }
+            return Some(NodeTransmit { place, transmit, ends_turn });
+        }
+        None
+    }
+
+    /// The queue pair that is probably next to send.
+    #[inline]
+    pub fn next_ready(&self) -> Option<Place> {
+        self.ready.first()
+    }
+
+    /// Whether any queue pair wants to send.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    // --- time ------------------------------------------------------------------------------------------------------
+
+    /// When [`Node::handle_timeout`] wants to be called; [`Time::NEVER`] if not at all. It may be earlier than needed.
+    #[inline]
+    pub fn poll_timeout(&self) -> Time {
+        self.timers.next().min(self.ports.due()).min(self.requests.due()).min(self.pressure.due())
+    }
+
+    /// Does what is due. Harmless at any other time.
+    pub fn handle_timeout(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some((due, place)) = self.timers.pop_due(now) {
+            let Some(entry) = self.table.get_mut(place).filter(|entry| entry.scheduled == due) else {
+                continue;
+            };
+            entry.scheduled = Time::NEVER;
+            let Some(qp) = &mut entry.qp else { continue };
+            if qp.poll_timeout() <= now {
+                qp.handle_timeout(now, &mut QpHost { place, host });
+            }
+            // Whatever it wants now is for another call: one queue pair must not keep this one from ending.
+            entry.scheduled = qp.poll_timeout().max(now + Span(1));
+            self.timers.schedule(entry.scheduled, place);
+            self.offer_turn(place);
+        }
+        self.ports.send_due(now, host, &mut self.stats);
+        if self.requests.due() <= now {
+            self.requests.expire(now, host, &mut self.stats);
+        }
+        if self.pressure.due() <= now {
+            self.pressure.look(now, &mut self.table, || host.receive_buffers());
+        }
+    }
+
+    /// After something has happened to a queue pair: its turn, and its deadline.
+    #[inline]
+    fn settle(&mut self, place: Place) {
+        let Some(entry) = self.table.get_mut(place) else { return };
+        let Some(qp) = &entry.qp else { return };
+        schedule(&mut self.timers, qp, &mut entry.scheduled, place);
+        self.offer_turn(place);
+    }
+
+    /// A queue pair that wants to send gets a turn.
+    #[inline]
+    fn offer_turn(&mut self, place: Place) {
+        let Some(entry) = self.table.get_mut(place) else { return };
+        let ready = entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
+        if ready && !entry.waiting {
+            entry.waiting = true;
+            self.ready.push(place);
+        }
+    }
+
+    // --- ports and peers ---------------------------------------------------------------------------------------------
+
+    /// Ports that are up at this node.
+    pub fn own_ports(&self) -> PortSet {
+        self.ports.own()
+    }
+
+    /// Ports of a peer that are up as far as is known.
+    pub fn peer_ports(&self, peer: PeerId) -> PortSet {
+        self.ports.of_peer(peer)
+    }
+
+    /// Ports that are up from now on: every queue pair knows at once, every peer is told.
+    pub fn set_own_ports(&mut self, now: Time, up: PortSet, host: &mut impl NodeHost) {
+        if up == self.ports.own() {
+            return;
+        }
+        self.ports.set_own(now, up, self.config.base_rtt, &mut self.requests);
+        for place in 0..self.table.len() {
+            self.tell_ports(now, place);
+        }
+        self.ports.send_due(now, host, &mut self.stats);
+    }
+
+    fn tell_ports(&mut self, now: Time, place: Place) {
+        let Some(peer) = self.peer(place) else { return };
+        let (own, up) = (self.ports.own(), self.ports.of_peer(peer));
+        self.update(place, |qp| qp.set_ports_up(now, own, up));
+    }
+
+    fn peer_ports_changed(&mut self, now: Time, peer: PeerId, up: PortSet, host: &mut impl NodeHost) {
+        for place in 0..self.table.len() {
+            if self.peer(place) == Some(peer) {
+                self.tell_ports(now, place);
+                host.peer_ports(place, up);
+            }
+        }
+    }
+
+    /// Makes a node known without a queue pair: it is told when ports go down, and its port status is believed.
+    pub fn add_peer(&mut self, now: Time, peer: PeerId, ports: PortSet) {
+        self.ports.acquire(now, peer, ports, &mut self.requests);
+    }
+
+    /// Forgets a node that was added, unless a queue pair is connected to it. Says whether it is forgotten.
+    pub fn remove_peer(&mut self, peer: PeerId) -> bool {
+        let gone = self.ports.release(peer);
+        if gone {
+            self.requests.forget(peer);
+        }
+        gone
+    }
+
+    /// Asks a peer whether a path to it is alive: an EV probe. Gives its id for [`NodeHost::probe_done`]; `None` if
+    /// [`MAX_EV_PROBES`] are outstanding.
+    pub fn probe(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        route: Route,
+        timeout: Span,
+        host: &mut impl NodeHost,
+    ) -> Option<u16> {
+        self.requests.probe(now, peer, route, timeout, self.ports.own(), host)
+    }
+}
+
+/// Sees to it that an entry in the timers comes no later than the queue pair's deadline.
+#[inline]
+fn schedule(timers: &mut Timers, qp: &impl Transport, scheduled: &mut Time, place: Place) {
+    let due = qp.poll_timeout();
+    if due < *scheduled {
+        *scheduled = due;
+        timers.schedule(due, place);
+    }
+}

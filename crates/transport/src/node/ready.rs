@@ -1,45 +1,67 @@
-//! Whose turn it is: queue pairs that are READY, served round robin (spec: congestion, QP scheduling).
+//! Whose turn it is to send: queue pairs that are READY, served round robin (spec: congestion, QP scheduling).
 
 use std::collections::VecDeque;
 
-/// Queue pairs that want to be served, each at most once, in the order in which they asked.
+use super::table::Place;
+
+/// Queue pairs that want to send, in the order of their turns.
 #[derive(Clone, Debug, Default)]
-pub struct ReadyRing {
-    turns: VecDeque<u32>,
-    waiting: Vec<bool>,
+pub(super) struct ReadyRing {
+    turns: VecDeque<Place>,
+    /// Packets that the first one has sent in its turn.
+    sent: u8,
 }
 
 impl ReadyRing {
-    /// A ring with nobody in it.
-    pub fn new() -> Self {
-        Self::default()
+    /// Adds a queue pair that is not in the ring.
+    #[inline]
+    pub fn push(&mut self, place: Place) {
+        self.turns.push_back(place);
     }
 
-    /// Puts queue pair `index` at the end, unless it waits already.
-    pub fn push(&mut self, index: u32) {
-        let slot = index as usize;
-        if slot >= self.waiting.len() {
-            self.waiting.resize(slot + 1, false);
+    /// The queue pair whose turn it is.
+    #[inline]
+    pub fn first(&self) -> Option<Place> {
+        self.turns.front().copied()
+    }
+
+    /// The first one has sent a packet; says whether its turn of `most` packets is over.
+    #[inline]
+    pub fn count_sent(&mut self, most: u8) -> bool {
+        self.sent += 1;
+        self.sent >= most
+    }
+
+    /// The turn of the first one is over: it is the last from now on.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        self.sent = 0;
+        if self.turns.len() > 1 {
+            self.turns.rotate_left(1);
         }
-        if !self.waiting[slot] {
-            self.waiting[slot] = true;
-            self.turns.push_back(index);
+    }
+
+    /// The first one has nothing more to send.
+    #[inline]
+    pub fn drop_first(&mut self) {
+        self.sent = 0;
+        self.turns.pop_front();
+    }
+
+    /// A queue pair is gone.
+    pub fn remove(&mut self, place: Place) {
+        if self.first() == Some(place) {
+            self.drop_first();
+        } else {
+            self.turns.retain(|&other| other != place);
         }
     }
 
-    /// The queue pair whose turn it is; it has to be pushed again to get another.
-    pub fn pop(&mut self) -> Option<u32> {
-        let index = self.turns.pop_front()?;
-        self.waiting[index as usize] = false;
-        Some(index)
-    }
-
-    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
-    /// How many wait.
+    #[inline]
     pub fn len(&self) -> usize {
         self.turns.len()
     }
@@ -50,14 +72,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_go_round_and_nobody_waits_twice() {
-        let mut ring = ReadyRing::new();
-        for i in [3, 1, 3, 2, 1] {
-            ring.push(i);
+    fn turns_go_round() {
+        let mut ring = ReadyRing::default();
+        for place in [3, 1, 2] {
+            ring.push(place);
         }
-        assert_eq!(ring.len(), 3);
-        assert_eq!([ring.pop(), ring.pop()], [Some(3), Some(1)]);
-        ring.push(3);
-        assert_eq!([ring.pop(), ring.pop(), ring.pop()], [Some(2), Some(3), None]);
+        let mut served = vec![];
+        for _ in 0..7 {
+            served.extend(ring.first());
+            if ring.count_sent(2) {
+                ring.end_turn();
+            }
+        }
+        assert_eq!(served, [3, 3, 1, 1, 2, 2, 3]);
+        ring.remove(3);
+        ring.remove(2);
+        assert_eq!((ring.first(), ring.len()), (Some(1), 1));
     }
 }

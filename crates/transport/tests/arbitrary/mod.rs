@@ -213,7 +213,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                         qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()].ev, reader.flag());
                     }
                     2 => qp.set_advertised_mpr(reader.u8()),
-                    _ => qp.set_receive_pressure(reader.u8()),
+                    _ => qp.set_receive_pressure(reader.u8().into()),
                 }
                 0
             }

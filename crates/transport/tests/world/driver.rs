@@ -1,4 +1,4 @@
-//! The world itself: nodes with ports, a heap of events, and a driver that serves queue pairs as a NIC does.
+//! The world itself: nodes with ports, a heap of events, and a driver that does for nodes what a NIC does.
 
 mod calls;
 mod ports;
@@ -9,10 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use openmrc_transport::node::DestinationControl;
-use openmrc_transport::node::ready::ReadyRing;
-use openmrc_transport::{Fatal, PathId, PortSet, Received, Span, Time, Transmit};
-use openmrc_wire::Body;
+use openmrc_transport::node::{Node, NodeConfig, NodeStats, PeerId, Place, Route};
+use openmrc_transport::{Fatal, PathId, PortSet, Received, Span, Time, TrafficClass, Transmit};
+use openmrc_wire::{Body, Packet};
 
 use super::host::{self, Record};
 use super::ledger::{Flow, FlowCounters, Verdict};
@@ -29,51 +28,62 @@ enum Event {
     LastHop { flight: usize },
     /// A packet is at its destination.
     Arrival { flight: usize },
-    /// A queue pair's deadline.
-    Timer { end: usize, generation: u64 },
+    /// A node's deadline.
+    Timer { node: usize, generation: u64 },
     /// Something to send.
     Post { end: usize },
     /// A node goes on after a stall.
     Resume { node: usize },
-    /// A peer's change of ports has become known.
-    Notice { node: usize, about: usize },
     /// The next entry of the schedule.
     Act { index: usize },
+}
+
+/// Whom a packet is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum For {
+    /// The queue pair of an end.
+    End(usize),
+    /// The node itself.
+    Endpoint,
 }
 
 /// A packet under way.
 #[derive(Clone, Copy)]
 struct Flight {
+    from: usize,
     to: usize,
+    whom: For,
     transmit: Transmit,
     received: Received,
-    /// Made up by the world rather than sent by a queue pair.
+    /// Made up by the world rather than sent by a node.
     garbage: bool,
 }
 
-struct Node {
+/// A node, and what the driver keeps of it.
+struct Driven<T> {
+    node: Node<T>,
     epoch: Span,
-    ring: ReadyRing,
-    /// Ready queue pairs that found no port.
-    blocked: Vec<u32>,
     up: PortSet,
     busy: PortSet,
-    feedback: Vec<VecDeque<Flight>>,
+    /// By port: feedback and endpoint packets, which go before data.
+    control: Vec<VecDeque<Flight>>,
     stalled_until: Time,
     /// Packets that came during a stall.
     backlog: VecDeque<usize>,
+    /// Ends by the place of their queue pairs.
     ends: Vec<usize>,
-    destination: Option<DestinationControl>,
-}
-
-/// A queue pair and what the driver keeps of it.
-pub struct End<T> {
-    pub qp: T,
-    pub record: Record,
     armed: Time,
     generation: u64,
     /// Deadlines served without time passing.
     spins: u32,
+    /// EV probes that wait for an answer.
+    probes: Vec<u16>,
+}
+
+/// What the driver keeps of a queue pair.
+pub struct End {
+    pub record: Record,
+    place: Place,
     traffic: Traffic,
     next_post: usize,
     /// When the application posts next, if that has been arranged.
@@ -94,12 +104,20 @@ pub struct Outcome {
     pub flows: Vec<FlowCounters>,
     pub fatal: Vec<Option<Fatal>>,
     pub network: NetworkCounters,
+    pub nodes: Vec<NodeStats>,
     pub condemned: u64,
     pub returned: u64,
     pub events: u64,
 }
 
-/// After the last completion old packets may still come: so long is memory watched.
+/// What a node asked for during one call.
+#[derive(Default)]
+struct Outbox {
+    feedback: Vec<(Place, Transmit)>,
+    requests: Vec<(PeerId, Route, Packet, TrafficClass)>,
+}
+
+/// After the last completion old packets may still come: this long is memory watched.
 const LINGER: Span = Span::from_millis(20);
 
 /// Nodes, network and queue pairs in virtual time.
@@ -109,8 +127,8 @@ pub struct World<T> {
     heap: BinaryHeap<Reverse<(Time, u64, Event)>>,
     pushed: u64,
     events: u64,
-    nodes: Vec<Node>,
-    pub ends: Vec<End<T>>,
+    nodes: Vec<Driven<T>>,
+    pub ends: Vec<End>,
     pub flows: Vec<Flow>,
     pub network: Network,
     flights: Vec<Flight>,
@@ -118,7 +136,7 @@ pub struct World<T> {
     /// Packets of the past, to come again.
     history: Vec<Flight>,
     dice: Dice,
-    out: Vec<Transmit>,
+    out: Outbox,
     pub trace: Trace,
     verdict: Verdict,
     /// Data packets sent: when, by which end, over which path. Kept only if asked for.
@@ -129,90 +147,127 @@ impl<T: Subject> World<T> {
     pub fn new(scenario: Scenario, verbose: bool) -> Self {
         let mut dice = Dice::new(scenario.seed ^ 0xD1CE);
         let network = Network::new(&scenario, &mut dice);
-        let mut nodes: Vec<Node> = scenario
+        let nodes: Vec<Driven<T>> = scenario
             .epochs
             .iter()
-            .map(|&epoch| Node {
+            .zip(0u64..)
+            .map(|(&epoch, number)| Driven {
+                node: Node::new(&Arc::new(NodeConfig { seed: scenario.seed ^ number, ..scenario.node })),
                 epoch,
-                ring: ReadyRing::default(),
-                blocked: Vec::new(),
                 up: PortSet::first(scenario.ports),
                 busy: PortSet::EMPTY,
-                feedback: vec![VecDeque::new(); scenario.ports],
+                control: vec![VecDeque::new(); scenario.ports],
                 stalled_until: Time::ZERO,
                 backlog: VecDeque::new(),
                 ends: Vec::new(),
-                destination: scenario.destination_control.then(|| {
-                    DestinationControl::new(scenario.rate * scenario.ports as u64, scenario.base_rtt(4096))
-                }),
+                armed: Time::NEVER,
+                generation: 0,
+                spins: 0,
+                probes: Vec::new(),
             })
             .collect();
-        let (mut ends, mut flows) = (Vec::new(), Vec::new());
-        for pair in &scenario.pairs {
-            for side in 0..2 {
-                let index = ends.len();
-                let (node, config) = (pair.nodes[side], pair.configs[side].clone());
-                nodes[node].ends.push(index);
-                let now = host::local(Time::ZERO, nodes[node].epoch);
-                let paths = config.paths.profile.entries().len();
-                flows.push(Flow::new(format!("flow {index}"), &config, pair.region[side], dice.u64()));
-                ends.push(End {
-                    qp: T::create(now, &config),
-                    record: Record {
-                        config,
-                        node,
-                        peer: index ^ 1,
-                        denied: vec![false; paths],
-                        condemned: vec![false; paths],
-                        ev_events: Vec::new(),
-                        fatal: None,
-                        receives: u64::MAX,
-                        local_up: PortSet::first(scenario.ports),
-                        peer_up: PortSet::first(scenario.ports),
-                    },
-                    armed: Time::NEVER,
-                    generation: 0,
-                    spins: 0,
-                    traffic: pair.traffic[side].clone(),
-                    next_post: 0,
-                    post_at: Time::ZERO,
-                    sent_by_path: vec![0; paths],
-                    last_sent: vec![Time::ZERO; paths],
-                    probes_by_path: vec![0; paths],
-                });
-            }
-        }
         let mut world = World {
             now: Time::ZERO,
             heap: BinaryHeap::new(),
             pushed: 0,
             events: 0,
             nodes,
-            ends,
-            flows,
+            ends: Vec::new(),
+            flows: Vec::new(),
             network,
             flights: Vec::new(),
             free_flights: Vec::new(),
             history: Vec::new(),
             dice,
-            out: Vec::new(),
+            out: Outbox::default(),
             trace: Trace::new(verbose),
             verdict: Ok(()),
             log: None,
             scenario: Arc::new(scenario),
         };
+        for number in 0..world.scenario.pairs.len() {
+            world.connect(number);
+        }
         for end in 0..world.ends.len() {
-            let ports = PortSet::first(world.scenario.ports);
-            let now = world.local_of(end);
-            world.ends[end].qp.set_ports_up(now, ports, ports);
-            world.refresh(end);
             world.push(Time::ZERO, Event::Post { end });
+        }
+        for node in 0..world.nodes.len() {
+            world.arm(node);
         }
         for index in 0..world.scenario.acts.len() {
             let time = world.scenario.acts[index].0;
             world.push(time, Event::Act { index });
         }
         world
+    }
+
+    /// Makes the two ends of a connection: their nodes give the numbers.
+    fn connect(&mut self, number: usize) {
+        let pair = self.scenario.pairs[number].clone();
+        let all = PortSet::first(self.scenario.ports);
+        let first = self.ends.len();
+        let places = [0, 1].map(|side| {
+            let node = &mut self.nodes[pair.nodes[side]].node;
+            node.reserve((first + side) as u32).expect("the table has room")
+        });
+        let numbers = [0, 1].map(|side| self.nodes[pair.nodes[side]].node.number(places[side]));
+        for side in 0..2 {
+            let mut config = pair.configs[side].clone();
+            (config.local_qp, config.remote_qp) = (numbers[side], numbers[1 - side]);
+            let paths = config.paths.profile.entries().len();
+            let index = first + side;
+            let node = pair.nodes[side];
+            let now = self.local(node);
+            let flow = Flow::new(format!("flow {index}"), &config, pair.region[side], self.dice.u64());
+            self.flows.push(flow);
+            let driven = &mut self.nodes[node];
+            driven.ends.push(index);
+            assert_eq!(driven.ends[places[side] as usize], index, "places are given out in order");
+            driven.node.connect(
+                now,
+                places[side],
+                pair.nodes[1 - side] as PeerId,
+                all,
+                T::create(now, &config),
+            );
+            self.ends.push(End {
+                record: Record {
+                    config,
+                    node,
+                    peer: index ^ 1,
+                    denied: vec![false; paths],
+                    condemned: vec![false; paths],
+                    ev_events: Vec::new(),
+                    fatal: None,
+                    receives: u64::MAX,
+                    local_up: all,
+                    peer_up: all,
+                },
+                place: places[side],
+                traffic: pair.traffic[side].clone(),
+                next_post: 0,
+                post_at: Time::ZERO,
+                sent_by_path: vec![0; paths],
+                last_sent: vec![Time::ZERO; paths],
+                probes_by_path: vec![0; paths],
+            });
+        }
+    }
+
+    /// The queue pair of an end.
+    pub fn qp(&self, end: usize) -> &T {
+        let End { record, place, .. } = &self.ends[end];
+        self.nodes[record.node].node.qp(*place).expect("a connected queue pair")
+    }
+
+    /// What a node has counted.
+    pub fn node_stats(&self, node: usize) -> NodeStats {
+        self.nodes[node].node.stats()
+    }
+
+    /// Ports that a node believes to be up at another.
+    pub fn believed_ports(&self, node: usize, peer: usize) -> PortSet {
+        self.nodes[node].node.peer_ports(peer as PeerId)
     }
 
     /// Runs to the end of the scenario.
@@ -258,7 +313,7 @@ impl<T: Subject> World<T> {
     /// Whether nothing is left to happen.
     pub fn is_silent(&self) -> bool {
         self.heap.iter().all(|Reverse((_, _, event))| match event {
-            Event::Timer { end, generation } => *generation != self.ends[*end].generation,
+            Event::Timer { node, generation } => *generation != self.nodes[*node].generation,
             _ => false,
         })
     }
@@ -274,6 +329,7 @@ impl<T: Subject> World<T> {
             flows: self.flows.iter().map(|f| f.counters).collect(),
             fatal: self.ends.iter().map(|e| e.record.fatal.map(|(_, why)| why)).collect(),
             network: self.network.counters,
+            nodes: self.nodes.iter().map(|driven| driven.node.stats()).collect(),
             condemned,
             returned: events.count() as u64 - condemned,
             events: self.events,
@@ -288,9 +344,9 @@ impl<T: Subject> World<T> {
 
     /// Where an end stands, for a person to read.
     pub fn state(&self, index: usize) -> String {
-        let (end, flow) = (&self.ends[index], &self.flows[index]);
-        let left = i128::from(end.qp.poll_timeout().0) - i128::from(self.local_of(index).0);
-        let timer = if end.qp.poll_timeout() == Time::NEVER {
+        let (end, flow, qp) = (&self.ends[index], &self.flows[index], self.qp(index));
+        let left = i128::from(qp.poll_timeout().0) - i128::from(self.local_of(index).0);
+        let timer = if qp.poll_timeout() == Time::NEVER {
             "never".into()
         } else {
             format!("{} us", left / 1_000_000)
@@ -304,10 +360,10 @@ impl<T: Subject> World<T> {
                 Traffic::List(posts) => posts.len() - end.next_post,
                 Traffic::Endless { .. } => usize::MAX,
             },
-            end.qp.readiness(),
+            qp.readiness(),
             end.record.local_up,
             end.record.peer_up,
-            end.qp.stats(),
+            qp.stats(),
         )
     }
 
@@ -329,8 +385,13 @@ impl<T: Subject> World<T> {
         self.heap.push(Reverse((time.max(self.now), self.pushed, event)));
     }
 
+    /// The time by a node's own clock.
+    fn local(&self, node: usize) -> Time {
+        host::local(self.now, self.nodes[node].epoch)
+    }
+
     fn local_of(&self, end: usize) -> Time {
-        host::local(self.now, self.nodes[self.ends[end].record.node].epoch)
+        self.local(self.ends[end].record.node)
     }
 
     fn step(&mut self) -> Verdict {
@@ -343,18 +404,16 @@ impl<T: Subject> World<T> {
         match event {
             Event::PortFree { node, port } => {
                 self.nodes[node].busy = self.nodes[node].busy.without(port);
-                self.unblock(node);
                 self.service(node);
             }
             Event::LastHop { flight } => self.at_last_hop(flight),
             Event::Arrival { flight } => self.at_node(flight),
-            Event::Timer { end, generation } => self.at_deadline(end, generation),
+            Event::Timer { node, generation } => self.at_deadline(node, generation),
             Event::Post { end } => {
                 self.pump(end);
                 self.service(self.ends[end].record.node);
             }
             Event::Resume { node } => self.resume(node),
-            Event::Notice { node, about } => self.notice(node, about),
             Event::Act { index } => {
                 let act = self.scenario.acts[index].1.clone();
                 self.trace.say(self.now, format_args!("{act:?}"));
@@ -365,17 +424,21 @@ impl<T: Subject> World<T> {
             .map_err(|text| format!("at {:.3} us: {text}", self.now.0 as f64 / 1e6))
     }
 
-    fn break_rule(&mut self, end: usize, text: String) {
+    fn break_rule(&mut self, who: impl std::fmt::Display, text: String) {
         if self.verdict.is_ok() {
-            self.verdict = Err(format!("end {end}: {text}"));
+            self.verdict = Err(format!("{who}: {text}"));
         }
+    }
+
+    fn break_rule_of(&mut self, end: usize, text: String) {
+        self.break_rule(format_args!("end {end}"), text);
     }
 }
 
-fn flight(to: usize, transmit: Transmit) -> Flight {
+fn flight(from: usize, to: usize, whom: For, transmit: Transmit) -> Flight {
     let received =
         Received { packet: transmit.packet, ev: transmit.ev, port: transmit.port, ecn_ce: false, trim: None };
-    Flight { to, transmit, received, garbage: false }
+    Flight { from, to, whom, transmit, received, garbage: false }
 }
 
 fn describe(transmit: &Transmit) -> String {

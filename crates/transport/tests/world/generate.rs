@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{Capabilities, CcProfile, PathConfig, PathModel, QpConfig};
-use openmrc_transport::{EvProfile, PathEntry, PathId, Span, Time};
+use openmrc_transport::node::{NodeConfig, PressureConfig};
+use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::{Ev, Psn};
 
 use super::Dice;
@@ -60,11 +61,27 @@ impl Scenario {
             scenario.pairs.push(pair);
         }
         scenario.queues = random_queues(&scenario, dice);
-        scenario.destination_control = dice.chance(0.5);
+        scenario.node = random_node(&scenario, dice);
         scenario.weather = random_weather(&scenario, dice);
         let ends = disasters(&mut scenario, dice);
         scenario.deadline = ends + PATIENCE;
         scenario
+    }
+}
+
+/// Hardware or software, with or without destination flow control.
+fn random_node(scenario: &Scenario, dice: &mut Dice) -> NodeConfig {
+    let (ports, base_rtt) = (PortSet::first(scenario.ports), scenario.base_rtt(4096));
+    let rate_bps = scenario.rate * scenario.ports as u64;
+    let pressure = match dice.below(4) {
+        0 => PressureConfig::Off,
+        1 => PressureConfig::Buffers { interval: base_rtt.times(dice.between(1, 20)) },
+        _ => PressureConfig::LastHop { rate_bps, period: base_rtt },
+    };
+    if dice.chance(0.5) {
+        NodeConfig::hardware(ports, base_rtt, pressure)
+    } else {
+        NodeConfig::software(ports, base_rtt, dice.pick(&[1, 2, 4, 15]), pressure)
     }
 }
 
@@ -323,10 +340,10 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
         // Ports flap. The spared plane's come back.
         for _ in 0..dice.between(1, 4) {
             let (node, port) = (dice.below(nodes) as usize, dice.below(ports) as u8);
-            let (time, notice) = (when(dice), rtt.scaled(dice.pick(&[0.5, 1.0, 10.0])));
-            acts.push((time, Act::Port { node, port, up: false, notice }));
+            let time = when(dice);
+            acts.push((time, Act::Port { node, port, up: false }));
             if port == spared || dice.chance(0.7) {
-                acts.push((time + dice.span(horizon), Act::Port { node, port, up: true, notice }));
+                acts.push((time + dice.span(horizon), Act::Port { node, port, up: true }));
             }
         }
     }
@@ -371,6 +388,14 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
                 let mpr = dice.between(1, u64::from(config.responder.mpr_dest)) as u8;
                 acts.push((when(dice), Act::AdvertiseMpr { end, mpr }));
             }
+        }
+    }
+    if dice.chance(0.15) {
+        for _ in 0..dice.between(1, 6) {
+            let (node, path) = (dice.below(nodes) as usize, dice.below(paths) as PathId);
+            let peer = (node + dice.between(1, nodes - 1) as usize) % scenario.nodes;
+            let timeout = rtt.scaled(dice.pick(&[0.5, 3.0, 100.0]));
+            acts.push((when(dice), Act::EvProbe { node, peer, path, timeout }));
         }
     }
     if dice.chance(0.1) {

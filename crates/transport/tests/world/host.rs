@@ -1,12 +1,14 @@
-//! The [`Host`] that a queue pair of the world sees: every call is judged before it is carried out.
+//! The [`NodeHost`] that a node of the world sees: every call is judged before it is carried out.
 
 use openmrc_transport::mrc::QpConfig;
+use openmrc_transport::node::{Buffers, NodeHost, PeerId, Place, ProbeTimeout, Route};
 use openmrc_transport::{
-    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, Span, Time,
-    TrafficClass, Transmit,
+    AccessError, EvChange, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass,
+    Transmit,
 };
-use openmrc_wire::Body;
+use openmrc_wire::{Body, Packet};
 
+use super::driver::End;
 use super::ledger::{Flow, Placed, Verdict};
 use super::trace::Trace;
 
@@ -56,55 +58,73 @@ impl Record {
     }
 }
 
-/// One call into a queue pair, seen from outside.
+/// One call into a node, seen from outside.
 pub struct View<'a> {
-    pub end: usize,
     /// World time, for the trace.
     pub now: Time,
-    pub record: &'a mut Record,
+    /// Ends by the place of their queue pairs.
+    pub places: &'a [usize],
+    pub ends: &'a mut [End],
     pub flows: &'a mut [Flow],
     /// The data packet being handled, as its sender meant it.
     pub in_hand: Option<Transmit>,
-    pub out: &'a mut Vec<Transmit>,
+    pub feedback: &'a mut Vec<(Place, Transmit)>,
+    pub requests: &'a mut Vec<(PeerId, Route, Packet, TrafficClass)>,
+    /// EV probes that wait for an answer.
+    pub probes: &'a mut Vec<u16>,
+    /// How full the receive buffers are.
+    pub fill: f64,
     pub trace: &'a mut Trace,
     pub verdict: &'a mut Verdict,
 }
 
 impl View<'_> {
-    fn judge(&mut self, verdict: Verdict) {
+    fn end(&self, place: Place) -> usize {
+        self.places[place as usize]
+    }
+
+    fn record(&mut self, place: Place) -> &mut Record {
+        let end = self.end(place);
+        &mut self.ends[end].record
+    }
+
+    fn judge(&mut self, end: usize, verdict: Verdict) {
         if self.verdict.is_ok()
             && let Err(text) = verdict
         {
-            *self.verdict = Err(format!("end {}: {text}", self.end));
+            *self.verdict = Err(format!("end {end}: {text}"));
         }
     }
 }
 
-impl Host for View<'_> {
-    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        let end = self.end;
+impl NodeHost for View<'_> {
+    fn place(&mut self, place: Place, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        let end = self.end(place);
         self.trace.note(self.now, b'P', [end as u64, va, u64::from(len)], || {
             format!("{end} places {len} at {va:#x}")
         });
-        match self.flows[self.record.peer].on_place(self.in_hand.as_ref(), rkey, va, len) {
+        let peer = self.record(place).peer;
+        match self.flows[peer].on_place(self.in_hand.as_ref(), rkey, va, len) {
             Ok(Placed::Done) => Ok(()),
             Ok(Placed::Refused) => Err(AccessError),
             Err(text) => {
-                self.judge(Err(text));
+                self.judge(end, Err(text));
                 Ok(())
             }
         }
     }
 
-    fn transmit(&mut self, transmit: Transmit) {
-        let route = self.record.check_route(&transmit);
-        self.judge(route);
-        let meant_for = transmit.packet.dest_qp == self.record.config.remote_qp;
+    fn feedback(&mut self, place: Place, transmit: Transmit) {
+        let end = self.end(place);
+        let record = &self.ends[end].record;
+        let route = record.check_route(&transmit);
+        let meant_for = transmit.packet.dest_qp == record.config.remote_qp;
+        let (peer, short) = (record.peer, |qp: u32| qp as u16);
+        let (own_id, peer_id) = (short(record.config.local_qp), short(record.config.remote_qp));
+        self.judge(end, route);
         if !meant_for {
-            self.judge(Err(format!("feedback for QP {}", transmit.packet.dest_qp)));
+            self.judge(end, Err(format!("feedback for QP {}", transmit.packet.dest_qp)));
         }
-        let (peer, short) = (self.record.peer, |qp: u32| qp as u16);
-        let (own_id, peer_id) = (short(self.record.config.local_qp), short(self.record.config.remote_qp));
         let verdict = match &transmit.packet.body {
             Body::Sack(sack) if (sack.spdcid, sack.dpdcid) != (own_id, peer_id) => {
                 Err(format!("SACK from {} to {}", sack.spdcid, sack.dpdcid))
@@ -118,68 +138,89 @@ impl Host for View<'_> {
             Body::Ack(_) | Body::Nack(_) | Body::Probe(_) => Ok(()),
             other => Err(format!("feedback of a strange kind: {other:?}")),
         };
-        self.judge(verdict);
+        self.judge(end, verdict);
         let class = if matches!(transmit.packet.body, Body::Probe(_)) {
             TrafficClass::Data
         } else {
             TrafficClass::Control
         };
         if transmit.class != class || transmit.packet.payload_len != 0 || transmit.payload.is_some() {
-            self.judge(Err(format!(
-                "feedback in class {:?} with payload {:?}",
-                transmit.class, transmit.payload
-            )));
+            let (class, payload) = (transmit.class, transmit.payload);
+            self.judge(end, Err(format!("feedback in class {class:?} with payload {payload:?}")));
         }
-        self.out.push(transmit);
+        self.feedback.push((place, transmit));
     }
 
-    fn send_done(&mut self, done: SendDone) {
-        let end = self.end;
+    fn send_done(&mut self, place: Place, done: SendDone) {
+        let end = self.end(place);
         self.trace.note(self.now, b'S', [end as u64, done.handle, done.status as u64], || {
             format!("{end} completes send {}: {:?}", done.handle >> 16, done.status)
         });
         let verdict = self.flows[end].on_send_done(&done);
-        self.judge(verdict);
+        self.judge(end, verdict);
     }
 
-    fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive> {
-        let end = self.end;
+    fn recv_done(&mut self, place: Place, done: RecvDone) -> Result<(), NoReceive> {
+        let end = self.end(place);
         self.trace.note(self.now, b'R', [end as u64, u64::from(done.imm), u64::from(done.byte_len)], || {
             format!("{end} receives {done:?}")
         });
-        if self.record.receives == 0 {
+        let record = self.record(place);
+        if record.receives == 0 {
             return Err(NoReceive);
         }
-        self.record.receives -= 1;
-        let verdict = self.flows[self.record.peer].on_recv_done(&done);
-        self.judge(verdict);
+        record.receives -= 1;
+        let peer = record.peer;
+        let verdict = self.flows[peer].on_recv_done(&done);
+        self.judge(end, verdict);
         Ok(())
     }
 
-    fn ev_event(&mut self, event: EvEvent) {
-        let end = self.end;
-        self.trace.note(self.now, b'E', [end as u64, u64::from(event.path), event.change as u64], || {
+    fn ev_event(&mut self, place: Place, event: EvEvent) {
+        let (end, now) = (self.end(place), self.now);
+        self.trace.note(now, b'E', [end as u64, u64::from(event.path), event.change as u64], || {
             format!("{end} says path {} is {:?}", event.path, event.change)
         });
-        let entry = self.record.config.paths.profile.entries()[event.path as usize];
-        if (entry.ev, entry.port) != (event.ev, event.port) {
-            self.judge(Err(format!("event about path {}, which is {entry:?}: {event:?}", event.path)));
-        }
+        let record = self.record(place);
+        let entry = record.config.paths.profile.entries()[event.path as usize];
         let bad = event.change == EvChange::AssumedBad;
-        if self.record.condemned[event.path as usize] == bad {
-            self.judge(Err(format!("path {} changed to {:?} twice", event.path, event.change)));
+        let twice = std::mem::replace(&mut record.condemned[event.path as usize], bad) == bad;
+        record.ev_events.push((now, event));
+        if (entry.ev, entry.port) != (event.ev, event.port) {
+            self.judge(end, Err(format!("event about path {}, which is {entry:?}: {event:?}", event.path)));
         }
-        self.record.condemned[event.path as usize] = bad;
-        self.record.ev_events.push((self.now, event));
+        if twice {
+            self.judge(end, Err(format!("path {} changed to {:?} twice", event.path, event.change)));
+        }
     }
 
-    fn fatal(&mut self, why: Fatal) {
-        let end = self.end;
-        self.trace.note(self.now, b'F', [end as u64, 0, 0], || format!("{end} fails: {why}"));
-        if self.record.fatal.is_some() {
-            self.judge(Err(format!("fails a second time: {why}")));
+    fn fatal(&mut self, place: Place, why: Fatal) {
+        let (end, now) = (self.end(place), self.now);
+        self.trace.note(now, b'F', [end as u64, 0, 0], || format!("{end} fails: {why}"));
+        if self.record(place).fatal.replace((now, why)).is_some() {
+            self.judge(end, Err(format!("fails a second time: {why}")));
         }
-        self.record.fatal = Some((self.now, why));
+    }
+
+    fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
+        self.requests.push((peer, route, packet, class));
+    }
+
+    fn peer_ports(&mut self, place: Place, up: PortSet) {
+        self.record(place).peer_up = up;
+    }
+
+    fn probe_done(&mut self, _peer: PeerId, id: u16, _result: Result<Span, ProbeTimeout>) {
+        match self.probes.iter().position(|&waiting| waiting == id) {
+            Some(place) => {
+                self.probes.swap_remove(place);
+            }
+            None => self.judge(usize::MAX, Err(format!("EV probe {id} is answered, which was not asked"))),
+        }
+    }
+
+    fn receive_buffers(&mut self) -> Buffers {
+        Buffers { bytes: 1 << 20, fill: self.fill, packet: 5000 }
     }
 }
 

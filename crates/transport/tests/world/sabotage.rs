@@ -222,6 +222,18 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
         self.qp.abort(now, why, host);
     }
+    fn is_waiting(&self) -> bool {
+        self.qp.is_waiting()
+    }
+    fn set_advertised_mpr(&mut self, mpr: u8) {
+        self.qp.set_advertised_mpr(mpr);
+    }
+    fn set_receive_pressure(&mut self, pressure: Pressure) {
+        self.qp.set_receive_pressure(pressure);
+    }
+    fn report_early(&mut self, now: Time, host: &mut dyn Host) {
+        self.qp.report_early(now, host);
+    }
 }
 
 impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
@@ -240,12 +252,6 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
     }
     fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
         Self::has(Fault::IgnoresDenial) || self.qp.set_ev_denied(ev, denied)
-    }
-    fn set_advertised_mpr(&mut self, mpr: u8) {
-        self.qp.set_advertised_mpr(mpr);
-    }
-    fn set_receive_pressure(&mut self, pressure: Pressure) {
-        self.qp.set_receive_pressure(pressure);
     }
     fn ev_states(&self) -> Vec<(PathId, EvState)> {
         Subject::ev_states(&self.qp)

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
-use openmrc_transport::{EvProfile, PathEntry, PathId, Span, Time};
+use openmrc_transport::node::{NodeConfig, PressureConfig};
+use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::Ev;
 
 use super::network::{Health, Weather};
@@ -68,8 +69,8 @@ pub enum Act {
     Plane { port: u8, health: Health },
     /// Every path from one node to another changes health.
     Direction { from: usize, to: usize, health: Health },
-    /// A node's port goes down or up; its peers hear of it later.
-    Port { node: usize, port: u8, up: bool, notice: Span },
+    /// A node's port goes down or up; it tells its peers.
+    Port { node: usize, port: u8, up: bool },
     /// A node does nothing for a while: no timers, no receiving, no sending.
     Stall { node: usize, length: Span },
     /// A node's clock jumps forwards.
@@ -80,6 +81,8 @@ pub enum Act {
     Pressure { end: usize, penalty: u8 },
     /// A responder changes its window.
     AdvertiseMpr { end: usize, mpr: u8 },
+    /// A node asks another whether a path is alive.
+    EvProbe { node: usize, peer: usize, path: PathId, timeout: Span },
 }
 
 /// What must come of a run.
@@ -109,8 +112,8 @@ pub struct Scenario {
     pub pairs: Vec<Pair>,
     pub weather: Weather,
     pub queues: Option<Queues>,
-    /// Receivers press their senders when their ports are overrun.
-    pub destination_control: bool,
+    /// What all nodes are told.
+    pub node: NodeConfig,
     pub acts: Vec<(Time, Act)>,
     pub expect: Expect,
     /// Timers fire up to this late.
@@ -149,7 +152,7 @@ impl Scenario {
             pairs: Vec::new(),
             weather: Weather::calm(),
             queues: None,
-            destination_control: false,
+            node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),
             acts: Vec::new(),
             expect: Expect::Completes,
             timer_slack: Span::ZERO,
@@ -158,6 +161,13 @@ impl Scenario {
             most_events: u64::MAX,
             epochs: vec![Span::ZERO; nodes],
         }
+    }
+
+    /// Receivers press their senders when their ports are overrun, as hardware does.
+    pub fn press_senders(&mut self) -> &mut Self {
+        let (rate_bps, period) = (self.rate * self.ports as u64, self.base_rtt(4096));
+        self.node.pressure = PressureConfig::LastHop { rate_bps, period };
+        self
     }
 
     /// Round trip of a full packet without queueing.

@@ -1,7 +1,6 @@
 //! What the world needs of a queue pair beyond [`Transport`].
 
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
-use openmrc_transport::node::Pressure;
 use openmrc_transport::{Fatal, PathId, Time, Transport};
 use openmrc_wire::Ev;
 
@@ -10,8 +9,6 @@ pub trait Subject: Transport {
     fn create(now: Time, config: &QpConfig) -> Self;
     fn stats(&self) -> QpStats;
     fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool;
-    fn set_advertised_mpr(&mut self, mpr: u8);
-    fn set_receive_pressure(&mut self, pressure: Pressure);
     fn ev_states(&self) -> Vec<(PathId, EvState)>;
     fn error(&self) -> Option<Fatal>;
     fn expected_in_flight(&self) -> i64;
@@ -26,12 +23,6 @@ impl Subject for QueuePair {
     }
     fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
         self.set_ev_denied(ev, denied)
-    }
-    fn set_advertised_mpr(&mut self, mpr: u8) {
-        self.set_advertised_mpr(mpr);
-    }
-    fn set_receive_pressure(&mut self, pressure: Pressure) {
-        self.set_receive_pressure(pressure);
     }
     fn ev_states(&self) -> Vec<(PathId, EvState)> {
         self.ev_states().collect()

@@ -1,129 +1,174 @@
-//! Calls into queue pairs: packets, deadlines and work requests in, and then what they want next.
+//! Calls into nodes: packets, deadlines and work requests in, and then what they want next.
 
-use openmrc_transport::{Host, PostError, Readiness, Time, Transmit, WorkRequest};
+use openmrc_transport::node::{Node, Place};
+use openmrc_transport::{PostError, Span, Time, Transmit, WorkRequest};
 use openmrc_wire::Body;
 
 use super::{Event, World};
 use crate::world::Subject;
-use crate::world::host::{View, most_feedback_per_timeout};
+use crate::world::host::{MOST_FEEDBACK_PER_PACKET, View, most_feedback_per_timeout};
 use crate::world::scenario::{Post, Traffic};
 
+/// How much feedback a call may bring about.
+#[derive(Clone, Copy)]
+pub(super) enum Most {
+    /// A packet was handed in for the queue pair of this end, or polled from it.
+    PerPacket(usize),
+    /// Time has passed, for all queue pairs.
+    PerTimeout,
+    /// Nobody is touched.
+    None,
+}
+
 impl<T: Subject> World<T> {
-    /// Calls a queue pair, then does what it asked for.
+    /// Calls a node, then does what it asked for. `in_hand` is the data packet that is handed in, if it is one; a queue pair
+    /// may send at most `most` packets of feedback.
     pub(super) fn call(
         &mut self,
-        end: usize,
+        node: usize,
         in_hand: Option<Transmit>,
-        most: usize,
-        f: impl FnOnce(&mut T, Time, &mut dyn Host),
+        most: Most,
+        f: impl FnOnce(&mut Node<T>, Time, &mut View<'_>),
     ) {
-        let now = self.local_of(end);
-        let was_dead = self.ends[end].record.fatal.is_some();
+        let now = self.local(node);
         let mut out = std::mem::take(&mut self.out);
-        let (records, flows) = (&mut self.ends[end], &mut self.flows);
+        let driven = &mut self.nodes[node];
         let mut view = View {
-            end,
             now: self.now,
-            record: &mut records.record,
-            flows,
+            places: &driven.ends,
+            ends: &mut self.ends,
+            flows: &mut self.flows,
             in_hand,
-            out: &mut out,
+            feedback: &mut out.feedback,
+            requests: &mut out.requests,
+            probes: &mut driven.probes,
+            fill: 0.0,
             trace: &mut self.trace,
             verdict: &mut self.verdict,
         };
-        f(&mut records.qp, now, &mut view);
-        if out.len() > most {
-            self.break_rule(end, format!("sends {} packets at once: {out:?}", out.len()));
-        }
-        let naks = |t: &Transmit| matches!(&t.packet.body, Body::Ack(aeth) if !aeth.is_ack());
-        if was_dead && (out.len() > 1 || !out.iter().all(naks)) {
-            self.break_rule(end, format!("sends in ERROR: {out:?}"));
-        }
-        for transmit in out.drain(..) {
+        view.fill = self.dice.chance(0.5).into();
+        f(&mut driven.node, now, &mut view);
+        self.check_feedback(node, &out.feedback, most);
+        let mut touched: Vec<usize> = match most {
+            Most::PerTimeout => self.nodes[node].ends.clone(),
+            Most::PerPacket(end) => vec![end],
+            Most::None => Vec::new(),
+        };
+        for (place, transmit) in out.feedback.drain(..) {
+            let end = self.nodes[node].ends[place as usize];
             self.queue_feedback(end, transmit);
+            if !touched.contains(&end) {
+                touched.push(end);
+            }
+        }
+        for (peer, route, packet, class) in out.requests.drain(..) {
+            self.queue_request(node, peer as usize, route, packet, class);
         }
         self.out = out;
-        if self.ends[end].record.fatal.is_some() {
-            if self.flows[end].outstanding() > 0 {
-                self.break_rule(
-                    end,
-                    format!("in ERROR with {} sends not flushed", self.flows[end].outstanding()),
-                );
-            }
-            if self.ends[end].qp.error() != self.ends[end].record.fatal.map(|(_, why)| why) {
-                self.break_rule(end, "reported a fatal error and is not in ERROR".into());
-            }
+        for end in touched {
+            self.judge(end);
+            self.pump(end);
         }
-        self.pump(end);
-        self.refresh(end);
+        self.arm(node);
     }
 
-    /// Looks at what a queue pair wants now.
-    pub(super) fn refresh(&mut self, end: usize) {
-        let node = self.ends[end].record.node;
-        let state = &self.ends[end];
-        if state.record.fatal.is_none() {
-            let (counted, expected) = (state.qp.stats().in_flight, state.qp.expected_in_flight());
-            if counted != expected {
-                self.break_rule(end, format!("counts {counted} bytes in flight, where {expected} are"));
+    fn check_feedback(&mut self, node: usize, feedback: &[(Place, Transmit)], most: Most) {
+        for of_place in feedback.chunk_by(|a, b| a.0 == b.0) {
+            let end = self.nodes[node].ends[of_place[0].0 as usize];
+            let most = match most {
+                Most::PerTimeout => most_feedback_per_timeout(self.ends[end].record.denied.len()),
+                Most::PerPacket(_) | Most::None => MOST_FEEDBACK_PER_PACKET,
+            };
+            if of_place.len() > most {
+                self.break_rule_of(end, format!("sends {} packets at once: {of_place:?}", of_place.len()));
             }
-        }
-        let state = &mut self.ends[end];
-        if state.qp.readiness() == Readiness::Ready {
-            self.nodes[node].ring.push(end as u32);
-        }
-        let deadline = state.qp.poll_timeout();
-        if deadline != state.armed {
-            state.armed = deadline;
-            self.arm(end);
+            let naks =
+                |(_, t): &(Place, Transmit)| matches!(&t.packet.body, Body::Ack(aeth) if !aeth.is_ack());
+            // The NAK that ends a queue pair is sent while it is being ended.
+            let dead = self.ends[end].record.fatal.is_some_and(|(at, _)| at < self.now);
+            if dead && (of_place.len() > 1 || !of_place.iter().all(naks)) {
+                self.break_rule_of(end, format!("sends in ERROR: {of_place:?}"));
+            }
         }
     }
 
-    pub(super) fn arm(&mut self, end: usize) {
-        self.ends[end].generation += 1;
-        let deadline = self.ends[end].armed;
+    /// Whether a queue pair is as it should be between two calls.
+    pub(super) fn judge(&mut self, end: usize) {
+        let (fatal, error) = (self.ends[end].record.fatal.map(|(_, why)| why), self.qp(end).error());
+        if error != fatal {
+            self.break_rule_of(end, "reported a fatal error and is not in ERROR".into());
+        }
+        if fatal.is_some() {
+            let left = self.flows[end].outstanding();
+            if left > 0 {
+                self.break_rule_of(end, format!("in ERROR with {left} sends not flushed"));
+            }
+            return;
+        }
+        let (counted, expected) = (self.qp(end).stats().in_flight, self.qp(end).expected_in_flight());
+        if counted != expected {
+            self.break_rule_of(end, format!("counts {counted} bytes in flight, where {expected} are"));
+        }
+    }
+
+    /// Sees to it that the node's next deadline has an event.
+    pub(super) fn arm(&mut self, node: usize) {
+        let deadline = self.nodes[node].node.poll_timeout();
+        if deadline == self.nodes[node].armed {
+            return;
+        }
+        self.rearm(node);
+    }
+
+    pub(super) fn rearm(&mut self, node: usize) {
+        let deadline = self.nodes[node].node.poll_timeout();
+        let driven = &mut self.nodes[node];
+        driven.armed = deadline;
+        driven.generation += 1;
         if deadline == Time::NEVER {
             return;
         }
-        let epoch = self.nodes[self.ends[end].record.node].epoch;
+        let (generation, due) = (driven.generation, Time(deadline.0.saturating_sub(driven.epoch.0)));
         let late = self.dice.span(self.scenario.timer_slack);
-        let generation = self.ends[end].generation;
-        self.push(Time(deadline.0.saturating_sub(epoch.0)) + late, Event::Timer { end, generation });
+        self.push(due + late, Event::Timer { node, generation });
     }
 
-    pub(super) fn at_deadline(&mut self, end: usize, generation: u64) {
-        let node = self.ends[end].record.node;
+    pub(super) fn at_deadline(&mut self, node: usize, generation: u64) {
         // A stalled node looks at its timers when it goes on.
-        if self.ends[end].generation != generation || self.now < self.nodes[node].stalled_until {
+        if self.nodes[node].generation != generation || self.now < self.nodes[node].stalled_until {
             return;
         }
-        self.ends[end].armed = Time::NEVER;
-        self.trace.note(self.now, b'T', [end as u64, 0, 0], || format!("{end} timer"));
-        self.tick(end);
-        let local = self.local_of(end);
-        if self.ends[end].armed <= local {
-            self.ends[end].spins += 1;
-            if self.ends[end].spins > 100 {
-                self.break_rule(end, "its deadline does not move".into());
-            }
-        } else {
-            self.ends[end].spins = 0;
+        self.nodes[node].armed = Time::NEVER;
+        self.trace.note(self.now, b'T', [node as u64, 0, 0], || format!("node {node} timer"));
+        self.tick(node);
+        let local = self.local(node);
+        let driven = &mut self.nodes[node];
+        // A node that wants to be called at once gets a picosecond.
+        driven.spins = if driven.armed <= local + Span(1) { driven.spins + 1 } else { 0 };
+        if driven.spins > 100 {
+            self.break_rule(format_args!("node {node}"), "its deadline does not move".into());
         }
         self.service(node);
     }
 
-    /// Lets a queue pair see that time has passed.
-    pub(super) fn tick(&mut self, end: usize) {
-        let most = most_feedback_per_timeout(self.ends[end].record.denied.len());
-        self.call(end, None, most, |qp, now, host| qp.handle_timeout(now, host));
+    /// Lets a node see that time has passed.
+    pub(super) fn tick(&mut self, node: usize) {
+        self.call(node, None, Most::PerTimeout, |node, now, host| node.handle_timeout(now, host));
+    }
+
+    /// Calls a queue pair's `handle_timeout` though nothing may be due.
+    pub(super) fn tick_end(&mut self, end: usize) {
+        let place = self.ends[end].place;
+        self.call(self.ends[end].record.node, None, Most::PerTimeout, |node, now, host| {
+            node.update_with(place, host, |qp, host| qp.handle_timeout(now, host));
+        });
     }
 
     /// The application posts what it may.
     pub(super) fn pump(&mut self, end: usize) {
+        let node = self.ends[end].record.node;
         loop {
-            if self.ends[end].record.fatal.is_some()
-                || self.now < self.nodes[self.ends[end].record.node].stalled_until
-            {
+            if self.ends[end].record.fatal.is_some() || self.now < self.nodes[node].stalled_until {
                 return;
             }
             let post = match &self.ends[end].traffic {
@@ -144,15 +189,14 @@ impl<T: Subject> World<T> {
                 }
                 return;
             }
-            let now = self.local_of(end);
             let full = self.flows[end].outstanding() == self.ends[end].record.config.requestor.max_send_wr;
             if full {
                 if self.dice.chance(0.1) {
                     let wr =
                         WorkRequest { handle: 0, len: 1, remote_va: 0, rkey: 0, imm: None, solicited: false };
-                    let answer = self.ends[end].qp.post_send(now, wr);
+                    let answer = self.post(end, wr);
                     if !matches!(answer, Err(PostError::QueueFull(_))) {
-                        self.break_rule(end, format!("took a work request too many: {answer:?}"));
+                        self.break_rule_of(end, format!("took a work request too many: {answer:?}"));
                     }
                 }
                 return;
@@ -161,16 +205,21 @@ impl<T: Subject> World<T> {
             let wr = match self.flows[end].prepare(&post, solicited) {
                 Ok(Some(wr)) => wr,
                 Ok(None) => return,
-                Err(text) => return self.break_rule(end, text),
+                Err(text) => return self.break_rule_of(end, text),
             };
-            if let Err(error) = self.ends[end].qp.post_send(now, wr) {
-                return self.break_rule(end, format!("refused a work request: {error}"));
+            if let Err(error) = self.post(end, wr) {
+                return self.break_rule_of(end, format!("refused a work request: {error}"));
             }
             self.trace.note(self.now, b'W', [end as u64, wr.handle, u64::from(wr.len)], || {
                 format!("{end} posts {}: {} bytes, imm {:?}", wr.handle >> 16, wr.len, wr.imm)
             });
             self.ends[end].next_post += 1;
-            self.refresh(end);
+            self.arm(node);
         }
+    }
+
+    fn post(&mut self, end: usize, wr: WorkRequest) -> Result<(), PostError> {
+        let (node, place, now) = (self.ends[end].record.node, self.ends[end].place, self.local_of(end));
+        self.nodes[node].node.post_send(now, place, wr)
     }
 }

@@ -1,51 +1,85 @@
-//! A node's ports: feedback first, then ready queue pairs in turn, a packet at a time.
+//! A node's ports: feedback first, then data as the node gives it, as long as there is a free port.
 
 use openmrc_transport::mrc::EvState;
-use openmrc_transport::{PathId, PortSet, Readiness, Transmit};
-use openmrc_wire::Body;
+use openmrc_transport::node::Route;
+use openmrc_transport::{PathId, PortSet, TrafficClass, Transmit};
+use openmrc_wire::{Body, Ev, Packet};
 
-use super::{Event, Flight, World, describe, flight};
+use super::calls::Most;
+use super::{Event, Flight, For, World, describe, flight};
 use crate::world::Subject;
 use crate::world::host::Record;
 use crate::world::ledger::Verdict;
 
 impl<T: Subject> World<T> {
     pub(super) fn queue_feedback(&mut self, end: usize, transmit: Transmit) {
-        let record = &self.ends[end].record;
-        let node = &mut self.nodes[record.node];
         if matches!(transmit.packet.body, Body::Probe(_)) {
             self.ends[end].probes_by_path[transmit.path as usize] += 1;
         }
-        let record = &self.ends[end].record;
-        if node.up.contains(transmit.port) {
-            node.feedback[transmit.port as usize].push_back(flight(record.peer, transmit));
+        let peer = self.ends[end].record.peer;
+        let (from, to) = (self.ends[end].record.node, self.ends[peer].record.node);
+        self.queue_control(flight(from, to, For::End(peer), transmit));
+    }
+
+    /// An endpoint packet takes any path of its port, or the one that is named.
+    pub(super) fn queue_request(
+        &mut self,
+        from: usize,
+        to: usize,
+        route: Route,
+        packet: Packet,
+        class: TrafficClass,
+    ) {
+        let entries = self.scenario.profile.entries();
+        let (port, path) = match route {
+            Route::Path { port, path, .. } => (port, path),
+            Route::Port(port) | Route::Reply { port, .. } => {
+                let on_port: Vec<_> = (0..entries.len()).filter(|&i| entries[i].port == port).collect();
+                (port, self.dice.pick(&on_port) as PathId)
+            }
+        };
+        if !self.nodes[from].up.contains(port) && !matches!(route, Route::Reply { .. }) {
+            self.break_rule(
+                format_args!("node {from}"),
+                format!("sends {packet:?} on port {port}, which is down"),
+            );
+        }
+        let ev = self.scenario.profile.entries().get(path as usize).map_or(Ev(0), |entry| entry.ev);
+        let transmit = Transmit { packet, ev, path, port, class, payload: None };
+        self.queue_control(flight(from, to, For::Endpoint, transmit));
+    }
+
+    fn queue_control(&mut self, flight: Flight) {
+        let (from, port) = (flight.from, flight.transmit.port);
+        if self.nodes[from].up.contains(port) {
+            self.nodes[from].control[port as usize].push_back(flight);
         }
     }
 
-    pub(super) fn unblock(&mut self, node: usize) {
-        let node = &mut self.nodes[node];
-        for end in node.blocked.drain(..) {
-            node.ring.push(end);
-        }
-    }
-
-    /// Feedback first, then one packet of each ready queue pair in turn, as long as there is a free port.
+    /// Feedback first, then data, as long as there is a free port.
     pub(super) fn service(&mut self, node: usize) {
         if self.now < self.nodes[node].stalled_until {
             return;
         }
         loop {
             for port in self.free_ports(node).iter() {
-                if let Some(flight) = self.nodes[node].feedback[port as usize].pop_front() {
-                    self.send(node, flight);
+                if let Some(flight) = self.nodes[node].control[port as usize].pop_front() {
+                    self.send(flight);
                 }
             }
             let free = self.free_ports(node);
             if free.is_empty() {
                 return;
             }
-            let Some(end) = self.nodes[node].ring.pop() else { return };
-            self.serve(node, end as usize, free);
+            let mut next = None;
+            self.call(node, None, Most::None, |node, now, host| next = node.poll_transmit(now, free, host));
+            let Some(next) = next else { return };
+            let end = self.nodes[node].ends[next.place as usize];
+            self.judge(end);
+            self.check_data(end, &next.transmit, free);
+            let peer = self.ends[end].record.peer;
+            let to = self.ends[peer].record.node;
+            self.send(flight(node, to, For::End(peer), next.transmit));
         }
     }
 
@@ -54,25 +88,13 @@ impl<T: Subject> World<T> {
         PortSet(node.up.0 & !node.busy.0)
     }
 
-    fn serve(&mut self, node: usize, end: usize, free: PortSet) {
-        let now = self.local_of(end);
-        let Some(transmit) = self.ends[end].qp.poll_transmit(now, free) else {
-            if self.ends[end].qp.readiness() == Readiness::Ready {
-                self.nodes[node].blocked.push(end as u32);
-            }
-            let deadline = self.ends[end].qp.poll_timeout();
-            if deadline != self.ends[end].armed {
-                self.ends[end].armed = deadline;
-                self.arm(end);
-            }
-            return;
-        };
-        let state = &mut self.ends[end];
-        let mut verdict = state.record.check_route(&transmit);
+    /// A data packet that a node has given.
+    fn check_data(&mut self, end: usize, transmit: &Transmit, free: PortSet) {
+        let mut verdict = self.ends[end].record.check_route(transmit);
         if !free.contains(transmit.port) {
             verdict = Err(format!("sends on port {}, which was not offered", transmit.port));
         }
-        if state.record.fatal.is_some() {
+        if self.ends[end].record.fatal.is_some() {
             verdict = Err("sends data in ERROR".into());
         }
         match &transmit.packet.body {
@@ -80,39 +102,38 @@ impl<T: Subject> World<T> {
                 if transmit.packet.rtx
                     && self.flows[end].last_path(transmit.packet.psn) == Some(transmit.path)
                 {
-                    verdict = verdict.and_then(|()| no_other_path(&state.qp, &state.record, free));
+                    let alternatives = no_other_path(self.qp(end), &self.ends[end].record, free);
+                    verdict = verdict.and(alternatives);
                 }
+                let state = &mut self.ends[end];
                 state.sent_by_path[transmit.path as usize] += 1;
                 state.last_sent[transmit.path as usize] = self.now;
                 if let Some(log) = &mut self.log {
                     log.push((self.now, end, transmit.path));
                 }
-                verdict = verdict.and_then(|()| self.flows[end].on_transmit(&transmit));
+                verdict = verdict.and_then(|()| self.flows[end].on_transmit(transmit));
             }
-            Body::Probe(_) => state.probes_by_path[transmit.path as usize] += 1,
+            Body::Probe(_) => self.ends[end].probes_by_path[transmit.path as usize] += 1,
             other => verdict = Err(format!("polled a strange packet: {other:?}")),
         }
         if let Err(text) = verdict {
-            self.break_rule(end, text);
+            self.break_rule_of(end, text);
         }
-        self.refresh(end);
-        let peer = self.ends[end].record.peer;
-        self.send(node, flight(peer, transmit));
     }
 
     /// Puts a packet on its port.
-    pub(super) fn send(&mut self, node: usize, flight: Flight) {
+    fn send(&mut self, flight: Flight) {
         let transmit = flight.transmit;
-        let (from, to) = (node, self.ends[flight.to].record.node);
+        let (from, to) = (flight.from, flight.to);
         self.trace.note(
             self.now,
             b'X',
-            [flight.to as u64, u64::from(transmit.packet.psn.get()), u64::from(transmit.path)],
-            || format!("-> {} path {} {}", flight.to, transmit.path, describe(&transmit)),
+            [to as u64, u64::from(transmit.packet.psn.get()), u64::from(transmit.path)],
+            || format!("{from} -> {to} {:?} path {} {}", flight.whom, transmit.path, describe(&transmit)),
         );
         let gone = self.now + self.network.serialization(&transmit.packet);
-        self.nodes[node].busy = self.nodes[node].busy.with(transmit.port);
-        self.push(gone, Event::PortFree { node, port: transmit.port });
+        self.nodes[from].busy = self.nodes[from].busy.with(transmit.port);
+        self.push(gone, Event::PortFree { node: from, port: transmit.port });
         let at = self.network.crosses_by(gone, (from, to, transmit.path), transmit.class, &mut self.dice);
         let flight = self.keep(flight);
         self.push(at, Event::LastHop { flight });

@@ -1,7 +1,9 @@
 //! What the schedule, or a test by hand, does to the world.
 
+use openmrc_transport::node::{PeerId, Route};
 use openmrc_transport::{EvEvent, Fatal, Span, Time};
 
+use super::calls::Most;
 use super::{Event, World};
 use crate::world::Subject;
 use crate::world::scenario::Act;
@@ -13,7 +15,7 @@ impl<T: Subject> World<T> {
             Act::Path { from, to, path, health } => self.network.set_path(from, to, path, health),
             Act::Plane { port, health } => self.network.set_plane(port, health),
             Act::Direction { from, to, health } => self.network.set_direction(from, to, health),
-            Act::Port { node, port, up, notice } => self.change_port(node, port, up, notice),
+            Act::Port { node, port, up } => self.change_port(node, port, up),
             Act::Stall { node, length } => {
                 let until = self.now + length;
                 if until > self.nodes[node].stalled_until {
@@ -23,61 +25,60 @@ impl<T: Subject> World<T> {
             }
             Act::Jump { node, length } => {
                 self.nodes[node].epoch = self.nodes[node].epoch + length;
-                for end in self.nodes[node].ends.clone() {
-                    self.arm(end);
-                }
+                self.rearm(node);
             }
             Act::Deny { end, path, denied } => {
                 let ev = self.ends[end].record.config.paths.profile.entries()[path as usize].ev;
-                let known = self.ends[end].qp.set_ev_denied(ev, denied);
+                let known = self.update(end, |qp| qp.set_ev_denied(ev, denied));
                 if known {
                     let record = &mut self.ends[end].record;
                     record.denied[path as usize] = denied;
                     // A controller that switches a path off or on knows what it did: no event tells of it.
                     record.condemned[path as usize] = false;
                 }
-                self.refresh(end);
                 self.service(self.ends[end].record.node);
             }
-            Act::Pressure { end, penalty } => self.ends[end].qp.set_receive_pressure(penalty.into()),
-            Act::AdvertiseMpr { end, mpr } => self.ends[end].qp.set_advertised_mpr(mpr),
+            Act::Pressure { end, penalty } => self.update(end, |qp| qp.set_receive_pressure(penalty.into())),
+            Act::AdvertiseMpr { end, mpr } => self.update(end, |qp| qp.set_advertised_mpr(mpr)),
+            Act::EvProbe { node, peer, path, timeout } => self.probe(node, peer, path, timeout),
         }
     }
 
-    pub(super) fn change_port(&mut self, node: usize, port: u8, up: bool, notice: Span) {
+    /// Does something to a queue pair.
+    fn update<R>(&mut self, end: usize, change: impl FnOnce(&mut T) -> R) -> R {
+        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        let result = self.nodes[node].node.update(place, change).expect("a connected queue pair");
+        self.arm(node);
+        result
+    }
+
+    fn change_port(&mut self, node: usize, port: u8, up: bool) {
         let state = &mut self.nodes[node];
         state.up = if up { state.up.with(port) } else { state.up.without(port) };
         if !up {
-            let lost = state.feedback[port as usize].drain(..).count();
+            let lost = state.control[port as usize].drain(..).count();
             (0..lost).for_each(|_| self.network.count_loss(true));
         }
+        let ports = self.nodes[node].up;
         for end in self.nodes[node].ends.clone() {
-            self.ends[end].record.local_up = self.nodes[node].up;
-            self.tell_ports(end);
-            let about = node;
-            let peer_node = self.ends[end ^ 1].record.node;
-            self.push(self.now + notice, Event::Notice { node: peer_node, about });
+            self.ends[end].record.local_up = ports;
         }
-        self.unblock(node);
+        self.call(node, None, Most::PerTimeout, |node, now, host| node.set_own_ports(now, ports, host));
         self.service(node);
     }
 
-    pub(super) fn notice(&mut self, node: usize, about: usize) {
-        for end in self.nodes[node].ends.clone() {
-            if self.ends[end ^ 1].record.node == about {
-                self.ends[end].record.peer_up = self.nodes[about].up;
-                self.tell_ports(end);
-            }
+    fn probe(&mut self, node: usize, peer: usize, path: u16, timeout: Span) {
+        let entry = self.scenario.profile.entries()[path as usize];
+        if !self.nodes[node].up.contains(entry.port) {
+            return;
         }
-        self.unblock(node);
+        let route = Route::Path { ev: entry.ev, path, port: entry.port };
+        let mut asked = None;
+        self.call(node, None, Most::PerTimeout, |node, now, host| {
+            asked = node.probe(now, peer as PeerId, route, timeout, host);
+        });
+        self.nodes[node].probes.extend(asked);
         self.service(node);
-    }
-
-    pub(super) fn tell_ports(&mut self, end: usize) {
-        let now = self.local_of(end);
-        let (local, peer) = (self.ends[end].record.local_up, self.ends[end].record.peer_up);
-        self.ends[end].qp.set_ports_up(now, local, peer);
-        self.refresh(end);
     }
 
     pub(super) fn resume(&mut self, node: usize) {
@@ -88,10 +89,9 @@ impl<T: Subject> World<T> {
             self.at_node(index);
         }
         for end in self.nodes[node].ends.clone() {
-            self.arm(end);
             self.pump(end);
         }
-        self.unblock(node);
+        self.rearm(node);
         self.service(node);
     }
 
@@ -102,7 +102,13 @@ impl<T: Subject> World<T> {
 
     /// Lets a local user end a queue pair.
     pub fn abort(&mut self, end: usize) {
-        self.call(end, None, 0, |qp, now, host| qp.abort(now, Fatal::Local, host));
+        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        self.call(node, None, Most::PerTimeout, |node, now, host| node.abort(now, place, Fatal::Local, host));
+    }
+
+    /// EV probes of a node that have neither been answered nor given up.
+    pub fn probes_waiting(&self, node: usize) -> usize {
+        self.nodes[node].probes.len()
     }
 
     /// Data packets sent per port by one end.

@@ -1,11 +1,12 @@
 //! A packet's way: from its port through the network, where it may be lost, changed, doubled or joined by strangers, to
 //! the node it is for.
 
-use openmrc_transport::{PortSet, Time, TrafficClass, Trim};
+use openmrc_transport::node::PeerId;
+use openmrc_transport::{PortSet, Time, TrafficClass};
 use openmrc_wire::Body;
 
-use super::{Event, Flight, World, describe};
-use crate::world::host::MOST_FEEDBACK_PER_PACKET;
+use super::calls::Most;
+use super::{Event, Flight, For, World, describe};
 use crate::world::{Subject, hostile, sizes};
 
 impl<T: Subject> World<T> {
@@ -21,9 +22,7 @@ impl<T: Subject> World<T> {
     pub(super) fn at_last_hop(&mut self, index: usize) {
         let flight = self.flights[index];
         let transmit = flight.transmit;
-        let to = self.ends[flight.to].record.node;
-        let from = self.ends[flight.to ^ 1].record.node;
-        let way = (from, to, transmit.path);
+        let way = (flight.from, flight.to, transmit.path);
         let fate =
             self.network.fate(self.now, way, transmit.port, transmit.class, &transmit.packet, &mut self.dice);
         let Some(fate) = fate else {
@@ -53,7 +52,7 @@ impl<T: Subject> World<T> {
     }
 
     /// Old packets come again and senseless ones appear.
-    pub(super) fn disturb(&mut self, flight: Flight, at: Time) {
+    fn disturb(&mut self, flight: Flight, at: Time) {
         let weather = self.network.weather;
         if weather.stale > 0.0 {
             if self.history.len() < 32 {
@@ -69,8 +68,10 @@ impl<T: Subject> World<T> {
                 self.push(at, Event::Arrival { flight: again });
             }
         }
-        if self.dice.chance(weather.garbage) {
-            let (to, from) = (flight.to, flight.to ^ 1);
+        if let For::End(to) = flight.whom
+            && self.dice.chance(weather.garbage)
+        {
+            let from = to ^ 1;
             let ports = PortSet::first(self.scenario.ports);
             let (dest, source) =
                 (self.ends[to].record.config.local_qp, self.ends[from].record.config.local_qp);
@@ -84,7 +85,7 @@ impl<T: Subject> World<T> {
 
     pub(super) fn at_node(&mut self, index: usize) {
         let flight = self.flights[index];
-        let node = self.ends[flight.to].record.node;
+        let node = flight.to;
         if self.now < self.nodes[node].stalled_until {
             self.nodes[node].backlog.push_back(index);
             return;
@@ -94,32 +95,20 @@ impl<T: Subject> World<T> {
             self.network.count_loss(flight.transmit.class == TrafficClass::Control);
             return;
         }
-        self.hand_in(&flight);
-        self.press_senders(node, &flight);
-        if self.dice.chance(self.scenario.idle_timeouts) {
-            self.tick(flight.to);
+        match flight.whom {
+            For::End(end) => {
+                self.hand_in(end, &flight);
+                if self.dice.chance(self.scenario.idle_timeouts) {
+                    self.tick_end(end);
+                }
+            }
+            For::Endpoint => self.hand_in_request(&flight),
         }
         self.service(node);
     }
 
-    /// The receiving node looks at what comes in and tells all its senders how hard they are pressed.
-    pub(super) fn press_senders(&mut self, node: usize, flight: &Flight) {
-        let now = self.local_of(flight.to);
-        if !matches!(flight.transmit.packet.body, Body::Write(_)) || flight.garbage {
-            return;
-        }
-        let Some(destination) = &mut self.nodes[node].destination else { return };
-        let bytes = sizes::on_wire(&flight.transmit.packet);
-        let refused = flight.received.trim == Some(Trim::LastHop);
-        if let Some(pressure) = destination.on_packet(now, bytes, refused) {
-            for &end in &self.nodes[node].ends {
-                self.ends[end].qp.set_receive_pressure(pressure);
-            }
-        }
-    }
-
-    pub(super) fn hand_in(&mut self, flight: &Flight) {
-        let (end, received) = (flight.to, &flight.received);
+    fn hand_in(&mut self, end: usize, flight: &Flight) {
+        let received = &flight.received;
         self.trace.note(
             self.now,
             b'A',
@@ -142,8 +131,25 @@ impl<T: Subject> World<T> {
                 _ => {}
             }
         }
-        self.call(end, in_hand, MOST_FEEDBACK_PER_PACKET, |qp, now, host| {
-            qp.handle_packet(now, received, host)
+        let bytes = sizes::on_wire(&flight.transmit.packet);
+        self.call(flight.to, in_hand, Most::PerPacket(end), |node, now, host| {
+            if let Some(place) = node.find(received.packet.dest_qp) {
+                node.handle(now, place, received, bytes, host);
+            }
+        });
+    }
+
+    fn hand_in_request(&mut self, flight: &Flight) {
+        let received = &flight.received;
+        let (node, peer) = (flight.to, flight.from as PeerId);
+        self.trace.note(
+            self.now,
+            b'Q',
+            [node as u64, u64::from(peer), u64::from(received.packet.psn.get())],
+            || format!("<- node {node} from {peer} port {} {:?}", received.port, received.packet),
+        );
+        self.call(node, None, Most::PerTimeout, |node, now, host| {
+            node.handle_endpoint(now, peer, received, host);
         });
     }
 }

@@ -1,45 +1,23 @@
-//! Destination flow control: how hard a receiver presses its senders (spec: congestion, `rcv_cwnd_pen`).
+//! Pressure by what the ports can carry, where switches trim on the last hop.
 //!
-//! The last hop neither marks nor is helped by another path, so an incast is the receiver's to resolve: it alone sees
-//! that several senders fill its ports. Once a round trip it compares what came in with what its ports can carry, and
-//! with what was trimmed or would not fit its buffers. Senders told a penalty `p` take `p / 128` of every byte acknowledged
-//! off their windows and do not grow. For the first [`PATIENCE`] periods it is left to the senders' own controllers, which find their
-//! shares of an incast in the second round trip. One instance serves a node; it needs no state per sender.
+//! Once a round trip the node compares what came in with what its ports can carry, and with what was trimmed. For the first
+//! [`PATIENCE`] periods it leaves the incast to the senders' own controllers, which find their shares in the second round
+//! trip. One instance serves a node; it needs no state per sender.
 
+use super::Pressure;
 use crate::time::{Span, Time};
 
-/// What SACKs tell the senders.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pressure {
-    /// 0 = none .. 127: take `penalty / 128` of every byte acknowledged off the window.
-    pub penalty: u8,
-    /// With no penalty: the window saved before it may be restored, the incast is over.
-    pub restore: bool,
-}
+/// Shed a little, and do not grow: something was refused. Every sender is told of its own refused packets, one by one, and
+/// takes them off its window; if the share that was refused were taken off here as well, it would go twice.
+const PRESS: Pressure = Pressure { penalty: 2, restore: false };
+/// Hold: do not grow.
+const HOLD: Pressure = Pressure { penalty: 1, restore: false };
+/// Give way by a twentieth of the window a round trip. Uneven shares come together by as much each time that senders give way
+/// and grow again by equal steps; by the 1 / 128 of [`HOLD`] they would take milliseconds.
+const GIVE_WAY: Pressure = Pressure { penalty: 6, restore: false };
 
-impl Pressure {
-    /// Nothing holds the senders back.
-    pub const NONE: Pressure = Pressure { penalty: 0, restore: true };
-    /// Shed a little, and do not grow: something was refused. Every sender is told of its own refused packets, one by one, and takes them
-    /// off its window; were the share that was refused taken off here as well, it would go twice.
-    const PRESS: Pressure = Pressure { penalty: 2, restore: false };
-    /// Hold: do not grow.
-    const HOLD: Pressure = Pressure { penalty: 1, restore: false };
-    /// Give way by a twentieth of the window a round trip. Shares that differ come together by as much each time that senders
-    /// give way and grow again by equal steps; by the 1 / 128 of `HOLD` they would take milliseconds.
-    const GIVE_WAY: Pressure = Pressure { penalty: 6, restore: false };
-    /// Grow from where you are.
-    const GROW: Pressure = Pressure { penalty: 0, restore: false };
-}
-
-impl From<u8> for Pressure {
-    /// This penalty; with none, windows are restored.
-    fn from(penalty: u8) -> Self {
-        Pressure { penalty, restore: penalty == 0 }
-    }
-}
-
-/// So many periods with refusals in a row are the senders' own affair: quick adapt, which acts every 1.75 base RTTs, will have acted twice.
+/// Periods with refusals in a row that are left to the senders: quick adapt, which acts every 1.75 base RTTs, will have acted
+/// twice.
 const PATIENCE: u8 = 3;
 /// From this share of the line on senders give way, so that together they stop just short of it.
 const HOLD_ABOVE: f64 = 0.97;
@@ -120,7 +98,7 @@ impl DestinationControl {
         self.quiet = if load < OVER_BELOW { (self.quiet + 1).min(OVER_AFTER) } else { 0 };
         if self.refused > 0 {
             let goes_on = self.overrun > PATIENCE || self.judged != Pressure::NONE;
-            return if goes_on { Pressure::PRESS } else { Pressure::NONE };
+            return if goes_on { PRESS } else { Pressure::NONE };
         }
         if self.judged == Pressure::NONE || self.quiet == OVER_AFTER {
             return Pressure::NONE;
@@ -129,11 +107,11 @@ impl DestinationControl {
             return Pressure::GROW;
         }
         if load >= HOLD_ABOVE {
-            return Pressure::GIVE_WAY;
+            return GIVE_WAY;
         }
         let room = (HOLD_ABOVE - load) / (HOLD_ABOVE - CREEP_ABOVE);
         self.growing = (SLICES as f64 * room).ceil() as u64;
-        Pressure::HOLD
+        HOLD
     }
 }
 
@@ -162,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_overrunning_the_port_is_pressed_and_then_held_and_then_forgotten() {
+    fn senders_that_go_on_overrunning_the_port_are_pressed_then_held_then_released() {
         let mut control = DestinationControl::new(100_000_000_000, Span::from_micros(12));
         for period in 0..3 {
             assert_eq!(feed(&mut control, period, 150_000, 75), Pressure::NONE);
         }
-        assert_eq!(feed(&mut control, 3, 150_000, 25), Pressure::PRESS);
-        assert_eq!(feed(&mut control, 4, 150_000, 0), Pressure::GIVE_WAY);
+        assert_eq!(feed(&mut control, 3, 150_000, 25), PRESS);
+        assert_eq!(feed(&mut control, 4, 150_000, 0), GIVE_WAY);
         assert_eq!(feed(&mut control, 5, 100_000, 0), Pressure::GROW);
         for period in 6..9 {
             feed(&mut control, period, 10_000, 0);

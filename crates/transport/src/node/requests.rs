@@ -1,0 +1,136 @@
+//! Endpoint requests on QP 0x2: ids, and EV probes that wait for an answer (spec: transport, "Probes and port status").
+
+use openmrc_wire::{Body, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
+
+use super::table::PeerId;
+use super::{NodeHost, NodeStats};
+use crate::api::{PortSet, TrafficClass};
+use crate::profile::{PathId, mix};
+use crate::time::{Span, Time};
+
+/// The reserved queue pair number of endpoint requests and responses.
+pub const ENDPOINT_QP: u32 = 2;
+
+/// Most EV probes that can be outstanding.
+pub const MAX_EV_PROBES: usize = 4096;
+
+/// Which way an endpoint packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// Back where the request came from. Its entropy value names a path of the peer's, not one of ours.
+    Reply {
+        /// Entropy value of the request.
+        ev: Ev,
+        /// Port it came in on.
+        port: u8,
+    },
+    /// On this path.
+    Path {
+        /// Entropy value.
+        ev: Ev,
+        /// Its number in the driver's list of paths.
+        path: PathId,
+        /// Its port.
+        port: u8,
+    },
+    /// On any path of this port.
+    Port(u8),
+}
+
+/// An EV probe was not answered in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no answer within the timeout")]
+pub struct ProbeTimeout;
+
+struct EvProbe {
+    id: u16,
+    peer: PeerId,
+    sent: Time,
+    deadline: Time,
+}
+
+/// Request ids, and the EV probes that are outstanding.
+pub(super) struct Requests {
+    next_id: u16,
+    probes: Vec<EvProbe>,
+}
+
+impl Requests {
+    pub fn new(seed: u64) -> Self {
+        Requests { next_id: mix(seed) as u16, probes: Vec::new() }
+    }
+
+    /// An id that no outstanding probe has.
+    pub fn take_id(&mut self) -> u16 {
+        loop {
+            self.next_id = self.next_id.wrapping_add(1);
+            if self.probes.iter().all(|p| p.id != self.next_id) {
+                return self.next_id;
+            }
+        }
+    }
+
+    /// Asks whether a path to a peer is alive. Gives the request's id; `None` if too many are outstanding.
+    pub fn probe(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        route: Route,
+        timeout: Span,
+        own: PortSet,
+        host: &mut impl NodeHost,
+    ) -> Option<u16> {
+        if self.probes.len() >= MAX_EV_PROBES {
+            return None;
+        }
+        let id = self.take_id();
+        self.probes.push(EvProbe { id, peer, sent: now, deadline: now + timeout });
+        let request = endpoint_request(now, id, EndpointOp::EvProbe, own);
+        host.transmit_request(peer, route, request, TrafficClass::Data);
+        Some(id)
+    }
+
+    /// A peer has answered a probe. Says whether it was asked.
+    pub fn on_answer(&mut self, now: Time, peer: PeerId, id: u16, host: &mut impl NodeHost) -> bool {
+        let Some(place) = self.probes.iter().position(|p| p.id == id && p.peer == peer) else { return false };
+        let probe = self.probes.swap_remove(place);
+        host.probe_done(peer, id, Ok(now.since(probe.sent)));
+        true
+    }
+
+    /// The peer is forgotten.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.probes.retain(|p| p.peer != peer);
+    }
+
+    /// When [`Self::expire`] is to be called.
+    #[inline]
+    pub fn due(&self) -> Time {
+        self.probes.iter().map(|p| p.deadline).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Gives up probes whose time is over.
+    pub fn expire(&mut self, now: Time, host: &mut impl NodeHost, stats: &mut NodeStats) {
+        let mut place = 0;
+        while place < self.probes.len() {
+            if now >= self.probes[place].deadline {
+                let probe = self.probes.swap_remove(place);
+                stats.probes_unanswered += 1;
+                host.probe_done(probe.peer, probe.id, Err(ProbeTimeout));
+            } else {
+                place += 1;
+            }
+        }
+    }
+}
+
+pub(super) fn endpoint_request(now: Time, id: u16, op: EndpointOp, own: PortSet) -> Packet {
+    let timestamp = Timestamp { ticks: now.wire_ticks(), service_time: false };
+    let erth = Erth { op, vendor_info: 0, port_status_mask: own.0.into(), timestamp };
+    Packet::new(ENDPOINT_QP, Psn::new(id.into()), Body::EndpointRequest(erth))
+}
+
+pub(super) fn endpoint_response(psn: Psn, request: &Erth) -> Packet {
+    let eeth = Eeth { op: request.op, timestamp: request.timestamp.ticks };
+    Packet::new(ENDPOINT_QP, psn, Body::EndpointResponse(eeth))
+}

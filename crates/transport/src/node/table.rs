@@ -1,0 +1,163 @@
+//! The queue pairs of a node, and their numbers.
+
+use crate::profile::mix;
+use crate::time::Time;
+
+/// A queue pair's place in its node's table.
+pub type Place = u32;
+
+/// The driver's number for a peer node.
+pub type PeerId = u32;
+
+/// The table is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the table holds {0} queue pairs, which is all it can")]
+pub struct TableFull(pub u32);
+
+/// One place of the table.
+pub(super) struct Entry<Q> {
+    /// The queue pair, once it is connected.
+    pub qp: Option<Q>,
+    /// Earliest entry in the timers.
+    pub scheduled: Time,
+    pub peer: PeerId,
+    /// The driver's own name for the queue pair.
+    pub context: u32,
+    /// Generation of the number.
+    generation: u32,
+    /// The place is taken.
+    used: bool,
+    /// Waits for its turn to send.
+    pub waiting: bool,
+    /// Has received since the last look at the receive buffers.
+    pub receiving: bool,
+}
+
+/// Queue pairs by place. A number is a place and a generation, so that it is not soon given out again: a late packet
+/// for an ended queue pair must not reach another one.
+pub(super) struct Table<Q> {
+    entries: Vec<Entry<Q>>,
+    /// Places free again, oldest first.
+    free: std::collections::VecDeque<Place>,
+}
+
+/// Bits of a queue pair number.
+const NUMBER_BITS: u32 = 24;
+
+impl<Q> Default for Table<Q> {
+    fn default() -> Self {
+        Table { entries: Vec::new(), free: Default::default() }
+    }
+}
+
+impl<Q> Table<Q> {
+    /// Takes a place; `bits` of the number are for it, and `most` places may be used. The seed chooses first generations.
+    pub fn reserve(&mut self, bits: u32, most: u32, seed: u64, context: u32) -> Result<Place, TableFull> {
+        // Fresh places first: the longer a number stays unused, the better.
+        let fresh = self.entries.len() as u32;
+        let place = if fresh < most.min(1 << bits) {
+            if self.entries.is_empty() {
+                self.entries.reserve_exact(1);
+            }
+            self.entries.push(Entry {
+                qp: None,
+                scheduled: Time::NEVER,
+                peer: 0,
+                context,
+                generation: mix(seed ^ u64::from(fresh)) as u32 % ((1 << (NUMBER_BITS - bits)) - 1),
+                used: false,
+                waiting: false,
+                receiving: false,
+            });
+            fresh
+        } else {
+            self.free.pop_front().ok_or(TableFull(fresh))?
+        };
+        let entry = &mut self.entries[place as usize];
+        // Generation 0 is never used, so numbers below 2^bits, among them the reserved ones, are never given out.
+        entry.generation = entry.generation % ((1 << (NUMBER_BITS - bits)) - 1) + 1;
+        entry.context = context;
+        entry.used = true;
+        Ok(place)
+    }
+
+    /// Gives a place back.
+    pub fn release(&mut self, place: Place) -> Option<Q> {
+        let entry = self.entries.get_mut(place as usize).filter(|entry| entry.used)?;
+        entry.used = false;
+        entry.scheduled = Time::NEVER;
+        self.free.push_back(place);
+        entry.qp.take()
+    }
+
+    /// The number of a place that is taken.
+    #[inline]
+    pub fn number(&self, bits: u32, place: Place) -> u32 {
+        self.entries[place as usize].generation << bits | place
+    }
+
+    /// The place of a number.
+    #[inline]
+    pub fn find(&self, bits: u32, number: u32) -> Option<Place> {
+        let place = number & ((1 << bits) - 1);
+        let entry = self.entries.get(place as usize)?;
+        (entry.used && entry.generation == number >> bits).then_some(place)
+    }
+
+    #[inline]
+    pub fn get(&self, place: Place) -> Option<&Entry<Q>> {
+        self.entries.get(place as usize).filter(|entry| entry.used)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut Entry<Q>> {
+        self.entries.get_mut(place as usize).filter(|entry| entry.used)
+    }
+
+    /// Every place that is taken.
+    pub fn iter(&self) -> impl Iterator<Item = (Place, &Entry<Q>)> {
+        self.entries.iter().enumerate().map(|(place, entry)| (place as Place, entry)).filter(|(_, e)| e.used)
+    }
+
+    /// Places there are, taken or free.
+    pub fn len(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Loads a place into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self, place: Place) {
+        prefetch_index::prefetch_index(&self.entries, place as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_finds_its_queue_pair_and_no_later_one() {
+        let mut table = Table::<u8>::default();
+        let mut seen = std::collections::HashSet::new();
+        for round in 0..100 {
+            let place = table.reserve(4, 16, 7, round).unwrap();
+            let number = table.number(4, place);
+            assert!(number >= 16, "reserved numbers are never given out");
+            assert!(seen.insert(number), "a number was given out again");
+            assert_eq!(table.find(4, number), Some(place));
+            table.release(place);
+            assert_eq!(table.find(4, number), None);
+        }
+        assert!(seen.iter().all(|&number| table.find(4, number).is_none()));
+    }
+
+    #[test]
+    fn a_full_table_says_so_and_takes_again_what_became_free() {
+        let mut table = Table::<u8>::default();
+        let places: Vec<_> = (0..4).map(|_| table.reserve(10, 4, 7, 0).unwrap()).collect();
+        assert_eq!(table.reserve(10, 4, 7, 0), Err(TableFull(4)));
+        table.release(places[2]);
+        assert_eq!(table.reserve(10, 4, 7, 0), Ok(places[2]));
+        assert_eq!(table.iter().count(), 4);
+    }
+}
