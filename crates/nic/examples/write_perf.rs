@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use openmrc_nic::perf::{BwParams, LatParams, Role, Target, write_bw, write_lat};
 use openmrc_nic::*;
-use openmrc_transport::life::QpState;
 
 type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 

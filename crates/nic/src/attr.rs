@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use openmrc_transport::life::{AttrMask, QpState};
 use openmrc_transport::mrc::Capabilities;
 
 use crate::memory::Access;
+use crate::qp_state::{AttrMask, QpState};
 
 /// Payload bytes per packet where nothing else is asked for (spec: transport, queue pair attributes).
 pub const DEFAULT_PATH_MTU: u16 = 4096;

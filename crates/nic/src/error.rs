@@ -3,8 +3,9 @@
 
 use std::io;
 
-use openmrc_transport::life::{LifeError, QpState};
 use openmrc_transport::mrc::ConfigError;
+
+use crate::qp_state::{QpState, TransitionError};
 
 /// Result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -17,7 +18,7 @@ pub enum Error {
     InvalidArgument(String),
     /// A queue pair cannot change state like this, or lacks an attribute for it.
     #[error(transparent)]
-    Transition(#[from] LifeError),
+    Transition(#[from] TransitionError),
     /// An attribute of a queue pair is out of range.
     #[error(transparent)]
     Attribute(#[from] ConfigError),

@@ -8,7 +8,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`device`], [`context`] | configuration and defaults; opening, driving, closing |
-//! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`attr`] | the verbs objects |
+//! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
 //! | [`profile`], [`events`], [`stats`] | for a controller: paths, what happens to them, counters |
 //! | [`impair`] | a bad network on purpose |
 //! | [`perf`] | bandwidth and latency loops, as perftest has them |
@@ -37,6 +37,7 @@ pub mod perf;
 mod port;
 pub mod profile;
 pub mod qp;
+pub mod qp_state;
 mod rx;
 mod shared;
 mod socket;
@@ -57,6 +58,7 @@ pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use profile::{CcProfileConfig, EvProfileConfig};
 pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
+pub use qp_state::QpState;
 pub use shared::Polling;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
 pub use sys::monotonic_ns;

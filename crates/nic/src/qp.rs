@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use openmrc_transport::life::QpState;
 use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
 use openmrc_transport::{PathEntry, PortSet};
 use parking_lot::Mutex;
@@ -17,6 +16,7 @@ use smallvec::SmallVec;
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::cq::{Completion, CompletionQueue, CqShared, Opcode, Status};
 use crate::error::{Error, Result};
+use crate::qp_state::QpState;
 use crate::shared::Shared;
 
 /// A piece of registered memory.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use openmrc_nic::*;
-use openmrc_transport::life::QpState;
 use openmrc_transport::{EvChange, PortSet};
 
 /// Writes in both directions through these rules, and checks every byte. Returns how often each rule acted at one side.

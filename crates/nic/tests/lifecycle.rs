@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::*;
 use openmrc_nic::perf::{BwParams, LatParams, Role, Target, write_bw, write_lat};
 use openmrc_nic::*;
-use openmrc_transport::life::QpState;
 use openmrc_transport::mrc::{CcProfile, PathModel};
 use openmrc_transport::{PathEntry, Span};
 

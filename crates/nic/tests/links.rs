@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use common::*;
 use openmrc_nic::*;
 use openmrc_transport::PortSet;
-use openmrc_transport::life::QpState;
 
 /// Runs `test` on a thread in a new network namespace.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use openmrc_nic::*;
-use openmrc_transport::life::QpState;
 use openmrc_wire::{Body, DscpMap, IcrcSeed, Msn, Packet, Position, Psn, Write};
 
 /// A write that the peer's memory refuses: its status, and the peer's memory afterwards.

@@ -5,7 +5,6 @@ mod common;
 
 use common::*;
 use openmrc_nic::*;
-use openmrc_transport::life::QpState;
 use std::time::Duration;
 
 #[test]

@@ -13,7 +13,6 @@
 
 pub mod api;
 pub mod endpoint;
-pub mod life;
 pub mod mrc;
 pub mod node;
 pub mod profile;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use openmrc_transport::endpoint::Endpoint;
-use openmrc_transport::life::{QpState, check_transition};
 use openmrc_transport::mrc::{self, EvState, QpStats};
 use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{Fatal, PathEntry, PortSet, Time, Transport};
@@ -34,6 +33,7 @@ use crate::peer::Peers;
 use crate::port::Port;
 use crate::profile::{EvProfileConfig, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
+use crate::qp_state::{QpState, check_transition};
 use crate::rx::RxBuffer;
 use crate::shared::{Shared, TOKEN_LINKS};
 use crate::socket::{RxSocket, TxSocket, traffic_class};

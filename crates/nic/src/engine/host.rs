@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use openmrc_transport::life::QpState;
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, Host, NoReceive, RecvDone, SendDone, SendStatus, Time, Transmit,
 };
@@ -14,6 +13,7 @@ use crate::cq::Status;
 use crate::events::{AsyncEvent, PathEvent};
 use crate::memory::{Access, MemoryTable};
 use crate::qp::{Wqe, WqeData};
+use crate::qp_state::QpState;
 use crate::shared::Shared;
 use crate::stats::{Cause, Causes};
 

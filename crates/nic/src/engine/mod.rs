@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use openmrc_transport::endpoint::{Endpoint, PeerId};
-use openmrc_transport::life::QpState;
 use openmrc_transport::mrc;
 use openmrc_transport::schedule::ReadyRing;
 use openmrc_transport::{PortSet, Readiness, Time, Transmit, Transport, WorkRequest};
@@ -50,6 +49,7 @@ use crate::peer::Peers;
 use crate::port::Port;
 use crate::profile::{CcProfiles, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
+use crate::qp_state::QpState;
 use crate::rx::RxBuffer;
 use crate::shared::Shared;
 use crate::stats::{Cause, Causes};

@@ -3,14 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use openmrc_transport::life::QpState;
-
 use super::{Target, check_size};
 use crate::context::Context;
 use crate::cq::{CompletionQueue, Status};
 use crate::error::{Error, Result};
 use crate::memory::MemoryRegion;
 use crate::qp::{QueuePair, SendData, SendWr, Sge};
+use crate::qp_state::QpState;
 use crate::sys::monotonic_ns;
 
 /// Who serves.

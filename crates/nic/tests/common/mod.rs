@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use openmrc_nic::*;
-use openmrc_transport::life::QpState;
 
 /// Longer than anything here takes on a busy machine; nothing waits that long unless it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);

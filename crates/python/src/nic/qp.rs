@@ -1,7 +1,7 @@
 //! Queue pairs: states and attributes. What is posted to them is in `post`.
 
+use openmrc_nic::QpState;
 use openmrc_nic::{self as nic, Access, QpAttr};
-use openmrc_transport::life::QpState;
 use openmrc_transport::mrc::{Capabilities, EvState};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,12 +1,12 @@
-//! The life of a queue pair as a table (spec: transport, "Queue pair life"): which transitions there are, which
-//! attributes each needs and allows, and what may be posted in which state. As in ibverbs, with MRC's attributes.
+//! The queue pair states and the transitions between them (spec: transport, "Queue pair life"), as in ibverbs with
+//! MRC's attributes. [`check_transition`] is the only place that decides what a `modify` call may do.
 
 use std::fmt;
 
 /// State of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QpState {
-    /// Just made, or reset.
+    /// New, or reset.
     Reset,
     /// Receives may be posted.
     Init,
@@ -14,7 +14,7 @@ pub enum QpState {
     Rtr,
     /// Ready to send.
     Rts,
-    /// Broken or closed; work is flushed.
+    /// Failed, or moved here by the application. All work completes with WR_FLUSH_ERR.
     Error,
 }
 
@@ -30,19 +30,7 @@ impl fmt::Display for QpState {
     }
 }
 
-impl QpState {
-    /// Whether a receive may be posted.
-    pub const fn takes_recv(self) -> bool {
-        !matches!(self, QpState::Reset)
-    }
-
-    /// Whether a send may be posted.
-    pub const fn takes_send(self) -> bool {
-        matches!(self, QpState::Rts)
-    }
-}
-
-/// Attributes of `modify`, one bit each.
+/// A set of `modify` attributes, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AttrMask(pub u32);
 
@@ -68,7 +56,7 @@ const NAMES: [&str; 18] = [
     "seed",
 ];
 
-#[allow(missing_docs)] // Each constant is the attribute of its name.
+#[allow(missing_docs)] // Each constant is the attribute with its name.
 impl AttrMask {
     pub const NONE: AttrMask = AttrMask(0);
     pub const PKEY_INDEX: AttrMask = AttrMask(1);
@@ -90,19 +78,19 @@ impl AttrMask {
     pub const CC_PROFILE_ID: AttrMask = AttrMask(1 << 16);
     pub const SEED: AttrMask = AttrMask(1 << 17);
 
-    /// Both.
+    /// The union of both sets.
     #[must_use]
     pub const fn or(self, other: AttrMask) -> AttrMask {
         AttrMask(self.0 | other.0)
     }
 
-    /// Those of `self` that are not in `other`.
+    /// The attributes of `self` that are not in `other`.
     #[must_use]
     pub const fn minus(self, other: AttrMask) -> AttrMask {
         AttrMask(self.0 & !other.0)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -116,35 +104,35 @@ impl fmt::Display for AttrMask {
     }
 }
 
-/// Why a queue pair cannot be modified so.
+/// Why a `modify` call was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum LifeError {
-    /// There is no such transition.
+pub enum TransitionError {
+    /// The transition does not exist.
     #[error("a queue pair cannot go from {from} to {to}; from {from} it can go to {}", successors(*.from))]
     NoTransition {
-        /// State it is in.
+        /// Current state.
         from: QpState,
-        /// State wanted.
+        /// Requested state.
         to: QpState,
     },
-    /// Attributes are missing.
+    /// Required attributes are missing.
     #[error("{from} to {to} needs {missing} as well")]
     Missing {
-        /// State it is in.
+        /// Current state.
         from: QpState,
-        /// State wanted.
+        /// Requested state.
         to: QpState,
-        /// What is missing.
+        /// The missing attributes.
         missing: AttrMask,
     },
-    /// Attributes do not belong to this transition.
+    /// The transition does not take some of the attributes.
     #[error("{from} to {to} does not take {excess}")]
     Excess {
-        /// State it is in.
+        /// Current state.
         from: QpState,
-        /// State wanted.
+        /// Requested state.
         to: QpState,
-        /// What is too much.
+        /// The attributes it does not take.
         excess: AttrMask,
     },
 }
@@ -163,7 +151,7 @@ const RESPONDER: AttrMask = AttrMask::MPR_DEST.or(AttrMask::MAX_WIMM_DEST);
 const PROFILES: AttrMask = AttrMask::EV_PROFILE_ID.or(AttrMask::CC_PROFILE_ID).or(AttrMask::SEED);
 const RETRIES: AttrMask = AttrMask::TIMEOUT.or(AttrMask::LINEAR_CNT).or(AttrMask::EXP_CNT);
 
-/// The table: (from, to, attributes needed, attributes allowed besides). Everything may go to RESET and ERROR.
+/// The transitions: (from, to, required attributes, optional attributes). Every state may also go to RESET and ERROR.
 const TRANSITIONS: [(QpState, QpState, AttrMask, AttrMask); 3] = [
     (QpState::Reset, QpState::Init, AttrMask::NONE, AttrMask::PKEY_INDEX.or(AttrMask::ACCESS_FLAGS)),
     (
@@ -180,23 +168,27 @@ const TRANSITIONS: [(QpState, QpState, AttrMask, AttrMask); 3] = [
     ),
 ];
 
-/// Checks one call of `modify` against the table.
+/// Checks the arguments of a `modify` call.
 ///
 /// # Errors
-/// [`LifeError`] says what is wrong and what is allowed.
-pub fn check_transition(from: QpState, to: QpState, given: AttrMask) -> Result<(), LifeError> {
+/// [`TransitionError`] says what is wrong and what is allowed.
+pub fn check_transition(from: QpState, to: QpState, given: AttrMask) -> Result<(), TransitionError> {
     if matches!(to, QpState::Reset | QpState::Error) {
-        return if given.is_empty() { Ok(()) } else { Err(LifeError::Excess { from, to, excess: given }) };
+        return if given.is_empty() {
+            Ok(())
+        } else {
+            Err(TransitionError::Excess { from, to, excess: given })
+        };
     }
-    let Some(&(_, _, needed, optional)) = TRANSITIONS.iter().find(|t| (t.0, t.1) == (from, to)) else {
-        return Err(LifeError::NoTransition { from, to });
+    let Some(&(_, _, required, optional)) = TRANSITIONS.iter().find(|t| (t.0, t.1) == (from, to)) else {
+        return Err(TransitionError::NoTransition { from, to });
     };
-    let missing = needed.minus(given);
+    let missing = required.minus(given);
     if !missing.is_empty() {
-        return Err(LifeError::Missing { from, to, missing });
+        return Err(TransitionError::Missing { from, to, missing });
     }
-    let excess = given.minus(needed.or(optional));
-    if excess.is_empty() { Ok(()) } else { Err(LifeError::Excess { from, to, excess }) }
+    let excess = given.minus(required.or(optional));
+    if excess.is_empty() { Ok(()) } else { Err(TransitionError::Excess { from, to, excess }) }
 }
 
 #[cfg(test)]
@@ -206,7 +198,7 @@ mod tests {
     const STATES: [QpState; 5] = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Error];
 
     #[test]
-    fn only_the_steps_of_the_ladder_and_the_two_exits_exist() {
+    fn only_reset_to_rts_in_order_and_the_ways_to_reset_and_error_exist() {
         let allowed: Vec<_> = STATES
             .iter()
             .flat_map(|&from| STATES.iter().map(move |&to| (from, to)))
@@ -228,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_missing_and_what_is_too_much() {
+    fn an_error_names_the_missing_and_the_excess_attributes() {
         let missing = check_transition(QpState::Init, QpState::Rtr, AttrMask::DEST_QP_NUM).unwrap_err();
         assert_eq!(missing.to_string(), "INIT to RTR needs remote_address, rq_psn as well");
         let excess =
