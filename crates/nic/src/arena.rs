@@ -1,6 +1,7 @@
 //! Where packets on their way out are put together: headers, padding and iCRC lie in an arena, payload is gathered from
 //! where the application has it, uncopied, unless it is so short that an iovec costs more.
 
+use openmrc_sockets::IoVec;
 use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
 
 /// Payloads up to this many bytes are copied beside their headers.
@@ -14,7 +15,7 @@ pub(crate) const MAX_PIECES: usize = 16;
 pub(crate) struct Arena {
     bytes: Box<[u8]>,
     used: usize,
-    pub iovecs: Vec<libc::iovec>,
+    pub iovecs: Vec<IoVec>,
 }
 
 // SAFETY: the raw pointers in `iovecs` are used only between `push` and `clear`, both under the engine's lock, during
@@ -43,7 +44,7 @@ impl Arena {
     pub fn begin(&mut self, write: impl FnOnce(&mut [u8]) -> usize) {
         let len = write(&mut self.bytes[self.used..]);
         let base = self.bytes[self.used..].as_mut_ptr();
-        self.iovecs.push(libc::iovec { iov_base: base.cast(), iov_len: len });
+        self.iovecs.push(IoVec { iov_base: base.cast(), iov_len: len });
         self.used += len;
     }
 
@@ -79,7 +80,7 @@ impl Arena {
             };
             self.use_up_to(at);
             for piece in pieces {
-                self.iovecs.push(libc::iovec { iov_base: piece.as_ptr() as *mut _, iov_len: piece.len() });
+                self.iovecs.push(IoVec { iov_base: piece.as_ptr() as *mut _, iov_len: piece.len() });
             }
             self.bytes[at..at + pad].fill(0);
             self.bytes[at + pad..at + pad + icrc::LEN].copy_from_slice(&crc);
@@ -96,13 +97,13 @@ impl Arena {
             Some(last) if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == base => {
                 last.iov_len += piece.len();
             }
-            _ => self.iovecs.push(libc::iovec { iov_base: base.cast(), iov_len: piece.len() }),
+            _ => self.iovecs.push(IoVec { iov_base: base.cast(), iov_len: piece.len() }),
         }
         self.used = end;
     }
 
     /// Copies what the iovecs hold to the end of `out`.
-    pub fn copy(iovecs: &[libc::iovec], out: &mut Vec<u8>) {
+    pub fn copy(iovecs: &[IoVec], out: &mut Vec<u8>) {
         for iovec in iovecs {
             // SAFETY: every piece is valid until the arena is cleared, which the borrow of its iovecs puts off.
             out.extend_from_slice(unsafe {

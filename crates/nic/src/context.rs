@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use openmrc_sockets::{error, thread};
 use openmrc_transport::{PathEntry, PortSet, Span};
 use openmrc_wire::Ev;
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
 use crate::profile::{CcProfileConfig, EvProfileConfig};
 use crate::shared::{Polling, Shared};
-use crate::socket;
 use crate::stats::{ContextStats, PathStats};
 use crate::sys;
 
@@ -58,13 +58,16 @@ pub struct PortState {
 
 impl Context {
     pub(crate) fn open(config: &DeviceConfig) -> Result<Self> {
-        socket::raise_descriptor_limit();
+        thread::raise_descriptor_limit();
         let shared = Shared::open(config)?;
         let engine = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("{}-engine", shared.config.name))
             .spawn(move || {
-                sys::prepare_engine_thread(engine.config.cpu);
+                thread::use_exact_timers();
+                if let Some(cpu) = engine.config.cpu {
+                    thread::run_on_cpu(cpu);
+                }
                 engine.run();
             })
             .map_err(|e| Error::os("engine thread", e))?;
@@ -175,8 +178,8 @@ impl Context {
             }
             if started.elapsed() >= NEXT_HOPS_LONGEST_PATIENCE {
                 self.destroy_ev_profile(profile)?;
-                let silence = std::io::Error::from_raw_os_error(libc::EHOSTUNREACH);
-                return Err(Error::os(format!("no neighbour answers for {silent}"), silence));
+                let what = format!("no neighbour answers for {silent}");
+                return Err(Error::os(what, error::host_unreachable()));
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -9,11 +9,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use openmrc_sockets::{EventFd, wait_readable};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::shared::Shared;
-use crate::sys::EventFd;
 
 /// Most completions a queue may hold.
 pub const MAX_CQE: usize = 1 << 22;
@@ -188,10 +188,7 @@ impl CompletionQueue {
             self.acknowledge();
             return true;
         }
-        let mut pollfd = libc::pollfd { fd: self.event_fd(), events: libc::POLLIN, revents: 0 };
-        let ms = timeout.as_millis().min(i32::MAX as u128) as i32;
-        // SAFETY: one valid pollfd.
-        unsafe { libc::poll(&mut pollfd, 1, ms) };
+        wait_readable(self.event_fd(), timeout);
         self.acknowledge();
         !self.is_empty() || self.queue.overrun.load(Ordering::Acquire)
     }

@@ -71,11 +71,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// The operating system's error behind the call that was just made.
-    pub(crate) fn last_os(what: impl Into<String>) -> Self {
-        Error::Os { what: what.into(), source: io::Error::last_os_error() }
-    }
-
     pub(crate) fn os(what: impl Into<String>, source: io::Error) -> Self {
         Error::Os { what: what.into(), source }
     }

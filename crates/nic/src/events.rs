@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
+use openmrc_sockets::EventFd;
 use openmrc_transport::{EvChange, Fatal};
 use openmrc_wire::Ev;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::sys::EventFd;
 
 /// Something happened to an object of the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

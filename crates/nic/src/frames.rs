@@ -1,44 +1,38 @@
-//! SRv6 mode's sockets: whole Ethernet frames by a packet socket per port, received and sent in batches.
+//! SRv6 mode's sockets: each port sends and receives whole Ethernet frames in batches, by packet sockets.
 //!
-//! A filter in the kernel lets the socket take only what is ours: UDP over IPv6 in IPv6, to the port's address and UDP port.
-//! A host whose kernel decapsulates too (`End.DT6`) would see a second copy of each packet, and answer that nobody
-//! listens there. So the port's UDP port is claimed by an ordinary socket as well, one that drops everything unseen: two
-//! devices cannot have one address and port, in whatever mode.
+//! A BPF filter accepts only packets of this device: UDP over IPv6 in IPv6, to the port's address and UDP port.
 
-use std::io;
-use std::mem;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
+use openmrc_sockets::filter::{self, Instruction, Width, jump, load, load_at_x, set_x};
+use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, send_slices};
 use openmrc_wire::{Ev, IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
-use crate::rx::Meta;
-use crate::sys;
+use crate::socket::{is_marked, marked};
 use crate::tx::RunKey;
 
-/// Frames that are sent in one system call.
+/// Frames sent by one system call.
 const MAX_FRAMES: usize = 64;
-/// Frames that are received in one: a run or two of whoever sends in runs, so that ports are still taken in turn.
+/// Frames received by one system call: one or two runs of a sender, so that the ports are still read in turn.
 const RECEIVE_FRAMES: usize = 16;
-/// Not in libc for every target (linux/if_packet.h).
-const PACKET_VNET_HDR: i32 = 15;
-/// `struct virtio_net_hdr`, before each frame that is sent.
-const VNET_HEADER: usize = 10;
-/// Where it says how much of the frame is to lie in one piece in the kernel.
-const VNET_HEADER_LEN: usize = 2;
-/// Room for a frame: the longest packet (path MTU 8192), its headers, and whatever pads it.
+/// Room for a received frame: the longest packet (path MTU 8192), its headers and padding.
 const ROOM: usize = 9216;
+/// EtherType of IPv6.
+const IPV6: u16 = 0x86DD;
 
 /// The sockets of a port in SRv6 mode.
 pub(crate) struct FrameSockets {
     /// Receives.
-    pub rx: OwnedFd,
+    pub rx: Socket,
     /// Sends.
-    pub tx: OwnedFd,
-    /// Keeps the UDP port.
-    pub claim: OwnedFd,
+    pub tx: Socket,
+    /// Reserves the UDP port. It drops everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise answer a
+    /// second copy of each packet with "port unreachable". And no other device can take the same address and port.
+    pub claim: Socket,
 }
 
 /// Opens the sockets of a port on the interface with this index.
@@ -47,24 +41,20 @@ pub(crate) fn open(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Fr
         return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", addr.ip())));
     };
     let claim = claim(addr).map_err(|e| Error::os(format!("UDP port at {addr}"), e))?;
-    let open = || -> io::Result<(OwnedFd, OwnedFd)> {
-        let rx = packet_socket()?;
-        let raw = rx.as_raw_fd();
-        attach(raw, &filter(ip, addr.port()))?;
-        let size = buffer.min(i32::MAX as usize / 2) as i32;
-        sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
-            .or_else(|_| sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RCVBUF, size))?;
-        sys::set_option(raw, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-        sys::set_option(raw, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        bind(raw, interface, libc::ETH_P_IPV6 as u16)?;
-        let tx = packet_socket()?;
-        sys::set_option(tx.as_raw_fd(), libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
-        // No protocol: nothing is received.
-        bind(tx.as_raw_fd(), interface, 0)?;
+    let open = || -> io::Result<(Socket, Socket)> {
+        let rx = Socket::packet()?;
+        rx.attach_filter(&program(ip, addr.port()))?;
+        rx.set_receive_buffer(buffer)?;
+        rx.report_drops()?;
+        rx.report_arrival_time()?;
+        rx.bind_interface(interface, IPV6)?;
+        let tx = Socket::packet()?;
+        tx.use_vnet_headers()?;
+        tx.bind_interface(interface, 0)?;
         Ok((rx, tx))
     };
-    let (rx, tx) = open().map_err(|e| match e.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => Error::os(
+    let (rx, tx) = open().map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied => Error::os(
             "a packet socket for SRv6 mode needs root or CAP_NET_RAW (setcap cap_net_raw+ep, or sudo)",
             e,
         ),
@@ -73,87 +63,54 @@ pub(crate) fn open(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Fr
     Ok(FrameSockets { rx, tx, claim })
 }
 
-fn packet_socket() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers. Protocol 0: nothing comes before it is bound.
-    let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-    if raw < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just created, known to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+/// A UDP socket at the address that drops everything it receives.
+fn claim(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::udp(addr.ip())?;
+    socket.attach_filter(&[filter::DROP])?;
+    socket.use_v6_only()?;
+    socket.bind(addr)?;
+    Ok(socket)
 }
 
-/// Binds a packet socket to an interface.
-fn bind(fd: RawFd, interface: u32, protocol: u16) -> io::Result<()> {
-    // SAFETY: zeros are valid for plain integers.
-    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol.to_be();
-    address.sll_ifindex = interface as i32;
-    let len = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the address is valid for its length.
-    let bound = unsafe { libc::bind(fd, (&raw const address).cast(), len) };
-    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// A UDP socket at the address that takes nothing.
-fn claim(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let fd = sys::udp_socket(addr.ip())?;
-    attach(fd.as_raw_fd(), &[statement(libc::BPF_RET | libc::BPF_K, 0)])?;
-    sys::set_option(fd.as_raw_fd(), libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)?;
-    sys::bind(fd.as_raw_fd(), addr)?;
-    Ok(fd)
-}
-
-// --- the filter ------------------------------------------------------------------------------------------------
-
-fn attach(fd: RawFd, program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr() as *mut _ };
-    sys::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
-}
-
-const fn statement(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
-}
-
-/// Accepts UDP over IPv6 in IPv6 to this address and UDP port, with or without an SRH of one segment between.
-fn filter(addr: Ipv6Addr, udp_port: u16) -> Vec<libc::sock_filter> {
-    use libc::{
-        BPF_ABS, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_RET, BPF_W,
-    };
-    const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
-    /// Of the next header in an IPv6 header, and where the outer one begins.
-    const NEXT_HEADER: u32 = 6;
+/// The filter program: accepts UDP over IPv6 in IPv6 to this address and UDP port, with or without an SRH of one segment
+/// between the IP headers.
+fn program(addr: Ipv6Addr, udp_port: u16) -> Vec<Instruction> {
+    use Width::{Byte, Half, Word};
+    /// Offset of the outer IPv6 header, and of what follows it.
     const OUTER: u32 = 14;
     const BEHIND: u32 = OUTER + 40;
-    /// A jump that the end of this function directs to the refusal.
+    /// Offset of "next header" in an IPv6 header.
+    const NEXT_HEADER: u32 = 6;
+    /// Length of an SRH with one segment, as a frame header and in its own length field.
+    const SRH: u32 = 24;
+    const SRH_UNITS: u32 = 2;
+    const IPV6_IN: u32 = 41;
+    const ROUTING: u32 = 43;
+    const UDP: u32 = 17;
+    /// A jump to the last instruction, which drops the packet. The loop below fills in the distance.
     const REFUSE: u8 = u8::MAX;
-    let load = |size, at| statement(BPF_LD | size | BPF_ABS, at);
-    let at_inner = |size, at| statement(BPF_LD | size | BPF_IND, at);
-    let equal = |k, jt, jf| libc::sock_filter { code: (BPF_JMP | BPF_JEQ | BPF_K) as u16, jt, jf, k };
-    let inner_at = |at| statement(BPF_LDX | BPF_W | BPF_IMM, at);
     let mut program = vec![
-        load(BPF_B, PACKET_TYPE),
-        equal(0, 0, REFUSE), // PACKET_HOST: to our MAC address
-        load(BPF_B, OUTER + NEXT_HEADER),
-        inner_at(BEHIND),
-        equal(41, 4, 0),
-        equal(43, 0, REFUSE),
-        load(BPF_H, BEHIND),
-        equal(41 << 8 | 2, 0, REFUSE), // what follows the SRH, and its length
-        inner_at(BEHIND + 24),
-        at_inner(BPF_B, NEXT_HEADER),
-        equal(17, 0, REFUSE),
+        load(Byte, filter::PACKET_TYPE),
+        jump(0, 0, REFUSE),
+        load(Byte, OUTER + NEXT_HEADER),
+        // X = offset of the inner header.
+        set_x(BEHIND),
+        jump(IPV6_IN, 4, 0),
+        jump(ROUTING, 0, REFUSE),
+        load(Half, BEHIND),
+        jump(IPV6_IN << 8 | SRH_UNITS, 0, REFUSE),
+        set_x(BEHIND + SRH),
+        load_at_x(Byte, NEXT_HEADER),
+        jump(UDP, 0, REFUSE),
     ];
     for (word, part) in addr.octets().chunks_exact(4).enumerate() {
-        program.push(at_inner(BPF_W, 24 + 4 * word as u32));
-        program.push(equal(u32::from_be_bytes([part[0], part[1], part[2], part[3]]), 0, REFUSE));
+        program.push(load_at_x(Word, 24 + 4 * word as u32));
+        program.push(jump(u32::from_be_bytes([part[0], part[1], part[2], part[3]]), 0, REFUSE));
     }
-    program.push(at_inner(BPF_H, 42));
-    program.push(equal(u32::from(udp_port), 0, REFUSE));
-    program.push(statement(BPF_RET | BPF_K, u32::MAX));
-    program.push(statement(BPF_RET | BPF_K, 0));
+    program.push(load_at_x(Half, 42));
+    program.push(jump(u32::from(udp_port), 0, REFUSE));
+    program.push(filter::ACCEPT);
+    program.push(filter::DROP);
     let last = program.len() - 1;
     for (i, instruction) in program.iter_mut().enumerate() {
         if instruction.jf == REFUSE {
@@ -165,34 +122,30 @@ fn filter(addr: Ipv6Addr, udp_port: u16) -> Vec<libc::sock_filter> {
 
 // --- sending ---------------------------------------------------------------------------------------------------
 
-/// A frame that is ready to go.
+/// A frame that is ready to be sent.
 pub(crate) struct Queued {
     pub key: RunKey,
     /// Bytes from the BTH to the iCRC.
     pub bytes: usize,
-    /// Its opcode.
     pub opcode: u8,
-    /// Bytes in front of the BTH, those that are not sent too.
+    /// Bytes before the BTH, the virtio-net header included.
     prefix: usize,
     first_iovec: usize,
 }
 
-/// Frames of one port on their way out.
+/// Frames that one port is about to send.
 pub(crate) struct FrameBatch {
     arena: Arena,
     frames: Vec<Queued>,
-    messages: Vec<libc::mmsghdr>,
+    messages: SendBatch,
 }
-
-// SAFETY: the raw pointers in `messages` are used in the call that sets them only.
-unsafe impl Send for FrameBatch {}
 
 impl FrameBatch {
     pub fn new() -> Self {
         FrameBatch {
-            arena: Arena::new(MAX_FRAMES, VNET_HEADER + encap::MAX_LEN),
+            arena: Arena::new(MAX_FRAMES, VnetHeader::LEN + encap::MAX_LEN),
             frames: Vec::with_capacity(MAX_FRAMES),
-            messages: Vec::with_capacity(MAX_FRAMES),
+            messages: SendBatch::with_capacity(MAX_FRAMES),
         }
     }
 
@@ -204,8 +157,8 @@ impl FrameBatch {
         &self.frames
     }
 
-    /// Adds a packet, in front of which go the headers of its path. Its payload lies in `pieces`, which must stay valid
-    /// until the batch is cleared.
+    /// Adds a packet behind the headers of its path. Its payload lies in `pieces`, which must stay valid until the batch is
+    /// cleared.
     #[inline]
     pub fn push(
         &mut self,
@@ -218,45 +171,37 @@ impl FrameBatch {
     ) {
         let bytes = packet.wire_len();
         let first_iovec = self.arena.iovecs.len();
-        self.arena.begin(|room| in_front(room, headers, key.class, bytes));
+        self.arena.begin(|room| write_prefix(room, headers, key.class, bytes));
         self.arena.push(packet, pieces, seed, ports);
-        let prefix = VNET_HEADER + headers.len();
+        let prefix = VnetHeader::LEN + headers.len();
         self.frames.push(Queued { key, bytes, opcode: packet.opcode(), prefix, first_iovec });
     }
 
-    /// Sends the frames from number `from` on; how many the kernel took, at least one.
+    /// Sends the frames from number `from` on; returns how many the kernel took, at least one.
     ///
     /// # Errors
     /// The kernel's, for the first of them.
     pub fn send(&mut self, fd: RawFd, from: usize) -> io::Result<usize> {
         self.messages.clear();
         for i in from..self.frames.len() {
-            let iovecs = self.iovecs_of(i);
-            // SAFETY: zeros are a valid, empty message header.
-            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-            message.msg_hdr.msg_iov = iovecs.as_ptr() as *mut _;
-            message.msg_hdr.msg_iovlen = iovecs.len() as _;
-            self.messages.push(message);
+            let iovecs = Self::iovecs_of(&self.arena, &self.frames, i);
+            self.messages.push(iovecs);
         }
-        // SAFETY: the messages point to iovecs of the arena, and those to memory that is valid until the batch is cleared.
-        let sent = unsafe {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            libc::syscall(libc::SYS_sendmmsg, fd, self.messages.as_mut_ptr(), self.messages.len(), flags)
-        };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+        // SAFETY: the messages have iovecs of the arena, and those name memory that is valid until the batch is cleared.
+        unsafe { self.messages.send(fd) }
     }
 
-    /// A frame's bytes from the BTH on, in one piece.
+    /// The bytes of a frame from the BTH on, in one piece.
     pub fn datagram(&self, index: usize) -> Vec<u8> {
         let frame = &self.frames[index];
         let mut whole = Vec::with_capacity(frame.prefix + frame.bytes);
-        Arena::copy(self.iovecs_of(index), &mut whole);
+        Arena::copy(Self::iovecs_of(&self.arena, &self.frames, index), &mut whole);
         whole.split_off(frame.prefix)
     }
 
-    fn iovecs_of(&self, index: usize) -> &[libc::iovec] {
-        let end = self.frames.get(index + 1).map_or(self.arena.iovecs.len(), |next| next.first_iovec);
-        &self.arena.iovecs[self.frames[index].first_iovec..end]
+    fn iovecs_of<'a>(arena: &'a Arena, frames: &[Queued], index: usize) -> &'a [IoVec] {
+        let end = frames.get(index + 1).map_or(arena.iovecs.len(), |next| next.first_iovec);
+        &arena.iovecs[frames[index].first_iovec..end]
     }
 
     #[inline]
@@ -266,132 +211,79 @@ impl FrameBatch {
     }
 }
 
-/// Writes what stands before a datagram of so many bytes, and returns its length.
+/// Writes the virtio-net header and all headers before a datagram of this length; returns how many bytes they are.
 ///
-/// All of a frame is to lie in one piece: by itself a packet socket would put frames of a page and more into pages of
-/// their own, which costs the kernel, at every hop, more than what a socket of UDP sends.
+/// The virtio-net header asks for the whole frame in one piece of kernel memory. By default a packet socket puts frames of
+/// a page and more into separate pages, which costs time at every hop.
 #[inline]
-fn in_front(room: &mut [u8], headers: &encap::Encapsulation, class: u8, datagram: usize) -> usize {
-    let (vnet, room) = room.split_at_mut(VNET_HEADER);
-    vnet.fill(0);
-    let frame = (headers.len() + datagram) as u16;
-    vnet[VNET_HEADER_LEN..VNET_HEADER_LEN + 2].copy_from_slice(&frame.to_ne_bytes());
-    VNET_HEADER + headers.write(room, class, datagram)
+fn write_prefix(room: &mut [u8], headers: &encap::Encapsulation, class: u8, datagram: usize) -> usize {
+    let (vnet, room) = room.split_at_mut(VnetHeader::LEN);
+    vnet.copy_from_slice(&VnetHeader::linear((headers.len() + datagram) as u16).0);
+    VnetHeader::LEN + headers.write(room, class, datagram)
 }
 
-/// Sends one frame from bytes that lie in one piece.
+/// Sends one frame whose datagram lies in one piece.
 pub(crate) fn send_one(
     fd: RawFd,
     headers: &encap::Encapsulation,
     class: u8,
     datagram: &[u8],
 ) -> io::Result<()> {
-    let mut prefix = [0; VNET_HEADER + encap::MAX_LEN];
-    let len = in_front(&mut prefix, headers, class, datagram.len());
-    let iovecs = [
-        libc::iovec { iov_base: prefix.as_mut_ptr().cast(), iov_len: len },
-        libc::iovec { iov_base: datagram.as_ptr() as *mut _, iov_len: datagram.len() },
-    ];
-    // SAFETY: zeros are a valid, empty message header; the message and all it points to outlive the call.
-    let sent = unsafe {
-        let mut message: libc::msghdr = mem::zeroed();
-        message.msg_iov = iovecs.as_ptr() as *mut _;
-        message.msg_iovlen = iovecs.len() as _;
-        libc::sendmsg(fd, &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-    };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let mut prefix = [0; VnetHeader::LEN + encap::MAX_LEN];
+    let len = write_prefix(&mut prefix, headers, class, datagram.len());
+    send_slices(fd, &[IoSlice::new(&prefix[..len]), IoSlice::new(datagram)])
 }
 
 // --- receiving -------------------------------------------------------------------------------------------------
 
-/// Bytes for when a frame arrived, and the kernel's count of those that it had to drop.
-const CONTROL_ROOM: usize = 64;
-
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; CONTROL_ROOM]);
-
-/// Room for a batch of frames, used again and again.
+/// Room for a batch of received frames, used again and again.
 pub(crate) struct FrameBuffer {
     bytes: Box<[u8]>,
-    controls: Box<[Control; RECEIVE_FRAMES]>,
-    iovecs: Box<[libc::iovec; RECEIVE_FRAMES]>,
-    messages: Box<[libc::mmsghdr; RECEIVE_FRAMES]>,
+    batch: RecvBatch,
 }
-
-// SAFETY: the raw pointers point into the boxes beside them, which move with them and stay where they are.
-unsafe impl Send for FrameBuffer {}
 
 impl FrameBuffer {
     pub fn new() -> Self {
         let mut bytes = vec![0; RECEIVE_FRAMES * ROOM].into_boxed_slice();
-        let mut controls = Box::new([Control([0; CONTROL_ROOM]); RECEIVE_FRAMES]);
-        let mut rooms = bytes.chunks_exact_mut(ROOM);
-        let mut iovecs: Box<[libc::iovec; RECEIVE_FRAMES]> = Box::new(std::array::from_fn(|_| {
-            let room = rooms.next().unwrap_or_default();
-            libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }
-        }));
-        let messages = Box::new(std::array::from_fn(|i| {
-            // SAFETY: zeros are a valid, empty message header.
-            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-            message.msg_hdr.msg_iov = &raw mut iovecs[i];
-            message.msg_hdr.msg_iovlen = 1;
-            message.msg_hdr.msg_control = controls[i].0.as_mut_ptr().cast();
-            message
-        }));
-        FrameBuffer { bytes, controls, iovecs, messages }
+        let mut batch = RecvBatch::new(RECEIVE_FRAMES);
+        for (index, room) in bytes.chunks_exact_mut(ROOM).enumerate() {
+            batch.set_buffer(index, room);
+        }
+        FrameBuffer { bytes, batch }
     }
 
-    /// Receives what waits on `fd`, up to a batch; how many frames.
+    /// Receives what waits on `fd`, at most one batch; returns how many frames.
     ///
     /// # Errors
     /// The kernel's; `WouldBlock` if nothing waits.
     #[inline]
     pub fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
-        debug_assert_eq!(self.iovecs.len(), self.controls.len());
-        for message in self.messages.iter_mut() {
-            message.msg_hdr.msg_controllen = CONTROL_ROOM as _;
-        }
-        // SAFETY: each message points to room of the length it gives, which outlives the call; no timeout.
-        let count = unsafe {
-            libc::syscall(
-                libc::SYS_recvmmsg,
-                fd,
-                self.messages.as_mut_ptr(),
-                RECEIVE_FRAMES,
-                libc::MSG_DONTWAIT,
-                std::ptr::null::<libc::timespec>(),
-            )
-        };
-        if count < 0 { Err(io::Error::last_os_error()) } else { Ok(count as usize) }
+        // SAFETY: every message has its part of `bytes`, which we borrow exclusively and which never moves.
+        unsafe { self.batch.receive(fd, RECEIVE_FRAMES) }
     }
 
-    /// A frame of those received: from the BTH on, and what is known of it. `None` if it is none that the filter lets
-    /// pass. `trimmed` says whether a DSCP is one of a trimmed packet.
+    /// A received frame from the BTH on, and what is known about it. `None` if the filter would not have accepted it.
+    /// `trimmed` says whether a DSCP is one of a trimmed packet.
     #[inline]
-    pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], Meta)> {
-        let message = &self.messages[index];
+    pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], RecvMeta)> {
         let start = index * ROOM;
-        let frame = &self.bytes[start..start + (message.msg_len as usize).min(ROOM)];
+        let frame = &self.bytes[start..start + self.batch.len(index).min(ROOM)];
         let seen = encap::decapsulate(frame)?;
-        // A switch that trims rewrites the outer code point; whether the inner one too is up to it. One that marks may
-        // mark either.
+        // A switch that trims changes the outer DSCP, and may leave the inner one. A switch that marks may mark either
+        // header.
         let class = if trimmed(seen.outer_class >> 2) { seen.outer_class } else { seen.inner_class };
-        let marked = [seen.outer_class, seen.inner_class].into_iter().any(crate::socket::is_marked);
+        let ecn_marked = [seen.outer_class, seen.inner_class].into_iter().any(is_marked);
         let short = seen.short && !trimmed(class >> 2);
         let Ev(ev) = seen.ev;
-        let mut meta = Meta {
+        let mut meta = RecvMeta {
             source: IpAddr::V6(seen.source),
             source_port: seen.source_port,
             flow_label: ev as u16,
-            traffic_class: if marked { crate::socket::marked(class) } else { class },
-            segment: seen.payload.len().max(1),
-            arrived_ns: 0,
-            dropped: None,
-            truncated: short || message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            traffic_class: if ecn_marked { marked(class) } else { class },
+            truncated: short || self.batch.is_truncated(index),
+            ..RecvMeta::new(seen.payload.len())
         };
-        // SAFETY: the kernel has filled in the message; its control buffer is one of ours.
-        unsafe { meta.read_control(&message.msg_hdr) };
+        self.batch.read_control(index, &mut meta);
         Some((seen.payload, meta))
     }
 }

@@ -14,7 +14,7 @@
 //! | [`perf`] | bandwidth and latency loops, as perftest has them |
 //! | `shared`, `engine` | who drives the engine; everything behind its lock: sending, receiving, deadlines |
 //! | `port`, `peer`, `path`, `socket`, `frames`, `nexthop` | where packets go, by what, and SRv6 mode's next hops |
-//! | `arena`, `tx`, `rx`, `netlink`, `sys` | packets put together; the system below |
+//! | `arena`, `tx`, `sys` | runs of packets put together for one system call; the clock |
 
 mod arena;
 pub mod attr;
@@ -28,7 +28,6 @@ pub mod events;
 mod frames;
 pub mod impair;
 pub mod memory;
-mod netlink;
 mod nexthop;
 mod path;
 pub mod pd;
@@ -38,7 +37,6 @@ mod port;
 pub mod profile;
 pub mod qp;
 pub mod qp_state;
-mod rx;
 mod shared;
 mod socket;
 pub mod stats;
@@ -54,6 +52,7 @@ pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};
 pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
 pub use memory::{Access, MemoryRegion};
+pub use openmrc_sockets::monotonic_ns;
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use profile::{CcProfileConfig, EvProfileConfig};
@@ -61,4 +60,3 @@ pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
 pub use qp_state::QpState;
 pub use shared::Polling;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
-pub use sys::monotonic_ns;

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use openmrc_sockets::SockAddr;
 use openmrc_transport::PortSet;
 use openmrc_wire::IcrcSeed;
 
 use crate::error::{Error, Result};
-use crate::sys::SockAddr;
 
 /// One port of a peer, as seen from our port of the same number.
 struct Plane {

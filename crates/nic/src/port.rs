@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use openmrc_sockets::{InterfaceAddr, interface_of};
 use openmrc_transport::{Span, Time};
 
-use crate::netlink::{self, InterfaceAddr};
 use crate::socket::RxSocket;
 use crate::stats::PortStats;
 
@@ -77,7 +77,7 @@ impl Port {
 
     /// Looks where its address is now.
     pub fn check_link(&mut self, list: &[InterfaceAddr]) {
-        let found = netlink::interface_of(self.addr.ip(), list);
+        let found = interface_of(self.addr.ip(), list);
         self.link_up = found.is_some_and(|i| i.running);
         if let Some(interface) = found {
             self.interface = Some(interface.name.clone());

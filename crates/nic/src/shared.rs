@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use openmrc_sockets::{Epoll, EventFd, Interest};
 use openmrc_transport::{Span, Time};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -19,7 +20,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, EventQueue, PathEvent};
 use crate::qp::QpShared;
-use crate::sys::{self, Epoll, EventFd};
+use crate::sys;
 
 /// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
 pub(crate) const TOKEN_WAKE: u64 = 100;
@@ -65,7 +66,7 @@ impl Shared {
         let config = Arc::new(config.clone());
         let epoll = Epoll::new().map_err(|e| Error::os("epoll", e))?;
         let wake = EventFd::new().map_err(|e| Error::os("wake-up event", e))?;
-        epoll.add(wake.fd(), libc::EPOLLIN, TOKEN_WAKE).map_err(|e| Error::os("wake-up event", e))?;
+        epoll.add(wake.fd(), Interest::Readable, TOKEN_WAKE).map_err(|e| Error::os("wake-up event", e))?;
         let engine = Engine::new(Arc::clone(&config), &epoll)?;
         Ok(Arc::new(Shared {
             engine: Mutex::new(engine),
@@ -220,7 +221,7 @@ impl Shared {
                 let forever = deadline == Time::NEVER;
                 if forever || left > Span::ZERO {
                     self.sleeps.fetch_add(1, Ordering::Relaxed);
-                    self.epoll.sleep((!forever).then_some(left));
+                    self.epoll.sleep((!forever).then(|| Duration::from_nanos(left.as_nanos())));
                 }
             }
             self.sleeping.store(false, Ordering::SeqCst);

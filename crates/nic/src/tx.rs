@@ -4,10 +4,10 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use openmrc_sockets::{SockAddr, send_message};
 use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet};
 
 use crate::arena::Arena;
-use crate::sys::SockAddr;
 
 /// Most segments the kernel takes in one call (`UDP_MAX_SEGMENTS` before Linux 6.9).
 const MAX_SEGMENTS: usize = 64;
@@ -18,7 +18,6 @@ const MAX_BYTES: usize = 65_507;
 pub fn most_in_run(path_mtu: u16) -> u8 {
     (MAX_BYTES / (usize::from(path_mtu) + MAX_HEADER_LEN)).min(MAX_SEGMENTS) as u8
 }
-const UDP_SEGMENT: i32 = 103;
 
 /// What the packets of a run have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +118,8 @@ impl TxRun {
     #[inline]
     pub fn send(&self, fd: RawFd, dest: &SockAddr, class: Option<u8>) -> io::Result<()> {
         let segment = if self.packets > 1 { Some(self.segment as u16) } else { None };
-        send_message(fd, dest, &self.arena.iovecs, class, segment)
+        // SAFETY: the iovecs name memory that is valid until the run is cleared.
+        unsafe { send_message(fd, dest, &self.arena.iovecs, class, segment) }
     }
 
     /// The run's bytes in one piece, for the ways that are not fast.
@@ -153,91 +153,6 @@ impl TxRun {
         self.bytes = 0;
         self.ended = false;
     }
-}
-
-/// Sends bytes that lie in one piece, cut into packets of `segment` bytes if that is given.
-pub(crate) fn send_bytes(
-    fd: RawFd,
-    dest: &SockAddr,
-    bytes: &[u8],
-    class: Option<u8>,
-    segment: Option<u16>,
-) -> io::Result<()> {
-    let iovec = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };
-    send_message(fd, dest, &[iovec], class, segment)
-}
-
-#[repr(C, align(8))]
-struct Control([u8; 64]);
-
-fn send_message(
-    fd: RawFd,
-    dest: &SockAddr,
-    iovecs: &[libc::iovec],
-    class: Option<u8>,
-    segment: Option<u16>,
-) -> io::Result<()> {
-    if let ([only], None, None) = (iovecs, class, segment) {
-        return send_plain(fd, dest, only);
-    }
-    let mut control = Control([0; 64]);
-    // SAFETY: zeros are a valid, empty message header.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = dest as *const SockAddr as *mut _;
-    message.msg_namelen = dest.len();
-    message.msg_iov = iovecs.as_ptr() as *mut _;
-    message.msg_iovlen = iovecs.len() as _;
-    if class.is_some() || segment.is_some() {
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = control.0.len() as _;
-        let mut used = 0;
-        // SAFETY: 64 bytes hold both messages; the macros walk within them, and each value is written at its own size.
-        unsafe {
-            let mut header = libc::CMSG_FIRSTHDR(&message);
-            if let Some(segment) = segment {
-                (*header).cmsg_level = libc::SOL_UDP;
-                (*header).cmsg_type = UDP_SEGMENT;
-                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
-                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
-                used += libc::CMSG_SPACE(2) as usize;
-                header = libc::CMSG_NXTHDR(&message, header);
-            }
-            if let Some(class) = class {
-                let v4 = dest.is_v4();
-                (*header).cmsg_level = if v4 { libc::SOL_IP } else { libc::SOL_IPV6 };
-                (*header).cmsg_type = if v4 { libc::IP_TOS } else { libc::IPV6_TCLASS };
-                (*header).cmsg_len = libc::CMSG_LEN(4) as _;
-                libc::CMSG_DATA(header).cast::<i32>().write_unaligned(i32::from(class));
-                used += libc::CMSG_SPACE(4) as usize;
-            }
-        }
-        message.msg_controllen = used as _;
-    }
-    // Not through libc, whose sendmsg is a cancellation point and pays for it at every call.
-    // SAFETY: the message and all it points to outlive the call.
-    let sent = unsafe {
-        libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-    };
-    if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// The kernel copies no message header for sendto, a tenth of the time of a small packet.
-#[inline]
-fn send_plain(fd: RawFd, dest: &SockAddr, iovec: &libc::iovec) -> io::Result<()> {
-    // Not through libc, for the same reason as above.
-    // SAFETY: the iovec is valid for reads while its run is, and the address for its length.
-    let sent = unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            fd,
-            iovec.iov_base,
-            iovec.iov_len,
-            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            dest as *const SockAddr,
-            dest.len(),
-        )
-    };
-    if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

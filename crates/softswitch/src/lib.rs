@@ -1,8 +1,8 @@
-//! A switch in user space, for one namespace of a lab: SRv6 uN forwarding with static tables (spec: fabric, "SRv6
-//! addressing plan") and what the kernel's forwarding lacks: a rate, finite queues, ECN marking at dequeue, packet
-//! trimming, priority for headers (spec: congestion, "Switch settings").
+//! A switch in user space, for one network namespace of a lab: SRv6 uN forwarding with static tables (spec: fabric, "SRv6
+//! addressing plan"), and what the kernel's forwarding lacks (spec: congestion, "Switch settings"): a rate per port, finite
+//! queues, ECN marking at dequeue, packet trimming, and strict priority for headers.
 //!
-//! [`switch`] is the switch itself, without sockets and clock; [`run`](mod@run) drives it on packet sockets.
+//! [`switch`] has no sockets and no clock; [`run`](mod@run) drives it on packet sockets.
 //!
 //! | module | subject |
 //! |---|---|
@@ -10,14 +10,15 @@
 //! | [`forward`] | which port a frame leaves by, and what changes in it |
 //! | [`queue`] | the two queues of a port, their limits, its rate |
 //! | [`switch`] | all of it together: frames in, frames out |
-//! | [`run`](mod@run), `socket` | packet sockets and the loop |
+//! | [`run`](mod@run), `socket`, `checksum` | the loop, packet sockets, checksums left to the interface |
 #![deny(unsafe_code)]
 
+mod checksum;
 pub mod config;
 pub mod forward;
 pub mod queue;
 pub mod run;
-#[allow(unsafe_code)] // recvmmsg and sendmmsg on packet sockets
+#[allow(unsafe_code)] // The buffers of batched system calls.
 mod socket;
 pub mod switch;
 

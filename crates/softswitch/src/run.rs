@@ -1,60 +1,60 @@
-//! Drives a switch on the packet sockets of its ports.
+//! The loop that runs a switch on the packet sockets of its ports.
 
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use openmrc_sockets::{PollSet, thread};
 
 use crate::config::Config;
 use crate::queue::Frame;
-use crate::socket::{self, BATCH, PacketSocket};
+use crate::socket::{BATCH, PortSocket};
 use crate::switch::{Counters, Switch};
 
 /// Longest frame: an MTU of 9216 and the Ethernet header.
 const FRAME_LEN: usize = 9216 + 14;
 
-/// Why a switch does not run.
+/// Why a switch cannot run, or not any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// It is told nonsense.
+    /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
-    /// A port's interface is not there or not allowed.
+    /// The socket of a port failed, or could not be opened.
     #[error("port {0}: {1}")]
     Port(String, io::Error),
-    /// The system refuses to wait.
+    /// The system refused to wait.
     #[error("waiting for frames: {0}")]
     Wait(io::Error),
 }
 
-/// Runs a switch in the current network namespace until `stop` becomes readable; calls `ready` once it forwards.
+/// Runs a switch in the current network namespace until `stop` becomes readable. Calls `ready` once it forwards.
 ///
 /// # Errors
 /// [`RunError`] if it cannot start, or one of its sockets fails.
 pub fn run(config: &Config, stop: RawFd, ready: impl FnOnce()) -> Result<Counters, RunError> {
     let mut switch = Switch::new(config)?;
-    let sockets = config
+    let mut sockets = config
         .ports
         .iter()
-        .map(|port| PacketSocket::open(&port.name).map_err(|e| RunError::Port(port.name.clone(), e)))
+        .map(|port| PortSocket::open(&port.name).map_err(|e| RunError::Port(port.name.clone(), e)))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut fds: Vec<RawFd> = sockets.iter().map(PacketSocket::fd).collect();
-    fds.push(stop);
-    let mut readable = vec![false; fds.len()];
+    let mut polled = PollSet::new(sockets.iter().map(PortSocket::fd).chain([stop]));
     let mut pool = Pool::default();
     let mut arriving: Vec<Frame> = Vec::with_capacity(BATCH);
     let mut leaving: Vec<Frame> = Vec::with_capacity(BATCH);
     let clock = Instant::now();
     let now = || clock.elapsed().as_nanos() as u64;
-    socket::sleep_exactly();
+    thread::use_exact_timers();
     ready();
     loop {
-        let timeout = switch.next_departure().map(|at| at.saturating_sub(now()));
-        socket::wait(&fds, &mut readable, timeout).map_err(RunError::Wait)?;
-        if readable[sockets.len()] {
+        let timeout = switch.next_departure().map(|at| Duration::from_nanos(at.saturating_sub(now())));
+        polled.wait(timeout).map_err(RunError::Wait)?;
+        if polled.is_readable(sockets.len()) {
             return Ok(switch.counters);
         }
-        for (port, socket) in sockets.iter().enumerate() {
-            if !readable[port] {
+        for (port, socket) in sockets.iter_mut().enumerate() {
+            if !polled.is_readable(port) {
                 continue;
             }
             arriving.resize_with(BATCH, || pool.take());
@@ -68,13 +68,13 @@ pub fn run(config: &Config, stop: RawFd, ready: impl FnOnce()) -> Result<Counter
             }
         }
         let now = now();
-        for (port, socket) in sockets.iter().enumerate() {
+        for (port, socket) in sockets.iter_mut().enumerate() {
             loop {
                 leaving.extend(std::iter::from_fn(|| switch.transmit(port, now)).take(BATCH));
                 if leaving.is_empty() {
                     break;
                 }
-                // What the interface does not take is lost, as on a cable that is cut.
+                // The interface is down or full. The frames are lost, as on a cable that is cut.
                 switch.counters.dropped_at_interface += (leaving.len() - socket.send(&leaving)) as u64;
                 leaving.drain(..).for_each(|frame| pool.give(frame));
             }
@@ -82,7 +82,7 @@ pub fn run(config: &Config, stop: RawFd, ready: impl FnOnce()) -> Result<Counter
     }
 }
 
-/// Buffers that are not in use.
+/// Frame buffers that are not in use.
 #[derive(Default)]
 struct Pool(Vec<Frame>);
 

@@ -15,7 +15,6 @@ use super::{Engine, Qp};
 use crate::attr::{DEFAULT_PATH_MTU, QpAttr};
 use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
-use crate::netlink;
 use crate::profile::{CcProfileConfig, Paths};
 use crate::tx::most_in_run;
 
@@ -122,7 +121,7 @@ impl Engine {
             let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
             let needed = usize::from(path_mtu) + ENVELOPE + ip;
             let Some(interface) = &port.interface else { continue };
-            if let Some(mtu) = netlink::mtu_of(port.rx.fd(), interface).filter(|&mtu| mtu < needed) {
+            if let Some(mtu) = port.rx.socket().mtu_of(interface).filter(|&mtu| mtu < needed) {
                 let most = mtu.saturating_sub(ENVELOPE + ip) / 4 * 4;
                 return Err(Error::invalid(format!(
                     "path_mtu {path_mtu} needs an interface MTU of {needed}, {interface} has {mtu}: at most {most}"

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use openmrc_sockets::{Epoll, Interest, InterfaceAddr, LinkWatch, Netlink, RecvBuffer, interface_of};
 use openmrc_transport::endpoint::Endpoint;
 use openmrc_transport::mrc::{self, EvState, QpStats};
 use openmrc_transport::schedule::ReadyRing;
@@ -26,7 +27,6 @@ use crate::events::AsyncEvent;
 use crate::frames::{FrameBatch, FrameBuffer};
 use crate::impair::Impairer;
 use crate::memory::{Access, MemoryTable};
-use crate::netlink::{self, InterfaceAddr, LinkWatch, Netlink};
 use crate::nexthop::NextHops;
 use crate::path::{TxPath, Via};
 use crate::peer::Peers;
@@ -34,11 +34,10 @@ use crate::port::Port;
 use crate::profile::{EvProfileConfig, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
 use crate::qp_state::{QpState, check_transition};
-use crate::rx::RxBuffer;
 use crate::shared::{Shared, TOKEN_LINKS};
-use crate::socket::{RxSocket, TxSocket, traffic_class};
+use crate::socket::{LONGEST_DATAGRAM, RxSocket, TxSocket, traffic_class};
 use crate::stats::{Causes, ContextStats, PathStats};
-use crate::sys::{self, Epoll};
+use crate::sys;
 use crate::tx::TxRun;
 
 /// Bits of a queue pair number that are its place; the others are a generation, so that a number is not soon
@@ -60,12 +59,14 @@ impl Engine {
         });
         let mut paths = Vec::new();
         let mut ports = Vec::new();
-        let netlink = Netlink::open()?;
-        let list = netlink.interface_addrs()?;
+        let netlink = Netlink::open().map_err(|e| Error::os("netlink socket", e))?;
+        let list = netlink.interface_addrs().map_err(|e| Error::os("list of interface addresses", e))?;
         for (index, port) in config.ports.iter().enumerate() {
             let addr = std::net::SocketAddr::new(port.addr, port.udp_port);
             let rx = open_receiver(&config, addr, &list)?;
-            epoll.add(rx.fd(), libc::EPOLLIN, index as u64).map_err(|e| Error::os("watching a port", e))?;
+            epoll
+                .add(rx.fd(), Interest::Readable, index as u64)
+                .map_err(|e| Error::os("watching a port", e))?;
             let first = paths.len() as u16;
             for i in 0..config.evs_of_port(index) {
                 let source_port = port.source_ports.get(i).copied().unwrap_or(0);
@@ -85,7 +86,7 @@ impl Engine {
         let srv6 = config.is_srv6();
         // Without netlink (a sandbox may forbid it) interfaces are taken to stay as they are.
         let links =
-            LinkWatch::open(srv6).ok().filter(|l| epoll.add(l.fd(), libc::EPOLLIN, TOKEN_LINKS).is_ok());
+            LinkWatch::open(srv6).ok().filter(|l| epoll.add(l.fd(), Interest::Readable, TOKEN_LINKS).is_ok());
         let next_hops = if srv6 { Some(NextHops::open()?) } else { None };
         let own = match paths.is_empty() {
             true => None,
@@ -130,7 +131,7 @@ impl Engine {
             inbox: Some(if srv6 {
                 Inbox::Frames(Box::new(FrameBuffer::new()))
             } else {
-                Inbox::Datagrams(Box::new(RxBuffer::new()))
+                Inbox::Datagrams(Box::new(RecvBuffer::new(LONGEST_DATAGRAM)))
             }),
             next_port: NextPort::new(ports.len()),
             watching: true,
@@ -454,7 +455,7 @@ fn open_receiver(
     if !config.is_srv6() {
         return RxSocket::open(addr, config.ev_format, config.receive_buffer, config.segmentation);
     }
-    let interface = netlink::interface_of(addr.ip(), list)
+    let interface = interface_of(addr.ip(), list)
         .ok_or_else(|| Error::invalid(format!("no interface of this host has the address {}", addr.ip())))?;
     RxSocket::open_frames(addr, interface.index, config.receive_buffer)
 }

@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use openmrc_sockets::{LinkWatch, Netlink, RecvBuffer};
 use openmrc_transport::endpoint::{Endpoint, PeerId};
 use openmrc_transport::mrc;
 use openmrc_transport::schedule::ReadyRing;
@@ -42,7 +43,6 @@ use crate::device::DeviceConfig;
 use crate::frames::{FrameBatch, FrameBuffer};
 use crate::impair::{Harm, Impairer, Outgoing};
 use crate::memory::{Access, MemoryTable};
-use crate::netlink::{LinkWatch, Netlink};
 use crate::nexthop::NextHops;
 use crate::path::TxPath;
 use crate::peer::Peers;
@@ -50,7 +50,6 @@ use crate::port::Port;
 use crate::profile::{CcProfiles, Paths, Profiles};
 use crate::qp::{QpShared, Wqe};
 use crate::qp_state::QpState;
-use crate::rx::RxBuffer;
 use crate::shared::Shared;
 use crate::stats::{Cause, Causes};
 use crate::sys;
@@ -119,7 +118,7 @@ pub(crate) struct Engine {
 
 /// Room for what comes in.
 enum Inbox {
-    Datagrams(Box<RxBuffer>),
+    Datagrams(Box<RecvBuffer>),
     Frames(Box<FrameBuffer>),
 }
 

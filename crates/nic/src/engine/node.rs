@@ -1,6 +1,7 @@
 //! What this node says to others without queue pairs: EV probes and port status (spec: transport, "Probes and port
 //! status").
 
+use openmrc_sockets::RecvMeta;
 use openmrc_transport::endpoint::{EndpointHost, PeerId, ProbeTimeout, Route};
 use openmrc_transport::{
     PathEntry, Payload, PortSet, Received, Span, Time, TrafficClass, Transmit, Transport,
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
 use crate::peer::Peers;
 use crate::port::Port;
-use crate::rx::Meta;
 use crate::shared::Shared;
 use crate::stats::Cause;
 
@@ -62,7 +62,7 @@ impl Engine {
         &mut self,
         shared: &Shared,
         now: Time,
-        meta: &Meta,
+        meta: &RecvMeta,
         bytes: &[u8],
         received: &Received,
     ) -> std::result::Result<(), Cause> {

@@ -11,7 +11,6 @@ use super::{Engine, Qp};
 use crate::attr::QpAttr;
 use crate::device::MAX_PATHS;
 use crate::error::{Error, Result};
-use crate::netlink;
 use crate::path::{SegmentRoute, Srv6Path, TxPath, Via};
 use crate::profile::{EvProfileConfig, Paths};
 use crate::socket::TxSocket;
@@ -161,7 +160,7 @@ impl Engine {
             return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", peer.ip())));
         };
         let interface = port.interface.as_deref().unwrap_or_default();
-        let source_mac = netlink::mac_of(port.rx.fd(), interface).unwrap_or_default();
+        let source_mac = port.rx.socket().mac_of(interface).unwrap_or_default();
         let headers = Encapsulation::new(&PathHeaders {
             source_mac,
             next_hop_mac: [0; 6],

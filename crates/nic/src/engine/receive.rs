@@ -4,12 +4,12 @@
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
+use openmrc_sockets::{Interest, RecvBuffer, RecvMeta};
 use openmrc_transport::mrc::LASTING_BURST;
 use openmrc_transport::{Received, Span, Time, Transport, Trim};
 use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet, opcode};
 
 use super::{Engine, Inbox, Qp, QpHost, qp_host};
-use crate::rx::{Meta, RxBuffer};
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
@@ -87,7 +87,7 @@ impl Engine {
             let fd = port.rx.fd();
             // It can only fail if that is how it is already.
             let _ = match watch {
-                true => shared.epoll.add(fd, libc::EPOLLIN, index as u64),
+                true => shared.epoll.add(fd, Interest::Readable, index as u64),
                 false => shared.epoll.remove(fd),
             };
         }
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    fn receive_datagram(&mut self, shared: &Shared, port: usize, rx: &mut RxBuffer) -> bool {
+    fn receive_datagram(&mut self, shared: &Shared, port: usize, rx: &mut RecvBuffer) -> bool {
         // An error other than "nothing there" (a route's, say) is reported once and means nothing to a receiver.
         let socket = &mut self.ports[port].rx;
         let Ok((bytes, meta)) = rx.receive(socket.fd()) else {
@@ -160,7 +160,14 @@ impl Engine {
         true
     }
 
-    pub(super) fn datagram_in(&mut self, shared: &Shared, now: Time, port: usize, meta: &Meta, bytes: &[u8]) {
+    pub(super) fn datagram_in(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        port: usize,
+        meta: &RecvMeta,
+        bytes: &[u8],
+    ) {
         let packets = bytes.len().div_ceil(meta.segment).max(1) as u64;
         let stats = &mut self.ports[port].stats;
         stats.rx_datagrams += 1;
@@ -202,7 +209,7 @@ impl Engine {
         shared: &Shared,
         now: Time,
         port: usize,
-        meta: &Meta,
+        meta: &RecvMeta,
         bytes: &[u8],
     ) -> Result<(), Cause> {
         let trim = match self.config.dscp.trimmed_reason(meta.traffic_class >> 2) {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use openmrc_sockets::{Interest, SendError, send_bytes};
 use openmrc_transport::{Fatal, PortSet, Readiness, Time, TrafficClass, Transmit, Transport};
 use openmrc_wire::{DscpMap, Packet};
 
@@ -14,7 +15,7 @@ use crate::port::{HeldRun, NOBUFS_PAUSE};
 use crate::shared::{Shared, TOKEN_TX};
 use crate::socket;
 use crate::stats::Cause;
-use crate::tx::{RunKey, send_bytes};
+use crate::tx::RunKey;
 
 /// Adds a packet, for which there is room, to the run, or in SRv6 mode to the frames of its port; a macro because the
 /// borrows are of single fields.
@@ -173,7 +174,7 @@ impl Engine {
         let Via::Socket { socket, .. } = &path.via else { return };
         let Some((dest, ..)) = self.peers.get(key.peer).and_then(|p| p.route(port as u8)) else { return };
         let class = (key.class != socket.default_class).then_some(key.class);
-        let result = self.run.send(socket.fd(), &dest.with_flow_label(path.ev.0), class);
+        let result = self.run.send(socket.fd(), &dest.with_flow_label(path.ev.0 & 0xFFFF), class);
         match self.judge(result, now, packets > 1) {
             None => self.send_run(key, port, now),
             Some(Sent::Done) => self.count_sent(key, port, packets, bytes, now),
@@ -188,19 +189,17 @@ impl Engine {
     /// What the kernel's answer means; `None`: it cannot cut runs apart, try again without.
     pub(super) fn judge(&mut self, result: io::Result<()>, now: Time, was_run: bool) -> Option<Sent> {
         let Err(error) = result else { return Some(Sent::Done) };
-        Some(match error.raw_os_error() {
-            Some(libc::EAGAIN) => Sent::Later(None),
-            Some(libc::ENOBUFS | libc::ENOMEM) => Sent::Later(Some(now + NOBUFS_PAUSE)),
-            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if was_run => {
+        Some(match SendError::from(&error) {
+            SendError::WouldBlock => Sent::Later(None),
+            SendError::NoBuffers => Sent::Later(Some(now + NOBUFS_PAUSE)),
+            SendError::CannotSegment if was_run => {
                 self.segmentation = false;
                 return None;
             }
-            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EADDRNOTAVAIL | libc::ENETDOWN) => {
-                Sent::Lost(Cause::TxUnreachable)
-            }
-            Some(libc::EPERM | libc::EACCES | libc::ECONNREFUSED) => Sent::Lost(Cause::TxRefused),
-            Some(libc::EMSGSIZE) => Sent::Lost(Cause::TxTooLong),
-            _ => Sent::Lost(Cause::TxError),
+            SendError::Unreachable => Sent::Lost(Cause::TxUnreachable),
+            SendError::Refused => Sent::Lost(Cause::TxRefused),
+            SendError::TooLong => Sent::Lost(Cause::TxTooLong),
+            SendError::CannotSegment | SendError::Other => Sent::Lost(Cause::TxError),
         })
     }
 
@@ -227,7 +226,7 @@ impl Engine {
         };
         let class = (key.class != socket.default_class).then_some(key.class);
         let cut = (packets > 1).then_some(segment as u16);
-        let result = send_bytes(socket.fd(), &dest.with_flow_label(path.ev.0), bytes, class, cut);
+        let result = send_bytes(socket.fd(), &dest.with_flow_label(path.ev.0 & 0xFFFF), bytes, class, cut);
         match self.judge(result, now, packets > 1) {
             None => {
                 self.send_singly(key, port, bytes, segment, now);
@@ -296,7 +295,7 @@ impl Engine {
             };
             if !*watched {
                 let token = TOKEN_TX + u64::from(held.path);
-                *watched = shared.epoll.add(socket.fd(), libc::EPOLLOUT, token).is_ok();
+                *watched = shared.epoll.add(socket.fd(), Interest::Writable, token).is_ok();
             }
         }
     }

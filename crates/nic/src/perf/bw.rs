@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::cq::{Completion, CompletionQueue, Status};
 use crate::error::{Error, Result};
 use crate::memory::MemoryRegion;
+use crate::monotonic_ns;
 use crate::qp::{QueuePair, SendData, SendWr, Sge};
-use crate::sys::monotonic_ns;
 
 /// How to measure.
 #[derive(Clone, PartialEq, Debug)]

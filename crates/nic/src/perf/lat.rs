@@ -8,9 +8,9 @@ use crate::context::Context;
 use crate::cq::{CompletionQueue, Status};
 use crate::error::{Error, Result};
 use crate::memory::MemoryRegion;
+use crate::monotonic_ns;
 use crate::qp::{QueuePair, SendData, SendWr, Sge};
 use crate::qp_state::QpState;
-use crate::sys::monotonic_ns;
 
 /// Who serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

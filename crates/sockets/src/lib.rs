@@ -1,0 +1,63 @@
+//! System calls that the NIC and the soft switch share. Linux only.
+//!
+//! Every descriptor has one owner, every failed call is an [`std::io::Error`], and nothing here knows MRC.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`address`], [`socket`] | socket addresses; UDP and packet sockets and their options |
+//! | [`message`], [`batch`], [`control`] | one message, many messages in one call, control messages |
+//! | [`packet`], [`filter`] | for packet sockets: virtio-net headers, classic BPF |
+//! | [`wait`], [`clock`], [`thread`] | epoll, eventfd and poll; clocks; timer slack, CPU affinity, limits |
+//! | [`netlink`], [`interface`] | addresses, routes, neighbours and link changes; MTU, MAC address and index |
+//! | [`error`] | what a failed send means |
+
+pub mod address;
+pub mod batch;
+pub mod clock;
+pub mod control;
+pub mod error;
+pub mod filter;
+pub mod interface;
+pub mod message;
+pub mod netlink;
+pub mod packet;
+pub mod socket;
+pub mod thread;
+pub mod wait;
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+pub use address::SockAddr;
+pub use batch::{RecvBatch, SendBatch};
+pub use clock::{monotonic_ns, realtime_ns};
+pub use control::RecvMeta;
+pub use error::SendError;
+pub use interface::{InterfaceAddr, interface_of};
+/// One piece of a message (`struct iovec`).
+pub use libc::iovec as IoVec;
+pub use message::{RecvBuffer, send_bytes, send_message, send_slices};
+pub use netlink::{LinkWatch, Netlink};
+pub use packet::VnetHeader;
+pub use socket::Socket;
+pub use wait::{Epoll, EventFd, Interest, PollSet, wait_readable};
+
+/// The descriptor that a system call has just created.
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call that returned `fd` has just created it, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The result of a system call that returns 0 on success.
+fn done(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The result of a system call that returns a count, or -1.
+#[inline]
+fn count(result: libc::c_long) -> io::Result<usize> {
+    if result >= 0 { Ok(result as usize) } else { Err(io::Error::last_os_error()) }
+}
