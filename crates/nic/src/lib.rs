@@ -11,7 +11,6 @@
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
 //! | [`profile`], [`events`], [`stats`] | for a controller: paths, what happens to them, counters |
 //! | [`impair`] | a bad network on purpose |
-//! | [`perf`] | bandwidth and latency loops, as perftest has them |
 //! | `shared`, `engine` | who drives the engine; everything behind its lock: sending, receiving, deadlines |
 //! | `port`, `peer`, `path`, `socket`, `frames`, `nexthop` | where packets go, by what, and SRv6 mode's next hops |
 //! | `arena`, `tx`, `sys` | runs of packets put together for one system call; the clock |
@@ -32,7 +31,6 @@ mod nexthop;
 mod path;
 pub mod pd;
 mod peer;
-pub mod perf;
 mod port;
 pub mod profile;
 pub mod qp;

@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod fabric;
 mod nic;
+mod perftest;
 mod sim;
 mod sim_custom;
 mod softswitch;
@@ -13,6 +14,7 @@ mod wire;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fabric::register(module)?;
     nic::register(module)?;
+    perftest::register(module)?;
     sim::register(module)?;
     softswitch::register(module)?;
     wire::register(module)?;

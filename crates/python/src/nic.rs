@@ -5,17 +5,16 @@
 //! engine's only for things shorter than a microsecond; for everything else it lets the GIL go first. A Python buffer is
 //! let go of under the GIL, after the region over it has been deregistered.
 
-mod context;
+pub(crate) mod context;
 mod convert;
-mod cq;
+pub(crate) mod cq;
 mod device;
-mod error;
+pub(crate) mod error;
 mod impair;
-mod memory;
-mod perf;
+pub(crate) mod memory;
 mod post;
 mod profile;
-mod qp;
+pub(crate) mod qp;
 mod stats;
 
 use pyo3::prelude::*;
@@ -30,6 +29,5 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cq::CompletionQueue>()?;
     module.add_class::<qp::QueuePair>()?;
     profile::register(module)?;
-    impair::register(module)?;
-    perf::register(module)
+    impair::register(module)
 }

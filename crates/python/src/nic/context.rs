@@ -19,7 +19,7 @@ use super::stats;
 /// An open device.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct Context {
-    pub(super) context: nic::Context,
+    pub(crate) context: nic::Context,
     closed: AtomicBool,
     /// How many [`Polling`] objects of this context live.
     pollers: Arc<AtomicUsize>,

@@ -15,7 +15,7 @@ use super::error::{OrRaise, refused};
 /// A completion queue.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct CompletionQueue {
-    pub(super) queue: nic::CompletionQueue,
+    pub(crate) queue: nic::CompletionQueue,
     pollers: Arc<AtomicUsize>,
     /// Taken to see whether the queue has overrun, and not given out yet. Locked under the GIL only, which is not
     /// let go meanwhile.

@@ -22,7 +22,7 @@ impl ProtectionDomain {
         ProtectionDomain { handle: domain.handle(), domain: Mutex::new(Some(domain)) }
     }
 
-    pub(super) fn open(&self) -> PyResult<nic::ProtectionDomain> {
+    pub(crate) fn open(&self) -> PyResult<nic::ProtectionDomain> {
         let domain = self.domain.lock().clone();
         domain.ok_or_else(|| ClosedError::new_err(format!("protection domain {} is closed", self.handle)))
     }

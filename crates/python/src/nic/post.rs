@@ -1,7 +1,6 @@
 //! Work requests from Python: one by one from objects, or many at once from numbers.
 
-use openmrc_nic::QpState;
-use openmrc_nic::{QueuePair, RecvWr, SendData, SendWr, Sge};
+use openmrc_nic::{QpState, QueuePair, RecvWr, SendData, SendWr, Sge};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -1,7 +1,6 @@
 //! Queue pairs: states and attributes. What is posted to them is in `post`.
 
-use openmrc_nic::QpState;
-use openmrc_nic::{self as nic, Access, QpAttr};
+use openmrc_nic::{self as nic, Access, QpAttr, QpState};
 use openmrc_transport::mrc::{Capabilities, EvState};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,7 +13,7 @@ use super::stats;
 
 /// A queue pair.
 #[pyclass(frozen, module = "openmrc._core")]
-pub struct QueuePair(pub(super) nic::QueuePair);
+pub struct QueuePair(pub(crate) nic::QueuePair);
 
 impl QueuePair {
     pub(super) fn new(qp: nic::QueuePair) -> Self {

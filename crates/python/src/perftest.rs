@@ -1,21 +1,56 @@
-//! The bandwidth and latency loops, run without the GIL, over memory that Python cannot take away from under them.
+//! The loops behind `openmrc write-bw` and `openmrc write-lat`. They run without the GIL, on memory that Python cannot free
+//! meanwhile. The two sides agree on sizes and keys elsewhere; here each runs its loop on connected queue pairs.
+
+mod bandwidth;
+mod latency;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use openmrc_nic::perf::{self, BwParams, LatParams, Role, Target};
-use openmrc_nic::{self as nic, Access};
+use openmrc_nic::{self as nic, Access, Completion, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::context::Context;
-use super::cq::CompletionQueue;
-use super::error::OrRaise;
-use super::memory::ProtectionDomain;
-use super::qp::QueuePair;
+use crate::nic::context::Context;
+use crate::nic::cq::CompletionQueue;
+use crate::nic::error::OrRaise;
+use crate::nic::memory::ProtectionDomain;
+use crate::nic::qp::QueuePair;
+use bandwidth::BandwidthParams;
+use latency::{LatencyParams, Role};
 
-/// Registered memory for a measurement; peers may write to it. Deregistered when the last reference goes.
+/// Memory of the peer.
+struct Target {
+    /// Address of its first byte.
+    addr: u64,
+    /// Length in bytes.
+    len: u64,
+    rkey: u32,
+}
+
+/// Checks that messages of `size` bytes fit both ends.
+fn check_size(size: u32, source: &nic::MemoryRegion, target: &Target) -> nic::Result<()> {
+    if source.len() < size as usize || target.len < u64::from(size) {
+        return Err(nic::Error::InvalidArgument(format!(
+            "messages of {size} bytes do not fit regions of {} and {} bytes",
+            source.len(),
+            target.len
+        )));
+    }
+    Ok(())
+}
+
+fn check_status(done: &Completion) -> nic::Result<()> {
+    match done.status {
+        Status::Success => Ok(()),
+        status => {
+            Err(nic::Error::InvalidArgument(format!("message {} failed: {}", done.wr_id, status.name())))
+        }
+    }
+}
+
+/// Registered memory for a measurement, which peers may write. It is deregistered with the last reference.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct PerfBuffer {
     region: nic::MemoryRegion,
@@ -25,13 +60,13 @@ pub struct PerfBuffer {
 
 #[pymethods]
 impl PerfBuffer {
-    /// `length` bytes in `pd`, all of them touched.
+    /// `length` bytes in `pd`, every page written once.
     #[new]
     fn new(py: Python<'_>, pd: &ProtectionDomain, length: usize) -> PyResult<Self> {
         let domain = pd.open()?;
         py.detach(|| {
             let memory = nic::Buffer::zeroed(length);
-            // Pages that were never written are all the same page of zeros, which no real data are.
+            // Pages that were never written are all mapped to one page of zeros, which would be faster to read than data.
             for start in (0..length).step_by(4096) {
                 memory.write(start, &[1]);
             }
@@ -56,13 +91,13 @@ impl PerfBuffer {
         self.region.rkey()
     }
 
-    /// Sets every byte to 0, so that the first ball of a latency run differs from what is there.
+    /// Sets every byte to 0, so that the first message of a latency run differs from the memory.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| (0..self.region.len()).try_for_each(|i| self.region.poke(i, 0))).or_raise()
     }
 }
 
-/// Ends a loop from another thread.
+/// Ends a run from another thread.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct PerfStop(Arc<AtomicBool>);
 
@@ -82,7 +117,7 @@ fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX)
 }
 
-/// `openmrc_nic::perf::write_bw`; times in seconds. The result's buckets are bytes per bucket of `bucket_ns`.
+/// Runs [`bandwidth::write_bw`]. Times are in seconds; the result has the fields of [`bandwidth::BandwidthResult`].
 #[pyfunction]
 #[pyo3(signature = (context, qps, cq, source, target, stop, *, size, iterations, duration, depth, post_list,
                     signal_every, inline, polling, bucket))]
@@ -105,7 +140,7 @@ fn write_bw<'py>(
     polling: bool,
     bucket: f64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let params = BwParams {
+    let params = BandwidthParams {
         size,
         iterations,
         duration: duration.map(seconds),
@@ -121,15 +156,7 @@ fn write_bw<'py>(
     let pairs: Vec<&nic::QueuePair> = qps.iter().map(|qp| &qp.0).collect();
     let result = py
         .detach(|| {
-            perf::write_bw(
-                context,
-                &pairs,
-                queue,
-                region,
-                &Target { addr, len, rkey },
-                &params,
-                Some(&stop.0),
-            )
+            bandwidth::write_bw(context, &pairs, queue, region, &Target { addr, len, rkey }, &params, &stop.0)
         })
         .or_raise()?;
     let out = PyDict::new(py);
@@ -142,7 +169,7 @@ fn write_bw<'py>(
     Ok(out)
 }
 
-/// `openmrc_nic::perf::write_lat`: half of each round trip in nanoseconds, for the client; nothing for the server.
+/// Runs [`latency::write_lat`]: half of each round trip in nanoseconds for the client, an empty list for the server.
 #[pyfunction]
 #[pyo3(signature = (context, qp, cq, source, inbox, target, stop, *, client, size, iterations, warmup, inline))]
 #[allow(clippy::too_many_arguments)] // Python sees keywords.
@@ -161,13 +188,13 @@ fn write_lat(
     warmup: u64,
     inline: bool,
 ) -> PyResult<Vec<u64>> {
-    let params = LatParams { size, iterations, warmup, inline };
+    let params = LatencyParams { size, iterations, warmup, inline };
     let role = if client { Role::Client } else { Role::Server };
     let (addr, len, rkey) = target;
     let target = Target { addr, len, rkey };
     let (context, qp, queue) = (&context.context, &qp.0, &cq.queue);
     let (source, inbox) = (&source.region, &inbox.region);
-    py.detach(|| perf::write_lat(context, qp, queue, source, inbox, &target, role, &params, Some(&stop.0)))
+    py.detach(|| latency::write_lat(context, qp, queue, source, inbox, &target, role, &params, &stop.0))
         .or_raise()
 }
 

@@ -1,0 +1,198 @@
+//! One-way bandwidth of RDMA writes, as perftest's `ib_write_bw` measures it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use openmrc_nic::{
+    Completion, CompletionQueue, Context, Error, MemoryRegion, QueuePair, Result, SendData, SendWr, Sge,
+    monotonic_ns,
+};
+use smallvec::SmallVec;
+
+use super::{Target, check_size, check_status};
+
+/// Completions taken from the queue at once.
+const POLL: usize = 256;
+/// How long a thread that does not poll sleeps without a completion.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// How to measure.
+pub struct BandwidthParams {
+    /// Bytes per message.
+    pub size: u32,
+    /// Messages to send over all queue pairs; `None`: until `duration` has passed.
+    pub iterations: Option<u64>,
+    /// How long to send; `None`: until `iterations` are sent. One of the two is required; with both, the first one ends
+    /// the run.
+    pub duration: Option<Duration>,
+    /// Messages outstanding per queue pair (`--tx-depth`); at most its `max_send_wr`.
+    pub depth: u32,
+    /// Messages per call of `post_send` (`--post_list`).
+    pub post_list: u32,
+    /// One completion for this many messages (`--cq-mod`), as a completion may cost more than a short message.
+    pub signal_every: u32,
+    /// Copy the payload while posting. The queue pairs' `max_inline_data` must allow it.
+    pub inline: bool,
+    /// Drive the engine from this thread. Otherwise the engine's own thread does, and this one sleeps in between.
+    pub polling: bool,
+    /// Length of the intervals in which completed bytes are counted.
+    pub bucket: Duration,
+}
+
+/// What was measured.
+#[derive(Default)]
+pub struct BandwidthResult {
+    /// Payload bytes of completed messages.
+    pub bytes: u64,
+    /// Completed messages.
+    pub messages: u64,
+    /// From the first post to the last completion, nanoseconds.
+    pub elapsed_ns: u64,
+    /// Time of the first post, nanoseconds of `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    /// Length of an interval, nanoseconds.
+    pub bucket_ns: u64,
+    /// Payload bytes completed in each interval from `start_ns` on.
+    pub buckets: Vec<u64>,
+}
+
+impl BandwidthResult {
+    /// Counts messages that completed at `now`.
+    fn count(&mut self, now: u64, messages: u64, bytes: u64) {
+        self.messages += messages;
+        self.bytes += bytes;
+        self.elapsed_ns = now - self.start_ns;
+        let bucket = (self.elapsed_ns / self.bucket_ns) as usize;
+        if bucket >= self.buckets.len() {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += bytes;
+    }
+}
+
+/// One queue pair's part of a run.
+struct Flow<'a> {
+    qp: &'a QueuePair,
+    posted: u64,
+    completed: u64,
+}
+
+/// Where the messages come from and go to: both regions are divided into slots of one message, used in turn.
+struct Slots<'a> {
+    source: &'a MemoryRegion,
+    target: &'a Target,
+    size: u32,
+    /// The message, if it is copied while posting.
+    inline: Option<Vec<u8>>,
+    count: u64,
+    next: u64,
+    /// Scatter lists of the messages being posted.
+    sges: Vec<[Sge; 1]>,
+}
+
+impl Slots<'_> {
+    /// Posts `n` messages. Every `signal_every`-th raises a completion, and the last one of the list.
+    fn post(&mut self, flow: &mut Flow<'_>, n: u64, signal_every: u64) -> Result<()> {
+        for sge in &mut self.sges[..n as usize] {
+            let offset = self.next * u64::from(self.size);
+            sge[0] = Sge { addr: self.source.addr() + offset, len: self.size, lkey: self.source.lkey() };
+            self.next = if self.next + 1 < self.count { self.next + 1 } else { 0 };
+        }
+        let request = |i: usize| {
+            let number = flow.posted + i as u64 + 1;
+            SendWr {
+                wr_id: number,
+                data: match &self.inline {
+                    Some(bytes) => SendData::Inline(bytes),
+                    None => SendData::Sges(&self.sges[i]),
+                },
+                remote_addr: self.target.addr + (self.sges[i][0].addr - self.source.addr()),
+                rkey: self.target.rkey,
+                imm: None,
+                // The last one of the list may be the last one before a pause, or of all.
+                signaled: number.is_multiple_of(signal_every) || i as u64 + 1 == n,
+                solicited: false,
+            }
+        };
+        let requests: SmallVec<[SendWr<'_>; 64]> = (0..n as usize).map(request).collect();
+        flow.qp.post_send(&requests)?;
+        flow.posted += n;
+        Ok(())
+    }
+}
+
+/// Writes from `source` to `target` over all of `qps` as fast as possible. Setting `stop` from another thread ends the
+/// run early; outstanding messages are waited for.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if sizes do not fit, or with the status of a message that failed; and the errors of posting and
+/// polling.
+pub fn write_bw(
+    context: &Context,
+    qps: &[&QueuePair],
+    cq: &CompletionQueue,
+    source: &MemoryRegion,
+    target: &Target,
+    params: &BandwidthParams,
+    stop: &AtomicBool,
+) -> Result<BandwidthResult> {
+    check_size(params.size, source, target)?;
+    if qps.is_empty() || (params.iterations.is_none() && params.duration.is_none()) {
+        return Err(Error::InvalidArgument(
+            "a run needs a queue pair, and a number of iterations or a duration".into(),
+        ));
+    }
+    let depth = qps.iter().map(|qp| qp.cap().max_send_wr).min().unwrap_or(1).min(params.depth.max(1));
+    let depth = u64::from(depth);
+    let list = u64::from(params.post_list.max(1)).min(depth);
+    let signal_every = u64::from(params.signal_every.max(1)).min(depth);
+    let size = u64::from(params.size);
+    let mut slots = Slots {
+        source,
+        target,
+        size: params.size,
+        inline: params.inline.then(|| source.copy_out(0, params.size as usize)),
+        count: (source.len() as u64).min(target.len) / size.max(1),
+        next: 0,
+        sges: vec![[Sge::default()]; list as usize],
+    };
+    let mut flows: Vec<_> = qps.iter().map(|&qp| Flow { qp, posted: 0, completed: 0 }).collect();
+    let mut left = params.iterations.unwrap_or(u64::MAX);
+    let mut completions: Vec<Completion> = Vec::with_capacity(POLL);
+    let _polling = params.polling.then(|| context.polling());
+
+    let mut result = BandwidthResult {
+        start_ns: monotonic_ns(),
+        bucket_ns: params.bucket.as_nanos().clamp(1000, u128::from(u64::MAX)) as u64,
+        ..BandwidthResult::default()
+    };
+    let end_ns = params.duration.map_or(u64::MAX, |d| result.start_ns.saturating_add(d.as_nanos() as u64));
+    let mut ending = false;
+    loop {
+        for flow in &mut flows {
+            while !ending && left > 0 && flow.posted - flow.completed + list.min(left) <= depth {
+                let n = list.min(left);
+                slots.post(flow, n, signal_every)?;
+                left -= n;
+            }
+        }
+        completions.clear();
+        cq.poll_into(POLL, &mut completions)?;
+        let now = monotonic_ns();
+        for done in &completions {
+            check_status(done)?;
+            let Some(flow) = flows.iter_mut().find(|f| f.qp.qp_num() == done.qp_num) else { continue };
+            // Completions are in order, so every message before this one is complete too.
+            let messages = done.wr_id - flow.completed;
+            flow.completed = done.wr_id;
+            result.count(now, messages, messages * size);
+        }
+        ending |= left == 0 || now >= end_ns || stop.load(Ordering::Relaxed);
+        if ending && flows.iter().all(|f| f.completed == f.posted) {
+            return Ok(result);
+        }
+        if completions.is_empty() && !params.polling {
+            cq.wait(SLEEP);
+        }
+    }
+}
