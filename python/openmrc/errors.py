@@ -29,10 +29,6 @@ class OverrunError(Error):
     """A completion queue received more completions than it holds; the QPs that use it are in ERROR."""
 
 
-class ProtectionError(Error):
-    """A memory region, key or protection domain does not permit the access."""
-
-
 class RegistrationError(Error, BufferError):
     """A buffer that cannot be registered: no buffer at all, read-only, or not contiguous."""
 

@@ -76,15 +76,6 @@ impl Fabric {
         }
     }
 
-    /// The port of a switch with this name, connected or not.
-    pub fn port_named(&self, switch: Switch, name: &str) -> Option<u32> {
-        let (base, count, digits) = match name.strip_prefix("down") {
-            Some(digits) => (0, self.downlinks(switch.tier), digits),
-            None => (self.downlinks(switch.tier), self.uplinks(switch.tier), name.strip_prefix("up")?),
-        };
-        number(digits).filter(|&n| n < count).map(|n| base + n)
-    }
-
     /// The name of a link.
     pub fn link_name(&self, link: Link) -> String {
         let (lower, upper) = (self.lower_end(link).node, self.upper_end(link));
@@ -167,7 +158,12 @@ mod tests {
             for switch in fabric.all_switches() {
                 prop_assert_eq!(fabric.node_named(&switch.to_string()), Ok(Node::Switch(switch)));
                 for port in 0..fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier) {
-                    prop_assert_eq!(fabric.port_named(switch, &fabric.port_name(switch, port)), Some(port));
+                    let name = fabric.port_name(switch, port);
+                    let (base, digits) = match name.strip_prefix("down") {
+                        Some(digits) => (0, digits),
+                        None => (fabric.downlinks(switch.tier), &name["up".len()..]),
+                    };
+                    prop_assert_eq!(number(digits).map(|n| base + n), Some(port));
                 }
             }
             for number in 0..fabric.links() {

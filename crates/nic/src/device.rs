@@ -1,7 +1,7 @@
 //! Devices: which addresses of this host are ports (planes) of the NIC, and how it behaves. All defaults live here,
 //! each with its source.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use openmrc_transport::PortSet;
@@ -121,15 +121,6 @@ impl DeviceConfig {
     /// configured for that on Linux, where all of 127/8 is local.
     pub fn loopback(node: u8, ports: usize) -> Self {
         Self::with_addresses((0..ports).map(|p| IpAddr::V4(Ipv4Addr::new(127, p as u8 + 1, node, 1))))
-    }
-
-    /// A device of `ports` planes at ::1, told apart by their UDP ports from `first_udp_port` on.
-    pub fn loopback_v6(first_udp_port: u16, ports: usize) -> Self {
-        let mut config = Self::with_addresses((0..ports).map(|_| IpAddr::V6(Ipv6Addr::LOCALHOST)));
-        for (i, port) in config.ports.iter_mut().enumerate() {
-            port.udp_port = first_udp_port.wrapping_add(i as u16);
-        }
-        config
     }
 
     /// Whether the NIC builds SRv6 frames itself.

@@ -57,9 +57,6 @@ pub enum Error {
     /// The object was destroyed, or its context closed.
     #[error("{0} is closed")]
     Closed(&'static str),
-    /// The peer did not answer in time.
-    #[error("no answer within {0:?}")]
-    Timeout(std::time::Duration),
     /// The operating system refused.
     #[error("{what}: {source}")]
     Os {

@@ -60,7 +60,6 @@ pub struct MemoryRegion {
     addr: u64,
     len: usize,
     access: Access,
-    pd: u32,
     registered: bool,
 }
 
@@ -85,15 +84,7 @@ impl MemoryRegion {
         }
         let region = Region { key: 0, pd, access, addr: addr as u64, len: len as u64, owner: Some(owner) };
         let key = shared.lock_open()?.memory.insert(region)?;
-        Ok(MemoryRegion {
-            shared: Arc::clone(shared),
-            key,
-            addr: addr as u64,
-            len,
-            access,
-            pd,
-            registered: true,
-        })
+        Ok(MemoryRegion { shared: Arc::clone(shared), key, addr: addr as u64, len, access, registered: true })
     }
 
     /// Address of the first byte, which is also the virtual address that a peer names.
@@ -124,11 +115,6 @@ impl MemoryRegion {
     /// What is allowed.
     pub fn access(&self) -> Access {
         self.access
-    }
-
-    /// Number of its protection domain.
-    pub fn pd_handle(&self) -> u32 {
-        self.pd
     }
 
     /// The byte at `offset`, read anew each time: to wait for a peer's write. `None` beyond the end or after
@@ -173,11 +159,6 @@ impl MemoryRegion {
             let owner = self.shared.lock().memory.remove(self.key);
             drop(owner);
         }
-    }
-
-    /// Whether the region is still registered.
-    pub fn is_registered(&self) -> bool {
-        self.registered
     }
 }
 
@@ -269,11 +250,6 @@ impl MemoryTable {
     pub fn clear(&mut self) -> Vec<Box<dyn Any + Send>> {
         self.used = 0;
         self.slots.iter_mut().filter_map(|slot| slot.take().and_then(|mut r| r.owner.take())).collect()
-    }
-
-    /// Whether any region of this protection domain is registered.
-    pub fn uses_pd(&self, pd: u32) -> bool {
-        self.slots.iter().flatten().any(|r| r.pd == pd)
     }
 
     #[inline]

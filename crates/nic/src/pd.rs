@@ -28,11 +28,6 @@ impl ProtectionDomain {
         self.id
     }
 
-    /// Whether a memory region is registered in it.
-    pub fn has_regions(&self) -> bool {
-        self.shared.lock().memory.uses_pd(self.id)
-    }
-
     /// Registers `len` bytes at `addr`; `owner` is kept until they are deregistered, and dropped by whoever does that,
     /// without locks held.
     ///

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use openmrc_nic::*;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 #[test]
@@ -150,8 +151,14 @@ fn many_queue_pairs_between_two_devices_do_not_mix_their_data() {
 
 #[test]
 fn ipv6_ports_told_apart_by_udp_port_work_like_any_others() {
-    let config = |first| DeviceConfig { evs_per_port: Some(8), ..DeviceConfig::loopback_v6(first, 4) };
-    let (a, b) = pair_with(config(41_000), config(41_100), &Options::default());
+    // Below the ports that the kernel chooses for the paths.
+    let port = |udp_port| PortConfig { udp_port, ..PortConfig::new(Ipv6Addr::LOCALHOST.into()) };
+    let config = |first: u16| DeviceConfig {
+        ports: (first..first + 4).map(port).collect(),
+        evs_per_port: Some(8),
+        ..DeviceConfig::default()
+    };
+    let (a, b) = pair_with(config(21_000), config(21_100), &Options::default());
     let data = pattern(500_000, 6);
     a.buffer.write(0, &data);
     a.write(&b, 0, 1, data.len(), 1);

@@ -214,11 +214,6 @@ impl PyFabric {
         (0..self.fabric.tiers()).map(|level| self.fabric.blocks(level)).collect()
     }
 
-    /// uSIDs that a switch of this tier owns.
-    fn lanes(&self, tier: u8) -> u32 {
-        self.fabric.lanes(tier)
-    }
-
     /// Downlinks of a switch of this tier, connected or not.
     fn downlinks(&self, tier: u8) -> PyResult<u32> {
         if tier < self.fabric.tiers() {
@@ -348,11 +343,5 @@ impl PyFabric {
         let links = trace.links().map(|link| fabric.link_name(link)).collect();
         let uplinks = trace.uplinks.to_vec();
         Ok((switches, links, trace.host, trace.plane(), trace.downlink, trace.whole, uplinks))
-    }
-
-    /// The link, and whether the upper end of it, that has this address.
-    fn link_of_address(&self, address: &str) -> PyResult<Option<(String, bool)>> {
-        let found = self.links.find(&self.fabric, parse_address(address)?);
-        Ok(found.map(|(link, upper)| (self.fabric.link_name(link), upper)))
     }
 }

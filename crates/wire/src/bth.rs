@@ -35,9 +35,6 @@ const A: u8 = 1 << 7;
 const RTX: u8 = 1 << 5;
 const TS: u8 = 1 << 4;
 
-/// RoCEv2 BECN in [`crate::Packet::variant`]: set in a congestion notification packet.
-pub const BECN: u8 = 1 << 6;
-
 /// The reserved QP number of Endpoint Requests and Responses.
 pub const ENDPOINT_QP: u32 = 0x00_0002;
 

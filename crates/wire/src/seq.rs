@@ -38,11 +38,6 @@ impl Psn {
         // Move the 24-bit difference to the top of the word, so that the arithmetic shift extends its sign.
         ((self.0.wrapping_sub(base.0) << (32 - Self::BITS)) as i32) >> (32 - Self::BITS)
     }
-
-    /// Whether `self` comes before `other`, modulo 2^24.
-    pub const fn precedes(self, other: Psn) -> bool {
-        self.distance(other) < 0
-    }
 }
 
 impl fmt::Debug for Psn {
@@ -88,7 +83,7 @@ mod tests {
     fn psn_distance_crosses_the_wrap() {
         assert_eq!(Psn::new(1).distance(Psn::new(0xFF_FFFF)), 2);
         assert_eq!(Psn::new(0xFF_FFFF).distance(Psn::new(1)), -2);
-        assert!(Psn::new(0xFF_FFFF).precedes(Psn::new(0)));
+        assert!(Psn::new(0xFF_FFFF).distance(Psn::new(0)) < 0);
     }
 
     #[test]

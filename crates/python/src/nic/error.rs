@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 pyo3::import_exception!(openmrc.errors, ClosedError);
-pyo3::import_exception!(openmrc.errors, DeadlineError);
 pyo3::import_exception!(openmrc.errors, DeviceError);
 pyo3::import_exception!(openmrc.errors, OverrunError);
 pyo3::import_exception!(openmrc.errors, PrivilegeError);
@@ -35,7 +34,6 @@ fn exception(error: Error) -> PyErr {
         Error::QueueFull { .. } => QueueFullError::new_err(text),
         Error::CqOverrun(_) => OverrunError::new_err(text),
         Error::Closed(_) => ClosedError::new_err(text),
-        Error::Timeout(_) => DeadlineError::new_err(text),
         Error::Os { source, .. } => {
             let errno = source.raw_os_error();
             match (source.kind(), errno) {
