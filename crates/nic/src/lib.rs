@@ -10,7 +10,7 @@
 //! | [`device`], [`context`] | configuration and defaults; opening, driving, closing |
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
 //! | [`profile`], [`events`], [`stats`] | for a controller: paths, what happens to them, counters |
-//! | [`impair`] | a bad network on purpose |
+//! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
 //! | `shared`, `engine` | who drives the engine; everything behind its lock: sending, receiving, deadlines |
 //! | `port`, `peer`, `path`, `socket`, `frames`, `nexthop` | where packets go, by what, and SRv6 mode's next hops |
 //! | `arena`, `tx`, `sys` | runs of packets put together for one system call; the clock |
@@ -26,6 +26,7 @@ pub mod error;
 pub mod events;
 mod frames;
 pub mod impair;
+mod impairer;
 pub mod memory;
 mod nexthop;
 mod path;

@@ -25,7 +25,7 @@ use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
 use crate::frames::{FrameBatch, FrameBuffer};
-use crate::impair::Impairer;
+use crate::impairer::Impairer;
 use crate::memory::{Access, MemoryTable};
 use crate::nexthop::NextHops;
 use crate::path::{TxPath, Via};
@@ -138,7 +138,7 @@ impl Engine {
             eager: false,
             bulk: 0,
             impaired: Vec::new(),
-            rolled: Vec::new(),
+            drawn: Vec::new(),
             pressure: BufferWatch::new(),
             segmentation: config.segmentation,
             seed,

@@ -41,7 +41,7 @@ use crate::attr::QpAttr;
 use crate::cq::Status;
 use crate::device::DeviceConfig;
 use crate::frames::{FrameBatch, FrameBuffer};
-use crate::impair::{Harm, Impairer, Outgoing};
+use crate::impairer::{Impairer, Outgoing, RuleSet};
 use crate::memory::{Access, MemoryTable};
 use crate::nexthop::NextHops;
 use crate::path::TxPath;
@@ -109,8 +109,8 @@ pub(crate) struct Engine {
     bulk: u32,
     /// Packets passing the impairer.
     impaired: Vec<Outgoing>,
-    /// What the impairer will do to each packet of the run at hand.
-    rolled: Vec<Harm>,
+    /// The impairment rules that act on each packet of the run at hand.
+    drawn: Vec<RuleSet>,
     pressure: BufferWatch,
     segmentation: bool,
     seed: u64,

@@ -8,7 +8,7 @@ use openmrc_transport::mrc::LASTING_BURST;
 
 use super::{Engine, Sent};
 use crate::frames::{FrameBatch, FrameBuffer, send_one};
-use crate::impair::{Outgoing, is_data};
+use crate::impairer::{Outgoing, is_data};
 use crate::path::Via;
 use crate::port::NOBUFS_PAUSE;
 use crate::shared::Shared;
@@ -36,7 +36,7 @@ impl Engine {
     fn flush_batch(&mut self, port: usize, batch: &mut FrameBatch, now: Time) {
         if !self.ports[port].is_up() {
             self.causes.add(Cause::TxNoPort, batch.frames().len() as u64);
-        } else if self.impairer.active() {
+        } else if self.impairer.is_active() {
             self.impair_batch(port, batch, now);
         } else {
             self.send_batch(port, batch, now);
@@ -87,7 +87,7 @@ impl Engine {
         let mut out = std::mem::take(&mut self.impaired);
         for (index, frame) in batch.frames().iter().enumerate() {
             let ev = self.paths[usize::from(frame.key.path)].ev;
-            let harm = self.impairer.roll(now, port as u8, ev, is_data(frame.opcode));
+            let rules = self.impairer.draw(now, port as u8, ev, is_data(frame.opcode));
             let packet = Outgoing {
                 path: frame.key.path,
                 port: port as u8,
@@ -96,7 +96,7 @@ impl Engine {
                 class: frame.key.class,
                 bytes: batch.datagram(index),
             };
-            self.impairer.harm(now, packet, harm, &mut out);
+            self.impairer.apply(now, packet, rules, &mut out);
         }
         self.send_outgoing(&mut out, now);
         self.impaired = out;

@@ -9,7 +9,7 @@ use openmrc_wire::{DscpMap, Packet};
 use super::host::pieces;
 use super::{Engine, Feedback, Qp, QpHost, RUNS_PER_TURN, Sent, qp_host};
 use crate::cq::Status;
-use crate::impair::{Outgoing, is_data};
+use crate::impairer::{Outgoing, is_data};
 use crate::path::Via;
 use crate::port::{HeldRun, NOBUFS_PAUSE};
 use crate::shared::{Shared, TOKEN_TX};
@@ -152,7 +152,7 @@ impl Engine {
         let port = usize::from(self.paths[usize::from(key.path)].port);
         if !self.ports[port].is_up() {
             self.causes.add(Cause::TxNoPort, self.run.packets() as u64);
-        } else if self.impairer.active() && self.run_is_harmed(key, now) {
+        } else if self.impairer.is_active() && self.run_is_impaired(key, now) {
             self.impair_run(key, now);
         } else if !self.ports[port].held.is_empty() {
             self.hold_run(key, port);
@@ -338,22 +338,22 @@ impl Engine {
         }
     }
 
-    /// Rolls the impairer's dice for the run; whether it has to come by there.
-    fn run_is_harmed(&mut self, key: RunKey, now: Time) -> bool {
+    /// Draws the impairment rules for each packet of the run; returns whether the impairer must see the run.
+    fn run_is_impaired(&mut self, key: RunKey, now: Time) -> bool {
         let path = &self.paths[usize::from(key.path)];
         let (port, ev) = (path.port, path.ev);
-        let mut harmed = self.impairer.holds(port);
-        self.rolled.clear();
+        let mut impaired = self.impairer.reorders(port);
+        self.drawn.clear();
         for opcode in self.run.opcodes() {
-            let harm = self.impairer.roll(now, port, ev, is_data(opcode));
-            harmed |= !harm.is_none();
-            self.rolled.push(harm);
+            let rules = self.impairer.draw(now, port, ev, is_data(opcode));
+            impaired |= !rules.is_empty();
+            self.drawn.push(rules);
         }
-        harmed
+        impaired
     }
 
-    /// Gives the impairer the packets of the run that it harms or that others wait for, and sends what it lets pass; what
-    /// lies between them goes in one piece, as in a network that does nothing to it.
+    /// Gives the impairer the packets of the run that a rule acts on or that others wait for, and sends what it releases.
+    /// The packets between them are sent in one piece, as without impairments.
     fn impair_run(&mut self, key: RunKey, now: Time) {
         let path = &self.paths[usize::from(key.path)];
         let (port, ev) = (path.port, path.ev);
@@ -363,8 +363,8 @@ impl Engine {
         let mut out = std::mem::take(&mut self.impaired);
         let (mut sent, mut end) = (0, 0);
         for (packet, one) in bytes.chunks(segment).enumerate() {
-            let harm = self.rolled[packet];
-            if !harm.is_none() || self.impairer.holds(port) {
+            let rules = self.drawn[packet];
+            if !rules.is_empty() || self.impairer.reorders(port) {
                 self.send_piece(key, usize::from(port), &bytes[sent..end], segment, now);
                 let packet = Outgoing {
                     path: key.path,
@@ -374,7 +374,7 @@ impl Engine {
                     class: key.class,
                     bytes: one.to_vec(),
                 };
-                self.impairer.harm(now, packet, harm, &mut out);
+                self.impairer.apply(now, packet, rules, &mut out);
                 self.send_outgoing(&mut out, now);
                 sent = end + one.len();
             }
