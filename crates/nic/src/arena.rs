@@ -1,5 +1,5 @@
-//! Where packets on their way out are put together: headers, padding and iCRC lie in an arena, payload is gathered from
-//! where the application has it, uncopied, unless it is so short that an iovec costs more.
+//! Assembles packets to be sent: headers, padding and iCRC lie in an arena. Payload stays in the application's memory
+//! and gets iovecs of its own, unless it is so short that copying is cheaper than an iovec.
 
 use openmrc_sockets::IoVec;
 use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
@@ -8,10 +8,10 @@ use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
 const COPY_LIMIT: usize = 512;
 /// Arena bytes per packet: headers, short payload, padding, iCRC.
 const PER_PACKET: usize = MAX_HEADER_LEN + COPY_LIMIT + 3 + icrc::LEN;
-/// Most pieces of one payload; a scatter list is cut at packet boundaries.
+/// Most pieces of one packet's payload, as a scatter list has at most this many.
 pub(crate) const MAX_PIECES: usize = 16;
 
-/// Bytes of packets as iovecs.
+/// Packets as a list of iovecs.
 pub(crate) struct Arena {
     bytes: Box<[u8]>,
     used: usize,
@@ -23,23 +23,23 @@ pub(crate) struct Arena {
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// Room for so many packets with so many bytes in front of each.
-    pub fn new(packets: usize, in_front: usize) -> Self {
+    /// Room for this many packets, each with a prefix of at most `prefix` bytes.
+    pub fn new(packets: usize, prefix: usize) -> Self {
         Arena {
-            bytes: vec![0; packets * (PER_PACKET + in_front)].into_boxed_slice(),
+            bytes: vec![0; packets * (PER_PACKET + prefix)].into_boxed_slice(),
             used: 0,
             iovecs: Vec::with_capacity(packets * (MAX_PIECES + 2)),
         }
     }
 
-    /// Whether a packet of any kind has room.
+    /// Whether one more packet has room, whatever its kind.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.iovecs.len() + MAX_PIECES + 2 <= self.iovecs.capacity()
     }
 
-    /// Begins a packet with bytes in front of it: `write` puts them at the front of what it is given and returns how
-    /// many they are. They get an iovec of their own.
+    /// Begins a packet with a prefix: `write` writes it to the front of its argument and returns its length. The prefix
+    /// begins a new iovec.
     #[inline]
     pub fn begin(&mut self, write: impl FnOnce(&mut [u8]) -> usize) {
         let len = write(&mut self.bytes[self.used..]);
@@ -48,7 +48,7 @@ impl Arena {
         self.used += len;
     }
 
-    /// Adds a packet; `ports` are the UDP ports it goes from and to. Its payload lies in `pieces`, which must stay
+    /// Adds a packet. `ports` are its UDP source and destination ports. Its payload lies in `pieces`, which must stay
     /// valid until the arena is cleared.
     #[inline]
     pub fn push(&mut self, packet: &Packet, pieces: &[&[u8]], seed: &IcrcSeed, ports: (u16, u16)) {
@@ -88,7 +88,7 @@ impl Arena {
         }
     }
 
-    /// The arena up to `end` is to be sent: it lengthens the last iovec if that lies just before.
+    /// Appends the arena's bytes up to `end` to the iovecs. They extend the last iovec if it ends where they begin.
     #[inline]
     fn use_up_to(&mut self, end: usize) {
         let piece = &mut self.bytes[self.used..end];
@@ -102,17 +102,17 @@ impl Arena {
         self.used = end;
     }
 
-    /// Copies what the iovecs hold to the end of `out`.
+    /// Appends the bytes of the iovecs to `out`.
     pub fn copy(iovecs: &[IoVec], out: &mut Vec<u8>) {
         for iovec in iovecs {
-            // SAFETY: every piece is valid until the arena is cleared, which the borrow of its iovecs puts off.
+            // SAFETY: every piece is valid until the arena is cleared, which the borrow of its iovecs prevents.
             out.extend_from_slice(unsafe {
                 std::slice::from_raw_parts(iovec.iov_base.cast::<u8>(), iovec.iov_len)
             });
         }
     }
 
-    /// Forgets everything.
+    /// Removes every packet.
     #[inline]
     pub fn clear(&mut self) {
         self.used = 0;

@@ -1,4 +1,4 @@
-//! Memory of its own for whoever has none to register: page-aligned, zeroed, kept alive by whoever holds a clone.
+//! Memory for programs that have none of their own to register: page-aligned, zeroed, freed with the last clone.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// A shared buffer that the NIC may write while this side looks on. Reads and writes here copy; what a peer
-/// writes at the same time may be seen in part, as with any RDMA buffer.
+/// A shared buffer that the NIC may write at any time. Its methods copy bytes in and out. A copy made while a peer
+/// writes may contain a part of the write, as with any RDMA buffer.
 #[derive(Clone)]
 pub struct Buffer(Arc<Allocation>);
 
@@ -24,7 +24,7 @@ unsafe impl Sync for Allocation {}
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody refers to it any more.
+        // SAFETY: allocated with this layout, and this was the last reference.
         unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
     }
 }
@@ -79,10 +79,10 @@ impl Buffer {
         out
     }
 
-    /// The byte at `offset`, read anew each time: to wait for a peer's write.
+    /// The byte at `offset`. Every call reads memory, so a loop can wait for a peer's write.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `offset` is beyond the end.
     #[inline]
     pub fn peek(&self, offset: usize) -> u8 {
         assert!(offset < self.len(), "beyond the buffer");

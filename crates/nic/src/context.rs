@@ -1,4 +1,4 @@
-//! An open device: the parent of every object.
+//! An open device, on which all objects are created.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -22,26 +22,27 @@ use crate::shared::{Polling, Shared};
 use crate::stats::{ContextStats, PathStats};
 use crate::sys;
 
-/// An open device. Dropping it closes it and everything made on it.
+/// An open device. Dropping it closes it and all of its objects.
 pub struct Context {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How long a new EV profile waits for the next hops of its other planes once one has answered, and if none has.
-const NEXT_HOPS_PATIENCE: Duration = Duration::from_millis(100);
-const NEXT_HOPS_LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+/// How long [`Context::create_ev_profile`] waits for the other next hops if at least one has answered ...
+const SOME_NEXT_HOPS: Duration = Duration::from_millis(100);
+/// ... and if none has.
+const ANY_NEXT_HOP: Duration = Duration::from_secs(1);
 
-/// Answer to one EV probe.
+/// Result of one EV probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeResult {
-    /// The path asked about.
+    /// The probed path.
     pub path: PathEntry,
-    /// Its round-trip time; `None` if no answer came in time.
+    /// Its round-trip time; `None` if there was no answer in time.
     pub rtt: Option<Duration>,
 }
 
-/// A port as it is now.
+/// State of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortState {
     /// Address and UDP port it receives on.
@@ -50,9 +51,9 @@ pub struct PortState {
     pub interface: Option<String>,
     /// Switched on by the administrator.
     pub admin_up: bool,
-    /// The address is there and its interface is up.
+    /// An interface that is up has the address.
     pub link_up: bool,
-    /// Bytes that its socket can queue, as the kernel counts them.
+    /// Size of its socket's receive buffer, in bytes of kernel memory.
     pub receive_buffer: usize,
 }
 
@@ -74,17 +75,17 @@ impl Context {
         Ok(Context { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The device's description.
+    /// The device's configuration.
     pub fn config(&self) -> &DeviceConfig {
         &self.shared.config
     }
 
-    /// Where peers reach this device, by port.
+    /// Address of each port, for peers.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.shared.config.ports.iter().map(|p| SocketAddr::new(p.addr, p.udp_port)).collect()
     }
 
-    /// A protection domain.
+    /// Creates a protection domain.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -93,10 +94,10 @@ impl Context {
         Ok(ProtectionDomain::new(&self.shared, self.shared.handle()))
     }
 
-    /// A completion queue for up to `cqe` completions.
+    /// Creates a completion queue for up to `cqe` completions.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `cqe` is out of range; [`Error::Os`] if descriptors have run out.
+    /// [`Error::InvalidArgument`] if `cqe` is out of range; [`Error::Os`] if no descriptor is left.
     pub fn create_cq(&self, cqe: usize) -> Result<CompletionQueue> {
         drop(self.shared.lock_open()?);
         CompletionQueue::new(&self.shared, self.shared.handle(), cqe)
@@ -104,64 +105,64 @@ impl Context {
 
     // --- driving -----------------------------------------------------------------------------------------------
 
-    /// From now on, until the guard is dropped, whoever polls drives the engine.
+    /// Polling mode: until the guard is dropped, the threads that poll drive the engine.
     #[must_use]
     pub fn polling(&self) -> Polling {
         Polling::new(&self.shared)
     }
 
-    /// One turn of the engine, if somebody polls.
+    /// Runs one turn of the engine in polling mode. Otherwise it does nothing.
     #[inline]
     pub fn progress(&self) {
         self.shared.drive_if_polling();
     }
 
-    /// Flushes all outstanding work, stops the engine, closes the sockets and forgets every memory region. Everything
-    /// made on this context is closed with it. Doing it twice is harmless.
+    /// Flushes all outstanding work, stops the engine, closes the sockets and deregisters all memory. All objects of
+    /// the context are closed too. A second call does nothing.
     pub fn close(&self) {
         let Some(thread) = self.thread.lock().take() else { return };
         self.shared.stop();
-        // A thread that has panicked has nothing more to say than its message did.
+        // If the thread has panicked, its message has been printed.
         let _ = thread.join();
-        // No lock is held while these are dropped: their owners may run code of the application.
+        // The owners of memory are dropped with no lock held, as that may run code of the application.
         drop(self.shared.close());
     }
 
     // --- events ------------------------------------------------------------------------------------------------
 
-    /// The oldest asynchronous event that has not been taken.
+    /// Removes the oldest asynchronous event.
     pub fn next_event(&self) -> Option<AsyncEvent> {
         self.shared.events.pop()
     }
 
-    /// A descriptor that is readable while there are asynchronous events. It belongs to the context.
+    /// A descriptor that is readable while there are asynchronous events. The context keeps it.
     pub fn event_fd(&self) -> RawFd {
         self.shared.events.fd()
     }
 
-    /// The oldest path event that has not been taken.
+    /// Removes the oldest path event.
     pub fn next_path_event(&self) -> Option<PathEvent> {
         self.shared.path_events.pop()
     }
 
-    /// A descriptor that is readable while there are path events. It belongs to the context.
+    /// A descriptor that is readable while there are path events. The context keeps it.
     pub fn path_event_fd(&self) -> RawFd {
         self.shared.path_events.fd()
     }
 
-    /// Path events that did not fit the queue, since the context was opened.
+    /// Path events dropped because the queue was full.
     pub fn path_events_dropped(&self) -> u64 {
         self.shared.path_events.dropped()
     }
 
     // --- profiles and paths ------------------------------------------------------------------------------------
 
-    /// A new EV profile; its number is for the attribute `ev_profile_id`. In SRv6 mode waits for the next hops to answer,
-    /// one second at most if none does.
+    /// Creates an EV profile; its number is the value of the attribute `ev_profile_id`. In SRv6 mode it waits for the
+    /// next hops to answer, at most one second.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] says what is wrong with it; [`Error::Os`] if a source port is taken, or there is no route
-    /// or no neighbour for a path in SRv6 mode.
+    /// [`Error::InvalidArgument`] if the profile is not valid; [`Error::Os`] if a source port is in use, or in SRv6
+    /// mode if a path has no route or no next hop answers.
     pub fn create_ev_profile(&self, config: &EvProfileConfig) -> Result<u16> {
         let profile = self.shared.lock_open()?.create_ev_profile(config)?;
         let started = Instant::now();
@@ -172,11 +173,11 @@ impl Context {
                 engine.next_hops_of(profile)?
             };
             let Some(silent) = silent else { break };
-            // A plane without an answer is one that is dead: the others will do.
-            if answered > 0 && started.elapsed() >= NEXT_HOPS_PATIENCE {
+            // A plane whose next hop is silent is probably down. The others can be used.
+            if answered > 0 && started.elapsed() >= SOME_NEXT_HOPS {
                 break;
             }
-            if started.elapsed() >= NEXT_HOPS_LONGEST_PATIENCE {
+            if started.elapsed() >= ANY_NEXT_HOP {
                 self.destroy_ev_profile(profile)?;
                 let what = format!("no neighbour answers for {silent}");
                 return Err(Error::os(what, error::host_unreachable()));
@@ -187,15 +188,16 @@ impl Context {
         Ok(profile)
     }
 
-    /// Ends an EV profile.
+    /// Destroys an EV profile.
     ///
     /// # Errors
-    /// [`Error::Busy`] if a queue pair uses it; [`Error::InvalidArgument`] if it does not exist or is the device's own.
+    /// [`Error::Busy`] if a queue pair uses it; [`Error::InvalidArgument`] if it does not exist or is the default
+    /// profile.
     pub fn destroy_ev_profile(&self, id: u16) -> Result<()> {
         self.shared.lock_open()?.destroy_ev_profile(id)
     }
 
-    /// The paths of an EV profile; profile 0 is the device's own.
+    /// The paths of an EV profile. Profile 0 is the device's default.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if it does not exist.
@@ -203,7 +205,7 @@ impl Context {
         Ok(self.shared.lock_open()?.ev_profiles.get(id)?.profile.entries().to_vec())
     }
 
-    /// Switches an entropy value off or on in every queue pair of a profile. Returns how many use it.
+    /// Denies or allows an entropy value in every queue pair of a profile; returns how many use it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile does not exist.
@@ -213,7 +215,7 @@ impl Context {
         Ok(users)
     }
 
-    /// A new congestion control profile; its number is for the attribute `cc_profile_id`.
+    /// Creates a congestion control profile; its number is the value of the attribute `cc_profile_id`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are too many.
@@ -221,39 +223,39 @@ impl Context {
         self.shared.lock_open()?.cc_profiles.add(profile)
     }
 
-    /// Ends a congestion control profile. Queue pairs that use it keep it.
+    /// Destroys a congestion control profile. Queue pairs that use it keep it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it does not exist or is the device's own.
+    /// [`Error::InvalidArgument`] if it does not exist or is the default profile.
     pub fn destroy_cc_profile(&self, id: u16) -> Result<()> {
         self.shared.lock_open()?.cc_profiles.remove(id).map(drop)
     }
 
     // --- peers and ports ---------------------------------------------------------------------------------------
 
-    /// Makes a node known without a queue pair: its EV probes are answered, and it is told when ports go down. Returns
-    /// its handle for [`Context::remove_peer`].
+    /// Adds a peer without a queue pair: this node answers its EV probes and reports port status to it. Returns a
+    /// handle for [`Context::remove_peer`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the addresses are none that can be reached.
+    /// [`Error::InvalidArgument`] if an address cannot be reached.
     pub fn add_peer(&self, addrs: &[SocketAddr]) -> Result<u32> {
         let peer = self.shared.lock_open()?.add_peer(addrs)?;
         self.shared.kick();
         Ok(peer)
     }
 
-    /// Forgets a node that [`Context::add_peer`] made known. Queue pairs connected to it keep it.
+    /// Removes a peer that [`Context::add_peer`] added. Queue pairs connected to it keep it.
     pub fn remove_peer(&self, peer: u32) {
         if let Ok(mut engine) = self.shared.lock_open() {
             engine.remove_peer(peer);
         }
     }
 
-    /// Asks a node on each of `paths` whether it is alive there, and waits for the answers (EV probe, spec:
-    /// transport, "Probes and port status"). The node must know this one: by a queue pair or [`Context::add_peer`].
+    /// Sends an EV probe to a peer on each of `paths` and waits for the answers (spec: transport, "Probes and port
+    /// status"). The peer must know this node, by a queue pair or by [`Context::add_peer`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if an address or path is none of this device's.
+    /// [`Error::InvalidArgument`] if the device has no such path, or an address cannot be reached.
     pub fn ev_probe(
         &self,
         peer: &[SocketAddr],
@@ -281,7 +283,7 @@ impl Context {
             peer
         };
         self.shared.kick();
-        // Answers that never come are reported by the engine; the deadline here is for an engine that is gone.
+        // The engine reports probes without an answer. This deadline is for the case that the engine has ended.
         let deadline = Instant::now() + timeout + Duration::from_secs(1);
         let results = ids
             .iter()
@@ -295,7 +297,7 @@ impl Context {
         Ok(results)
     }
 
-    /// Every port as it is now.
+    /// State of every port.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -322,7 +324,7 @@ impl Context {
         Ok(self.shared.lock_open()?.ports_up())
     }
 
-    /// Switches a port on or off. A port that is off sends nothing and ignores what comes; peers are told.
+    /// Switches a port on or off. A port that is off sends nothing and ignores received packets. Peers are informed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such port.
@@ -332,13 +334,13 @@ impl Context {
         Ok(())
     }
 
-    // --- tests and figures -------------------------------------------------------------------------------------
+    // --- impairments and counters ------------------------------------------------------------------------------
 
-    /// Replaces the rules by which this device's own packets are harmed on their way out. Their schedules start now;
-    /// an empty list ends them.
+    /// Replaces the impairment rules for packets that this device sends. Their schedules start now; an empty list ends
+    /// all impairments.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] says what is wrong with a rule.
+    /// [`Error::InvalidArgument`] if a rule is not valid.
     pub fn set_impairments(&self, rules: Vec<ImpairRule>, seed: u64) -> Result<()> {
         self.shared.lock_open()?.impairer.set(sys::now(), rules, seed)?;
         self.shared.kick();
@@ -353,7 +355,7 @@ impl Context {
         Ok(self.shared.lock_open()?.impairer.hits())
     }
 
-    /// When each impairment rule acted last, if it has: nanoseconds of [`crate::monotonic_ns`].
+    /// When each rule acted last, nanoseconds of [`crate::monotonic_ns`]; `None` if it has not.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -370,7 +372,7 @@ impl Context {
         Ok(ContextStats { sleeps: self.shared.sleeps(), ..self.shared.lock_open()?.stats() })
     }
 
-    /// Counters per path, those of all EV profiles.
+    /// Counters of every path of all EV profiles.
     ///
     /// # Errors
     /// [`Error::Closed`].

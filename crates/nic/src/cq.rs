@@ -1,8 +1,7 @@
 //! Completion queues: bounded, polled, with a descriptor to wait on (spec: API, CompletionQueue).
 //!
-//! Waiting without losing a wake-up: [`CompletionQueue::arm`], then poll until empty, then wait for the descriptor,
-//! then [`CompletionQueue::acknowledge`]. Arming a queue that holds something makes the descriptor readable at once,
-//! so the order of arming and polling cannot go wrong.
+//! To wait without losing a wake-up: [`CompletionQueue::arm`], poll until empty, wait for the descriptor, then
+//! [`CompletionQueue::acknowledge`]. Arming a queue that is not empty makes the descriptor readable at once.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -15,32 +14,32 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 
-/// Most completions a queue may hold.
+/// Largest capacity of a queue.
 pub const MAX_CQE: usize = 1 << 22;
 
 /// How a work request ended, as in ibverbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Status {
-    /// Done.
+    /// It succeeded.
     Success,
-    /// A local length error: the message is longer than the queue pair can send.
+    /// The message is longer than the queue pair can send.
     LocLenErr,
     /// A scatter list named memory that is not registered, or not for this queue pair.
     LocProtErr,
-    /// Not executed: the queue pair went to ERROR before.
+    /// It was not executed, because the queue pair went to ERROR before.
     WrFlushErr,
-    /// The peer's memory refused the write.
+    /// The peer refused access to its memory.
     RemAccessErr,
-    /// The peer could not execute it: no receive posted, or too many immediates in flight.
+    /// The peer could not execute it: it had no receive posted, or too many immediates in flight.
     RemOpErr,
-    /// The peer did not understand it.
+    /// The peer found the request invalid.
     RemInvReqErr,
-    /// The peer did not answer.
+    /// The peer did not answer within the retries.
     RetryExcErr,
 }
 
 impl Status {
-    /// The name ibverbs gives it, without the prefix.
+    /// Its name in ibverbs, without the prefix.
     pub const fn name(self) -> &'static str {
         match self {
             Status::Success => "SUCCESS",
@@ -55,7 +54,7 @@ impl Status {
     }
 }
 
-/// What kind of work ended.
+/// The kind of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Opcode {
     /// A send: RDMA WRITE, with or without immediate.
@@ -65,7 +64,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The name ibverbs gives it, without the prefix.
+    /// Its name in ibverbs, without the prefix.
     pub const fn name(self) -> &'static str {
         match self {
             Opcode::RdmaWrite => "RDMA_WRITE",
@@ -74,24 +73,24 @@ impl Opcode {
     }
 }
 
-/// A work request that ended.
+/// The end of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The application's name for the work request.
+    /// The application's identifier of the work request.
     pub wr_id: u64,
     /// How it ended.
     pub status: Status,
-    /// What it was.
+    /// Its kind.
     pub opcode: Opcode,
     /// Bytes of the message.
     pub byte_len: u32,
-    /// The immediate, on receives.
+    /// The immediate of a receive.
     pub imm_data: Option<u32>,
     /// The queue pair.
     pub qp_num: u32,
 }
 
-/// A completion queue. It lives until the handle and every queue pair that uses it are gone.
+/// A completion queue. It lives as long as this handle or any queue pair that uses it.
 #[derive(Clone)]
 pub struct CompletionQueue {
     shared: Arc<Shared>,
@@ -118,31 +117,31 @@ impl CompletionQueue {
         Ok(CompletionQueue { shared: Arc::clone(shared), queue: Arc::new(queue) })
     }
 
-    /// Number of this queue, as in asynchronous events.
+    /// Number of this queue, which asynchronous events name.
     pub fn handle(&self) -> u32 {
         self.queue.id
     }
 
-    /// Most completions it holds.
+    /// Its capacity.
     pub fn capacity(&self) -> usize {
         self.queue.capacity
     }
 
-    /// Completions waiting now.
+    /// Completions that wait now.
     pub fn len(&self) -> usize {
         self.queue.len.load(Ordering::Acquire)
     }
 
-    /// Whether none is waiting.
+    /// Whether no completion waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many. In polling mode
-    /// ([`crate::Context::polling`]) it also drives the engine if the queue is empty.
+    /// Removes up to `max` completions, oldest first, and appends them to `out`; returns how many. In polling mode
+    /// ([`crate::Context::polling`]) it first drives the engine if the queue is empty.
     ///
     /// # Errors
-    /// [`Error::CqOverrun`] once the queue has overrun and what it held has been taken.
+    /// [`Error::CqOverrun`] if the queue has overrun, after all completions that it held.
     pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
         if self.is_empty() {
             self.shared.drive_if_polling();
@@ -150,7 +149,7 @@ impl CompletionQueue {
         self.queue.take(max, out)
     }
 
-    /// Takes up to `max` completions, oldest first. See [`CompletionQueue::poll_into`].
+    /// As [`CompletionQueue::poll_into`], into a new list.
     ///
     /// # Errors
     /// As [`CompletionQueue::poll_into`].
@@ -160,12 +159,12 @@ impl CompletionQueue {
         Ok(out)
     }
 
-    /// The descriptor that becomes readable, once per [`CompletionQueue::arm`]. It belongs to the queue.
+    /// The descriptor that becomes readable once per [`CompletionQueue::arm`]. The queue keeps it.
     pub fn event_fd(&self) -> RawFd {
         self.queue.event.fd()
     }
 
-    /// Asks for the descriptor to become readable at the next completion, or at once if one is waiting.
+    /// Lets the descriptor become readable at the next completion, or at once if one waits.
     pub fn arm(&self) {
         let mut ring = self.queue.ring.lock();
         if ring.completions.is_empty() && !self.queue.overrun.load(Ordering::Acquire) {
@@ -175,13 +174,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Makes the descriptor unreadable again; whether it was readable.
+    /// Makes the descriptor unreadable; returns whether it was readable.
     pub fn acknowledge(&self) -> bool {
         self.queue.event.clear()
     }
 
-    /// Arms the queue and sleeps until a completion is there, the queue has overrun, or `timeout` has passed.
-    /// Returns whether there is something to poll.
+    /// Arms the queue and sleeps until a completion arrives, the queue overruns, or `timeout` has passed. Returns
+    /// whether polling would return a completion or an error.
     pub fn wait(&self, timeout: std::time::Duration) -> bool {
         self.arm();
         if !self.is_empty() {
@@ -194,12 +193,12 @@ impl CompletionQueue {
     }
 }
 
-/// What the engine and the application share of a completion queue.
+/// The part of a completion queue that engine and application share.
 pub(crate) struct CqShared {
     pub id: u32,
     capacity: usize,
     len: AtomicUsize,
-    /// Set once, under the ring's lock.
+    /// Set once, under the lock of `ring`.
     overrun: AtomicBool,
     ring: Mutex<Ring>,
     event: EventFd,
@@ -211,7 +210,7 @@ struct Ring {
 }
 
 impl CqShared {
-    /// Adds a completion. `false`, the first time only, if there was no room: the queue has overrun.
+    /// Adds a completion. Returns `false` when the queue overruns, the first time only.
     #[inline]
     pub fn push(&self, completion: Completion) -> bool {
         let mut ring = self.ring.lock();
@@ -243,7 +242,7 @@ impl CqShared {
         Ok(n)
     }
 
-    /// Drops what a destroyed queue pair left here, so that its number cannot surprise anybody later.
+    /// Removes the completions of a destroyed queue pair, as its number may be used again.
     pub fn forget(&self, qp_num: u32) {
         let mut ring = self.ring.lock();
         ring.completions.retain(|c| c.qp_num != qp_num);

@@ -1,5 +1,5 @@
-//! Devices: which addresses of this host are ports (planes) of the NIC, and how it behaves. All defaults live here,
-//! each with its source.
+//! Devices: the addresses of this host that are ports (planes) of the NIC, and the NIC's settings. All defaults are
+//! here, each with its reason.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,73 +13,74 @@ use crate::error::{Error, Result};
 /// UDP destination port of RoCEv2 and MRC (IANA; spec: wire, Stack).
 pub const DEFAULT_UDP_PORT: u16 = 4791;
 
-/// Most entropy values of a device: twice the largest active set (spec: paths, EV set), and 16 ports.
+/// Most paths of a device: twice the largest active set (spec: paths, EV set), for 16 ports.
 pub const MAX_PATHS: usize = 4096;
 
 /// One port of a device, which is one plane of the fabric.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortConfig {
-    /// An address of this host. Ports differ in address or in UDP port.
+    /// An address of this host. Two ports differ in address or UDP port.
     pub addr: IpAddr,
     /// UDP port it receives on.
     pub udp_port: u16,
-    /// UDP source ports of the device's own entropy values; empty: as many as [`DeviceConfig::evs_per_port`], chosen by the
-    /// kernel. In SRv6 mode there are none: all paths come with EV profiles.
+    /// UDP source ports of the default EV profile's paths. Empty: [`DeviceConfig::evs_per_port`] of them, chosen by the
+    /// kernel. Must be empty in SRv6 mode, where EV profiles bring all paths.
     pub source_ports: Vec<u16>,
 }
 
 impl PortConfig {
-    /// A port at `addr`, with the default UDP port and source ports that the kernel chooses.
+    /// A port at `addr` with the default UDP port, whose source ports the kernel chooses.
     pub fn new(addr: IpAddr) -> Self {
         PortConfig { addr, udp_port: DEFAULT_UDP_PORT, source_ports: Vec::new() }
     }
 }
 
-/// How a device is made.
+/// Configuration of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceConfig {
-    /// Its name, for people.
+    /// Its name, in messages and thread names.
     pub name: String,
     /// Its ports, 1 to 16, all IPv4 or all IPv6.
     pub ports: Vec<PortConfig>,
-    /// Where entropy values go. UDP and structured ones need UDP sockets only; SRv6, with or without SRH, packet sockets
-    /// and so CAP_NET_RAW. Both ends of a connection have the same. Default UDP.
+    /// Format of entropy values; the same at both ends of a connection. UDP and structured values use UDP sockets.
+    /// SRv6, with or without SRH, uses packet sockets, which need CAP_NET_RAW. Default UDP.
     pub ev_format: EvFormat,
-    /// Entropy values per port, half of them active and half in reserve. Default: 256 over the ports, so that 128 are
-    /// active (spec: paths, EV set).
+    /// Entropy values per port in the default EV profile; half of them are active, half are backups. Default: 256 for
+    /// all ports together, so that 128 are active (spec: paths, EV set).
     pub evs_per_port: Option<u16>,
-    /// Receive buffer of each port's socket, bytes; the kernel may give less (`net.core.rmem_max`) unless
-    /// privileged. Default 16 MiB: a window of 8 x 128 packets of 4096 bytes, four times over.
+    /// Receive buffer of each port's socket, bytes. Without CAP_NET_ADMIN the kernel may limit it
+    /// (`net.core.rmem_max`). Default 16 MiB: four windows of 8 x 128 packets of 4096 bytes.
     pub receive_buffer: usize,
-    /// Send buffer of each path's socket, bytes. Default 1 MiB: some runs of 64 KiB.
+    /// Send buffer of each path's socket, bytes. Default 1 MiB: 16 runs of 64 KiB.
     pub send_buffer: usize,
-    /// Several packets of one path in one system call (UDP GSO), and several received in one (UDP GRO), where the
-    /// kernel has them. Default on.
+    /// Send and receive several packets of one path by one system call (UDP GSO and GRO), if the kernel can. Default
+    /// on.
     pub segmentation: bool,
-    /// Consecutive packets on one path, at most; fewer where so many do not fit one system call, or do not come at once
-    /// (8 then). 1 is what hardware does; the default 15, as many of 4096 bytes as fit, costs a fifteenth of the system calls.
+    /// Most consecutive packets on one path; fewer if they do not fit one system call, and 8 if they are not ready at
+    /// the same time. Hardware uses 1. Default 15, as many packets of 4096 bytes as fit one system call.
     pub ev_burst: u8,
     /// DSCP code points.
     pub dscp: DscpMap,
-    /// Whether switches of this network trim. Default off: a host's own network does not.
+    /// Whether the switches trim. Default off: a host's own network does not.
     pub network_trims: bool,
-    /// Round-trip time of an idle path, from which loss detection and congestion control start. Default 500 us: a host
-    /// that shares its processors, not a wire.
+    /// Round-trip time of an idle path, the initial value of loss detection and congestion control. Default 500 us: the
+    /// delay is in the scheduling of the hosts' processors, not in the network.
     pub base_rtt: Duration,
-    /// Rate of all ports together, bits per second, for congestion control profiles made from it. Default 25 Gb/s.
+    /// Rate of all ports together, bits per second, from which the default NSCC profile is derived. Default 25 Gb/s.
     pub link_rate_bps: u64,
-    /// Fixed window of the default congestion control profile, bytes; `None`: NSCC. Default 1 MiB: a host's sockets
-    /// neither mark nor trim, and a fixed window below their buffers loses nothing.
+    /// Fixed window of the default congestion control profile, bytes; `None`: NSCC. Default 1 MiB: sockets neither mark
+    /// nor trim, and a window smaller than their buffers loses nothing.
     pub fixed_window: Option<u64>,
-    /// As responder, a SACK at least after so many bytes. Default 128 KiB: feedback costs a system call at each end.
+    /// Bytes received after which the responder sends a SACK. Default 128 KiB, as a SACK costs a system call at each
+    /// end.
     pub ack_every_bytes: u32,
-    /// As responder, a SACK at the latest so long after a packet. Default 50 us.
+    /// Longest time after a packet until the responder sends a SACK. Default 50 us.
     pub ack_delay: Duration,
-    /// How long the engine keeps looking for packets before it sleeps. Default 0: a host has other work to do.
+    /// How long an idle engine polls before it sleeps. Default 0: the host's processors have other work.
     pub spin: Duration,
-    /// Processor the engine's thread is bound to.
+    /// Processor on which the engine's thread runs; `None`: any.
     pub cpu: Option<usize>,
-    /// Seed of everything random except keys; default from the system.
+    /// Seed of all randomness except memory keys; `None`: a random one.
     pub seed: Option<u64>,
     /// Most queue pairs, 1..=16384. Default 16384.
     pub max_qps: u32,
@@ -112,23 +113,23 @@ impl Default for DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// A device with these addresses as its ports.
+    /// A device with one port per address.
     pub fn with_addresses(addrs: impl IntoIterator<Item = IpAddr>) -> Self {
         DeviceConfig { ports: addrs.into_iter().map(PortConfig::new).collect(), ..Self::default() }
     }
 
-    /// A device of `ports` planes on loopback: 127.x.`node`.1 with x = 1, 2, ... for the planes. Nothing has to be
-    /// configured for that on Linux, where all of 127/8 is local.
+    /// A device of `ports` planes on loopback: 127.x.`node`.1 with x = 1, 2, ... On Linux all of 127/8 is local, so
+    /// this needs no configuration of the host.
     pub fn loopback(node: u8, ports: usize) -> Self {
         Self::with_addresses((0..ports).map(|p| IpAddr::V4(Ipv4Addr::new(127, p as u8 + 1, node, 1))))
     }
 
-    /// Whether the NIC builds SRv6 frames itself.
+    /// Whether the device is in SRv6 mode: it builds whole frames itself.
     pub(crate) fn is_srv6(&self) -> bool {
         matches!(self.ev_format, EvFormat::Srv6 | EvFormat::Srv6Srh)
     }
 
-    /// Entropy values of port `port` that are the device's own.
+    /// Entropy values of port `port` in the default EV profile.
     pub(crate) fn evs_of_port(&self, port: usize) -> usize {
         if self.is_srv6() {
             return 0;
@@ -167,9 +168,7 @@ impl DeviceConfig {
             ));
         }
         if self.is_srv6() && self.ports.iter().any(|p| !p.source_ports.is_empty()) {
-            return fail(
-                "in SRv6 mode a port has no source ports of its own: paths come with EV profiles".into(),
-            );
+            return fail("in SRv6 mode a port takes no source ports: EV profiles bring all paths".into());
         }
         let paths: usize = (0..self.ports.len()).map(|p| self.evs_of_port(p)).sum();
         let none = !self.is_srv6() && (0..self.ports.len()).any(|p| self.evs_of_port(p) == 0);
@@ -201,21 +200,21 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device of this description.
+    /// A device with this configuration.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] says what is wrong with it.
+    /// [`Error::InvalidArgument`] if the configuration is not valid.
     pub fn new(config: DeviceConfig) -> Result<Self> {
         config.validate()?;
         Ok(Device { config })
     }
 
-    /// Its description.
+    /// Its configuration.
     pub fn config(&self) -> &DeviceConfig {
         &self.config
     }
 
-    /// Where peers reach it, by port: their queue pairs' `remote` attribute.
+    /// Address of each port: the `remote` attribute of the peers' queue pairs.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.config.ports.iter().map(|p| SocketAddr::new(p.addr, p.udp_port)).collect()
     }
@@ -223,7 +222,7 @@ impl Device {
     /// Opens its sockets and starts its engine.
     ///
     /// # Errors
-    /// [`Error::Os`] if an address is not of this host, a UDP port is taken, or descriptors have run out.
+    /// [`Error::Os`] if an address is not local, a UDP port is in use, or no descriptor is left.
     pub fn open(&self) -> Result<Context> {
         Context::open(&self.config)
     }
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_device_is_refused_with_the_reason() {
+    fn an_invalid_configuration_is_refused_with_the_reason() {
         let base = DeviceConfig::loopback(1, 2);
         refused(DeviceConfig::loopback(1, 0), "1 to 16 ports");
         refused(DeviceConfig { ports: vec![base.ports[0].clone(); 2], ..base.clone() }, "two ports");
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_128_paths_are_active_and_as_many_in_reserve() {
+    fn by_default_128_paths_are_active_and_128_are_backups() {
         for ports in [1, 2, 4, 8, 16] {
             let config = DeviceConfig::loopback(1, ports);
             assert_eq!((0..ports).map(|p| config.evs_of_port(p)).sum::<usize>(), 256);

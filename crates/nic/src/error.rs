@@ -1,5 +1,5 @@
-//! What can go wrong when an application asks something of the NIC. Each message names the thing, its value and what
-//! would be right. What goes wrong with packets is counted ([`crate::stats`]), not returned.
+//! Errors of the NIC's operations. Each message names the thing, its value and what would be right. Errors of packets
+//! are counted ([`crate::stats`]), not returned.
 
 use std::io;
 
@@ -13,10 +13,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why an operation was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The device, or something made on it, was described wrongly.
+    /// An argument or a configuration is not valid.
     #[error("{0}")]
     InvalidArgument(String),
-    /// A queue pair cannot change state like this, or lacks an attribute for it.
+    /// The queue pair cannot make this transition, or not with these attributes.
     #[error(transparent)]
     Transition(#[from] TransitionError),
     /// An attribute of a queue pair is out of range.
@@ -25,16 +25,16 @@ pub enum Error {
     /// The queue pair's state does not allow the operation.
     #[error("{operation} needs a queue pair in {allowed}, queue pair 0x{qp_num:06x} is in {state}")]
     WrongState {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
         /// The queue pair.
         qp_num: u32,
         /// Its state.
         state: QpState,
-        /// States that would do.
+        /// States in which it is allowed.
         allowed: &'static str,
     },
-    /// More work requests than the send or receive queue holds.
+    /// The work requests do not fit the send or receive queue.
     #[error(
         "the {queue} queue of queue pair 0x{qp_num:06x} is full: it holds {capacity}, {outstanding} are outstanding"
     )]
@@ -43,26 +43,26 @@ pub enum Error {
         queue: &'static str,
         /// The queue pair.
         qp_num: u32,
-        /// How many it holds.
+        /// Work requests it holds.
         capacity: usize,
-        /// How many are outstanding.
+        /// Work requests that are outstanding.
         outstanding: usize,
     },
     /// The completion queue overran; completions were lost and its queue pairs are in ERROR.
     #[error("completion queue {0} overran: completions were lost and its queue pairs are in ERROR")]
     CqOverrun(u32),
-    /// Something else still uses it.
+    /// Another object still uses it.
     #[error("{0}")]
     Busy(String),
-    /// The object was destroyed, or its context closed.
+    /// The object, or its context, is closed.
     #[error("{0} is closed")]
     Closed(&'static str),
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// What the call was for.
         what: String,
-        /// Why it failed.
+        /// Its error.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Events that no work request asked for: ports going up and down, queue pairs and completion queues in error, and
-//! the fate of paths. Bounded queues with a descriptor to wait on; what does not fit is counted.
+//! Events that are not completions: ports up and down, queue pairs and completion queues in error, paths assumed bad
+//! and good again. The queues are bounded; events that do not fit are dropped and counted.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -11,21 +11,21 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
-/// Something happened to an object of the context.
+/// An event of a port, queue pair or completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AsyncEvent {
     /// A port came up.
     PortUp(u8),
     /// A port went down.
     PortDown(u8),
-    /// A peer's ports changed: the queue pair now uses these.
+    /// A peer reported a change of its ports.
     PeerPorts {
-        /// The queue pair.
+        /// A queue pair connected to the peer.
         qp_num: u32,
         /// Bit p: the peer's port p is up.
         up: u16,
     },
-    /// A queue pair went to ERROR by itself.
+    /// A queue pair went to ERROR without being told to.
     QpFatal {
         /// The queue pair.
         qp_num: u32,
@@ -39,10 +39,10 @@ pub enum AsyncEvent {
     },
 }
 
-/// A path was condemned or came back, as one queue pair saw it (spec: paths, EV events).
+/// A queue pair changed its judgement of a path (spec: paths, EV events).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathEvent {
-    /// When, nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the change, nanoseconds of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// The queue pair.
     pub qp_num: u32,
@@ -52,11 +52,11 @@ pub struct PathEvent {
     pub ev: Ev,
     /// Port (plane).
     pub port: u8,
-    /// What happened.
+    /// The change.
     pub change: EvChange,
 }
 
-/// A bounded queue of events with a descriptor that is readable while it holds any.
+/// A bounded queue of events with a descriptor that is readable while the queue is not empty.
 pub(crate) struct EventQueue<T> {
     queue: Mutex<Inner<T>>,
     event: EventFd,
@@ -74,7 +74,7 @@ impl<T> EventQueue<T> {
         Ok(EventQueue { queue: Mutex::new(Inner { events: VecDeque::new(), dropped: 0 }), event, capacity })
     }
 
-    /// Adds an event, or counts it as dropped if the queue is full.
+    /// Adds an event. If the queue is full, drops and counts it.
     pub fn push(&self, event: T) {
         let mut inner = self.queue.lock();
         if inner.events.len() == self.capacity {
@@ -85,7 +85,7 @@ impl<T> EventQueue<T> {
         self.event.signal();
     }
 
-    /// The oldest event.
+    /// Removes the oldest event.
     pub fn pop(&self) -> Option<T> {
         let mut inner = self.queue.lock();
         let event = inner.events.pop_front();
@@ -95,7 +95,7 @@ impl<T> EventQueue<T> {
         event
     }
 
-    /// Events that did not fit, since the beginning.
+    /// Number of dropped events.
     pub fn dropped(&self) -> u64 {
         self.queue.lock().dropped
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted_and_what_fits_comes_in_order() {
+    fn events_that_do_not_fit_are_counted_and_the_others_stay_in_order() {
         let queue = EventQueue::new(3).unwrap();
         (0..5).for_each(|i| queue.push(i));
         assert_eq!(queue.dropped(), 2);

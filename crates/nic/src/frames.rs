@@ -30,8 +30,9 @@ pub(crate) struct FrameSockets {
     pub rx: Socket,
     /// Sends.
     pub tx: Socket,
-    /// Reserves the UDP port. It drops everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise answer a
-    /// second copy of each packet with "port unreachable". And no other device can take the same address and port.
+    /// Reserves the UDP port. It drops everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise
+    /// answer a second copy of each packet with "port unreachable". And no other device can take the same address and
+    /// port.
     pub claim: Socket,
 }
 
@@ -72,8 +73,8 @@ fn claim(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The filter program: accepts UDP over IPv6 in IPv6 to this address and UDP port, with or without an SRH of one segment
-/// between the IP headers.
+/// The filter program: accepts UDP over IPv6 in IPv6 to this address and UDP port, with or without an SRH of one
+/// segment between the IP headers.
 fn program(addr: Ipv6Addr, udp_port: u16) -> Vec<Instruction> {
     use Width::{Byte, Half, Word};
     /// Offset of the outer IPv6 header, and of what follows it.
@@ -157,8 +158,8 @@ impl FrameBatch {
         &self.frames
     }
 
-    /// Adds a packet behind the headers of its path. Its payload lies in `pieces`, which must stay valid until the batch is
-    /// cleared.
+    /// Adds a packet behind the headers of its path. Its payload lies in `pieces`, which must stay valid until the
+    /// batch is cleared.
     #[inline]
     pub fn push(
         &mut self,
@@ -187,7 +188,8 @@ impl FrameBatch {
             let iovecs = Self::iovecs_of(&self.arena, &self.frames, i);
             self.messages.push(iovecs);
         }
-        // SAFETY: the messages have iovecs of the arena, and those name memory that is valid until the batch is cleared.
+        // SAFETY: the messages have iovecs of the arena, and those name memory that is valid until the batch is
+        // cleared.
         unsafe { self.messages.send(fd) }
     }
 
@@ -213,8 +215,8 @@ impl FrameBatch {
 
 /// Writes the virtio-net header and all headers before a datagram of this length; returns how many bytes they are.
 ///
-/// The virtio-net header asks for the whole frame in one piece of kernel memory. By default a packet socket puts frames of
-/// a page and more into separate pages, which costs time at every hop.
+/// The virtio-net header asks for the whole frame in one piece of kernel memory. By default a packet socket puts frames
+/// of a page and more into separate pages, which costs time at every hop.
 #[inline]
 fn write_prefix(room: &mut [u8], headers: &encap::Encapsulation, class: u8, datagram: usize) -> usize {
     let (vnet, room) = room.split_at_mut(VnetHeader::LEN);

@@ -1,19 +1,19 @@
-//! A software MRC NIC over UDP sockets, IPv4 and IPv6, without privileges; or, with them, over SRv6 frames that it builds
-//! itself.
+//! A software MRC NIC: over UDP sockets (IPv4 or IPv6) without privileges, or over SRv6 frames with CAP_NET_RAW.
 //!
-//! A [`Device`] has 1 to 16 ports, each a plane of the fabric: an address of this host. Opened, it is a [`Context`] with
-//! an engine that drives `openmrc_transport` on real packets; on it are made the objects that whoever knows verbs
-//! knows: [`ProtectionDomain`], [`MemoryRegion`], [`CompletionQueue`], [`QueuePair`].
+//! A [`Device`] has 1 to 16 ports. Each port is an address of this host and one plane of the fabric. An open device is
+//! a [`Context`] with an engine that drives `openmrc_transport` on real packets. The context creates the verbs objects:
+//! [`ProtectionDomain`], [`MemoryRegion`], [`CompletionQueue`], [`QueuePair`].
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`device`], [`context`] | configuration and defaults; opening, driving, closing |
+//! | [`device`], [`context`] | configuration and its defaults; an open device |
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
-//! | [`profile`], [`events`], [`stats`] | for a controller: paths, what happens to them, counters |
+//! | [`profile`], [`events`], [`stats`] | for a controller: EV profiles, events, counters |
 //! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
-//! | `shared`, `engine` | who drives the engine; everything behind its lock: sending, receiving, deadlines |
-//! | `port`, `peer`, `path`, `socket`, `frames`, `nexthop` | where packets go, by what, and SRv6 mode's next hops |
-//! | `arena`, `tx`, `sys` | runs of packets put together for one system call; the clock |
+//! | `shared`, `engine` | which thread drives the engine; everything under its lock: sending, receiving, timers |
+//! | `port`, `peer`, `path` | the ends and paths of packets |
+//! | `socket`, `frames`, `nexthop` | the sockets of a port; SRv6 mode's frames and next hops |
+//! | `arena`, `tx`, `sys` | packets assembled in runs for one system call; the clock |
 
 mod arena;
 pub mod attr;

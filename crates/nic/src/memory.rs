@@ -1,9 +1,9 @@
-//! Memory regions: which bytes of the process the network may touch, and who may (spec: API, MemoryRegion; transport,
-//! Responder).
+//! Memory regions: the bytes of the process that queue pairs may read and peers may write (spec: API, MemoryRegion;
+//! transport, Responder).
 //!
-//! A key is a secret: 32 bits that nobody can guess and that are never given out twice, not even after the region
-//! is gone. It is the encryption of a counter under a key drawn by the operating system; of the values the counter
-//! yields, the first is taken whose low bits name a free slot. So a lookup is one array access and one comparison.
+//! A region's key is secret: 32 bits that cannot be guessed and are never used again, even after deregistration. Keys
+//! are an encrypted counter; a region takes the first key whose low bits name a free slot, so a lookup is one array
+//! access.
 
 use std::any::Any;
 use std::hash::{BuildHasher, RandomState};
@@ -17,25 +17,25 @@ use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::stats::Cause;
 
-/// What may be done with a memory region. Local reading is always allowed.
+/// Access rights of a memory region. Local reading is always allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Access(u8);
 
 impl Access {
-    /// Reading by this side only: enough for the source of a write.
+    /// This side may read: enough for the source of a write.
     pub const LOCAL_READ: Access = Access(0);
-    /// Writing by this side.
+    /// This side may write.
     pub const LOCAL_WRITE: Access = Access(1);
-    /// RDMA writes by the peers of queue pairs in the same protection domain. Needs [`Access::LOCAL_WRITE`].
+    /// Peers of queue pairs in the same protection domain may write. Requires [`Access::LOCAL_WRITE`].
     pub const REMOTE_WRITE: Access = Access(2);
 
-    /// Both.
+    /// The rights of both.
     #[must_use]
     pub const fn with(self, other: Access) -> Access {
         Access(self.0 | other.0)
     }
 
-    /// Whether everything in `other` is allowed.
+    /// Whether all rights of `other` are included.
     pub const fn allows(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }
@@ -45,7 +45,7 @@ impl Access {
         self.0
     }
 
-    /// From the bits of [`Access::bits`]; `None` if others are set.
+    /// From the bits of [`Access::bits`]; `None` if any other bit is set.
     pub const fn from_bits(bits: u8) -> Option<Access> {
         if bits & !3 == 0 { Some(Access(bits)) } else { None }
     }
@@ -53,7 +53,7 @@ impl Access {
 
 /// A registered range of memory. Dropping it deregisters it.
 ///
-/// After deregistration has returned, no byte of the range is read or written by the NIC, packets in flight or not.
+/// When deregistration has returned, the NIC neither reads nor writes the range any more, whatever is in flight.
 pub struct MemoryRegion {
     shared: Arc<Shared>,
     key: u32,
@@ -87,7 +87,7 @@ impl MemoryRegion {
         Ok(MemoryRegion { shared: Arc::clone(shared), key, addr: addr as u64, len, access, registered: true })
     }
 
-    /// Address of the first byte, which is also the virtual address that a peer names.
+    /// Address of the first byte, which is also the remote address that a peer uses.
     pub fn addr(&self) -> u64 {
         self.addr
     }
@@ -102,7 +102,7 @@ impl MemoryRegion {
         self.len == 0
     }
 
-    /// Key for the scatter lists of this side's work requests.
+    /// Key for this side's scatter lists.
     pub fn lkey(&self) -> u32 {
         self.key
     }
@@ -112,16 +112,17 @@ impl MemoryRegion {
         self.key
     }
 
-    /// What is allowed.
+    /// Its access rights.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The byte at `offset`, read anew each time: to wait for a peer's write. `None` beyond the end or after
-    /// deregistration.
+    /// The byte at `offset`. Every call reads memory, so a loop can wait for a peer's write. `None` beyond the end and
+    /// after deregistration.
     #[inline]
     pub fn peek(&self, offset: usize) -> Option<u8> {
-        // SAFETY: while registered, the registrant promises that these bytes can be read.
+        // SAFETY: while the region is registered, its bytes are valid for reads by the promise of `register_raw`'s
+        // caller.
         self.byte(offset).map(|byte| unsafe { byte.read_volatile() })
     }
 
@@ -131,7 +132,7 @@ impl MemoryRegion {
     /// [`Error::InvalidArgument`] beyond the end, after deregistration, or without [`Access::LOCAL_WRITE`].
     pub fn poke(&self, offset: usize, value: u8) -> Result<()> {
         match self.byte(offset).filter(|_| self.access.allows(Access::LOCAL_WRITE)) {
-            // SAFETY: while registered with this right, the registrant promises that these bytes can be written.
+            // SAFETY: with this right, they are valid for writes by the same promise.
             Some(byte) => unsafe {
                 byte.write_volatile(value);
                 Ok(())
@@ -140,7 +141,7 @@ impl MemoryRegion {
         }
     }
 
-    /// A copy of `len` bytes from `offset`, or of what there is of them.
+    /// A copy of up to `len` bytes from `offset`: of those before the end, and of none after deregistration.
     pub fn copy_out(&self, offset: usize, len: usize) -> Vec<u8> {
         let len = if self.registered { len.min(self.len.saturating_sub(offset)) } else { 0 };
         (0..len).filter_map(|i| self.peek(offset + i)).collect()
@@ -151,11 +152,11 @@ impl MemoryRegion {
         within.then(|| ptr::with_exposed_provenance_mut(self.addr as usize + offset))
     }
 
-    /// Ends the registration; the owner given at registration is dropped. Sends under way that refer to the region
-    /// complete with LOC_PROT_ERR. Doing it twice is harmless.
+    /// Ends the registration and drops the owner given at registration. Outstanding sends from the region complete with
+    /// LOC_PROT_ERR. A second call does nothing.
     pub fn deregister(&mut self) {
         if std::mem::take(&mut self.registered) {
-            // The owner is dropped after the engine's lock is released: dropping may run code of the application.
+            // The lock is released before the owner is dropped, as that may run code of the application.
             let owner = self.shared.lock().memory.remove(self.key);
             drop(owner);
         }
@@ -188,9 +189,9 @@ impl Region {
     }
 }
 
-/// Every region of a context, found by key.
+/// The regions of a context, found by key.
 pub(crate) struct MemoryTable {
-    /// A power of two of slots; a region sits where the low bits of its key say.
+    /// The low bits of a region's key are the number of its slot. The number of slots is a power of two.
     slots: Vec<Option<Region>>,
     used: usize,
     keys: KeyStream,
@@ -225,7 +226,7 @@ impl MemoryTable {
         }
     }
 
-    /// Twice the slots. Keys that differed in their low bits still do when one more bit counts.
+    /// Doubles the slots. Keys that differ in their low bits still differ with one more bit.
     fn grow(&mut self) {
         let doubled = Self::empty(self.slots.len() * 2);
         for region in std::mem::replace(&mut self.slots, doubled).into_iter().flatten() {
@@ -234,7 +235,7 @@ impl MemoryTable {
         }
     }
 
-    /// Forgets a region; returns its owner for the caller to drop without locks held.
+    /// Removes a region; returns its owner, which the caller drops with no lock held.
     #[must_use]
     pub fn remove(&mut self, key: u32) -> Option<Box<dyn Any + Send>> {
         let slot = self.slot(key);
@@ -245,7 +246,7 @@ impl MemoryTable {
         self.slots[slot].take().and_then(|mut r| r.owner.take())
     }
 
-    /// Forgets every region; returns the owners.
+    /// Removes every region; returns the owners.
     #[must_use]
     pub fn clear(&mut self) -> Vec<Box<dyn Any + Send>> {
         self.used = 0;
@@ -263,7 +264,7 @@ impl MemoryTable {
         self.find(lkey).is_some_and(|r| r.pd == pd && r.covers(addr, u64::from(len)))
     }
 
-    /// Puts the payload of a remote write in its place, whole or not at all.
+    /// Writes the payload of a remote write to memory, all of it or nothing.
     #[inline]
     pub fn place(&self, pd: u32, rkey: u32, va: u64, payload: &[u8]) -> std::result::Result<(), Refusal> {
         let region = self.find(rkey).ok_or(Refusal(Cause::RkeyUnknown))?;
@@ -278,11 +279,11 @@ impl MemoryTable {
         }
         if let Some((last, front)) = payload.split_last() {
             let dest = ptr::with_exposed_provenance_mut::<u8>(va as usize);
-            // SAFETY: the range lies in a registered region, whose registrant promised that it is valid for writes
-            // until it is deregistered, which takes the lock we hold. The source is our receive buffer.
+            // SAFETY: the range lies in a registered region, which is valid for writes until it is deregistered, and
+            // that takes the lock we hold. The source is our receive buffer.
             unsafe {
                 ptr::copy_nonoverlapping(front.as_ptr(), dest, front.len());
-                // The last byte is written last: an application may wait for it to change, as perftest does.
+                // The last byte is written last, as applications such as perftest wait for it to change.
                 compiler_fence(Ordering::Release);
                 dest.add(front.len()).write_volatile(*last);
             }
@@ -291,7 +292,7 @@ impl MemoryTable {
     }
 }
 
-/// Why a remote write was refused; counted under its own name.
+/// A refused remote write, with the counter of its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal(pub Cause);
 
@@ -301,15 +302,14 @@ impl From<Refusal> for AccessError {
     }
 }
 
-/// Keys in an order that nobody can foresee, each once: a Feistel network over a counter, its round function the
-/// standard library's keyed SipHash.
+/// Unpredictable keys, each only once: a Feistel network over a counter, with keyed SipHash as its round function.
 struct KeyStream {
     counter: Option<u32>,
     secret: RandomState,
 }
 
 impl KeyStream {
-    /// Luby and Rackoff need four rounds for a strong permutation; some more cost nothing at registration.
+    /// Four rounds make a strong permutation (Luby, Rackoff 1988). More cost nothing that matters at registration.
     const ROUNDS: u8 = 8;
 
     fn new() -> Self {
@@ -329,7 +329,7 @@ impl KeyStream {
             let value = self.counter?;
             self.counter = value.checked_add(1);
             match self.encrypt(value) {
-                // Zero reads as "no key" to people and programs.
+                // People and programs take zero for "no key".
                 0 => continue,
                 key => return Some(key),
             }

@@ -1,9 +1,9 @@
 //! Next hops of SRv6 paths: the neighbour by which a path leaves, and its MAC address, from the kernel's routes and
 //! neighbour table.
 //!
-//! The kernel resolves a neighbour only for packets that it sends itself, and frames from a packet socket do not keep an
-//! entry alive. So an empty datagram to the neighbour's discard port makes the kernel ask: at once if the entry is missing, and
-//! periodically to confirm it.
+//! The kernel resolves a neighbour only for packets that it sends itself, and frames from a packet socket do not keep
+//! an entry alive. So an empty datagram to the neighbour's discard port makes the kernel ask: at once if the entry is
+//! missing, and periodically to confirm it.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,8 +32,8 @@ pub(crate) struct NextHop {
 /// The next hops of all paths.
 pub(crate) struct NextHops {
     netlink: Netlink,
-    /// Sends the datagrams that make the kernel ask. Both sockets belong to the network namespace in which the device was
-    /// opened.
+    /// Sends the datagrams that make the kernel ask. Both sockets belong to the network namespace in which the device
+    /// was opened.
     socket: Socket,
     hops: Vec<NextHop>,
     due: Time,

@@ -1,4 +1,4 @@
-//! Protection domains: memory regions and queue pairs that may meet.
+//! Protection domains: a queue pair may use memory regions of its own domain only.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::memory::{Access, MemoryRegion};
 use crate::qp::QueuePair;
 use crate::shared::Shared;
 
-/// A protection domain. It lives as long as anything made in it.
+/// A protection domain. It lives as long as any object created in it.
 #[derive(Clone)]
 pub struct ProtectionDomain {
     shared: Arc<Shared>,
@@ -28,15 +28,16 @@ impl ProtectionDomain {
         self.id
     }
 
-    /// Registers `len` bytes at `addr`; `owner` is kept until they are deregistered, and dropped by whoever does that,
-    /// without locks held.
+    /// Registers `len` bytes at `addr`. The region keeps `owner` until it is deregistered; the deregistering thread
+    /// drops it, with no lock held.
     ///
     /// # Safety
-    /// The bytes must stay valid for reads, and with [`Access::LOCAL_WRITE`] for writes from any thread, as long as `owner`
-    /// lives. Rust code must not hold references to bytes that a peer may write.
+    /// The bytes must stay valid for reads, and with [`Access::LOCAL_WRITE`] for writes from any thread, until `owner`
+    /// is dropped. Rust code must not hold references to bytes that a peer may write.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] for access flags that contradict each other or a range beyond the address space.
+    /// [`crate::Error::InvalidArgument`] for access flags that contradict each other or a range beyond the address
+    /// space.
     pub unsafe fn register_raw(
         &self,
         addr: *mut u8,
@@ -58,10 +59,10 @@ impl ProtectionDomain {
         unsafe { self.register_raw(buffer.as_ptr(), buffer.len(), access, Box::new(buffer.clone())) }
     }
 
-    /// A queue pair in RESET. With `sq_sig_all` every send raises a completion.
+    /// Creates a queue pair in RESET. With `sq_sig_all` every send raises a completion.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if a capacity is out of range or the device has no more queue pairs.
+    /// [`crate::Error::InvalidArgument`] if a capacity is out of range or the device has its maximum of queue pairs.
     pub fn create_qp(
         &self,
         send_cq: &CompletionQueue,

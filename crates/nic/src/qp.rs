@@ -1,8 +1,7 @@
-//! Queue pairs as an application sees them: made in RESET, modified through the states, fed with work requests
-//! (spec: API, QueuePair). The engine's side of them is in [`crate::engine`].
+//! The application's side of queue pairs: states and work requests (spec: API, QueuePair). The engine has its own side.
 //!
-//! Posting takes the queue pair's own lock and, if the engine sleeps, one system call to wake it; it never waits for
-//! the engine.
+//! Posting takes a lock of the queue pair and, if the engine sleeps, one system call to wake it. It never waits for the
+//! engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,38 +29,38 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// Where the bytes of a send come from.
+/// The payload of a send.
 #[derive(Clone, Copy, Debug)]
 pub enum SendData<'a> {
     /// Registered memory, which must not change until the send has completed.
     Sges(&'a [Sge]),
-    /// Any bytes, copied while posting: at most `max_inline_data`.
+    /// Any bytes, at most `max_inline_data`. They are copied while posting.
     Inline(&'a [u8]),
 }
 
 /// An RDMA WRITE, with immediate if `imm` is given.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// Identifier that the completion returns.
     pub wr_id: u64,
-    /// What to send.
+    /// Its payload.
     pub data: SendData<'a>,
-    /// Where to, at the peer.
+    /// Address in the peer's memory.
     pub remote_addr: u64,
     /// Key of the peer's region.
     pub rkey: u32,
-    /// Immediate: consumes a receive of the peer's.
+    /// Immediate. The message then consumes a receive of the peer.
     pub imm: Option<u32>,
-    /// Raise a completion. Errors raise one in any case.
+    /// Raise a completion. An error always raises one.
     pub signaled: bool,
     /// Ask for a solicited event at the peer.
     pub solicited: bool,
 }
 
-/// Room for one message with immediate. It carries no buffer: the data go where the peer's write says.
+/// A receive: lets the peer send one message with immediate. It has no buffer, as the message names its remote address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvWr {
-    /// Comes back in the completion.
+    /// Identifier that the completion returns.
     pub wr_id: u64,
 }
 
@@ -97,26 +96,26 @@ impl QueuePair {
         Ok(QueuePair { shared: Arc::clone(shared), qp, destroyed: AtomicBool::new(false) })
     }
 
-    /// Its number, 24 bits, for the peer's `dest_qp_num`.
+    /// Its number, 24 bits: the peer's `dest_qp_num`.
     pub fn qp_num(&self) -> u32 {
         self.qp.num
     }
 
-    /// Where it is in its life.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.qp.state()
     }
 
-    /// What it can hold.
+    /// Its capacities.
     pub fn cap(&self) -> QpCap {
         self.qp.cap
     }
 
-    /// Takes it to another state, or stays in this one, with the attributes given.
+    /// Moves it to another state and sets the attributes given.
     ///
     /// # Errors
-    /// [`Error::Transition`] if the step does not exist, needs an attribute that is missing or does not take one that is
-    /// given; [`Error::InvalidArgument`] if a value is out of range. Nothing has changed then.
+    /// [`Error::Transition`] if there is no such transition, or it needs other attributes;
+    /// [`Error::InvalidArgument`] if a value is out of range. Nothing has changed then.
     pub fn modify(&self, state: QpState, attr: &QpAttr) -> Result<()> {
         self.engine()?.modify_qp(&self.shared, self.qp.index, state, attr)?;
         self.shared.kick();
@@ -131,7 +130,7 @@ impl QueuePair {
         self.engine()?.query_qp(self.qp.index)
     }
 
-    /// Counters of the transport; all zero before RTR.
+    /// Counters of the transport. They are zero before RTR.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -139,7 +138,7 @@ impl QueuePair {
         self.engine()?.qp_stats(self.qp.index)
     }
 
-    /// Every path it may use, with its state; empty before RTR.
+    /// Every path it may use, with its state. Empty before RTR.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -147,7 +146,8 @@ impl QueuePair {
         self.engine()?.qp_ev_states(self.qp.index)
     }
 
-    /// Ports it uses now: up here, up at the peer as far as is known, and with an address at both ends.
+    /// Ports it uses now: those that have an address at both ends, are up here, and are not known to be down at the
+    /// peer.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -155,12 +155,13 @@ impl QueuePair {
         self.engine()?.qp_ports(self.qp.index)
     }
 
-    /// Posts sends, all or none. In polling mode ([`crate::Context::polling`]) they leave at once. Needs RTS; in ERROR
-    /// they are taken and completed with WR_FLUSH_ERR.
+    /// Posts sends, all or none. It needs RTS; in ERROR they complete with WR_FLUSH_ERR. In polling mode
+    /// ([`crate::Context::polling`]) this thread sends them at once.
     ///
     /// # Errors
-    /// [`Error::WrongState`], [`Error::QueueFull`], or [`Error::InvalidArgument`] for a request that cannot be executed.
-    /// A scatter list that names memory it may not does not fail here but completes with LOC_PROT_ERR, as in ibverbs.
+    /// [`Error::WrongState`], [`Error::QueueFull`], or [`Error::InvalidArgument`] for a request that cannot be
+    /// executed. A scatter list outside of registered memory is no error here: the send completes with LOC_PROT_ERR, as
+    /// in ibverbs.
     pub fn post_send(&self, requests: &[SendWr<'_>]) -> Result<()> {
         let qp = &*self.qp;
         let state =
@@ -193,7 +194,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts receives, all or none. Needs INIT or later; in ERROR they complete with WR_FLUSH_ERR.
+    /// Posts receives, all or none. It needs INIT or later; in ERROR they complete with WR_FLUSH_ERR.
     ///
     /// # Errors
     /// [`Error::WrongState`], [`Error::QueueFull`].
@@ -215,13 +216,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Sends posted and not completed.
+    /// Sends that are posted and not completed.
     pub fn send_outstanding(&self) -> usize {
         self.qp.send_outstanding.load(Ordering::Acquire)
     }
 
-    /// Ends it: what is outstanding is dropped without completions, what it left in its completion queues too. Doing
-    /// it twice is harmless.
+    /// Destroys the queue pair. Outstanding work is dropped without completions, and completions that were not polled
+    /// are removed. A second call does nothing.
     pub fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             self.shared.lock().destroy_qp(self.qp.index);
@@ -259,23 +260,23 @@ impl Drop for QueuePair {
     }
 }
 
-/// What the engine and the application share of a queue pair.
+/// The part of a queue pair that engine and application share.
 pub(crate) struct QpShared {
     pub num: u32,
-    /// Its place in the engine's table.
+    /// Index in the engine's table.
     pub index: u32,
     pub cap: QpCap,
     pub sq_sig_all: bool,
     pub send_cq: Arc<CqShared>,
     pub recv_cq: Arc<CqShared>,
     state: AtomicU8,
-    /// Posted and not yet seen by the engine.
+    /// Sends that the engine has not taken yet.
     pub pending: Mutex<VecDeque<Wqe>>,
-    /// Posted and not completed, `pending` included.
+    /// Number of sends that have not completed, including `pending`.
     pub send_outstanding: AtomicUsize,
-    /// Names of the receives posted.
+    /// `wr_id`s of the posted receives.
     pub receives: Mutex<VecDeque<u64>>,
-    /// The engine has been told that `pending` holds something.
+    /// The engine has been told to look at `pending`.
     pub submitted: AtomicBool,
 }
 
@@ -338,7 +339,7 @@ impl QpShared {
     }
 }
 
-/// A send as the queue pair keeps it until it completes.
+/// A send, kept until it completes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wqe {
     pub wr_id: u64,
@@ -351,7 +352,7 @@ pub(crate) struct Wqe {
     pub data: WqeData,
 }
 
-/// The bytes of a send.
+/// Its payload.
 #[derive(Clone, Debug)]
 pub(crate) enum WqeData {
     Sges(SmallVec<[Sge; 2]>),
@@ -376,7 +377,7 @@ impl Wqe {
                     )));
                 }
                 let len: u64 = sges.iter().map(|s| u64::from(s.len)).sum();
-                // Empty segments carry nothing, so their keys are not looked at.
+                // The keys of empty segments are not checked.
                 (WqeData::Sges(sges.iter().copied().filter(|s| s.len > 0).collect()), len)
             }
             SendData::Inline(bytes) => {

@@ -1,5 +1,4 @@
-//! What the NIC counts: packets and bytes per port, packets and the last moment of use per path, and every drop under
-//! its cause.
+//! Counters: packets and bytes per port, packets and time of last use per path, and drops by cause.
 
 use openmrc_wire::{DecodeError, Ev};
 
@@ -7,7 +6,7 @@ use crate::path::SegmentRoute;
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
-        /// Why something was dropped or refused, each with a counter of its own (spec: wire, "Bad input").
+        /// Causes of drops and refusals, with one counter each (spec: wire, "Bad input").
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Cause { $($(#[$doc])* $variant,)* }
@@ -16,7 +15,7 @@ macro_rules! causes {
             /// Every cause.
             pub const ALL: &'static [Cause] = &[$(Cause::$variant),*];
 
-            /// Name of the counter. Stable: dashboards and scripts depend on it.
+            /// Name of the counter. It does not change, as dashboards and scripts depend on it.
             pub const fn name(self) -> &'static str {
                 match self { $(Cause::$variant => $name,)* }
             }
@@ -35,9 +34,9 @@ causes! {
     BadTver => "rx_bad_tver",
     /// More padding than payload.
     BadPad => "rx_bad_pad",
-    /// Payload and padding are no multiple of four.
+    /// The length of payload and padding is not a multiple of four.
     Unaligned => "rx_unaligned",
-    /// Payload behind headers that carry none.
+    /// Payload after headers that allow none.
     UnexpectedPayload => "rx_unexpected_payload",
     /// A header of an unknown type.
     BadHeaderType => "rx_bad_header_type",
@@ -47,21 +46,21 @@ causes! {
     BadIcrc => "rx_bad_icrc",
     /// No queue pair has the number.
     UnknownQp => "rx_unknown_qp",
-    /// The queue pair is connected to another address.
+    /// The packet is not from the queue pair's peer.
     WrongPeer => "rx_wrong_peer",
-    /// The queue pair is not in RTR, RTS or, with a NAK to repeat, ERROR.
+    /// The queue pair is not in RTR or RTS, nor in ERROR with a NAK to repeat.
     QpNotReady => "rx_qp_not_ready",
-    /// Came in on a port that is down.
+    /// Received on a port that is down.
     PortDown => "rx_port_down",
-    /// Not a packet that MRC sends to a queue pair or an endpoint.
+    /// Not a packet that MRC sends to a queue pair or to an endpoint.
     Unexpected => "rx_unexpected",
-    /// A datagram that did not fit the receive buffer.
+    /// A datagram longer than the receive buffer.
     Truncated => "rx_truncated",
     /// A trimmed packet that was not data.
     TrimmedControl => "rx_trimmed_control",
-    /// The socket's buffer was full: lost in this host.
+    /// Dropped by this host because the socket's receive buffer was full.
     SocketOverflow => "rx_socket_overflow",
-    /// A remote write with a key that is not registered (any more).
+    /// A remote write with a key that is not registered, or no longer.
     RkeyUnknown => "refused_rkey",
     /// A remote write to a region of another protection domain.
     PdMismatch => "refused_pd",
@@ -77,11 +76,11 @@ causes! {
     TxTooLong => "tx_too_long",
     /// Any other error of the socket.
     TxError => "tx_error",
-    /// The socket's buffer or the device queue was full: held and sent later.
+    /// The send buffer or the device queue was full. The packet is sent later.
     TxHeld => "tx_held",
-    /// The MAC address of the next hop is not known: nobody answers for it.
+    /// The MAC address of the next hop is not known, as the neighbour does not answer.
     TxNoNeighbour => "tx_no_neighbour",
-    /// Had to go, but every port was down.
+    /// The port was down.
     TxNoPort => "tx_no_port",
 }
 
@@ -100,7 +99,7 @@ impl From<&DecodeError> for Cause {
             DecodeError::BadIcrc { .. } => Cause::BadIcrc,
             DecodeError::UnknownQp(_) => Cause::UnknownQp,
             DecodeError::WrongPeer(_) => Cause::WrongPeer,
-            // The others are about layers that the kernel has taken off before a socket sees the packet.
+            // The other errors are about layers that the kernel removes before a socket receives the packet.
             _ => Cause::Unexpected,
         }
     }
@@ -122,31 +121,31 @@ impl Causes {
         self.0[cause as usize] += n;
     }
 
-    /// How often `cause` was counted.
+    /// Count of one cause.
     pub fn get(&self, cause: Cause) -> u64 {
         self.0[cause as usize]
     }
 
-    /// Every cause and its count.
+    /// Every cause with its count.
     pub fn iter(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
         Cause::ALL.iter().map(|&cause| (cause, self.get(cause)))
     }
 }
 
-/// What went through one port.
+/// Counters of one port.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PortStats {
     /// Packets sent.
     pub tx_packets: u64,
     /// UDP payload bytes sent.
     pub tx_bytes: u64,
-    /// System calls that sent them.
+    /// System calls that sent packets.
     pub tx_calls: u64,
-    /// Packets received, good or bad.
+    /// Packets received, including bad ones.
     pub rx_packets: u64,
     /// UDP payload bytes received.
     pub rx_bytes: u64,
-    /// Datagrams, of one or several packets, that the kernel delivered.
+    /// Messages that the kernel delivered, of one or several packets each.
     pub rx_datagrams: u64,
     /// Packets received with ECN "congestion experienced".
     pub rx_ecn_marked: u64,
@@ -154,7 +153,7 @@ pub struct PortStats {
     pub rx_overflow: u64,
 }
 
-/// One path of this host: one entropy value on one port.
+/// Counters of one path: one entropy value on one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathStats {
     /// Port (plane).
@@ -167,20 +166,20 @@ pub struct PathStats {
     pub tx_packets: u64,
     /// UDP payload bytes sent with it.
     pub tx_bytes: u64,
-    /// When the last one was sent: nanoseconds of `CLOCK_MONOTONIC`; 0 if never.
+    /// Time of the last packet sent with it, nanoseconds of `CLOCK_MONOTONIC`; 0 if there was none.
     pub last_tx_ns: u64,
 }
 
-/// A snapshot of everything a context counts.
+/// A snapshot of the counters of a context.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ContextStats {
-    /// By port.
+    /// Counters by port.
     pub ports: Vec<PortStats>,
     /// Drops and refusals by cause.
     pub causes: Causes,
     /// Turns of the engine.
     pub iterations: u64,
-    /// Times the engine slept.
+    /// Number of times the engine slept.
     pub sleeps: u64,
 }
 

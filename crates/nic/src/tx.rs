@@ -1,5 +1,5 @@
-//! Sending in runs: consecutive packets of one path and class to one peer go to the kernel in one system call, which cuts
-//! them apart again as late as it can (UDP GSO).
+//! Runs: consecutive packets of one path and traffic class to one peer. A run goes to the kernel in one system call,
+//! and the kernel cuts it into packets as late as possible (UDP GSO).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,17 +9,17 @@ use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet};
 
 use crate::arena::Arena;
 
-/// Most segments the kernel takes in one call (`UDP_MAX_SEGMENTS` before Linux 6.9).
+/// Most packets of a run: `UDP_MAX_SEGMENTS` before Linux 6.9.
 const MAX_SEGMENTS: usize = 64;
-/// Most bytes of one call: the largest UDP payload over IPv4.
+/// Most bytes of a run: the largest UDP payload over IPv4.
 const MAX_BYTES: usize = 65_507;
 
-/// How many full packets of this path MTU go in one call.
+/// How many packets of this path MTU fit into a run.
 pub fn most_in_run(path_mtu: u16) -> u8 {
     (MAX_BYTES / (usize::from(path_mtu) + MAX_HEADER_LEN)).min(MAX_SEGMENTS) as u8
 }
 
-/// What the packets of a run have in common.
+/// What all packets of a run have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RunKey {
     /// Index of the path.
@@ -30,7 +30,7 @@ pub(crate) struct RunKey {
     pub peer: u32,
 }
 
-/// A run being gathered.
+/// A run that is being gathered.
 pub(crate) struct TxRun {
     key: Option<RunKey>,
     arena: Arena,
@@ -38,7 +38,7 @@ pub(crate) struct TxRun {
     /// Length of every packet but the last.
     segment: usize,
     bytes: usize,
-    /// A shorter packet has ended it.
+    /// A shorter packet has ended the run: only the last packet may be shorter.
     ended: bool,
 }
 
@@ -54,7 +54,7 @@ impl TxRun {
         }
     }
 
-    /// What the packets gathered have in common; `None` if there are none.
+    /// What its packets have in common; `None` if it is empty.
     pub fn key(&self) -> Option<RunKey> {
         self.key
     }
@@ -88,7 +88,7 @@ impl TxRun {
         }
     }
 
-    /// Adds a packet that [`TxRun::accepts`]; `ports` are the UDP ports it goes from and to. Its payload lies in
+    /// Adds a packet that [`TxRun::accepts`]. `ports` are its UDP source and destination ports. Its payload lies in
     /// `pieces`, which must stay valid until the run is cleared.
     #[inline]
     pub fn push(
@@ -111,7 +111,7 @@ impl TxRun {
         self.bytes += len;
     }
 
-    /// Sends the run from `fd`. `class` is given where it differs from the socket's own.
+    /// Sends the run from `fd`. `class` is given if it differs from the socket's own traffic class.
     ///
     /// # Errors
     /// The kernel's. Nothing was sent then.
@@ -122,28 +122,28 @@ impl TxRun {
         unsafe { send_message(fd, dest, &self.arena.iovecs, class, segment) }
     }
 
-    /// The run's bytes in one piece, for the ways that are not fast.
+    /// Copies the run's bytes to `out`, in one piece, for the slow paths.
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         out.clear();
         Arena::copy(&self.arena.iovecs, out);
     }
 
-    /// The first byte of each packet, its opcode.
+    /// The opcode of each packet, its first byte.
     pub fn opcodes(&self) -> impl Iterator<Item = u8> + '_ {
         let segment = self.segment.max(1);
         let (mut begin, mut packet) = (0, 0);
         self.arena.iovecs.iter().flat_map(move |iovec| {
-            // Several short packets may lie in one piece, and a long one in several.
+            // One iovec may hold several short packets, and a long packet may have several iovecs.
             let (piece, end) = (begin, begin + iovec.iov_len);
             let starts = (packet..end).step_by(segment);
             packet += starts.len() * segment;
             begin = end;
-            // SAFETY: every piece is valid until the run is cleared, and these bytes lie in this one.
+            // SAFETY: every piece is valid until the run is cleared, and `start` lies in this one.
             starts.map(move |start| unsafe { iovec.iov_base.cast::<u8>().add(start - piece).read() })
         })
     }
 
-    /// Forgets the run.
+    /// Removes every packet.
     #[inline]
     pub fn clear(&mut self) {
         self.key = None;
@@ -177,9 +177,9 @@ mod tests {
 
     const KEY: RunKey = RunKey { path: 3, class: 2, peer: 1 };
 
-    /// However a payload is cut into pieces, long or short, the bytes are the packet's and the iCRC is right.
+    /// Whatever the length and the pieces of a payload, the bytes are those of the packets and the iCRCs are right.
     #[test]
-    fn a_run_is_its_packets_one_after_the_other() {
+    fn a_run_is_the_concatenation_of_its_packets() {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let seed = IcrcSeed::between(local, local).unwrap();
         let data: Vec<u8> = (0..9000u32).map(|i| (i * 31) as u8).collect();

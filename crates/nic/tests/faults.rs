@@ -1,4 +1,4 @@
-//! A network that harms packets, and ports that fail: the bytes arrive all the same.
+//! Impairments and failing ports: every byte still arrives.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::*;
 use openmrc_nic::*;
 use openmrc_transport::{EvChange, PortSet};
 
-/// Writes in both directions through these rules, and checks every byte. Returns how often each rule acted at one side.
+/// Writes in both directions under these rules and checks every byte. Returns how often each rule acted at one end.
 fn survives(rules: &[ImpairRule], ports: usize) -> Vec<u64> {
     let config = || DeviceConfig { network_trims: true, ..device(ports) };
     // Enough retries for rules that act on every second packet.
@@ -75,7 +75,7 @@ fn trimmed_packets_are_sent_again() {
 }
 
 #[test]
-fn all_of_it_at_once_is_survived_too() {
+fn all_impairments_at_once_are_survived() {
     let rules = [
         rule(Impairment::Drop, 0.02),
         rule(Impairment::Duplicate, 0.05),
@@ -109,11 +109,11 @@ fn a_mark_reaches_the_sender_and_trimming_is_told_apart_from_loss() {
 }
 
 #[test]
-fn a_dead_path_is_condemned_reported_left_alone_and_comes_back() {
+fn a_dead_path_is_assumed_bad_reported_avoided_and_used_again() {
     let (a, b) = pair(4);
     a.write(&b, 0, 0, 1_000_000, 0);
     a.wait_success(1);
-    // One that is in rotation, not in reserve.
+    // An active path, not a backup.
     let path = a.context.path_stats().unwrap().into_iter().find(|p| p.tx_packets > 0).unwrap();
     let drop = ImpairRule {
         ports: 1 << path.port,
@@ -155,7 +155,7 @@ fn a_port_that_is_switched_off_sends_nothing_and_the_others_carry_on() {
     a.write(&b, 0, 0, 1_000_000, 2);
     a.wait_success(1);
     assert_eq!(sent(&a, 2), before);
-    // The peer is told, and stops using the plane towards us.
+    // The peer learns of it and stops sending to us on this plane.
     let deadline = Instant::now() + PATIENCE;
     while b.qp.ports_up().unwrap().contains(2) {
         assert!(Instant::now() < deadline, "the port status update never came");
@@ -165,7 +165,7 @@ fn a_port_that_is_switched_off_sends_nothing_and_the_others_carry_on() {
     b.write(&a, 0, 0, 1_000_000, 3);
     b.wait_success(1);
     assert_eq!(sent(&b, 2), before);
-    // And when it is up again, all carry on with it.
+    // Once the port is up again, both ends use it again.
     a.context.set_port_admin(2, true).unwrap();
     assert_eq!(a.context.next_event(), Some(AsyncEvent::PortUp(2)));
     while !b.qp.ports_up().unwrap().contains(2) {
@@ -208,7 +208,7 @@ fn a_peer_that_is_silent_is_given_up_after_the_retries() {
     let attr = QpAttr { timeout: Some(10), linear_cnt: Some(2), exp_cnt: Some(1), ..QpAttr::default() };
     to_rts(&a.qp, 0x4001, nobody, &attr);
     let sges = [a.sge(0, 10_000)];
-    let request = SendWr { rkey: 1, ..a.request(&a, 0, 0, 1, &sges) };
+    let request = SendWr { rkey: 1, ..a.request(&a, 0, 1, &sges) };
     a.qp.post_send(&[request, SendWr { wr_id: 2, ..request }]).unwrap();
     let done: Vec<_> = a.wait(2).iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(done, [(1, Status::RetryExcErr), (2, Status::WrFlushErr)]);

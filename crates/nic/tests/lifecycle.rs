@@ -1,4 +1,4 @@
-//! Objects that come and go while packets fly.
+//! Objects are created and destroyed while packets are in flight.
 
 mod common;
 
@@ -10,7 +10,7 @@ use openmrc_nic::*;
 use openmrc_transport::mrc::{CcProfile, PathModel};
 use openmrc_transport::{PathEntry, Span};
 
-/// Threads of this process whose name starts with that of an engine.
+/// Number of threads of this process with this name.
 fn engine_threads(name: &str) -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
@@ -42,7 +42,7 @@ fn closing_under_traffic_flushes_the_work_and_leaves_nothing_behind() {
     for i in 0..100 {
         a.write(&b, 0, 0, 1_000_000, i);
     }
-    // A thread names itself once it runs.
+    // A thread sets its name when it starts to run.
     let deadline = std::time::Instant::now() + PATIENCE;
     while engine_threads("closing-engine") != 1 {
         assert!(std::time::Instant::now() < deadline);
@@ -71,7 +71,7 @@ fn contexts_opened_and_closed_many_times_leak_no_descriptors() {
     for _ in 0..20 {
         run();
     }
-    // Tests beside this one open some too, but not twenty times what a pair takes.
+    // Other tests open descriptors at the same time, but not twenty times those of a pair.
     assert!(open_descriptors() < before + 200, "{before} became {}", open_descriptors());
 }
 
@@ -85,7 +85,7 @@ fn destroying_a_queue_pair_under_traffic_leaves_the_others_alone() {
         let (x, y) = (make(&a), make(&b));
         connect((&a.context, &x), (&b.context, &y), &QpAttr::default());
         let doomed = [a.sge(0, 500_000)];
-        x.post_send(&[a.request(&b, 0, 500_000, 99, &doomed)]).unwrap();
+        x.post_send(&[a.request(&b, 500_000, 99, &doomed)]).unwrap();
         a.write(&b, 0, 0, data.len(), round);
         if round % 2 == 0 {
             drop(x);
@@ -114,13 +114,13 @@ fn deregistering_while_a_peer_writes_stops_the_writing_there_and_then() {
         a.buffer.write(0, &vec![0xAA; 1 << 20]);
         let sges = [a.sge(0, 1 << 20)];
         let request =
-            SendWr { remote_addr: region.addr(), rkey: region.rkey(), ..a.request(&b, 0, 0, 1, &sges) };
+            SendWr { remote_addr: region.addr(), rkey: region.rkey(), ..a.request(&b, 0, 1, &sges) };
         a.qp.post_send(&[request]).unwrap();
         while memory.peek(0) == 0 {
             std::thread::yield_now();
         }
         region.deregister();
-        // From here on the memory is ours alone.
+        // From here on the NIC may not touch the memory.
         memory.write(0, &vec![0x55; 1 << 20]);
         let status = a.wait(1)[0].status;
         assert!(matches!(status, Status::RemAccessErr | Status::Success), "{status:?}");
@@ -161,7 +161,7 @@ fn a_peer_that_is_already_sending_is_heard_from_rtr_on() {
     a.write(&b, 0, 0, data.len(), 1);
     a.wait_success(1);
     b.qp.modify(QpState::Rts, &QpAttr { sq_psn: Some(0xFF_FFF0), ..QpAttr::default() }).unwrap();
-    // What was received before is not forgotten, and the other direction works too.
+    // The responder keeps what it has received before, and the other direction works too.
     a.write(&b, 0, 0, data.len(), 2);
     b.write(&a, 0, 500_000, data.len(), 3);
     assert_eq!((a.wait_success(1), b.wait_success(1)), (vec![2], vec![3]));

@@ -1,5 +1,5 @@
-//! Real interfaces, in network namespaces of the tests' own: links that go down, addresses that go away, an MTU that is not
-//! loopback's. Needs the right to make namespaces (root); without it these tests say so and pass.
+//! Real interfaces in separate network namespaces: links that go down, addresses that are removed, a small MTU. Without
+//! the right to create namespaces (root) these tests print that and pass.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An interface d`i` with the address 10.9.`i`.1, whose cable ends nowhere.
+/// A veth pair: d`i` has the address 10.9.`i`.1, and nothing listens at its other end.
 fn link(i: usize) {
     ip(&format!("link add d{i} type veth peer name e{i}"));
     ip(&format!("link set e{i} up"));
@@ -45,7 +45,7 @@ fn config(addrs: &[&str]) -> DeviceConfig {
     DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..DeviceConfig::with_addresses(addrs) }
 }
 
-/// A link needs a moment to come up; until then events about it are no news.
+/// Waits until these ports are up, and discards the events until then: a link needs a moment to come up.
 fn wait_up(context: &Context, ports: PortSet) {
     let deadline = Instant::now() + PATIENCE;
     while context.ports_up().unwrap() != ports {
@@ -77,12 +77,12 @@ fn a_port_follows_its_link_and_its_address() {
         }
         let end = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
         wait_up(&end.context, PortSet::first(2));
-        // Somebody to send to, who never answers: sending must survive whatever happens to the links.
+        // A peer that never answers. Sending to it must survive every change of the links.
         let nobody = vec!["10.9.0.2:4791".parse().unwrap(), "10.9.1.2:4791".parse().unwrap()];
         let attr = QpAttr { path_mtu: Some(1024), exp_cnt: Some(25), ..QpAttr::default() };
         to_rts(&end.qp, 0x4001, nobody, &attr);
         let sges = [end.sge(0, 100_000)];
-        end.qp.post_send(&[SendWr { rkey: 1, ..end.request(&end, 0, 0, 1, &sges) }]).unwrap();
+        end.qp.post_send(&[SendWr { rkey: 1, ..end.request(&end, 0, 1, &sges) }]).unwrap();
 
         ip("link set d1 down");
         wait_event(&end.context, AsyncEvent::PortDown(1));
@@ -103,7 +103,7 @@ fn a_port_follows_its_link_and_its_address() {
 }
 
 #[test]
-fn a_path_mtu_that_the_interface_cannot_carry_is_refused_with_the_one_that_it_can() {
+fn a_path_mtu_beyond_the_interface_mtu_is_refused_with_the_largest_possible() {
     in_namespace(|| {
         link(0);
         let end = End::open(config(&["10.9.0.1"]), &Options::default());
@@ -126,7 +126,7 @@ fn a_path_mtu_that_the_interface_cannot_carry_is_refused_with_the_one_that_it_ca
 #[test]
 fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
     in_namespace(|| {
-        // The peer lives in a namespace of its own, on another thread.
+        // The peer has a namespace of its own, on another thread.
         let (there_tx, there_rx) = mpsc::channel();
         let (end_tx, end_rx) = mpsc::channel();
         let (go_tx, go_rx) = mpsc::channel::<()>();
@@ -141,7 +141,7 @@ fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
                 ip(&format!("link set w{i} up"));
             }
             end_tx.send(End::open(config(&["10.9.0.2", "10.9.1.2"]), &Options::default())).unwrap();
-            // The namespace, and its ends of the links, live as long as this thread or a socket in it.
+            // The namespace and its interfaces exist as long as this thread or a socket in it.
             let _ = go_rx.recv();
         });
         let tid = there_rx.recv().unwrap();
@@ -181,7 +181,7 @@ fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
 }
 
 #[test]
-fn a_link_slower_than_the_sender_makes_it_wait_not_lose() {
+fn a_link_slower_than_the_sender_delays_packets_and_loses_none() {
     in_namespace(|| {
         let (there_tx, there_rx) = mpsc::channel();
         let (end_tx, end_rx) = mpsc::channel();
@@ -202,7 +202,7 @@ fn a_link_slower_than_the_sender_makes_it_wait_not_lose() {
         ip(&format!("link set w0 netns {tid}"));
         ip("addr add 10.9.0.1/24 dev v0");
         ip("link set v0 up");
-        // What is queued here counts against the socket that sent it, until its buffer is full.
+        // Packets queued here use the send buffer of their socket until it is full.
         let tc = "qdisc add dev v0 root tbf rate 400mbit burst 64kb limit 10mb";
         if !Command::new("tc").args(tc.split(' ')).status().is_ok_and(|s| s.success()) {
             eprintln!("not tested: no token bucket filter");

@@ -1,5 +1,5 @@
-//! What a peer, or anybody on the network, must not be able to do: memory stays untouched, nothing is answered, every
-//! refusal has its counter.
+//! What neither a peer nor a stranger on the network can do: memory stays unchanged, nothing is answered, every refusal
+//! has its counter.
 
 mod common;
 
@@ -10,12 +10,12 @@ use common::*;
 use openmrc_nic::*;
 use openmrc_wire::{Body, DscpMap, IcrcSeed, Msn, Packet, Position, Psn, Write};
 
-/// A write that the peer's memory refuses: its status, and the peer's memory afterwards.
+/// Posts a write that the peer must refuse and checks that its memory is unchanged; returns the status.
 fn refused_write(a: &End, b: &End, change: impl Fn(&mut SendWr<'_>)) -> Status {
     b.buffer.write(0, &vec![0xEE; b.buffer.len()]);
     a.buffer.write(0, &pattern(20_000, 1));
     let sges = [a.sge(0, 20_000)];
-    let mut request = a.request(b, 0, 0, 1, &sges);
+    let mut request = a.request(b, 0, 1, &sges);
     change(&mut request);
     a.qp.post_send(&[request]).unwrap();
     let status = a.wait(1)[0].status;
@@ -41,7 +41,7 @@ fn a_write_with_an_unknown_key_is_refused() {
 }
 
 #[test]
-fn a_write_that_begins_before_or_ends_behind_its_region_is_refused() {
+fn a_write_that_begins_before_or_ends_after_its_region_is_refused() {
     let size = Options::default().buffer as u64;
     for offset in [size, size - 1, size - 4095, u64::MAX, u64::MAX - 4094] {
         let (a, b) = pair(1);
@@ -95,7 +95,7 @@ fn a_region_of_another_protection_domain_is_not_written() {
 }
 
 #[test]
-fn a_key_is_worth_nothing_once_its_region_is_deregistered() {
+fn a_key_is_unknown_once_its_region_is_deregistered() {
     let (a, b) = pair(1);
     let quiet = Buffer::zeroed(30_000);
     let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
@@ -112,7 +112,7 @@ fn a_key_is_worth_nothing_once_its_region_is_deregistered() {
 #[test]
 fn a_zero_length_write_needs_no_key() {
     let (a, b) = pair(1);
-    let mut request = a.request(&b, 0, 0, 5, &[]);
+    let mut request = a.request(&b, 0, 5, &[]);
     request.rkey ^= 0xFFFF;
     a.qp.post_send(&[request]).unwrap();
     assert_eq!(a.wait_success(1), [5]);
@@ -130,9 +130,9 @@ fn sending_from_memory_that_is_not_ours_ends_in_loc_prot_err() {
         let mut sge = a.sge(0, 100);
         spoil(&a, &mut sge);
         let (good, bad) = ([a.sge(0, 100)], [sge]);
-        a.qp.post_send(&[a.request(&b, 0, 0, 1, &good)]).unwrap();
+        a.qp.post_send(&[a.request(&b, 0, 1, &good)]).unwrap();
         a.wait_success(1);
-        a.qp.post_send(&[a.request(&b, 0, 0, 2, &bad), a.request(&b, 0, 0, 3, &good)]).unwrap();
+        a.qp.post_send(&[a.request(&b, 0, 2, &bad), a.request(&b, 0, 3, &good)]).unwrap();
         let done: Vec<_> = a.wait(2).iter().map(|c| (c.wr_id, c.status)).collect();
         assert_eq!(done, [(2, Status::LocProtErr), (3, Status::WrFlushErr)]);
         assert_eq!(a.qp.state(), QpState::Error);
@@ -148,7 +148,7 @@ fn deregistering_under_a_send_fails_it_and_reads_no_more_of_the_memory() {
     let source = Buffer::zeroed(1 << 20);
     let mut region = a.pd.register(&source, Access::LOCAL_READ).unwrap();
     let sges = [Sge { addr: region.addr(), len: 1 << 20, lkey: region.lkey() }];
-    let request = SendWr { remote_addr: 0, rkey: 1, ..a.request(&a, 0, 0, 9, &sges) };
+    let request = SendWr { remote_addr: 0, rkey: 1, ..a.request(&a, 0, 9, &sges) };
     a.qp.post_send(&[request]).unwrap();
     region.deregister();
     let done = a.wait(1)[0];
@@ -159,7 +159,7 @@ fn deregistering_under_a_send_fails_it_and_reads_no_more_of_the_memory() {
 fn an_immediate_without_a_receive_ends_both_queue_pairs() {
     let (a, b) = pair(1);
     let sges = [a.sge(0, 10)];
-    let mut request = a.request(&b, 0, 0, 1, &sges);
+    let mut request = a.request(&b, 0, 1, &sges);
     request.imm = Some(1);
     a.qp.post_send(&[request]).unwrap();
     assert_eq!(a.wait(1)[0].status, Status::RemOpErr);
@@ -192,7 +192,7 @@ fn a_completion_queue_that_overruns_says_so_and_ends_its_queue_pairs() {
     assert!(events.iter().any(|e| matches!(e, AsyncEvent::QpFatal { .. })), "{events:?}");
 }
 
-/// Somebody on the network who writes packets by hand.
+/// A host on the network that builds its own packets.
 struct Stranger {
     socket: UdpSocket,
     to: SocketAddr,
@@ -233,7 +233,7 @@ impl Stranger {
         bytes
     }
 
-    /// Puts the right iCRC behind bytes.
+    /// Replaces the iCRC by the right one.
     fn reseal(&self, bytes: &mut Vec<u8>) {
         let from = self.socket.local_addr().unwrap();
         let seed = IcrcSeed::between(from.ip(), self.to.ip()).unwrap();
@@ -247,9 +247,9 @@ impl Stranger {
 }
 
 #[test]
-fn packets_that_are_none_are_counted_by_cause_and_never_answered() {
+fn malformed_packets_are_counted_by_cause_and_never_answered() {
     let (a, b) = pair(1);
-    // From the true peer's address, so that nothing but the packet itself is wrong.
+    // From the peer's address, so that only the packet itself is wrong.
     let peer = a.context.addresses()[0].ip();
     let stranger = Stranger::new(peer, b.context.addresses()[0]);
     let good = stranger.write(&b, 0xFF_FFF0, b"12345678");
@@ -305,13 +305,13 @@ fn packets_that_are_none_are_counted_by_cause_and_never_answered() {
     assert!(stranger.socket.recv(&mut [0; 100]).is_err(), "nobody answers");
     let from_port = b.context.stats().unwrap().ports[0];
     assert_eq!(from_port.tx_packets, 0, "not a single packet was sent because of these");
-    // And the queue pair is none the worse for it.
+    // The queue pair still works.
     a.write(&b, 0, 0, 1000, 1);
     a.wait_success(1);
 }
 
 #[test]
-fn a_perfect_packet_from_another_address_is_not_believed() {
+fn a_valid_packet_from_another_address_is_dropped() {
     let (_a, b) = pair(1);
     let stranger = Stranger::new("127.9.9.9".parse().unwrap(), b.context.addresses()[0]);
     stranger.send(&stranger.write(&b, 0xFF_FFF0, b"12345678"));

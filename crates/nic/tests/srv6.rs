@@ -1,5 +1,4 @@
-//! SRv6 mode over veth pairs between two network namespaces; needs root. What switches do with the frames is tested from
-//! Python, in a lab.
+//! SRv6 mode over veth pairs between two network namespaces; needs root. The lab's Python tests cover switches.
 
 mod common;
 
@@ -24,7 +23,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// `None`, and a word why, where there is no root.
+    /// `None`, and a message, without root.
     fn up(ports: usize) -> Option<Self> {
         // SAFETY: no pointers.
         if unsafe { libc::geteuid() } != 0 {
@@ -62,7 +61,7 @@ impl Hosts {
         ip(&format!("-n {} {command}", self.names[end]));
     }
 
-    /// Runs something in a thread that has entered the namespace of an end.
+    /// Runs `run` on a thread in the namespace of an end.
     fn at<T: Send>(&self, end: usize, run: impl FnOnce() -> T + Send) -> T {
         let space = File::open(format!("/run/netns/{}", self.names[end])).unwrap();
         std::thread::scope(|scope| {
@@ -137,7 +136,7 @@ fn profile(ports: usize, peer: &[SocketAddr]) -> EvProfileConfig {
     }
 }
 
-/// Writes everything from `a` to `b`, and sees that it is there.
+/// Writes the whole buffer from `a` to `b` and compares.
 fn write_and_compare(a: &End, b: &End, round: u8) {
     let data: Vec<u8> = (0..1 << 20).map(|i: u32| ((i * 31) >> 3) as u8 ^ round).collect();
     a.buffer.write(0, &data);
@@ -165,7 +164,7 @@ fn writes_arrive_over_every_path_with_and_without_srh() {
 }
 
 #[test]
-fn a_bad_network_costs_no_byte() {
+fn every_byte_arrives_over_an_impaired_network() {
     let Some(hosts) = Hosts::up(2) else { return };
     let (a, b) = hosts.connected();
     let kinds = [
@@ -195,7 +194,7 @@ fn a_bad_network_costs_no_byte() {
 }
 
 #[test]
-fn a_port_that_goes_down_is_left_and_used_again_when_it_is_back() {
+fn a_port_that_goes_down_is_avoided_and_used_again_once_it_is_up() {
     let Some(hosts) = Hosts::up(2) else { return };
     let (a, b) = hosts.connected();
     let until = |wanted: usize| {
@@ -206,7 +205,7 @@ fn a_port_that_goes_down_is_left_and_used_again_when_it_is_back() {
         }
     };
     until(2);
-    // The other end loses its carrier, and keeps its configuration.
+    // The other end loses its carrier and keeps its configuration.
     hosts.ip(1, "link set p0 down");
     until(1);
     write_and_compare(&a, &b, 4);
@@ -228,7 +227,7 @@ fn a_next_hop_with_another_mac_address_is_found() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_configurations_are_refused_with_the_reason() {
     let Some(hosts) = Hosts::up(2) else { return };
     let (a, b) = (hosts.open(0), hosts.open(1));
     let good = profile(2, &b.context.addresses());
@@ -256,7 +255,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     a.context.create_ev_profile(&good).unwrap();
     a.context.add_peer(&b.context.addresses()).unwrap();
 
-    // One address and UDP port, one device, whatever its mode.
+    // Only one device can use an address and UDP port, whatever its mode.
     let udp = DeviceConfig::with_addresses([address(0, 0).into()]);
     let taken = hosts.at(0, || Device::new(udp.clone()).unwrap().open().map(drop)).unwrap_err();
     assert!(taken.to_string().contains("in use"), "{taken}");

@@ -1,5 +1,5 @@
-//! Work requests between two devices over loopback: what is written arrives, whatever its size and shape, and what an
-//! application may not do is refused with a reason.
+//! Work requests between two devices over loopback: writes of every size and shape arrive, and wrong requests are
+//! refused with the reason.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn a_scatter_list_is_one_message_wherever_its_pieces_lie() {
         expected.extend(data);
         at += len + 13;
     }
-    a.qp.post_send(&[a.request(&b, 0, 64, 1, &sges)]).unwrap();
+    a.qp.post_send(&[a.request(&b, 64, 1, &sges)]).unwrap();
     a.wait_success(1);
     assert!(b.buffer.read(64, expected.len()) == expected);
 }
@@ -55,7 +55,7 @@ fn an_inline_payload_may_change_as_soon_as_it_is_posted() {
     let (a, b) = pair(1);
     let mut data = pattern(200, 3);
     let before = data.clone();
-    let mut request = a.request(&b, 0, 0, 1, &[]);
+    let mut request = a.request(&b, 0, 1, &[]);
     request.data = SendData::Inline(&data);
     a.qp.post_send(&[request]).unwrap();
     data.fill(0);
@@ -72,7 +72,7 @@ fn completions_come_in_order_once_each_and_only_where_asked_for() {
     );
     let sge = [a.sge(0, 3000)];
     let requests: Vec<_> = (0..1000u64)
-        .map(|i| SendWr { signaled: i % 10 == 9, ..a.request(&b, 0, (i * 1000) as usize, i, &sge) })
+        .map(|i| SendWr { signaled: i % 10 == 9, ..a.request(&b, (i * 1000) as usize, i, &sge) })
         .collect();
     a.qp.post_send(&requests).unwrap();
     let expected: Vec<u64> = (0..1000).filter(|i| i % 10 == 9).collect();
@@ -90,7 +90,7 @@ fn immediates_arrive_in_order_and_after_every_write_before_them() {
     a.buffer.write(0, &data);
     for i in 0..n {
         let sges = [a.sge(i * 5000, 5000)];
-        let mut request = a.request(&b, 0, i * 5000, i as u64, &sges);
+        let mut request = a.request(&b, i * 5000, i as u64, &sges);
         request.imm = Some(i as u32 * 7);
         a.qp.post_send(&[request]).unwrap();
         let got = b.wait(1)[0];
@@ -142,7 +142,7 @@ fn many_queue_pairs_between_two_devices_do_not_mix_their_data() {
     for round in 0..5 {
         for (i, (qp, _)) in qps.iter().enumerate() {
             let sges = [a.sge(i * 5000 + round * 1000, 1000)];
-            qp.post_send(&[a.request(&b, 0, i * 5000 + round * 1000, i as u64, &sges)]).unwrap();
+            qp.post_send(&[a.request(&b, i * 5000 + round * 1000, i as u64, &sges)]).unwrap();
         }
     }
     a.wait_success(5 * n);
@@ -192,7 +192,7 @@ fn without_segmentation_offload_and_with_single_packets_everything_still_arrives
     a.write(&b, 0, 0, data.len(), 1);
     a.wait_success(1);
     assert!(b.buffer.read(0, data.len()) == data);
-    // A device that gets runs cut apart by the kernel, and one that cannot cut them, understand each other.
+    // A device with segmentation offload and one without it work together.
     let (c, d) = pair_with(device(2), DeviceConfig { segmentation: false, ..device(2) }, &Options::default());
     c.buffer.write(0, &data);
     c.write(&d, 0, 0, data.len(), 1);
@@ -220,14 +220,14 @@ fn posting_more_than_the_queues_hold_is_refused_whole() {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 2, max_send_sge: 1, max_inline_data: 8 };
     let (a, b) = pair_with(device(1), device(1), &Options { cap, ..Options::default() });
     let sges = [a.sge(0, 10)];
-    let five: Vec<_> = (0..5).map(|i| a.request(&b, 0, 0, i, &sges)).collect();
+    let five: Vec<_> = (0..5).map(|i| a.request(&b, 0, i, &sges)).collect();
     assert!(matches!(a.qp.post_send(&five), Err(Error::QueueFull { capacity: 4, .. })));
     assert_eq!(a.qp.send_outstanding(), 0);
     assert!(matches!(a.qp.post_recv(&[RecvWr { wr_id: 0 }; 3]), Err(Error::QueueFull { capacity: 2, .. })));
     let two = [a.sge(0, 10), a.sge(10, 10)];
-    let error = a.qp.post_send(&[a.request(&b, 0, 0, 0, &sges), a.request(&b, 0, 0, 1, &two)]).unwrap_err();
+    let error = a.qp.post_send(&[a.request(&b, 0, 0, &sges), a.request(&b, 0, 1, &two)]).unwrap_err();
     assert!(error.to_string().contains("scatter list of 2"), "{error}");
-    let mut inline = a.request(&b, 0, 0, 0, &[]);
+    let mut inline = a.request(&b, 0, 0, &[]);
     inline.data = SendData::Inline(&[0; 9]);
     assert!(a.qp.post_send(&[inline]).unwrap_err().to_string().contains("9 bytes inline"));
     assert_eq!(a.qp.send_outstanding(), 0, "nothing of a refused list is taken");
@@ -239,7 +239,7 @@ fn posting_more_than_the_queues_hold_is_refused_whole() {
 fn states_are_taken_in_order_and_work_is_posted_in_the_right_ones() {
     let end = End::open(device(1), &Options::default());
     let sges = [end.sge(0, 1)];
-    let request = end.request(&end, 0, 0, 0, &sges);
+    let request = end.request(&end, 0, 0, &sges);
     let error = end.qp.post_send(&[request]).unwrap_err().to_string();
     assert!(error.contains("RESET") && error.contains("RTS"), "{error}");
     assert!(end.qp.post_recv(&[RecvWr { wr_id: 1 }]).is_err());
@@ -292,7 +292,7 @@ fn attributes_out_of_range_are_named_and_change_nothing() {
 }
 
 #[test]
-fn an_armed_completion_queue_wakes_its_waiter_once_even_if_the_completion_was_first() {
+fn an_armed_completion_queue_wakes_its_waiter_once_even_if_a_completion_was_there_before() {
     let (a, b) = pair(1);
     a.cq.arm();
     a.write(&b, 0, 0, 10, 1);
@@ -304,7 +304,7 @@ fn an_armed_completion_queue_wakes_its_waiter_once_even_if_the_completion_was_fi
     assert!(readable(10_000));
     assert!(a.cq.acknowledge());
     assert!(!readable(0));
-    // The completion is still there: arming says so at once.
+    // A completion still waits, so the descriptor is readable at once after arming.
     a.cq.arm();
     assert!(readable(0));
     a.cq.acknowledge();
@@ -328,7 +328,7 @@ fn in_polling_mode_the_caller_drives_everything() {
 }
 
 #[test]
-fn a_poller_that_forgets_to_poll_does_not_leave_its_peer_alone() {
+fn the_engine_thread_answers_peers_when_pollers_do_not_poll() {
     let (a, b) = pair(2);
     let _polling = b.context.polling();
     for i in 0..10 {

@@ -1,5 +1,5 @@
-//! The loops behind `openmrc write-bw` and `openmrc write-lat`. They run without the GIL, on memory that Python cannot free
-//! meanwhile. The two sides agree on sizes and keys elsewhere; here each runs its loop on connected queue pairs.
+//! The loops behind `openmrc write-bw` and `openmrc write-lat`. They run without the GIL, on memory that Python cannot
+//! free meanwhile. The two sides agree on sizes and keys elsewhere; here each runs its loop on connected queue pairs.
 
 mod bandwidth;
 mod latency;
@@ -66,7 +66,8 @@ impl PerfBuffer {
         let domain = pd.open()?;
         py.detach(|| {
             let memory = nic::Buffer::zeroed(length);
-            // Pages that were never written are all mapped to one page of zeros, which would be faster to read than data.
+            // Pages that were never written are all mapped to one page of zeros, which would be faster to read than
+            // data.
             for start in (0..length).step_by(4096) {
                 memory.write(start, &[1]);
             }

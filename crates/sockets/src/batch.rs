@@ -64,8 +64,8 @@ pub struct RecvBatch {
     received: usize,
 }
 
-// SAFETY: the pointers in `messages` point to the boxes beside them, which move with them; those in `iovecs` are used by
-// `receive` only, whose caller vouches for them.
+// SAFETY: the pointers in `messages` point to the boxes beside them, which move with them; those in `iovecs` are used
+// by `receive` only, whose caller vouches for them.
 unsafe impl Send for RecvBatch {}
 
 impl RecvBatch {

@@ -52,8 +52,8 @@ impl Socket {
         Some(unsafe { request.ifr_ifru.ifru_mtu }.max(0) as usize)
     }
 
-    /// MAC address of an interface in the network namespace of this socket; `None` if there is no such interface or it is
-    /// not Ethernet.
+    /// MAC address of an interface in the network namespace of this socket; `None` if there is no such interface or it
+    /// is not Ethernet.
     pub fn mac_of(&self, interface: &str) -> Option<[u8; 6]> {
         let mut request = request_about(interface);
         // SAFETY: the request is valid for the call.

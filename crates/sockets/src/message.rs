@@ -1,7 +1,7 @@
 //! One message in one system call.
 //!
-//! The calls go through `libc::syscall`: libc's own `sendmsg`, `sendto` and `recvmsg` are cancellation points, which costs
-//! time at every call.
+//! The calls go through `libc::syscall`: libc's own `sendmsg`, `sendto` and `recvmsg` are cancellation points, which
+//! costs time at every call.
 
 use std::io::{self, IoSlice};
 use std::mem;
@@ -13,8 +13,8 @@ use crate::{IoVec, count};
 
 pub(crate) const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Sends the bytes of `iovecs` to `dest`. With `segment` the kernel cuts them into packets of that length (UDP GSO); `class`
-/// is given if it differs from the socket's own traffic class.
+/// Sends the bytes of `iovecs` to `dest`. With `segment` the kernel cuts them into packets of that length (UDP GSO);
+/// `class` is given if it differs from the socket's own traffic class.
 ///
 /// # Errors
 /// The kernel's. Nothing was sent then.

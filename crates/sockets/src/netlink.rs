@@ -72,8 +72,8 @@ impl Netlink {
         Ok(found)
     }
 
-    /// The neighbour to which packets for `dest` go by the interface with this index: the route's gateway, or `dest` itself if
-    /// it is on the link.
+    /// The neighbour to which packets for `dest` go by the interface with this index: the route's gateway, or `dest`
+    /// itself if it is on the link.
     ///
     /// # Errors
     /// The kernel's: there is no route.

@@ -23,8 +23,8 @@ impl VnetHeader {
         VnetHeader(header)
     }
 
-    /// A received frame whose checksum the sender left to its interface: the offset from which to sum, and the offset from
-    /// there at which to store the result. `None` if the checksum is complete.
+    /// A received frame whose checksum the sender left to its interface: the offset from which to sum, and the offset
+    /// from there at which to store the result. `None` if the checksum is complete.
     #[inline]
     pub fn missing_checksum(&self) -> Option<(usize, usize)> {
         let at = |offset: usize| usize::from(u16::from_ne_bytes([self.0[offset], self.0[offset + 1]]));

@@ -229,8 +229,8 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
     }
 
-    /// Puts a [`crate::VnetHeader`] before every frame that a packet socket receives and expects one before every frame that
-    /// it sends.
+    /// Puts a [`crate::VnetHeader`] before every frame that a packet socket receives and expects one before every frame
+    /// that it sends.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,8 +1,8 @@
 //! Checksums that the sending kernel left to its interface (RFC 1071). A packet socket receives such frames from a veth
 //! before any hardware could complete them, so the switch does.
 
-/// Sums the frame from `start` to its end and stores the checksum at `start + offset`. That field already holds the sum of
-/// the pseudo-header. A field outside the frame is left alone.
+/// Sums the frame from `start` to its end and stores the checksum at `start + offset`. That field already holds the sum
+/// of the pseudo-header. A field outside the frame is left alone.
 pub fn finish_checksum(frame: &mut [u8], start: usize, offset: usize) {
     if start + offset + 2 > frame.len() {
         return;

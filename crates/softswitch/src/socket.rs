@@ -43,8 +43,8 @@ impl PortSocket {
         self.socket.fd()
     }
 
-    /// Receives up to [`BATCH`] frames into `frames`; returns how many. A frame that is longer than its buffer does not belong
-    /// to this network and gets length 0.
+    /// Receives up to [`BATCH`] frames into `frames`; returns how many. A frame that is longer than its buffer does not
+    /// belong to this network and gets length 0.
     pub fn receive(&mut self, frames: &mut [Frame]) -> io::Result<usize> {
         let limit = frames.len().min(BATCH);
         for (i, (frame, header)) in frames.iter_mut().zip(self.headers.iter_mut()).enumerate() {

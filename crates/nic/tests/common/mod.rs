@@ -1,4 +1,4 @@
-//! Two devices of one process, connected over loopback. Every pair has addresses of its own, so tests run side by side.
+//! Two devices of one process, connected over loopback. Every pair has its own addresses, so tests can run in parallel.
 
 #![allow(dead_code)] // Not every test file uses everything.
 
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use openmrc_nic::*;
 
-/// Longer than anything here takes on a busy machine; nothing waits that long unless it has failed.
+/// A limit against hanging. Longer than any of these tests takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 
-/// Addresses in 127/8 for `ports` ports that no other device uses: the second octet counts the ports, the other two tell
-/// devices apart, those of test processes that run side by side too.
+/// Addresses in 127/8 that no other device uses: the second octet is the port, the other two identify the device, also
+/// among test processes that run in parallel.
 fn addresses(ports: usize) -> impl Iterator<Item = IpAddr> {
     let device = ((std::process::id() as u16) << 5) | (NEXT_DEVICE.fetch_add(1, Ordering::Relaxed) % 32);
     let [high, low] = device.to_be_bytes();
     (0..ports).map(move |port| IpAddr::V4(Ipv4Addr::new(127, port as u8 + 1, high, low)))
 }
 
-/// A small device for tests: few paths, so that many fit the descriptor limit.
+/// A device with few paths, so that many devices fit the descriptor limit.
 pub fn device(ports: usize) -> DeviceConfig {
     let config = DeviceConfig::with_addresses(addresses(ports));
     DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..config }
 }
 
-/// One side of a connection.
+/// One end of a connection.
 pub struct End {
     pub context: Context,
     pub pd: ProtectionDomain,
@@ -37,7 +37,7 @@ pub struct End {
     pub qp: QueuePair,
 }
 
-/// What a side is made with.
+/// How an end is created.
 pub struct Options {
     pub buffer: usize,
     pub access: Access,
@@ -69,23 +69,17 @@ impl End {
         End { context, pd, cq, buffer, region, qp }
     }
 
-    /// Posts a write of `len` bytes of our buffer from `from` to `to` of the peer's.
+    /// Posts a write of `len` bytes from offset `from` of our buffer to offset `to` of the peer's.
     pub fn write(&self, peer: &End, from: usize, to: usize, len: usize, wr_id: u64) {
-        self.qp.post_send(&[self.request(peer, from, to, wr_id, &[self.sge(from, len)])]).unwrap();
+        self.qp.post_send(&[self.request(peer, to, wr_id, &[self.sge(from, len)])]).unwrap();
     }
 
     pub fn sge(&self, from: usize, len: usize) -> Sge {
         Sge { addr: self.region.addr() + from as u64, len: len as u32, lkey: self.region.lkey() }
     }
 
-    pub fn request<'a>(
-        &self,
-        peer: &End,
-        _from: usize,
-        to: usize,
-        wr_id: u64,
-        sges: &'a [Sge],
-    ) -> SendWr<'a> {
+    /// A write of `sges` to offset `to` of the peer's buffer.
+    pub fn request<'a>(&self, peer: &End, to: usize, wr_id: u64, sges: &'a [Sge]) -> SendWr<'a> {
         SendWr {
             wr_id,
             data: SendData::Sges(sges),
@@ -109,7 +103,7 @@ impl End {
         out
     }
 
-    /// Waits for `n` completions, all successful, and returns their names.
+    /// Waits for `n` successful completions and returns their `wr_id`s.
     pub fn wait_success(&self, n: usize) -> Vec<u64> {
         let done = self.wait(n);
         assert!(done.iter().all(|c| c.status == Status::Success), "{done:?}");
@@ -121,10 +115,9 @@ impl End {
     }
 }
 
-/// Takes both queue pairs to RTS, connected to each other.
+/// Connects two queue pairs and takes both to RTS.
 pub fn connect(a: (&Context, &QueuePair), b: (&Context, &QueuePair), attr: &QpAttr) {
-    for ((context, qp), (peer_context, peer_qp)) in [(a, b), (b, a)] {
-        let _ = context;
+    for ((_, qp), (peer_context, peer_qp)) in [(a, b), (b, a)] {
         to_rts(qp, peer_qp.qp_num(), peer_context.addresses(), attr);
     }
 }
@@ -155,7 +148,7 @@ pub fn to_rts(qp: &QueuePair, dest_qp_num: u32, remote: Vec<SocketAddr>, attr: &
     qp.modify(QpState::Rts, &rts).unwrap();
 }
 
-/// Two connected sides of `ports` planes.
+/// Two connected ends of `ports` planes.
 pub fn pair(ports: usize) -> (End, End) {
     pair_with(device(ports), device(ports), &Options::default())
 }
@@ -166,7 +159,7 @@ pub fn pair_with(a: DeviceConfig, b: DeviceConfig, options: &Options) -> (End, E
     (a, b)
 }
 
-/// Bytes that are different everywhere.
+/// Pseudo-random bytes.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)

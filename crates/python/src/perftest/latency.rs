@@ -1,5 +1,5 @@
-//! Latency of RDMA writes, as perftest's `ib_write_lat` measures it: both sides write to each other in turn. Each waits until
-//! the last byte of its own memory changes, so nothing but memory tells it that the peer's message has arrived.
+//! Latency of RDMA writes, as perftest's `ib_write_lat` measures it: both sides write to each other in turn. Each waits
+//! until the last byte of its own memory changes, so nothing but memory tells it that the peer's message has arrived.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,13 +67,13 @@ impl Inbox<'_> {
     }
 }
 
-/// Runs `params.warmup + params.iterations` round trips and returns half of each measured one in nanoseconds, the latency
-/// of one write; for the server the list is empty. The messages go from the beginning of `source` to the beginning of
-/// `target` and arrive at the beginning of `inbox`. Setting `stop` from another thread ends the run early.
+/// Runs `params.warmup + params.iterations` round trips and returns half of each measured one in nanoseconds, the
+/// latency of one write; for the server the list is empty. The messages go from the beginning of `source` to the
+/// beginning of `target` and arrive at the beginning of `inbox`. Setting `stop` from another thread ends the run early.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if sizes do not fit, or with the status of a message that failed; and the errors of posting and
-/// polling.
+/// [`Error::InvalidArgument`] if sizes do not fit, or with the status of a message that failed; and the errors of
+/// posting and polling.
 #[allow(clippy::too_many_arguments)] // The objects that perftest has too.
 pub fn write_lat(
     context: &Context,
