@@ -1,4 +1,4 @@
-//! What a soft switch is told.
+//! Configuration of a soft switch.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ pub type Mac = [u8; 6];
 /// Queue thresholds of a port, in bytes of Ethernet frames without FCS (spec: congestion, "Switch settings").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
-    /// Marking begins where so much waits behind the packet that leaves ...
+    /// Bytes behind the departing packet from which it may be marked ...
     pub ecn_min: u64,
-    /// ... and is certain from here on.
+    /// ... and from which it is always marked.
     pub ecn_max: u64,
-    /// A data queue this long trims what comes.
+    /// Length of the data queue from which arriving packets are trimmed.
     pub trim: u64,
-    /// Length of the control queue; what does not fit is dropped.
+    /// Limit of the control queue. Packets that do not fit are dropped.
     pub control: u64,
 }
 
@@ -25,13 +25,14 @@ pub struct Thresholds {
 pub struct PortConfig {
     /// Name of the interface.
     pub name: String,
-    /// Its own Ethernet address.
+    /// Ethernet address of the port.
     pub mac: Mac,
-    /// The address at the other end of the cable.
+    /// Ethernet address at the other end of the link.
     pub peer: Mac,
-    /// Bits per second; `None`: as fast as it goes.
+    /// Bits per second; `None`: no limit.
     pub rate_bps: Option<u64>,
-    /// Whether a host is at the other end: no ECN there, and trimmed packets say so.
+    /// Whether the other end is a host: then packets are not marked, and trimmed ones get the DSCP "trimmed at the last
+    /// hop".
     pub last_hop: bool,
     /// Its queues.
     pub thresholds: Thresholds,
@@ -42,52 +43,52 @@ pub struct PortConfig {
 pub struct Config {
     /// The fabric's 32-bit uSID block.
     pub block: u32,
-    /// uSIDs that this switch owns.
+    /// uSIDs of this switch.
     pub own: Vec<u16>,
-    /// (uSID, number of the port in `ports`): the static table.
+    /// The static table: (uSID, index of the port in `ports`).
     pub routes: Vec<(u16, usize)>,
     /// The ports.
     pub ports: Vec<PortConfig>,
-    /// Code points of the packet classes.
+    /// DSCP code points of the packet classes.
     pub dscp: DscpMap,
     /// UDP port of MRC.
     pub udp_port: u16,
-    /// Seed of the dice that ECN marking throws.
+    /// Seed of ECN marking.
     pub seed: u64,
 }
 
-/// Why a configuration makes no sense.
+/// Why a configuration is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A route to a port that is not there.
-    #[error("uSID {usid:#06x} leads to port {port}, there are {ports}")]
+    /// A route names a port that does not exist.
+    #[error("uSID {usid:#06x} leads to port {port}, but there are only {ports} ports")]
     NoSuchPort {
-        /// The route's.
+        /// uSID of the route.
         usid: u16,
-        /// The port it names.
+        /// Index of the port.
         port: usize,
-        /// How many there are.
+        /// Number of ports.
         ports: usize,
     },
-    /// Two entries for one uSID.
+    /// A uSID has two entries.
     #[error("uSID {0:#06x} has two entries")]
-    Twice(u16),
-    /// uSID 0 ends a path.
+    Duplicate(u16),
+    /// An entry for uSID 0, which ends a path.
     #[error("uSID 0 ends a path and cannot have an entry")]
     Zero,
-    /// Thresholds that no queue can have.
+    /// Thresholds or a rate out of range.
     #[error("port {0}: ecn_min must be below ecn_max, and trim, control and the rate must not be 0")]
     Thresholds(String),
-    /// Two packet classes with one code point.
+    /// Two packet classes have the same code point.
     #[error("two packet classes share a DSCP code point")]
     Dscp,
 }
 
 impl Config {
-    /// Whether it makes sense.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first thing that does not.
+    /// [`ConfigError`] for the first mistake found.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut seen = HashSet::new();
         for &usid in self.own.iter().chain(self.routes.iter().map(|(usid, _)| usid)) {
@@ -95,7 +96,7 @@ impl Config {
                 return Err(ConfigError::Zero);
             }
             if !seen.insert(usid) {
-                return Err(ConfigError::Twice(usid));
+                return Err(ConfigError::Duplicate(usid));
             }
         }
         let ports = self.ports.len();

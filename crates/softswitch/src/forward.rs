@@ -7,7 +7,7 @@ use openmrc_wire::usid::{self, UsidAddress};
 
 use crate::config::Config;
 
-/// Ethernet header: two addresses and the type.
+/// Length of an Ethernet header.
 pub const ETHERNET_LEN: usize = 14;
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xDD];
 const HOP_LIMIT: usize = ETHERNET_LEN + 7;
@@ -16,9 +16,9 @@ const DESTINATION: usize = ETHERNET_LEN + 24;
 /// Why a frame is not forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Not for this switch: another destination, or no IPv6. The kernel may want it (neighbour discovery).
+    /// Not for this switch: another destination, or not IPv6. The kernel may need it (neighbour discovery).
     NotOurs,
-    /// The list of uSIDs ends here.
+    /// The uSID list ends at this switch.
     EndOfPath,
     /// The table has no entry for the next uSID.
     NoRoute,
@@ -26,7 +26,7 @@ pub enum Refusal {
     HopLimit,
 }
 
-/// What is in the table for a uSID.
+/// The table's entry for a uSID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
     None,
@@ -34,14 +34,14 @@ enum Entry {
     Port(u16),
 }
 
-/// The forwarding table: one entry for each of the 65,536 uSIDs, looked up by number.
+/// The forwarding table: an array with one entry for each of the 65,536 uSIDs.
 pub struct Forwarding {
     block: u32,
     entries: Box<[Entry]>,
 }
 
 impl Forwarding {
-    /// The table of a configuration that has been validated.
+    /// The table of a valid configuration.
     pub fn new(config: &Config) -> Self {
         let mut entries = vec![Entry::None; 1 << 16].into_boxed_slice();
         for &usid in &config.own {
@@ -53,11 +53,11 @@ impl Forwarding {
         Forwarding { block: config.block, entries }
     }
 
-    /// Finds the port for a frame and takes this switch's uSIDs off its destination address. The frame is changed only
-    /// if it is forwarded.
+    /// Finds the port for a frame, removes this switch's uSIDs from the destination address and decrements the hop
+    /// limit. A frame that is not forwarded is not changed.
     ///
     /// # Errors
-    /// [`Refusal`] if it is not.
+    /// [`Refusal`] if the frame is not forwarded.
     pub fn forward(&self, frame: &mut [u8]) -> Result<usize, Refusal> {
         if frame.len() < ETHERNET_LEN + IPV6_LEN
             || frame[12..ETHERNET_LEN] != ETHERTYPE_IPV6
@@ -73,7 +73,7 @@ impl Forwarding {
             Ok(path) if path.block() == self.block => path,
             _ => return Err(Refusal::NotOurs),
         };
-        // An address holds six, so a switch named again and again is left behind after six turns.
+        // A list that names this switch several times ends after at most six uSIDs, all that an address holds.
         for _ in 0..=usid::MAX {
             if path.is_empty() {
                 return Err(Refusal::EndOfPath);

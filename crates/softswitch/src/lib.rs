@@ -9,7 +9,7 @@
 //! | [`config`] | ports, tables, thresholds |
 //! | [`forward`] | which port a frame leaves by, and what changes in it |
 //! | [`queue`] | the two queues of a port, their limits, its rate |
-//! | [`switch`] | all of it together: frames in, frames out |
+//! | [`switch`] | the switch: table, queues, counters |
 //! | [`run`](mod@run), `socket`, `checksum` | the loop, packet sockets, checksums left to the interface |
 #![deny(unsafe_code)]
 

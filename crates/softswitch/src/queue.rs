@@ -1,5 +1,5 @@
 //! The output of a port: a control queue with strict priority, a data queue, a rate (spec: congestion, "Switch
-//! settings"). Time is nanoseconds from anywhere and never goes back.
+//! settings"). Time is in nanoseconds of any clock that never goes back.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use rand::{Rng, RngExt as _};
 use crate::config::PortConfig;
 use crate::forward::ETHERNET_LEN;
 
-/// A frame in a buffer that may be longer.
+/// A frame, at the front of a buffer.
 #[derive(Debug)]
 pub struct Frame {
     /// The buffer.
@@ -30,22 +30,22 @@ impl Frame {
     }
 }
 
-/// What became of a frame that came to a queue.
+/// What happened to an arriving frame.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It waits with the data.
+    /// It is in the data queue.
     Data,
-    /// It waits with the control packets.
+    /// It is in the control queue.
     Control,
-    /// It was cut to its headers, which wait with the control packets.
+    /// It was trimmed, and its headers are in the control queue.
     Trimmed,
-    /// The data queue was full and it could not be trimmed.
+    /// The data queue was full and the frame could not be trimmed.
     DataFull(Frame),
-    /// The control queue was full; `true`: of headers that had just been trimmed.
+    /// The control queue was full; `true` if the frame had just been trimmed.
     ControlFull(Frame, bool),
 }
 
-/// How far a port may be behind its rate and still catch up: what a sleeping process oversleeps.
+/// How much sending time a port can make up for when it runs late, as a process that sleeps wakes up late.
 const CATCH_UP_NS: u64 = 200_000;
 
 /// A port's queues.
@@ -54,7 +54,7 @@ pub struct PortQueue {
     control: VecDeque<Frame>,
     data_bytes: u64,
     control_bytes: u64,
-    /// When the cable is free again.
+    /// When the link is free again.
     free_at: u64,
     config: PortConfig,
 }
@@ -72,7 +72,7 @@ impl PortQueue {
         }
     }
 
-    /// Takes a frame in, or what is left of it.
+    /// Queues a frame, or its headers.
     pub fn push(&mut self, mut frame: Frame, map: &DscpMap, udp_port: u16) -> Verdict {
         let class = map.class(dscp(frame.bytes()));
         if matches!(class, Some(DscpClass::Control | DscpClass::Trimmed | DscpClass::TrimmedLastHop)) {
@@ -107,13 +107,14 @@ impl PortQueue {
         Ok(())
     }
 
-    /// When the next frame can leave, `None` without any.
+    /// When the next frame can leave; `None` if the queues are empty.
     pub fn next_departure(&self) -> Option<u64> {
         (!self.control.is_empty() || !self.data.is_empty()).then_some(self.free_at)
     }
 
-    /// The next frame if it can leave now, and whether it was marked: control first, and ECN as data leaves.
-    pub fn pop(&mut self, now: u64, dice: &mut impl Rng) -> Option<(Frame, bool)> {
+    /// Removes the next frame if it can leave now; the flag says whether it was marked. Control packets go first. ECN
+    /// marks data at dequeue.
+    pub fn pop(&mut self, now: u64, rng: &mut impl Rng) -> Option<(Frame, bool)> {
         if self.free_at > now {
             return None;
         }
@@ -123,7 +124,7 @@ impl PortQueue {
         } else {
             let mut frame = self.data.pop_front()?;
             self.data_bytes -= frame.len as u64;
-            let marked = self.marks(dice) && mark(frame.bytes_mut());
+            let marked = self.marks(rng) && mark(frame.bytes_mut());
             (frame, marked)
         };
         if let Some(rate) = self.config.rate_bps {
@@ -133,30 +134,31 @@ impl PortQueue {
         Some((frame, marked))
     }
 
-    /// Whether the packet that leaves is to be marked, by what waits behind it.
-    fn marks(&self, dice: &mut impl Rng) -> bool {
+    /// Whether to mark the departing packet, by the data queue behind it.
+    fn marks(&self, rng: &mut impl Rng) -> bool {
         let t = self.config.thresholds;
         if self.config.last_hop || self.data_bytes < t.ecn_min {
             return false;
         }
-        let share = (self.data_bytes - t.ecn_min) as f64 / (t.ecn_max - t.ecn_min) as f64;
-        dice.random::<f64>() < share
+        let probability = (self.data_bytes - t.ecn_min) as f64 / (t.ecn_max - t.ecn_min) as f64;
+        rng.random::<f64>() < probability
     }
 
-    /// Bytes of data and of control packets that wait.
-    pub fn waiting(&self) -> (u64, u64) {
+    /// Bytes in the data and in the control queue.
+    pub fn queued_bytes(&self) -> (u64, u64) {
         (self.data_bytes, self.control_bytes)
     }
 }
 
-/// The DSCP of a frame that has been forwarded, hence is IPv6 in Ethernet.
+/// The DSCP of a forwarded frame, which is IPv6 in Ethernet.
 fn dscp(frame: &[u8]) -> u8 {
     (frame[ETHERNET_LEN] & 0x0F) << 2 | frame[ETHERNET_LEN + 1] >> 6
 }
 
-/// Marks "congestion experienced" where the sender understands it; whether it did.
+/// Marks a frame "congestion experienced" if its sender supports ECN; returns whether it did.
 ///
-/// The inner header is marked too: a receiver whose decapsulation does not merge them (RFC 6040) sees it all the same.
+/// The inner header is marked too, for receivers that do not merge the outer mark into it when they decapsulate (RFC
+/// 6040).
 fn mark(frame: &mut [u8]) -> bool {
     use openmrc_wire::ip::{IPV6_LEN, PROTOCOL_IPV6};
     const NEXT_HEADER: usize = 6;

@@ -1,4 +1,4 @@
-//! The switch without sockets and clock: frames go in, frames come out when their time has come.
+//! The switch without sockets and clock: takes frames in, and returns them when they can leave.
 
 use openmrc_wire::DscpMap;
 use rand::SeedableRng;
@@ -8,33 +8,33 @@ use crate::config::{Config, ConfigError, Mac};
 use crate::forward::{Forwarding, Refusal};
 use crate::queue::{Frame, PortQueue, Verdict};
 
-/// What a switch has done with frames.
+/// Counters of a switch, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
-    /// Taken in to be forwarded.
+    /// Queued for forwarding.
     pub forwarded: u64,
-    /// Of those, cut to their headers.
+    /// Of those, trimmed.
     pub trimmed: u64,
-    /// Of those, marked "congestion experienced".
+    /// Of those, marked "congestion experienced" on departure.
     pub marked: u64,
-    /// Dropped: the data queue was full and the packet is none that can be trimmed.
+    /// Dropped: the data queue was full and the packet could not be trimmed.
     pub dropped_data_full: u64,
     /// Dropped: the control queue was full.
     pub dropped_control_full: u64,
     /// Dropped: trimmed, but the control queue was full.
     pub dropped_trimmed: u64,
-    /// Dropped: the list of uSIDs ended here.
+    /// Dropped: the uSID list ended at this switch.
     pub dropped_end_of_path: u64,
     /// Dropped: no entry for the next uSID.
     pub dropped_no_route: u64,
-    /// Dropped: hop limit.
+    /// Dropped: the hop limit had run out.
     pub dropped_hop_limit: u64,
-    /// Dropped: the interface would not take it.
+    /// Dropped: the interface did not take it.
     pub dropped_at_interface: u64,
 }
 
 impl Counters {
-    /// All of them, by name.
+    /// Every counter with its name.
     pub fn named(&self) -> [(&'static str, u64); 10] {
         [
             ("forwarded", self.forwarded),
@@ -63,8 +63,8 @@ pub struct Switch {
     ports: Vec<Port>,
     dscp: DscpMap,
     udp_port: u16,
-    dice: Xoshiro256PlusPlus,
-    /// What it has done.
+    rng: Xoshiro256PlusPlus,
+    /// Its counters.
     pub counters: Counters,
 }
 
@@ -72,7 +72,7 @@ impl Switch {
     /// A switch with empty queues.
     ///
     /// # Errors
-    /// [`ConfigError`] if the configuration makes no sense.
+    /// [`ConfigError`] if the configuration is not valid.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
         let ports = config.ports.iter().map(|port| Port {
@@ -85,12 +85,12 @@ impl Switch {
             ports: ports.collect(),
             dscp: config.dscp,
             udp_port: config.udp_port,
-            dice: Xoshiro256PlusPlus::seed_from_u64(config.seed),
+            rng: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             counters: Counters::default(),
         })
     }
 
-    /// Takes a frame that came in at a port. Gives the buffer back if the frame does not wait in a queue.
+    /// Takes a frame received on a port. Returns it if it was not queued.
     pub fn receive(&mut self, ingress: usize, mut frame: Frame) -> Option<Frame> {
         if frame.bytes().first_chunk::<6>() != Some(&self.ports[ingress].mac) {
             return Some(frame);
@@ -134,20 +134,20 @@ impl Switch {
         None
     }
 
-    /// The next frame that leaves by a port, if one can now (nanoseconds).
+    /// Removes the next frame of a port if it can leave at `now` (nanoseconds).
     pub fn transmit(&mut self, port: usize, now: u64) -> Option<Frame> {
-        let (frame, marked) = self.ports[port].queue.pop(now, &mut self.dice)?;
+        let (frame, marked) = self.ports[port].queue.pop(now, &mut self.rng)?;
         self.counters.marked += u64::from(marked);
         Some(frame)
     }
 
-    /// When the next frame can leave by any port; `None` if none waits.
+    /// When the next frame of any port can leave; `None` if all queues are empty.
     pub fn next_departure(&self) -> Option<u64> {
         self.ports.iter().filter_map(|port| port.queue.next_departure()).min()
     }
 
-    /// Bytes of data and of control packets that wait at a port.
-    pub fn waiting(&self, port: usize) -> (u64, u64) {
-        self.ports[port].queue.waiting()
+    /// Bytes in the data and in the control queue of a port.
+    pub fn queued_bytes(&self, port: usize) -> (u64, u64) {
+        self.ports[port].queue.queued_bytes()
     }
 }

@@ -1,4 +1,4 @@
-//! What a soft switch does with frames, in virtual time.
+//! A soft switch in virtual time.
 
 use std::net::Ipv6Addr;
 
@@ -47,7 +47,7 @@ fn switch() -> Switch {
     Switch::new(&config()).unwrap()
 }
 
-/// An MRC write with SRv6 in front, as it comes in at port 0.
+/// An MRC write in SRv6, as it arrives at port 0.
 fn write(usids: &[u16], class: DscpClass, ecn: Ecn, payload: usize, psn: u32) -> Frame {
     let address = |n: u16| Ipv6Addr::new(0xFD5F, 0, 0, 0, 0, 0, 0, n);
     let ip = Ipv6 {
@@ -107,7 +107,7 @@ fn psn(frame: &Frame) -> u32 {
     decode(frame).packet.unwrap().psn.get()
 }
 
-/// Lets a port send until its queues are empty; frames with their departures.
+/// Lets a port send until its queues are empty; returns the frames with their departure times.
 fn drain(switch: &mut Switch, port: usize) -> Vec<(u64, Frame)> {
     let mut out = Vec::new();
     let mut now = 1 << 40;
@@ -121,7 +121,7 @@ fn drain(switch: &mut Switch, port: usize) -> Vec<(u64, Frame)> {
 }
 
 #[test]
-fn a_un_switch_takes_its_usid_off_and_sends_by_the_next() {
+fn a_un_switch_removes_its_usid_and_forwards_by_the_next() {
     let mut switch = switch();
     assert!(switch.receive(UP, data(&[OWN, 13, 4, 0xE001], 100, 1)).is_none());
     let (_, frame) = drain(&mut switch, UP).pop().unwrap();
@@ -131,11 +131,11 @@ fn a_un_switch_takes_its_usid_off_and_sends_by_the_next() {
     assert_eq!(outer.hop_limit, 63);
     let ethernet = seen.ethernet.unwrap();
     assert_eq!((ethernet.src, ethernet.dst), (MAC[UP], PEER[UP]));
-    assert!(seen.is_good(), "all that the iCRC covers is as it was");
+    assert!(seen.is_good(), "what the iCRC covers is unchanged");
 }
 
 #[test]
-fn what_cannot_be_forwarded_is_counted_and_not_changed() {
+fn frames_that_cannot_be_forwarded_are_counted_and_not_changed() {
     let refused = |frame: Frame| {
         let before = frame.bytes().to_vec();
         let mut switch = switch();
@@ -150,7 +150,7 @@ fn what_cannot_be_forwarded_is_counted_and_not_changed() {
     let mut spent = data(&[OWN, 13], 10, 1);
     spent.buffer[14 + 7] = 1;
     assert_eq!(refused(spent), Counters { dropped_hop_limit: 1, ..zero });
-    // What is not for this switch is the kernel's business, and no drop.
+    // Frames that are not for this switch are left to the kernel and are no drops.
     let mut stranger = data(&[OWN, 13], 10, 1);
     stranger.buffer[5] ^= 1;
     assert_eq!(refused(stranger), zero);
@@ -163,7 +163,7 @@ fn what_cannot_be_forwarded_is_counted_and_not_changed() {
 }
 
 #[test]
-fn a_full_queue_cuts_data_to_headers_that_go_first() {
+fn a_full_queue_trims_data_and_sends_the_headers_first() {
     for (port, usids, reason) in
         [(UP, [OWN, 13], NackReason::Trimmed), (DOWN, [OWN, 0xE003], NackReason::TrimmedLastHop)]
     {
@@ -187,9 +187,9 @@ fn a_full_queue_cuts_data_to_headers_that_go_first() {
 }
 
 #[test]
-fn what_may_not_be_trimmed_is_dropped_by_a_full_queue() {
+fn packets_that_may_not_be_trimmed_are_dropped_by_a_full_queue() {
     let mut switch = switch();
-    while switch.waiting(UP).0 < 100_000 {
+    while switch.queued_bytes(UP).0 < 100_000 {
         assert!(switch.receive(UP, data(&[OWN, 13], 4096, 0)).is_none());
     }
     assert!(switch.receive(UP, write(&[OWN, 13], DscpClass::NoTrim, Ecn::Ect0, 4096, 1)).is_some());
@@ -206,7 +206,7 @@ fn headers_that_do_not_fit_the_control_queue_are_dropped_and_counted() {
     assert!(dropped > 0);
     assert_eq!(switch.counters.dropped_trimmed, dropped);
     assert_eq!(switch.counters.forwarded + dropped, 400);
-    assert!(switch.waiting(UP).1 <= 10_000);
+    assert!(switch.queued_bytes(UP).1 <= 10_000);
     let before = switch.counters.dropped_control_full;
     assert!(switch.receive(UP, write(&[OWN, 13], DscpClass::Control, Ecn::NotEct, 0, 1)).is_some());
     assert_eq!(switch.counters.dropped_control_full, before + 1);
@@ -224,25 +224,25 @@ fn a_port_sends_at_its_rate() {
     let out = drain(&mut switch, UP);
     let first_to_last = out[19].0 - out[0].0;
     let last_bits = out[19].1.len as u64 * 8;
-    // The first departs at once, up to 200 us of the rate may be caught up on.
+    // The first frame leaves at once, and the port may catch up on 200 us.
     assert!(first_to_last <= bits - last_bits);
     assert!(first_to_last >= bits - last_bits - 200_000 - last_bits);
 }
 
 #[test]
-fn marking_looks_at_what_waits_behind_as_a_packet_leaves() {
+fn marking_depends_on_the_queue_behind_a_departing_packet() {
     let run = |port: usize, usids: &[u16], ecn: Ecn| {
         let mut switch = switch();
-        while switch.waiting(port).0 < 100_000 {
+        while switch.queued_bytes(port).0 < 100_000 {
             assert!(switch.receive(UP, write(usids, DscpClass::Trimmable, ecn, 1000, 0)).is_none());
         }
-        let mut behind = switch.waiting(port).0;
+        let mut behind = switch.queued_bytes(port).0;
         let mut marks = Vec::new();
         for (_, frame) in drain(&mut switch, port) {
             behind -= frame.len as u64;
             let seen = decode(&frame);
             let outer = seen.outer.unwrap().ip.ecn;
-            assert_eq!(outer, seen.ip.unwrap().ecn(), "both headers say the same");
+            assert_eq!(outer, seen.ip.unwrap().ecn(), "both headers agree");
             marks.push((behind, outer == Ecn::Ce));
         }
         assert_eq!(switch.counters.marked, marks.iter().filter(|(_, marked)| *marked).count() as u64);
@@ -255,14 +255,11 @@ fn marking_looks_at_what_waits_behind_as_a_packet_leaves() {
     let (count, marked) = between.fold((0, 0), |(n, m), (_, marked)| (n + 1, m + u32::from(*marked)));
     assert!(marked > count / 4 && marked < count * 3 / 4, "{marked} of {count}, half expected");
     assert!(run(DOWN, &[OWN, 0xE003], Ecn::Ect0).iter().all(|(_, marked)| !marked), "never on the last hop");
-    assert!(
-        run(UP, &[OWN, 13], Ecn::NotEct).iter().all(|(_, marked)| !marked),
-        "never where it is not understood"
-    );
+    assert!(run(UP, &[OWN, 13], Ecn::NotEct).iter().all(|(_, marked)| !marked), "never without ECN support");
 }
 
 #[test]
-fn a_configuration_without_sense_is_refused_with_the_reason() {
+fn an_invalid_configuration_is_refused_with_the_reason() {
     let refused = |change: fn(&mut Config)| {
         let mut config = config();
         change(&mut config);
@@ -270,7 +267,7 @@ fn a_configuration_without_sense_is_refused_with_the_reason() {
     };
     let route = |c: &mut Config| c.routes.push((14, 2));
     assert_eq!(refused(route), ConfigError::NoSuchPort { usid: 14, port: 2, ports: 2 });
-    assert_eq!(refused(|c| c.routes.push((OWN, 0))), ConfigError::Twice(OWN));
+    assert_eq!(refused(|c| c.routes.push((OWN, 0))), ConfigError::Duplicate(OWN));
     assert_eq!(refused(|c| c.own.push(0)), ConfigError::Zero);
     assert_eq!(refused(|c| c.ports[0].rate_bps = Some(0)), ConfigError::Thresholds("up0".into()));
     assert_eq!(refused(|c| c.ports[1].thresholds.ecn_max = 0), ConfigError::Thresholds("down3".into()));
@@ -283,7 +280,7 @@ proptest! {
         let mut frame = data(&[OWN, 13], 40, 1);
         let start = if whole { 0 } else { 14 };
         let n = bytes.len().min(frame.buffer.len() - start);
-        // Either a frame of noise, or noise behind a valid Ethernet header.
+        // Random bytes as a frame, or behind a valid Ethernet header.
         frame.buffer[start..start + n].copy_from_slice(&bytes[..n]);
         frame.len = start + n;
         let mut switch = switch();
@@ -317,6 +314,6 @@ proptest! {
         prop_assert_eq!(sent, c.forwarded);
         let dropped = c.dropped_data_full + c.dropped_control_full + c.dropped_trimmed;
         prop_assert_eq!(c.forwarded + dropped, plan.len() as u64);
-        prop_assert_eq!((switch.waiting(UP), switch.waiting(DOWN)), ((0, 0), (0, 0)));
+        prop_assert_eq!((switch.queued_bytes(UP), switch.queued_bytes(DOWN)), ((0, 0), (0, 0)));
     }
 }
