@@ -16,7 +16,7 @@ use crate::packet::Position;
 /// Length of a BTH in bytes.
 pub const LEN: usize = 12;
 
-/// Byte that the iCRC takes as all ones.
+/// Offset of the byte that the iCRC counts as all ones.
 pub const VARIANT: usize = 4;
 
 const OPCODE: usize = 0;
@@ -38,7 +38,7 @@ const TS: u8 = 1 << 4;
 /// The reserved QP number of Endpoint Requests and Responses.
 pub const ENDPOINT_QP: u32 = 0x00_0002;
 
-/// Opcode numbers. A WRITE's low four bits are the IBTA's 6..11 in both families.
+/// Opcode numbers. The low four bits of a WRITE are the IBTA's 6..11 in both families.
 pub mod opcode {
     /// MRC RDMA WRITE First; Middle, Last, Last with Immediate, Only, Only with Immediate follow.
     pub const WRITE_FIRST: u8 = 0xC6;
@@ -66,7 +66,7 @@ pub mod opcode {
     pub const CNP: u8 = 0x81;
 }
 
-/// How far a WRITE's opcode is above its family's First. An immediate counts only on Last and Only.
+/// Distance of a WRITE's opcode from the First of its family. An immediate counts only on Last and Only.
 #[inline]
 pub(crate) const fn write_index(position: Position, imm: bool) -> u8 {
     match (position, imm) {
@@ -111,7 +111,7 @@ pub struct Bth {
     pub variant: u8,
     /// Destination QP number, 24 bits.
     pub dest_qp: u32,
-    /// A: feedback is asked for.
+    /// A: the sender requests feedback.
     pub ack_req: bool,
     /// RTX: this is a retransmission (MRC).
     pub rtx: bool,
@@ -122,7 +122,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// Reads a BTH. Every value of every field is accepted; judging them is the caller's part.
+    /// Reads a BTH. It accepts every value of every field; the caller checks them.
     #[inline]
     pub const fn parse(b: &[u8; LEN]) -> Self {
         Bth {
@@ -141,7 +141,7 @@ impl Bth {
         }
     }
 
-    /// Writes the BTH. Fields wider than their place lose their high bits.
+    /// Writes the BTH. Values wider than their field lose their high bits.
     #[inline]
     pub fn emit(&self, b: &mut [u8; LEN]) {
         b[OPCODE] = self.opcode;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bth_lies_as_in_the_figure() {
+    fn a_bth_has_the_layout_of_the_figure() {
         let bytes = [0xCA, 0xB0, 0x12, 0x34, 0x40, 0xAB, 0xCD, 0xEF, 0xB0, 0x01, 0x02, 0x03];
         let bth = Bth {
             opcode: 0xCA,

@@ -1,11 +1,11 @@
 //! Big-endian fields in fixed-size headers.
 //!
-//! Every header is first cut off a slice as an array of its exact length; the offsets used on it are constants,
-//! so the compiler drops the bounds checks and nothing here can panic on input.
+//! A header is first split off a slice as an array of its exact length. Offsets into the array are constants, so the
+//! compiler removes the bounds checks, and no input can cause a panic.
 
 use crate::error::DecodeError;
 
-/// Cuts the header `what`, `N` bytes long, off the front of `bytes`.
+/// Splits the header `what`, `N` bytes long, off the front of `bytes`.
 #[inline(always)]
 pub(crate) fn take<'a, const N: usize>(
     bytes: &mut &'a [u8],
@@ -20,7 +20,7 @@ pub(crate) fn take<'a, const N: usize>(
     }
 }
 
-/// Cuts room for a header of `N` bytes off the front of `room`; `None` if it does not fit.
+/// Splits room for a header of `N` bytes off the front of `room`; `None` if it does not fit.
 #[inline(always)]
 pub(crate) fn room<'a, const N: usize>(room: &mut &'a mut [u8]) -> Option<&'a mut [u8; N]> {
     let (head, rest) = core::mem::take(room).split_first_chunk_mut::<N>()?;
@@ -53,7 +53,7 @@ pub(crate) fn put<const N: usize, const L: usize>(b: &mut [u8; N], at: usize, va
     b[at..at + L].copy_from_slice(&value);
 }
 
-/// The low 24 bits of `value`; higher bits are cut off.
+/// The low 24 bits of `value`.
 #[inline(always)]
 pub(crate) fn put_u24<const N: usize>(b: &mut [u8; N], at: usize, value: u32) {
     let [_, high, middle, low] = value.to_be_bytes();

@@ -1,8 +1,8 @@
 //! [`Packet`] to bytes and back: the bytes of a UDP payload, from the BTH to the iCRC (spec: wire, opcode table).
 //!
-//! Sending: [`Packet::emit`] writes the headers, the caller puts payload, [`Packet::pad_len`] zero bytes and the
-//! iCRC behind them. Receiving: [`Packet::parse`] returns the packet and borrows its payload. The iCRC also covers
-//! the IP header, so it is checked apart, by [`crate::Icrc`].
+//! Sending: [`Packet::emit`] writes the headers; the caller appends payload, [`Packet::pad_len`] zero bytes and the
+//! iCRC. Receiving: [`Packet::parse`] returns the packet and borrows its payload. The iCRC also covers the IP header,
+//! so [`crate::Icrc`] checks it separately.
 
 use crate::bth::{self, Bth, opcode, write_index, write_position};
 use crate::bytes::{room, take};
@@ -11,14 +11,14 @@ use crate::packet::{Body, Packet, RcWrite, Write};
 use crate::seq::Psn;
 use crate::{endpoint, icrc, rdma, reliability};
 
-/// Bytes behind the BTH of a congestion notification packet, all reserved (IBTA RoCEv2 annex, A17.9.3).
+/// Bytes after the BTH of a congestion notification packet, all reserved (IBTA RoCEv2 annex, A17.9.3).
 pub const CNP_RESERVED_LEN: usize = 16;
 
 /// The longest headers of any packet: a BTH with SETH and CC_STATE, or with EETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + reliability::SACK_LEN;
 
 impl Packet {
-    /// BTH opcode. An immediate on First or Middle is no packet that exists; it is left out.
+    /// BTH opcode. An immediate on First or Middle has no opcode and is left out.
     #[inline]
     pub const fn opcode(&self) -> u8 {
         match &self.body {
@@ -66,7 +66,7 @@ impl Packet {
             }
     }
 
-    /// Zero bytes behind the payload that bring it to a multiple of four (BTH.PadCnt).
+    /// Zero bytes that pad the payload to a multiple of four (BTH.PadCnt).
     #[inline]
     pub const fn pad_len(&self) -> usize {
         (self.payload_len.wrapping_neg() & 3) as usize
@@ -79,9 +79,9 @@ impl Packet {
     }
 
     /// Writes BTH and extension headers to the front of `buf` and returns their length, [`Self::header_len`].
-    /// Returns 0, with `buf` in an undefined state, if they do not fit; [`MAX_HEADER_LEN`] bytes always do.
+    /// Returns 0 if they do not fit; the contents of `buf` are undefined then. [`MAX_HEADER_LEN`] bytes always fit.
     ///
-    /// Fields wider than their place on the wire lose their high bits.
+    /// Values wider than their field lose their high bits.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         match self.emit_into(buf) {
@@ -138,7 +138,7 @@ impl Packet {
         Some(())
     }
 
-    /// Whether this is a RoCEv2 packet rather than one of MRC.
+    /// Whether this is a RoCEv2 packet, not an MRC packet.
     #[inline]
     pub const fn is_rocev2(&self) -> bool {
         matches!(self.body, Body::RcWrite(_) | Body::RcAck(_) | Body::Cnp)
@@ -148,7 +148,7 @@ impl Packet {
     /// The iCRC is not checked here.
     ///
     /// # Errors
-    /// Each way in which bytes fail to be a packet is a variant of [`DecodeError`].
+    /// [`DecodeError`] has a variant for each cause.
     #[inline]
     pub fn parse(udp_payload: &[u8]) -> Result<(Packet, &[u8]), DecodeError> {
         let Some((covered, _icrc)) = udp_payload.split_last_chunk::<{ icrc::LEN }>() else {
@@ -172,26 +172,26 @@ impl Packet {
         Ok((packet, payload))
     }
 
-    /// Reads the UDP payload of a packet that a switch has trimmed: BTH, METH, TSETH and RETH are there, iCRC and
-    /// payload are not, and `payload_len` is 0. A switch that cuts to a fixed size may leave some of the payload
-    /// behind the headers; it is ignored. An immediate that was cut off reads as `Some(0)`: the opcode says
-    /// that there was one, and nobody may use its value.
+    /// Reads the UDP payload of a packet that a switch has trimmed: it has BTH, METH, TSETH and RETH, but neither
+    /// payload nor iCRC, and `payload_len` is 0. A switch that cuts to a fixed size may leave a part of the payload,
+    /// which is ignored. An immediate that was cut off reads as `Some(0)`: the opcode says that there was one, and its
+    /// value must not be used.
     ///
     /// # Errors
-    /// As [`Self::parse`]; padding and trailing bytes are not judged.
+    /// As [`Self::parse`], but padding and trailing bytes are not checked.
     #[inline]
     pub fn parse_trimmed(udp_payload: &[u8]) -> Result<Packet, DecodeError> {
         parse_headers(udp_payload, true).map(|(packet, _, _)| packet)
     }
 
-    /// Reads a UDP payload whose end a capture has cut off: the packet with `payload_len` 0, and what is left behind
-    /// its headers.
+    /// Reads a UDP payload whose end is missing in a capture: returns the packet with `payload_len` 0, and the bytes
+    /// after its headers.
     pub(crate) fn parse_cut(udp_payload: &[u8]) -> Result<(Packet, &[u8]), DecodeError> {
         parse_headers(udp_payload, false).map(|(packet, _, rest)| (packet, rest))
     }
 }
 
-/// Reads BTH and extension headers; returns the packet (`payload_len` 0), BTH.PadCnt and what follows the headers.
+/// Reads BTH and extension headers; returns the packet (`payload_len` 0), BTH.PadCnt and the bytes after the headers.
 #[inline(always)]
 fn parse_headers(bytes: &[u8], trimmed: bool) -> Result<(Packet, u8, &[u8]), DecodeError> {
     let mut rest = bytes;

@@ -1,15 +1,15 @@
-//! DSCP code points: which class a packet travels in, and what a switch did to it (spec: wire, "DSCP").
+//! DSCP code points: the class of a packet, and whether a switch has trimmed it (spec: wire, "DSCP").
 
 use crate::packet::{Body, NackReason, Packet};
 
-/// What a code point means to MRC.
+/// The meaning of a code point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DscpClass {
     /// Data that is dropped, not trimmed, when a queue is full.
     NoTrim,
-    /// Data sent for the first time; a switch may trim it.
+    /// Data sent for the first time. A switch may trim it.
     Trimmable,
-    /// Data retransmitted; a switch may trim it.
+    /// Retransmitted data. A switch may trim it.
     TrimmableRetx,
     /// Trimmed by a switch.
     Trimmed,
@@ -31,8 +31,8 @@ impl DscpClass {
     ];
 }
 
-/// The code point of each class, 6 bits. The values are an operator's; all six must differ for a class to be found
-/// again from its code point.
+/// The code point of each class, 6 bits. The operator chooses the values. All six must differ, so that the code point
+/// determines the class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DscpMap {
     /// See [`DscpClass::NoTrim`].
@@ -73,13 +73,13 @@ impl DscpMap {
         }
     }
 
-    /// The class of a code point; `None` if it is none of ours.
+    /// The class of a code point; `None` if no class has it.
     #[inline]
     pub fn class(&self, code: u8) -> Option<DscpClass> {
         DscpClass::ALL.into_iter().find(|&class| self.code(class) == code)
     }
 
-    /// Whether a code point says that a switch has trimmed the packet, and what to answer.
+    /// The reason of the NACK for a packet with this code point, if it says that a switch has trimmed the packet.
     #[inline]
     pub const fn trimmed_reason(&self, code: u8) -> Option<NackReason> {
         if code == self.trimmed {
@@ -91,11 +91,10 @@ impl DscpMap {
         }
     }
 
-    /// The class that a packet is sent in; `network_trims` says whether switches trim at all.
+    /// The class in which a packet is sent; `network_trims` says whether switches trim.
     ///
-    /// Probes, of a path or of a peer, travel with the data because they are to see what data sees, but never as
-    /// trimmable: there is nothing to cut off, and a probe that came out of a full queue early would say
-    /// the wrong thing about it.
+    /// Probes, of a path or of a peer, are in a data class, so that they meet the same queues as data. They are never
+    /// trimmable: they have no payload, and a trimmed probe would overtake the queue that it measures.
     #[inline]
     pub const fn class_of(packet: &Packet, network_trims: bool) -> DscpClass {
         match &packet.body {
@@ -111,14 +110,14 @@ impl DscpMap {
         }
     }
 
-    /// The code point that a packet is sent with; see [`Self::class_of`].
+    /// The code point with which a packet is sent; see [`Self::class_of`].
     #[inline]
     pub const fn code_of(&self, packet: &Packet, network_trims: bool) -> u8 {
         self.code(Self::class_of(packet, network_trims))
     }
 
-    /// The first two classes that share a code point or the first that does not fit 6 bits, if any: such a map
-    /// cannot be used.
+    /// Two classes with the same code point, or twice a class whose code point does not fit 6 bits; `None` if the map
+    /// is valid.
     pub fn conflict(&self) -> Option<(DscpClass, DscpClass)> {
         for (i, &a) in DscpClass::ALL.iter().enumerate() {
             if self.code(a) > 63 {
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_class_is_found_again_from_its_code_point() {
+    fn a_code_point_determines_the_class() {
         let map = DscpMap::DEFAULT;
         assert_eq!(map.conflict(), None);
         for class in DscpClass::ALL {
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_cannot_be_read_back_is_refused() {
+    fn an_ambiguous_map_is_refused() {
         let twice = DscpMap { trimmed: 4, ..DscpMap::DEFAULT };
         assert_eq!(twice.conflict(), Some((DscpClass::Trimmable, DscpClass::Trimmed)));
         let wide = DscpMap { control: 64, ..DscpMap::DEFAULT };
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_travels_in_the_class_of_the_spec() {
+    fn each_packet_is_sent_in_the_class_of_the_spec() {
         let class = |packet: &Packet| DscpMap::class_of(packet, true);
         assert_eq!(class(&write()), DscpClass::Trimmable);
         assert_eq!(class(&Packet { rtx: true, ..write() }), DscpClass::TrimmableRetx);

@@ -1,12 +1,12 @@
-//! Everything before the BTH of an SRv6 packet, built once per path and completed per packet (spec: wire, "Stack").
+//! The headers before the BTH of an SRv6 packet, built once per path and completed per packet (spec: wire, "Stack").
 //!
 //! ```text
 //! 0-13 Ethernet | 14-53 outer IPv6 | [54-77 SRH] | inner IPv6, 40 bytes | UDP, 8 bytes
 //! ```
 //!
-//! Of one packet are only its traffic class, which both IP headers carry, and three lengths. The UDP checksum is 0 (RFC
-//! 6936): the iCRC protects the packet. The EV rides in the inner header's flow label and the source port, for the
-//! receiver to reflect, and in the outer flow label, for whoever looks at the outside only.
+//! Only the traffic class of both IP headers and three lengths differ between packets of a path. The UDP checksum is 0
+//! (RFC 6936), as the iCRC protects the packet. The EV is in the inner flow label and the source port, from which the
+//! receiver reflects it, and in the outer flow label, for devices that read the outer header only.
 
 use core::net::Ipv6Addr;
 
@@ -21,7 +21,7 @@ use crate::udp::{self, Udp};
 /// The longest encapsulation: with an SRH.
 pub const MAX_LEN: usize = OUTER + ip::IPV6_LEN + srh::LEN + ip::IPV6_LEN + udp::LEN;
 
-/// Bytes that SRv6 mode adds outside the inner IP header: the outer header and, if there is one, the SRH.
+/// Bytes that SRv6 mode adds before the inner IP header: the outer header and, with `srh`, the SRH.
 pub const fn overhead(srh: bool) -> usize {
     ip::IPV6_LEN + if srh { srh::LEN } else { 0 }
 }
@@ -29,30 +29,30 @@ pub const fn overhead(srh: bool) -> usize {
 const OUTER: usize = ETHERNET_LEN;
 const PAYLOAD_LEN: usize = 4;
 
-/// What a path's packets have in common.
+/// The header fields that all packets of a path have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathHeaders {
-    /// MAC address of the port.
+    /// MAC address of the sending port.
     pub source_mac: [u8; 6],
     /// MAC address of the next hop.
     pub next_hop_mac: [u8; 6],
     /// Source address of both IP headers.
     pub source: Ipv6Addr,
-    /// The peer: destination of the inner header.
+    /// Destination of the inner header: the peer.
     pub peer: Ipv6Addr,
-    /// The path: destination of the outer header.
+    /// Destination of the outer header: the path.
     pub path: Ipv6Addr,
     /// The rest of the path, in an SRH.
     pub segment: Option<Ipv6Addr>,
     /// Entropy value.
     pub ev: Ev,
-    /// UDP port that the peer receives on.
+    /// UDP port on which the peer receives.
     pub udp_port: u16,
-    /// Of both IP headers.
+    /// Hop limit of both IP headers.
     pub hop_limit: u8,
 }
 
-/// The headers of a path, ready to be copied in front of a packet.
+/// The headers of a path as bytes, to be copied before each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encapsulation {
     bytes: [u8; MAX_LEN],
@@ -99,27 +99,27 @@ impl Encapsulation {
         Encapsulation { bytes, len: MAX_LEN - left }
     }
 
-    /// The next hop has this MAC address.
+    /// Sets the MAC address of the next hop.
     pub fn set_next_hop(&mut self, mac: [u8; 6]) {
         self.bytes[..6].copy_from_slice(&mac);
     }
 
-    /// Bytes of all headers.
+    /// Length of all headers.
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Writes the headers of a packet to the front of `out` and returns their length. `udp_payload` is the length of
-    /// everything behind them, from the BTH to the iCRC; at most what a UDP length can say.
+    /// Writes the headers of a packet to the front of `out` and returns their length. `udp_payload` is the length from
+    /// the BTH to the iCRC, which must fit the UDP length field.
     ///
     /// # Panics
     /// If `out` is shorter than [`MAX_LEN`].
     #[inline]
     pub fn write(&self, out: &mut [u8], traffic_class: u8, udp_payload: usize) -> usize {
         debug_assert!(udp_payload >= icrc::LEN && udp_payload + MAX_LEN <= usize::from(u16::MAX));
-        // All of it, for a copy of constant length: what lies behind is written next.
+        // Copies all of it, because a constant length is faster. The bytes after `len` are overwritten next.
         let out: &mut [u8; MAX_LEN] = out.first_chunk_mut().expect("room for the longest encapsulation");
         *out = self.bytes;
         let (udp, inner) = (self.len - udp::LEN, self.len - udp::LEN - ip::IPV6_LEN);
@@ -140,26 +140,27 @@ fn cut<'a, const N: usize>(room: &mut &'a mut [u8]) -> &'a mut [u8; N] {
     crate::bytes::room(room).expect("room for every header")
 }
 
-/// A frame as the receiver of SRv6 packets sees it.
+/// What the receiver of an SRv6 frame reads from its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decapsulated<'a> {
-    /// Traffic class octet of the outer header, and of the inner one.
+    /// Traffic class octet of the outer header.
     pub outer_class: u8,
-    /// See there.
+    /// Traffic class octet of the inner header.
     pub inner_class: u8,
-    /// Source of the inner header.
+    /// Source address of the inner header.
     pub source: Ipv6Addr,
     /// Entropy value.
     pub ev: Ev,
     /// UDP source port, which the iCRC covers.
     pub source_port: u16,
-    /// From the BTH on, as far as the UDP length says; less, if `short`.
+    /// The UDP payload, from the BTH on; incomplete if `short`.
     pub payload: &'a [u8],
-    /// The lengths promise more bytes than there are: a switch that trims without mending them.
+    /// The frame ends before its lengths say, as after a switch that trims without correcting them.
     pub short: bool,
 }
 
-/// Takes the headers off an Ethernet frame that holds UDP over IPv6 in IPv6, with or without an SRH; `None` for any other.
+/// Reads the headers of an Ethernet frame that holds UDP over IPv6 in IPv6, with or without an SRH; `None` for any
+/// other.
 #[inline]
 pub fn decapsulate(frame: &[u8]) -> Option<Decapsulated<'_>> {
     let outer: &[u8; ip::IPV6_LEN] = frame.get(OUTER..)?.first_chunk()?;
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_is_one_that_the_decoder_finds_nothing_wrong_with() {
+    fn the_decoder_finds_no_error_in_the_frame() {
         for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
             let path = path(segment);
             let frame = whole(&path, 0x12, &[7; 101]);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receiver_gets_back_what_was_put_in() {
+    fn the_receiver_reads_what_the_sender_wrote() {
         for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
             let mut frame = whole(&path(segment), 0x12, &[7; 100]);
             // A switch has marked the outer header.
@@ -277,7 +278,7 @@ mod tests {
             assert_eq!(seen.source, path(None).source);
             assert_eq!(Packet::parse(seen.payload).unwrap().1, [7; 100]);
             let payload = decapsulate(&frame).unwrap().payload.len();
-            // Ethernet pads short frames: what lies behind the datagram is none of it.
+            // Ethernet pads short frames. The padding is not part of the datagram.
             frame.extend([0; 8]);
             assert_eq!(decapsulate(&frame).unwrap().payload.len(), payload);
             assert!(decapsulate(&frame[..frame.len() - 20]).unwrap().short);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_such_frame_is_none() {
+    fn other_frames_are_refused() {
         for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
             let frame = whole(&path(segment), 0x12, &[]);
             for end in 0..Encapsulation::new(&path(segment)).len() {

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_request_lies_as_in_the_figure() {
+    fn an_endpoint_request_has_the_layout_of_the_figure() {
         #[rustfmt::skip]
         let bytes = [
             0x00, 0x01, 0x00, 0x42, // op 1, vendor_info
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_response_lies_as_in_the_figure() {
+    fn an_endpoint_response_has_the_layout_of_the_figure() {
         let mut bytes = [0; EETH_LEN];
         bytes[1] = 0x04; // op 1 in bits 3:2
         bytes[28] = 0x12;

@@ -1,6 +1,6 @@
-//! Why bytes are not a packet (spec: wire, "Bad input"): every cause of a drop, each with its own counter name.
+//! Why bytes are not a valid packet (spec: wire, "Bad input"). Every cause has its own counter name.
 
-/// Why a packet is dropped. Nothing is ever answered to such a packet.
+/// Why a packet is dropped. Such a packet is never answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the header does.
@@ -10,7 +10,7 @@ pub enum DecodeError {
         what: &'static str,
         /// Its length in bytes.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes that are left.
         have: usize,
     },
     /// More bytes than a UDP datagram can hold.
@@ -22,7 +22,7 @@ pub enum DecodeError {
     /// A transport header version other than 0.
     #[error("BTH.TVer is {0}, must be 0")]
     BadTver(u8),
-    /// More padding than there are bytes behind the headers.
+    /// More padding than bytes after the headers.
     #[error("BTH.PadCnt is {pad}, but only {have} bytes follow the headers")]
     BadPad {
         /// BTH.PadCnt.
@@ -33,7 +33,7 @@ pub enum DecodeError {
     /// Payload and padding together are not a multiple of four bytes.
     #[error("payload and padding are {0} bytes, must be a multiple of 4")]
     Unaligned(usize),
-    /// Payload behind headers that carry none.
+    /// Payload after headers that allow none.
     #[error("opcode 0x{opcode:02x} carries no payload, but {len} bytes follow its headers")]
     UnexpectedPayload {
         /// BTH opcode.
@@ -41,7 +41,7 @@ pub enum DecodeError {
         /// Bytes that follow.
         len: usize,
     },
-    /// A header's type, next header, or timestamp or congestion control format is one we do not know.
+    /// A header type, next header, timestamp format or congestion control format that is not known.
     #[error("{field} is 0x{value:x}, must be 0x{expected:x}")]
     BadHeaderType {
         /// Header and field.
@@ -67,10 +67,10 @@ pub enum DecodeError {
         /// Found at its end, in wire order.
         found: u32,
     },
-    /// Nobody owns the destination QP number. Found by whoever holds the queue pairs.
+    /// No queue pair has the destination QP number. The owner of the queue pairs finds this.
     #[error("no queue pair has the number 0x{0:06x}")]
     UnknownQp(u32),
-    /// The queue pair is connected to another address. Found by whoever holds the queue pairs.
+    /// The queue pair is connected to another address. The owner of the queue pairs finds this.
     #[error("queue pair 0x{0:06x} is connected to another address")]
     WrongPeer(u32),
     /// Neither IPv4 nor IPv6, a header length below the minimum, or a total length beyond the bytes.
@@ -82,13 +82,13 @@ pub enum DecodeError {
     /// A malformed segment routing header, or a routing header of another type.
     #[error("malformed segment routing header: {0}")]
     BadSrh(&'static str),
-    /// Something other than UDP.
+    /// A protocol other than UDP.
     #[error("IP protocol {0} is not UDP")]
     NotUdp(u8),
-    /// An Ethernet or loopback frame that carries no IP.
+    /// An Ethernet or loopback frame without an IP packet.
     #[error("ethertype 0x{0:04x} is not IP")]
     NotIp(u16),
-    /// A UDP length that disagrees with the bytes.
+    /// The UDP length does not match the bytes.
     #[error("UDP length is {length}, the packet holds {have} bytes")]
     BadUdpLength {
         /// The length field.
@@ -96,10 +96,10 @@ pub enum DecodeError {
         /// Bytes from the UDP header to the end of the IP packet.
         have: usize,
     },
-    /// UDP to a port that is not ours.
+    /// UDP to another port.
     #[error("UDP destination port {0} is not an MRC port")]
     OtherPort(u16),
-    /// A capture link type that we cannot read.
+    /// A capture link type that is not supported.
     #[error("capture link type {0} is not supported")]
     UnknownLinkType(u32),
     /// The capture kept fewer bytes than the packet had on the wire.
@@ -113,7 +113,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Name of the counter for this cause. Stable: dashboards and scripts depend on it.
+    /// Name of the counter for this cause. It does not change, as dashboards and scripts depend on it.
     pub const fn counter(&self) -> &'static str {
         match self {
             DecodeError::TooShort { .. } => "rx_short",

@@ -1,18 +1,19 @@
-//! Entropy values: where they go in a packet, and how a profile expands them (spec: wire, "Where the entropy
-//! value goes").
+//! Entropy values: their place in a packet, and how a profile expands them (spec: wire, "Where the entropy value
+//! goes").
 
 use core::net::Ipv6Addr;
 
 use crate::packet::Ev;
 
-/// How switches are told the path.
+/// How a packet tells switches its path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EvFormat {
     /// 16 bits that ECMP hashes: UDP source port.
     Udp,
     /// STEV, 32 bits with a field per hop: UDP source port, then the low 16 bits of the flow label.
     Structured,
-    /// SRv6 uSID, 128 bits: outer destination address. A 32-bit EV rides along for the receiver to reflect.
+    /// SRv6 uSID, 128 bits: outer destination address. The packet also carries a 32-bit EV, which the receiver
+    /// reflects.
     Srv6,
     /// SRv6 uSID with SRH, 256 bits: outer destination address, then one segment.
     Srv6Srh,
@@ -23,7 +24,7 @@ pub enum EvFormat {
 pub struct Entropy {
     /// UDP source port.
     pub sport: u16,
-    /// IPv6 flow label, 20 bits; of no effect over IPv4.
+    /// IPv6 flow label, 20 bits. IPv4 has none.
     pub flow_label: u32,
 }
 
@@ -36,7 +37,7 @@ impl EvFormat {
         }
     }
 
-    /// Bits of the path that switches read: what a profile expands an EV to.
+    /// Bits of the path that switches read. A profile expands an EV to them.
     pub const fn path_bits(self) -> u32 {
         match self {
             EvFormat::Udp => 16,
@@ -46,7 +47,7 @@ impl EvFormat {
         }
     }
 
-    /// Where an EV goes. Bits beyond [`Self::ev_bits`] are not carried.
+    /// The header fields of an EV. Bits beyond [`Self::ev_bits`] are not sent.
     #[inline]
     pub const fn place(self, ev: Ev) -> Entropy {
         let low = ev.0 as u16;
@@ -58,8 +59,8 @@ impl EvFormat {
         }
     }
 
-    /// The EV of a packet received. High flow label bits that somebody else set are ignored. Over IPv4 there is no
-    /// flow label (0), so only UDP mode reads its EV back whole.
+    /// The EV of a received packet. The high flow label bits are ignored, as other devices may set them. Over IPv4 the
+    /// flow label is 0, so only UDP mode reads back its whole EV.
     #[inline]
     pub const fn read(self, entropy: Entropy) -> Ev {
         match self {
@@ -71,24 +72,24 @@ impl EvFormat {
     }
 }
 
-/// One field of an EV profile. `min` and `max` bound what a generator of EVs may choose; expansion takes the EV as
-/// it is given.
+/// One field of an EV profile. `min` and `max` limit the values that a generator of EVs may choose. Expansion does not
+/// check them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EvField {
-    /// Bits, 1..=128.
+    /// Width in bits, 1..=128.
     pub width: u32,
-    /// Bits that stand where `mask` is clear.
+    /// Value of the bits at which `mask` is clear.
     pub init: u128,
     /// Smallest value to generate.
     pub min: u128,
     /// Largest value to generate.
     pub max: u128,
-    /// Places that the EV fills.
+    /// The bits that the EV fills.
     pub mask: u128,
 }
 
 impl EvField {
-    /// A fixed portion: mask, min and max are zero.
+    /// A constant field: mask, min and max are zero.
     pub const fn fixed(width: u32, value: u128) -> Self {
         EvField { width, init: value, min: 0, max: 0, mask: 0 }
     }
@@ -185,9 +186,9 @@ impl Expanded {
         Ipv6Addr::from_bits(self.low)
     }
 
-    /// Puts a value `width` bits wide, 1..=128, behind the first `at` bits.
+    /// Writes a value of `width` bits, 1..=128, after the first `at` bits.
     const fn put(&mut self, at: u32, width: u32, value: u128) {
-        // The value with its top at bit 255, then moved down by `at`.
+        // The value is aligned to bit 255 and then shifted down by `at`.
         let top = value << (128 - width);
         if at < 128 {
             self.high |= top >> at;
@@ -200,9 +201,9 @@ impl Expanded {
     }
 }
 
-/// Expands an EV through a profile (mrc_ctl.h): each field starts from `init`; each place set in `mask`, from the
-/// most significant down, takes the next most significant bit of the EV; the fields stand one behind the other,
-/// most significant first, each at the low end of its place in `widths`, the field widths of the EV format.
+/// Expands an EV through a profile (mrc_ctl.h). Each field starts from `init`. Each bit set in `mask`, from the most
+/// significant down, takes the next most significant bit of the EV. The fields are concatenated, most significant
+/// first; each is right-aligned in its place, whose width is in `widths`, the field widths of the EV format.
 ///
 /// # Errors
 /// [`EvProfileError`] if profile and format do not fit each other, the EV, or the packet.
@@ -231,7 +232,7 @@ pub fn expand(
     Ok(out)
 }
 
-/// Whether a profile can be expanded at all, whatever the EV; what [`expand`] checks first.
+/// Checks whether a profile can be expanded, whatever the EV. [`expand`] makes the same check.
 ///
 /// # Errors
 /// As [`expand`].
@@ -260,7 +261,7 @@ pub fn check(format: EvFormat, widths: &[u32], profile: &[EvField]) -> Result<()
         }
         total = total.saturating_add(room);
         mask += field.mask.count_ones();
-        // Checked inside the loop, so that no list of fields is long enough to overflow the sums.
+        // Checked inside the loop, so that the sums cannot overflow however long the list is.
         if total > format.path_bits() {
             return Err(EvProfileError::Total { total, room: format.path_bits() });
         }
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(check(EvFormat::Srv6, &[33], &[greedy]).unwrap_err(), E::MaskBits { mask: 33, ev: 32 },);
     }
 
-    // The rule of the spec on vectors of single bits.
+    // The rule of the spec, on vectors of single bits.
     fn expand_bitwise(ev_bits: u32, widths: &[u32], profile: &[EvField], ev: Ev) -> Vec<bool> {
         let mut ev = (0..ev_bits).rev().map(|i| ev.0 >> i & 1 == 1);
         let mut out = Vec::new();
@@ -373,7 +374,7 @@ mod tests {
     fn field() -> impl Strategy<Value = (u32, EvField)> {
         (1u32..=64, 0u32..=8, any::<u128>(), any::<u128>()).prop_map(|(width, extra, init, mask)| {
             let all = (1u128 << width) - 1;
-            // At most eight places per field, so that four fields never ask for more than an EV has.
+            // At most eight mask bits per field, so that four fields take at most the 32 bits of an EV.
             let mask = (0..8).fold(0, |m, i| m | 1 << ((mask >> (i * 8)) as u8 as u32 % width));
             (width + extra, EvField { width, init: init & all, min: 0, max: all, mask: mask & all })
         })

@@ -4,8 +4,8 @@
 //! [link] | [outer IPv6 [SRH]] | IPv6 or IPv4 | UDP | BTH | extension headers | payload | pad | iCRC
 //! ```
 //!
-//! [`Frame::decode`] never fails: it keeps every layer that it could read and says in [`Frame::error`] why it
-//! stopped. [`crate::layers::Layers::emit`] is its counterpart.
+//! [`Frame::decode`] never fails: it keeps every layer that it could read, and [`Frame::error`] says why it stopped.
+//! [`crate::layers::Layers::emit`] is its inverse.
 
 use crate::bth::Bth;
 use crate::bytes::take;
@@ -27,30 +27,30 @@ pub struct Outer {
     pub srh: Option<Srh>,
 }
 
-/// What the last four bytes of a packet say.
+/// Result of the iCRC check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcrcVerdict {
-    /// They are the iCRC.
+    /// The last four bytes are the right iCRC.
     Good,
-    /// They are not; also [`DecodeError::BadIcrc`].
+    /// They are not ([`DecodeError::BadIcrc`]).
     Bad {
         /// Computed, in wire order.
         expected: u32,
         /// Found, in wire order.
         found: u32,
     },
-    /// There is none: a switch has trimmed the packet.
+    /// There is no iCRC, as a switch has trimmed the packet.
     Trimmed,
-    /// It was on the wire, but the capture was cut before it, or the packet was not understood that far.
+    /// The capture does not contain it, or the packet could not be decoded.
     Unknown,
 }
 
-/// What a decoder must know of the network.
+/// What a decoder must know about the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameConfig {
     /// UDP destination port of MRC and RoCEv2.
     pub port: u16,
-    /// Code points: a trimmed packet is known by its DSCP.
+    /// DSCP code points, by which trimmed packets are recognised.
     pub dscp: DscpMap,
 }
 
@@ -71,17 +71,17 @@ pub struct Frame<'a> {
     pub ip: Option<Ip>,
     /// UDP header.
     pub udp: Option<Udp>,
-    /// The base transport header as it came, even if the packet behind it makes no sense.
+    /// The base transport header, even if the rest of the packet is not valid.
     pub bth: Option<Bth>,
     /// The packet.
     pub packet: Option<Packet>,
-    /// Its payload without padding; in a cut capture as much of it as was kept.
+    /// Its payload without padding, as far as the capture contains it.
     pub payload: &'a [u8],
     /// Set if a switch has trimmed the packet.
     pub trimmed: Option<NackReason>,
-    /// Whether the capture was cut before the packet's end.
+    /// Whether the capture does not contain the whole packet.
     pub cut: bool,
-    /// Verdict on the iCRC.
+    /// Result of the iCRC check.
     pub icrc: IcrcVerdict,
     /// Why decoding ended early, or why the packet would be dropped.
     pub error: Option<DecodeError>,
@@ -107,14 +107,14 @@ impl<'a> Frame<'a> {
         Frame { error: Some(error), ..Self::EMPTY }
     }
 
-    /// Decodes `bytes`, which were `wire_len` bytes on the wire; if that is more, the capture was cut, and
-    /// lengths beyond the bytes are no error.
+    /// Decodes a captured packet that had `wire_len` bytes on the wire. If the capture contains fewer, lengths beyond
+    /// `bytes` are no error.
     pub fn decode(bytes: &'a [u8], wire_len: usize, link: LinkType, config: &FrameConfig) -> Self {
         let mut frame = Frame::EMPTY;
         let snapped = wire_len > bytes.len();
         if let Err(error) = frame.decode_layers(bytes, snapped, link, config) {
             frame.error = Some(match error {
-                // Short because of the capture, unless the datagram was there as a whole.
+                // The capture is the cause, unless it contains the whole datagram.
                 DecodeError::TooShort { .. } if snapped && (frame.cut || frame.ip.is_none()) => {
                     frame.cut = true;
                     DecodeError::CaptureTruncated { have: bytes.len(), wire: wire_len }
@@ -125,12 +125,12 @@ impl<'a> Frame<'a> {
         frame
     }
 
-    /// Whether a receiver would take the packet, trimmed or whole.
+    /// Whether a receiver would accept the packet, trimmed or whole.
     pub const fn is_good(&self) -> bool {
         self.packet.is_some() && self.error.is_none()
     }
 
-    /// The DSCP that counts: the outermost, which switches rewrite.
+    /// The outermost DSCP, which switches change.
     pub fn dscp(&self) -> Option<u8> {
         self.outer.map(|outer| outer.ip.dscp).or(self.ip.map(|ip| ip.dscp()))
     }
@@ -150,7 +150,7 @@ impl<'a> Frame<'a> {
         self.decode_udp(ip_header, ip_payload, config)
     }
 
-    /// IP headers, outer and inner; returns the bytes of the one that encloses UDP, and what it encloses.
+    /// Reads the IP headers; returns the bytes of the one that encloses UDP, and what it encloses.
     fn decode_ip(
         &mut self,
         bytes: &'a [u8],
@@ -193,8 +193,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Learns from the DSCP whether a switch has trimmed the packet. A length beyond the bytes is forgiven where the
-    /// capture was cut, and to a switch that trims without mending lengths.
+    /// Finds out by the DSCP whether a switch has trimmed the packet. A length beyond the bytes is no error if the
+    /// capture is incomplete, or if a switch trims without correcting lengths.
     fn judge_length(
         &mut self,
         split: &SplitIp<'_>,
@@ -250,7 +250,7 @@ impl<'a> Frame<'a> {
         self.check_icrc(ip_header, udp_header, datagram)
     }
 
-    /// A packet whose headers are there but whose end is not: its payload length comes from UDP's.
+    /// A packet whose end is missing: its payload length is derived from the UDP length.
     fn decode_cut(&mut self, datagram: &'a [u8], wire_len: usize) -> Result<(), DecodeError> {
         let (mut packet, rest) = Packet::parse_cut(datagram)?;
         let pad = self.bth.map_or(0, |bth| usize::from(bth.pad));
@@ -291,7 +291,7 @@ struct SplitIp<'a> {
     ip: Ip,
     header: &'a [u8],
     payload: &'a [u8],
-    /// The header promises more bytes than there are.
+    /// The length in the header is larger than the bytes.
     short: bool,
 }
 

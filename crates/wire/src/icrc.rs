@@ -1,11 +1,11 @@
 //! The invariant CRC (spec: wire, "iCRC"; IBTA RoCEv2 annex, A17.3.3).
 //!
-//! CRC-32 over: eight bytes of ones, the IP header that encloses the UDP header and the UDP header with every field
-//! that may change on the way set to ones, the BTH with byte 4 set to ones, and all that follows up to the
-//! iCRC. It is stored least significant byte first.
+//! CRC-32 over eight bytes of ones; the UDP header and the IP header before it, with every field that may change on the
+//! way set to ones; the BTH with byte 4 set to ones; and everything after it up to the iCRC. It is stored least
+//! significant byte first.
 //!
-//! [`IcrcSeed`] is the part that a pair of addresses fixes; a NIC keeps one per peer and path and pays, per packet,
-//! for one pass over some 100 bytes of headers and one over the payload.
+//! [`IcrcSeed`] is the part that depends on the two addresses only. A NIC keeps one per peer and port; per packet it
+//! computes one pass over about 100 bytes of headers and one over the payload.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,20 +16,20 @@ use crate::bth;
 /// Length of the iCRC in bytes.
 pub const LEN: usize = 4;
 
-/// The eight bytes of ones that stand for a local route header.
+/// The eight bytes of ones that replace a local route header.
 const LRH: usize = 8;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
 /// Pseudo header over IPv6: ones, IPv6 header, UDP header.
 const MAX_PSEUDO: usize = LRH + IPV6_LEN + UDP_LEN;
-/// IPv4 with every option it can have.
+/// Longest pseudo header: IPv4 with the most options.
 const MAX_IPV4_LEN: usize = 60;
 
 const UDP_PROTOCOL: u8 = 17;
-/// Bytes from the BTH on that are gathered with the pseudo header; no packet's headers are longer.
+/// Bytes from the BTH on that are hashed together with the pseudo header. No packet has longer headers.
 const GATHER: usize = HASH_STEP + bth::VARIANT;
-/// The step in which the hash is fastest.
+/// The hash is fastest over multiples of this length.
 const HASH_STEP: usize = 64;
 
 /// The iCRC's constant part for one pair of addresses.
@@ -57,9 +57,9 @@ impl IcrcSeed {
         IcrcSeed { pseudo, len: MAX_PSEUDO as u8 }
     }
 
-    /// Packets from `src` to `dst` over IPv4. A UDP socket sees neither the identification nor the flags of the IP
-    /// header, so both ends take what Linux sends from an unconnected socket with `IP_MTU_DISCOVER` at `DO`:
-    /// identification 0, don't fragment, no options. (From a connected socket it counts the identification up.)
+    /// Packets from `src` to `dst` over IPv4. A UDP socket does not report identification and flags of the IP header.
+    /// Both ends therefore assume what Linux sends from an unconnected socket with `IP_MTU_DISCOVER` at `DO`:
+    /// identification 0, "don't fragment", no options. (A connected socket increments the identification.)
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr) -> Self {
         let mut pseudo = [0xFF; MAX_PSEUDO];
         // Version 4, header length 5; TOS, TTL, IP and UDP checksum stay ones.
@@ -79,8 +79,8 @@ impl IcrcSeed {
         IcrcSeed { pseudo, len: (LRH + IPV4_LEN + UDP_LEN) as u8 }
     }
 
-    /// Packets between two addresses of one family; `None` if the families differ. IPv4 addresses mapped into IPv6
-    /// count as IPv4, for that is what travels.
+    /// Packets between two addresses of one family; `None` if the families differ. IPv4-mapped IPv6 addresses count as
+    /// IPv4, as their packets are IPv4.
     pub fn between(src: IpAddr, dst: IpAddr) -> Option<Self> {
         match (src.to_canonical(), dst.to_canonical()) {
             (IpAddr::V6(src), IpAddr::V6(dst)) => Some(Self::v6(src, dst)),
@@ -89,8 +89,8 @@ impl IcrcSeed {
         }
     }
 
-    /// Hashes the pseudo header of one packet together with `head`, the first bytes of its UDP payload, in one pass:
-    /// one pass over 150 bytes costs what one over 50 does. `head` must be at most [`GATHER`] bytes.
+    /// Hashes the pseudo header of one packet and `head`, the first bytes of its UDP payload, in one pass: hashing 150
+    /// bytes takes no longer than 50. `head` must have at most [`GATHER`] bytes.
     #[inline(always)]
     fn hash_head(&self, sport: u16, dport: u16, udp_payload_len: usize, head: &[u8]) -> Hasher {
         let mut gathered = [0; MAX_PSEUDO + GATHER];
@@ -118,14 +118,14 @@ impl IcrcSeed {
         hasher
     }
 
-    /// Begins the iCRC of one packet; `udp_payload_len` counts from the BTH to the end of the iCRC.
+    /// Begins the iCRC of one packet. `udp_payload_len` is the length from the BTH to the end of the iCRC.
     #[inline]
     pub fn begin(&self, sport: u16, dport: u16, udp_payload_len: usize) -> Icrc {
         Icrc { hasher: self.hash_head(sport, dport, udp_payload_len, &[]), seen: 0 }
     }
 
-    /// The iCRC of a packet to send, which lies in two pieces: `headers`, from the BTH on, and `payload`, whose
-    /// padding is added here.
+    /// The iCRC of a packet in two pieces: `headers`, from the BTH on, and `payload`, to which the padding is added
+    /// here.
     #[inline]
     pub fn checksum(&self, sport: u16, dport: u16, headers: &[u8], payload: &[u8]) -> [u8; LEN] {
         let pad = payload.len().wrapping_neg() & 3;
@@ -140,10 +140,10 @@ impl IcrcSeed {
         hasher.finalize().to_le_bytes()
     }
 
-    /// The iCRC of a packet received: `covered` is the UDP payload without its last four bytes.
+    /// The iCRC of a packet in one piece: `covered` is the UDP payload without its last four bytes.
     #[inline]
     pub fn of_datagram(&self, sport: u16, dport: u16, covered: &[u8]) -> [u8; LEN] {
-        // The hash is fastest over a multiple of its step: the odd part goes with the headers.
+        // The hash is fastest over a multiple of its step, so the remainder is hashed with the headers.
         let mut odd = covered.len() % HASH_STEP;
         if odd <= bth::VARIANT {
             odd = (odd + HASH_STEP).min(covered.len());
@@ -156,7 +156,7 @@ impl IcrcSeed {
         hasher.finalize().to_le_bytes()
     }
 
-    /// Whether a UDP payload ends in its iCRC. One too short to hold an iCRC does not.
+    /// Whether a UDP payload ends with the right iCRC.
     #[inline]
     pub fn verify(&self, sport: u16, dport: u16, udp_payload: &[u8]) -> bool {
         match udp_payload.split_last_chunk::<LEN>() {
@@ -166,17 +166,17 @@ impl IcrcSeed {
     }
 }
 
-/// An iCRC under way: fed with the UDP payload from the BTH on, in pieces of any size.
+/// An iCRC being computed from the UDP payload, from the BTH on, in pieces of any size.
 #[derive(Clone, Debug)]
 pub struct Icrc {
     hasher: Hasher,
-    /// Bytes of UDP payload fed so far, up to the one that is masked.
+    /// Bytes of UDP payload seen so far, up to the masked one.
     seen: usize,
 }
 
 impl Icrc {
-    /// Begins the iCRC of a captured packet with its own headers: the IP header that encloses the UDP header, with its
-    /// options if it is IPv4, and the UDP header. `None` if `ip` is neither an IPv4 nor an IPv6 header.
+    /// Begins the iCRC of a captured packet from its own headers: the IP header before the UDP header, with its options
+    /// if it is IPv4, and the UDP header. `None` if `ip` is neither an IPv4 nor an IPv6 header.
     pub fn of_headers(ip: &[u8], udp: &[u8; UDP_LEN]) -> Option<Self> {
         let mut pseudo = [0xFF; LRH + MAX_IPV4_LEN + UDP_LEN];
         let end = LRH + ip.len();
@@ -216,7 +216,7 @@ impl Icrc {
         self.seen = self.seen.saturating_add(bytes.len());
     }
 
-    /// The iCRC, as its four bytes lie on the wire.
+    /// The iCRC, as its four bytes on the wire.
     #[inline]
     pub fn finish(self) -> [u8; LEN] {
         self.hasher.finalize().to_le_bytes()
@@ -227,7 +227,7 @@ impl Icrc {
 mod tests {
     use super::*;
 
-    // CRC-32 bit by bit, as the polynomial is written.
+    // CRC-32 bit by bit, from the polynomial.
     fn crc32(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0u32, |mut crc, &byte| {
             crc ^= u32::from(byte);
@@ -241,7 +241,7 @@ mod tests {
     const SRC: Ipv6Addr = Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 1);
     const DST: Ipv6Addr = Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 2);
 
-    // The masked bytes of the spec, written out: what any shortcut above must agree with.
+    // The masked bytes of the spec, written out. Every shortcut above must give the same result.
     fn masked_v6(sport: u16, dport: u16, covered: &[u8]) -> Vec<u8> {
         let udp_len = (covered.len() + 12) as u16;
         let mut bytes = vec![0xFF; 8];
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_compute_it_agrees_with_the_polynomial() {
+    fn every_way_to_compute_the_icrc_agrees_with_the_polynomial() {
         let seed = IcrcSeed::v6(SRC, DST);
         for len in [0, 3, 4, 5, 12, 16, 28, 40, 63, 64, 65, 128, 200, 1000, 4136] {
             let covered = pattern(len);

@@ -54,12 +54,12 @@ const FLOW_LABEL: u32 = 0x000F_FFFF;
 /// Explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Ecn {
-    /// 00: the transport does not take part.
+    /// 00: the transport does not support ECN.
     #[default]
     NotEct,
     /// 01
     Ect1,
-    /// 10: what MRC packets are sent with.
+    /// 10: the value in MRC packets.
     Ect0,
     /// 11: a switch has seen congestion.
     Ce,
@@ -93,7 +93,7 @@ pub struct Ipv6 {
     pub ecn: Ecn,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Bytes behind this header.
+    /// Bytes after this header.
     pub payload_len: u16,
     /// What follows.
     pub next_header: u8,
@@ -106,7 +106,7 @@ pub struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Reads a header. Its payload length is not compared with any bytes.
+    /// Reads a header. It does not check the payload length.
     ///
     /// # Errors
     /// [`DecodeError::BadIp`] if the version is not 6.
@@ -128,7 +128,7 @@ impl Ipv6 {
         })
     }
 
-    /// Writes the header. Fields wider than their place lose their high bits.
+    /// Writes the header. Values wider than their field lose their high bits.
     #[inline]
     pub fn emit(&self, b: &mut [u8; IPV6_LEN]) {
         let octet = self.dscp << 2 | self.ecn.bits();
@@ -155,7 +155,7 @@ pub struct Ipv4 {
     pub dscp: u8,
     /// ECN.
     pub ecn: Ecn,
-    /// Header and all that follows.
+    /// Length of the header and everything after it.
     pub total_len: u16,
     /// Identification; covered by the iCRC.
     pub identification: u16,
@@ -172,8 +172,8 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Reads a header and returns it with its whole length, options included, which the caller must find in its
-    /// bytes. The checksum is not checked: captures are often taken before the hardware fills it in.
+    /// Reads a header; returns it and its length with options, which the caller must check against the bytes. The
+    /// checksum is not checked, as many captures are taken before the hardware fills it in.
     ///
     /// # Errors
     /// [`DecodeError::BadIp`] if the version is not 4 or a length is below the minimum, [`DecodeError::Fragment`]
@@ -209,7 +209,7 @@ impl Ipv4 {
         Ok((ip, header_len))
     }
 
-    /// Writes the header with its checksum. Fields wider than their place lose their high bits.
+    /// Writes the header with its checksum. Values wider than their field lose their high bits.
     #[inline]
     pub fn emit(&self, b: &mut [u8; IPV4_LEN]) {
         b[V4_VERSION_IHL] = 0x45;
@@ -225,7 +225,7 @@ impl Ipv4 {
     }
 }
 
-/// Fills in the checksum of an IPv4 header, which may have options. A slice too short to be one is left alone.
+/// Fills in the checksum of an IPv4 header with its options. A slice that is too short is not changed.
 pub fn set_ipv4_checksum(header: &mut [u8]) {
     if header.len() < IPV4_LEN {
         return;
@@ -235,7 +235,7 @@ pub fn set_ipv4_checksum(header: &mut [u8]) {
     header[V4_CHECKSUM..V4_CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// One's complement sum of big-endian 16-bit words (RFC 1071), not yet folded. An odd last byte is a high byte.
+/// Sum of big-endian 16-bit words (RFC 1071), not yet folded. An odd last byte counts as the high byte of a word.
 #[inline]
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (pairs, odd) = bytes.as_chunks::<2>();
@@ -311,9 +311,9 @@ impl Ip {
     }
 }
 
-/// Overwrites the DSCP of the IP header at the front of `header`, as a switch does, and keeps its ECN. An IPv4
-/// header's checksum is filled in again; `header` must then end with its options. Returns false, and changes
-/// nothing, if there is no IP header.
+/// Overwrites the DSCP of the IP header at the front of `header`, as a switch does, and keeps its ECN. The checksum of
+/// an IPv4 header is updated; `header` must end after its options. Returns false, and changes nothing, if there is no
+/// IP header.
 pub fn rewrite_dscp(header: &mut [u8], dscp: u8) -> bool {
     match header.first().map(|byte| byte >> 4) {
         Some(4) if header.len() >= IPV4_LEN => {
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_header_lies_as_in_the_rfc() {
-        // The header that RFC 1071 calculators are usually shown: checksum 0xB861.
+        // A common example of RFC 1071: checksum 0xB861.
         #[rustfmt::skip]
         let bytes = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xB8, 0x61,
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_lie_are_refused() {
+    fn invalid_headers_and_fragments_are_refused() {
         let mut bytes = [0; IPV4_LEN];
         bytes[0] = 0x44;
         bytes[3] = 40;
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_dscp_leaves_every_other_field_alone() {
+    fn a_new_dscp_changes_no_other_field() {
         let v4 = Ipv4 {
             dscp: 4,
             ecn: Ecn::Ce,

@@ -1,4 +1,4 @@
-//! The headers outside a packet, and a whole packet to bytes: for captures, tests, and whoever sends raw packets.
+//! The headers before a packet, and encoding of whole packets: for captures, tests, and raw sockets.
 
 use core::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::packet::Packet;
 use crate::srh::{self, Srh};
 use crate::udp::{self, ROCE_PORT, Udp};
 
-/// The headers outside a packet, outermost first.
+/// The headers before a packet, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layers {
     /// Ethernet header; its ethertype is filled in.
@@ -21,12 +21,12 @@ pub struct Layers {
     pub ip: Ip,
     /// UDP header; its length is filled in.
     pub udp: Udp,
-    /// Whether to fill in the UDP checksum; if not, `udp.checksum` goes out as it is.
+    /// Whether to fill in the UDP checksum; if not, `udp.checksum` is written as it is.
     pub udp_checksum: bool,
 }
 
 impl Layers {
-    /// Bytes of all headers down to UDP.
+    /// Length of all headers up to UDP.
     pub const fn header_len(&self) -> usize {
         let ethernet = match &self.ethernet {
             Some(ethernet) => ethernet.header_len(),
@@ -119,7 +119,7 @@ impl Layers {
         }
     }
 
-    /// IP and UDP between two addresses of one family, with everything else at its default; `None` if the families
+    /// IP and UDP headers between two addresses, with defaults in all other fields; `None` if the address families
     /// differ.
     pub fn between(src: IpAddr, dst: IpAddr, sport: u16) -> Option<Self> {
         let ecn = ip::Ecn::Ect0;

@@ -1,7 +1,7 @@
 //! Bytes <-> headers: MRC and RoCEv2 packet layouts, iCRC, entropy placement, SRv6 uSID addresses.
 //!
-//! No I/O, no clock, no allocation. [`Packet`] is the one description of a packet that every other
-//! crate uses: the simulator moves it about as it is, the software NIC turns it into bytes here.
+//! No I/O, no clock, no allocation. Every other crate describes a packet by [`Packet`]: the simulator moves it as it
+//! is, and the software NIC encodes and decodes it here.
 #![forbid(unsafe_code)]
 
 pub mod bth;

@@ -1,4 +1,4 @@
-//! What lies below IP: Ethernet with at most one 802.1Q tag, and the link types of captures.
+//! Link layers below IP: Ethernet with at most one 802.1Q tag, and the link types of captures.
 //!
 //! ```text
 //! Ethernet    0-5 destination    6-11 source    [12-13 0x8100    14-15 TCI]    12-13 / 16-17 ethertype
@@ -12,7 +12,7 @@ use crate::error::DecodeError;
 
 /// Length of an untagged Ethernet header.
 pub const ETHERNET_LEN: usize = 14;
-/// What an 802.1Q tag adds.
+/// Length of an 802.1Q tag.
 pub const VLAN_LEN: usize = 4;
 
 const DST: usize = 0;
@@ -35,12 +35,12 @@ pub struct Ethernet {
     pub src: [u8; 6],
     /// 802.1Q tag control information: PCP(15:13) DEI(12) VLAN id(11:0).
     pub vlan: Option<u16>,
-    /// What follows.
+    /// Ethertype of what follows.
     pub ethertype: u16,
 }
 
 impl Ethernet {
-    /// Reads the header off the front of `bytes`; returns it and what follows.
+    /// Reads the header at the front of `bytes`; returns it and the bytes after it.
     ///
     /// # Errors
     /// [`DecodeError::TooShort`].
@@ -58,7 +58,7 @@ impl Ethernet {
         Ok((header, bytes))
     }
 
-    /// Bytes of this header.
+    /// Length of this header.
     pub const fn header_len(&self) -> usize {
         ETHERNET_LEN + if self.vlan.is_some() { VLAN_LEN } else { 0 }
     }
@@ -81,18 +81,18 @@ impl Ethernet {
     }
 }
 
-/// How captured bytes begin (the LINKTYPE_ numbers of tcpdump.org).
+/// The first header of captured packets (the LINKTYPE_ numbers of tcpdump.org).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkType {
     /// 1: Ethernet.
     Ethernet,
-    /// 101, 228, 229 and BSD's 12 and 14: an IP header at once.
+    /// 101, 228, 229 and BSD's 12 and 14: an IP header.
     Ip,
     /// 0 and 108: an address family.
     Loopback,
     /// 113: Linux cooked capture.
     LinuxSll,
-    /// 276: Linux cooked capture, second version; what `tcpdump -i any` writes.
+    /// 276: Linux cooked capture, second version, which `tcpdump -i any` writes.
     LinuxSll2,
 }
 
@@ -112,12 +112,11 @@ impl LinkType {
         })
     }
 
-    /// Cuts the link header off; returns the Ethernet header, if it is one, and the IP packet with whatever padding
-    /// follows it.
+    /// Removes the link header; returns the Ethernet header, if it is one, and the IP packet with any padding after it.
     ///
     /// # Errors
-    /// [`DecodeError::TooShort`], or [`DecodeError::NotIp`] if something else than IP follows. An Ethernet header is
-    /// lost with the error; [`Ethernet::parse`] gives it.
+    /// [`DecodeError::TooShort`], or [`DecodeError::NotIp`] if no IP packet follows. The error does not contain the
+    /// Ethernet header; [`Ethernet::parse`] returns it.
     pub fn strip(self, bytes: &[u8]) -> Result<(Option<Ethernet>, &[u8]), DecodeError> {
         let mut rest = bytes;
         let (ethernet, ethertype) = match self {
@@ -128,7 +127,7 @@ impl LinkType {
             }
             LinkType::Ip => return Ok((None, bytes)),
             LinkType::Loopback => {
-                // The family's number and byte order depend on the host that captured; the IP version does not.
+                // Number and byte order of the family depend on the capturing host. The IP version does not.
                 take::<4>(&mut rest, "loopback header")?;
                 return Ok((None, rest));
             }
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ethernet_header_lies_as_in_the_standard() {
+    fn an_ethernet_header_has_the_layout_of_the_standard() {
         let plain = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x86, 0xDD, 0x60];
         let header = Ethernet {
             dst: [1, 2, 3, 4, 5, 6],

@@ -1,33 +1,35 @@
-//! What a packet says, as plain values: one `Copy` struct for every MRC and RoCEv2 RC packet (spec: wire, opcodes and headers).
+//! The fields of a packet as plain values: one `Copy` struct for every MRC and RoCEv2 RC packet (spec: wire, opcodes
+//! and headers).
 //!
-//! These are the fields that follow the UDP header. Addresses, entropy, DSCP and ECN belong to the layers
-//! outside and are carried beside the packet by whoever moves it.
+//! They are the fields after the UDP header. Addresses, entropy, DSCP and ECN belong to the layers before it and are
+//! passed beside the packet.
 
 use crate::seq::{Msn, Psn};
 
-/// An entropy value: the name of one path. 16 bits are used in UDP mode, 32 in structured and SRv6 modes.
+/// An entropy value, which identifies one path: 16 bits in UDP mode, 32 bits in structured and SRv6 modes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Ev(pub u32);
 
-/// A transmit timestamp on the wire: 16 bits, units of 128 ns, wrapping every 8.4 ms. Only its owner interprets it.
+/// A transmit timestamp on the wire: 16 bits in units of 128 ns, which wrap every 8.4 ms. Only its sender interprets
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Timestamp {
     /// Units of 128 ns.
     pub ticks: u16,
-    /// TSR: the owner asks the responder to take its service time out of the reflected value.
+    /// TSR: the sender asks the responder to subtract its service time from the reflected value.
     pub service_time: bool,
 }
 
-/// One packet after the UDP header: BTH, extension headers, and the length of the payload behind them.
+/// One packet after the UDP header: BTH, extension headers, and the length of the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Destination queue pair number, 24 bits.
     pub dest_qp: u32,
-    /// BTH.PSN; what it holds depends on the body (spec: wire, BTH).
+    /// BTH.PSN; its meaning depends on the body (spec: wire, BTH).
     pub psn: Psn,
     /// Partition key.
     pub pkey: u16,
-    /// Payload bytes, before padding to a multiple of four. Zero for packets that carry none.
+    /// Payload bytes without padding. Zero for packets without payload.
     pub payload_len: u16,
     /// BTH.A: the requestor asks for feedback now.
     pub ack_req: bool,
@@ -35,7 +37,7 @@ pub struct Packet {
     pub rtx: bool,
     /// BTH.SE: solicited event.
     pub solicited: bool,
-    /// BTH.M: migration state; kept for symmetry, unused by MRC.
+    /// BTH.M: migration state. MRC does not use it.
     pub migrated: bool,
     /// BTH byte 4, FECN and BECN in RoCEv2; masked in the iCRC; zero in MRC.
     pub variant: u8,
@@ -89,7 +91,7 @@ pub enum Body {
     Cnp,
 }
 
-/// Which part of its message a data packet is.
+/// Position of a data packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     /// First of several.
@@ -117,9 +119,9 @@ impl Position {
 /// MRC data packet: METH, TSETH (exactly when `timestamp` is given, BTH.TS), RETH, ImmDt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// Part of the message. An immediate goes only with [`Position::Last`] and [`Position::Only`].
+    /// Position in the message. Only [`Position::Last`] and [`Position::Only`] can have an immediate.
     pub position: Position,
-    /// METH.RQMSN: counts messages with immediate; meaningful on them.
+    /// METH.RQMSN: counts messages with immediate, and is valid on their packets only.
     pub rqmsn: Msn,
     /// METH.MSN: counts messages.
     pub msn: Msn,
@@ -138,7 +140,7 @@ pub struct Write {
 /// RoCEv2 RC RDMA WRITE: RETH on First and Only, ImmDt on Last and Only with immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RcWrite {
-    /// Part of the message.
+    /// Position in the message.
     pub position: Position,
     /// RETH fields, present on First and Only: virtual address.
     pub va: u64,
@@ -179,24 +181,24 @@ impl Aeth {
     }
 }
 
-/// SETH.m: what the responder says about the path of the packet that triggered a SACK.
+/// SETH.m: the responder's judgement of the path of the packet that triggered a SACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mark {
-    /// Nothing to say.
+    /// None.
     #[default]
     None,
-    /// The packet was ECN-marked: miss a turn.
+    /// The packet was ECN-marked: skip the path once.
     SkipOnce,
-    /// Give this path up.
+    /// Stop using the path.
     AlwaysSkip,
 }
 
 /// SETH and CC_STATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sack {
-    /// What is said about the triggering packet's path.
+    /// Judgement of the triggering packet's path.
     pub mark: Mark,
-    /// pr: this answers a reliability probe, and `ack_psn_offset` is its id.
+    /// pr: this answers a reliability probe, whose id is in `ack_psn_offset`.
     pub probe_reply: bool,
     /// `cack_psn + ack_psn_offset` triggered this SACK; the probe id (as u16) when `probe_reply`.
     pub ack_psn_offset: i16,
@@ -214,7 +216,7 @@ pub struct Sack {
     pub mpr: u8,
     /// The bitmap begins at `cack_psn + sack_offset`.
     pub sack_offset: i16,
-    /// Bit i: PSN base + i has arrived. A clear bit says nothing.
+    /// Bit i: PSN base + i has arrived. A clear bit has no meaning.
     pub bitmap: u64,
     /// Congestion state.
     pub cc: CcState,
@@ -257,9 +259,9 @@ pub enum NackReason {
 /// NETH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nack {
-    /// Why.
+    /// The reason.
     pub reason: NackReason,
-    /// Free for the vendor.
+    /// Vendor-specific.
     pub vendor_info: u8,
     /// The refused packet's entropy value, reflected.
     pub entropy: Ev,
@@ -267,7 +269,7 @@ pub struct Nack {
     pub spdcid: u16,
     /// Low 16 bits of the QP number of its receiver.
     pub dpdcid: u16,
-    /// The PSN refused.
+    /// The refused PSN.
     pub nack_psn: Psn,
     /// cc_flags, 4 bits.
     pub cc_flags: u8,
@@ -278,7 +280,7 @@ pub struct Nack {
 /// PETH: reliability probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// Free for the vendor.
+    /// Vendor-specific.
     pub vendor_info: u8,
     /// Reflected by the answering SACK.
     pub probe_id: u16,
@@ -295,16 +297,16 @@ pub struct Probe {
 pub enum EndpointOp {
     /// 0: the ports of the sender that are up.
     PortStatusUpdate,
-    /// 1: is this path alive?
+    /// 1: whether this path works.
     EvProbe,
 }
 
 /// ERTH: endpoint request. The request id is in BTH.PSN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Erth {
-    /// What is asked.
+    /// The operation.
     pub op: EndpointOp,
-    /// Free for the vendor.
+    /// Vendor-specific.
     pub vendor_info: u8,
     /// Bit p: port p+1 is up (bit 0 is the first plane's port).
     pub port_status_mask: u32,
@@ -315,7 +317,7 @@ pub struct Erth {
 /// EETH: endpoint response. The request id is in BTH.PSN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Eeth {
-    /// What was asked.
+    /// The requested operation.
     pub op: EndpointOp,
     /// The request's timestamp, reflected.
     pub timestamp: u16,

@@ -38,7 +38,7 @@ pub const AETH_LEN: usize = 4;
 const AETH_SYNDROME: usize = 0;
 const AETH_MSN: usize = 1;
 
-/// TSR, in the byte behind a 16-bit timestamp.
+/// TSR, in the byte after a 16-bit timestamp.
 pub(crate) const TSR: u8 = 1 << 7;
 /// ftype of a 16-bit timestamp in units of 128 ns, in the low four bits of its byte.
 pub(crate) const FTYPE_128NS: u8 = 0x1;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meth_lies_as_in_the_figure() {
+    fn meth_has_the_layout_of_the_figure() {
         let bytes = [0x00, 0x07, 0x01, 0x02];
         assert_eq!(parse_meth(&bytes), (Msn(7), Msn(0x0102)));
         let mut out = [0xEE; METH_LEN];
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn tseth_lies_as_in_the_figure() {
+    fn tseth_has_the_layout_of_the_figure() {
         let bytes = [0xBE, 0xEF, 0x80, 0x01];
         let timestamp = Timestamp { ticks: 0xBEEF, service_time: true };
         assert_eq!(parse_tseth(&bytes), Ok(timestamp));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn reth_lies_as_in_the_figure() {
+    fn reth_has_the_layout_of_the_figure() {
         let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0xA0, 0xA1, 0xA2, 0xA3, 0x00, 0x10, 0x00, 0x00];
         assert_eq!(parse_reth(&bytes), (0x0102_0304_0506_0708, 0xA0A1_A2A3, 0x10_0000));
         let mut out = [0xEE; RETH_LEN];
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn aeth_lies_as_in_the_figure() {
+    fn aeth_has_the_layout_of_the_figure() {
         let bytes = [0x62, 0x01, 0x02, 0x03];
         let aeth = Aeth { syndrome: Aeth::NAK_REMOTE_ACCESS, msn: 0x01_0203 };
         assert_eq!(parse_aeth(&bytes), aeth);

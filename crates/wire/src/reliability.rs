@@ -27,17 +27,17 @@ use crate::packet::{CcState, Ev, Mark, Nack, NackReason, Probe, Sack, Timestamp}
 use crate::rdma::{FTYPE_128NS, TSR};
 use crate::seq::Psn;
 
-/// Length of SETH and CC_STATE together; one never comes without the other.
+/// Length of SETH and CC_STATE, which always come together.
 pub const SACK_LEN: usize = 36;
 /// Length of NETH.
 pub const NACK_LEN: usize = 20;
 /// Length of PETH.
 pub const PROBE_LEN: usize = 16;
 
-// The first two bytes, alike in SETH, NETH, PETH, ERTH and EETH.
+// The first two bytes, the same in SETH, NETH, PETH, ERTH and EETH.
 const TYPE: usize = 0;
 const NH: usize = 0;
-// Alike in SETH and NETH.
+// The same in SETH and NETH.
 const ENTROPY: usize = 4;
 const SPDCID: usize = 8;
 const DPDCID: usize = 10;
@@ -216,7 +216,7 @@ pub(crate) fn emit_nack(b: &mut [u8; NACK_LEN], nack: &Nack) {
     put(b, NETH_TIMESTAMP, nack.timestamp.to_be_bytes());
 }
 
-// The timestamp format of PETH and ERTH is sent but not judged: the receiver only reflects the value.
+// The timestamp format of PETH and ERTH is sent but not checked, as the receiver only reflects the value.
 #[inline]
 pub(crate) fn parse_probe(b: &[u8; PROBE_LEN]) -> Result<Probe, DecodeError> {
     check_type(b, "PETH.type/nh")?;
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sack_lies_as_in_the_figure() {
+    fn a_sack_has_the_layout_of_the_figure() {
         #[rustfmt::skip]
         let bytes = [
             0x00, 0x22,             // m = 1, pr = 1
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nack_lies_as_in_the_figure() {
+    fn a_nack_has_the_layout_of_the_figure() {
         #[rustfmt::skip]
         let bytes = [
             0x00, 0x00, 0x02, 0x77, // TRIMMED_LASTHOP, vendor_info
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_lies_as_in_the_figure() {
+    fn a_probe_has_the_layout_of_the_figure() {
         #[rustfmt::skip]
         let bytes = [
             0x00, 0x00, 0x00, 0x55,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_specification_reserves_is_refused() {
+    fn reserved_values_are_refused() {
         let mut sack = [0; SACK_LEN];
         sack[SETH_M] = 3 << M_SHIFT;
         assert_eq!(parse_sack(&sack), Err(DecodeError::ReservedValue { field: "SETH.m", value: 3 }));

@@ -1,8 +1,8 @@
-//! Numbers that wrap: packet and message sequence numbers with modular comparison.
+//! Packet and message sequence numbers, which wrap and are compared modulo their range.
 
 use core::fmt;
 
-/// A 24-bit packet sequence number. Comparison is modular: [`Psn::distance`] is the signed way from one to another.
+/// A 24-bit packet sequence number. [`Psn::distance`] compares two of them modulo 2^24.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
@@ -11,7 +11,7 @@ impl Psn {
     pub const BITS: u32 = 24;
     const MASK: u32 = (1 << Self::BITS) - 1;
 
-    /// A PSN from its low 24 bits; higher bits are cut off.
+    /// The PSN in the low 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
         Psn(value & Self::MASK)
     }
@@ -33,9 +33,9 @@ impl Psn {
         self.offset(1)
     }
 
-    /// How far `self` lies ahead of `base`, in -2^23 .. 2^23.
+    /// Signed distance from `base` to `self`, in -2^23 .. 2^23.
     pub const fn distance(self, base: Psn) -> i32 {
-        // Move the 24-bit difference to the top of the word, so that the arithmetic shift extends its sign.
+        // The 24-bit difference moves to the top of the word, so that the arithmetic shift extends its sign.
         ((self.0.wrapping_sub(base.0) << (32 - Self::BITS)) as i32) >> (32 - Self::BITS)
     }
 }
@@ -69,7 +69,7 @@ impl Msn {
         self.offset(1)
     }
 
-    /// How far `self` lies ahead of `base`, in -2^15 .. 2^15.
+    /// Signed distance from `base` to `self`, in -2^15 .. 2^15.
     pub const fn distance(self, base: Msn) -> i32 {
         self.0.wrapping_sub(base.0) as i16 as i32
     }

@@ -1,6 +1,6 @@
-//! Segment routing header with one compressed segment (RFC 8754, section 2; RFC 9800): the second half of a
-//! 256-bit entropy value. The first half is the outer destination address, which a reduced SRH does not
-//! repeat (RFC 8754, section 4.1.1).
+//! Segment routing header with one compressed segment (RFC 8754, section 2; RFC 9800): the second half of a 256-bit
+//! path. The first half is the outer destination address, which a reduced SRH does not repeat (RFC 8754, section
+//! 4.1.1).
 //!
 //! ```text
 //! 0 next header    1 length in 8 bytes beyond the first 8 = 2    2 routing type = 4    3 segments left
@@ -29,7 +29,7 @@ const EXT_LEN_ONE_SEGMENT: u8 = 2;
 /// A segment routing header with one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Srh {
-    /// What follows.
+    /// Protocol of what follows.
     pub next_header: u8,
     /// 1 until the segment has become the destination, then 0.
     pub segments_left: u8,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_srh_lies_as_in_the_rfc() {
+    fn an_srh_has_the_layout_of_the_rfc() {
         #[rustfmt::skip]
         let bytes = [
             41, 2, 4, 1, 0, 0, 0x12, 0x34,

@@ -1,10 +1,9 @@
-//! What a trimming switch does to a packet when a queue is full (spec: wire, "DSCP"): cut it to its headers, say
-//! so in its DSCP, and forward it with priority.
+//! Packet trimming (spec: wire, "DSCP"): a switch with a full queue cuts a packet to its headers, sets a DSCP that says
+//! so, and forwards it with priority.
 //!
-//! The public texts leave open what becomes of the lengths. Here every length and checksum is mended, so that the
-//! packet stays a valid datagram that any host stack delivers; a UDP checksum of zero stays zero. In SRv6
-//! mode both IP headers get the new DSCP, so that it is seen whether the receiver's decapsulation
-//! keeps the inner code point (pipe) or not.
+//! The public texts do not say whether lengths are corrected. Here every length and checksum is, so that the packet is
+//! a valid datagram that any host stack delivers; a UDP checksum of zero stays zero. In SRv6 mode both IP headers get
+//! the new DSCP, so that the receiver sees it whether or not its decapsulation keeps the inner code point.
 
 use core::ops::Range;
 
@@ -23,28 +22,28 @@ pub enum TrimError {
     /// Its DSCP does not allow it.
     #[error("DSCP {0} is not trimmable")]
     Class(u8),
-    /// It is not a WRITE: nothing but headers, or not ours at all.
+    /// It is not a WRITE.
     #[error("opcode 0x{0:02x} carries no payload to trim")]
     NoPayload(u8),
-    /// It is no packet.
+    /// It is not a valid packet.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
 
-/// Where the headers of a packet lie.
+/// Offsets of the headers of a packet.
 struct Found {
     outer: Option<usize>,
     ip: usize,
     udp: usize,
-    /// One past the last byte that is kept.
+    /// Offset after the last byte that is kept.
     end: usize,
 }
 
-/// Trims a packet in place and returns its new length; what lies behind it is of no meaning. `last_hop` says that
-/// the full queue is the receiver's downlink. The packet is changed only if the result is `Ok`.
+/// Trims a packet in place and returns its new length. The bytes after it have no meaning. `last_hop` says that the
+/// full queue is that of the receiver's downlink. The packet is changed only if the result is `Ok`.
 ///
-/// Kept are BTH, METH, TSETH and RETH of an MRC WRITE; of a RoCEv2 WRITE the BTH, and RETH where there is one. An
-/// immediate goes with the payload.
+/// An MRC WRITE keeps BTH, METH, TSETH and RETH; a RoCEv2 WRITE keeps BTH and, if it has one, RETH. An immediate is cut
+/// off with the payload.
 ///
 /// # Errors
 /// [`TrimError`] if the packet is not a WRITE or its class is not trimmable.
@@ -69,7 +68,7 @@ fn find(bytes: &[u8], link: LinkType, port: u16, map: &DscpMap) -> Result<Found,
     let mut ip_at = bytes.len() - packet.len();
     let mut outer = None;
     let (mut ip, mut next) = split(bytes, ip_at)?;
-    // The class of the outermost header counts: it is the one that switches read.
+    // The class is that of the outermost header, the one that switches read.
     match map.class(ip.dscp()) {
         Some(DscpClass::Trimmable | DscpClass::TrimmableRetx) => {}
         _ => return Err(TrimError::Class(ip.dscp())),
@@ -106,7 +105,7 @@ fn find(bytes: &[u8], link: LinkType, port: u16, map: &DscpMap) -> Result<Found,
     Ok(Found { outer, ip: ip_at, udp: next, end })
 }
 
-/// Bytes of extension headers that trimming keeps.
+/// Length of the extension headers that trimming keeps.
 fn kept(bth: &Bth) -> Result<usize, TrimError> {
     match bth.opcode {
         opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM => {
@@ -120,7 +119,7 @@ fn kept(bth: &Bth) -> Result<usize, TrimError> {
     }
 }
 
-/// The IP header at `at`, and where the next header begins.
+/// The IP header at `at`, and the offset of the next header.
 fn split(bytes: &[u8], at: usize) -> Result<(Ip, usize), DecodeError> {
     match bytes.get(at).map(|byte| byte >> 4) {
         Some(4) => {
@@ -141,7 +140,7 @@ fn header_at<'a, const N: usize>(
     rest.first_chunk().ok_or(DecodeError::TooShort { what, needed: N, have: rest.len() })
 }
 
-/// New length, DSCP and checksum for the IP header at the front of what is left of the packet.
+/// Sets length, DSCP and checksum of the IP header at the front of the remaining packet.
 fn mend_ip(packet: &mut [u8], dscp: u8) {
     let len = packet.len();
     if packet[0] >> 4 == 4 {
@@ -154,7 +153,7 @@ fn mend_ip(packet: &mut [u8], dscp: u8) {
     }
 }
 
-/// New length and checksum for the UDP header.
+/// Sets length and checksum of the UDP header.
 fn mend_udp(bytes: &mut [u8], ip: Range<usize>, datagram: Range<usize>) {
     let Ok((ip, _)) = split(bytes, ip.start) else { return };
     let Some((header, payload)) = bytes[datagram].split_first_chunk_mut::<{ udp::LEN }>() else { return };

@@ -16,7 +16,8 @@ const DPORT: usize = 2;
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 6;
 
-/// Destination port of RoCEv2 (IANA), and ours. \[choice\]: the MRC 1.0 text prints 4971 as a default.
+/// Destination port of RoCEv2 (IANA), and the default of MRC here. \[choice\]: the MRC 1.0 text has 4971 as its
+/// default.
 pub const ROCE_PORT: u16 = 4791;
 
 /// A UDP header.
@@ -26,14 +27,14 @@ pub struct Udp {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Header and payload.
+    /// Length of header and payload.
     pub length: u16,
-    /// Checksum; 0 = none, which IPv6 allows to tunnels and to us because the iCRC protects the packet.
+    /// Checksum; 0 = none, which RFC 6936 allows over IPv6 where another checksum, here the iCRC, protects the packet.
     pub checksum: u16,
 }
 
 impl Udp {
-    /// Reads a header. Its length is not compared with any bytes.
+    /// Reads a header. It does not check the length.
     #[inline]
     pub const fn parse(b: &[u8; LEN]) -> Self {
         Udp {
@@ -53,8 +54,8 @@ impl Udp {
         put(b, CHECKSUM, self.checksum.to_be_bytes());
     }
 
-    /// The checksum of this header and `payload` between two addresses; never 0, which would mean that there is none.
-    /// The checksum field itself is taken as zero.
+    /// The checksum of this header and `payload` between two addresses, with the checksum field taken as zero. It is
+    /// never 0, which means "none".
     pub fn checksum_between(&self, src: IpAddr, dst: IpAddr, payload: &[u8]) -> u16 {
         let address = |address: IpAddr| match address {
             IpAddr::V4(address) => sum(&address.octets()),
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_udp_header_lies_as_in_the_rfc() {
+    fn a_udp_header_has_the_layout_of_the_rfc() {
         let bytes = [0xC0, 0x01, 0x12, 0xB7, 0x00, 0x10, 0xAB, 0xCD];
         let udp = Udp { sport: 0xC001, dport: ROCE_PORT, length: 16, checksum: 0xABCD };
         assert_eq!(Udp::parse(&bytes), udp);

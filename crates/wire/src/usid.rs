@@ -7,7 +7,7 @@
 
 use core::net::Ipv6Addr;
 
-/// uSIDs that one address holds.
+/// Number of uSIDs that an address holds.
 pub const MAX: usize = 6;
 
 /// First uSID of a switch (the global identifiers block).
@@ -19,24 +19,24 @@ pub const LOCAL_MIN: u16 = 0xE000;
 
 const BLOCK_SHIFT: u32 = 96;
 const USID_BITS: u32 = 16;
-/// Everything behind the block.
+/// The bits after the block.
 const LIST: u128 = (1 << BLOCK_SHIFT) - 1;
 
-/// Why a list of uSIDs is not an address, or an address is not a list.
+/// Why a list of uSIDs cannot be an address, or an address is not a list of uSIDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UsidError {
     /// More than six.
     #[error("{0} uSIDs do not fit one address, at most {MAX} do")]
     TooMany(usize),
-    /// None at all.
+    /// None.
     #[error("a path needs at least one uSID")]
     Empty,
-    /// A zero before the end: a switch whose next uSID is zero ends the path (some drop the packet).
+    /// A zero before the last uSID. A switch whose next uSID is zero ends the path, or drops the packet.
     #[error("uSID {0} is 0, but another one follows it")]
     Hole(usize),
 }
 
-/// A path address: an IPv6 destination whose low 96 bits are the uSIDs still to be visited.
+/// A path address: an IPv6 destination whose low 96 bits are the uSIDs that remain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UsidAddress(u128);
 
@@ -64,10 +64,10 @@ impl UsidAddress {
         Ok(UsidAddress(address))
     }
 
-    /// Takes an address as it was found in a packet.
+    /// Reads the address of a packet.
     ///
     /// # Errors
-    /// If it holds no uSID, or one behind a zero.
+    /// If it holds no uSID, or one after a zero.
     pub const fn parse(address: Ipv6Addr) -> Result<Self, UsidError> {
         let path = UsidAddress(address.to_bits());
         if path.0 & LIST == 0 {
@@ -80,7 +80,7 @@ impl UsidAddress {
         Ok(path)
     }
 
-    /// The address as it goes into the outer header.
+    /// The destination address of the outer header.
     #[inline]
     pub const fn to_ipv6(self) -> Ipv6Addr {
         Ipv6Addr::from_bits(self.0)
@@ -92,7 +92,7 @@ impl UsidAddress {
         (self.0 >> BLOCK_SHIFT) as u32
     }
 
-    /// The uSID at place `i`, 0..6; 0 where the list has ended.
+    /// The uSID at index `i`, 0..6; 0 after the end of the list.
     #[inline]
     pub const fn get(self, i: usize) -> u16 {
         if i >= MAX { 0 } else { (self.0 >> slot_shift(i)) as u16 }
@@ -104,14 +104,14 @@ impl UsidAddress {
         self.get(0)
     }
 
-    /// What a uN switch does: the active uSID leaves, the others move up, a zero comes in at the end.
+    /// Removes the active uSID, as a uN switch does: the others move up, and a zero is appended.
     #[inline]
     #[must_use]
     pub const fn shift(self) -> Self {
         UsidAddress(self.0 & !LIST | (self.0 << USID_BITS) & LIST)
     }
 
-    /// uSIDs before the first zero.
+    /// Number of uSIDs before the first zero.
     #[inline]
     pub const fn len(self) -> usize {
         let mut len = 0;
@@ -127,7 +127,7 @@ impl UsidAddress {
         self.active() == 0
     }
 
-    /// The uSIDs still to be visited, in order.
+    /// The remaining uSIDs, in order.
     #[inline]
     pub fn iter(self) -> impl ExactSizeIterator<Item = u16> + Clone {
         (0..self.len()).map(move |i| self.get(i))
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_cannot_travel_are_refused() {
+    fn invalid_lists_are_refused() {
         assert_eq!(UsidAddress::new(BLOCK, &[]), Err(UsidError::Empty));
         assert_eq!(UsidAddress::new(BLOCK, &[1; 7]), Err(UsidError::TooMany(7)));
         assert_eq!(UsidAddress::new(BLOCK, &[1, 0, 2]), Err(UsidError::Hole(2)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_and_links_have_numbers_of_their_own() {
+    fn switches_and_links_have_separate_ranges() {
         assert!(!is_global(0) && is_global(1) && is_global(0xDFFF) && !is_global(0xE000));
         assert!(!is_local(0xDFFF) && is_local(0xE000) && is_local(0xFFFF));
     }
@@ -217,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn any_address_can_be_asked(bits: u128) {
+        fn any_address_can_be_parsed(bits: u128) {
             match UsidAddress::parse(Ipv6Addr::from_bits(bits)) {
                 Ok(path) => prop_assert_eq!(path.iter().len(), path.len()),
                 Err(UsidError::Hole(place)) => prop_assert!(place <= MAX),

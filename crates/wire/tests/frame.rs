@@ -1,4 +1,4 @@
-//! Whole packets: every stack of layers survives, trimming leaves what the spec says, nothing panics.
+//! Whole packets: every stack of layers survives encoding and decoding, trimming follows the spec, no input panics.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn decode(bytes: &[u8], link: LinkType) -> Frame<'_> {
     Frame::decode(bytes, bytes.len(), link, &FrameConfig::default())
 }
 
-/// What `Layers::emit` fills in, taken out again.
+/// Clears the fields that `Layers::emit` fills in.
 fn without_lengths(frame: &Frame, udp_checksum: bool) -> Layers {
     let bare6 = |ip: Ipv6| Ipv6 { payload_len: 0, next_header: 0, ..ip };
     let ip = match frame.ip.unwrap() {
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_behind_the_bth_is_noticed(
+    fn one_flipped_bit_after_the_bth_is_detected(
         layers in layers(DATA),
         (packet, payload) in packet(),
         at: prop::sample::Index,
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn what_routers_change_leaves_the_icrc_good(layers in layers(DATA), (packet, payload) in packet()) {
+    fn fields_that_routers_change_do_not_change_the_icrc(layers in layers(DATA), (packet, payload) in packet()) {
         let bytes = emit(&layers, &packet, &payload);
         let mut routed = layers;
         match &mut routed.ip {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_capture_keeps_every_layer_that_is_there(
+    fn an_incomplete_capture_keeps_every_layer_that_it_contains(
         layers in layers(DATA),
         (packet, payload) in packet(),
         keep: prop::sample::Index,
@@ -154,7 +154,7 @@ proptest! {
         let reason = if last_hop { NackReason::TrimmedLastHop } else { NackReason::Trimmed };
         prop_assert_eq!((frame.error, frame.packet), (None, Some(expected)));
         prop_assert_eq!((frame.trimmed, frame.icrc), (Some(reason), IcrcVerdict::Trimmed));
-        // Lengths: nothing missing, nothing behind.
+        // The lengths match the bytes.
         let udp = frame.udp.unwrap();
         prop_assert_eq!(layers.header_len() - 8 + usize::from(udp.length), bytes.len());
         if layers.udp_checksum {
@@ -226,7 +226,7 @@ const ACK: [u8; 68] = [
 ];
 
 #[test]
-fn what_is_not_a_packet_of_ours_says_why() {
+fn other_packets_are_refused_with_the_reason() {
     let counter = |change: &[(usize, u8)]| {
         let mut bytes = ACK;
         for &(at, value) in change {
@@ -257,7 +257,7 @@ fn a_frame_that_stops_early_keeps_the_layers_before() {
 }
 
 #[test]
-fn a_switch_that_trims_without_mending_lengths_is_forgiven() {
+fn trimmed_packets_with_uncorrected_lengths_are_accepted() {
     let map = DscpMap::DEFAULT;
     let layers =
         Layers::between("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap(), 0xC001).unwrap();
@@ -288,7 +288,7 @@ fn data_that_may_not_be_trimmed_is_refused() {
 }
 
 #[test]
-fn a_tunnel_that_is_not_what_its_header_says_is_neither_decoded_nor_trimmed() {
+fn a_tunnel_with_the_wrong_inner_header_is_neither_decoded_nor_trimmed() {
     let mut layers = Layers::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1).unwrap();
     let Ip::V6(outer) =
         Layers::between("fd00::1".parse().unwrap(), "5f00:0:1::".parse().unwrap(), 1).unwrap().ip

@@ -1,4 +1,4 @@
-//! Packets to bytes and back: every value survives, and no bytes make the decoder panic.
+//! Packets to bytes and back: every value survives, and no input panics.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::packet;
 use openmrc_wire::{Body, DecodeError, MAX_HEADER_LEN, Packet, Position, Psn, RcWrite, opcode};
 use proptest::prelude::*;
 
-/// The whole UDP payload, with an iCRC that nobody checks.
+/// The whole UDP payload; its iCRC is not checked.
 fn datagram(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xEE; MAX_HEADER_LEN];
     let len = packet.emit(&mut bytes);
@@ -30,7 +30,7 @@ proptest! {
     }
 
     #[test]
-    fn emit_writes_its_headers_and_not_a_byte_more((packet, _) in packet()) {
+    fn emit_writes_nothing_but_its_headers((packet, _) in packet()) {
         let mut bytes = [0xEE; MAX_HEADER_LEN + 8];
         let len = packet.emit(&mut bytes);
         prop_assert_eq!(len, packet.header_len());
@@ -45,7 +45,7 @@ proptest! {
         let bytes = datagram(&packet, &payload);
         let short = &bytes[..keep.index(bytes.len())];
         if let Ok((other, _)) = Packet::parse(short) {
-            // Cut at a multiple of four, a data packet looks like one with less payload; the iCRC tells.
+            // A data packet cut at a multiple of four looks like one with less payload. Only the iCRC shows it.
             prop_assert!(packet.is_data() && other.payload_len < packet.payload_len);
         }
     }
@@ -66,7 +66,7 @@ proptest! {
             _ => {}
         }
         prop_assert_eq!(Packet::parse_trimmed(headers), Ok(expected));
-        // A switch that cuts to a fixed size leaves more.
+        // A switch that cuts to a fixed size leaves a part of the payload.
         prop_assert_eq!(Packet::parse_trimmed(&bytes), Ok(Packet { payload_len: 0, ..packet }));
         prop_assert!(Packet::parse_trimmed(&headers[..headers.len() - 1]).is_err());
     }
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_parse_say_the_same_when_written_again(
+    fn parsed_packets_are_the_same_when_encoded_and_parsed_again(
         opcode in prop::sample::select(vec![
             0xC6u8, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB, 0xD1, 0xD8, 0xD9, 0xDC, 0xDD, 0xDE,
             0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x11, 0x81,
@@ -111,7 +111,7 @@ fn the_opcodes_are_those_of_the_table_and_no_others() {
 }
 
 #[test]
-fn an_mrc_write_with_immediate_reads_as_written_by_hand() {
+fn an_mrc_write_with_immediate_equals_handwritten_bytes() {
     #[rustfmt::skip]
     let bytes = [
         0xCB, 0x10, 0xFF, 0xFF, 0x00, 0x00, 0x00, 0x2A, 0x90, 0x00, 0x01, 0x00, // BTH: pad 1, A, TS
@@ -169,7 +169,7 @@ fn each_cause_of_a_drop_has_its_own_counter() {
 }
 
 #[test]
-fn an_immediate_on_first_is_left_out_everywhere() {
+fn an_immediate_on_a_first_packet_is_left_out() {
     let body = Body::RcWrite(RcWrite { position: Position::First, va: 1, rkey: 2, dma_len: 3, imm: Some(4) });
     let packet = Packet::new(1, Psn::new(0), body);
     let mut bytes = [0; MAX_HEADER_LEN];

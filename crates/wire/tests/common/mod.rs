@@ -1,4 +1,4 @@
-//! Arbitrary packets and layers: every value that a field can hold.
+//! Arbitrary packets and layers, with every value that a field can have.
 #![allow(dead_code)]
 
 use openmrc_wire::ip::{Ecn, Ip, Ipv4, Ipv6};
@@ -12,7 +12,7 @@ pub fn timestamp() -> impl Strategy<Value = Timestamp> {
     any::<(u16, bool)>().prop_map(|(ticks, service_time)| Timestamp { ticks, service_time })
 }
 
-/// Position and immediate: an immediate goes only with Last and Only.
+/// Position and immediate. Only Last and Only can have an immediate.
 pub fn position() -> impl Strategy<Value = (Position, Option<u32>)> {
     prop_oneof![
         Just((Position::First, None)),
@@ -121,7 +121,7 @@ pub fn body() -> impl Strategy<Value = Body> {
     ]
 }
 
-/// A packet with as much payload as its kind may carry.
+/// A packet, with payload if its kind allows it.
 pub fn packet() -> impl Strategy<Value = (Packet, Vec<u8>)> {
     let flags = any::<(bool, bool, bool, bool)>();
     let payload = prop::collection::vec(any::<u8>(), 0..300);
@@ -153,7 +153,7 @@ fn ecn() -> impl Strategy<Value = Ecn> {
     any::<u8>().prop_map(Ecn::from_bits)
 }
 
-/// An IPv6 header whose length and next header are left at zero.
+/// An IPv6 header whose length and next header are zero.
 fn ipv6(dscp: u8) -> impl Strategy<Value = Ipv6> {
     (ecn(), 0u32..1 << 20, any::<u8>(), any::<(u128, u128)>()).prop_map(
         move |(ecn, flow_label, hop_limit, (src, dst))| Ipv6 {
