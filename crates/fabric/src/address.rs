@@ -6,8 +6,8 @@
 //! | switch | 1 + (plane, tier, index), each in as few bits as the fabric needs; at most 0xDFFF |
 //! | downlink d of a T0 | 0xE000 + d, meaningful at that T0 only |
 //!
-//! Where a switch is reached over parallel links it owns one uSID per link (its *aliases*, consecutive), so that
-//! every table entry keeps exactly one next hop and every link has a path of its own.
+//! A switch with parallel links to its neighbours has one uSID per link (its *aliases*, consecutive). So every table
+//! entry has exactly one next hop, and every link has its own path.
 
 use core::net::Ipv6Addr;
 
@@ -16,10 +16,10 @@ use openmrc_wire::usid::{self, UsidAddress};
 use crate::fabric::{Fabric, Link, Switch};
 use crate::path::{Path, bits};
 
-/// Why a fabric cannot be addressed.
+/// Why a fabric has no addressing plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
-    /// Paths with more switches than an address has room for.
+    /// Paths have more switches than an address holds uSIDs.
     #[error(
         "tiers: a path over {tiers} tiers needs {need} uSIDs, an address holds {}; at most 3 tiers",
         usid::MAX
@@ -52,21 +52,21 @@ pub enum AddressError {
     Downlinks {
         /// Downlinks of a T0.
         downlinks: u32,
-        /// Local uSIDs there are.
+        /// Number of local uSIDs.
         limit: u32,
     },
 }
 
-/// Longest table entry: `block:usid::/48` leaves by `port`.
+/// An entry of a forwarding table: packets to `block:usid::/48` leave by `port`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
-    /// The uSID matched behind the block.
+    /// The uSID after the block.
     pub usid: u16,
-    /// Port by which it leaves.
+    /// Port by which the packet leaves.
     pub port: u32,
 }
 
-/// Which uSIDs a fabric uses, under which block.
+/// The uSIDs of a fabric and their block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressPlan {
     block: u32,
@@ -75,7 +75,7 @@ pub struct AddressPlan {
 }
 
 impl AddressPlan {
-    /// The default block, 5f00::/32 (RFC 9602 sets 5f00::/16 aside for SRv6 SIDs).
+    /// The default block, 5f00::/32 (RFC 9602 reserves 5f00::/16 for SRv6 SIDs).
     pub const DEFAULT_BLOCK: u32 = 0x5f00_0000;
 
     /// The plan for a fabric under a 32-bit block.
@@ -123,12 +123,12 @@ impl AddressPlan {
         self.block
     }
 
-    /// The uSID of a switch; `alias` counts the parallel links to it from one neighbour.
+    /// The uSID of a switch; `alias` numbers the parallel links from one neighbour.
     pub fn usid(&self, fabric: &Fabric, switch: Switch, alias: u32) -> u16 {
         self.number(switch.plane, switch.tier, switch.index * fabric.lanes(switch.tier) + alias) as u16
     }
 
-    /// The switch and alias that a uSID names; `None` for one that is not given out.
+    /// The switch and alias of a uSID; `None` if the uSID is not in use.
     pub fn owner(&self, fabric: &Fabric, value: u16) -> Option<(Switch, u32)> {
         if !usid::is_global(value) {
             return None;
@@ -147,7 +147,7 @@ impl AddressPlan {
         usid::LOCAL_MIN + downlink as u16
     }
 
-    /// The downlink that a local uSID names.
+    /// The downlink of a local uSID.
     pub fn downlink(fabric: &Fabric, value: u16) -> Option<u32> {
         let downlink = u32::from(value.checked_sub(usid::LOCAL_MIN)?);
         (downlink < fabric.downlinks(0)).then_some(downlink)
@@ -170,13 +170,13 @@ impl AddressPlan {
         UsidAddress::prefix(self.block, value)
     }
 
-    /// The uSIDs that a switch owns: at each it shifts the address and looks up the next.
+    /// The uSIDs of a switch. For each of them it shifts the address and looks up the next uSID.
     pub fn own(&self, fabric: &Fabric, switch: Switch) -> impl Iterator<Item = u16> + use<> {
         let first = self.usid(fabric, switch, 0);
         first..first + fabric.lanes(switch.tier) as u16
     }
 
-    /// The static routes of a switch: for each connected port the one uSID that leaves by it.
+    /// The static routes of a switch: one uSID for each connected port.
     pub fn entries(&self, fabric: &Fabric, switch: Switch) -> impl Iterator<Item = Entry> + use<> {
         let (fabric, plan) = (*fabric, *self);
         let down = fabric.downlinks(switch.tier);
@@ -195,13 +195,13 @@ impl AddressPlan {
     }
 }
 
-/// Addresses of the two ends of every link: a /127 each (RFC 6164), out of one 32-bit prefix.
+/// Addresses of the two ends of every link: one /127 per link (RFC 6164) in one 32-bit prefix.
 ///
 /// ```text
 /// | prefix, 32 bits | plane 8, layer 8 | lower index, 32 bits | uplink, 16 bits | 30 zeros | 1 | end |
 /// ```
-/// End 0 is the lower end (host, or switch of the lower tier), end 1 the upper one. The one before it keeps the
-/// lower end off the all-zeros interface identifier, which is the Subnet-Router anycast address (RFC 6164, 6).
+/// End 0 is the lower end (host, or switch of the lower tier), end 1 the upper one. The bit before it is 1, so that no
+/// end has the all-zeros interface identifier, which is the Subnet-Router anycast address (RFC 6164, section 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkPrefix(pub u32);
 
@@ -263,7 +263,7 @@ mod tests {
         assert!(text.contains("0xdfff") && text.contains("3 bits of plane"), "{text}");
     }
 
-    /// What switches do with a packet, given their tables and cables alone.
+    /// Forwards a packet by nothing but the tables and links of the switches.
     fn forward(
         fabric: &Fabric,
         plan: &AddressPlan,
@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn usids_are_given_out_once_and_lead_back_to_their_switch(fabric in any_fabric()) {
+        fn every_usid_belongs_to_one_switch(fabric in any_fabric()) {
             let Ok(plan) = AddressPlan::new(&fabric, 0x5f00_0000) else { return Ok(()) };
             let mut owners = HashMap::new();
             for switch in fabric.all_switches() {
@@ -327,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn link_addresses_lead_back_to_their_link(fabric in any_fabric(), n in any::<u32>(), upper in any::<bool>()) {
+        fn a_link_address_determines_its_link(fabric in any_fabric(), n in any::<u32>(), upper in any::<bool>()) {
             let link = fabric.link(n % fabric.links()).unwrap();
             let address = LinkPrefix::DEFAULT.end(link, upper);
             prop_assert_eq!(link_of(address), (link, upper));

@@ -1,8 +1,8 @@
-//! Switches, ports and links by number: who is at the other end of a cable, and where a packet goes next.
+//! Switches, ports and links by number: the other end of a link, and the next hop of a packet.
 //!
-//! Ports of a switch are numbered with the downlinks (towards hosts) first, then the uplinks. A T1 or higher switch
-//! has `parallel` downlinks per block below it, those of one block next to each other. Link `l` of layer 0 is a host's
-//! cable to its T0; layer t > 0 is between tier t-1 and tier t, and a link is known by its lower end.
+//! The ports of a switch are the downlinks (towards hosts), then the uplinks. A switch of T1 or above has `parallel`
+//! downlinks to each block below it, with consecutive numbers. The links of layer 0 connect hosts to T0s; those of
+//! layer t > 0 connect tier t-1 to tier t. A link is identified by its lower end.
 
 use crate::shape::{Shape, ShapeError};
 
@@ -11,7 +11,7 @@ use crate::shape::{Shape, ShapeError};
 pub struct Switch {
     /// Plane.
     pub plane: u32,
-    /// Tier: 0 has the hosts.
+    /// Tier. Hosts are connected to tier 0.
     pub tier: u8,
     /// Number within its plane and tier.
     pub index: u32,
@@ -26,16 +26,16 @@ pub enum Node {
     Switch(Switch),
 }
 
-/// One end of a cable.
+/// One end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct End {
-    /// Whose port it is.
+    /// The node with the port.
     pub node: Node,
-    /// Port number there.
+    /// Number of the port.
     pub port: u32,
 }
 
-/// A cable, known by its lower end.
+/// A link, identified by its lower end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Link {
     /// Plane.
@@ -44,25 +44,25 @@ pub struct Link {
     pub layer: u8,
     /// Host, or index of the switch of tier `layer - 1`.
     pub lower: u32,
-    /// Its uplink; 0 for a host.
+    /// Uplink of that switch; 0 for a host.
     pub uplink: u32,
 }
 
-/// Where a switch may send a packet for a host. `count` ports from `first` on lead there equally well.
+/// The ports by which a switch may send a packet to a host: `count` equivalent ports from `first` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// The host is below: the links to its block.
+    /// The host is below the switch: the links to its block.
     Down {
         /// First port.
         first: u32,
-        /// Ports.
+        /// Number of ports.
         count: u32,
     },
-    /// The host is elsewhere: any uplink.
+    /// The host is not below the switch: any uplink.
     Up {
         /// First port.
         first: u32,
-        /// Ports.
+        /// Number of ports.
         count: u32,
     },
 }
@@ -72,19 +72,19 @@ pub enum Route {
 pub struct Counts {
     /// Switches of each tier.
     pub switches: [u32; 4],
-    /// Links of each layer; layer 0 are the hosts' cables.
+    /// Links of each layer.
     pub links: [u32; 4],
 }
 
-/// A fabric: a checked [`Shape`] and the counts that follow from it.
+/// A fabric: a valid [`Shape`] and the counts that follow from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fabric {
     shape: Shape,
     blocks: [u32; 4],
     width: [u32; 4],
-    /// Switches of one plane in the tiers below tier t; the last is their total.
+    /// Switches of one plane in the tiers below tier t; the last entry is the total.
     first_switch: [u32; 5],
-    /// Links of one plane in the layers below layer t; the last is their total.
+    /// Links of one plane in the layers below layer t; the last entry is the total.
     first_link: [u32; 5],
 }
 
@@ -92,7 +92,7 @@ impl Fabric {
     /// The fabric of this shape.
     ///
     /// # Errors
-    /// [`ShapeError`] if the numbers do not fit together.
+    /// [`ShapeError`] if the shape is not valid.
     pub fn new(shape: Shape) -> Result<Self, ShapeError> {
         shape.check()?;
         let (blocks, width) = (shape.blocks(), shape.width());
@@ -110,12 +110,12 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// The numbers it was made of.
+    /// Its shape.
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Tiers of switches.
+    /// Number of tiers.
     pub const fn tiers(&self) -> u8 {
         self.shape.tiers
     }
@@ -146,7 +146,7 @@ impl Fabric {
         self.first_switch[tier as usize + 1] - self.first_switch[tier as usize]
     }
 
-    /// Blocks of a level in a plane: 0 are T0s, 1 are pods.
+    /// Blocks of a level in a plane: T0s in level 0, pods in level 1.
     pub const fn blocks(&self, level: u8) -> u32 {
         self.blocks[level as usize]
     }
@@ -156,7 +156,7 @@ impl Fabric {
         if tier + 1 == self.shape.tiers { self.shape.parallel } else { 1 }
     }
 
-    /// How many links lead from one switch below the top to one top switch; 1 elsewhere. Each has its own uSID.
+    /// Links from one switch below the top tier to one top switch; 1 in other tiers. Each has its own uSID.
     pub fn lanes(&self, tier: u8) -> u32 {
         if self.top() > 0 && tier + 2 >= self.shape.tiers {
             self.shape.parallel.min(self.shape.uplinks[self.top() as usize - 1])
@@ -167,7 +167,7 @@ impl Fabric {
 
     // --- switches -----------------------------------------------------------------------------------------------
 
-    /// The number of a switch: plane after plane, tier after tier.
+    /// The number of a switch, ordered by plane, tier and index.
     pub const fn switch_number(&self, switch: Switch) -> u32 {
         switch.plane * self.first_switch[4] + self.first_switch[switch.tier as usize] + switch.index
     }
@@ -180,14 +180,14 @@ impl Fabric {
         self.has_switch(switch).then_some(switch)
     }
 
-    /// Whether there is such a switch.
+    /// Whether the switch exists.
     pub const fn has_switch(&self, switch: Switch) -> bool {
         switch.plane < self.shape.planes
             && switch.tier < self.shape.tiers
             && switch.index < self.tier_size(switch.tier)
     }
 
-    /// Every switch, by number.
+    /// Every switch, in the order of numbers.
     pub fn all_switches(&self) -> impl Iterator<Item = Switch> + '_ {
         (0..self.switches()).filter_map(|n| self.switch_at(n))
     }
@@ -197,12 +197,12 @@ impl Fabric {
         Switch { plane, tier: 0, index: host / self.shape.hosts_per_t0 }
     }
 
-    /// The downlink of its T0s at which a host is.
+    /// The downlink of its T0s to which a host is connected.
     pub const fn downlink_of(&self, host: u32) -> u32 {
         host % self.shape.hosts_per_t0
     }
 
-    /// The block of `level` that holds a host.
+    /// The block of `level` that contains a host.
     pub fn block_of(&self, level: u8, host: u32) -> u32 {
         let mut block = host / self.shape.hosts_per_t0;
         for l in 0..level {
@@ -211,7 +211,7 @@ impl Fabric {
         block
     }
 
-    /// The block above a block of `level`, and its place there.
+    /// The block that contains a block of `level`, and the index in it.
     fn parent(&self, level: u8, block: u32) -> (u32, u32) {
         if level + 1 >= self.top() {
             (0, block)
@@ -221,7 +221,7 @@ impl Fabric {
         }
     }
 
-    /// Blocks below a block of level `tier`, as many as its switches have places for.
+    /// Blocks below a block of level `tier`, including places without a block.
     fn children(&self, tier: u8) -> u32 {
         if tier == self.top() { self.blocks[tier as usize - 1] } else { self.shape.group[tier as usize - 1] }
     }
@@ -238,7 +238,7 @@ impl Fabric {
         if tier + 1 < self.shape.tiers { self.shape.uplinks[tier as usize] } else { 0 }
     }
 
-    /// The link on a port of a switch; `None` where nothing is connected (a place without host, T0 or pod).
+    /// The link on a port of a switch; `None` if nothing is connected (a place without host, T0 or pod).
     pub fn link_at(&self, switch: Switch, port: u32) -> Option<Link> {
         let Switch { plane, tier, index } = switch;
         let down = self.downlinks(tier);
@@ -268,20 +268,20 @@ impl Fabric {
         Some(Link { plane, layer: tier, lower, uplink: uplink_of_block % uplinks })
     }
 
-    /// The other end of the cable on a port.
+    /// The other end of the link on a port.
     pub fn peer(&self, switch: Switch, port: u32) -> Option<End> {
         let link = self.link_at(switch, port)?;
         Some(if port < self.downlinks(switch.tier) { self.lower_end(link) } else { self.upper_end(link) })
     }
 
-    /// Where a host's port of a plane is connected.
+    /// The other end of a host's link in a plane.
     pub const fn host_peer(&self, host: u32, plane: u32) -> End {
         End { node: Node::Switch(self.t0_of(plane, host)), port: self.downlink_of(host) }
     }
 
     // --- links --------------------------------------------------------------------------------------------------
 
-    /// The number of a link: plane after plane, layer after layer.
+    /// The number of a link, ordered by plane and layer.
     pub fn link_number(&self, link: Link) -> u32 {
         let uplinks = if link.layer == 0 { 1 } else { self.shape.uplinks[link.layer as usize - 1] };
         link.plane * self.first_link[4]
@@ -302,7 +302,7 @@ impl Fabric {
         Some(Link { plane, layer, lower: rest / uplinks, uplink: rest % uplinks })
     }
 
-    /// Whether there is such a link.
+    /// Whether the link exists.
     pub fn has_link(&self, link: Link) -> bool {
         link.plane < self.shape.planes
             && match link.layer {
@@ -314,7 +314,7 @@ impl Fabric {
             }
     }
 
-    /// The end of a link that is nearer to hosts.
+    /// The end of a link towards the hosts.
     pub fn lower_end(&self, link: Link) -> End {
         match link.layer {
             0 => End { node: Node::Host(link.lower), port: link.plane },
@@ -326,7 +326,7 @@ impl Fabric {
         }
     }
 
-    /// The end of a link that is further from hosts.
+    /// The end of a link away from the hosts.
     pub fn upper_end(&self, link: Link) -> End {
         if link.layer == 0 {
             return self.host_peer(link.lower, link.plane);
@@ -353,7 +353,7 @@ impl Fabric {
 
     // --- routing ------------------------------------------------------------------------------------------------
 
-    /// The ports by which a switch may forward a packet for `host`: what ECMP chooses from.
+    /// The ports by which a switch may forward a packet to `host`, from which ECMP chooses.
     pub fn route(&self, switch: Switch, host: u32) -> Route {
         let Switch { tier, index, .. } = switch;
         let up = Route::Up { first: self.downlinks(tier), count: self.uplinks(tier) };
@@ -369,7 +369,7 @@ impl Fabric {
         Route::Down { first: child * parallel, count: parallel }
     }
 
-    /// The lowest tier whose blocks hold both hosts: 0 under one T0.
+    /// The lowest tier of which one block contains both hosts: 0 if they have the same T0.
     pub fn turn(&self, a: u32, b: u32) -> u8 {
         let (mut x, mut y, mut level) = (a / self.shape.hosts_per_t0, b / self.shape.hosts_per_t0, 0);
         while x != y {
@@ -379,7 +379,7 @@ impl Fabric {
         level
     }
 
-    /// Paths from one host to another, over all planes. As 64 bits: four tiers have many.
+    /// Number of paths from one host to another, over all planes. Four tiers have more than 2^32.
     pub fn path_count(&self, a: u32, b: u32) -> u64 {
         let turn = self.turn(a, b) as usize;
         self.shape.uplinks[..turn].iter().map(|&u| u64::from(u)).product::<u64>()
@@ -393,7 +393,7 @@ pub(crate) mod tests {
     use crate::shape::{Ratio, Sizing};
     use proptest::prelude::*;
 
-    /// Fabrics of every kind that are small enough to walk.
+    /// Fabrics of every kind that are small enough to visit every link.
     pub(crate) fn any_fabric() -> impl Strategy<Value = Fabric> {
         let sizing = (1u32..60, 1u32..4, 1u8..=4, 2u32..17, 1u32..4, 1u32..3, 1u32..4);
         let fixed =
@@ -416,7 +416,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn both_ends_of_every_cable_agree(fabric in any_fabric()) {
+        fn both_ends_of_every_link_agree(fabric in any_fabric()) {
             let mut ends = 0;
             for switch in fabric.all_switches() {
                 let ports = fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier);

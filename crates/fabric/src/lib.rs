@@ -1,14 +1,15 @@
-//! Which nodes and links a multi-plane fabric has, how they are named, numbered and addressed (spec: fabric).
+//! The nodes and links of a multi-plane fabric, with their names, numbers and addresses (spec: fabric).
 //!
-//! Everything here is arithmetic on a [`Fabric`], a small `Copy` value: nothing is stored per switch, per link or
-//! per path, so 131,072 hosts cost what 16 cost. The planner, the switch configurations, the software NIC and the
-//! simulator all use the same functions.
+//! Everything is arithmetic on a [`Fabric`], a small `Copy` value. Nothing is stored per switch, link or path, so
+//! 131,072 hosts cost no more than 16. The planner, the switch configurations, the software NIC and the simulator use
+//! the same functions.
 //!
-//! * [`shape`]: how many of what; the smallest fabric for a number of hosts.
-//! * [`fabric`]: switches, ports and links by number; who is at the other end; where a packet goes next.
+//! * [`shape`]: the numbers that define a fabric; the smallest fabric for a number of hosts.
+//! * [`fabric`]: switches, ports and links by number; the other end of a link; the next hop of a packet.
 //! * [`path`]: entropy value <-> path.
 //! * [`address`]: uSIDs, path addresses and forwarding tables; the addresses of link ends.
-//! * [`names`]: `p3/t0-17`, `h12:p3--p3/t0-0:down12` and back.
+//! * [`names`]: names such as `p3/t0-17` and `h12:p3--p3/t0-0:down12`.
+//! * [`trace`]: what a path address in a capture means.
 #![forbid(unsafe_code)]
 
 pub mod address;

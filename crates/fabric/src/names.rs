@@ -1,19 +1,20 @@
-//! Names: `h12`, `p3/t0-17`, `p3/t0-17:up5--p3/t1-5`, `h12:p3--p3/t0-0:down12`, and back (spec: fabric, "Names").
+//! Names of nodes and links: `h12`, `p3/t0-17`, `p3/t0-17:up5--p3/t1-5`, `h12:p3--p3/t0-0:down12` (spec: fabric,
+//! "Names").
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::fabric::{Fabric, Link, Node, Switch};
 
-/// Why a text is no name of this fabric.
+/// Why a text is not a name in this fabric.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
-    /// Not of the form of a name.
+    /// The text does not have the form of a name.
     #[error(
         "{0:?} is not a name: a host is h12, a switch p3/t0-17, a link p3/t0-17:up5--p3/t1-5 or h12:p3--p3/t0-0:down12"
     )]
     Form(String),
-    /// Well formed, but there is no such thing.
+    /// The name has the right form, but the fabric has no such node or link.
     #[error("{0} does not exist in this fabric")]
     Unknown(String),
 }
@@ -61,7 +62,7 @@ impl FromStr for Node {
     }
 }
 
-/// A number as names have it: digits only, no leading zeros, so that every thing has one name.
+/// A number in a name: digits only and no leading zeros, so that everything has exactly one name.
 fn number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
@@ -88,7 +89,7 @@ impl Fabric {
     /// The link with this name.
     ///
     /// # Errors
-    /// [`NameError`] if it is not a link's name or there is no such link.
+    /// [`NameError`] if it is not the name of a link, or the link does not exist.
     pub fn link_named(&self, text: &str) -> Result<Link, NameError> {
         let form = || NameError::Form(text.into());
         let (lower, _) = text.split_once("--").ok_or_else(form)?;
@@ -112,7 +113,7 @@ impl Fabric {
     /// The host or switch with this name.
     ///
     /// # Errors
-    /// [`NameError`] if it is not a name or there is no such node.
+    /// [`NameError`] if it is not the name of a node, or the node does not exist.
     pub fn node_named(&self, text: &str) -> Result<Node, NameError> {
         let node = text.parse()?;
         let exists = match node {

@@ -1,58 +1,58 @@
 //! Entropy value <-> path, both ways, by arithmetic (spec: paths, "EV <-> path in SRv6").
 //!
-//! An EV holds, from its most significant bit down: the plane, the uplink of the T0, the uplink of the T1 (three
-//! tiers), the uplink of the T2 (four); the rest is zero. Each field is as wide as the fabric needs. On its way down
-//! a path takes the same place in each block that it took on its way up, so that the uplinks name every link. Between
-//! hosts that meet below the top tier the unused uplink fields are zero: one path, one EV.
+//! The fields of an EV, from its most significant bit down, are the plane, the uplink of the T0, the uplink of the T1
+//! (three tiers) and the uplink of the T2 (four tiers); the rest is zero. Each field is as wide as the fabric needs. On
+//! its way down a path uses the switch at the same index in each block as on its way up, so the uplinks determine every
+//! link. Unused uplink fields are zero, so every path has exactly one EV.
 
 use crate::fabric::{End, Fabric, Link, Node, Switch};
 use openmrc_wire::Ev;
 
-/// Why an EV names no path.
+/// Why an EV is not a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EvError {
-    /// The fabric has more paths than 32 bits can name.
+    /// The fabric has more paths than 32-bit EVs.
     #[error("EV: this fabric needs {bits} bits to name a path, an EV has 32")]
     TooWide {
         /// Bits needed.
         bits: u32,
     },
-    /// A field names a plane or an uplink that the fabric does not have.
+    /// A field is a plane or an uplink that the fabric does not have.
     #[error("EV {ev:#010x}: {field} is {value}, this fabric has {count}")]
     Field {
         /// The EV.
         ev: u32,
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Its value.
         value: u32,
-        /// How many there are.
+        /// Number of valid values.
         count: u32,
     },
-    /// Bits are set that no field uses.
+    /// Spare bits are set.
     #[error("EV {ev:#010x}: the low {spare} bits are spare and must be zero")]
     Spare {
         /// The EV.
         ev: u32,
-        /// Spare bits.
+        /// Number of spare bits.
         spare: u32,
     },
-    /// The EV chooses an uplink on a path that turns around below it.
+    /// The EV has an uplink in a tier that the path does not reach.
     #[error("EV {ev:#010x}: {field} is {value}, but the path between these hosts does not go that high")]
     Unused {
         /// The EV.
         ev: u32,
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Its value.
         value: u32,
     },
-    /// There is no such host.
+    /// The host does not exist.
     #[error("host h{host}: this fabric has h0 to h{last}")]
     Host {
         /// The host.
         host: u32,
-        /// The last one there is.
+        /// The last host.
         last: u32,
     },
     /// A host has no path to itself.
@@ -63,7 +63,7 @@ pub enum EvError {
 /// The names of the fields of an EV.
 pub const EV_FIELDS: [&str; 4] = ["plane", "T0 uplink", "T1 uplink", "T2 uplink"];
 
-/// Where the fields of an EV are.
+/// The positions of the fields of an EV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EvLayout {
     /// Width in bits of plane, T0 uplink, T1 uplink, T2 uplink; 0 for a field with one possible value.
@@ -86,12 +86,12 @@ impl EvLayout {
         }
     }
 
-    /// Spare bits at the low end.
+    /// Number of spare bits at the low end.
     pub fn spare(&self) -> u32 {
         32 - self.widths.iter().sum::<u32>()
     }
 
-    /// The EV with these fields, which must be in range.
+    /// The EV with these fields. They must be in range.
     pub fn pack(&self, fields: [u32; 4]) -> Ev {
         let mut value = 0u64;
         for (field, width) in fields.into_iter().zip(self.widths) {
@@ -127,12 +127,12 @@ impl EvLayout {
     }
 }
 
-/// Bits that name one of `count` things.
+/// Bits that distinguish `count` values.
 pub(crate) const fn bits(count: u32) -> u32 {
     if count <= 1 { 0 } else { 32 - (count - 1).leading_zeros() }
 }
 
-/// One way from a host to another.
+/// A path from one host to another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
     /// Sender.
@@ -141,7 +141,7 @@ pub struct Path {
     pub dst: u32,
     /// Plane.
     pub plane: u32,
-    /// Uplink taken at the sender's T0, T1, T2; zero where the path does not go that high.
+    /// Uplink used at the sender's T0, T1, T2; zero in tiers that the path does not reach.
     pub uplinks: [u32; 3],
 }
 
@@ -150,19 +150,19 @@ pub struct Path {
 pub struct Step {
     /// The switch.
     pub switch: Switch,
-    /// Which of its uSIDs the path uses, 0 unless links to it are parallel.
+    /// Which of its uSIDs the path uses; 0 unless the links to it are parallel.
     pub alias: u32,
     /// Port by which the packet leaves.
     pub port: u32,
-    /// The cable on that port.
+    /// The link on that port.
     pub link: Link,
 }
 
 impl Path {
-    /// The path that an EV names between two hosts.
+    /// The path of an EV between two hosts.
     ///
     /// # Errors
-    /// [`EvError`] if there is no such host, or the EV is not one of theirs.
+    /// [`EvError`] if a host does not exist, or the EV is not a path between them.
     pub fn from_ev(fabric: &Fabric, layout: &EvLayout, src: u32, dst: u32, ev: Ev) -> Result<Self, EvError> {
         check_hosts(fabric, src, dst)?;
         let [plane, uplinks @ ..] = layout.unpack(ev)?;
@@ -173,10 +173,10 @@ impl Path {
         Ok(Path { src, dst, plane, uplinks })
     }
 
-    /// The `n`-th path between two hosts, in the order plane, T0 uplink, T1 uplink; `None` past the last.
+    /// The `n`-th path between two hosts, ordered by plane, T0 uplink, T1 uplink; `None` after the last.
     ///
     /// # Errors
-    /// [`EvError`] if there is no such host.
+    /// [`EvError`] if a host does not exist.
     pub fn nth(fabric: &Fabric, src: u32, dst: u32, n: u64) -> Result<Option<Self>, EvError> {
         check_hosts(fabric, src, dst)?;
         let (mut rest, mut uplinks) = (n, [0; 3]);
@@ -195,7 +195,7 @@ impl Path {
         layout.pack([self.plane, t0, t1, t2])
     }
 
-    /// The switches it crosses, in order, with the link by which it leaves each.
+    /// Its switches, in order, with the link by which it leaves each.
     pub fn steps(&self, fabric: &Fabric) -> impl Iterator<Item = Step> + use<'_> {
         let fabric = *fabric;
         let turn = fabric.turn(self.src, self.dst);
@@ -223,13 +223,13 @@ impl Path {
         })
     }
 
-    /// Every link, from the sender's cable to the receiver's.
+    /// Its links, from the sender's to the receiver's.
     pub fn links(&self, fabric: &Fabric) -> impl Iterator<Item = Link> + use<'_> {
         let first = Link { plane: self.plane, layer: 0, lower: self.src, uplink: 0 };
         core::iter::once(first).chain(self.steps(fabric).map(|step| step.link))
     }
 
-    /// The port by which a switch on the way down forwards: the mirror image of the way up.
+    /// The port by which a switch forwards on the way down, which mirrors the way up.
     fn port_down(&self, fabric: &Fabric, switch: Switch) -> u32 {
         if switch.tier == 0 {
             return fabric.downlink_of(self.dst);
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_path_has_one_ev_and_leads_over_cables_that_join(fabric in any_fabric(), a in any::<u32>(), b in any::<u32>()) {
+        fn every_path_has_one_ev_and_its_links_are_connected(fabric in any_fabric(), a in any::<u32>(), b in any::<u32>()) {
             let hosts = fabric.shape().hosts;
             prop_assume!(hosts > 1);
             let (src, dst) = (a % hosts, b % hosts);
@@ -317,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn an_ev_is_a_path_or_an_error_and_never_two_of_one(fabric in any_fabric(), ev in any::<u32>()) {
+        fn an_ev_is_an_error_or_the_only_ev_of_its_path(fabric in any_fabric(), ev in any::<u32>()) {
             let layout = EvLayout::new(&fabric).unwrap();
             if let Ok(fields) = layout.unpack(Ev(ev)) {
                 prop_assert_eq!(layout.pack(fields), Ev(ev));

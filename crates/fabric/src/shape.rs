@@ -1,42 +1,41 @@
-//! How many of what: the numbers that define a fabric, and the smallest fabric for a number of hosts.
+//! The numbers that define a fabric, and the smallest fabric for a number of hosts.
 //!
-//! A plane is a folded Clos of one to four tiers. A *block* of level 0 is a T0; a block of level t+1 is a group of
-//! blocks of level t together with the tier t+1 switches above them (in three tiers a level 1 block is a pod); the
-//! whole plane is one block of the top level. Uplink `g` of a block, counted over its top switches, goes to switch
-//! `g / parallel` of the tier above, where `parallel` is 1 except below the top tier: there a fabric with fewer
-//! blocks than the top switches have ports connects each block to each top switch several times, so that fewer top
-//! switches are needed.
+//! A plane is a folded Clos of one to four tiers. A *block* of level 0 is a T0. A block of level t+1 is a group of
+//! blocks of level t and the tier t+1 switches above them (with three tiers, a block of level 1 is a pod). The whole
+//! plane is one block of the top level. Uplink `g` of a block, counted over its top switches, leads to switch `g /
+//! parallel` of the tier above. `parallel` is 1 except below the top tier: if there are fewer blocks than a top switch
+//! has ports, each block has several links to each top switch, so that fewer top switches are needed.
 
 /// Most tiers of switches.
 pub const MAX_TIERS: u8 = 4;
-/// Most planes: a NIC has at most sixteen ports.
+/// Most planes, as a NIC has at most sixteen ports.
 pub const MAX_PLANES: u32 = 16;
-/// Most hosts: their links in sixteen planes still have numbers of 32 bits.
+/// Most hosts whose links in sixteen planes have 32-bit numbers.
 pub const MAX_HOSTS: u32 = 1 << 24;
 /// Most ports of a switch.
 pub const MAX_RADIX: u32 = 1 << 13;
 
-/// Why these numbers are no fabric. The message starts with the field that would have to change.
+/// Why a shape is not valid. The message starts with the field to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShapeError {
-    /// A count that must be at least one is zero, or a count is beyond what the arithmetic holds.
+    /// A count is out of range.
     #[error("{field}: {value} is out of range: {min} to {max}")]
     Range {
         /// The field.
         field: &'static str,
         /// Its value.
         value: u32,
-        /// Least that is allowed.
+        /// Smallest valid value.
         min: u32,
-        /// Most that is allowed.
+        /// Largest valid value.
         max: u32,
     },
-    /// Not even the largest fabric of this many tiers holds the hosts.
+    /// The largest fabric with this number of tiers has fewer hosts.
     #[error("hosts: {hosts} do not fit: {tiers} {} of {radix}-port switches hold at most {max}", if *tiers == 1 { "tier" } else { "tiers" })]
     TooManyHosts {
-        /// Hosts asked for.
+        /// Number of hosts requested.
         hosts: u32,
-        /// Hosts that would fit.
+        /// Number of hosts that fit.
         max: u64,
         /// Tiers.
         tiers: u8,
@@ -52,14 +51,14 @@ pub enum ShapeError {
         tier: u8,
         /// Ports needed.
         need: u64,
-        /// Of these towards hosts.
+        /// Of these, towards hosts.
         down: u64,
-        /// Of these away from hosts.
+        /// Of these, away from hosts.
         up: u32,
         /// Ports of a switch.
         radix: u32,
     },
-    /// The switches are too small for any fabric of this many tiers.
+    /// The switches have too few ports for any fabric with this number of tiers.
     #[error("radix: {radix} ports are too few for {tiers} tiers at this oversubscription")]
     RadixTooSmall {
         /// Ports of a switch.
@@ -67,12 +66,12 @@ pub enum ShapeError {
         /// Tiers.
         tiers: u8,
     },
-    /// Uplinks cannot be bundled like this.
+    /// The uplinks cannot be divided into this number of parallel links.
     #[error(
         "parallel_links: {parallel} do not divide the {uplinks} uplinks of a T{tier} evenly over whole top switches"
     )]
     Parallel {
-        /// Parallel links asked for.
+        /// Number of parallel links requested.
         parallel: u32,
         /// Uplinks of a switch of the tier below the top.
         uplinks: u32,
@@ -91,17 +90,18 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// As much bandwidth up as down.
+    /// Equal bandwidth up and down.
     pub const NON_BLOCKING: Ratio = Ratio { down: 1, up: 1 };
 
-    /// Uplinks that `down` downlinks need.
+    /// Uplinks that `down` downlinks require.
     pub fn uplinks(self, down: u32) -> u32 {
         (u64::from(down) * u64::from(self.up)).div_ceil(u64::from(self.down)) as u32
     }
 
-    /// Most downlinks of a switch with `radix` ports; 0 if there is no room for one and its uplinks.
+    /// Most downlinks of a switch with `radix` ports; 0 if not even one and its uplinks fit.
     fn most_down(self, radix: u32) -> u32 {
-        // down + ceil(down * up / self.down) <= radix; the closed form is off by at most one because of the ceiling.
+        // Largest `down` with down + ceil(down * self.up / self.down) <= radix. The search starts from the value
+        // without the ceiling, plus one.
         let share = u64::from(self.down) + u64::from(self.up);
         let mut down = (u64::from(radix) * u64::from(self.down) / share) as u32 + 1;
         while down > 0 && down + self.uplinks(down) > radix {
@@ -114,7 +114,8 @@ impl Ratio {
 /// The numbers that define a fabric. [`crate::Fabric::new`] checks them; [`Sizing::smallest`] computes them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
-    /// Hosts, each with one port in every plane. They fill T0s in order, so only the last T0 can be partly filled.
+    /// Number of hosts, each with one port in every plane. They fill T0s in order, so only the last T0 can be partly
+    /// filled.
     pub hosts: u32,
     /// Planes, 1 to [`MAX_PLANES`]. Planes share no switch.
     pub planes: u32,
@@ -126,14 +127,14 @@ pub struct Shape {
     pub hosts_per_t0: u32,
     /// Uplinks of a switch of tier 0, 1 and 2; 0 from the top tier on.
     pub uplinks: [u32; 3],
-    /// Blocks of level 0 and 1 in a block of the next level, where that is not the whole plane: T0s in a pod,
-    /// pods in a zone. 0 where there is no such block.
+    /// Blocks of level 0 and 1 in a block of the next level, unless that is the whole plane: T0s in a pod, pods in a
+    /// zone. 0 if there is no such block.
     pub group: [u32; 2],
     /// Links from one block to one top switch.
     pub parallel: u32,
 }
 
-/// What is known before a fabric is computed: everything but `hosts`, `planes`, `tiers` and `radix` may be left open.
+/// Requirements from which a shape is computed. Only `hosts`, `planes`, `tiers` and `radix` must be given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizing {
     /// Hosts.
@@ -146,18 +147,18 @@ pub struct Sizing {
     pub radix: u32,
     /// Oversubscription of tier 0, 1 and 2.
     pub oversubscription: [Ratio; 3],
-    /// Downlinks of a T0; as many as radix and oversubscription allow if left open.
+    /// Downlinks of a T0; `None`: the most that radix and oversubscription allow.
     pub hosts_per_t0: Option<u32>,
-    /// Uplinks of a T0; as many as the oversubscription asks for if left open.
+    /// Uplinks of a T0; `None`: those that the oversubscription requires.
     pub uplinks_per_t0: Option<u32>,
-    /// T0s in a pod (three and four tiers); as many as fit if left open.
+    /// T0s in a pod (three and four tiers); `None`: the most that fit.
     pub t0s_per_pod: Option<u32>,
-    /// Links from one block to one top switch; as many as fit if left open.
+    /// Links from one block to one top switch; `None`: the most that fit.
     pub parallel: Option<u32>,
 }
 
 impl Sizing {
-    /// A non-blocking fabric with everything else left open.
+    /// A non-blocking fabric with no other requirements.
     pub const fn new(hosts: u32, planes: u32, tiers: u8, radix: u32) -> Self {
         Sizing {
             hosts,
@@ -172,9 +173,9 @@ impl Sizing {
         }
     }
 
-    /// The smallest regular fabric of this many tiers that holds the hosts: as few T0s as their ports allow, hosts
-    /// spread evenly over them; as few pods as possible, T0s spread evenly over them; then the fewest top switches,
-    /// bundling the links of a block to each of them.
+    /// The smallest regular fabric with this number of tiers for the hosts: the fewest T0s, with hosts spread evenly
+    /// over them; the fewest pods, with T0s spread evenly over them; then the fewest top switches, with parallel links
+    /// from each block to each of them.
     ///
     /// # Errors
     /// [`ShapeError`], with the numbers, if there is no such fabric.
@@ -188,7 +189,7 @@ impl Sizing {
         }
         let top = self.tiers as usize - 1;
         let (mut uplinks, mut children) = ([0; 3], [0; 3]);
-        // Blocks of the level below, which this tier's switches connect; hosts to begin with.
+        // Blocks of the level below, which this tier's switches connect. Below T0 these are the hosts.
         let mut below = self.hosts;
         for tier in 0..top {
             let most = self.most_down(tier)?;
@@ -226,12 +227,12 @@ impl Sizing {
         Ok(shape)
     }
 
-    /// Most links towards hosts of a switch below the top tier.
+    /// Most downlinks of a switch below the top tier.
     fn most_down(&self, tier: usize) -> Result<u32, ShapeError> {
         let ratio = self.oversubscription[tier];
         let most = match self.uplinks_per_t0.filter(|_| tier == 0) {
             None => ratio.most_down(self.radix),
-            // Uplinks are given: as many downlinks as they may carry and as ports are left.
+            // With given uplinks, their bandwidth and the remaining ports limit the downlinks.
             Some(up) => {
                 let carried = u64::from(up) * u64::from(ratio.down) / u64::from(ratio.up);
                 carried.min(u64::from(self.radix.saturating_sub(up))) as u32
@@ -248,8 +249,8 @@ impl Sizing {
         self.uplinks_per_t0.filter(|_| tier == 0).unwrap_or_else(|| self.oversubscription[tier].uplinks(down))
     }
 
-    /// Links from each of `blocks` blocks to one top switch, and the uplinks of the switches below the top that go
-    /// with it (a few more than needed where that lets them be bundled evenly).
+    /// Links from each of `blocks` blocks to one top switch, and the resulting uplinks of the switches below the top
+    /// tier. They may be a few more than required, so that they can be divided evenly.
     fn bundle(&self, top: usize, uplinks: &[u32; 3], down: u32, blocks: u32) -> (u32, u32) {
         let need = uplinks[top - 1];
         let most = self.radix / blocks;
@@ -262,12 +263,12 @@ impl Sizing {
             let even = (1..=most.min(need)).rev().find(|p| need.is_multiple_of(*p));
             return (even.unwrap_or(1), need);
         }
-        // All uplinks of a switch, and those of its neighbours in the block, to the same top switch.
+        // All uplinks of a switch, and those of its neighbours in the block, lead to the same top switch.
         let width: u32 = uplinks[..top - 1].iter().product();
         if let Some(switches) = (2..=width).rev().find(|s| width.is_multiple_of(*s) && s * need <= most) {
             return (switches * need, need);
         }
-        // As few top switches per switch below as their ports allow.
+        // The fewest top switches per switch below that their ports allow.
         for tops in need.div_ceil(most)..need {
             let parallel = need.div_ceil(tops);
             if tops * parallel + down <= self.radix && parallel <= most {
@@ -277,7 +278,7 @@ impl Sizing {
         (1, need)
     }
 
-    /// The hosts that the largest fabric of these tiers, ports and oversubscription holds, whatever `hosts` is.
+    /// Number of hosts of the largest fabric with these tiers, ports and oversubscription, whatever `hosts` is.
     ///
     /// # Errors
     /// [`ShapeError::RadixTooSmall`] if there is no such fabric.
@@ -294,7 +295,7 @@ impl Sizing {
 }
 
 impl Shape {
-    /// Hosts that fit if the top switches use all their ports, one per block.
+    /// Number of hosts if the top switches use all their ports, one per block.
     pub fn most_hosts(&self) -> u64 {
         let d = u64::from(self.hosts_per_t0);
         let k = u64::from(self.radix);
@@ -307,7 +308,7 @@ impl Shape {
         }
     }
 
-    /// Blocks of each level in a plane: T0s, pods, zones. From the top level on it is 1.
+    /// Blocks of each level in a plane: T0s, pods, zones. There is one of the top level.
     pub fn blocks(&self) -> [u32; 4] {
         let mut blocks = [1; 4];
         let top = self.tiers as usize - 1;
@@ -331,10 +332,10 @@ impl Shape {
         width
     }
 
-    /// Checks every count and every switch's ports.
+    /// Checks every count and the ports of every switch.
     ///
     /// # Errors
-    /// [`ShapeError`] naming the first that is wrong.
+    /// [`ShapeError`] for the first mistake found.
     pub fn check(&self) -> Result<(), ShapeError> {
         check_range("hosts", self.hosts, 1, MAX_HOSTS)?;
         check_range("planes", self.planes, 1, MAX_PLANES)?;
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn full_fabrics_hold_the_published_number_of_hosts() {
+    fn full_fabrics_have_the_published_number_of_hosts() {
         for (planes, tiers, radix, hosts) in
             [(8, 2, 512, 131_072), (4, 2, 256, 32_768), (1, 2, 64, 2_048), (1, 3, 64, 65_536)]
         {
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partly_filled_fabric_bundles_links_instead_of_leaving_top_switches_empty() {
+    fn a_partly_filled_fabric_has_parallel_links_instead_of_unused_top_switches() {
         let shape = Sizing::new(1024, 8, 2, 512).smallest().unwrap();
         assert_eq!((shape.blocks()[0], shape.parallel, shape.width()[1]), (4, 128, 2));
         let shape = Sizing { parallel: Some(1), ..Sizing::new(1024, 8, 2, 512) }.smallest().unwrap();
@@ -440,7 +441,7 @@ mod tests {
         let mut sizing = Sizing::new(100, 1, 2, 64);
         sizing.oversubscription[0] = Ratio { down: 3, up: 1 };
         let shape = sizing.smallest().unwrap();
-        // 48 + 16 ports would do for two T0s; three T0s share 100 hosts evenly, and all 12 uplinks go to one T1.
+        // Three T0s share 100 hosts evenly, and all 12 uplinks of a T0 lead to one T1.
         assert_eq!(
             (shape.blocks()[0], shape.hosts_per_t0, shape.uplinks[0], shape.width()[1]),
             (3, 34, 12, 1)
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_field_and_the_numbers() {
+    fn errors_name_the_field_and_the_numbers() {
         let mut sizing = Sizing::new(100, 1, 2, 64);
         sizing.hosts_per_t0 = Some(40);
         sizing.uplinks_per_t0 = Some(32);

@@ -1,8 +1,8 @@
-//! A path address found in a capture, explained: the way back from [`crate::AddressPlan::address`].
+//! The meaning of a path address in a capture: the inverse of [`crate::AddressPlan::address`].
 //!
-//! Switches consume the list as the packet travels, so a capture shows what is left of it: all of it on the sender's
-//! cable, without the sender's T0 behind that T0, and so on. What is left names its switches and links; what has been
-//! consumed is known only as far as the rest implies it.
+//! Switches remove their uSIDs from the list, so a capture shows the remaining list: the whole list on the sender's
+//! link, the list without the sender's T0 after that T0, and so on. The remaining list determines its switches and
+//! links. The removed part is known only as far as the remaining one implies it.
 
 use core::net::Ipv6Addr;
 
@@ -15,7 +15,7 @@ use crate::path::Path;
 /// Why an address is not a path of this fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
-    /// Another block.
+    /// The address is in another block.
     #[error("{address} is not in the fabric's block {block}/32")]
     Block {
         /// The address.
@@ -23,47 +23,47 @@ pub enum TraceError {
         /// The fabric's block.
         block: Ipv6Addr,
     },
-    /// Not a list of uSIDs.
+    /// The address is not a list of uSIDs.
     #[error("{address}: {source}")]
     List {
         /// The address.
         address: Ipv6Addr,
-        /// What is wrong.
+        /// The cause.
         source: UsidError,
     },
-    /// A uSID that names nothing.
+    /// A uSID that is not in use.
     #[error("{address}: uSID {position} is {usid:#06x}, which no switch or downlink of this fabric has")]
     Unknown {
         /// The address.
         address: Ipv6Addr,
-        /// Place in the list, from 1.
+        /// Position in the list, from 1.
         position: usize,
         /// The uSID.
         usid: u16,
     },
-    /// A downlink that is not at the end, or an end that is no downlink.
+    /// A downlink that is not at the end, or an end that is not a downlink.
     #[error("{address}: uSID {position}, {usid:#06x}, is {what}")]
     Order {
         /// The address.
         address: Ipv6Addr,
-        /// Place in the list, from 1.
+        /// Position in the list, from 1.
         position: usize,
         /// The uSID.
         usid: u16,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Two switches that are no neighbours.
+    /// Two switches that are not neighbours.
     #[error("{address}: no link joins {from} and {to}")]
     NoLink {
         /// The address.
         address: Ipv6Addr,
         /// A switch.
         from: Switch,
-        /// The next one in the list.
+        /// The next switch in the list.
         to: Switch,
     },
-    /// A place without host.
+    /// A downlink without a host.
     #[error("{address}: {t0} has no host at downlink {downlink}")]
     NoHost {
         /// The address.
@@ -75,24 +75,24 @@ pub enum TraceError {
     },
 }
 
-/// What is left of a path.
+/// The part of a path that an address shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trace {
     switches: [Option<Switch>; usid::MAX],
     links: [Option<Link>; usid::MAX],
     /// The downlink at the end of the list.
     pub downlink: u32,
-    /// The receiver; unknown once only the downlink is left.
+    /// The receiver; unknown if only the downlink is left.
     pub host: Option<u32>,
-    /// Whether the list is whole: it begins at a T0 and goes up. A list of T0 and downlink may be a whole path under
-    /// that T0 or the end of a longer one; it counts as whole.
+    /// Whether the list is whole: it begins at a T0 and goes up. A list of one T0 and its downlink may be a whole path
+    /// under that T0 or the end of a longer path; it counts as whole.
     pub whole: bool,
-    /// Uplinks taken at the sender's T0, T1, as far as the list shows or implies them.
+    /// Uplinks used at the sender's T0 and T1, as far as the list shows or implies them.
     pub uplinks: [Option<u32>; 3],
 }
 
 impl Trace {
-    /// Explains an address.
+    /// Finds out what an address means.
     ///
     /// # Errors
     /// [`TraceError`] if it is not a path, or the end of a path, of this fabric.
@@ -149,30 +149,29 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The switches still to be visited.
+    /// The remaining switches.
     pub fn switches(&self) -> impl DoubleEndedIterator<Item = Switch> + '_ {
         self.switches.iter().flatten().copied()
     }
 
-    /// The links still to be crossed: `None` for the first of an address that begins with a T1 or above, whose cable
-    /// the list does not show, otherwise those between its switches and the receiver's.
+    /// The remaining links after the first switch of the list: those between its switches, and the receiver's.
     pub fn links(&self) -> impl Iterator<Item = Link> + '_ {
         self.links.iter().flatten().copied()
     }
 
-    /// The plane; unknown once only the downlink is left.
+    /// The plane; unknown if only the downlink is left.
     pub fn plane(&self) -> Option<u32> {
         self.switches[0].map(|s| s.plane)
     }
 
-    /// The path, where the list is whole and the sender is known.
+    /// The path, if the list is whole and the sender is known.
     pub fn path(&self, src: u32) -> Option<Path> {
         let plane = self.plane()?;
         let dst = self.host.filter(|_| self.whole)?;
         Some(Path { src, dst, plane, uplinks: self.uplinks.map(|u| u.unwrap_or(0)) })
     }
 
-    /// Joins neighbours in the list by the link that the later one's uSID stands for.
+    /// Finds the link between two neighbours in the list, by the uSID of the later one.
     fn join(
         &mut self,
         fabric: &Fabric,
@@ -191,7 +190,7 @@ impl Trace {
             let (lower, upper) = if rising { (from, to) } else { (to, from) };
             let link = joining(fabric, lower, upper, alias).ok_or(no_link)?;
             self.links[i - 1] = Some(link);
-            // Up and down mirror each other, so a link on the way down tells what was chosen on the way up.
+            // The way down mirrors the way up, so a link on the way down determines the uplink on the way up.
             let slot = &mut self.uplinks[lower.tier as usize];
             if slot.is_some_and(|chosen| chosen != link.uplink) {
                 return Err(no_link);
@@ -203,7 +202,7 @@ impl Trace {
     }
 }
 
-/// The link between two neighbours whose uSID carries this alias.
+/// The link between two neighbours with this alias.
 fn joining(fabric: &Fabric, lower: Switch, upper: Switch, alias: u32) -> Option<Link> {
     let layer = upper.tier;
     (0..fabric.uplinks(lower.tier))
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_path_still_tells_where_it_goes() {
+    fn the_remaining_list_determines_where_the_packet_goes() {
         let (fabric, plan) = small();
         let trace = |text: &str| Trace::new(&fabric, &plan, text.parse().unwrap()).unwrap();
         let behind_t0 = trace("5f00:0:6:3:e001::");
@@ -263,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_leads_back_to_its_path(fabric in any_fabric(), a in any::<u32>(), b in any::<u32>(), n in any::<u64>()) {
+        fn an_address_determines_its_path(fabric in any_fabric(), a in any::<u32>(), b in any::<u32>(), n in any::<u64>()) {
             let hosts = fabric.shape().hosts;
             let (src, dst) = (a % hosts, b % hosts);
             prop_assume!(src != dst);
@@ -286,7 +285,7 @@ mod tests {
             let (fabric, plan) = small();
             let mut bits = 0x5f00_0000u128 << 96;
             for (i, value) in low.iter().take(len).enumerate() {
-                // Mostly small uSIDs, so that many of them mean something.
+                // Mostly small uSIDs, so that many of them are in use.
                 let value = if value % 5 == 0 { 0xe000 | value & 7 } else { value % 20 };
                 bits |= u128::from(value) << (80 - 16 * i);
             }
