@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Fuzzes one target for some seconds: fuzz/run.sh TARGET SECONDS [libFuzzer options...]
+# Fuzzes one target: fuzz/run.sh TARGET SECONDS [libFuzzer options...]
 #
-# Builds with stable Rust: the coverage instrumentation that libFuzzer steers by is plain LLVM, reached through stable
-# codegen options. What cargo-fuzz adds on nightly, AddressSanitizer, has nothing to find in crates that forbid unsafe code.
+# Builds with stable Rust: stable codegen options give access to LLVM's coverage instrumentation, which libFuzzer needs.
+# cargo-fuzz would add AddressSanitizer on nightly, which finds nothing in crates that forbid unsafe code.
 #
-# New inputs of interest are kept in fuzz/target/corpus/TARGET; fuzz/corpus/TARGET holds the seeds and is only read.
-# An input that breaks a property is written to fuzz/artifacts/TARGET; run it again with
+# New inputs are kept in fuzz/target/corpus/TARGET. The seeds are in fuzz/corpus/TARGET, which is not written to.
+# An input that fails is written to fuzz/artifacts/TARGET. Run it again with
 #   fuzz/run.sh TARGET 0 fuzz/artifacts/TARGET/crash-...
 set -euo pipefail
 
@@ -36,7 +36,7 @@ flags=(
     -Cllvm-args=-sanitizer-coverage-trace-compares
     --cfg fuzzing
 )
-# An explicit --target keeps the flags from build scripts and procedural macros.
+# With an explicit --target the flags do not apply to build scripts and procedural macros.
 RUSTFLAGS="${flags[*]}" cargo build --quiet --locked --release --manifest-path "$here/Cargo.toml" \
     --target-dir "$build" --target "$host" --bin "$target"
 
@@ -51,7 +51,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 "$binary" -max_total_time="$seconds" -artifact_prefix="$here/artifacts/$target/" -print_final_stats=1 \
     "$@" "$found" "$here/corpus/$target" 2>&1 | tee "$log"
-# Without instrumentation libFuzzer still runs, blindly, and finds nothing: that must not pass for success.
+# Without instrumentation libFuzzer still runs, but without guidance. That must not count as success.
 if ! grep -q 'inline 8-bit counters' "$log"; then
     echo "error: $target was built without coverage instrumentation" >&2
     exit 1

@@ -1,6 +1,6 @@
-"""Writes the seeds of the target ``decode``: one packet of each kind and each stack of headers.
+"""Writes the seeds of the target ``decode``: one packet of each kind, and one for each stack of headers.
 
-Run it after a change of the format: ``python fuzz/seeds.py``.
+Run it after a change of the packet format: ``python fuzz/seeds.py``.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from openmrc import wire
 
 SEEDS = Path(__file__).parent / "corpus" / "decode"
 IP, ETHERNET = 0, 1
-"""Places in the target's list of link types."""
+"""Indexes in the target's list of link types."""
 FRAME, DATAGRAM = 0, 1
 """The target's flags."""
 
@@ -31,7 +31,7 @@ BODIES: dict[str, wire.Body] = {
 
 
 def seeds() -> dict[str, bytes]:
-    """Every seed by its name."""
+    """Every seed, by name."""
     result = {}
     six: dict[str, Any] = {"src": "2001:db8::1", "dst": "2001:db8::2"}
     four: dict[str, Any] = {"src": "10.0.0.1", "dst": "10.0.0.2"}

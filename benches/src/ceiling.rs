@@ -1,10 +1,10 @@
-//! The most datagrams of one size that one sending and one receiving core can move over loopback, or from one network
-//! namespace to another, losing none.
+//! The highest rate of datagrams of one size from one core to another without loss, over loopback or between two
+//! network namespaces.
 //!
-//! The sender points a batch of message headers into a large buffer (no copy of its own); the receiver copies each
-//! payload out once into a large destination, as any receiver of writes into memory must. A window in shared memory
-//! keeps the socket buffer from overflowing. There are no headers, checksums, acknowledgments or state: nothing that
-//! carries memory over UDP sockets without segmentation offload goes faster, and what openmrc reaches of it is its score.
+//! The sender's message headers point into a large buffer, so it copies nothing itself. The receiver copies each
+//! payload once into a large destination, as any receiver of memory writes must. A window in shared memory keeps the
+//! socket buffer from overflowing. There are no headers, checksums, acknowledgments or state, so no protocol over UDP
+//! sockets without segmentation offload is faster.
 
 use std::hint::spin_loop;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{self, BATCH, Batch, Error};
 
-/// Bytes in the source and in the destination: larger than the caches, as a gradient buffer is.
+/// Bytes in the source and in the destination: larger than the caches, as gradient buffers are.
 const MEMORY: usize = 64 << 20;
-/// What is asked for as socket buffer; the window shrinks to what is granted.
+/// Requested socket buffer. If the kernel grants less, the window is smaller.
 const SOCKET_BUFFER: i32 = 32 << 20;
-/// Time for both processes to reach full speed before the measurement begins.
+/// Time for both processes to reach full speed before the measurement.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// What has not arrived this long after the last was sent has been lost.
+/// Datagrams that have not arrived this long after the last one was sent are lost.
 const STALL: Duration = Duration::from_secs(1);
 
-/// Where one side has its socket.
+/// The place of one socket.
 pub struct Place {
-    /// A network namespace under `/run/netns`; `None`: this process's own.
+    /// A network namespace under `/run/netns`; `None`: that of this process.
     pub namespace: Option<String>,
-    /// Its address there.
+    /// Its address.
     pub address: IpAddr,
 }
 
@@ -35,7 +35,7 @@ impl Place {
         Place { namespace: None, address: Ipv4Addr::LOCALHOST.into() }
     }
 
-    /// A socket stays in the namespace in which it was made, wherever its process goes.
+    /// A socket stays in the namespace in which it was created.
     fn bind(&self) -> Result<UdpSocket, Error> {
         let bind = || UdpSocket::bind((self.address, 0)).map_err(Error::from);
         match &self.namespace {
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// Datagrams received, on a cache line of its own.
+/// Number of received datagrams, on a separate cache line.
 #[repr(align(128))]
 struct Progress {
     received: AtomicU64,
@@ -65,7 +65,7 @@ pub fn run(
     receiver.connect(sender.local_addr()?)?;
     let granted = sys::set_buffer(&receiver, true, SOCKET_BUFFER)?;
     sys::set_buffer(&sender, false, SOCKET_BUFFER)?;
-    // The kernel charges a datagram its page-rounded data plus bookkeeping; four times the size and 2 KiB is an upper bound.
+    // The kernel charges a datagram its page-rounded data plus overhead: at most four times its size plus 2 KiB.
     let window = window.min(granted as u64 / (4 * size as u64 + 2048)).max(1);
 
     let progress: &'static Progress = sys::shared()?;
@@ -112,7 +112,7 @@ impl<'a> Stream<'a> {
         Ok(Self { socket, batch: Batch::new(), source, offset: 0, size, window, sent: 0, progress })
     }
 
-    /// Sends for `duration`; fails if the receiver has ended.
+    /// Sends for `duration`. Fails if the receiving process has ended.
     fn run_for(&mut self, duration: Duration, child: &sys::Child) -> Result<(), Error> {
         let end = Instant::now() + duration;
         while Instant::now() < end {
@@ -133,7 +133,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// The datagrams that may be sent now: a whole batch as soon as the window has room for it; 0 when `end` came first.
+    /// Waits until the window has room for a whole batch and returns its size; 0 if `end` comes first.
     fn wait_for_room(&self, end: Instant, child: &sys::Child) -> Result<usize, Error> {
         let wanted = (BATCH as u64).min(self.window);
         while self.window - self.outstanding() < wanted {
@@ -151,7 +151,7 @@ impl<'a> Stream<'a> {
         self.sent - self.progress.received.load(Acquire)
     }
 
-    /// Waits for what is under way. A figure with losses in it would be of a sender that waited for nothing.
+    /// Waits for the outstanding datagrams. A rate with losses would not be a valid ceiling.
     fn drain(&self) -> Result<(), Error> {
         let since = Instant::now();
         while self.outstanding() > 0 {
@@ -170,7 +170,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// The receiving process: copies every payload into the destination until it is killed.
+/// The receiving process: copies every payload to the destination until it is killed.
 fn receive(socket: &UdpSocket, size: usize, progress: &Progress) -> Result<(), Error> {
     let scratch = sys::buffer(BATCH * size)?;
     let memory = sys::buffer(MEMORY)?;

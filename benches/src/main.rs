@@ -1,7 +1,7 @@
-//! What this machine can do without openmrc: plain UDP sockets over loopback, written as well as they can be written.
+//! The limits of this machine without openmrc: plain UDP sockets over loopback, used as efficiently as possible.
 //!
-//! `benches/run.py` divides openmrc's figures by these, measured in the same run, so that a result says something about
-//! openmrc and not about the machine. Every subcommand prints one JSON object on standard output.
+//! `benches/run.py` divides openmrc's figures by these from the same run, so that the ratio depends on openmrc and not
+//! on the machine. Every subcommand prints one JSON object on standard output.
 
 mod ceiling;
 mod pingpong;

@@ -1,7 +1,7 @@
-//! The shortest time one datagram takes from one polling process to another: half the round trip of a ping-pong.
+//! The latency of a datagram between two polling processes: half the round trip of a ping-pong.
 //!
-//! Both sides spin on a non-blocking `recv` on their own core, as an RDMA latency test spins on memory; no sleep, no
-//! wake-up, no interrupt is in the figure.
+//! Each side polls a non-blocking `recv` on its own core, as an RDMA latency test polls memory. The figure contains no
+//! sleep, no wake-up and no interrupt.
 
 use std::hint::{black_box, spin_loop};
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::sys::{self, Error};
 
 /// Round trips before the measured ones.
 const WARM_UP: usize = 2_000;
-/// Without an answer for this long the other side is gone.
+/// Without an answer for this long, the other side has ended.
 const STALL: Duration = Duration::from_secs(1);
 
 /// Measures `iterations` round trips of `size` bytes; returns the one-way latencies in microseconds as JSON.
@@ -54,7 +54,7 @@ pub fn run(size: usize, iterations: usize, cpus: (usize, usize)) -> Result<Strin
     ))
 }
 
-/// The other process: sends everything back until it is killed.
+/// The other process: sends every datagram back until it is killed.
 fn answer(socket: &UdpSocket, size: usize) -> Result<(), Error> {
     let mut buffer = vec![0u8; size];
     loop {
@@ -63,7 +63,7 @@ fn answer(socket: &UdpSocket, size: usize) -> Result<(), Error> {
     }
 }
 
-/// Spins until a datagram is there; false if `since` was given and lies further back than [`STALL`].
+/// Polls until a datagram arrives; false if `since` is given and more than [`STALL`] ago.
 fn poll(socket: &UdpSocket, buffer: &mut [u8], since: Option<Instant>) -> Result<bool, Error> {
     loop {
         for _ in 0..1024 {

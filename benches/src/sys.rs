@@ -1,4 +1,4 @@
-//! The system calls the benchmarks stand on: processes on cores, memory both see, batches of datagrams.
+//! System calls of the benchmarks: processes pinned to cores, shared memory, batches of datagrams.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-/// A benchmark's failure, as one line for a person.
+/// The error of a benchmark, as one line of text.
 pub type Error = Box<dyn std::error::Error>;
 
 /// Datagrams per `sendmmsg` / `recvmmsg`.
@@ -16,7 +16,7 @@ fn last_error(what: &str) -> Error {
     format!("{what}: {}", io::Error::last_os_error()).into()
 }
 
-/// The two cores to run on: the given ones, or the first two this process may use.
+/// The two cores to run on: the given ones, or the first two that this process may use.
 pub fn two_cpus(wanted: Option<(usize, usize)>) -> Result<(usize, usize), Error> {
     if let Some(cpus) = wanted {
         return Ok(cpus);
@@ -51,7 +51,7 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
     if result == 0 { Ok(()) } else { Err(last_error(&format!("cannot run on CPU {cpu}"))) }
 }
 
-/// Runs something in a network namespace, by its name under `/run/netns`.
+/// Runs `run` in a network namespace, by its name under `/run/netns`.
 pub fn inside<T>(name: &str, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let own = File::open("/proc/thread-self/ns/net")?;
     let wanted = File::open(format!("/run/netns/{name}")).map_err(|e| format!("namespace {name}: {e}"))?;
@@ -66,7 +66,7 @@ pub fn inside<T>(name: &str, run: impl FnOnce() -> Result<T, Error>) -> Result<T
     result
 }
 
-/// Memory mapped before [`fork`] and seen by both processes; zero at first, never unmapped.
+/// Zeroed memory that both processes share after [`fork`]. It is never unmapped.
 pub fn shared<T: Sync>() -> Result<&'static T, Error> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     Ok(map(size_of::<T>(), flags)?.cast::<T>()).map(|pointer| {
@@ -76,7 +76,7 @@ pub fn shared<T: Sync>() -> Result<&'static T, Error> {
     })
 }
 
-/// A private buffer of `length` zero bytes with its pages already there, so that no fault falls into the measurement.
+/// A private buffer of `length` zero bytes whose pages are already mapped, so that the measurement has no page faults.
 pub fn buffer(length: usize) -> Result<&'static mut [u8], Error> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     let pointer = map(length, flags)?.cast::<u8>();
@@ -91,16 +91,16 @@ fn map(length: usize, flags: libc::c_int) -> Result<*mut libc::c_void, Error> {
     if pointer == libc::MAP_FAILED { Err(last_error("mmap")) } else { Ok(pointer) }
 }
 
-/// A child process; killed and reaped when dropped.
+/// A child process, killed and reaped on drop.
 pub struct Child(libc::pid_t);
 
 /// Runs `body` in a child process on `cpu` and returns its handle to the parent.
 pub fn fork(cpu: usize, body: impl FnOnce() -> Result<(), Error>) -> Result<Child, Error> {
-    // SAFETY: the process has one thread, so the child may do everything the parent may.
+    // SAFETY: the process has one thread, so the child may call anything.
     match unsafe { libc::fork() } {
         -1 => Err(last_error("fork")),
         0 => {
-            // SAFETY: asks for SIGKILL when the parent dies, so that no child polls on alone.
+            // SAFETY: no pointers. The child gets SIGKILL when the parent ends, so that it does not poll for ever.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = match pin(cpu).and_then(|()| body()) {
                 Ok(()) => 0,
@@ -109,7 +109,7 @@ pub fn fork(cpu: usize, body: impl FnOnce() -> Result<(), Error>) -> Result<Chil
                     1
                 }
             };
-            // SAFETY: leaves without running the parent's destructors a second time.
+            // SAFETY: ends the process without running the parent's destructors a second time.
             unsafe { libc::_exit(code) }
         }
         pid => Ok(Child(pid)),
@@ -117,7 +117,7 @@ pub fn fork(cpu: usize, body: impl FnOnce() -> Result<(), Error>) -> Result<Chil
 }
 
 impl Child {
-    /// Whether the process has ended by itself, which while a benchmark runs means it failed.
+    /// Whether the process has ended, which during a benchmark means that it has failed.
     pub fn has_ended(&self) -> bool {
         let mut info: libc::siginfo_t = {
             // SAFETY: siginfo_t is plain data; all zero means "nothing reported".
@@ -141,7 +141,7 @@ impl Drop for Child {
     }
 }
 
-/// Sets a socket's buffer, past the system's limit where that is permitted; returns the bytes the kernel granted.
+/// Sets a socket's buffer, beyond the system's limit if permitted; returns the bytes that the kernel granted.
 pub fn set_buffer(socket: &UdpSocket, receive: bool, bytes: i32) -> Result<usize, Error> {
     let (option, forced) = if receive {
         (libc::SO_RCVBUF, libc::SO_RCVBUFFORCE)
@@ -175,7 +175,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Headers that point nowhere yet. Boxed, for the messages refer to the segments by address.
+    /// Headers without buffers. Boxed, because the messages point to the segments.
     pub fn new() -> Box<Self> {
         // SAFETY: both are C structs for which all zero is "empty".
         let mut batch: Box<Self> = Box::new(unsafe { std::mem::zeroed() });
@@ -191,12 +191,12 @@ impl Batch {
         self.segments[index] = libc::iovec { iov_base: bytes.cast(), iov_len: length };
     }
 
-    /// The length of received message `index`.
+    /// Length of received message `index`.
     pub fn length(&self, index: usize) -> usize {
         self.messages[index].msg_len as usize
     }
 
-    /// Sends the first `count` messages, returns how many the kernel took.
+    /// Sends the first `count` messages; returns how many the kernel took.
     ///
     /// # Safety
     /// The first `count` messages must point at readable memory.

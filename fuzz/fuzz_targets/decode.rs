@@ -1,6 +1,6 @@
-//! Arbitrary bytes as a captured packet: nothing panics, and what is understood survives being written again.
+//! Arbitrary bytes as a captured packet: nothing panics, and a decoded packet is the same after encoding and decoding.
 //!
-//! Input: link type, bytes missing from the capture, flags, then the packet.
+//! Input: link type, bytes missing in the capture, flags, then the packet.
 #![no_main]
 
 use std::net::Ipv6Addr;
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A UDP payload, as the NIC gets it.
+/// A UDP payload, as the NIC receives it.
 fn datagram(bytes: &[u8]) {
     let trimmed = Packet::parse_trimmed(bytes);
     if let Ok((packet, payload)) = Packet::parse(bytes) {
@@ -33,7 +33,7 @@ fn datagram(bytes: &[u8]) {
         assert_eq!(packet.wire_len(), bytes.len());
         let again = written(&packet, payload);
         assert_eq!(Packet::parse(&again), Ok((packet, payload)));
-        // Whoever accepts a packet whole accepts its headers alone.
+        // The headers alone are accepted too.
         assert_eq!(trimmed, Ok(Packet { payload_len: 0, ..packet }));
     }
     let seed = IcrcSeed::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED);
@@ -55,7 +55,7 @@ fn written(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A captured frame, as `openmrc decode` gets it.
+/// A captured frame, as `openmrc decode` reads it.
 fn captured(bytes: &[u8], missing: usize, link: LinkType, last_hop: bool) {
     let config = FrameConfig::default();
     let frame = Frame::decode(bytes, bytes.len() + missing, link, &config);
@@ -70,10 +70,10 @@ fn captured(bytes: &[u8], missing: usize, link: LinkType, last_hop: bool) {
     trimmed(bytes, link, last_hop);
 }
 
-/// A packet that was read whole, iCRC aside, is built again and read again.
+/// A packet that was decoded to its end, with any iCRC, is encoded and decoded again.
 fn rebuilt(frame: &Frame) {
     let (Some(ip), Some(udp), Some(packet)) = (frame.ip, frame.udp, frame.packet) else {
-        unreachable!("an iCRC was judged without its layers")
+        unreachable!("an iCRC was checked without its layers")
     };
     let layers =
         Layers { ethernet: frame.ethernet, outer: frame.outer, ip, udp, udp_checksum: udp.checksum != 0 };
@@ -85,7 +85,7 @@ fn rebuilt(frame: &Frame) {
     assert_eq!((again.packet, again.payload), (frame.packet, frame.payload));
 }
 
-/// What a switch would make of it.
+/// The same bytes through a switch that trims.
 fn trimmed(bytes: &[u8], link: LinkType, last_hop: bool) {
     let map = DscpMap::DEFAULT;
     let mut packet = bytes.to_vec();

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as the life of queue pairs whose peer sends what it likes: packets of every kind between calls of a
-//! driver that behaves. The same entry runs as a property test in `crates/transport/tests/rogue.rs`.
+//! Arbitrary bytes as the history of queue pairs with a hostile peer: packets of every kind between the calls of a
+//! correct driver. The same function runs as a property test in `crates/transport/tests/rogue.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
