@@ -12,6 +12,7 @@ use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time, Transport};
 use openmrc_wire::Ev;
 
 use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
+use crate::hash::mix;
 use crate::queue_pair::Engine;
 use crate::scenario::ScenarioError;
 
@@ -302,22 +303,6 @@ impl Endpoints {
         }
         engine
     }
-}
-
-/// SplitMix64's finaliser: spreads every bit of the input over the output.
-#[inline]
-pub(crate) const fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
-}
-
-/// What a packet meets by chance at a port at a time: 0 to 1, and the same whatever else has happened before it elsewhere.
-#[inline]
-pub(crate) const fn chance(seed: u64, port: u32, time: u64) -> f64 {
-    let hash = mix(time ^ mix(seed ^ port as u64));
-    (hash >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// The paths between hosts that meet in tier `turn`: their EVs do not depend on which hosts these are.

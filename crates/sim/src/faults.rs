@@ -12,9 +12,9 @@ use openmrc_fabric::{End, Fabric, Link, Node};
 use openmrc_transport::{Span, Time, Transport};
 
 use crate::config::Encapsulation;
-use crate::endpoints::chance;
 use crate::event::{Event, Kind};
-use crate::network::{Network, UNCONNECTED, port_flag};
+use crate::hash::chance;
+use crate::network::{UNCONNECTED, port_flag};
 use crate::record::Happening;
 use crate::world::World;
 
@@ -178,18 +178,14 @@ impl Faults {
 impl World {
     pub(crate) fn schedule_faults(&mut self) {
         for index in 0..self.faults.schedule.len() {
-            self.push_fault(self.faults.schedule[index].at.0, index as u32);
+            self.clock.push_everywhere(self.faults.schedule[index].at.0, Kind::Fault, index as u32);
         }
-    }
-
-    fn push_fault(&mut self, time: u64, index: u32) {
-        self.calendar.push(Event::plain(time, Kind::Fault, index, 0), Network::EVERYWHERE);
     }
 
     /// An entry of the schedule is due.
     pub(crate) fn fault(&mut self, index: u32) {
         let Fault { target, change, .. } = self.faults.schedule[index as usize];
-        let now = Time(self.now);
+        let now = Time(self.clock.now);
         if let Some(recorder) = &mut self.recorder {
             recorder.log(now, Happening::Fault(target, change));
         }
@@ -251,18 +247,18 @@ impl World {
     fn carrier(&mut self, host: u32, port: u8, up: bool) {
         let nic = &mut self.nics[host as usize];
         nic.up = if up { nic.up.with(port) } else { nic.up.without(port) };
-        let soon = self.now + self.calendar.lookahead();
+        let soon = self.clock.now + self.clock.lookahead();
         let later = soon + self.config.one_way(self.config.encapsulation.wire_bytes(36)).0;
         for slot in 0..self.qps.len() as u32 {
             let Some(qp) = self.qps.get(slot).filter(|qp| qp.engine.is_some()) else { continue };
             let (own, peer) = (qp.host, qp.peer_host);
             if own == host {
-                self.at_host(soon, Kind::PortStatus, slot, own);
+                self.clock.push_at_host(soon, Kind::PortStatus, slot, own);
             } else if peer == host {
-                self.at_host(later, Kind::PortStatus, slot, own);
+                self.clock.push_at_host(later, Kind::PortStatus, slot, own);
             }
         }
-        self.at_host(soon, Kind::Wake, host, host);
+        self.clock.push_at_host(soon, Kind::Wake, host, host);
         self.nics[host as usize].wake_at = soon;
     }
 
@@ -271,7 +267,7 @@ impl World {
         let Some(qp) = self.qps.get_mut(slot) else { return };
         let (local, peer) = (self.nics[qp.host as usize].up, self.nics[qp.peer_host as usize].up);
         if let Some(engine) = &mut qp.engine {
-            engine.set_ports_up(Time(self.now), local, peer);
+            engine.set_ports_up(Time(self.clock.now), local, peer);
             self.arm(slot);
             self.offer(slot);
         }
@@ -279,12 +275,12 @@ impl World {
 
     fn schedule_reaction(&mut self, port: u32, down: bool) {
         let Some(reaction) = self.config.routing_reaction else { return };
-        let soon = self.calendar.lookahead();
-        let detected = self.now + reaction.detection.0.max(soon);
+        let soon = self.clock.lookahead();
+        let detected = self.clock.now + reaction.detection.0.max(soon);
         for (time, everywhere) in [(detected, false), (detected + reaction.convergence.0.max(soon), true)] {
             self.faults.reactions.push((port, down, everywhere));
             let index = (self.faults.schedule.len() + self.faults.reactions.len() - 1) as u32;
-            self.push_fault(time, index);
+            self.clock.push_everywhere(time, Kind::Fault, index);
         }
     }
 
@@ -292,7 +288,7 @@ impl World {
     pub(crate) fn reaction(&mut self, index: u32) -> bool {
         let Some(which) = (index as usize).checked_sub(self.faults.schedule.len()) else { return false };
         let (port, down, everywhere) = self.faults.reactions[which];
-        let now = Time(self.now);
+        let now = Time(self.clock.now);
         if let Some(recorder) = self.recorder.as_mut().filter(|_| everywhere) {
             recorder.log(now, Happening::Routing { port, withdrawn: down });
         }

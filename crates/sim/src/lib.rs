@@ -13,11 +13,15 @@
 
 mod calendar;
 mod capture;
+mod clock;
 pub mod collectives;
 pub mod config;
 mod endpoints;
 mod event;
 pub mod faults;
+mod groups;
+mod hash;
+mod memory;
 mod network;
 mod nic;
 mod post;

@@ -10,11 +10,7 @@ use prefetch_index::prefetch_index;
 use openmrc_fabric::{End, Fabric, Node};
 
 use crate::config::{NetworkConfig, SwitchConfig};
-
-/// Events of a page of the calendar: 128 kilobytes of them.
-const PAGE_EVENTS: u64 = 4096;
-/// More groups would have more pages being written at a time than there is cache for.
-const MOST_GROUPS: u32 = 256;
+use crate::groups::NodeGroups;
 
 /// Nothing is connected here.
 pub(crate) const UNCONNECTED: u32 = u32::MAX;
@@ -130,11 +126,6 @@ pub(crate) struct Network {
     pub ports: Vec<Port>,
     /// By port of a switch: the switch, as a node.
     owners: Vec<u32>,
-    /// First node of each of the calendar's groups, and one past the last of all. Hosts are the first nodes; the first group, empty,
-    /// is for what concerns all.
-    pub groups: Vec<u32>,
-    /// Binary logarithm of the hosts in a group.
-    host_group_log: u32,
     pub switches: Vec<SwitchInfo>,
     /// How long queues have been that could mark, for packets that have left them and not arrived yet.
     pub backlogs: Vec<VecDeque<Backlog>>,
@@ -149,7 +140,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// Lays the fabric out.
-    pub fn new(config: &NetworkConfig) -> Self {
+    pub fn new(config: &NetworkConfig) -> (Self, NodeGroups) {
         let fabric = config.fabric;
         let planes = fabric.shape().planes;
         let switch = config.switch.unwrap_or_else(|| config.default_switch());
@@ -159,8 +150,6 @@ impl Network {
             fabric,
             ports: Vec::new(),
             owners: Vec::new(),
-            groups: Vec::new(),
-            host_group_log: 0,
             switches,
             backlogs: Vec::new(),
             planes,
@@ -175,11 +164,11 @@ impl Network {
             .map_or(0, |s| s.first_port as usize + usize::from(s.downlinks + s.uplinks));
         network.ports.reserve_exact(count);
         network.owners.reserve_exact(count - network.host_ports as usize);
-        network.make_groups(config);
+        let groups = network.node_groups(config);
         for host in 0..fabric.shape().hosts {
             for plane in 0..planes {
                 let peer = fabric.host_peer(host, plane);
-                network.add_port(config, 0, port_flag::HOST, Some(peer));
+                network.add_port(config, &groups, 0, port_flag::HOST, Some(peer));
             }
         }
         for switch in fabric.all_switches() {
@@ -192,13 +181,20 @@ impl Network {
                 let flags =
                     if last_hop { port_flag::LAST_HOP } else { 0 } | if marks { port_flag::ECN } else { 0 };
                 network.owners.push(node);
-                network.add_port(config, layer, flags, fabric.peer(switch, port));
+                network.add_port(config, &groups, layer, flags, fabric.peer(switch, port));
             }
         }
-        network
+        (network, groups)
     }
 
-    fn add_port(&mut self, config: &NetworkConfig, layer: u8, flags: u8, peer: Option<End>) {
+    fn add_port(
+        &mut self,
+        config: &NetworkConfig,
+        groups: &NodeGroups,
+        layer: u8,
+        flags: u8,
+        peer: Option<End>,
+    ) {
         let latency = config.hop_latency(layer, flags & port_flag::LAST_HOP != 0);
         self.ports.push(Port {
             data_free: 0,
@@ -208,50 +204,26 @@ impl Network {
             marked_from: 0,
             latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
             peer: peer.map_or(UNCONNECTED, |end| self.port_number(end)),
-            peer_group: peer.map_or(0, |end| self.group_of(end.node)),
+            peer_group: peer.map_or(0, |end| self.group_of(groups, end.node)),
             backlogs: NO_BACKLOG,
             picos_per_byte: config.picos_per_byte() as u16,
             flags: flags | if peer.is_none() { port_flag::DOWN } else { 0 },
         });
     }
 
-    /// Divides the nodes into groups whose events of a slot, in times of full load, fit a processor's own cache.
-    fn make_groups(&mut self, config: &NetworkConfig) {
+    fn node_groups(&self, config: &NetworkConfig) -> NodeGroups {
         let shape = self.fabric.shape();
         let packet = config.serialization(u64::from(config.full_packet_bytes())).0.max(1);
         let events_per_port = config.shortest_hop().0 / packet + 1;
-        let last = self.switches.last().map_or(0, |s| s.first_port + u32::from(s.downlinks + s.uplinks));
-        let most = (PAGE_EVENTS / events_per_port).max(u64::from(last / MOST_GROUPS)).max(1);
-        self.host_group_log = (most / u64::from(shape.planes)).max(1).ilog2().min(31);
-        self.groups.push(0);
-        self.groups.extend((0..shape.hosts).step_by(1 << self.host_group_log));
-        let mut ports = u64::MAX;
-        for (node, info) in (shape.hosts..).zip(&self.switches) {
-            let more = u64::from(info.downlinks + info.uplinks);
-            if ports.saturating_add(more) > most {
-                self.groups.push(node);
-                ports = 0;
-            }
-            ports += more;
-        }
-        self.groups.push(shape.hosts + self.switches.len() as u32);
+        let ports = self.switches.iter().map(|s| u32::from(s.downlinks + s.uplinks));
+        NodeGroups::new(shape.hosts, shape.planes, ports, events_per_port)
     }
 
-    /// The group of what concerns all nodes; it comes before the others.
-    pub const EVERYWHERE: u32 = 0;
-
-    /// The calendar's group of a host.
-    #[inline]
-    pub fn host_group(&self, host: u32) -> u32 {
-        1 + (host >> self.host_group_log)
-    }
-
-    fn group_of(&self, node: Node) -> u32 {
+    fn group_of(&self, groups: &NodeGroups, node: Node) -> u32 {
         match node {
-            Node::Host(host) => self.host_group(host),
+            Node::Host(host) => groups.of_host(host),
             Node::Switch(switch) => {
-                let node = self.fabric.shape().hosts + self.fabric.switch_number(switch);
-                self.groups.partition_point(|&first| first <= node) as u32 - 1
+                groups.of_switch(self.fabric.shape().hosts + self.fabric.switch_number(switch))
             }
         }
     }

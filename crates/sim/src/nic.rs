@@ -9,8 +9,9 @@ use openmrc_transport::{
 use openmrc_wire::Ev;
 
 use crate::event::{Event, Kind, flag};
+use crate::memory::message_at;
 use crate::network::{UNCONNECTED, port_flag};
-use crate::post::{MessageState, message_at};
+use crate::post::MessageState;
 use crate::queue_pair::{QpSlot, QueuePairs};
 use crate::record::{EvEventOf, Happening, Recorder};
 use crate::world::{Outbox, World};
@@ -118,7 +119,7 @@ impl World {
                 }
                 continue;
             }
-            if port.data_free <= self.now + self.full_packet_bytes * u64::from(port.picos_per_byte) {
+            if port.data_free <= self.clock.now + self.full_packet_bytes * u64::from(port.picos_per_byte) {
                 free = free.with(plane as u8);
             }
             soonest = soonest.min(port.data_free);
@@ -137,7 +138,7 @@ impl World {
                     // Somebody wants a port that is not free now.
                     let first = self.net.host_port(host, 0) as usize;
                     let ports = &self.net.ports[first..first + self.net.planes as usize];
-                    let busy = ports.iter().map(|p| p.data_free).filter(|&t| t > self.now);
+                    let busy = ports.iter().map(|p| p.data_free).filter(|&t| t > self.clock.now);
                     if let Some(time) = busy.min() {
                         self.wake_at(host, time);
                     }
@@ -150,7 +151,7 @@ impl World {
                     return;
                 }
             };
-            let now = Time(self.now);
+            let now = Time(self.clock.now);
             let Some(qp) = self.qps.get_mut(slot) else { return };
             let Some(engine) = &mut qp.engine else {
                 qp.in_ring = false;
@@ -188,7 +189,7 @@ impl World {
             // Whose turn it will be, so that it can be loaded beforehand.
             let packet = nic.ring.front().copied().unwrap_or_default();
             let event = Event { packet, ..Event::plain(time, Kind::Wake, host, host) };
-            self.calendar.push(event, self.net.host_group(host));
+            self.clock.push_to_host(event);
         }
     }
 
@@ -218,7 +219,7 @@ impl World {
         if due < qp.timer_at {
             qp.timer_at = due;
             let host = qp.host;
-            self.at_host(due.max(self.now), Kind::Timer, slot, host);
+            self.clock.push_at_host(due.max(self.clock.now), Kind::Timer, slot, host);
         }
     }
 
@@ -230,16 +231,16 @@ impl World {
         }
         qp.timer_at = u64::MAX;
         let Some(engine) = &mut qp.engine else { return };
-        if engine.poll_timeout().0 <= self.now {
+        if engine.poll_timeout().0 <= self.clock.now {
             let mut around = Surroundings {
-                now: Time(self.now),
+                now: Time(self.clock.now),
                 messages: &mut self.posts.messages,
                 outbox: &mut self.outbox,
                 recorder: self.recorder.as_deref_mut(),
                 whose: (qp.connection, qp.host, qp.peer_host),
                 plane: 0,
             };
-            engine.handle_timeout(Time(self.now), &mut around);
+            engine.handle_timeout(Time(self.clock.now), &mut around);
             self.settle(slot);
         } else {
             self.arm(slot);
@@ -268,7 +269,7 @@ impl World {
         let more = if data { self.endpoints.more_bytes } else { 0 };
         let bytes = self.config.encapsulation.wire_bytes(packet.wire_len() as u32 + more) as u16;
         let event = Event {
-            time: self.now,
+            time: self.clock.now,
             at: 0,
             packet: self.slab.put(packet),
             dst: peer_host,
@@ -342,7 +343,7 @@ impl World {
         if trim.is_some() {
             received.packet.payload_len = 0;
         }
-        let now = Time(self.now);
+        let now = Time(self.clock.now);
         let up = (self.nics[qp.host as usize].up, self.nics[qp.peer_host as usize].up);
         let engine = match &mut qp.engine {
             Some(engine) => engine,

@@ -3,21 +3,11 @@
 use openmrc_transport::{PostError, SendStatus, Time, Transport, WorkRequest};
 
 use crate::event::Kind;
+use crate::memory::address_of;
 use crate::queue_pair::QueuePairs;
 use crate::results::MessageResult;
 use crate::workload::{Connection, Workload};
 use crate::world::World;
-
-/// Where a message is placed: its number in the high half, which is how the responder's side knows it.
-fn address_of(message: u32) -> u64 {
-    u64::from(message) << 32
-}
-
-/// The message that an address is in.
-#[inline]
-pub(crate) fn message_at(address: u64) -> u32 {
-    (address >> 32) as u32
-}
 
 /// A message as it goes.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +136,7 @@ impl World {
             let MessageState { waits_for, posted, .. } = self.posts.messages[index as usize];
             if waits_for == 0 {
                 let due = posted + self.posts.takes(index);
-                self.at_host(due, Kind::Post, index, self.posts.source(index));
+                self.clock.push_at_host(due, Kind::Post, index, self.posts.source(index));
             }
         }
     }
@@ -158,7 +148,7 @@ impl World {
             self.computed(index);
             return;
         }
-        self.posts.messages[index as usize].posted = self.now;
+        self.posts.messages[index as usize].posted = self.clock.now;
         let connection = &mut self.posts.connections[number as usize];
         if connection.slot == CLOSED {
             let Connection { src, dst } = connection.ends;
@@ -167,7 +157,7 @@ impl World {
             let (local, remote) =
                 (QueuePairs::number(connection.slot), QueuePairs::number(connection.slot + 1));
             let engine = self.endpoints.make(
-                Time(self.now),
+                Time(self.clock.now),
                 connection.left,
                 (local, remote),
                 (src, dst),
@@ -189,9 +179,9 @@ impl World {
     fn computed(&mut self, index: u32) {
         let takes = self.posts.takes(index);
         let message = &mut self.posts.messages[index as usize];
-        message.posted = self.now - takes;
-        message.delivered = self.now;
-        message.completed = self.now;
+        message.posted = self.clock.now - takes;
+        message.delivered = self.clock.now;
+        message.completed = self.clock.now;
         self.posts.finished += 1;
         self.release(index);
     }
@@ -213,7 +203,7 @@ impl World {
                 imm: None,
                 solicited: false,
             };
-            match engine.post_send(Time(self.now), wr) {
+            match engine.post_send(Time(self.clock.now), wr) {
                 Ok(()) => posted += 1,
                 Err(PostError::QueueFull(_)) => break,
                 Err(_) => {
@@ -257,9 +247,10 @@ impl World {
             if message.waits_for == 0 {
                 // News from another host is no faster than a packet could be.
                 let source = self.posts.source(waiter);
-                let now = if source == here { self.now } else { self.now + self.calendar.lookahead() };
+                let now =
+                    if source == here { self.clock.now } else { self.clock.now + self.clock.lookahead() };
                 let due = self.posts.messages[waiter as usize].posted.max(now) + self.posts.takes(waiter);
-                self.at_host(due, Kind::Post, waiter, source);
+                self.clock.push_at_host(due, Kind::Post, waiter, source);
             }
         }
     }
@@ -268,7 +259,7 @@ impl World {
         let message = &mut self.posts.messages[index as usize];
         message.failed = !success;
         if success {
-            message.completed = self.now;
+            message.completed = self.clock.now;
         }
         self.posts.finished += 1;
         let number = message.connection;

@@ -194,7 +194,7 @@ impl World {
     fn send_next(&mut self, queues: &mut Queues, out: u32) {
         let port = &mut self.net.ports[out as usize];
         let queue = &mut queues.ports[out as usize];
-        let now = self.now;
+        let now = self.clock.now;
         let scheduling =
             if port.flags & port_flag::HOST != 0 { Scheduling::Strict } else { self.net.switch.scheduling };
         let Some(control) = queue.whose_turn(scheduling) else { return };
@@ -234,7 +234,7 @@ impl World {
             self.discharge(&mut queues, ingress, u64::from(bytes));
         }
         let queue = &mut queues.ports[out as usize];
-        if queue.free_at > self.now {
+        if queue.free_at > self.clock.now {
             // A pause frame has been put in.
             let free_at = queue.free_at;
             self.at_port(free_at, Kind::Depart, out, 0);
@@ -321,7 +321,7 @@ impl World {
             return;
         }
         let queue = &mut queues.ports[port as usize];
-        let sent = queue.free_at.max(self.now) + u64::from(PAUSE_FRAME) * u64::from(own.picos_per_byte);
+        let sent = queue.free_at.max(self.clock.now) + u64::from(PAUSE_FRAME) * u64::from(own.picos_per_byte);
         queue.free_at = sent;
         own.bytes += u64::from(PAUSE_FRAME);
         own.data_free = sent;
@@ -338,7 +338,7 @@ impl World {
         let host = if port < self.net.host_ports() { port / self.net.planes } else { 0 };
         let event = Event { flags, ..Event::plain(time, kind, port, host) };
         let peer = self.net.ports[port as usize].peer;
-        self.calendar.push(event, self.net.ports[peer as usize].peer_group);
+        self.clock.push(event, self.net.ports[peer as usize].peer_group);
     }
 }
 

@@ -5,7 +5,7 @@ use prefetch_index::prefetch_index;
 
 use openmrc_wire::{Body, Packet, Psn};
 
-use crate::post::message_at;
+use crate::memory::message_at;
 
 /// A packet in a cache line: its flags are bits.
 #[derive(Clone, Copy)]

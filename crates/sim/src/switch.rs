@@ -9,8 +9,8 @@
 //! Where queues are shorter, which is nearly always and everywhere, that costs nothing.
 
 use crate::config::{EcnMarking, Overflow, Routing};
-use crate::endpoints::{chance, mix};
 use crate::event::{Event, flag};
+use crate::hash::{chance, mix};
 use crate::network::{Backlog, NO_BACKLOG, Port, SwitchInfo, port_flag};
 use crate::world::World;
 
@@ -19,21 +19,21 @@ impl World {
     #[inline(always)]
     pub(crate) fn forward(&mut self, number: u32) {
         let info = self.net.switches[number as usize];
-        let turn = self.calendar.take_turn();
-        let page = self.calendar.lend_page();
+        let turn = self.clock.calendar.take_turn();
+        let page = self.clock.calendar.lend_page();
         let events = &page[turn];
         self.totals.events += events.len() as u64;
         if let Some(last) = events.last() {
-            self.end = self.end.max(last.time);
+            self.clock.end = self.clock.end.max(last.time);
         }
         for event in events {
-            self.now = event.time;
+            self.clock.now = event.time;
             if let Some(flags) = self.got_over(event) {
                 let out = self.choose_port(&info, number, event);
                 self.enqueue(out, event, flags);
             }
         }
-        self.calendar.return_page(page);
+        self.clock.calendar.return_page(page);
     }
 
     /// A packet has come in on port `event.at` of a node.
@@ -120,7 +120,7 @@ impl World {
         let backlogs = &mut self.net.backlogs[port.backlogs as usize];
         let Port { marked_until, marked_from, .. } = &mut self.net.ports[peer as usize];
         // Whoever will ask about an earlier time when the queue was long has done so.
-        if *marked_until + self.calendar.lookahead() < now {
+        if *marked_until + self.clock.lookahead() < now {
             backlogs.clear();
         }
         *marked_until = until;
@@ -247,7 +247,7 @@ impl World {
         if queue > marks {
             self.enter_backlog(out, now, marks);
         }
-        self.calendar.push_on(event, leaves + latency, peer, flags, group);
+        self.clock.calendar.push_on(event, leaves + latency, peer, flags, group);
     }
 
     /// There is no room at port `out` for a packet that is not control.
@@ -288,7 +288,7 @@ impl World {
         if queue > marks {
             self.enter_backlog(out, now, marks);
         }
-        self.calendar.push_on(event, arrives, peer, flags, group);
+        self.clock.calendar.push_on(event, arrives, peer, flags, group);
     }
 }
 

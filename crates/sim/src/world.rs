@@ -7,11 +7,12 @@ use prefetch_index::prefetch_index;
 use openmrc_transport::node::DestinationControl;
 use openmrc_transport::{SendDone, Time, Transmit};
 
-use crate::calendar::Calendar;
+use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::endpoints::{Endpoints, TransportConfig};
 use crate::event::{Event, Kind};
 use crate::faults::Faults;
+use crate::groups::NodeGroups;
 use crate::network::Network;
 use crate::nic::Nic;
 use crate::post::Posts;
@@ -50,8 +51,7 @@ pub struct Progress {
 /// A network with its hosts, in virtual time.
 pub struct World {
     pub(crate) config: NetworkConfig,
-    pub(crate) now: u64,
-    pub(crate) calendar: Calendar,
+    pub(crate) clock: Clock,
     pub(crate) net: Network,
     /// Real queues, where departures are not known at arrival.
     pub(crate) queues: Option<Box<Queues>>,
@@ -73,8 +73,6 @@ pub struct World {
     pub(crate) outbox: Outbox,
     /// Queue pairs that the events to come are about, by the event's place in its page.
     ahead: [u32; AHEAD],
-    /// Virtual time reached.
-    pub(crate) end: u64,
     /// Bytes of a full data packet on a cable, and of a trimmed one.
     pub(crate) full_packet_bytes: u64,
     pub(crate) trimmed_bytes: u16,
@@ -89,7 +87,7 @@ impl World {
     pub fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         scenario.check()?;
         let config = scenario.network.clone();
-        let net = Network::new(&config);
+        let (net, groups) = Network::new(&config);
         let hosts = config.fabric.shape().hosts;
         let endpoints = Endpoints::new(&config, &net.switch, &scenario.transport)?;
         let planes = config.fabric.shape().planes;
@@ -107,8 +105,8 @@ impl World {
         };
         let (recorder, group_of_port) = recorder_for(scenario, &net, workload.messages.len(), &parts);
         let mut world = World {
-            now: 0,
-            calendar: calendar_for(&config, &net),
+            // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
+            clock: Clock::new(groups, config.shortest_hop().0, config.base_rtt().times(3).0),
             nics,
             controls,
             ahead: [0; AHEAD],
@@ -123,7 +121,6 @@ impl World {
             recorder,
             group_of_port,
             outbox: Outbox::default(),
-            end: 0,
             full_packet_bytes: u64::from(config.full_packet_bytes()),
             trimmed_bytes: config.trimmed_bytes() as u16,
             limit: scenario.limit.0,
@@ -143,7 +140,7 @@ impl World {
     /// How far it has come.
     pub fn progress(&self) -> Progress {
         Progress {
-            now: Time(self.end),
+            now: Time(self.clock.end),
             finished: self.posts.finished,
             messages: self.posts.len(),
             events: self.totals.events,
@@ -158,7 +155,7 @@ impl World {
             if self.posts.all_finished() {
                 return false;
             }
-            let Some(event) = self.calendar.take() else {
+            let Some(event) = self.clock.calendar.take() else {
                 let Some(node) = self.next_turn() else { return false };
                 self.prefetch_nodes();
                 if let Some(switch) = node.checked_sub(self.nics.len() as u32)
@@ -169,16 +166,15 @@ impl World {
                 continue;
             };
             if event.time > self.limit {
-                self.end = self.limit;
+                self.clock.end = self.limit;
                 // It stays on its way.
-                self.calendar.push(event, Network::EVERYWHERE);
+                self.clock.push(event, NodeGroups::EVERYWHERE);
                 return false;
             }
             self.prefetch_events();
-            self.now = event.time;
-            self.end = self.end.max(event.time);
+            self.clock.advance(event.time);
             self.totals.events += 1;
-            self.react(event, self.calendar.node());
+            self.react(event, self.clock.calendar.node());
         }
         true
     }
@@ -192,7 +188,7 @@ impl World {
     #[inline(always)]
     fn next_turn(&mut self) -> Option<u32> {
         loop {
-            if let Some(node) = self.calendar.next_turn() {
+            if let Some(node) = self.clock.calendar.next_turn() {
                 return Some(node);
             }
             self.open_page()?;
@@ -205,11 +201,11 @@ impl World {
         loop {
             let net = &self.net;
             let hosts = self.nics.len() as u32;
-            if let Some(page) = self.calendar.next_page() {
+            if let Some(page) = self.clock.calendar.next_page() {
                 if page.first_node() >= hosts {
-                    self.calendar.open(page, |event| net.owner(event.at));
+                    self.clock.calendar.open(page, |event| net.owner(event.at));
                 } else {
-                    self.calendar.open(page, |event| match event.kind {
+                    self.clock.calendar.open(page, |event| match event.kind {
                         // Before everything else that happens in the slot.
                         Kind::Fault => 0,
                         _ => event.dst,
@@ -217,11 +213,11 @@ impl World {
                 }
                 return Some(());
             }
-            if !self.calendar.turn_page() {
+            if !self.clock.calendar.turn_page() {
                 return None;
             }
-            if self.recorder.as_ref().is_some_and(|r| r.is_due(self.calendar.page_begin())) {
-                self.take_samples(self.calendar.page_begin().min(self.limit));
+            if self.recorder.as_ref().is_some_and(|r| r.is_due(self.clock.calendar.page_begin())) {
+                self.take_samples(self.clock.calendar.page_begin().min(self.limit));
             }
         }
     }
@@ -231,13 +227,13 @@ impl World {
     #[inline(always)]
     fn forwards_at_once(&self) -> bool {
         self.queues.is_none()
-            && self.calendar.page_begin().saturating_add(self.calendar.lookahead()) <= self.limit
+            && self.clock.calendar.page_begin().saturating_add(self.clock.lookahead()) <= self.limit
     }
 
     /// Loads the ports of a node whose turn is to come: such a load waits for nothing and goes on beside the work at hand.
     #[inline(always)]
     fn prefetch_nodes(&self) {
-        let Some(node) = self.calendar.node_ahead(NODES_AHEAD) else { return };
+        let Some(node) = self.clock.calendar.node_ahead(NODES_AHEAD) else { return };
         if let Some(number) = node.checked_sub(self.nics.len() as u32) {
             let info = &self.net.switches[number as usize];
             self.net.prefetch_ports(info.first_port, u32::from(info.downlinks + info.uplinks));
@@ -252,13 +248,13 @@ impl World {
     /// Loads what the events to come at hosts will need, one after the other: a packet names its queue pair, whose slot leads to it.
     #[inline(always)]
     fn prefetch_events(&mut self) {
-        let place = self.calendar.place();
-        if let Some(event) = self.calendar.event_ahead(PACKETS_AHEAD)
+        let place = self.clock.calendar.place();
+        if let Some(event) = self.clock.calendar.event_ahead(PACKETS_AHEAD)
             && event.kind == Kind::Arrive
         {
             self.slab.prefetch(event.packet);
         }
-        if let Some(event) = self.calendar.event_ahead(SLOTS_AHEAD) {
+        if let Some(event) = self.clock.calendar.event_ahead(SLOTS_AHEAD) {
             let slot = match event.kind {
                 Kind::Arrive => QueuePairs::slot_of(self.slab.dest_qp(event.packet)),
                 Kind::Wake => event.packet,
@@ -271,7 +267,7 @@ impl World {
         }
         self.qps.prefetch_engine(self.ahead[(place + QPS_AHEAD) % AHEAD]);
         self.qps.prefetch_heap(self.ahead[(place + HEAPS_AHEAD) % AHEAD]);
-        if let Some(event) = self.calendar.event_ahead(HEAPS_AHEAD)
+        if let Some(event) = self.clock.calendar.event_ahead(HEAPS_AHEAD)
             && event.kind == Kind::Arrive
             && let Some(message) = self.slab.message(event.packet)
         {
@@ -284,13 +280,7 @@ impl World {
     pub(crate) fn cross(&mut self, out: u32, mut event: Event) {
         let port = &self.net.ports[out as usize];
         event.at = port.peer;
-        self.calendar.push(event, port.peer_group);
-    }
-
-    /// Something, `at`, is to happen at a host.
-    #[inline]
-    pub(crate) fn at_host(&mut self, time: u64, kind: Kind, at: u32, host: u32) {
-        self.calendar.push(Event::plain(time, kind, at, host), self.net.host_group(host));
+        self.clock.push(event, port.peer_group);
     }
 
     #[inline(always)]
@@ -316,7 +306,7 @@ impl World {
         let mut totals = self.totals;
         self.qps.add_up(&mut totals);
         Results {
-            end: Time(self.end),
+            end: Time(self.clock.end),
             messages: self.whole_messages(),
             totals,
             in_flight: self.slab.len() as u64,
@@ -328,7 +318,7 @@ impl World {
 
     /// Bytes of all packets on cables and in queues.
     fn in_flight_bytes(&self) -> u64 {
-        let moving = self.calendar.pending().filter(|event| event.kind == Kind::Arrive);
+        let moving = self.clock.calendar.pending().filter(|event| event.kind == Kind::Arrive);
         let waiting = self.queues.iter().flat_map(|queues| queues.waiting());
         moving.chain(waiting).map(|event| u64::from(event.bytes)).sum()
     }
@@ -365,7 +355,7 @@ impl World {
 
     /// Virtual time reached, picoseconds.
     pub(crate) fn end(&self) -> u64 {
-        self.end
+        self.clock.end
     }
 
     /// The network it runs on.
@@ -411,9 +401,3 @@ const PACKETS_AHEAD: usize = 20;
 const SLOTS_AHEAD: usize = 14;
 const QPS_AHEAD: usize = 8;
 const HEAPS_AHEAD: usize = 4;
-
-/// A calendar for this network: slots as wide as the shortest way between two nodes lets them be, reaching over three round trips,
-/// so that only slow timers lie beyond its end.
-fn calendar_for(config: &NetworkConfig, net: &Network) -> Calendar {
-    Calendar::new(net.groups.clone(), config.shortest_hop().0, config.base_rtt().times(3).0)
-}
