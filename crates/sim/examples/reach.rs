@@ -122,7 +122,7 @@ fn report(shape: &Shape, json: bool) {
     let results = world.results();
     let last = results.messages.iter().map(|m| m.delivered.0).max().unwrap_or(0) as f64 / 1e6;
     let (t, name, digest, megabytes) = (results.totals, shape.name, digest(&results), peak_memory() / 1000);
-    let packets = t.data_packets as f64;
+    let packets = t.hosts.data_packets as f64;
     let (rate, each, events) = (packets / elapsed / 1e6, elapsed * 1e9 / packets, t.events as f64 / packets);
     if json {
         let hosts = shape.sizing.hosts;

@@ -15,7 +15,7 @@ use crate::config::Encapsulation;
 use crate::event::{Event, Kind};
 use crate::hash::chance;
 use crate::network::{UNCONNECTED, port_flag};
-use crate::record::Happening;
+use crate::record::LogEvent;
 use crate::world::World;
 
 /// What happens to a link or a switch.
@@ -185,10 +185,7 @@ impl World {
     /// An entry of the schedule is due.
     pub(crate) fn fault(&mut self, index: u32) {
         let Fault { target, change, .. } = self.faults.schedule[index as usize];
-        let now = Time(self.clock.now);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.log(now, Happening::Fault(target, change));
-        }
+        self.stats.log(self.clock.now, LogEvent::Fault(target, change));
         self.net.impaired = true;
         let fabric = self.net.fabric;
         let links: Vec<Link> = match target {
@@ -288,9 +285,8 @@ impl World {
     pub(crate) fn reaction(&mut self, index: u32) -> bool {
         let Some(which) = (index as usize).checked_sub(self.faults.schedule.len()) else { return false };
         let (port, down, everywhere) = self.faults.reactions[which];
-        let now = Time(self.clock.now);
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| everywhere) {
-            recorder.log(now, Happening::Routing { port, withdrawn: down });
+        if everywhere {
+            self.stats.log(self.clock.now, LogEvent::Routing { port, withdrawn: down });
         }
         let set = if everywhere { &mut self.faults.withdrawn } else { &mut self.faults.detected };
         if down {
@@ -337,7 +333,7 @@ impl World {
         let from = self.net.ports[event.at as usize].peer;
         let flags = self.net.ports[from as usize].flags;
         if flags & port_flag::DOWN != 0 {
-            self.totals.dropped_down += 1;
+            self.stats.totals.fabric.dropped_down += 1;
             self.lost_at(from);
             return false;
         }
@@ -352,25 +348,26 @@ impl World {
         if survives {
             self.hear(&event, from);
         } else {
-            self.totals.dropped_lossy += 1;
+            self.stats.totals.fabric.dropped_lossy += 1;
             self.lost_at(from);
         }
         survives
     }
 
     fn lost_at(&mut self, port: u32) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.at_port(port, |count| count.lost += 1);
-        }
+        self.stats.at_port(port, |count| count.lost += 1);
     }
 
     /// A packet has come to the end of a cable: somebody may be listening there.
     fn hear(&mut self, event: &Event, from: u32) {
-        if self.recorder.as_ref().is_some_and(|r| r.capture.is_some()) {
+        let Some(capture) = self.stats.recorder.as_mut().and_then(|r| r.capture.as_mut()) else { return };
+        if capture.wants(from) {
             // What the node at the end of the cable takes to have a packet in hand.
             let to_host = self.net.ports[from as usize].flags & port_flag::LAST_HOP != 0;
             let latency = if to_host { self.config.nic_latency } else { self.config.switch_latency };
-            self.capture(event, from, latency.0);
+            let arrived = event.time.saturating_sub(latency.0);
+            let packet = self.slab.get(event.packet);
+            capture.keep(event, arrived, from, packet, self.posts.ends(event.connection));
         }
     }
 }

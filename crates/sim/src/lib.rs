@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
-mod capture;
 mod clock;
 pub mod collectives;
 pub mod config;
@@ -32,21 +31,21 @@ pub mod results;
 mod scenario;
 mod slab;
 mod sort;
+mod stats;
 mod switch;
 pub mod traffic;
 pub mod training;
 pub mod workload;
 mod world;
 
-pub use capture::{Capture, Captured};
 pub use config::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
     SwitchConfig,
 };
 pub use endpoints::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use faults::{Change, Fault, FaultError, Target};
-pub use record::{CaptureConfig, Happening, Record, Recorder, SeriesConfig};
-pub use results::{MessageResult, Results, Totals};
+pub use record::{Capture, CaptureConfig, Captured, LogEvent, Record, Recorder, SeriesConfig};
+pub use results::{FabricTotals, HostTotals, MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};
 pub use workload::{Connection, Message, Workload, WorkloadError};
 pub use world::{Progress, World};

@@ -13,7 +13,7 @@ use crate::memory::message_at;
 use crate::network::{UNCONNECTED, port_flag};
 use crate::post::MessageState;
 use crate::queue_pair::{QpSlot, QueuePairs};
-use crate::record::{EvEventOf, Happening, Recorder};
+use crate::record::{LogEvent, Recorder};
 use crate::world::{Outbox, World};
 
 /// One host's NIC.
@@ -79,8 +79,7 @@ impl Host for Surroundings<'_> {
     fn ev_event(&mut self, event: EvEvent) {
         if let Some(recorder) = &mut self.recorder {
             let (connection, host, peer) = self.whose;
-            let EvEvent { ev, port, change, .. } = event;
-            recorder.path(self.now, connection, (host, peer), EvEventOf { ev: ev.0, plane: port, change });
+            recorder.path_event(self.now, connection, (host, peer), event);
         }
     }
 
@@ -88,7 +87,7 @@ impl Host for Surroundings<'_> {
         self.outbox.failed = true;
         if let Some(recorder) = &mut self.recorder {
             let (_, host, peer) = self.whose;
-            recorder.log(self.now, Happening::Failed { host, peer });
+            recorder.log(self.now, LogEvent::Failed { host, peer });
         }
     }
 }
@@ -236,7 +235,7 @@ impl World {
                 now: Time(self.clock.now),
                 messages: &mut self.posts.messages,
                 outbox: &mut self.outbox,
-                recorder: self.recorder.as_deref_mut(),
+                recorder: self.stats.recorder.as_deref_mut(),
                 whose: (qp.connection, qp.host, qp.peer_host),
                 plane: 0,
             };
@@ -261,10 +260,10 @@ impl World {
             TrafficClass::Data | TrafficClass::DataRetransmit => flag::DATA,
         };
         if data {
-            self.totals.data_packets += 1;
-            self.totals.data_bytes += u64::from(packet.payload_len);
+            self.stats.totals.hosts.data_packets += 1;
+            self.stats.totals.hosts.data_bytes += u64::from(packet.payload_len);
         } else {
-            self.totals.control_packets += 1;
+            self.stats.totals.hosts.control_packets += 1;
         }
         let more = if data { self.endpoints.more_bytes } else { 0 };
         let bytes = self.config.encapsulation.wire_bytes(packet.wire_len() as u32 + more) as u16;
@@ -279,7 +278,7 @@ impl World {
             flags,
             kind: Kind::Arrive,
         };
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.stats.recorder {
             recorder.sent(&event, transmit.port);
         }
         self.enqueue_at_nic(self.net.host_port(host, u32::from(transmit.port)), event);
@@ -288,7 +287,7 @@ impl World {
     /// A NIC's port holds as much as its queue pairs give it; control goes first.
     #[inline]
     fn enqueue_at_nic(&mut self, out: u32, mut event: Event) {
-        self.totals.launched_bytes += u64::from(event.bytes);
+        self.stats.totals.hosts.launched_bytes += u64::from(event.bytes);
         if self.queues.is_some() {
             self.enqueue_really(out, UNCONNECTED, event);
             return;
@@ -296,7 +295,7 @@ impl World {
         let now = event.time;
         let port = &mut self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
-            self.totals.dropped_down += 1;
+            self.stats.totals.fabric.dropped_down += 1;
             self.drop_packet(event);
             return;
         }
@@ -320,14 +319,14 @@ impl World {
 
     /// A packet has reached the host.
     pub(crate) fn receive(&mut self, event: Event) {
-        self.totals.arrived_bytes += u64::from(event.bytes);
+        self.stats.totals.hosts.arrived_bytes += u64::from(event.bytes);
         let packet = self.slab.take(event.packet);
         let slot = QueuePairs::slot_of(packet.dest_qp);
         let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.connection == event.connection) else {
-            self.totals.stray += 1;
+            self.stats.totals.hosts.stray += 1;
             return;
         };
-        self.totals.arrived += 1;
+        self.stats.totals.hosts.arrived += 1;
         let trim = match event.flags & (flag::TRIMMED | flag::TRIMMED_LAST_HOP) {
             0 => None,
             flag::TRIMMED => Some(Trim::Fabric),
@@ -360,14 +359,14 @@ impl World {
             control.on_packet(now, u32::from(event.bytes), trim == Some(Trim::LastHop));
             engine.set_receive_pressure(control.pressure());
         }
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.stats.recorder {
             recorder.arrived(&event);
         }
         let mut around = Surroundings {
             now,
             messages: &mut self.posts.messages,
             outbox: &mut self.outbox,
-            recorder: self.recorder.as_deref_mut(),
+            recorder: self.stats.recorder.as_deref_mut(),
             whose: (event.connection, qp.host, qp.peer_host),
             plane: received.port,
         };
@@ -384,9 +383,9 @@ impl World {
             }
             self.outbox.transmits = transmits;
         }
-        self.totals.losses_seen += std::mem::take(&mut self.outbox.losses);
+        self.stats.totals.hosts.losses_seen += std::mem::take(&mut self.outbox.losses);
         if std::mem::take(&mut self.outbox.failed) {
-            self.totals.fatal += 1;
+            self.stats.totals.hosts.fatal += 1;
         }
         self.arm(slot);
         self.offer(slot);

@@ -280,6 +280,6 @@ impl World {
             let host = qp.host as usize;
             self.nics[host].ring.retain(|&s| s != slot);
         }
-        self.qps.close(slot, &mut self.totals);
+        self.qps.close(slot, &mut self.stats.totals.hosts);
     }
 }

@@ -9,7 +9,7 @@ use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
 
-use crate::results::Totals;
+use crate::results::HostTotals;
 
 /// The queue pair of one end, of whichever transport. A match costs less than an indirect call.
 pub(crate) enum Engine {
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Adds what it has counted.
-    fn add_up(&self, totals: &mut Totals) {
+    fn add_up(&self, totals: &mut HostTotals) {
         match self {
             Engine::Mrc(qp) => {
                 let stats = qp.stats();
@@ -154,7 +154,7 @@ impl QueuePairs {
     }
 
     /// Ends a connection: both ends are dropped, what they counted is kept.
-    pub fn close(&mut self, first: u32, totals: &mut Totals) {
+    pub fn close(&mut self, first: u32, totals: &mut HostTotals) {
         for slot in &mut self.slots[first as usize..first as usize + 2] {
             if let Some(engine) = slot.engine.take() {
                 engine.add_up(totals);
@@ -198,7 +198,7 @@ impl QueuePairs {
     }
 
     /// Adds what all have counted that exist.
-    pub fn add_up(&self, totals: &mut Totals) {
+    pub fn add_up(&self, totals: &mut HostTotals) {
         for engine in self.slots.iter().filter_map(|s| s.engine.as_ref()) {
             engine.add_up(totals);
         }

@@ -138,7 +138,7 @@ impl World {
     fn queue_up(&mut self, queues: &mut Queues, out: u32, ingress: u32, mut event: Event) {
         let port = self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
-            self.totals.dropped_down += 1;
+            self.stats.totals.fabric.dropped_down += 1;
             self.drop_packet(event);
             return;
         }
@@ -153,7 +153,7 @@ impl World {
                 queue.data.push_back(Held { event, ingress });
             } else if queues.pfc.is_some() {
                 if !self.admit(queues, ingress, u64::from(event.bytes)) {
-                    self.totals.dropped_data += 1;
+                    self.stats.totals.fabric.dropped_data += 1;
                     self.dropped_at(out);
                     self.drop_packet(event);
                     return;
@@ -162,7 +162,7 @@ impl World {
                 queue.data_bytes += u64::from(event.bytes);
                 queue.data.push_back(Held { event, ingress });
             } else if switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
-                self.totals.dropped_data += 1;
+                self.stats.totals.fabric.dropped_data += 1;
                 self.dropped_at(out);
                 self.drop_packet(event);
                 return;
@@ -171,13 +171,13 @@ impl World {
             }
             if !at_host {
                 let waits = queues.ports[out as usize].data_bytes;
-                self.totals.longest_queue = self.totals.longest_queue.max(waits);
+                self.stats.totals.fabric.longest_queue = self.stats.totals.fabric.longest_queue.max(waits);
             }
         }
         if event.flags & flag::CONTROL != 0 {
             let queue = &mut queues.ports[out as usize];
             if !at_host && queue.control_bytes > self.net.switch.control_bytes {
-                self.totals.dropped_control += 1;
+                self.stats.totals.fabric.dropped_control += 1;
                 self.dropped_at(out);
                 self.drop_packet(event);
                 return;
@@ -329,7 +329,7 @@ impl World {
         if !std::mem::replace(&mut queue.busy, true) {
             self.at_port(sent, Kind::Depart, port, 0);
         }
-        self.totals.pauses += u64::from(xoff);
+        self.stats.totals.fabric.pauses += u64::from(xoff);
         self.at_port(arrives, Kind::Pause, there, u8::from(xoff));
     }
 

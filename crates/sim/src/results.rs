@@ -1,8 +1,8 @@
-//! What a run leaves behind: one record a message, and counters. Everything is added up as it happens.
+//! The results of a run: the fate of each message, and counters that are added up as events happen.
 
 use openmrc_transport::Time;
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageResult {
     /// When it was posted; [`Time::NEVER`] if it was not.
@@ -15,40 +15,35 @@ pub struct MessageResult {
     pub failed: bool,
 }
 
-/// Counters of a run. Each packet launched ends as delivered, stray, or in one of the drops, or is still on its way.
+/// Counters of a run. Every packet launched ends as arrived, stray or dropped, or is still in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Totals {
     /// Events processed.
     pub events: u64,
-    /// Data packets that queue pairs sent, retransmissions included.
+    /// What hosts and their queue pairs counted.
+    pub hosts: HostTotals,
+    /// What the fabric counted.
+    pub fabric: FabricTotals,
+}
+
+/// Counters of hosts and their queue pairs. Bytes are those on the cable, all headers included, where nothing else is said.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HostTotals {
+    /// Data packets sent, retransmissions included.
     pub data_packets: u64,
     /// Payload bytes in them.
     pub data_bytes: u64,
-    /// Of these packets, retransmissions.
+    /// Of the data packets, retransmissions.
     pub retransmits: u64,
-    /// Control packets and probes.
+    /// Control packets and probes sent.
     pub control_packets: u64,
     /// Packets that reached their queue pair, trimmed ones included.
     pub arrived: u64,
-    /// Packets for a queue pair that had finished.
+    /// Packets that found their queue pair closed.
     pub stray: u64,
-    /// Payloads cut off inside the fabric.
-    pub trimmed: u64,
-    /// Payloads cut off on the last hop.
-    pub trimmed_last_hop: u64,
-    /// Packets marked.
-    pub marked: u64,
-    /// Dropped because a data queue was full.
-    pub dropped_data: u64,
-    /// Dropped because a control queue was full.
-    pub dropped_control: u64,
-    /// Dropped because a link or a switch was down.
-    pub dropped_down: u64,
-    /// Dropped by a lossy link, or damaged by bit errors.
-    pub dropped_lossy: u64,
     /// Packets that queue pairs took for lost without a trace.
     pub losses_seen: u64,
-    /// Of those, packets that had arrived.
+    /// Of these, packets that had arrived.
     pub spurious: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
@@ -56,64 +51,85 @@ pub struct Totals {
     pub condemned: u64,
     /// Queue pairs in ERROR.
     pub fatal: u64,
+    /// Bytes of all packets sent.
+    pub launched_bytes: u64,
+    /// Bytes of all packets that reached a host.
+    pub arrived_bytes: u64,
+}
+
+/// Counters of the fabric. Bytes are those on the cable, all headers included.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FabricTotals {
+    /// Packets trimmed inside the fabric.
+    pub trimmed: u64,
+    /// Packets trimmed on the last hop.
+    pub trimmed_last_hop: u64,
+    /// Packets marked.
+    pub marked: u64,
+    /// Packets dropped because a data queue was full.
+    pub dropped_data: u64,
+    /// Packets dropped because a control queue was full.
+    pub dropped_control: u64,
+    /// Packets dropped because a link or a switch was down.
+    pub dropped_down: u64,
+    /// Packets dropped by a lossy link, or damaged by bit errors.
+    pub dropped_lossy: u64,
     /// Most bytes that waited in a data queue of a switch.
     pub longest_queue: u64,
     /// Times a port told its peer to stop (PFC).
     pub pauses: u64,
-    /// Bytes on the cable, everything counted, of all packets that queue pairs sent ...
-    pub launched_bytes: u64,
-    /// ... and of those that reached a host ...
-    pub arrived_bytes: u64,
-    /// ... were dropped ...
+    /// Bytes of all packets dropped.
     pub dropped_bytes: u64,
-    /// ... or cut off by trimming.
+    /// Bytes cut off by trimming.
     pub cut_bytes: u64,
 }
 
 impl Totals {
     /// Every counter with its name.
     pub fn named(&self) -> [(&'static str, u64); 25] {
+        let Totals { events, hosts, fabric } = self;
         [
-            ("events", self.events),
-            ("data_packets", self.data_packets),
-            ("data_bytes", self.data_bytes),
-            ("retransmits", self.retransmits),
-            ("control_packets", self.control_packets),
-            ("arrived", self.arrived),
-            ("stray", self.stray),
-            ("trimmed", self.trimmed),
-            ("trimmed_last_hop", self.trimmed_last_hop),
-            ("marked", self.marked),
-            ("dropped_data", self.dropped_data),
-            ("dropped_control", self.dropped_control),
-            ("dropped_down", self.dropped_down),
-            ("dropped_lossy", self.dropped_lossy),
-            ("losses_seen", self.losses_seen),
-            ("spurious", self.spurious),
-            ("timeouts", self.timeouts),
-            ("condemned", self.condemned),
-            ("fatal", self.fatal),
-            ("longest_queue", self.longest_queue),
-            ("pauses", self.pauses),
-            ("launched_bytes", self.launched_bytes),
-            ("arrived_bytes", self.arrived_bytes),
-            ("dropped_bytes", self.dropped_bytes),
-            ("cut_bytes", self.cut_bytes),
+            ("events", *events),
+            ("data_packets", hosts.data_packets),
+            ("data_bytes", hosts.data_bytes),
+            ("retransmits", hosts.retransmits),
+            ("control_packets", hosts.control_packets),
+            ("arrived", hosts.arrived),
+            ("stray", hosts.stray),
+            ("trimmed", fabric.trimmed),
+            ("trimmed_last_hop", fabric.trimmed_last_hop),
+            ("marked", fabric.marked),
+            ("dropped_data", fabric.dropped_data),
+            ("dropped_control", fabric.dropped_control),
+            ("dropped_down", fabric.dropped_down),
+            ("dropped_lossy", fabric.dropped_lossy),
+            ("losses_seen", hosts.losses_seen),
+            ("spurious", hosts.spurious),
+            ("timeouts", hosts.timeouts),
+            ("condemned", hosts.condemned),
+            ("fatal", hosts.fatal),
+            ("longest_queue", fabric.longest_queue),
+            ("pauses", fabric.pauses),
+            ("launched_bytes", hosts.launched_bytes),
+            ("arrived_bytes", hosts.arrived_bytes),
+            ("dropped_bytes", fabric.dropped_bytes),
+            ("cut_bytes", fabric.cut_bytes),
         ]
     }
 
     /// Packets that queue pairs handed to the network.
     pub fn launched(&self) -> u64 {
-        self.data_packets + self.control_packets
+        self.hosts.data_packets + self.hosts.control_packets
     }
 
     /// Packets that the network lost.
     pub fn dropped(&self) -> u64 {
-        self.dropped_data + self.dropped_control + self.dropped_down + self.dropped_lossy
+        let FabricTotals { dropped_data, dropped_control, dropped_down, dropped_lossy, .. } = self.fabric;
+        dropped_data + dropped_control + dropped_down + dropped_lossy
     }
 }
 
-/// What a run leaves behind.
+/// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Results {
     /// When it ended.
@@ -122,12 +138,12 @@ pub struct Results {
     pub messages: Vec<MessageResult>,
     /// Counters.
     pub totals: Totals,
-    /// Packets still on their way at the end.
+    /// Packets still in flight at the end.
     pub in_flight: u64,
-    /// Bytes of theirs, everything counted.
+    /// Their bytes, all headers included.
     pub in_flight_bytes: u64,
-    /// Bytes accepted by each port, everything counted; host ports first (host x planes + plane), then switch by switch.
+    /// Bytes accepted by each port, all headers included; host ports first (host x planes + plane), then switch by switch.
     pub port_bytes: Vec<u64>,
-    /// When each port will have sent, or has sent, all it accepted.
+    /// By port: when it will have sent all that it accepted.
     pub port_busy_until: Vec<Time>,
 }

@@ -22,7 +22,7 @@ impl World {
         let turn = self.clock.calendar.take_turn();
         let page = self.clock.calendar.lend_page();
         let events = &page[turn];
-        self.totals.events += events.len() as u64;
+        self.stats.totals.events += events.len() as u64;
         if let Some(last) = events.last() {
             self.clock.end = self.clock.end.max(last.time);
         }
@@ -99,10 +99,8 @@ impl World {
         let probability = ecn.probability_at(behind);
         let marked = probability > 0.0 && chance(self.config.seed, out, leaves) < probability;
         if marked {
-            self.totals.marked += 1;
-            if let Some(recorder) = &mut self.recorder {
-                recorder.at_port(out, |count| count.marked += 1);
-            }
+            self.stats.totals.fabric.marked += 1;
+            self.stats.at_port(out, |count| count.marked += 1);
         }
         marked
     }
@@ -191,25 +189,23 @@ impl World {
     /// The network loses a packet.
     #[cold]
     pub(crate) fn drop_packet(&mut self, event: Event) {
-        self.totals.dropped_bytes += u64::from(event.bytes);
+        self.stats.totals.fabric.dropped_bytes += u64::from(event.bytes);
         self.slab.drop_packet(event.packet);
     }
 
     /// Cuts a packet's payload off at port `out`.
     #[inline(never)]
     pub(crate) fn trim(&mut self, out: u32, mut event: Event, last_hop: bool) -> Event {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.at_port(out, |count| count.trimmed += 1);
-        }
+        self.stats.at_port(out, |count| count.trimmed += 1);
         event.flags = (event.flags & !flag::DATA) | flag::CONTROL;
         if last_hop {
             event.flags |= flag::TRIMMED_LAST_HOP;
-            self.totals.trimmed_last_hop += 1;
+            self.stats.totals.fabric.trimmed_last_hop += 1;
         } else {
             event.flags |= flag::TRIMMED;
-            self.totals.trimmed += 1;
+            self.stats.totals.fabric.trimmed += 1;
         }
-        self.totals.cut_bytes += u64::from(event.bytes - self.trimmed_bytes);
+        self.stats.totals.fabric.cut_bytes += u64::from(event.bytes - self.trimmed_bytes);
         event.bytes = self.trimmed_bytes;
         event
     }
@@ -220,7 +216,7 @@ impl World {
         let now = event.time;
         let port = &mut self.net.ports[out as usize];
         if port.flags & port_flag::DOWN != 0 {
-            self.totals.dropped_down += 1;
+            self.stats.totals.fabric.dropped_down += 1;
             self.drop_packet(*event);
             return;
         }
@@ -235,8 +231,8 @@ impl World {
             self.overflow(out, Event { flags, ..*event });
             return;
         }
-        if backlog > self.totals.longest_queue * per_byte {
-            self.totals.longest_queue = backlog / per_byte;
+        if backlog > self.stats.totals.fabric.longest_queue * per_byte {
+            self.stats.totals.fabric.longest_queue = backlog / per_byte;
         }
         let queue = backlog + u64::from(event.bytes) * per_byte;
         let leaves = now + queue;
@@ -254,7 +250,7 @@ impl World {
     #[inline(never)]
     fn overflow(&mut self, out: u32, event: Event) {
         if self.net.switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
-            self.totals.dropped_data += 1;
+            self.stats.totals.fabric.dropped_data += 1;
             self.drop_packet(event);
             self.dropped_at(out);
             return;
@@ -274,7 +270,7 @@ impl World {
         let in_service = in_service(port.data_free.saturating_sub(now), self.full_packet_bytes * per_byte);
         let start = port.control_free.max(now + in_service);
         if start - now > self.net.switch.control_bytes * per_byte {
-            self.totals.dropped_control += 1;
+            self.stats.totals.fabric.dropped_control += 1;
             self.drop_packet(*event);
             self.dropped_at(out);
             return;
@@ -295,9 +291,7 @@ impl World {
 impl World {
     #[cold]
     pub(crate) fn dropped_at(&mut self, port: u32) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.at_port(port, |count| count.dropped += 1);
-        }
+        self.stats.at_port(port, |count| count.dropped += 1);
     }
 }
 

@@ -13,15 +13,16 @@ use crate::endpoints::{Endpoints, TransportConfig};
 use crate::event::{Event, Kind};
 use crate::faults::Faults;
 use crate::groups::NodeGroups;
-use crate::network::Network;
+use crate::network::{Network, Port};
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
 use crate::queued::Queues;
-use crate::record::{Recorder, Shape};
+use crate::record::{Captured, NetworkShape, PortView, Recorder};
 use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::slab::Slab;
+use crate::stats::Stats;
 
 /// What queue pairs have asked for while one of them was served; kept so that its memory is.
 #[derive(Default)]
@@ -65,11 +66,7 @@ pub struct World {
     pub(crate) faults: Faults,
     /// Where the messages of the scenario are split: the parts of message `i` are `parts[i] .. parts[i + 1]`.
     parts: Vec<u32>,
-    pub(crate) totals: Totals,
-    /// What is written down, for runs that ask.
-    pub(crate) recorder: Option<Box<Recorder>>,
-    /// By port: which group of ports the time series counts it in; empty without one.
-    pub(crate) group_of_port: Vec<u8>,
+    pub(crate) stats: Stats,
     pub(crate) outbox: Outbox,
     /// Queue pairs that the events to come are about, by the event's place in its page.
     ahead: [u32; AHEAD],
@@ -103,7 +100,7 @@ impl World {
             }
             _ => (Cow::Borrowed(&scenario.workload), Vec::new()),
         };
-        let (recorder, group_of_port) = recorder_for(scenario, &net, workload.messages.len(), &parts);
+        let recorder = recorder_for(scenario, &net, workload.messages.len(), &parts);
         let mut world = World {
             // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
             clock: Clock::new(groups, config.shortest_hop().0, config.base_rtt().times(3).0),
@@ -117,9 +114,7 @@ impl World {
             posts: Posts::new(&workload),
             parts,
             faults: Faults::new(&scenario.faults),
-            totals: Totals::default(),
-            recorder,
-            group_of_port,
+            stats: Stats { totals: Totals::default(), recorder },
             outbox: Outbox::default(),
             full_packet_bytes: u64::from(config.full_packet_bytes()),
             trimmed_bytes: config.trimmed_bytes() as u16,
@@ -143,15 +138,15 @@ impl World {
             now: Time(self.clock.end),
             finished: self.posts.finished,
             messages: self.posts.len(),
-            events: self.totals.events,
-            data_packets: self.totals.data_packets,
+            events: self.stats.totals.events,
+            data_packets: self.stats.totals.hosts.data_packets,
         }
     }
 
     /// Goes on for about `events` events. Says whether there is more to do.
     pub fn run_for(&mut self, events: u64) -> bool {
-        let enough = self.totals.events.saturating_add(events);
-        while self.totals.events < enough {
+        let enough = self.stats.totals.events.saturating_add(events);
+        while self.stats.totals.events < enough {
             if self.posts.all_finished() {
                 return false;
             }
@@ -173,7 +168,7 @@ impl World {
             }
             self.prefetch_events();
             self.clock.advance(event.time);
-            self.totals.events += 1;
+            self.stats.totals.events += 1;
             self.react(event, self.clock.calendar.node());
         }
         true
@@ -216,8 +211,9 @@ impl World {
             if !self.clock.calendar.turn_page() {
                 return None;
             }
-            if self.recorder.as_ref().is_some_and(|r| r.is_due(self.clock.calendar.page_begin())) {
-                self.take_samples(self.clock.calendar.page_begin().min(self.limit));
+            let begin = self.clock.calendar.page_begin();
+            if self.stats.recorder.as_ref().is_some_and(|r| r.is_due(begin)) {
+                self.take_samples(begin.min(self.limit));
             }
         }
     }
@@ -303,8 +299,7 @@ impl World {
 
     /// What has come of it. Counters of queue pairs that still exist are added in.
     pub fn results(&self) -> Results {
-        let mut totals = self.totals;
-        self.qps.add_up(&mut totals);
+        let totals = self.totals();
         Results {
             end: Time(self.clock.end),
             messages: self.whole_messages(),
@@ -353,9 +348,49 @@ impl World {
         self.posts.ends(connection)
     }
 
-    /// Virtual time reached, picoseconds.
-    pub(crate) fn end(&self) -> u64 {
-        self.clock.end
+    /// All counters, those of queue pairs that still exist included.
+    fn totals(&self) -> Totals {
+        let mut totals = self.stats.totals;
+        self.qps.add_up(&mut totals.hosts);
+        totals
+    }
+
+    /// Takes the samples that are due by `time`.
+    #[cold]
+    fn take_samples(&mut self, time: u64) {
+        let totals = self.totals();
+        let Some(mut recorder) = self.stats.recorder.take() else { return };
+        recorder.take_samples(time, self.clock.end, &totals, self);
+        self.stats.recorder = Some(recorder);
+    }
+
+    /// Ends the record where the run stands. To be called before it is read.
+    pub fn finish_record(&mut self) {
+        let totals = self.totals();
+        let Some(mut recorder) = self.stats.recorder.take() else { return };
+        recorder.finish(self.clock.end, &totals, self);
+        self.stats.recorder = Some(recorder);
+    }
+
+    /// The record, if the scenario asked for one.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.stats.recorder.as_deref()
+    }
+
+    /// The record, to take captured packets out.
+    pub fn recorder_mut(&mut self) -> Option<&mut Recorder> {
+        self.stats.recorder.as_deref_mut()
+    }
+
+    /// The group that the time series count a port in: by plane, layer of the cable, and direction (up is even).
+    /// 0 without time series.
+    pub fn group_of(&self, port: u32) -> usize {
+        self.recorder().map_or(0, |recorder| recorder.group_of(port))
+    }
+
+    /// The bytes of a captured packet, from the Ethernet header to the iCRC.
+    pub fn frame(&self, captured: &Captured) -> Vec<u8> {
+        captured.frame(&self.config, &self.net)
     }
 
     /// The network it runs on.
@@ -364,29 +399,36 @@ impl World {
     }
 }
 
-/// The recorder that a scenario asks for, and the groups of ports that it counts in.
-fn recorder_for(
-    scenario: &Scenario,
-    net: &Network,
-    messages: usize,
-    parts: &[u32],
-) -> (Option<Box<Recorder>>, Vec<u8>) {
-    if scenario.record.is_nothing() {
-        return (None, Vec::new());
+impl PortView for World {
+    fn accepted(&self, port: u32) -> u64 {
+        self.net.ports[port as usize].bytes
     }
-    let planes = net.planes as usize;
-    let layers = usize::from(net.fabric.tiers());
-    // A sample looks at every port: the larger the fabric, the fewer to begin with.
+
+    fn backlog(&self, port: u32, at: u64) -> u64 {
+        let Port { data_free, picos_per_byte, .. } = self.net.ports[port as usize];
+        let per_byte = u64::from(picos_per_byte.max(1));
+        match &self.queues {
+            Some(queues) => queues.backlog(port, at, per_byte),
+            None => data_free.saturating_sub(at) / per_byte,
+        }
+    }
+}
+
+/// The recorder that a scenario asks for.
+fn recorder_for(scenario: &Scenario, net: &Network, messages: usize, parts: &[u32]) -> Option<Box<Recorder>> {
+    if scenario.record.is_nothing() {
+        return None;
+    }
+    // A sample reads every port, so a larger fabric starts with a longer interval.
     let often = (200_000 / net.ports.len().max(1)).clamp(1, 16) as u64;
-    let shape = Shape {
-        ports: net.ports.len(),
-        planes,
-        groups: planes * layers * 2,
-        ports_of: &|links| links.iter().flat_map(|&link| net.link_ports(link)).collect(),
+    let shape = NetworkShape {
+        planes: net.planes as usize,
+        port_groups: &net.port_groups(),
+        groups: net.planes as usize * usize::from(net.fabric.tiers()) * 2,
         first_interval: (scenario.network.base_rtt().0 / often).max(1),
+        link_ports: &|link| net.link_ports(link),
     };
-    let groups = if scenario.record.series.is_some() { net.port_groups() } else { Vec::new() };
-    (Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape))), groups)
+    Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape)))
 }
 
 /// More events than anything is loaded ahead, a power of two.

@@ -34,8 +34,8 @@ fn losing_a_link_between_switches_costs_no_more_than_its_share_and_the_finding_o
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
     let (results, healthy) = with_faults(vec![Fault { at: AT, target, change: Change::Down }]);
     assert!(all_delivered(&results));
-    assert!(results.totals.dropped_down > 0, "something was on that link");
-    assert!(results.totals.condemned > 0);
+    assert!(results.totals.fabric.dropped_down > 0, "something was on that link");
+    assert!(results.totals.hosts.condemned > 0);
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
 }
@@ -61,7 +61,7 @@ fn a_host_that_was_cut_off_goes_on_when_its_ports_come_back() {
         .collect();
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
-    assert!(results.totals.fatal == 0);
+    assert!(results.totals.hosts.fatal == 0);
     let last = last_delivery(&results);
     assert!(last <= healthy + away.times(3), "{last:?}, healthy {healthy:?}");
 }
@@ -75,7 +75,7 @@ fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
     schedule.extend(faults::flap(Target::Switch(t1), AT, Span::from_micros(60), Span::from_micros(1), 1));
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
-    assert!(results.totals.dropped_down > 0 && results.totals.fatal == 0);
+    assert!(results.totals.fabric.dropped_down > 0 && results.totals.hosts.fatal == 0);
     // The reboot takes an eighth of plane 3 from everybody for a third of the run; the flaps an eighth of plane 0 from one T0.
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * 150, "{last:?}, healthy {healthy:?}");
@@ -90,10 +90,10 @@ fn random_loss_is_repaired() {
     let (results, _) = with_faults(schedule);
     assert!(all_delivered(&results));
     let t = results.totals;
-    let share = t.dropped_lossy as f64 / t.launched() as f64;
+    let share = t.fabric.dropped_lossy as f64 / t.launched() as f64;
     // Four cables on most paths.
     assert!((0.002..0.006).contains(&share), "{share}");
-    assert!(t.retransmits > 0);
+    assert!(t.hosts.retransmits > 0);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn bit_errors_hit_long_packets_harder_than_short_ones() {
         .collect();
     let (results, _) = with_faults(schedule);
     assert!(all_delivered(&results));
-    let share = results.totals.dropped_lossy as f64 / results.totals.data_packets as f64;
+    let share = results.totals.fabric.dropped_lossy as f64 / results.totals.hosts.data_packets as f64;
     // 4 cables x 4262 bytes x 8 bits x 1e-8.
     assert!((0.0009..0.0019).contains(&share), "{share}");
 }
@@ -161,7 +161,7 @@ fn a_share_of_links_broken_from_the_start_costs_its_share() {
     let most = gone.iter().flatten().max().unwrap();
     let pace = 8.0 / f64::from(8 - most);
     let (results, healthy) = with_faults(schedule);
-    assert!(all_delivered(&results) && results.totals.condemned > 0);
+    assert!(all_delivered(&results) && results.totals.hosts.condemned > 0);
     let last = last_delivery(&results);
     assert!(last.0 as f64 <= healthy.0 as f64 * pace * 1.15, "{last:?}, healthy {healthy:?}, pace {pace}");
 }
@@ -183,7 +183,7 @@ fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
             scenario.faults = vec![Fault { at: AT, target, change: Change::Down }];
             let results = run(&scenario);
             assert!(all_delivered(&results));
-            results.totals.dropped_down
+            results.totals.fabric.dropped_down
         };
         let (fast, slow, never) = (lost(5, 5), lost(5, 100), lost(1_000_000, 1_000_000));
         assert!(fast < slow && slow < never, "{tiers} tiers: {fast} {slow} {never} packets lost");

@@ -162,7 +162,7 @@ fn destination_flow_control_spares_an_incast_most_of_its_trimming_whatever_the_s
             let least = ideal(&scenario.network, 1, 24 * (2 << 20));
             let took = percent(&results, least);
             assert!(took <= 115, "{scheduling:?}, {destination_control}: {took} %");
-            results.totals.trimmed_last_hop as f64 / results.totals.data_packets as f64
+            results.totals.fabric.trimmed_last_hop as f64 / results.totals.hosts.data_packets as f64
         };
         let (with, without) = (trimmed(true), trimmed(false));
         // What the first window of each sender is too much cannot be helped: 24 x 1.5 bandwidth-delay products of 48 MiB in all.
@@ -190,7 +190,7 @@ fn a_remote_failure_is_invisible_to_adaptive_switches_until_routing_learns_of_it
         scenario.network.routing_reaction = reaction;
         let results = run(&scenario);
         assert!(all_delivered(&results), "{reaction:?}: {:?}", results.totals);
-        results.totals.dropped_down
+        results.totals.fabric.dropped_down
     };
     let reaction = RoutingReaction { detection: Span::from_micros(10), convergence: Span::from_micros(20) };
     let (never, late) = (lost(None), lost(Some(reaction)));

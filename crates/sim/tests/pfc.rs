@@ -37,8 +37,8 @@ fn an_incast_at_line_rate_drops_nothing_and_keeps_its_last_link_full() {
         let least = ideal(&scenario.network, 0, u64::from(senders * bytes));
         let results = run(&scenario);
         assert!(all_delivered(&results));
-        assert!(results.totals.pauses > 0, "somebody had to stop");
-        assert_eq!((results.totals.dropped(), results.totals.retransmits), (0, 0));
+        assert!(results.totals.fabric.pauses > 0, "somebody had to stop");
+        assert_eq!((results.totals.dropped(), results.totals.hosts.retransmits), (0, 0));
         let took = last_delivery(&results).since(Time::ZERO);
         // Headers of RoCEv2 are shorter than those the ideal counts.
         assert!(took.0 * 100 >= least.0 * 97 && took.0 * 100 <= least.0 * 103, "{took:?}, at best {least:?}");
@@ -56,8 +56,12 @@ fn however_small_the_buffer_is_nothing_is_dropped() {
             pfc.buffer = Some(16 * 170_000 + shared);
         });
         let results = run(&scenario);
-        assert!(all_delivered(&results) && results.totals.pauses > 0, "{shared}: {:?}", results.totals);
-        assert_eq!(results.totals.retransmits, 0);
+        assert!(
+            all_delivered(&results) && results.totals.fabric.pauses > 0,
+            "{shared}: {:?}",
+            results.totals
+        );
+        assert_eq!(results.totals.hosts.retransmits, 0);
     }
 }
 
@@ -71,7 +75,7 @@ fn too_little_headroom_drops_what_is_on_the_cable_as_xoff_travels() {
     });
     let mut world = World::new(&scenario).unwrap();
     world.run();
-    assert!(world.results().totals.dropped_data > 0);
+    assert!(world.results().totals.fabric.dropped_data > 0);
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn a_paused_port_blocks_those_who_wait_behind_it_for_other_hosts() {
 #[test]
 fn dcqcn_slows_senders_down_before_pfc_has_to_stop_them() {
     let from: Vec<u32> = (1..8).collect();
-    let pauses = |dcqcn| run(&lossless(16, traffic::incast(&from, 0, 16 << 20), dcqcn)).totals.pauses;
+    let pauses = |dcqcn| run(&lossless(16, traffic::incast(&from, 0, 16 << 20), dcqcn)).totals.fabric.pauses;
     let (with, without) = (pauses(true), pauses(false));
     assert!(with * 2 < without, "{with} with DCQCN, {without} without");
 }
@@ -124,7 +128,7 @@ fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
     scenario.faults = schedule;
     let results = run(&scenario);
     assert!(all_delivered(&results), "{:?}", results.totals);
-    assert!(results.totals.dropped_down > 0 && results.totals.pauses > 0);
+    assert!(results.totals.fabric.dropped_down > 0 && results.totals.fabric.pauses > 0);
 }
 
 #[test]
@@ -177,5 +181,5 @@ fn loss_on_lossless_links_is_still_repaired() {
         .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
         .collect();
     let results = run(&scenario);
-    assert!(all_delivered(&results) && results.totals.dropped_lossy > 0);
+    assert!(all_delivered(&results) && results.totals.fabric.dropped_lossy > 0);
 }

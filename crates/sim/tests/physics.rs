@@ -41,7 +41,7 @@ fn one_flow_fills_every_plane_and_takes_the_least_time_there_is() {
             assert!(took >= least, "{planes} planes: {took:?} is less than {least:?}");
             // Feedback and its ACKs share no port with data here: only the window can cost time.
             assert!(took.0 * 100 <= least.0 * 101, "{planes} planes to {dst}: {took:?}, at best {least:?}");
-            assert_eq!(results.totals.retransmits, 0);
+            assert_eq!(results.totals.hosts.retransmits, 0);
         }
     }
 }
@@ -107,9 +107,9 @@ fn an_incast_trims_on_the_last_hop_only_and_drops_nothing() {
     let senders: Vec<u32> = (8..32).collect();
     let results = run(&Scenario::new(multiplane(32, 4), traffic::incast(&senders, 0, 1 << 20)));
     assert!(all_delivered(&results));
-    assert!(results.totals.trimmed_last_hop > 0);
+    assert!(results.totals.fabric.trimmed_last_hop > 0);
     assert_eq!(results.totals.dropped(), 0, "{:?}", results.totals);
-    assert_eq!(results.totals.losses_seen, 0, "a trimmed packet is no lost packet");
+    assert_eq!(results.totals.hosts.losses_seen, 0, "a trimmed packet is no lost packet");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_same_seed_gives_the_same_run_bit_for_bit_and_another_seed_another() {
         Scenario::new(network, workload)
     };
     let results = run(&scenario(5));
-    assert!(results.totals.marked > 0, "chance plays a part");
+    assert!(results.totals.fabric.marked > 0, "chance plays a part");
     assert_eq!(results, run(&scenario(5)));
     assert_ne!(results, run(&scenario(6)));
 }
@@ -182,8 +182,8 @@ fn where_trimming_is_off_a_full_queue_drops_and_the_transport_still_delivers() {
     let senders: Vec<u32> = (8..32).collect();
     let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 1 << 20)));
     assert!(all_delivered(&results));
-    assert!(results.totals.dropped_data > 0);
-    assert_eq!(results.totals.trimmed + results.totals.trimmed_last_hop, 0);
+    assert!(results.totals.fabric.dropped_data > 0);
+    assert_eq!(results.totals.fabric.trimmed + results.totals.fabric.trimmed_last_hop, 0);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_control_queue_that_is_full_drops_and_is_counted() {
     let senders: Vec<u32> = (8..32).collect();
     let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 1 << 20)));
     assert!(all_delivered(&results));
-    assert!(results.totals.dropped_control > 0);
+    assert!(results.totals.fabric.dropped_control > 0);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn fewer_packets_are_marked_the_higher_the_threshold_and_none_beyond_the_longest
         let mut scenario = Scenario::new(network, traffic::permutation(64, 1 << 20, 3));
         let congestion = MrcCongestion::FixedWindow(600_000);
         scenario.transport = TransportConfig::Mrc(MrcConfig { congestion, ..MrcConfig::default() });
-        run(&scenario).totals
+        run(&scenario).totals.fabric
     };
     let (low, high) = (marked(1), marked(8_000));
     assert!(low.marked > high.marked && high.marked > 0, "{} {}", low.marked, high.marked);

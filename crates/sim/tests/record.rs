@@ -6,7 +6,7 @@ use common::{all_delivered, multiplane, run};
 use openmrc_fabric::Link;
 use openmrc_sim::training::Training;
 use openmrc_sim::{
-    CaptureConfig, Change, Fault, Happening, Record, Rocev2Config, Routing, Scenario, SeriesConfig, Target,
+    CaptureConfig, Change, Fault, LogEvent, Record, Rocev2Config, Routing, Scenario, SeriesConfig, Target,
     TransportConfig, World, traffic,
 };
 use openmrc_transport::{Span, Time};
@@ -76,11 +76,14 @@ fn series_ports_and_paths_add_up_to_the_counters() {
     }
     let counted =
         |count: fn(&openmrc_sim::record::PortCounters) -> u64| recorder.ports.iter().map(count).sum::<u64>();
-    assert_eq!(counted(|p| p.marked), results.totals.marked);
-    assert_eq!(counted(|p| p.trimmed), results.totals.trimmed + results.totals.trimmed_last_hop);
-    assert!(counted(|p| p.lost) > 0 && counted(|p| p.lost) <= results.totals.dropped_down);
-    assert_eq!(recorder.paths.values().map(|p| p.sent).sum::<u64>(), results.totals.data_packets);
-    assert_eq!(recorder.paths.values().map(|p| p.condemned).sum::<u64>(), results.totals.condemned);
+    assert_eq!(counted(|p| p.marked), results.totals.fabric.marked);
+    assert_eq!(
+        counted(|p| p.trimmed),
+        results.totals.fabric.trimmed + results.totals.fabric.trimmed_last_hop
+    );
+    assert!(counted(|p| p.lost) > 0 && counted(|p| p.lost) <= results.totals.fabric.dropped_down);
+    assert_eq!(recorder.paths.values().map(|p| p.sent).sum::<u64>(), results.totals.hosts.data_packets);
+    assert_eq!(recorder.paths.values().map(|p| p.condemned).sum::<u64>(), results.totals.hosts.condemned);
 }
 
 #[test]
@@ -92,10 +95,10 @@ fn the_log_has_the_fault_before_the_paths_it_cost_and_the_repair_before_they_are
     world.finish_record();
     let log = &world.recorder().unwrap().log;
     assert!(log.is_sorted_by_key(|(time, _)| *time));
-    let first = |wanted: fn(&Happening) -> bool| log.iter().position(|(_, what)| wanted(what));
-    let down = first(|w| matches!(w, Happening::Fault(_, Change::Down))).unwrap();
-    let condemned = first(|w| matches!(w, Happening::Path { good: false, plane: 1, .. })).unwrap();
-    let up = first(|w| matches!(w, Happening::Fault(_, Change::Up))).unwrap();
+    let first = |wanted: fn(&LogEvent) -> bool| log.iter().position(|(_, what)| wanted(what));
+    let down = first(|w| matches!(w, LogEvent::Fault(_, Change::Down))).unwrap();
+    let condemned = first(|w| matches!(w, LogEvent::Path { good: false, plane: 1, .. })).unwrap();
+    let up = first(|w| matches!(w, LogEvent::Fault(_, Change::Up))).unwrap();
     assert!(down < condemned && condemned < up);
 }
 

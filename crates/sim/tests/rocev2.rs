@@ -38,7 +38,7 @@ fn one_flow_alone_runs_at_line_rate() {
     // MRC's headers are a little longer than RoCEv2's, so the ideal is a little too slow.
     let took = results.messages[0].delivered.0;
     assert!(took * 100 >= least.0 * 97 && took * 100 <= least.0 * 101, "{took}, at best {least:?}");
-    assert_eq!(results.totals.retransmits, 0);
+    assert_eq!(results.totals.hosts.retransmits, 0);
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn either_recovery_repairs_random_loss_and_selective_repeat_sends_less_again() {
             .collect();
         let results = run(&scenario);
         assert!(all_delivered(&results), "{recovery:?}: {:?}", results.totals);
-        assert!(results.totals.dropped_lossy > 0);
-        again.push(results.totals.retransmits);
+        assert!(results.totals.fabric.dropped_lossy > 0);
+        again.push(results.totals.hosts.retransmits);
     }
     assert!(again[0] > 3 * again[1], "{again:?}");
 }
@@ -92,7 +92,7 @@ fn dcqcn_slows_an_incast_down_instead_of_dropping() {
         let rc = Rocev2Config { dcqcn, ..Rocev2Config::default() };
         let results = run(&rocev2(single_plane(16), traffic::incast(&senders, 0, 8 << 20), rc));
         assert!(all_delivered(&results), "{:?}", results.totals);
-        (results.totals.dropped_data, results.totals.marked)
+        (results.totals.fabric.dropped_data, results.totals.fabric.marked)
     };
     let (with, marked) = drops(true);
     let (without, _) = drops(false);

@@ -1,7 +1,7 @@
 //! What a run has written down, as columns.
 
 use openmrc_fabric::{Fabric, Node};
-use openmrc_sim::{Change, Happening, Recorder, Target};
+use openmrc_sim::{Change, LogEvent, Recorder, Target};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -127,9 +127,9 @@ impl PySimulation {
     fn log(&self) -> (Vec<LogRow>, u64) {
         let Some(recorder) = self.recorder() else { return (Vec::new(), 0) };
         let fabric = self.fabric();
-        let row = |&(time, what): &(openmrc_transport::Time, Happening)| -> LogRow {
+        let row = |&(time, what): &(openmrc_transport::Time, LogEvent)| -> LogRow {
             match what {
-                Happening::Fault(target, change) => {
+                LogEvent::Fault(target, change) => {
                     let name = match target {
                         Target::Link(link) => fabric.link(link).map(|link| fabric.link_name(link)),
                         Target::Switch(switch) => fabric.switch_at(switch).map(|switch| switch.to_string()),
@@ -143,16 +143,16 @@ impl PySimulation {
                     };
                     (time.0, kind, name.unwrap_or_default(), None, None, None, None, value)
                 }
-                Happening::Routing { port, withdrawn } => {
+                LogEvent::Routing { port, withdrawn } => {
                     let kind = if withdrawn { "route-withdrawn" } else { "route-restored" };
                     (time.0, kind, self.port_name(port), None, None, None, None, None)
                 }
-                Happening::Path { host, peer, ev, plane, good } => {
+                LogEvent::Path { host, peer, ev, plane, good } => {
                     let kind = if good { "ev-good" } else { "ev-bad" };
                     let (host, peer) = (Some(host), Some(peer));
                     (time.0, kind, String::new(), host, peer, Some(ev), Some(plane.into()), None)
                 }
-                Happening::Failed { host, peer } => {
+                LogEvent::Failed { host, peer } => {
                     (time.0, "qp-failed", String::new(), Some(host), Some(peer), None, None, None)
                 }
             }

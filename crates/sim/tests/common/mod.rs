@@ -30,16 +30,16 @@ pub fn assert_laws(scenario: &Scenario, results: &Results) {
     let t = &results.totals;
     assert_eq!(
         t.launched(),
-        t.arrived + t.stray + t.dropped() + results.in_flight,
+        t.hosts.arrived + t.hosts.stray + t.dropped() + results.in_flight,
         "packets launched = arrived + stray + dropped + on their way: {t:?}"
     );
     assert_eq!(
-        t.launched_bytes,
-        t.arrived_bytes + t.dropped_bytes + t.cut_bytes + results.in_flight_bytes,
+        t.hosts.launched_bytes,
+        t.hosts.arrived_bytes + t.fabric.dropped_bytes + t.fabric.cut_bytes + results.in_flight_bytes,
         "bytes in = bytes out + dropped + cut off + queued: {t:?}"
     );
     let lossless = scenario.network.switch.is_some_and(|switch| switch.pfc.is_some());
-    assert!(!lossless || t.dropped_data == 0, "PFC never drops: {t:?}");
+    assert!(!lossless || t.fabric.dropped_data == 0, "PFC never drops: {t:?}");
     // No port has taken more than it can have sent by the time its queue is empty.
     let picos = scenario.network.picos_per_byte();
     for (port, (&bytes, &free)) in results.port_bytes.iter().zip(&results.port_busy_until).enumerate() {

@@ -1,8 +1,7 @@
-//! Packets of chosen links as bytes: what a capture on that cable would hold, payloads synthetic (byte `i` of a message's memory is
-//! `i` modulo 251).
+//! Packets of chosen links as bytes, as a capture on the cable would hold them. Payloads are synthetic: the byte at address `i`
+//! is `i` modulo 251.
 
 use std::collections::HashSet;
-
 use std::net::Ipv6Addr;
 
 use openmrc_fabric::{AddressPlan, EvLayout, Path};
@@ -14,9 +13,19 @@ use openmrc_wire::{
     Body, DscpMap, Ecn, Ev, EvFormat, Layers, LinkType, Outer, Packet, ROCE_PORT, RcWrite, Write, trim,
 };
 
-use crate::config::Encapsulation;
+use crate::config::{Encapsulation, NetworkConfig, Overflow};
 use crate::event::{Event, flag};
-use crate::world::World;
+use crate::network::Network;
+use crate::workload::Connection;
+
+/// Which packets are captured.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct CaptureConfig {
+    /// Links, by number in the fabric. Each direction is captured where it ends.
+    pub links: Vec<u32>,
+    /// Packets after which the capture ends.
+    pub most: u64,
+}
 
 /// A packet at the end of a cable.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +41,11 @@ pub struct Captured {
     flags: u8,
 }
 
-/// Packets not yet taken out, and which are still wanted.
+/// Packets captured and not yet taken out.
 pub struct Capture {
+    /// Ports that send over the chosen links.
     ports: HashSet<u32>,
+    /// Packets still to be captured.
     left: u64,
     packets: Vec<Captured>,
 }
@@ -48,38 +59,39 @@ impl Capture {
     pub fn take(&mut self) -> Vec<Captured> {
         std::mem::take(&mut self.packets)
     }
-}
 
-impl World {
-    /// Keeps a packet that has crossed a cable which is listened to.
-    pub(crate) fn capture(&mut self, event: &Event, from: u32, latency: u64) {
-        let Some(capture) = self.recorder.as_mut().and_then(|r| r.capture.as_mut()) else { return };
-        if capture.left == 0 || !capture.ports.contains(&from) {
-            return;
-        }
-        capture.left -= 1;
-        let ends = self.posts.ends(event.connection);
-        capture.packets.push(Captured {
-            time: Time(event.time.saturating_sub(latency)),
-            port: from,
-            packet: self.slab.get(event.packet),
+    /// Whether packets sent by `port` are still to be captured.
+    pub(crate) fn wants(&self, port: u32) -> bool {
+        self.left > 0 && self.ports.contains(&port)
+    }
+
+    /// Keeps a packet whose last bit arrived at `time` over the cable of `port`. `ends` are those of its connection.
+    pub(crate) fn keep(&mut self, event: &Event, time: u64, port: u32, packet: Packet, ends: Connection) {
+        self.left = self.left.saturating_sub(1);
+        self.packets.push(Captured {
+            time: Time(time),
+            port,
+            packet,
             ev: event.ev,
             src: if ends.dst == event.dst { ends.src } else { ends.dst },
             dst: event.dst,
             flags: event.flags,
         });
     }
+}
 
-    /// The bytes of a captured packet, from the Ethernet header to the iCRC.
-    pub fn frame(&self, captured: &Captured) -> Vec<u8> {
-        let Captured { packet, ev, src, dst, flags, .. } = *captured;
+impl Captured {
+    /// The bytes of the packet, from the Ethernet header to the iCRC.
+    pub(crate) fn frame(&self, config: &NetworkConfig, network: &Network) -> Vec<u8> {
+        let Captured { packet, ev, src, dst, flags, .. } = *self;
+        let fabric = &network.fabric;
         let map = DscpMap::DEFAULT;
-        let trims = self.net.switch.overflow == crate::config::Overflow::Trim;
+        let trims = config.switch.unwrap_or_else(|| config.default_switch()).overflow == Overflow::Trim;
         let dscp = map.code_of(&packet, trims && !packet.is_rocev2());
         let ecn = if flags & flag::CE != 0 { Ecn::Ce } else { Ecn::Ect0 };
-        let path = EvLayout::new(&self.net.fabric)
+        let path = EvLayout::new(fabric)
             .ok()
-            .and_then(|layout| Path::from_ev(&self.net.fabric, &layout, src, dst, Ev(ev)).ok());
+            .and_then(|layout| Path::from_ev(fabric, &layout, src, dst, Ev(ev)).ok());
         let format = if path.is_some() { EvFormat::Structured } else { EvFormat::Udp };
         let entropy = format.place(Ev(ev));
         let source = host_address(src);
@@ -93,10 +105,10 @@ impl World {
             src: source,
             dst: host_address(dst),
         };
-        let outer = path.filter(|_| self.config.encapsulation == Encapsulation::Srv6).and_then(|path| {
-            let plan = AddressPlan::new(&self.net.fabric, AddressPlan::DEFAULT_BLOCK).ok()?;
-            let mut address = plan.address(&self.net.fabric, &path);
-            for _ in 0..self.switches_behind(&path, captured.port) {
+        let outer = path.filter(|_| config.encapsulation == Encapsulation::Srv6).and_then(|path| {
+            let plan = AddressPlan::new(fabric, AddressPlan::DEFAULT_BLOCK).ok()?;
+            let mut address = plan.address(fabric, &path);
+            for _ in 0..self.switches_crossed(&path, network) {
                 address = address.shift();
             }
             Some(Outer { ip: Ipv6 { dst: address.to_ipv6(), ..inner }, srh: None })
@@ -117,14 +129,14 @@ impl World {
         bytes
     }
 
-    /// How many switches of its path a packet has crossed when it is on the cable of `port`.
-    fn switches_behind(&self, path: &Path, port: u32) -> usize {
-        let fabric = &self.net.fabric;
+    /// Switches of its path that the packet has crossed.
+    fn switches_crossed(&self, path: &Path, network: &Network) -> usize {
+        let fabric = &network.fabric;
         path.links(fabric)
             .position(|link| {
                 [fabric.lower_end(link), fabric.upper_end(link)]
                     .iter()
-                    .any(|&end| self.net.port_number(end) == port)
+                    .any(|&end| network.port_number(end) == self.port)
             })
             .unwrap_or(0)
     }
@@ -141,7 +153,7 @@ fn mac(host: u32) -> [u8; 6] {
     [2, 0, a, b, c, d]
 }
 
-/// What stands in memory from the packet's address on, as far as the packet names one.
+/// The memory that a packet carries: as many bytes as its payload has, from its address on.
 fn payload(packet: &Packet) -> Vec<u8> {
     let va = match packet.body {
         Body::Write(Write { va, .. }) | Body::RcWrite(RcWrite { va, .. }) => va,

@@ -1,0 +1,210 @@
+//! Time series of a run: samples of counters and queues, taken between two slots of the calendar.
+
+use openmrc_transport::Span;
+
+use crate::results::Totals;
+
+/// Which time series are recorded.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct SeriesConfig {
+    /// Time between two samples. `None` starts with a short interval and doubles it whenever there are
+    /// [`SeriesConfig::MOST`] samples.
+    pub interval: Option<Span>,
+    /// Links, by number in the fabric, whose load and queues are recorded one by one, up and down.
+    pub links: Vec<u32>,
+}
+
+impl SeriesConfig {
+    /// Number of samples at which an interval that was not given doubles.
+    pub const MOST: usize = 1024;
+}
+
+/// Samples, column by column. Counters count from the start of the run.
+#[derive(Clone, Default, Debug)]
+pub struct Series {
+    /// Time of each sample, picoseconds.
+    pub time: Vec<u64>,
+    /// All counters.
+    pub totals: Vec<Totals>,
+    /// Payload bytes placed, by pattern.
+    pub placed: Vec<u64>,
+    /// Payload bytes placed, by plane.
+    pub placed_by_plane: Vec<u64>,
+    /// By group of ports ([`World::group_of`](crate::World::group_of)): bytes sent, bytes waiting, the longest queue.
+    pub groups: Vec<[u64; 3]>,
+    /// By chosen link, up and down: bytes sent.
+    pub sent: Vec<u64>,
+    /// By chosen link, up and down: bytes waiting.
+    pub waiting: Vec<u64>,
+    /// Values of one sample in `placed`, in `placed_by_plane`, in `groups`, and in each of `sent` and `waiting`.
+    pub widths: [usize; 4],
+}
+
+impl Series {
+    /// Merges pairs of samples. The later one's counters are kept; of two queue lengths the longer one is.
+    fn halve(&mut self) {
+        let samples = self.time.len() / 2;
+        let [patterns, planes, groups, ports] = self.widths;
+        for i in 0..samples {
+            let from = 2 * i + 1;
+            self.time[i] = self.time[from];
+            self.totals[i] = self.totals[from];
+            copy_row(&mut self.placed, patterns, from, i);
+            copy_row(&mut self.placed_by_plane, planes, from, i);
+            copy_row(&mut self.sent, ports, from, i);
+            for p in 0..ports {
+                self.waiting[i * ports + p] =
+                    self.waiting[from * ports + p].max(self.waiting[(from - 1) * ports + p]);
+            }
+            for g in 0..groups {
+                let (early, late) = (self.groups[(from - 1) * groups + g], self.groups[from * groups + g]);
+                self.groups[i * groups + g] = [late[0], late[1].max(early[1]), late[2].max(early[2])];
+            }
+        }
+        self.time.truncate(samples);
+        self.totals.truncate(samples);
+        self.placed.truncate(samples * patterns);
+        self.placed_by_plane.truncate(samples * planes);
+        self.groups.truncate(samples * groups);
+        self.sent.truncate(samples * ports);
+        self.waiting.truncate(samples * ports);
+    }
+}
+
+fn copy_row(rows: &mut [u64], width: usize, from: usize, to: usize) {
+    rows.copy_within(from * width..(from + 1) * width, to * width);
+}
+
+/// What a sample reads of the ports.
+pub(crate) trait PortView {
+    /// Bytes that a port has accepted since the start of the run.
+    fn accepted(&self, port: u32) -> u64;
+    /// Bytes that a port has accepted and not yet sent at `at`, which is now or a little later.
+    fn backlog(&self, port: u32, at: u64) -> u64;
+}
+
+/// Takes the samples, and counts what only they need.
+pub(super) struct Sampler {
+    /// Time of the next sample; [`u64::MAX`] without time series.
+    next: u64,
+    interval: u64,
+    /// The interval was not given, so it may grow.
+    grows: bool,
+    /// Ports of the links that are recorded one by one.
+    link_ports: Vec<u32>,
+    /// By port: the group it is counted in.
+    group_of_port: Vec<u8>,
+    /// By message: its pattern.
+    pattern_of: Vec<u16>,
+    placed: Vec<u64>,
+    placed_by_plane: Vec<u64>,
+}
+
+impl Sampler {
+    /// A sampler; without `config` it takes no samples.
+    pub fn new(
+        config: Option<&SeriesConfig>,
+        pattern_of: Vec<u16>,
+        patterns: usize,
+        link_ports: Vec<u32>,
+        network: &super::NetworkShape<'_>,
+    ) -> Self {
+        let given = config.and_then(|c| c.interval);
+        let interval = given.map_or(network.first_interval, |i| i.0.max(1));
+        Sampler {
+            next: if config.is_some() { interval } else { u64::MAX },
+            interval,
+            grows: given.is_none(),
+            link_ports,
+            group_of_port: if config.is_some() { network.port_groups.to_vec() } else { Vec::new() },
+            pattern_of,
+            placed: vec![0; patterns],
+            placed_by_plane: vec![0; network.planes],
+        }
+    }
+
+    /// An empty series of the right widths. `groups` is the number of groups of ports.
+    pub fn empty_series(&self, groups: usize) -> Series {
+        let widths = [self.placed.len(), self.placed_by_plane.len(), groups, self.link_ports.len()];
+        Series { widths, ..Series::default() }
+    }
+
+    /// The group that a port is counted in; 0 without time series.
+    pub fn group_of(&self, port: u32) -> usize {
+        self.group_of_port.get(port as usize).map_or(0, |&group| usize::from(group))
+    }
+
+    /// Payload of a message has been placed.
+    pub fn count_placed(&mut self, message: u32, plane: u8, bytes: u32) {
+        self.placed[usize::from(self.pattern_of[message as usize])] += u64::from(bytes);
+        self.placed_by_plane[usize::from(plane)] += u64::from(bytes);
+    }
+
+    /// Whether there are time series.
+    pub fn is_on(&self) -> bool {
+        self.next != u64::MAX
+    }
+
+    /// Whether a sample is due by `time`.
+    #[inline]
+    pub fn is_due(&self, time: u64) -> bool {
+        self.next <= time
+    }
+
+    /// Takes the samples that are due by `time`, when events up to `reached` have been processed. `longest` is called
+    /// with the queue of every port in use.
+    pub fn take_due(
+        &mut self,
+        series: &mut Series,
+        (time, reached): (u64, u64),
+        totals: &Totals,
+        ports: &impl PortView,
+        mut longest: impl FnMut(u32, u64),
+    ) {
+        while self.next <= time {
+            let due = self.next;
+            // Events of the slot before may lie beyond the time the sample is due.
+            self.sample(series, due.max(reached), totals, ports, &mut longest);
+            if self.grows && series.time.len() >= SeriesConfig::MOST {
+                series.halve();
+                self.interval *= 2;
+            }
+            self.next = due + self.interval;
+        }
+    }
+
+    /// Takes one sample.
+    pub fn sample(
+        &self,
+        series: &mut Series,
+        at: u64,
+        totals: &Totals,
+        ports: &impl PortView,
+        longest: &mut impl FnMut(u32, u64),
+    ) {
+        series.time.push(at);
+        series.totals.push(*totals);
+        series.placed.extend_from_slice(&self.placed);
+        series.placed_by_plane.extend_from_slice(&self.placed_by_plane);
+        let groups = series.groups.len();
+        series.groups.resize(groups + series.widths[2], [0; 3]);
+        let row = &mut series.groups[groups..];
+        for (port, &group) in (0..).zip(&self.group_of_port) {
+            let accepted = ports.accepted(port);
+            if accepted == 0 {
+                continue;
+            }
+            let waiting = ports.backlog(port, at);
+            let [sent, all, most] = &mut row[usize::from(group)];
+            *sent += accepted.saturating_sub(waiting);
+            *all += waiting;
+            *most = (*most).max(waiting);
+            longest(port, waiting);
+        }
+        for &port in &self.link_ports {
+            let waiting = ports.backlog(port, at);
+            series.sent.push(ports.accepted(port).saturating_sub(waiting));
+            series.waiting.push(waiting);
+        }
+    }
+}

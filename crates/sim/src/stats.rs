@@ -1,0 +1,29 @@
+//! What is counted and recorded during a run.
+
+use openmrc_transport::Time;
+
+use crate::record::{LogEvent, PortCounters, Recorder};
+use crate::results::Totals;
+
+/// The counters of a run, and a recorder if the scenario asked for one.
+pub(crate) struct Stats {
+    pub totals: Totals,
+    pub recorder: Option<Box<Recorder>>,
+}
+
+impl Stats {
+    /// Counts something at a port, if ports are recorded.
+    #[inline]
+    pub fn at_port(&mut self, port: u32, count: impl FnOnce(&mut PortCounters)) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.at_port(port, count);
+        }
+    }
+
+    /// Adds an entry to the log, if there is one.
+    pub fn log(&mut self, now: u64, event: LogEvent) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.log(Time(now), event);
+        }
+    }
+}
