@@ -15,8 +15,10 @@ pub(crate) enum Kind {
     Timer,
     /// Message `at` is to be posted.
     Post,
-    /// Fault `at` of the schedule happens, or routing reacts to one.
+    /// Fault `at` of the schedule happens.
     Fault,
+    /// Routing reacts to a fault, for the `at`-th time.
+    Reroute,
     /// Queue pair `at` learns which ports are up.
     PortStatus,
     /// The cable at port `at` is free; where ports have real queues.

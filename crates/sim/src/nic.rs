@@ -9,8 +9,8 @@ use openmrc_transport::{
 use openmrc_wire::Ev;
 
 use crate::event::{Event, Kind, flag};
+use crate::fabric::{CarrierChange, Fate};
 use crate::memory::message_at;
-use crate::network::{UNCONNECTED, port_flag};
 use crate::post::MessageState;
 use crate::queue_pair::{QpSlot, QueuePairs};
 use crate::record::{LogEvent, Recorder};
@@ -101,44 +101,15 @@ impl World {
         }
     }
 
-    /// Ports of a host that can take a packet: those with at most one waiting behind the one on the cable. `Err` says when
-    /// the first will have sent all it has.
-    #[inline]
-    fn free_ports(&self, host: u32) -> Result<PortSet, u64> {
-        let first = self.net.host_port(host, 0) as usize;
-        let (mut free, mut soonest) = (PortSet::EMPTY, u64::MAX);
-        for (plane, port) in self.net.ports[first..first + self.net.planes as usize].iter().enumerate() {
-            if port.flags & port_flag::DOWN != 0 {
-                continue;
-            }
-            if let Some(queues) = &self.queues {
-                // A port that has sent what it had comes back by itself.
-                if queues.is_free((first + plane) as u32) {
-                    free = free.with(plane as u8);
-                }
-                continue;
-            }
-            if port.data_free <= self.clock.now + self.full_packet_bytes * u64::from(port.picos_per_byte) {
-                free = free.with(plane as u8);
-            }
-            soonest = soonest.min(port.data_free);
-        }
-        if free.is_empty() { Err(soonest) } else { Ok(free) }
-    }
-
     /// Queue pairs send in turn, a packet at a time, as long as a port can take one.
     pub(crate) fn serve(&mut self, host: u32) {
         let mut refused = 0;
         while let Some(&slot) = self.nics[host as usize].ring.front() {
-            let free = match self.free_ports(host) {
+            let free = match self.fabric.free_ports(host, self.clock.now) {
                 Ok(free) if refused < self.nics[host as usize].ring.len() => free,
-                Ok(_) if self.queues.is_some() => return,
                 Ok(_) => {
-                    // Somebody wants a port that is not free now.
-                    let first = self.net.host_port(host, 0) as usize;
-                    let ports = &self.net.ports[first..first + self.net.planes as usize];
-                    let busy = ports.iter().map(|p| p.data_free).filter(|&t| t > self.clock.now);
-                    if let Some(time) = busy.min() {
+                    // A queue pair wants a port that is not free now.
+                    if let Some(time) = self.fabric.next_departure(host, self.clock.now) {
                         self.wake_at(host, time);
                     }
                     return;
@@ -281,40 +252,10 @@ impl World {
         if let Some(recorder) = &mut self.stats.recorder {
             recorder.sent(&event, transmit.port);
         }
-        self.enqueue_at_nic(self.net.host_port(host, u32::from(transmit.port)), event);
-    }
-
-    /// A NIC's port holds as much as its queue pairs give it; control goes first.
-    #[inline]
-    fn enqueue_at_nic(&mut self, out: u32, mut event: Event) {
-        self.stats.totals.hosts.launched_bytes += u64::from(event.bytes);
-        if self.queues.is_some() {
-            self.enqueue_really(out, UNCONNECTED, event);
-            return;
+        self.stats.totals.hosts.launched_bytes += u64::from(bytes);
+        if self.fabric.send(host, transmit.port, event, &mut self.clock, &mut self.stats) == Fate::Dropped {
+            self.slab.drop_packet(event.packet);
         }
-        let now = event.time;
-        let port = &mut self.net.ports[out as usize];
-        if port.flags & port_flag::DOWN != 0 {
-            self.stats.totals.fabric.dropped_down += 1;
-            self.drop_packet(event);
-            return;
-        }
-        let service = u64::from(event.bytes) * u64::from(port.picos_per_byte);
-        let start = if event.flags & flag::CONTROL != 0 {
-            let backlog = port.data_free.saturating_sub(now);
-            let full = self.full_packet_bytes * u64::from(port.picos_per_byte);
-            let start = port.control_free.max(now + if backlog <= full { backlog } else { backlog % full });
-            port.control_free = start + service;
-            port.data_free = port.data_free.max(start) + service;
-            start
-        } else {
-            let start = port.data_free.max(now);
-            port.data_free = start + service;
-            start
-        };
-        port.bytes += u64::from(event.bytes);
-        event.time = start + service + u64::from(port.latency);
-        self.cross(out, event);
     }
 
     /// A packet has reached the host.
@@ -335,7 +276,7 @@ impl World {
         let mut received = Received {
             packet,
             ev: Ev(event.ev),
-            port: (event.at - event.dst * self.net.planes) as u8,
+            port: (event.at - self.fabric.layout.host_port(event.dst, 0)) as u8,
             ecn_ce: event.flags & flag::CE != 0,
             trim,
         };
@@ -372,6 +313,38 @@ impl World {
         };
         engine.handle_packet(now, &received, &mut around);
         self.settle(slot);
+    }
+
+    /// A host's port has lost its carrier, or has it back. Its own queue pairs know at once, their peers when the port status
+    /// update has crossed the fabric (spec: transport, "Probes and port status").
+    pub(crate) fn carrier(&mut self, change: CarrierChange) {
+        let CarrierChange { host, port, up } = change;
+        let nic = &mut self.nics[host as usize];
+        nic.up = if up { nic.up.with(port) } else { nic.up.without(port) };
+        let soon = self.clock.now + self.clock.lookahead();
+        let later = soon + self.config.one_way(self.config.encapsulation.wire_bytes(36)).0;
+        for slot in 0..self.qps.len() as u32 {
+            let Some(qp) = self.qps.get(slot).filter(|qp| qp.engine.is_some()) else { continue };
+            let (own, peer) = (qp.host, qp.peer_host);
+            if own == host {
+                self.clock.push_at_host(soon, Kind::PortStatus, slot, own);
+            } else if peer == host {
+                self.clock.push_at_host(later, Kind::PortStatus, slot, own);
+            }
+        }
+        self.clock.push_at_host(soon, Kind::Wake, host, host);
+        self.nics[host as usize].wake_at = soon;
+    }
+
+    /// A queue pair learns which ports are up at both ends.
+    pub(crate) fn port_status(&mut self, slot: u32) {
+        let Some(qp) = self.qps.get_mut(slot) else { return };
+        let (local, peer) = (self.nics[qp.host as usize].up, self.nics[qp.peer_host as usize].up);
+        if let Some(engine) = &mut qp.engine {
+            engine.set_ports_up(Time(self.clock.now), local, peer);
+            self.arm(slot);
+            self.offer(slot);
+        }
     }
 
     /// Carries out what a queue pair has asked for, and lets it send if it can.

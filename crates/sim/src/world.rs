@@ -11,14 +11,13 @@ use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::endpoints::{Endpoints, TransportConfig};
 use crate::event::{Event, Kind};
-use crate::faults::Faults;
+use crate::fabric::{FabricState, Fate, Layout, SwitchInfo};
+use crate::faults::Fault;
 use crate::groups::NodeGroups;
-use crate::network::{Network, Port};
 use crate::nic::Nic;
 use crate::post::Posts;
 use crate::queue_pair::QueuePairs;
-use crate::queued::Queues;
-use crate::record::{Captured, NetworkShape, PortView, Recorder};
+use crate::record::{Captured, LogEvent, NetworkShape, Recorder};
 use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::slab::Slab;
@@ -53,9 +52,7 @@ pub struct Progress {
 pub struct World {
     pub(crate) config: NetworkConfig,
     pub(crate) clock: Clock,
-    pub(crate) net: Network,
-    /// Real queues, where departures are not known at arrival.
-    pub(crate) queues: Option<Box<Queues>>,
+    pub(crate) fabric: FabricState,
     pub(crate) slab: Slab,
     pub(crate) nics: Vec<Nic>,
     /// By host: how hard it presses its senders; empty where none does.
@@ -63,16 +60,12 @@ pub struct World {
     pub(crate) qps: QueuePairs,
     pub(crate) endpoints: Endpoints,
     pub(crate) posts: Posts,
-    pub(crate) faults: Faults,
     /// Where the messages of the scenario are split: the parts of message `i` are `parts[i] .. parts[i + 1]`.
     parts: Vec<u32>,
     pub(crate) stats: Stats,
     pub(crate) outbox: Outbox,
     /// Queue pairs that the events to come are about, by the event's place in its page.
     ahead: [u32; AHEAD],
-    /// Bytes of a full data packet on a cable, and of a trimmed one.
-    pub(crate) full_packet_bytes: u64,
-    pub(crate) trimmed_bytes: u16,
     limit: u64,
 }
 
@@ -84,9 +77,15 @@ impl World {
     pub fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         scenario.check()?;
         let config = scenario.network.clone();
-        let (net, groups) = Network::new(&config);
+        let layout = Layout::new(config.fabric);
+        let groups = layout.node_groups(&config);
+        let fabric = FabricState::new(&config, layout, &groups, &scenario.faults);
+        if fabric.least_shared_buffer() == Some(0) {
+            return Err(ScenarioError::Buffer);
+        }
         let hosts = config.fabric.shape().hosts;
-        let endpoints = Endpoints::new(&config, &net.switch, &scenario.transport)?;
+        let switch = config.switch.unwrap_or_else(|| config.default_switch());
+        let endpoints = Endpoints::new(&config, &switch, &scenario.transport)?;
         let planes = config.fabric.shape().planes;
         let rate = config.port_rate_bps * u64::from(planes);
         let nics = vec![Nic::new(planes); hosts as usize];
@@ -100,34 +99,26 @@ impl World {
             }
             _ => (Cow::Borrowed(&scenario.workload), Vec::new()),
         };
-        let recorder = recorder_for(scenario, &net, workload.messages.len(), &parts);
+        let recorder = recorder_for(scenario, &fabric.layout, workload.messages.len(), &parts);
         let mut world = World {
             // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
             clock: Clock::new(groups, config.shortest_hop().0, config.base_rtt().times(3).0),
             nics,
             controls,
             ahead: [0; AHEAD],
-            queues: Queues::new(&config, &net),
             slab: Slab::default(),
             qps: QueuePairs::default(),
             endpoints,
             posts: Posts::new(&workload),
             parts,
-            faults: Faults::new(&scenario.faults),
             stats: Stats { totals: Totals::default(), recorder },
             outbox: Outbox::default(),
-            full_packet_bytes: u64::from(config.full_packet_bytes()),
-            trimmed_bytes: config.trimmed_bytes() as u16,
             limit: scenario.limit.0,
-            net,
+            fabric,
             config,
         };
-        // Whoever listens to cables has to be asked where packets arrive.
-        world.net.impaired |= scenario.record.capture.is_some();
-        if world.queues.as_ref().and_then(|q| q.least_shared()) == Some(0) {
-            return Err(ScenarioError::Buffer);
-        }
-        world.schedule_faults();
+        world.fabric.checks_arrivals = scenario.record.capture.is_some();
+        world.fabric.schedule_faults(&mut world.clock);
         world.schedule_posts();
         Ok(world)
     }
@@ -156,7 +147,7 @@ impl World {
                 if let Some(switch) = node.checked_sub(self.nics.len() as u32)
                     && self.forwards_at_once()
                 {
-                    self.forward(switch);
+                    self.forward_all(switch);
                 }
                 continue;
             };
@@ -194,17 +185,13 @@ impl World {
     #[inline(never)]
     fn open_page(&mut self) -> Option<()> {
         loop {
-            let net = &self.net;
+            let layout = &self.fabric.layout;
             let hosts = self.nics.len() as u32;
             if let Some(page) = self.clock.calendar.next_page() {
                 if page.first_node() >= hosts {
-                    self.clock.calendar.open(page, |event| net.owner(event.at));
+                    self.clock.calendar.open(page, |event| layout.owner(event.at));
                 } else {
-                    self.clock.calendar.open(page, |event| match event.kind {
-                        // Before everything else that happens in the slot.
-                        Kind::Fault => 0,
-                        _ => event.dst,
-                    });
+                    self.clock.calendar.open(page, |event| event.dst);
                 }
                 return Some(());
             }
@@ -222,7 +209,7 @@ impl World {
     /// the run is not near.
     #[inline(always)]
     fn forwards_at_once(&self) -> bool {
-        self.queues.is_none()
+        self.fabric.computes_departures()
             && self.clock.calendar.page_begin().saturating_add(self.clock.lookahead()) <= self.limit
     }
 
@@ -231,13 +218,12 @@ impl World {
     fn prefetch_nodes(&self) {
         let Some(node) = self.clock.calendar.node_ahead(NODES_AHEAD) else { return };
         if let Some(number) = node.checked_sub(self.nics.len() as u32) {
-            let info = &self.net.switches[number as usize];
-            self.net.prefetch_ports(info.first_port, u32::from(info.downlinks + info.uplinks));
+            self.fabric.prefetch_switch(number);
         } else {
             prefetch_index(&self.nics, node as usize);
             prefetch_index(&self.controls, node as usize);
             prefetch_index(&self.controls, node as usize + 1);
-            self.net.prefetch_ports(self.net.host_port(node, 0), self.net.planes);
+            self.fabric.prefetch_host(node);
         }
     }
 
@@ -271,12 +257,88 @@ impl World {
         }
     }
 
-    /// Puts an event on its way that happens at the far end of port `out`.
+    /// Serves all packets that come to a switch in this slot.
     #[inline(always)]
-    pub(crate) fn cross(&mut self, out: u32, mut event: Event) {
-        let port = &self.net.ports[out as usize];
-        event.at = port.peer;
-        self.clock.push(event, port.peer_group);
+    fn forward_all(&mut self, number: u32) {
+        let switch = *self.fabric.layout.switch(number);
+        let turn = self.clock.calendar.take_turn();
+        let page = self.clock.calendar.lend_page();
+        let events = &page[turn];
+        self.stats.totals.events += events.len() as u64;
+        if let Some(last) = events.last() {
+            self.clock.end = self.clock.end.max(last.time);
+        }
+        for event in events {
+            self.clock.now = event.time;
+            self.forward(&switch, event);
+        }
+        self.clock.calendar.return_page(page);
+    }
+
+    /// A packet comes to a switch.
+    #[inline(always)]
+    fn forward(&mut self, switch: &SwitchInfo, event: &Event) {
+        let Some(flags) = self.over_cable(event) else { return };
+        let fate = self.fabric.forward(switch, event, flags, &mut self.clock, &mut self.stats);
+        if fate == Fate::Dropped {
+            self.slab.drop_packet(event.packet);
+        }
+    }
+
+    /// A packet comes to a node.
+    #[inline(always)]
+    fn arrive(&mut self, event: Event, node: u32) {
+        if let Some(number) = node.checked_sub(self.nics.len() as u32) {
+            let switch = *self.fabric.layout.switch(number);
+            self.forward(&switch, &event);
+        } else if let Some(flags) = self.over_cable(&event) {
+            self.receive(Event { flags, ..event });
+        }
+    }
+
+    /// The flags of a packet that arrives at port `event.at`. `None` if it was lost on the cable.
+    #[inline(always)]
+    fn over_cable(&mut self, event: &Event) -> Option<u8> {
+        if self.fabric.checks_arrivals && !self.check_arrival(event) {
+            return None;
+        }
+        Some(self.fabric.flags_on_arrival(event, &mut self.stats))
+    }
+
+    /// Whether a packet gets over the cable to port `event.at`. If packets of that cable are captured, it is kept.
+    #[cold]
+    fn check_arrival(&mut self, event: &Event) -> bool {
+        let survives = self.fabric.survives(event, &mut self.stats);
+        if survives {
+            self.capture(event);
+        } else {
+            self.slab.drop_packet(event.packet);
+        }
+        survives
+    }
+
+    /// Keeps a packet that has crossed a cable, if packets of that cable are captured.
+    fn capture(&mut self, event: &Event) {
+        let Some(capture) = self.stats.recorder.as_mut().and_then(|r| r.capture.as_mut()) else { return };
+        let (from, to_host) = self.fabric.sender_to(event.at);
+        if capture.wants(from) {
+            // The event comes when the node has processed the packet, some time after its last bit.
+            let latency = if to_host { self.config.nic_latency } else { self.config.switch_latency };
+            let arrived = event.time.saturating_sub(latency.0);
+            let packet = self.slab.get(event.packet);
+            capture.keep(event, arrived, from, packet, self.posts.ends(event.connection));
+        }
+    }
+
+    /// An entry of the schedule of faults is due.
+    fn fault(&mut self, index: u32) {
+        let Fault { target, change, .. } = self.fabric.fault(index);
+        self.stats.log(self.clock.now, LogEvent::Fault(target, change));
+        for port in self.fabric.ports_of(target) {
+            if let Some(carrier) = self.fabric.change_port(port, change, &mut self.clock, &mut self.stats) {
+                self.carrier(carrier);
+            }
+        }
     }
 
     #[inline(always)]
@@ -286,36 +348,39 @@ impl World {
             Kind::Wake => self.wake(event.at, event.time),
             Kind::Timer => self.timer(event.at, event.time),
             Kind::Post => self.post_due(event.at),
-            Kind::Fault => {
-                if !self.reaction(event.at) {
-                    self.fault(event.at);
+            Kind::Fault => self.fault(event.at),
+            Kind::Reroute => self.fabric.reroute(event.at, event.time, &mut self.stats),
+            Kind::PortStatus => self.port_status(event.at),
+            Kind::Depart => {
+                if let Some(host) = self.fabric.depart(event.at, &mut self.clock, &mut self.stats) {
+                    self.serve(host);
                 }
             }
-            Kind::PortStatus => self.port_status(event.at),
-            Kind::Depart => self.depart(event.at),
-            Kind::Pause => self.pause(event.at, event.flags != 0),
+            Kind::Pause => {
+                self.fabric.pause(event.at, event.flags != 0, &mut self.clock, &mut self.stats);
+            }
         }
     }
 
     /// What has come of it. Counters of queue pairs that still exist are added in.
     pub fn results(&self) -> Results {
         let totals = self.totals();
+        let (port_bytes, port_busy_until) = self.fabric.port_results();
         Results {
             end: Time(self.clock.end),
             messages: self.whole_messages(),
             totals,
             in_flight: self.slab.len() as u64,
             in_flight_bytes: self.in_flight_bytes(),
-            port_bytes: self.net.ports.iter().map(|p| p.bytes).collect(),
-            port_busy_until: self.net.ports.iter().map(|p| Time(p.data_free)).collect(),
+            port_bytes,
+            port_busy_until: port_busy_until.into_iter().map(Time).collect(),
         }
     }
 
     /// Bytes of all packets on cables and in queues.
     fn in_flight_bytes(&self) -> u64 {
         let moving = self.clock.calendar.pending().filter(|event| event.kind == Kind::Arrive);
-        let waiting = self.queues.iter().flat_map(|queues| queues.waiting());
-        moving.chain(waiting).map(|event| u64::from(event.bytes)).sum()
+        moving.chain(self.fabric.waiting()).map(|event| u64::from(event.bytes)).sum()
     }
 
     /// By message of the scenario: one that was split is there when its last part is.
@@ -340,7 +405,7 @@ impl World {
 
     /// The ports of a link, by its number in the fabric: the one that sends up, and the one that sends down.
     pub fn link_ports(&self, link: u32) -> [u32; 2] {
-        self.net.link_ports(link)
+        self.fabric.layout.link_ports(link)
     }
 
     /// The hosts at the ends of a connection; of RoCEv2 with several queue pairs, of one of these.
@@ -360,7 +425,7 @@ impl World {
     fn take_samples(&mut self, time: u64) {
         let totals = self.totals();
         let Some(mut recorder) = self.stats.recorder.take() else { return };
-        recorder.take_samples(time, self.clock.end, &totals, self);
+        recorder.take_samples(time, self.clock.end, &totals, &self.fabric);
         self.stats.recorder = Some(recorder);
     }
 
@@ -368,7 +433,7 @@ impl World {
     pub fn finish_record(&mut self) {
         let totals = self.totals();
         let Some(mut recorder) = self.stats.recorder.take() else { return };
-        recorder.finish(self.clock.end, &totals, self);
+        recorder.finish(self.clock.end, &totals, &self.fabric);
         self.stats.recorder = Some(recorder);
     }
 
@@ -390,7 +455,7 @@ impl World {
 
     /// The bytes of a captured packet, from the Ethernet header to the iCRC.
     pub fn frame(&self, captured: &Captured) -> Vec<u8> {
-        captured.frame(&self.config, &self.net)
+        captured.frame(&self.config, |end| self.fabric.layout.port_number(end))
     }
 
     /// The network it runs on.
@@ -399,34 +464,24 @@ impl World {
     }
 }
 
-impl PortView for World {
-    fn accepted(&self, port: u32) -> u64 {
-        self.net.ports[port as usize].bytes
-    }
-
-    fn backlog(&self, port: u32, at: u64) -> u64 {
-        let Port { data_free, picos_per_byte, .. } = self.net.ports[port as usize];
-        let per_byte = u64::from(picos_per_byte.max(1));
-        match &self.queues {
-            Some(queues) => queues.backlog(port, at, per_byte),
-            None => data_free.saturating_sub(at) / per_byte,
-        }
-    }
-}
-
 /// The recorder that a scenario asks for.
-fn recorder_for(scenario: &Scenario, net: &Network, messages: usize, parts: &[u32]) -> Option<Box<Recorder>> {
+fn recorder_for(
+    scenario: &Scenario,
+    layout: &Layout,
+    messages: usize,
+    parts: &[u32],
+) -> Option<Box<Recorder>> {
     if scenario.record.is_nothing() {
         return None;
     }
     // A sample reads every port, so a larger fabric starts with a longer interval.
-    let often = (200_000 / net.ports.len().max(1)).clamp(1, 16) as u64;
+    let often = (200_000 / layout.ports().max(1)).clamp(1, 16) as u64;
     let shape = NetworkShape {
-        planes: net.planes as usize,
-        port_groups: &net.port_groups(),
-        groups: net.planes as usize * usize::from(net.fabric.tiers()) * 2,
+        planes: layout.planes as usize,
+        port_groups: &layout.port_groups(),
+        groups: layout.planes as usize * usize::from(layout.fabric.tiers()) * 2,
         first_interval: (scenario.network.base_rtt().0 / often).max(1),
-        link_ports: &|link| net.link_ports(link),
+        link_ports: &|link| layout.link_ports(link),
     };
     Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape)))
 }

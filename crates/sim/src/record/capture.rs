@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
 
-use openmrc_fabric::{AddressPlan, EvLayout, Path};
+use openmrc_fabric::{AddressPlan, End, EvLayout, Fabric, Path};
 use openmrc_transport::Time;
 use openmrc_wire::ip::{Ip, Ipv6};
 use openmrc_wire::link::Ethernet;
@@ -15,7 +15,6 @@ use openmrc_wire::{
 
 use crate::config::{Encapsulation, NetworkConfig, Overflow};
 use crate::event::{Event, flag};
-use crate::network::Network;
 use crate::workload::Connection;
 
 /// Which packets are captured.
@@ -81,10 +80,10 @@ impl Capture {
 }
 
 impl Captured {
-    /// The bytes of the packet, from the Ethernet header to the iCRC.
-    pub(crate) fn frame(&self, config: &NetworkConfig, network: &Network) -> Vec<u8> {
+    /// The bytes of the packet, from the Ethernet header to the iCRC. `port_number` numbers ports as [`Captured::port`] does.
+    pub(crate) fn frame(&self, config: &NetworkConfig, port_number: impl Fn(End) -> u32) -> Vec<u8> {
         let Captured { packet, ev, src, dst, flags, .. } = *self;
-        let fabric = &network.fabric;
+        let fabric = &config.fabric;
         let map = DscpMap::DEFAULT;
         let trims = config.switch.unwrap_or_else(|| config.default_switch()).overflow == Overflow::Trim;
         let dscp = map.code_of(&packet, trims && !packet.is_rocev2());
@@ -108,7 +107,7 @@ impl Captured {
         let outer = path.filter(|_| config.encapsulation == Encapsulation::Srv6).and_then(|path| {
             let plan = AddressPlan::new(fabric, AddressPlan::DEFAULT_BLOCK).ok()?;
             let mut address = plan.address(fabric, &path);
-            for _ in 0..self.switches_crossed(&path, network) {
+            for _ in 0..self.switches_crossed(fabric, &path, port_number) {
                 address = address.shift();
             }
             Some(Outer { ip: Ipv6 { dst: address.to_ipv6(), ..inner }, srh: None })
@@ -130,13 +129,12 @@ impl Captured {
     }
 
     /// Switches of its path that the packet has crossed.
-    fn switches_crossed(&self, path: &Path, network: &Network) -> usize {
-        let fabric = &network.fabric;
+    fn switches_crossed(&self, fabric: &Fabric, path: &Path, port_number: impl Fn(End) -> u32) -> usize {
         path.links(fabric)
             .position(|link| {
                 [fabric.lower_end(link), fabric.upper_end(link)]
                     .iter()
-                    .any(|&end| network.port_number(end) == self.port)
+                    .any(|&end| port_number(end) == self.port)
             })
             .unwrap_or(0)
     }

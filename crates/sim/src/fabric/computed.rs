@@ -1,0 +1,245 @@
+//! The computed port model: a packet's departure is computed when it arrives, so that a packet costs one event a hop (spec:
+//! congestion, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md.
+//!
+//! A port's queues are two times: when all data accepted will have left, and when all control will have.
+
+use std::collections::VecDeque;
+
+use openmrc_transport::PortSet;
+
+use super::ports::{Fate, NO_BACKLOG, Port, Ports};
+use crate::clock::Clock;
+use crate::config::Overflow;
+use crate::event::{Event, flag};
+use crate::stats::Stats;
+
+/// A queue long enough to mark: from a packet's acceptance to the acceptance of the next.
+#[derive(Clone, Copy, Debug)]
+struct Backlog {
+    /// When the packet was accepted.
+    since: u64,
+    /// When all that had been accepted by then will have left.
+    free: u64,
+}
+
+/// The history of queues that were long enough to mark, for packets that have left them and not arrived yet.
+#[derive(Default)]
+pub(crate) struct Computed {
+    /// By [`Port::backlogs`].
+    backlogs: Vec<VecDeque<Backlog>>,
+}
+
+impl Computed {
+    /// A packet is to leave a switch by port `out`.
+    #[inline(always)]
+    pub fn enqueue(
+        &mut self,
+        ports: &mut Ports,
+        out: u32,
+        event: &Event,
+        flags: u8,
+        clock: &mut Clock,
+        stats: &mut Stats,
+    ) -> Fate {
+        let now = event.time;
+        let port = &mut ports.list[out as usize];
+        if port.is_down() {
+            stats.totals.fabric.dropped_down += 1;
+            return Fate::dropped(event, stats);
+        }
+        if flags & flag::CONTROL != 0 {
+            return self.enqueue_control(ports, out, event, flags, clock, stats);
+        }
+        let per_byte = u64::from(port.picos_per_byte);
+        let limits = ports.settings.limits(port);
+        let backlog = port.data_free.saturating_sub(now);
+        if backlog > limits.data * per_byte {
+            return self.overflow(ports, out, Event { flags, ..*event }, clock, stats);
+        }
+        if backlog > stats.totals.fabric.longest_queue * per_byte {
+            stats.totals.fabric.longest_queue = backlog / per_byte;
+        }
+        let queue = backlog + u64::from(event.bytes) * per_byte;
+        let leaves = now + queue;
+        port.data_free = leaves;
+        port.bytes += u64::from(event.bytes);
+        let (peer, group, latency) = (port.peer, port.peer_group, u64::from(port.latency));
+        let marks = limits.marks * per_byte;
+        if queue > marks {
+            self.enter_backlog(ports, out, now, marks, clock.lookahead());
+        }
+        clock.calendar.push_on(event, leaves + latency, peer, flags, group);
+        Fate::Forwarded
+    }
+
+    /// The data queue of port `out` is full.
+    #[inline(never)]
+    fn overflow(
+        &mut self,
+        ports: &mut Ports,
+        out: u32,
+        event: Event,
+        clock: &mut Clock,
+        stats: &mut Stats,
+    ) -> Fate {
+        if ports.settings.switch.overflow == Overflow::Drop || event.flags & flag::DATA == 0 {
+            stats.totals.fabric.dropped_data += 1;
+            stats.at_port(out, |count| count.dropped += 1);
+            return Fate::dropped(&event, stats);
+        }
+        let event = ports.trim(out, event, stats);
+        self.enqueue_control(ports, out, &event, event.flags, clock, stats)
+    }
+
+    /// A control packet is to leave a switch by port `out`.
+    #[inline(never)]
+    fn enqueue_control(
+        &mut self,
+        ports: &mut Ports,
+        out: u32,
+        event: &Event,
+        flags: u8,
+        clock: &mut Clock,
+        stats: &mut Stats,
+    ) -> Fate {
+        let now = event.time;
+        let settings = &ports.settings;
+        let port = &mut ports.list[out as usize];
+        let per_byte = u64::from(port.picos_per_byte);
+        let service = u64::from(event.bytes) * per_byte;
+        let in_service =
+            in_service(port.data_free.saturating_sub(now), settings.full_packet_bytes * per_byte);
+        let start = port.control_free.max(now + in_service);
+        if start - now > settings.switch.control_bytes * per_byte {
+            stats.totals.fabric.dropped_control += 1;
+            stats.at_port(out, |count| count.dropped += 1);
+            return Fate::dropped(event, stats);
+        }
+        port.control_free = start + service;
+        port.data_free = port.data_free.max(start) + service;
+        port.bytes += u64::from(event.bytes);
+        let (peer, group, queue) = (port.peer, port.peer_group, port.data_free - now);
+        let arrives = start + service + u64::from(port.latency);
+        let marks = settings.limits(port).marks * per_byte;
+        if queue > marks {
+            self.enter_backlog(ports, out, now, marks, clock.lookahead());
+        }
+        clock.calendar.push_on(event, arrives, peer, flags, group);
+        Fate::Forwarded
+    }
+
+    /// A host sends a packet by its port `out`, which holds as much as its queue pairs give it. Control goes first.
+    #[inline]
+    pub fn enqueue_at_host(
+        &mut self,
+        ports: &mut Ports,
+        out: u32,
+        mut event: Event,
+        clock: &mut Clock,
+        stats: &mut Stats,
+    ) -> Fate {
+        let now = event.time;
+        let full = ports.settings.full_packet_bytes;
+        let port = &mut ports[out];
+        if port.is_down() {
+            stats.totals.fabric.dropped_down += 1;
+            return Fate::dropped(&event, stats);
+        }
+        let per_byte = u64::from(port.picos_per_byte);
+        let service = u64::from(event.bytes) * per_byte;
+        let start = if event.flags & flag::CONTROL != 0 {
+            let in_service = in_service(port.data_free.saturating_sub(now), full * per_byte);
+            let start = port.control_free.max(now + in_service);
+            port.control_free = start + service;
+            port.data_free = port.data_free.max(start) + service;
+            start
+        } else {
+            let start = port.data_free.max(now);
+            port.data_free = start + service;
+            start
+        };
+        port.bytes += u64::from(event.bytes);
+        event.time = start + service + u64::from(port.latency);
+        ports.send_over(out, event, clock);
+        Fate::Forwarded
+    }
+
+    /// The queue of port `out` is long enough to mark now that a packet has been accepted.
+    #[inline(never)]
+    fn enter_backlog(&mut self, ports: &mut Ports, out: u32, now: u64, marks: u64, lookahead: u64) {
+        let port = &mut ports[out];
+        if port.backlogs == NO_BACKLOG {
+            port.backlogs = self.backlogs.len() as u32;
+            self.backlogs.push(VecDeque::new());
+        }
+        let (from, until) = (now + u64::from(port.latency), port.data_free - marks + u64::from(port.latency));
+        let (free, peer) = (port.data_free, port.peer);
+        let backlogs = &mut self.backlogs[port.backlogs as usize];
+        let Port { marked_until, marked_from, .. } = &mut ports[peer];
+        // All packets that left an earlier backlog have arrived.
+        if *marked_until + lookahead < now {
+            backlogs.clear();
+        }
+        *marked_until = until;
+        if backlogs.is_empty() {
+            *marked_from = from;
+        }
+        backlogs.push_back(Backlog { since: now, free });
+    }
+
+    /// Flags of a packet that arrives at port `event.at` from a queue that was long enough to mark, then or shortly before. What
+    /// had been accepted behind it when it left is known by now and decides on the mark.
+    #[inline(never)]
+    pub fn flags_on_arrival(&mut self, ports: &mut Ports, event: &Event, stats: &mut Stats) -> u8 {
+        let flags = event.flags;
+        let Some(ecn) = ports.settings.switch.ecn.filter(|_| flags & flag::DATA != 0) else { return flags };
+        let out = ports[event.at].peer;
+        let port = &ports[out];
+        let (per_byte, latency) = (u64::from(port.picos_per_byte), u64::from(port.latency));
+        let left = event.time - latency;
+        let leaves = left.saturating_sub(u64::from(event.bytes) * per_byte);
+        let Some(backlogs) = self.backlogs.get_mut(port.backlogs as usize) else { return flags };
+        // Packets leave in order, so the entries before this one are not needed any more.
+        while backlogs.get(1).is_some_and(|next| next.since < leaves) {
+            backlogs.pop_front();
+        }
+        let Some(&backlog) = backlogs.front() else { return flags };
+        ports[event.at].marked_from = backlog.since + latency;
+        if flags & flag::CE != 0 || backlog.since >= leaves || backlog.free < left {
+            return flags;
+        }
+        let behind = (backlog.free - left) / per_byte;
+        if ports.marks(&ecn, out, leaves, behind, stats) { flags | flag::CE } else { flags }
+    }
+
+    /// Bytes that wait at a port.
+    #[inline]
+    pub fn backlog(&self, port: &Port, now: u64) -> u64 {
+        port.data_free.saturating_sub(now) / u64::from(port.picos_per_byte.max(1))
+    }
+
+    /// Ports of a host that can take a packet: at most one waits behind the one on the cable. `Err` is the time when the first
+    /// port will have sent all it has, or [`u64::MAX`] if all are down.
+    #[inline]
+    pub fn free_ports(&self, ports: &[Port], now: u64, full_packet_bytes: u64) -> Result<PortSet, u64> {
+        let (mut free, mut soonest) = (PortSet::EMPTY, u64::MAX);
+        for (plane, port) in (0..).zip(ports).filter(|(_, port)| !port.is_down()) {
+            if port.data_free <= now + full_packet_bytes * u64::from(port.picos_per_byte) {
+                free = free.with(plane);
+            }
+            soonest = soonest.min(port.data_free);
+        }
+        if free.is_empty() { Err(soonest) } else { Ok(free) }
+    }
+
+    /// When the first of a host's busy ports will have sent all it has.
+    pub fn next_departure(&self, ports: &[Port], now: u64) -> Option<u64> {
+        ports.iter().map(|port| port.data_free).filter(|&free| free > now).min()
+    }
+}
+
+/// How much longer the packet now in service takes if the packets that wait, all of a service time of `full`, take `backlog`.
+#[inline]
+fn in_service(backlog: u64, full: u64) -> u64 {
+    if backlog <= full { backlog } else { backlog % full }
+}

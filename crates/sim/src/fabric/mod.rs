@@ -1,0 +1,255 @@
+//! The state of the network in virtual time: ports, routes, faults. A packet event goes in, and is forwarded, dropped, or handed
+//! out at a host. The fabric knows nothing of queue pairs, messages or packets' contents.
+//!
+//! ```text
+//! layout       numbering of nodes and ports; never changes
+//! ports        all output ports, and what both port models share
+//! port_model   computed (departures known on arrival) or queued (real queues, PFC)
+//! routing      which port a switch chooses
+//! impairments  ports that lose packets or are slow
+//! ```
+
+mod computed;
+mod impairments;
+mod layout;
+mod port_model;
+mod ports;
+mod queued;
+mod routing;
+
+use openmrc_transport::PortSet;
+
+use self::impairments::Impairments;
+pub(crate) use self::layout::{Layout, SwitchInfo};
+use self::port_model::PortModel;
+pub(crate) use self::ports::Fate;
+use self::ports::{Ports, port_flag};
+use self::routing::Routes;
+use crate::clock::Clock;
+use crate::config::NetworkConfig;
+use crate::event::{Event, Kind};
+use crate::faults::{Change, Fault, Target};
+use crate::groups::NodeGroups;
+use crate::record::PortView;
+use crate::stats::Stats;
+
+/// A host's port that lost its carrier or got it back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CarrierChange {
+    pub host: u32,
+    pub port: u8,
+    pub up: bool,
+}
+
+/// The network.
+pub(crate) struct FabricState {
+    pub layout: Layout,
+    ports: Ports,
+    model: PortModel,
+    routes: Routes,
+    impairments: Impairments,
+    faults: Vec<Fault>,
+    /// Arrivals have to be checked: a port is, or has been, down or lossy, or packets are captured.
+    pub checks_arrivals: bool,
+}
+
+impl FabricState {
+    /// A network at rest that will suffer `faults`.
+    pub fn new(config: &NetworkConfig, layout: Layout, groups: &NodeGroups, faults: &[Fault]) -> Self {
+        let ports = Ports::new(config, &layout, groups);
+        FabricState {
+            model: PortModel::new(config, &layout, &ports),
+            layout,
+            ports,
+            routes: Routes::new(config),
+            impairments: Impairments::new(config.seed),
+            faults: faults.to_vec(),
+            checks_arrivals: false,
+        }
+    }
+
+    // Packets.
+
+    /// Flags of a packet that arrives at port `event.at`, as the queue before the cable left them.
+    #[inline(always)]
+    pub fn flags_on_arrival(&mut self, event: &Event, stats: &mut Stats) -> u8 {
+        self.model.flags_on_arrival(&mut self.ports, event, stats)
+    }
+
+    /// Whether a packet gets over the cable to port `event.at`, which may be down or lossy.
+    pub fn survives(&self, event: &Event, stats: &mut Stats) -> bool {
+        let from = self.ports[event.at].peer;
+        let port = &self.ports[from];
+        if port.is_down() {
+            stats.totals.fabric.dropped_down += 1;
+        } else if port.flags & port_flag::LOSSY != 0 && !self.impairments.survives(event, from) {
+            stats.totals.fabric.dropped_lossy += 1;
+        } else {
+            return true;
+        }
+        stats.totals.fabric.dropped_bytes += u64::from(event.bytes);
+        stats.at_port(from, |count| count.lost += 1);
+        false
+    }
+
+    /// A switch forwards a packet that came in by its port `event.at`.
+    #[inline(always)]
+    pub fn forward(
+        &mut self,
+        switch: &SwitchInfo,
+        event: &Event,
+        flags: u8,
+        clock: &mut Clock,
+        stats: &mut Stats,
+    ) -> Fate {
+        let out = self.routes.choose(&self.layout, &self.ports, &self.model, switch, event);
+        self.model.enqueue(&mut self.ports, out, event, flags, clock, stats)
+    }
+
+    /// A host sends a packet by its port in `plane`.
+    #[inline]
+    pub fn send(&mut self, host: u32, plane: u8, event: Event, clock: &mut Clock, stats: &mut Stats) -> Fate {
+        let out = self.layout.host_port(host, u32::from(plane));
+        self.model.enqueue_at_host(&mut self.ports, out, event, clock, stats)
+    }
+
+    /// A transmission at port `out` has ended. Returns the host whose port can take another packet.
+    pub fn depart(&mut self, out: u32, clock: &mut Clock, stats: &mut Stats) -> Option<u32> {
+        self.model.depart(&mut self.ports, out, clock, stats)
+    }
+
+    /// The peer of port `out` has sent XOFF or XON.
+    pub fn pause(&mut self, out: u32, xoff: bool, clock: &mut Clock, stats: &mut Stats) {
+        self.model.pause(&mut self.ports, out, xoff, clock, stats);
+    }
+
+    // What hosts see of their ports.
+
+    /// Ports of a host that can take a packet. `Err` is the time when the first port will be able to, or [`u64::MAX`] if that
+    /// is not known: then an event comes.
+    #[inline]
+    pub fn free_ports(&self, host: u32, now: u64) -> Result<PortSet, u64> {
+        self.model.free_ports(&self.ports, host, now)
+    }
+
+    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if an event comes then.
+    pub fn next_departure(&self, host: u32, now: u64) -> Option<u64> {
+        self.model.next_departure(&self.ports, host, now)
+    }
+
+    // Faults.
+
+    /// Schedules all faults.
+    pub fn schedule_faults(&self, clock: &mut Clock) {
+        for (index, fault) in (0..).zip(&self.faults) {
+            clock.push_everywhere(fault.at.0, Kind::Fault, index);
+        }
+    }
+
+    /// An entry of the schedule of faults.
+    pub fn fault(&self, index: u32) -> Fault {
+        self.faults[index as usize]
+    }
+
+    /// The ports that a fault changes.
+    pub fn ports_of(&self, target: Target) -> Vec<u32> {
+        let fabric = &self.layout.fabric;
+        let links: Vec<u32> = match target {
+            Target::Link(number) => vec![number],
+            Target::Switch(number) => fabric.switch_at(number).map_or_else(Vec::new, |switch| {
+                let ports = fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier);
+                let links = (0..ports).filter_map(|port| fabric.link_at(switch, port));
+                links.map(|link| fabric.link_number(link)).collect()
+            }),
+        };
+        links.into_iter().flat_map(|link| self.layout.link_ports(link)).collect()
+    }
+
+    /// Changes a port. Returns the change of carrier if the port is a host's.
+    pub fn change_port(
+        &mut self,
+        number: u32,
+        change: Change,
+        clock: &mut Clock,
+        stats: &mut Stats,
+    ) -> Option<CarrierChange> {
+        self.checks_arrivals = true;
+        let port = &mut self.ports[number];
+        let was_down = port.is_down();
+        self.impairments.apply(port, number, change);
+        let down = port.is_down();
+        if down == was_down {
+            return None;
+        }
+        self.model.link_changed(&mut self.ports, number, !down, clock, stats);
+        match self.ports.host_of(number) {
+            Some(host) => {
+                let port = (number - self.layout.host_port(host, 0)) as u8;
+                Some(CarrierChange { host, port, up: !down })
+            }
+            None => {
+                self.routes.schedule_reaction(number, down, clock);
+                None
+            }
+        }
+    }
+
+    /// A reaction of routing is due.
+    pub fn reroute(&mut self, index: u32, now: u64, stats: &mut Stats) {
+        self.routes.react(index, now, stats);
+    }
+
+    // For the loop of the world.
+
+    /// Whether a packet's departure is known when it arrives. A switch then never schedules an event for itself.
+    #[inline(always)]
+    pub fn computes_departures(&self) -> bool {
+        self.model.is_computed()
+    }
+
+    /// Loads the ports of a switch into the cache.
+    #[inline(always)]
+    pub fn prefetch_switch(&self, number: u32) {
+        let switch = self.layout.switch(number);
+        self.ports.prefetch(switch.first_port, switch.ports());
+    }
+
+    /// Loads the ports of a host into the cache.
+    #[inline(always)]
+    pub fn prefetch_host(&self, host: u32) {
+        self.ports.prefetch(self.layout.host_port(host, 0), self.layout.planes);
+    }
+
+    // For results and records.
+
+    /// The port that sends over the cable which ends at port `at`, and whether the cable leads to a host.
+    pub fn sender_to(&self, at: u32) -> (u32, bool) {
+        let from = self.ports[at].peer;
+        (from, self.ports[from].is_last_hop())
+    }
+
+    /// Packets that wait in queues and are not in the calendar.
+    pub fn waiting(&self) -> impl Iterator<Item = &Event> {
+        self.model.waiting()
+    }
+
+    /// The least shared buffer of any switch, bytes; `None` without PFC.
+    pub fn least_shared_buffer(&self) -> Option<u64> {
+        self.model.least_shared_buffer()
+    }
+
+    /// By port: bytes accepted, and when it will have sent them.
+    pub fn port_results(&self) -> (Vec<u64>, Vec<u64>) {
+        self.ports.list.iter().map(|port| (port.bytes, port.data_free)).unzip()
+    }
+}
+
+impl PortView for FabricState {
+    fn accepted(&self, port: u32) -> u64 {
+        self.ports[port].bytes
+    }
+
+    fn backlog(&self, port: u32, at: u64) -> u64 {
+        self.model.backlog(&self.ports, port, at)
+    }
+}

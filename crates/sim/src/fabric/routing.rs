@@ -1,0 +1,167 @@
+//! How a switch chooses a port for a packet, and what routing knows of ports that are down (spec: baselines, "Routing").
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use super::layout::{Layout, SwitchInfo, UNCONNECTED};
+use super::port_model::PortModel;
+use super::ports::Ports;
+use crate::clock::Clock;
+use crate::config::{NetworkConfig, Routing, RoutingReaction};
+use crate::event::{Event, Kind};
+use crate::hash::mix;
+use crate::record::LogEvent;
+use crate::stats::Stats;
+
+/// A step of routing's reaction to a port that went down or came up.
+#[derive(Clone, Copy)]
+struct Reaction {
+    port: u32,
+    down: bool,
+    /// All switches learn of it, or only the port's own.
+    everywhere: bool,
+}
+
+/// Choice of ports.
+pub(crate) struct Routes {
+    routing: Routing,
+    seed: u64,
+    reaction: Option<RoutingReaction>,
+    /// Ports that their own switch does not use.
+    detected: HashSet<u32>,
+    /// Ports that no route leads over.
+    withdrawn: HashSet<u32>,
+    /// All reactions scheduled so far.
+    reactions: Vec<Reaction>,
+}
+
+impl Routes {
+    /// Routes of a healthy network.
+    pub fn new(config: &NetworkConfig) -> Self {
+        Routes {
+            routing: config.routing,
+            seed: config.seed,
+            reaction: config.routing_reaction,
+            detected: HashSet::new(),
+            withdrawn: HashSet::new(),
+            reactions: Vec::new(),
+        }
+    }
+
+    /// The port by which a switch forwards a packet that came in by port `event.at`.
+    #[inline(always)]
+    pub fn choose(
+        &self,
+        layout: &Layout,
+        ports: &Ports,
+        model: &PortModel,
+        switch: &SwitchInfo,
+        event: &Event,
+    ) -> u32 {
+        let below = event.dst.wrapping_sub(switch.first_host);
+        if below < switch.hosts {
+            let count = u32::from(switch.parallel);
+            let first = switch.first_port + switch.child(below) * count;
+            return match count {
+                1 => first,
+                // The mirror image of the way up: of the links to a block, the one with the same position.
+                _ if self.routing == Routing::SourceRouted => first + (event.at - switch.first_port) % count,
+                _ => self.choose_among(layout, ports, model, first..first + count, switch, event),
+            };
+        }
+        let first = switch.first_port + u32::from(switch.downlinks);
+        let count = u32::from(switch.uplinks);
+        if self.routing == Routing::SourceRouted {
+            let uplink = event.ev >> switch.ev_shift & ((1 << switch.ev_bits) - 1);
+            return first + uplink.min(count - 1);
+        }
+        self.choose_among(layout, ports, model, first..first + count, switch, event)
+    }
+
+    /// One of several ports that are equally near to the destination.
+    #[inline(never)]
+    fn choose_among(
+        &self,
+        layout: &Layout,
+        ports: &Ports,
+        model: &PortModel,
+        candidates: Range<u32>,
+        switch: &SwitchInfo,
+        event: &Event,
+    ) -> u32 {
+        let flow = u64::from(event.connection) << 32 | u64::from(event.ev);
+        // Adaptive routing ignores flows: among equal ports each packet takes another.
+        let flow = if self.routing == Routing::Adaptive { event.time } else { flow };
+        let salt = mix(self.seed ^ u64::from(switch.number) ^ u64::from(event.dst) << 32);
+        let hash = mix(flow ^ salt);
+        let (first, count) = (candidates.start, candidates.len() as u32);
+        let hashed = (((hash >> 32) * u64::from(count)) >> 32) as u32;
+        let mut usable = (0..count)
+            .map(|i| first + (hashed + i) % count)
+            .filter(|&port| !self.avoids(layout, ports, port, event.dst));
+        let chosen = match self.routing {
+            // Grades of four full packets are compared, not bytes. With bytes, a flow at line rate would always find the
+            // port free first that took its last packet, and never leave it.
+            Routing::Adaptive => usable.filter(|&port| !ports[port].is_down()).min_by_key(|&port| {
+                model.backlog(ports, port, event.time) / (4 * ports.settings.full_packet_bytes)
+            }),
+            Routing::Ecmp | Routing::SourceRouted => usable.next(),
+        };
+        chosen.unwrap_or(first + hashed)
+    }
+
+    /// Whether routing avoids a port for packets to `dst`: its switch knows that it is down, or no route leads on from its peer.
+    fn avoids(&self, layout: &Layout, ports: &Ports, port: u32, dst: u32) -> bool {
+        self.detected.contains(&port)
+            || !self.withdrawn.is_empty() && !self.leads_on(layout, ports, port, dst)
+    }
+
+    /// Whether the node behind a port has a route to `dst`, as far as routing knows. A route goes up, then down.
+    fn leads_on(&self, layout: &Layout, ports: &Ports, port: u32, dst: u32) -> bool {
+        let peer = ports[port].peer;
+        if self.withdrawn.contains(&port) || peer == UNCONNECTED {
+            return false;
+        }
+        if ports[peer].is_host() {
+            return true;
+        }
+        let switch = layout.switch_of(peer);
+        let below = dst.wrapping_sub(switch.first_host);
+        let next = if below < switch.hosts {
+            let parallel = u32::from(switch.parallel);
+            let first = switch.first_port + switch.child(below) * parallel;
+            first..first + parallel
+        } else {
+            switch.first_port + u32::from(switch.downlinks)..switch.first_port + switch.ports()
+        };
+        next.into_iter().any(|port| self.leads_on(layout, ports, port, dst))
+    }
+
+    /// A switch port went down or came up: its own switch reacts first, then all others.
+    pub fn schedule_reaction(&mut self, port: u32, down: bool, clock: &mut Clock) {
+        let Some(reaction) = self.reaction else { return };
+        let soonest = clock.lookahead();
+        let detected = clock.now + reaction.detection.0.max(soonest);
+        let converged = detected + reaction.convergence.0.max(soonest);
+        for (time, everywhere) in [(detected, false), (converged, true)] {
+            clock.push_everywhere(time, Kind::Reroute, self.reactions.len() as u32);
+            self.reactions.push(Reaction { port, down, everywhere });
+        }
+    }
+
+    /// A reaction is due.
+    pub fn react(&mut self, index: u32, now: u64, stats: &mut Stats) {
+        let Reaction { port, down, everywhere } = self.reactions[index as usize];
+        let avoided = if everywhere {
+            stats.log(now, LogEvent::Routing { port, withdrawn: down });
+            &mut self.withdrawn
+        } else {
+            &mut self.detected
+        };
+        if down {
+            avoided.insert(port);
+        } else {
+            avoided.remove(&port);
+        }
+    }
+}
