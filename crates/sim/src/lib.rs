@@ -15,16 +15,13 @@ mod calendar;
 mod clock;
 pub mod collectives;
 pub mod config;
-mod endpoints;
 mod event;
 mod fabric;
 pub mod faults;
 mod groups;
 mod hash;
+mod hosts;
 mod memory;
-mod nic;
-mod post;
-mod queue_pair;
 pub mod record;
 pub mod results;
 mod scenario;
@@ -40,8 +37,8 @@ pub use config::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
     SwitchConfig,
 };
-pub use endpoints::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use faults::{Change, Fault, FaultError, Target};
+pub use hosts::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use record::{Capture, CaptureConfig, Captured, LogEvent, Record, Recorder, SeriesConfig};
 pub use results::{FabricTotals, HostTotals, MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};

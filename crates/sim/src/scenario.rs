@@ -3,8 +3,8 @@
 use openmrc_transport::{Span, Time};
 
 use crate::config::NetworkConfig;
-use crate::endpoints::{MrcConfig, TransportConfig};
 use crate::faults::{self, Change, Fault, FaultError};
+use crate::hosts::{MrcConfig, TransportConfig};
 use crate::record::Record;
 use crate::workload::{Workload, WorkloadError};
 

@@ -1,46 +1,30 @@
-//! The state of a run, and its loop: take the next event, let the part of the world that it concerns react.
+//! A run: the loop takes the next event and hands it to the piece that it concerns.
 
 use std::borrow::Cow;
 
-use prefetch_index::prefetch_index;
-
-use openmrc_transport::node::DestinationControl;
-use openmrc_transport::{SendDone, Time, Transmit};
+use openmrc_transport::Time;
 
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
-use crate::endpoints::{Endpoints, TransportConfig};
 use crate::event::{Event, Kind};
 use crate::fabric::{FabricState, Fate, Layout, SwitchInfo};
 use crate::faults::Fault;
 use crate::groups::NodeGroups;
-use crate::nic::Nic;
-use crate::post::Posts;
-use crate::queue_pair::QueuePairs;
+use crate::hosts::{Endpoints, Hosts, Posts, TransportConfig};
 use crate::record::{Captured, LogEvent, NetworkShape, Recorder};
-use crate::results::{MessageResult, Results, Totals};
+use crate::results::{Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
-use crate::slab::Slab;
 use crate::stats::Stats;
-
-/// What queue pairs have asked for while one of them was served; kept so that its memory is.
-#[derive(Default)]
-pub(crate) struct Outbox {
-    pub transmits: Vec<Transmit>,
-    pub done: Vec<SendDone>,
-    pub delivered: Vec<u32>,
-    pub failed: bool,
-    pub losses: u64,
-}
+use crate::workload::Connection;
 
 /// How far a run has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Virtual time.
     pub now: Time,
-    /// Messages completed, or failed.
+    /// Messages completed or failed.
     pub finished: usize,
-    /// Messages there are.
+    /// All messages.
     pub messages: usize,
     /// Events processed.
     pub events: u64,
@@ -50,48 +34,35 @@ pub struct Progress {
 
 /// A network with its hosts, in virtual time.
 pub struct World {
-    pub(crate) config: NetworkConfig,
-    pub(crate) clock: Clock,
-    pub(crate) fabric: FabricState,
-    pub(crate) slab: Slab,
-    pub(crate) nics: Vec<Nic>,
-    /// By host: how hard it presses its senders; empty where none does.
-    pub(crate) controls: Vec<DestinationControl>,
-    pub(crate) qps: QueuePairs,
-    pub(crate) endpoints: Endpoints,
-    pub(crate) posts: Posts,
-    /// Where the messages of the scenario are split: the parts of message `i` are `parts[i] .. parts[i + 1]`.
-    parts: Vec<u32>,
-    pub(crate) stats: Stats,
-    pub(crate) outbox: Outbox,
-    /// Queue pairs that the events to come are about, by the event's place in its page.
-    ahead: [u32; AHEAD],
+    config: NetworkConfig,
+    clock: Clock,
+    fabric: FabricState,
+    hosts: Hosts,
+    stats: Stats,
+    /// The run ends here at the latest, picoseconds.
     limit: u64,
 }
+
+/// How many turns before its own a node's ports are loaded into the cache.
+const NODES_AHEAD: usize = 1;
 
 impl World {
     /// A world at time zero.
     ///
     /// # Errors
-    /// [`ScenarioError`] says what in the scenario cannot be.
+    /// [`ScenarioError`] for the first thing in the scenario that cannot be.
     pub fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         scenario.check()?;
         let config = scenario.network.clone();
         let layout = Layout::new(config.fabric);
         let groups = layout.node_groups(&config);
-        let fabric = FabricState::new(&config, layout, &groups, &scenario.faults);
+        let mut fabric = FabricState::new(&config, layout, &groups, &scenario.faults);
         if fabric.least_shared_buffer() == Some(0) {
             return Err(ScenarioError::Buffer);
         }
-        let hosts = config.fabric.shape().hosts;
         let switch = config.switch.unwrap_or_else(|| config.default_switch());
         let endpoints = Endpoints::new(&config, &switch, &scenario.transport)?;
-        let planes = config.fabric.shape().planes;
-        let rate = config.port_rate_bps * u64::from(planes);
-        let nics = vec![Nic::new(planes); hosts as usize];
-        let control = DestinationControl::new(rate, config.base_rtt());
-        let controls = vec![control; if endpoints.destination_control { hosts as usize } else { 0 }];
-        // RoCEv2 spreads by having several queue pairs a connection.
+        // RoCEv2 spreads a connection over several queue pairs.
         let (workload, parts) = match &scenario.transport {
             TransportConfig::Rocev2(rc) if rc.qps > 1 => {
                 let (striped, parts) = scenario.workload.striped(rc.qps, u32::from(config.path_mtu));
@@ -100,51 +71,44 @@ impl World {
             _ => (Cow::Borrowed(&scenario.workload), Vec::new()),
         };
         let recorder = recorder_for(scenario, &fabric.layout, workload.messages.len(), &parts);
-        let mut world = World {
-            // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
-            clock: Clock::new(groups, config.shortest_hop().0, config.base_rtt().times(3).0),
-            nics,
-            controls,
-            ahead: [0; AHEAD],
-            slab: Slab::default(),
-            qps: QueuePairs::default(),
-            endpoints,
-            posts: Posts::new(&workload),
-            parts,
-            stats: Stats { totals: Totals::default(), recorder },
-            outbox: Outbox::default(),
-            limit: scenario.limit.0,
+        // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
+        let mut clock = Clock::new(groups, config.shortest_hop().0, config.base_rtt().times(3).0);
+        fabric.checks_arrivals = scenario.record.capture.is_some();
+        fabric.schedule_faults(&mut clock);
+        let posts = Posts::new(&workload, parts);
+        posts.schedule(&mut clock);
+        Ok(World {
+            clock,
             fabric,
+            hosts: Hosts::new(&config, endpoints, posts),
+            stats: Stats { totals: Totals::default(), recorder },
+            limit: scenario.limit.0,
             config,
-        };
-        world.fabric.checks_arrivals = scenario.record.capture.is_some();
-        world.fabric.schedule_faults(&mut world.clock);
-        world.schedule_posts();
-        Ok(world)
+        })
     }
 
     /// How far it has come.
     pub fn progress(&self) -> Progress {
         Progress {
             now: Time(self.clock.end),
-            finished: self.posts.finished,
-            messages: self.posts.len(),
+            finished: self.hosts.posts.finished(),
+            messages: self.hosts.posts.len(),
             events: self.stats.totals.events,
             data_packets: self.stats.totals.hosts.data_packets,
         }
     }
 
-    /// Goes on for about `events` events. Says whether there is more to do.
+    /// Runs for about `events` events. Returns whether there is more to do.
     pub fn run_for(&mut self, events: u64) -> bool {
         let enough = self.stats.totals.events.saturating_add(events);
         while self.stats.totals.events < enough {
-            if self.posts.all_finished() {
+            if self.hosts.posts.all_finished() {
                 return false;
             }
             let Some(event) = self.clock.calendar.take() else {
                 let Some(node) = self.next_turn() else { return false };
                 self.prefetch_nodes();
-                if let Some(switch) = node.checked_sub(self.nics.len() as u32)
+                if let Some(switch) = node.checked_sub(self.hosts.len())
                     && self.forwards_at_once()
                 {
                     self.forward_all(switch);
@@ -153,24 +117,24 @@ impl World {
             };
             if event.time > self.limit {
                 self.clock.end = self.limit;
-                // It stays on its way.
+                // It stays in flight.
                 self.clock.push(event, NodeGroups::EVERYWHERE);
                 return false;
             }
-            self.prefetch_events();
+            self.hosts.prefetch_events(&self.clock);
             self.clock.advance(event.time);
             self.stats.totals.events += 1;
-            self.react(event, self.clock.calendar.node());
+            self.handle(event, self.clock.calendar.node());
         }
         true
     }
 
-    /// Runs to the end: all messages finished, nothing left to happen, or the time limit.
+    /// Runs to the end: all messages finished, no event left, or the time limit.
     pub fn run(&mut self) {
         while self.run_for(u64::MAX) {}
     }
 
-    /// The next node that has something to do, in the order of the calendar.
+    /// The next node that has events, in the order of the calendar.
     #[inline(always)]
     fn next_turn(&mut self) -> Option<u32> {
         loop {
@@ -186,9 +150,8 @@ impl World {
     fn open_page(&mut self) -> Option<()> {
         loop {
             let layout = &self.fabric.layout;
-            let hosts = self.nics.len() as u32;
             if let Some(page) = self.clock.calendar.next_page() {
-                if page.first_node() >= hosts {
+                if page.first_node() >= self.hosts.len() {
                     self.clock.calendar.open(page, |event| layout.owner(event.at));
                 } else {
                     self.clock.calendar.open(page, |event| event.dst);
@@ -205,59 +168,27 @@ impl World {
         }
     }
 
-    /// Whether all that comes to a switch in this slot may be dealt with in one go: it gives itself nothing to do, and the end of
-    /// the run is not near.
+    /// Whether all packets of a switch in this slot may be forwarded in one loop: the switch schedules nothing for itself, and
+    /// the limit is beyond the slot.
     #[inline(always)]
     fn forwards_at_once(&self) -> bool {
         self.fabric.computes_departures()
             && self.clock.calendar.page_begin().saturating_add(self.clock.lookahead()) <= self.limit
     }
 
-    /// Loads the ports of a node whose turn is to come: such a load waits for nothing and goes on beside the work at hand.
+    /// Loads the ports of a node whose turn is to come. The loads run beside the work on this node.
     #[inline(always)]
     fn prefetch_nodes(&self) {
         let Some(node) = self.clock.calendar.node_ahead(NODES_AHEAD) else { return };
-        if let Some(number) = node.checked_sub(self.nics.len() as u32) {
-            self.fabric.prefetch_switch(number);
+        if let Some(switch) = node.checked_sub(self.hosts.len()) {
+            self.fabric.prefetch_switch(switch);
         } else {
-            prefetch_index(&self.nics, node as usize);
-            prefetch_index(&self.controls, node as usize);
-            prefetch_index(&self.controls, node as usize + 1);
+            self.hosts.prefetch_host(node);
             self.fabric.prefetch_host(node);
         }
     }
 
-    /// Loads what the events to come at hosts will need, one after the other: a packet names its queue pair, whose slot leads to it.
-    #[inline(always)]
-    fn prefetch_events(&mut self) {
-        let place = self.clock.calendar.place();
-        if let Some(event) = self.clock.calendar.event_ahead(PACKETS_AHEAD)
-            && event.kind == Kind::Arrive
-        {
-            self.slab.prefetch(event.packet);
-        }
-        if let Some(event) = self.clock.calendar.event_ahead(SLOTS_AHEAD) {
-            let slot = match event.kind {
-                Kind::Arrive => QueuePairs::slot_of(self.slab.dest_qp(event.packet)),
-                Kind::Wake => event.packet,
-                _ => event.at,
-            };
-            // Of the events of a node most are about the same one or two.
-            let before = [1, 2].map(|n| self.ahead[(place + SLOTS_AHEAD - n) % AHEAD]);
-            self.ahead[(place + SLOTS_AHEAD) % AHEAD] = if before.contains(&slot) { NOBODY } else { slot };
-            self.qps.prefetch_slot(slot);
-        }
-        self.qps.prefetch_engine(self.ahead[(place + QPS_AHEAD) % AHEAD]);
-        self.qps.prefetch_heap(self.ahead[(place + HEAPS_AHEAD) % AHEAD]);
-        if let Some(event) = self.clock.calendar.event_ahead(HEAPS_AHEAD)
-            && event.kind == Kind::Arrive
-            && let Some(message) = self.slab.message(event.packet)
-        {
-            prefetch_index(&self.posts.messages, message);
-        }
-    }
-
-    /// Serves all packets that come to a switch in this slot.
+    /// Forwards all packets that come to a switch in this slot.
     #[inline(always)]
     fn forward_all(&mut self, number: u32) {
         let switch = *self.fabric.layout.switch(number);
@@ -281,18 +212,44 @@ impl World {
         let Some(flags) = self.over_cable(event) else { return };
         let fate = self.fabric.forward(switch, event, flags, &mut self.clock, &mut self.stats);
         if fate == Fate::Dropped {
-            self.slab.drop_packet(event.packet);
+            self.hosts.packets.drop_packet(event.packet);
         }
     }
 
-    /// A packet comes to a node.
+    /// Hands an event at `node` to the piece that it concerns.
     #[inline(always)]
-    fn arrive(&mut self, event: Event, node: u32) {
-        if let Some(number) = node.checked_sub(self.nics.len() as u32) {
-            let switch = *self.fabric.layout.switch(number);
-            self.forward(&switch, &event);
-        } else if let Some(flags) = self.over_cable(&event) {
-            self.receive(Event { flags, ..event });
+    fn handle(&mut self, event: Event, node: u32) {
+        let World { clock, fabric, hosts, stats, .. } = self;
+        match event.kind {
+            Kind::Arrive => {
+                if let Some(number) = node.checked_sub(hosts.len()) {
+                    let switch = *fabric.layout.switch(number);
+                    self.forward(&switch, &event);
+                } else {
+                    self.receive(event);
+                }
+            }
+            Kind::Wake => hosts.wake(event.at, clock, fabric, stats),
+            Kind::Timer => hosts.timer(event.at, clock, fabric, stats),
+            Kind::Post => hosts.post_due(event.at, clock, fabric, stats),
+            Kind::PortStatus => hosts.port_status(event.at, clock, fabric, stats),
+            Kind::Fault => self.fault(event.at),
+            Kind::Reroute => fabric.reroute(event.at, clock.now, stats),
+            Kind::Depart => {
+                if let Some(host) = fabric.depart(event.at, clock, stats) {
+                    hosts.serve(host, clock, fabric, stats);
+                }
+            }
+            Kind::Pause => fabric.pause(event.at, event.flags != 0, clock, stats),
+        }
+    }
+
+    /// A packet comes to its host.
+    #[inline(always)]
+    fn receive(&mut self, event: Event) {
+        if let Some(flags) = self.over_cable(&event) {
+            let World { clock, fabric, hosts, stats, .. } = self;
+            hosts.receive(Event { flags, ..event }, clock, fabric, stats);
         }
     }
 
@@ -312,7 +269,7 @@ impl World {
         if survives {
             self.capture(event);
         } else {
-            self.slab.drop_packet(event.packet);
+            self.hosts.packets.drop_packet(event.packet);
         }
         survives
     }
@@ -325,8 +282,8 @@ impl World {
             // The event comes when the node has processed the packet, some time after its last bit.
             let latency = if to_host { self.config.nic_latency } else { self.config.switch_latency };
             let arrived = event.time.saturating_sub(latency.0);
-            let packet = self.slab.get(event.packet);
-            capture.keep(event, arrived, from, packet, self.posts.ends(event.connection));
+            let packet = self.hosts.packets.get(event.packet);
+            capture.keep(event, arrived, from, packet, self.hosts.posts.ends(event.connection));
         }
     }
 
@@ -335,42 +292,21 @@ impl World {
         let Fault { target, change, .. } = self.fabric.fault(index);
         self.stats.log(self.clock.now, LogEvent::Fault(target, change));
         for port in self.fabric.ports_of(target) {
-            if let Some(carrier) = self.fabric.change_port(port, change, &mut self.clock, &mut self.stats) {
-                self.carrier(carrier);
+            let changed = self.fabric.change_port(port, change, &mut self.clock, &mut self.stats);
+            if let Some(carrier) = changed {
+                self.hosts.carrier_changed(carrier, &mut self.clock);
             }
         }
     }
 
-    #[inline(always)]
-    fn react(&mut self, event: Event, node: u32) {
-        match event.kind {
-            Kind::Arrive => self.arrive(event, node),
-            Kind::Wake => self.wake(event.at, event.time),
-            Kind::Timer => self.timer(event.at, event.time),
-            Kind::Post => self.post_due(event.at),
-            Kind::Fault => self.fault(event.at),
-            Kind::Reroute => self.fabric.reroute(event.at, event.time, &mut self.stats),
-            Kind::PortStatus => self.port_status(event.at),
-            Kind::Depart => {
-                if let Some(host) = self.fabric.depart(event.at, &mut self.clock, &mut self.stats) {
-                    self.serve(host);
-                }
-            }
-            Kind::Pause => {
-                self.fabric.pause(event.at, event.flags != 0, &mut self.clock, &mut self.stats);
-            }
-        }
-    }
-
-    /// What has come of it. Counters of queue pairs that still exist are added in.
+    /// The results so far.
     pub fn results(&self) -> Results {
-        let totals = self.totals();
         let (port_bytes, port_busy_until) = self.fabric.port_results();
         Results {
             end: Time(self.clock.end),
-            messages: self.whole_messages(),
-            totals,
-            in_flight: self.slab.len() as u64,
+            messages: self.hosts.posts.results(),
+            totals: self.totals(),
+            in_flight: self.hosts.packets.len() as u64,
             in_flight_bytes: self.in_flight_bytes(),
             port_bytes,
             port_busy_until: port_busy_until.into_iter().map(Time).collect(),
@@ -383,40 +319,10 @@ impl World {
         moving.chain(self.fabric.waiting()).map(|event| u64::from(event.bytes)).sum()
     }
 
-    /// By message of the scenario: one that was split is there when its last part is.
-    fn whole_messages(&self) -> Vec<MessageResult> {
-        let results = self.posts.results();
-        if self.parts.is_empty() {
-            return results;
-        }
-        let whole = |ends: &[u32]| {
-            let parts = &results[ends[0] as usize..ends[1] as usize];
-            let latest =
-                |time: fn(&MessageResult) -> Time| parts.iter().map(time).max().unwrap_or(Time::NEVER);
-            MessageResult {
-                posted: parts.iter().map(|p| p.posted).min().unwrap_or(Time::NEVER),
-                delivered: latest(|p| p.delivered),
-                completed: latest(|p| p.completed),
-                failed: parts.iter().any(|p| p.failed),
-            }
-        };
-        self.parts.windows(2).map(whole).collect()
-    }
-
-    /// The ports of a link, by its number in the fabric: the one that sends up, and the one that sends down.
-    pub fn link_ports(&self, link: u32) -> [u32; 2] {
-        self.fabric.layout.link_ports(link)
-    }
-
-    /// The hosts at the ends of a connection; of RoCEv2 with several queue pairs, of one of these.
-    pub fn connection(&self, connection: u32) -> crate::workload::Connection {
-        self.posts.ends(connection)
-    }
-
     /// All counters, those of queue pairs that still exist included.
     fn totals(&self) -> Totals {
         let mut totals = self.stats.totals;
-        self.qps.add_up(&mut totals.hosts);
+        self.hosts.add_up(&mut totals.hosts);
         totals
     }
 
@@ -424,17 +330,17 @@ impl World {
     #[cold]
     fn take_samples(&mut self, time: u64) {
         let totals = self.totals();
-        let Some(mut recorder) = self.stats.recorder.take() else { return };
-        recorder.take_samples(time, self.clock.end, &totals, &self.fabric);
-        self.stats.recorder = Some(recorder);
+        if let Some(recorder) = &mut self.stats.recorder {
+            recorder.take_samples(time, self.clock.end, &totals, &self.fabric);
+        }
     }
 
     /// Ends the record where the run stands. To be called before it is read.
     pub fn finish_record(&mut self) {
         let totals = self.totals();
-        let Some(mut recorder) = self.stats.recorder.take() else { return };
-        recorder.finish(self.clock.end, &totals, &self.fabric);
-        self.stats.recorder = Some(recorder);
+        if let Some(recorder) = &mut self.stats.recorder {
+            recorder.finish(self.clock.end, &totals, &self.fabric);
+        }
     }
 
     /// The record, if the scenario asked for one.
@@ -456,6 +362,16 @@ impl World {
     /// The bytes of a captured packet, from the Ethernet header to the iCRC.
     pub fn frame(&self, captured: &Captured) -> Vec<u8> {
         captured.frame(&self.config, |end| self.fabric.layout.port_number(end))
+    }
+
+    /// The ports of a link, by its number in the fabric: the one that sends up, and the one that sends down.
+    pub fn link_ports(&self, link: u32) -> [u32; 2] {
+        self.fabric.layout.link_ports(link)
+    }
+
+    /// The hosts at the ends of a connection. With several RoCEv2 queue pairs a connection, each counts as one.
+    pub fn connection(&self, connection: u32) -> Connection {
+        self.hosts.posts.ends(connection)
     }
 
     /// The network it runs on.
@@ -485,16 +401,3 @@ fn recorder_for(
     };
     Some(Box::new(Recorder::new(&scenario.record, messages, parts, &shape)))
 }
-
-/// More events than anything is loaded ahead, a power of two.
-const AHEAD: usize = 32;
-/// Not a queue pair: it has been loaded already.
-const NOBODY: u32 = u32::MAX;
-/// How many turns before its own a node's ports are loaded.
-const NODES_AHEAD: usize = 1;
-/// How many events before its turn a packet is loaded that comes to a host, then its place among the queue pairs, which
-/// the packet names, then the queue pair, to which that place leads, and then what it holds elsewhere.
-const PACKETS_AHEAD: usize = 20;
-const SLOTS_AHEAD: usize = 14;
-const QPS_AHEAD: usize = 8;
-const HEAPS_AHEAD: usize = 4;

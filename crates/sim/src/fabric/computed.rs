@@ -48,7 +48,8 @@ impl Computed {
             return Fate::dropped(event, stats);
         }
         if flags & flag::CONTROL != 0 {
-            return self.enqueue_control(ports, out, event, flags, clock, stats);
+            // Only data is marked, so its flags are those of the event.
+            return self.enqueue_control(ports, out, event, clock, stats);
         }
         let per_byte = u64::from(port.picos_per_byte);
         let limits = ports.settings.limits(port);
@@ -88,7 +89,7 @@ impl Computed {
             return Fate::dropped(&event, stats);
         }
         let event = ports.trim(out, event, stats);
-        self.enqueue_control(ports, out, &event, event.flags, clock, stats)
+        self.enqueue_control(ports, out, &event, clock, stats)
     }
 
     /// A control packet is to leave a switch by port `out`.
@@ -98,7 +99,6 @@ impl Computed {
         ports: &mut Ports,
         out: u32,
         event: &Event,
-        flags: u8,
         clock: &mut Clock,
         stats: &mut Stats,
     ) -> Fate {
@@ -124,7 +124,7 @@ impl Computed {
         if queue > marks {
             self.enter_backlog(ports, out, now, marks, clock.lookahead());
         }
-        clock.calendar.push_on(event, arrives, peer, flags, group);
+        clock.calendar.push_on(event, arrives, peer, event.flags, group);
         Fate::Forwarded
     }
 

@@ -1,32 +1,31 @@
-//! Queue pairs by number: made when their connection opens, gone when it closes.
+//! Queue pairs by number. They are made when their connection opens and dropped when it closes.
 
 use prefetch_index::prefetch_index;
 
-use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::Pressure;
-use openmrc_transport::rocev2;
 use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
+use openmrc_transport::{mrc, rocev2};
 
 use crate::results::HostTotals;
 
-/// The queue pair of one end, of whichever transport. A match costs less than an indirect call.
-pub(crate) enum Engine {
-    Mrc(Box<QueuePair>),
-    Rc(Box<rocev2::QueuePair>),
+/// A queue pair of either transport. A match costs less than an indirect call.
+pub(super) enum QueuePair {
+    Mrc(Box<mrc::QueuePair>),
+    Rocev2(Box<rocev2::QueuePair>),
 }
 
 macro_rules! each {
     ($self:ident, $qp:ident => $e:expr) => {
         match $self {
-            Engine::Mrc($qp) => $e,
-            Engine::Rc($qp) => $e,
+            QueuePair::Mrc($qp) => $e,
+            QueuePair::Rocev2($qp) => $e,
         }
     };
 }
 
-impl Transport for Engine {
+impl Transport for QueuePair {
     fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError> {
         each!(self, qp => qp.post_send(now, wr))
     }
@@ -57,32 +56,32 @@ impl Transport for Engine {
     }
 }
 
-impl Engine {
-    /// As responder: destination flow control, where the transport has it.
+impl QueuePair {
+    /// Sets what its responder reports of the receive pressure at its host, if the transport has destination flow control.
     #[inline]
     pub fn set_receive_pressure(&mut self, pressure: Pressure) {
-        if let Engine::Mrc(qp) = self {
+        if let QueuePair::Mrc(qp) = self {
             qp.set_receive_pressure(pressure);
         }
     }
 
-    /// Whether sending a packet leaves its deadline where it is: it waits for answers already.
+    /// Whether it waits for answers. Then sending another packet leaves its deadline as it is.
     #[inline]
-    pub fn waits(&self) -> bool {
-        matches!(self, Engine::Mrc(qp) if qp.is_waiting())
+    pub fn awaits_answers(&self) -> bool {
+        matches!(self, QueuePair::Mrc(qp) if qp.is_waiting())
     }
 
-    /// Adds what it has counted.
+    /// Adds its counters.
     fn add_up(&self, totals: &mut HostTotals) {
         match self {
-            Engine::Mrc(qp) => {
+            QueuePair::Mrc(qp) => {
                 let stats = qp.stats();
                 totals.retransmits += u64::from(stats.retransmits);
                 totals.spurious += u64::from(stats.spurious);
                 totals.timeouts += u64::from(stats.timeouts);
                 totals.condemned += u64::from(stats.condemned);
             }
-            Engine::Rc(qp) => {
+            QueuePair::Rocev2(qp) => {
                 let stats = qp.stats();
                 totals.retransmits += stats.retransmits;
                 totals.timeouts += stats.timeouts;
@@ -92,23 +91,21 @@ impl Engine {
 }
 
 /// One end of a connection.
-pub(crate) struct QpSlot {
-    pub engine: Option<Engine>,
-    /// Whose.
+pub(super) struct QpSlot {
+    pub qp: Option<QueuePair>,
     pub connection: u32,
-    /// The host it is at.
     pub host: u32,
-    /// The host its peer is at.
+    /// The host of its peer.
     pub peer_host: u32,
-    /// When its pending timer event comes, if it has one.
+    /// Time of its pending timer event; [`u64::MAX`] without one.
     pub timer_at: u64,
-    /// It waits for its turn at its NIC.
+    /// It is in the ring of its NIC.
     pub in_ring: bool,
 }
 
 /// All ends, in pairs: slot `2i` is a requestor, slot `2i + 1` its responder.
 #[derive(Default)]
-pub(crate) struct QueuePairs {
+pub(super) struct QueuePairs {
     slots: Vec<QpSlot>,
     free_pairs: Vec<u32>,
 }
@@ -129,10 +126,10 @@ impl QueuePairs {
         number.wrapping_sub(Self::FIRST_NUMBER)
     }
 
-    /// A pair of slots for a connection; the number of the requestor's. Both are empty as yet.
+    /// Takes a pair of slots for a connection. Returns the requestor's; both are still empty.
     pub fn open(&mut self, connection: u32, src: u32, dst: u32) -> u32 {
         let slot = |host, peer_host| QpSlot {
-            engine: None,
+            qp: None,
             connection,
             host,
             peer_host,
@@ -153,11 +150,11 @@ impl QueuePairs {
         }
     }
 
-    /// Ends a connection: both ends are dropped, what they counted is kept.
+    /// Closes a connection: both ends are dropped, their counters are added up.
     pub fn close(&mut self, first: u32, totals: &mut HostTotals) {
         for slot in &mut self.slots[first as usize..first as usize + 2] {
-            if let Some(engine) = slot.engine.take() {
-                engine.add_up(totals);
+            if let Some(qp) = slot.qp.take() {
+                qp.add_up(totals);
             }
             slot.connection = u32::MAX;
             slot.timer_at = u64::MAX;
@@ -175,36 +172,36 @@ impl QueuePairs {
         self.slots.get_mut(slot as usize)
     }
 
-    /// Loads a slot.
+    /// Loads a slot into the cache.
     #[inline(always)]
     pub fn prefetch_slot(&self, slot: u32) {
         prefetch_index(&self.slots, slot as usize);
     }
 
-    /// Loads the queue pair in a slot.
+    /// Loads the queue pair of a slot.
     #[inline(always)]
-    pub fn prefetch_engine(&self, slot: u32) {
-        if let Some(Engine::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.engine.as_ref()) {
+    pub fn prefetch_queue_pair(&self, slot: u32) {
+        if let Some(QueuePair::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.qp.as_ref()) {
             qp.prefetch();
         }
     }
 
-    /// Loads what the queue pair in a slot holds elsewhere.
+    /// Loads the memory that the queue pair of a slot has elsewhere.
     #[inline(always)]
     pub fn prefetch_heap(&self, slot: u32) {
-        if let Some(Engine::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.engine.as_ref()) {
+        if let Some(QueuePair::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.qp.as_ref()) {
             qp.prefetch_heap();
         }
     }
 
-    /// Adds what all have counted that exist.
+    /// Adds the counters of all queue pairs that exist.
     pub fn add_up(&self, totals: &mut HostTotals) {
-        for engine in self.slots.iter().filter_map(|s| s.engine.as_ref()) {
-            engine.add_up(totals);
+        for qp in self.slots.iter().filter_map(|s| s.qp.as_ref()) {
+            qp.add_up(totals);
         }
     }
 
-    /// Slots there are, empty ones included.
+    /// Number of slots, empty ones included.
     pub fn len(&self) -> usize {
         self.slots.len()
     }

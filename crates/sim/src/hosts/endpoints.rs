@@ -11,9 +11,9 @@ use openmrc_transport::rocev2::{DcqcnParams, RcConfig, Recovery};
 use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time, Transport};
 use openmrc_wire::Ev;
 
+use super::queue_pair::QueuePair;
 use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
 use crate::hash::mix;
-use crate::queue_pair::Engine;
 use crate::scenario::ScenarioError;
 
 /// What hosts speak.
@@ -267,7 +267,7 @@ impl Endpoints {
 
     /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both. It will be given
     /// `messages` messages in its life: a send queue with room for more would be most of its memory.
-    pub fn make(
+    pub(super) fn make(
         &self,
         now: Time,
         messages: u32,
@@ -275,9 +275,9 @@ impl Endpoints {
         (here, there): (u32, u32),
         salt: u64,
         up: (PortSet, PortSet),
-    ) -> Engine {
+    ) -> QueuePair {
         let seed = mix(self.seed ^ mix(salt));
-        let mut engine = match &self.template {
+        let mut qp = match &self.template {
             Template::Mrc(template) => {
                 let turn = self.fabric.turn(here, there);
                 let mut config = (**template).clone();
@@ -285,7 +285,7 @@ impl Endpoints {
                 config.paths.profile = self.profiles[turn as usize].clone();
                 config.requestor.max_send_wr = config.requestor.max_send_wr.min(messages.max(1) as usize);
                 match openmrc_transport::mrc::QueuePair::new(now, &config) {
-                    Ok(qp) => Engine::Mrc(Box::new(qp)),
+                    Ok(qp) => QueuePair::Mrc(Box::new(qp)),
                     Err(error) => unreachable!("the template was checked: {error}"),
                 }
             }
@@ -294,14 +294,14 @@ impl Endpoints {
                 let port = ((salt >> 1) % u64::from(self.fabric.shape().planes)) as u8;
                 let ev = Ev(seed as u32 & 0xFFFF);
                 let config = RcConfig { local_qp: local, remote_qp: remote, ev, port, ..*template };
-                Engine::Rc(Box::new(openmrc_transport::rocev2::QueuePair::new(config)))
+                QueuePair::Rocev2(Box::new(openmrc_transport::rocev2::QueuePair::new(config)))
             }
         };
         let all = PortSet::first(self.fabric.shape().planes as usize);
         if up != (all, all) {
-            engine.set_ports_up(now, up.0, up.1);
+            qp.set_ports_up(now, up.0, up.1);
         }
-        engine
+        qp
     }
 }
 

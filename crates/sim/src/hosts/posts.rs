@@ -1,0 +1,228 @@
+//! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows nothing of
+//! queue pairs.
+
+use openmrc_transport::Time;
+
+use crate::clock::Clock;
+use crate::event::Kind;
+use crate::results::MessageResult;
+use crate::workload::{Connection, Workload};
+
+/// State of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MessageState {
+    pub connection: u32,
+    pub bytes: u32,
+    /// Bytes placed at the responder.
+    pub placed: u32,
+    /// Messages it waits for.
+    pub waits_for: u32,
+    /// The earliest time to post it; later, the time it was posted.
+    pub posted: u64,
+    pub delivered: u64,
+    pub completed: u64,
+    pub failed: bool,
+}
+
+/// State of a connection.
+pub(super) struct ConnectionState {
+    pub ends: Connection,
+    /// Messages not finished.
+    pub left: u32,
+    /// Its requestor's slot, while it is open.
+    pub slot: Option<u32>,
+    /// Messages that are due and found the send queue full.
+    pub waiting: Vec<u32>,
+}
+
+/// All messages and connections.
+pub(crate) struct Posts {
+    pub(super) messages: Vec<MessageState>,
+    pub(super) connections: Vec<ConnectionState>,
+    dependents: Dependents,
+    /// By message: how long it computes, picoseconds. Empty if nothing computes.
+    computing_time: Vec<u64>,
+    /// The messages that message `i` of the scenario was split into are `parts[i] .. parts[i + 1]`. Empty if none was split.
+    parts: Vec<u32>,
+    /// Messages completed or failed.
+    finished: usize,
+}
+
+/// Which messages wait for which.
+#[derive(Default)]
+struct Dependents {
+    /// The messages that wait for message `i` are `waiting[first[i] .. first[i + 1]]`. Empty without dependencies.
+    first: Vec<u32>,
+    waiting: Vec<u32>,
+}
+
+impl Dependents {
+    fn new(workload: &Workload) -> Self {
+        if workload.dependencies.is_empty() {
+            return Dependents::default();
+        }
+        let mut first = vec![0u32; workload.messages.len() + 1];
+        for &(_, after) in &workload.dependencies {
+            first[after as usize + 1] += 1;
+        }
+        for i in 1..first.len() {
+            first[i] += first[i - 1];
+        }
+        let mut fill = first.clone();
+        let mut waiting = vec![0; workload.dependencies.len()];
+        for &(message, after) in &workload.dependencies {
+            waiting[fill[after as usize] as usize] = message;
+            fill[after as usize] += 1;
+        }
+        Dependents { first, waiting }
+    }
+
+    fn of(&self, message: u32) -> &[u32] {
+        match self.first.get(message as usize..message as usize + 2) {
+            Some(&[from, to]) => &self.waiting[from as usize..to as usize],
+            _ => &[],
+        }
+    }
+}
+
+impl Posts {
+    /// The messages of a workload, and the parts that those of the scenario were split into.
+    pub fn new(workload: &Workload, parts: Vec<u32>) -> Self {
+        let mut connections: Vec<_> = workload
+            .connections
+            .iter()
+            .map(|&ends| ConnectionState { ends, left: 0, slot: None, waiting: Vec::new() })
+            .collect();
+        let mut messages: Vec<_> = workload
+            .messages
+            .iter()
+            .map(|m| {
+                connections[m.connection as usize].left += 1;
+                MessageState {
+                    connection: m.connection,
+                    bytes: m.bytes,
+                    placed: 0,
+                    waits_for: 0,
+                    posted: m.start.0,
+                    delivered: u64::MAX,
+                    completed: u64::MAX,
+                    failed: false,
+                }
+            })
+            .collect();
+        for &(message, _) in &workload.dependencies {
+            messages[message as usize].waits_for += 1;
+        }
+        let computes = workload.messages.iter().any(|m| m.bytes == 0);
+        let computing_time =
+            if computes { workload.messages.iter().map(|m| m.takes.0).collect() } else { Vec::new() };
+        let dependents = Dependents::new(workload);
+        Posts { messages, connections, dependents, computing_time, parts, finished: 0 }
+    }
+
+    /// The hosts at the ends of a connection.
+    pub fn ends(&self, connection: u32) -> Connection {
+        self.connections[connection as usize].ends
+    }
+
+    /// Number of messages, parts counted one by one.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Messages completed or failed.
+    pub fn finished(&self) -> usize {
+        self.finished
+    }
+
+    /// Whether all messages have completed or failed.
+    #[inline]
+    pub fn all_finished(&self) -> bool {
+        self.finished == self.messages.len()
+    }
+
+    /// By message of the scenario. One that was split is delivered and completed when its last part is.
+    pub fn results(&self) -> Vec<MessageResult> {
+        let results = self.messages.iter().map(|m| MessageResult {
+            posted: Time(m.posted),
+            delivered: Time(m.delivered),
+            completed: Time(m.completed),
+            failed: m.failed,
+        });
+        if self.parts.is_empty() {
+            return results.collect();
+        }
+        let results: Vec<_> = results.collect();
+        let whole = |ends: &[u32]| {
+            let parts = &results[ends[0] as usize..ends[1] as usize];
+            let latest =
+                |time: fn(&MessageResult) -> Time| parts.iter().map(time).max().unwrap_or(Time::NEVER);
+            MessageResult {
+                posted: parts.iter().map(|p| p.posted).min().unwrap_or(Time::NEVER),
+                delivered: latest(|p| p.delivered),
+                completed: latest(|p| p.completed),
+                failed: parts.iter().any(|p| p.failed),
+            }
+        };
+        self.parts.windows(2).map(whole).collect()
+    }
+
+    /// Schedules every message that waits for no other.
+    pub fn schedule(&self, clock: &mut Clock) {
+        for (index, message) in (0..).zip(&self.messages) {
+            if message.waits_for == 0 {
+                self.schedule_one(index, message.posted, clock);
+            }
+        }
+    }
+
+    /// Schedules a message for `time`, or for the end of its computation if it is one.
+    fn schedule_one(&self, index: u32, time: u64, clock: &mut Clock) {
+        let source = self.ends(self.messages[index as usize].connection).src;
+        clock.push_at_host(time + self.computing_time(index), Kind::Post, index, source);
+    }
+
+    fn computing_time(&self, index: u32) -> u64 {
+        self.computing_time.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// A computation has ended.
+    pub(super) fn finish_computation(&mut self, index: u32, clock: &mut Clock) {
+        let takes = self.computing_time(index);
+        let message = &mut self.messages[index as usize];
+        message.posted = clock.now - takes;
+        message.delivered = clock.now;
+        message.completed = clock.now;
+        self.finished += 1;
+        self.release(index, clock);
+    }
+
+    /// A message was delivered: messages that waited for it alone are due.
+    pub(super) fn release(&mut self, index: u32, clock: &mut Clock) {
+        let here = self.ends(self.messages[index as usize].connection).dst;
+        for i in 0..self.dependents.of(index).len() {
+            let waiter = self.dependents.of(index)[i];
+            let message = &mut self.messages[waiter as usize];
+            message.waits_for -= 1;
+            if message.waits_for == 0 {
+                let (earliest, connection) = (message.posted, message.connection);
+                // Another host learns of it no faster than by a packet.
+                let same_host = self.ends(connection).src == here;
+                let now = if same_host { clock.now } else { clock.now + clock.lookahead() };
+                self.schedule_one(waiter, earliest.max(now), clock);
+            }
+        }
+    }
+
+    /// A message completes or fails. Returns its connection.
+    pub(super) fn finish(&mut self, index: u32, success: bool, now: u64) -> u32 {
+        let message = &mut self.messages[index as usize];
+        message.failed = !success;
+        if success {
+            message.completed = now;
+        }
+        self.finished += 1;
+        self.connections[message.connection as usize].left -= 1;
+        message.connection
+    }
+}
