@@ -26,7 +26,6 @@ pub mod record;
 pub mod results;
 mod scenario;
 mod slab;
-mod sort;
 mod stats;
 pub mod traffic;
 pub mod training;

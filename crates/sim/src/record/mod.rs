@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use openmrc_transport::{EvChange, EvEvent, Time};
 
 pub use self::capture::{Capture, CaptureConfig, Captured};
-pub(crate) use self::series::PortView;
 use self::series::Sampler;
+pub(crate) use self::series::{NetworkShape, PortView};
 pub use self::series::{Series, SeriesConfig};
 use crate::event::{Event, flag};
 use crate::faults::{Change, Target};
@@ -261,16 +261,4 @@ fn keep_longest(counters: &mut [PortCounters], port: u32, bytes: u64) {
     if let Some(port) = counters.get_mut(port as usize) {
         port.longest = port.longest.max(bytes);
     }
-}
-
-/// What a recorder has to know of the network.
-pub(crate) struct NetworkShape<'a> {
-    pub planes: usize,
-    /// By port: the group that the time series count it in.
-    pub port_groups: &'a [u8],
-    pub groups: usize,
-    /// Time of the first sample if no interval is given.
-    pub first_interval: u64,
-    /// The two ports of a link.
-    pub link_ports: &'a dyn Fn(u32) -> [u32; 2],
 }

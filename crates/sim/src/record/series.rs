@@ -83,6 +83,18 @@ pub(crate) trait PortView {
     fn backlog(&self, port: u32, at: u64) -> u64;
 }
 
+/// What a recorder has to know of the network.
+pub(crate) struct NetworkShape<'a> {
+    pub planes: usize,
+    /// By port: the group that the time series count it in.
+    pub port_groups: &'a [u8],
+    pub groups: usize,
+    /// Time of the first sample if no interval is given.
+    pub first_interval: u64,
+    /// The two ports of a link.
+    pub link_ports: &'a dyn Fn(u32) -> [u32; 2],
+}
+
 /// Takes the samples, and counts what only they need.
 pub(super) struct Sampler {
     /// Time of the next sample; [`u64::MAX`] without time series.
@@ -107,7 +119,7 @@ impl Sampler {
         pattern_of: Vec<u16>,
         patterns: usize,
         link_ports: Vec<u32>,
-        network: &super::NetworkShape<'_>,
+        network: &NetworkShape<'_>,
     ) -> Self {
         let given = config.and_then(|c| c.interval);
         let interval = given.map_or(network.first_interval, |i| i.0.max(1));

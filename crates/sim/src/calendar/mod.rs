@@ -1,0 +1,364 @@
+//! The event queue: a calendar whose slots are no wider than the shortest delay between two nodes.
+//!
+//! What happens at one node in a slot cannot affect another node before the slot ends. So the events of a slot are taken node by
+//! node, each node's in order of time, and a node's state is loaded into the cache once a slot. Events of the same node and time
+//! come out in the order in which they went in. Reasons and figures: docs/decisions.md.
+//!
+//! Neighbouring nodes form a group, and a slot has a page for each group. Events beyond the calendar's end wait in a heap.
+
+mod open_page;
+mod pages;
+mod sort;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use self::open_page::OpenPage;
+pub(crate) use self::pages::Page;
+use self::pages::Pages;
+use crate::event::Event;
+
+/// The widest slot, picoseconds. Wider ones gain nothing.
+const MAX_WIDTH: u64 = 1 << 26;
+/// Most slots.
+const MAX_SLOTS: usize = 1 << 12;
+
+/// An event outside the pages, ordered by time and then by arrival.
+struct Loose {
+    time: u64,
+    order: u64,
+    group: u32,
+    event: Event,
+}
+
+impl PartialEq for Loose {
+    fn eq(&self, other: &Self) -> bool {
+        (self.time, self.order) == (other.time, other.order)
+    }
+}
+impl Eq for Loose {}
+impl PartialOrd for Loose {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Loose {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.time, self.order).cmp(&(other.time, other.order))
+    }
+}
+
+/// Events by slot, node and time.
+pub(crate) struct Calendar {
+    /// Width of a slot, picoseconds, and 2^64 over it.
+    width: u64,
+    inverse: u64,
+    /// The current slot, counted from 1. At 0 nothing has begun.
+    current: u64,
+    /// When it begins. Slot 0 begins before time zero.
+    begin: u64,
+    /// The group of this slot whose page is opened next.
+    group: usize,
+    pages: Pages,
+    open: OpenPage,
+    /// Events that the current node has scheduled for itself in this slot.
+    local: BinaryHeap<Reverse<Loose>>,
+    /// Events beyond the last slot.
+    far: BinaryHeap<Reverse<Loose>>,
+    /// Events that were put in a heap so far.
+    pushed: u64,
+}
+
+impl Calendar {
+    /// A calendar for nodes in groups: `groups` are the first nodes of each and one past the last node. Its slots are at most
+    /// `width` picoseconds wide and cover `reach` picoseconds or a little more.
+    pub fn new(groups: Vec<u32>, width: u64, reach: u64) -> Self {
+        let width = width.clamp(1, MAX_WIDTH);
+        let slots = (reach / width + 2).next_power_of_two().min(MAX_SLOTS as u64) as usize;
+        Calendar {
+            width,
+            inverse: (u64::MAX / width).wrapping_add(1),
+            current: 0,
+            begin: width.wrapping_neg(),
+            group: 0,
+            pages: Pages::new(groups, slots),
+            open: OpenPage::default(),
+            local: BinaryHeap::new(),
+            far: BinaryHeap::new(),
+            pushed: 0,
+        }
+    }
+
+    /// Width of a slot, picoseconds: the shortest time in which one node can affect another.
+    #[inline(always)]
+    pub fn lookahead(&self) -> u64 {
+        self.width
+    }
+
+    /// When the current slot begins.
+    #[inline(always)]
+    pub fn page_begin(&self) -> u64 {
+        self.begin
+    }
+
+    // Scheduling.
+
+    /// How many slots after the current one `time` is.
+    #[inline(always)]
+    fn slots_ahead(&self, time: u64) -> u64 {
+        let ahead = time.wrapping_sub(self.begin);
+        // Exact for all times within the calendar: the errors of both factors stay below one slot in 2^64.
+        if self.width == 1 { ahead } else { ((u128::from(ahead) * u128::from(self.inverse)) >> 64) as u64 }
+    }
+
+    /// Schedules an event at a node of `group`. In the current slot it must be for the node whose turn it is.
+    #[inline(always)]
+    pub fn push(&mut self, event: Event, group: u32) {
+        let ahead = self.slots_ahead(event.time);
+        // `ahead` is 0 in the current slot. Slot 0 is over before anything happens.
+        if ahead.wrapping_sub(1) < self.pages.slots() as u64 - 1 {
+            self.pages.add(self.current + ahead, group).set(event);
+        } else {
+            self.push_loose(ahead == 0, event, group);
+        }
+    }
+
+    /// Schedules a packet's event once more: it arrives next at port `at`.
+    #[inline(always)]
+    pub fn push_on(&mut self, event: &Event, time: u64, at: u32, flags: u8, group: u32) {
+        let ahead = self.slots_ahead(time);
+        if ahead.wrapping_sub(1) < self.pages.slots() as u64 - 1 {
+            let to = self.pages.add(self.current + ahead, group);
+            // Field by field: an event put together first would have to wait for its parts to reach the cache.
+            to.time = time;
+            to.at = at;
+            to.packet = event.packet;
+            to.dst = event.dst;
+            to.ev = event.ev;
+            to.connection = event.connection;
+            to.bytes = event.bytes;
+            to.flags = flags;
+            to.kind = event.kind;
+        } else {
+            self.push_loose(ahead == 0, Event { time, at, flags, ..*event }, group);
+        }
+    }
+
+    #[inline(never)]
+    fn push_loose(&mut self, local: bool, event: Event, group: u32) {
+        self.pushed += 1;
+        let loose = Reverse(Loose { time: event.time, order: self.pushed, group, event });
+        if local { self.local.push(loose) } else { self.far.push(loose) }
+    }
+
+    // Taking events.
+
+    /// Takes the next event of the node whose turn it is.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Event> {
+        if !self.local.is_empty() {
+            return self.take_earlier();
+        }
+        let event = self.open.peek().copied();
+        self.open.next += usize::from(event.is_some());
+        event
+    }
+
+    /// The same if the node has scheduled events for itself in this slot.
+    #[inline(never)]
+    fn take_earlier(&mut self) -> Option<Event> {
+        let paged = self.open.peek().copied();
+        match self.local.peek() {
+            Some(Reverse(local)) if paged.is_none_or(|event| event.time > local.time) => {
+                self.local.pop().map(|Reverse(loose)| loose.event)
+            }
+            _ => {
+                self.open.next += usize::from(paged.is_some());
+                paged
+            }
+        }
+    }
+
+    /// Takes all events of the node whose turn it is: a range of [`Calendar::lend_page`]. The node must not schedule any for
+    /// itself in this slot.
+    #[inline]
+    pub fn take_turn(&mut self) -> Range<usize> {
+        let begin = std::mem::replace(&mut self.open.next, self.open.end);
+        begin..self.open.end
+    }
+
+    /// Lends the open page to a caller that schedules events while it reads. It must be returned.
+    #[inline]
+    pub fn lend_page(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.open.events)
+    }
+
+    /// Takes the page back.
+    #[inline]
+    pub fn return_page(&mut self, page: Vec<Event>) {
+        self.open.events = page;
+    }
+
+    /// Goes on to the next node that has events in the open page.
+    #[inline(always)]
+    pub fn next_turn(&mut self) -> Option<u32> {
+        self.open.next_turn()
+    }
+
+    /// The node whose turn it is.
+    #[inline(always)]
+    pub fn node(&self) -> u32 {
+        self.open.node
+    }
+
+    /// The node whose turn comes `n` after the next one in the open page.
+    #[inline(always)]
+    pub fn node_ahead(&self, n: usize) -> Option<u32> {
+        self.open.node_ahead(n)
+    }
+
+    /// Position of the next event in the open page.
+    #[inline(always)]
+    pub fn place(&self) -> usize {
+        self.open.next
+    }
+
+    /// The event of the open page that comes `n` after the next one.
+    #[inline(always)]
+    pub fn event_ahead(&self, n: usize) -> Option<&Event> {
+        self.open.events.get(self.open.next + n)
+    }
+
+    // Pages and slots.
+
+    /// The next page of the current slot that holds events. It is to be opened before anything is scheduled.
+    pub fn next_page(&mut self) -> Option<Page> {
+        self.open.clear();
+        let Some((group, page)) = self.pages.take_page(self.current, self.group) else {
+            self.group = self.pages.groups();
+            return None;
+        };
+        self.group = group + 1;
+        Some(page)
+    }
+
+    /// Opens a page: its events are ordered by node and time. `node_of` says at which node an event happens.
+    #[inline(always)]
+    pub fn open(&mut self, page: Page, node_of: impl Fn(&Event) -> u32) {
+        let filled = self.pages.collect_blocks(&page);
+        self.open.fill(&self.pages, filled, page.nodes(), (self.begin, self.width), node_of);
+        self.pages.free_collected();
+    }
+
+    /// Goes on to the next slot that holds events; `false` if there is none.
+    pub fn turn_page(&mut self) -> bool {
+        let near = self.pages.next_slot(self.current);
+        let far = self.far.peek().map(|Reverse(far)| far.time / self.width + 1);
+        let Some(slot) = near.into_iter().chain(far).min() else { return false };
+        self.pages.end_slot(self.current);
+        self.current = slot;
+        self.begin = (slot - 1) * self.width;
+        self.group = 0;
+        // Events that are within reach now go to their pages before any other event is put there.
+        let end = self.begin.saturating_add(self.width * self.pages.slots() as u64);
+        while self.far.peek().is_some_and(|Reverse(far)| far.time < end) {
+            if let Some(Reverse(far)) = self.far.pop() {
+                self.pages.add(far.time / self.width + 1, far.group).set(far.event);
+            }
+        }
+        true
+    }
+
+    /// Every event that is still to come, in no order.
+    pub fn pending(&self) -> impl Iterator<Item = &Event> {
+        let loose = self.local.iter().chain(&self.far).map(|Reverse(loose)| &loose.event);
+        self.open.events[self.open.next..].iter().chain(self.pages.pending()).chain(loose)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Kind;
+    use proptest::prelude::*;
+
+    /// Five nodes in two groups.
+    const GROUP_OF: [u32; 5] = [0, 0, 0, 1, 1];
+
+    fn push(calendar: &mut Calendar, node: u32, time: u64, id: u32) {
+        calendar.push(Event::plain(time, Kind::Wake, id, node), GROUP_OF[node as usize]);
+    }
+
+    fn next(calendar: &mut Calendar) -> Option<(Event, u32)> {
+        loop {
+            if let Some(event) = calendar.take() {
+                return Some((event, calendar.node()));
+            }
+            if calendar.next_turn().is_some() {
+                continue;
+            }
+            match calendar.next_page() {
+                Some(page) => calendar.open(page, |event| event.dst),
+                None if !calendar.turn_page() => return None,
+                None => {}
+            }
+        }
+    }
+
+    proptest! {
+        /// Nodes give themselves events at any time and others events a slot ahead at least, as the simulator does.
+        #[test]
+        fn every_node_sees_its_events_by_time_and_equal_times_as_they_went_in(
+            width in 1u64..3000,
+            seeds in proptest::collection::vec((0u32..5, 0u64..400_000), 1..20),
+            moves in proptest::collection::vec((0u64..5000, 0u32..5), 1..300),
+        ) {
+            let mut calendar = Calendar::new(vec![0, 3, 5], width, 16 * width);
+            let mut pending = vec![std::collections::BTreeSet::new(); 5];
+            let mut id = 0;
+            for (node, time) in seeds {
+                push(&mut calendar, node, time, id);
+                pending[node as usize].insert((time, id));
+                id += 1;
+            }
+            let mut moves = moves.into_iter();
+            let mut latest = 0;
+            while let Some((event, node)) = next(&mut calendar) {
+                prop_assert_eq!(node, event.dst);
+                let first = pending[node as usize].pop_first();
+                prop_assert_eq!(first, Some((event.time, event.at)));
+                // No event comes a whole slot after one of another node that it might have caused.
+                prop_assert!(event.time + calendar.lookahead() > latest);
+                latest = latest.max(event.time);
+                if let Some((ahead, node)) = moves.next() {
+                    let apart = if node == event.dst { 0 } else { calendar.lookahead() };
+                    let time = event.time + apart + ahead;
+                    push(&mut calendar, node, time, id);
+                    pending[node as usize].insert((time, id));
+                    id += 1;
+                }
+            }
+            prop_assert!(pending.iter().all(|p| p.is_empty()));
+        }
+    }
+
+    /// Many events at one node: several blocks, and a page that is put in order by the other way of sorting.
+    #[test]
+    fn a_full_page_comes_out_in_order() {
+        let mut calendar = Calendar::new(vec![0, 3, 5], 1 << 20, 16 << 20);
+        let mut x = 1u64;
+        let mut times = Vec::new();
+        for id in 0..5000 {
+            x = crate::hash::mix(x);
+            times.push((x % (1 << 20), id));
+            push(&mut calendar, 4, x % (1 << 20), id);
+        }
+        times.sort_unstable();
+        for (time, id) in times {
+            let (event, node) = next(&mut calendar).expect("an event");
+            assert_eq!((event.time, event.at, node), (time, id, 4));
+        }
+        assert!(next(&mut calendar).is_none());
+    }
+}
