@@ -16,7 +16,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Time zero, with a calendar whose slots are at most `width` picoseconds wide and which covers `reach` picoseconds.
+    /// Time zero, with a calendar whose slots are at most `width` picoseconds wide and which covers `reach`
+    /// picoseconds.
     pub fn new(groups: NodeGroups, width: u64, reach: u64) -> Self {
         let calendar = Calendar::new(groups.first_nodes().to_vec(), width, reach);
         Clock { now: 0, end: 0, calendar, groups }

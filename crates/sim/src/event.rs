@@ -1,19 +1,17 @@
-//! What happens next, in 32 bytes.
-//!
-//! A packet on its way is an event: everything that a switch needs to forward it is in here, so that the packet itself
-//! (in its slab, another cache line) is touched only where it begins and where it ends.
+//! Events of 32 bytes. A packet in flight is an event, which holds all that a switch needs to forward it. Its contents,
+//! in another cache line (see [`crate::slab`]), are read only at hosts.
 
-/// What an event is about.
+/// What happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A packet's last bit has arrived at port `at`.
+    /// A packet has arrived at port `at`, and the node has processed it.
     Arrive,
     /// A port of host `at` can take packets again.
     Wake,
-    /// Queue pair `at` may want [`handle_timeout`](openmrc_transport::Transport::handle_timeout).
+    /// The timer of queue pair `at` may be due.
     Timer,
-    /// Message `at` is to be posted.
+    /// Message `at` is due.
     Post,
     /// Fault `at` of the schedule happens.
     Fault,
@@ -21,15 +19,15 @@ pub(crate) enum Kind {
     Reroute,
     /// Queue pair `at` learns which ports are up.
     PortStatus,
-    /// The cable at port `at` is free; where ports have real queues.
+    /// A transmission at port `at` has ended. Only ports with real queues have these events.
     Depart,
     /// The peer of port `at` tells it to stop sending data (`flags` 1) or to go on (0).
     Pause,
 }
 
-/// What there is to know of a packet on its way, beside its contents.
+/// Flags of a packet in flight.
 pub(crate) mod flag {
-    /// Goes in the control queue.
+    /// It goes in the control queue.
     pub const CONTROL: u8 = 1;
     /// Congestion experienced.
     pub const CE: u8 = 2;
@@ -37,36 +35,36 @@ pub(crate) mod flag {
     pub const TRIMMED: u8 = 4;
     /// Payload cut off on the last hop.
     pub const TRIMMED_LAST_HOP: u8 = 8;
-    /// May be ECN-marked and trimmed: data.
+    /// It is data: it may be marked and trimmed.
     pub const DATA: u8 = 16;
 }
 
 /// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
-    /// When, picoseconds.
+    /// Time, picoseconds.
     pub time: u64,
     /// Port, host, queue pair, message or fault.
     pub at: u32,
-    /// The packet's place in the slab; of a wake, the queue pair whose turn it probably is.
+    /// Index of the packet in the slab. For a wake, the queue pair whose turn it probably is.
     pub packet: u32,
-    /// Destination host; of an event that is not a packet, the host it happens at.
+    /// Destination host. For an event that is not a packet, the host it happens at.
     pub dst: u32,
     /// Entropy value.
     pub ev: u32,
-    /// The connection: what ECMP hashes as addresses and port numbers.
+    /// The connection. ECMP hashes it in place of addresses and port numbers.
     pub connection: u32,
-    /// Bytes on the cable, everything counted.
+    /// Bytes on the cable, all headers included.
     pub bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// What it is about.
+    /// What happens.
     pub kind: Kind,
 }
 
 impl Event {
-    /// Becomes `event`, field by field: what has just been written as fields cannot be read as a whole before it has reached the
-    /// cache, and nothing is to wait for that.
+    /// Copies `event` field by field. Its fields have often just been written; reading them as a whole would wait until
+    /// they reach the cache.
     #[inline(always)]
     pub fn set(&mut self, event: Event) {
         self.time = event.time;

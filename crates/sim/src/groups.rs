@@ -19,8 +19,8 @@ impl NodeGroups {
     /// The group of events that concern all nodes. It holds no node and comes first.
     pub const EVERYWHERE: u32 = 0;
 
-    /// Groups for `hosts` hosts with `planes` ports each and for switches with `switch_ports` ports each. A port has at most
-    /// `events_per_port` events in a calendar slot.
+    /// Groups for `hosts` hosts with `planes` ports each and for switches with `switch_ports` ports each. A port has at
+    /// most `events_per_port` events in a calendar slot.
     pub fn new(
         hosts: u32,
         planes: u32,

@@ -1,4 +1,5 @@
-//! Hashes that stand in for random numbers: the outcome of a draw depends on its inputs alone, not on what was drawn before.
+//! Hashes that stand in for random numbers: the outcome of a draw depends on its inputs alone, not on what was drawn
+//! before.
 
 /// SplitMix64's finaliser: spreads every bit of the input over the output.
 #[inline]

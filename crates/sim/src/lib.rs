@@ -1,13 +1,12 @@
-//! A packet-level simulator of multi-plane fabrics: the queue pairs of [`openmrc_transport`], the very ones that the
-//! software NIC runs, in virtual time.
+//! A packet-level simulator of multi-plane fabrics. Its hosts run the queue pairs of [`openmrc_transport`], as the
+//! software NIC does, in virtual time.
 //!
 //! ```text
 //! Scenario ──> World ──run──> Results
-//!              ├─ calendar    events, 32 bytes each; a packet on its way is one
-//!              ├─ network     ports in a flat array, switches that forward by arithmetic
-//!              ├─ switch      queues, ECN, trimming
-//!              ├─ nic         queue pairs take turns at a host's ports
-//!              └─ post        messages, and what waits for them
+//!              ├─ clock      virtual time and the calendar of events; a packet in flight is an event of 32 bytes
+//!              ├─ fabric     ports, queues, routes, faults: forwards packets by arithmetic
+//!              ├─ hosts      queue pairs take turns at a NIC's ports; messages are posted and complete
+//!              └─ stats      counters, and a recorder for what the scenario wants recorded
 //! ```
 #![forbid(unsafe_code)]
 

@@ -26,7 +26,8 @@ pub struct Totals {
     pub fabric: FabricTotals,
 }
 
-/// Counters of hosts and their queue pairs. Bytes are those on the cable, all headers included, where nothing else is said.
+/// Counters of hosts and their queue pairs. Bytes are those on the cable, all headers included, where nothing else is
+/// said.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct HostTotals {
     /// Data packets sent, retransmissions included.
@@ -142,7 +143,8 @@ pub struct Results {
     pub in_flight: u64,
     /// Their bytes, all headers included.
     pub in_flight_bytes: u64,
-    /// Bytes accepted by each port, all headers included; host ports first (host x planes + plane), then switch by switch.
+    /// Bytes accepted by each port, all headers included; host ports first (host x planes + plane), then switch by
+    /// switch.
     pub port_bytes: Vec<u64>,
     /// By port: when it will have sent all that it accepted.
     pub port_busy_until: Vec<Time>,

@@ -1,5 +1,5 @@
-//! Packets on their way, by the number their events carry: each in a cache line of its own, written where it begins and read where it
-//! ends.
+//! Contents of the packets in flight, by the index that their events carry. Each takes a cache line, written and read
+//! at hosts.
 
 use prefetch_index::prefetch_index;
 
@@ -7,7 +7,7 @@ use openmrc_wire::{Body, Packet, Psn};
 
 use crate::memory::message_at;
 
-/// A packet in a cache line: its flags are bits.
+/// A packet in a cache line. Its flags are bits.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Packed {
@@ -57,7 +57,7 @@ impl From<&Packed> for Packet {
     }
 }
 
-/// Packets and the places that are free.
+/// Packets, and the indices that are free.
 #[derive(Default)]
 pub(crate) struct Slab {
     packets: Vec<Packed>,
@@ -65,6 +65,7 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
+    /// Stores a packet. Returns its index.
     #[inline]
     pub fn put(&mut self, packet: &Packet) -> u32 {
         match self.free.pop() {
@@ -79,24 +80,26 @@ impl Slab {
         }
     }
 
+    /// Removes a packet.
     #[inline]
     pub fn take(&mut self, index: u32) -> Packet {
         self.free.push(index);
         self.get(index)
     }
 
+    /// A packet.
     #[inline]
     pub fn get(&self, index: u32) -> Packet {
         (&self.packets[index as usize]).into()
     }
 
-    /// Loads a packet.
+    /// Loads a packet into the cache.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {
         prefetch_index(&self.packets, index as usize);
     }
 
-    /// The message that a packet carries a part of.
+    /// The message that an MRC data packet belongs to.
     #[inline]
     pub fn message(&self, index: u32) -> Option<usize> {
         match &self.packets[index as usize].body {
@@ -105,15 +108,18 @@ impl Slab {
         }
     }
 
+    /// The queue pair that a packet is for.
     #[inline]
     pub fn dest_qp(&self, index: u32) -> u32 {
         self.packets[index as usize].dest_qp
     }
 
+    /// Removes a packet that is lost.
     pub fn drop_packet(&mut self, index: u32) {
         self.free.push(index);
     }
 
+    /// Number of packets in flight.
     pub fn len(&self) -> usize {
         self.packets.len() - self.free.len()
     }

@@ -168,8 +168,8 @@ impl World {
         }
     }
 
-    /// Whether all packets of a switch in this slot may be forwarded in one loop: the switch schedules nothing for itself, and
-    /// the limit is beyond the slot.
+    /// Whether all packets of a switch in this slot may be forwarded in one loop: the switch schedules nothing for
+    /// itself, and the limit is beyond the slot.
     #[inline(always)]
     fn forwards_at_once(&self) -> bool {
         self.fabric.computes_departures()

@@ -1,10 +1,6 @@
 //! The event queue: a calendar whose slots are no wider than the shortest delay between two nodes.
-//!
-//! What happens at one node in a slot cannot affect another node before the slot ends. So the events of a slot are taken node by
-//! node, each node's in order of time, and a node's state is loaded into the cache once a slot. Events of the same node and time
-//! come out in the order in which they went in. Reasons and figures: docs/decisions.md.
-//!
-//! Neighbouring nodes form a group, and a slot has a page for each group. Events beyond the calendar's end wait in a heap.
+//! So what happens at one node in a slot cannot affect another node before the slot ends, and the events of a slot are
+//! taken node by node. Reasons and figures: docs/decisions.md, "The simulator's fast queues and its order of events".
 
 mod open_page;
 mod pages;
@@ -49,7 +45,9 @@ impl Ord for Loose {
     }
 }
 
-/// Events by slot, node and time.
+/// Events by slot, node and time. Events of the same node and time come out in the order in which they went in.
+///
+/// Neighbouring nodes form a group, and a slot has a page for each group. Events beyond the last slot wait in a heap.
 pub(crate) struct Calendar {
     /// Width of a slot, picoseconds, and 2^64 over it.
     width: u64,
@@ -71,8 +69,8 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// A calendar for nodes in groups: `groups` are the first nodes of each and one past the last node. Its slots are at most
-    /// `width` picoseconds wide and cover `reach` picoseconds or a little more.
+    /// A calendar for nodes in groups: `groups` are the first nodes of each and one past the last node. Its slots are
+    /// at most `width` picoseconds wide and cover `reach` picoseconds or a little more.
     pub fn new(groups: Vec<u32>, width: u64, reach: u64) -> Self {
         let width = width.clamp(1, MAX_WIDTH);
         let slots = (reach / width + 2).next_power_of_two().min(MAX_SLOTS as u64) as usize;
@@ -180,8 +178,8 @@ impl Calendar {
         }
     }
 
-    /// Takes all events of the node whose turn it is: a range of [`Calendar::lend_page`]. The node must not schedule any for
-    /// itself in this slot.
+    /// Takes all events of the node whose turn it is: a range of [`Calendar::lend_page`]. The node must not schedule
+    /// any for itself in this slot.
     #[inline]
     pub fn take_turn(&mut self) -> Range<usize> {
         let begin = std::mem::replace(&mut self.open.next, self.open.end);
@@ -232,7 +230,7 @@ impl Calendar {
 
     // Pages and slots.
 
-    /// The next page of the current slot that holds events. It is to be opened before anything is scheduled.
+    /// The next page of the current slot that holds events. It must be opened before anything is scheduled.
     pub fn next_page(&mut self) -> Option<Page> {
         self.open.clear();
         let Some((group, page)) = self.pages.take_page(self.current, self.group) else {

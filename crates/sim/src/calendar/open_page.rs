@@ -97,7 +97,8 @@ impl OpenPage {
         }
     }
 
-    /// Spreads events over as many buckets as there are events, equally many for each node, each for a part of the slot.
+    /// Spreads events over as many buckets as there are events, equally many for each node, each for a part of the
+    /// slot.
     fn spread_many(
         &mut self,
         pages: &Pages,

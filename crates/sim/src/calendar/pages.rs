@@ -35,8 +35,8 @@ pub(super) struct Pages {
     slots: usize,
     /// First node of each group, then one past the last node.
     groups: Vec<u32>,
-    /// By slot and group: where the page's next event goes. 0 is an empty page; any other multiple of a block's size means that
-    /// the page needs a new block.
+    /// By slot and group: where the page's next event goes. 0 is an empty page; any other multiple of a block's size
+    /// means that the page needs a new block.
     places: Vec<u32>,
     /// By slot: blocks of its pages.
     counts: Vec<u32>,
@@ -125,7 +125,7 @@ impl Pages {
         Some((group, Page { place, first_node: self.groups[group], end_node: self.groups[group + 1] }))
     }
 
-    /// Collects the blocks of a page, for [`Pages::block`]. Returns how many events it has.
+    /// Collects the blocks of a page, for [`Pages::collected`]. Returns how many events it has.
     pub fn collect_blocks(&mut self, page: &Page) -> u32 {
         let mut block = (page.place - 1) / BLOCK;
         while block != NO_BLOCK {

@@ -1,13 +1,12 @@
-//! Putting a node's events in order that are nearly so: they have been spread over buckets by time, and what is left costs a
-//! comparison an event.
+//! Sorts the events of a node, which are nearly in order: they have been spread over buckets by time.
 
 use crate::event::Event;
 
-/// Sorts events by time; those of the same time stay as they are.
+/// Sorts events by time. Events of the same time keep their order.
 #[inline]
-pub(crate) fn finish(events: &mut [Event]) {
-    // Where many share a bucket that is worth more than what it saves elsewhere.
-    let mut patience = 8 * events.len();
+pub(super) fn finish(events: &mut [Event]) {
+    // Insertion sort costs a comparison an event, unless many events share a bucket.
+    let mut moves_left = 8 * events.len();
     let mut latest = 0;
     for i in 0..events.len() {
         let time = events[i].time;
@@ -22,8 +21,8 @@ pub(crate) fn finish(events: &mut [Event]) {
             place -= 1;
         }
         events[place] = event;
-        patience = patience.saturating_sub(i - place);
-        if patience == 0 {
+        moves_left = moves_left.saturating_sub(i - place);
+        if moves_left == 0 {
             events.sort_by_key(|event| event.time);
             return;
         }
@@ -37,7 +36,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Nearly in order and not at all, with equal times among them.
+        /// Events nearly in order or in none, some of the same time.
         #[test]
         fn sorts_by_time_and_equal_times_as_they_were(
             times in proptest::collection::vec(0u64..1 << 20, 0..2000),

@@ -1,7 +1,6 @@
-//! The computed port model: a packet's departure is computed when it arrives, so that a packet costs one event a hop (spec:
-//! congestion, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md.
-//!
-//! A port's queues are two times: when all data accepted will have left, and when all control will have.
+//! The computed port model: a packet's departure is computed when it arrives, so that a packet costs one event a hop
+//! (spec: congestion, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md, "The
+//! simulator's fast queues and its order of events".
 
 use std::collections::VecDeque;
 
@@ -22,7 +21,9 @@ struct Backlog {
     free: u64,
 }
 
-/// The history of queues that were long enough to mark, for packets that have left them and not arrived yet.
+/// The computed model. A port's queues are two times: when all data accepted will have left ([`Port::data_free`]), and
+/// when all control will have ([`Port::control_free`]). For packets that have left a queue and not arrived yet, the
+/// history of queues that were long enough to mark is kept.
 #[derive(Default)]
 pub(crate) struct Computed {
     /// By [`Port::backlogs`].
@@ -187,8 +188,8 @@ impl Computed {
         backlogs.push_back(Backlog { since: now, free });
     }
 
-    /// Flags of a packet that arrives at port `event.at` from a queue that was long enough to mark, then or shortly before. What
-    /// had been accepted behind it when it left is known by now and decides on the mark.
+    /// Flags of a packet that arrives at port `event.at` from a queue that was long enough to mark, then or shortly
+    /// before. What had been accepted behind it when it left is known by now and decides on the mark.
     #[inline(never)]
     pub fn flags_on_arrival(&mut self, ports: &mut Ports, event: &Event, stats: &mut Stats) -> u8 {
         let flags = event.flags;
@@ -218,8 +219,8 @@ impl Computed {
         port.data_free.saturating_sub(now) / u64::from(port.picos_per_byte.max(1))
     }
 
-    /// Ports of a host that can take a packet: at most one waits behind the one on the cable. `Err` is the time when the first
-    /// port will have sent all it has, or [`u64::MAX`] if all are down.
+    /// Ports of a host that can take a packet: at most one waits behind the one on the cable. `Err` is the time when
+    /// the first port will have sent all it has, or [`u64::MAX`] if all are down.
     #[inline]
     pub fn free_ports(&self, ports: &[Port], now: u64, full_packet_bytes: u64) -> Result<PortSet, u64> {
         let (mut free, mut soonest) = (PortSet::EMPTY, u64::MAX);
@@ -238,7 +239,8 @@ impl Computed {
     }
 }
 
-/// How much longer the packet now in service takes if the packets that wait, all of a service time of `full`, take `backlog`.
+/// How much longer the packet now in service takes if the packets that wait, all of a service time of `full`, take
+/// `backlog`.
 #[inline]
 fn in_service(backlog: u64, full: u64) -> u64 {
     if backlog <= full { backlog } else { backlog % full }

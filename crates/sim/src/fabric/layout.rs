@@ -1,8 +1,5 @@
-//! Layout of the fabric: how nodes and ports are numbered, and what a switch needs to forward by arithmetic. It never changes
-//! during a run.
-//!
-//! Nodes are numbered hosts first, then switches. Ports are numbered hosts first (host x planes + plane), then switch by switch,
-//! downlinks before uplinks.
+//! Layout of the fabric: how nodes and ports are numbered, and what a switch needs to forward by arithmetic. It never
+//! changes during a run.
 
 use openmrc_fabric::{End, EvLayout, Fabric, Node};
 
@@ -44,20 +41,24 @@ impl SwitchInfo {
         u32::from(self.downlinks + self.uplinks)
     }
 
-    /// The downlink, or bundle of parallel downlinks, that leads to the host with number `below` among those below the switch.
+    /// The downlink, or bundle of parallel downlinks, that leads to the host with number `below` among those below the
+    /// switch.
     #[inline(always)]
     pub fn child(&self, below: u32) -> u32 {
         (((u128::from(below) + 1) * u128::from(self.per_child)) >> 64) as u32
     }
 }
 
-/// Multiplied with `n + 1` this gives 2^64 times `n / divisor`, and less than 2^64 more. That is exact for any two numbers of
-/// 32 bits, as the error is below one part in `2^32 * divisor`.
+/// Multiplied with `n + 1` this gives 2^64 times `n / divisor`, and less than 2^64 more. That is exact for any two
+/// numbers of 32 bits, as the error is below one part in `2^32 * divisor`.
 const fn inverse_of(divisor: u32) -> u64 {
     u64::MAX / divisor as u64
 }
 
 /// Numbering of nodes and ports.
+///
+/// Nodes are numbered hosts first, then switches. Ports are numbered hosts first (host x planes + plane), then switch
+/// by switch, downlinks before uplinks.
 pub(crate) struct Layout {
     pub fabric: Fabric,
     pub planes: u32,

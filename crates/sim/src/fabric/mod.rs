@@ -1,5 +1,5 @@
-//! The state of the network in virtual time: ports, routes, faults. A packet event goes in, and is forwarded, dropped, or handed
-//! out at a host. The fabric knows nothing of queue pairs, messages or packets' contents.
+//! The state of the network in virtual time: ports, routes, faults. A packet event goes in, and is forwarded, dropped,
+//! or handed out at a host. The fabric knows nothing of queue pairs, messages or packets' contents.
 //!
 //! ```text
 //! layout       numbering of nodes and ports; never changes
@@ -125,14 +125,15 @@ impl FabricState {
 
     // What hosts see of their ports.
 
-    /// Ports of a host that can take a packet. `Err` is the time when the first port will be able to, or [`u64::MAX`] if that
-    /// is not known: then an event comes.
+    /// Ports of a host that can take a packet. `Err` is the time when the first port will be able to, or [`u64::MAX`]
+    /// if that is not known: then an event comes.
     #[inline]
     pub fn free_ports(&self, host: u32, now: u64) -> Result<PortSet, u64> {
         self.model.free_ports(&self.ports, host, now)
     }
 
-    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if an event comes then.
+    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if an event comes
+    /// then.
     pub fn next_departure(&self, host: u32, now: u64) -> Option<u64> {
         self.model.next_departure(&self.ports, host, now)
     }

@@ -120,8 +120,8 @@ impl PortModel {
         }
     }
 
-    /// Ports of a host that can take a packet. `Err` is the time when the first port will be able to, or [`u64::MAX`] if that
-    /// is not known.
+    /// Ports of a host that can take a packet. `Err` is the time when the first port will be able to, or [`u64::MAX`]
+    /// if that is not known.
     #[inline]
     pub fn free_ports(&self, ports: &Ports, host: u32, now: u64) -> Result<PortSet, u64> {
         match self {
@@ -132,8 +132,8 @@ impl PortModel {
         }
     }
 
-    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if ports report that
-    /// themselves.
+    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if ports report
+    /// that themselves.
     pub fn next_departure(&self, ports: &Ports, host: u32, now: u64) -> Option<u64> {
         match self {
             PortModel::Computed(model) => model.next_departure(ports.of_host(host), now),

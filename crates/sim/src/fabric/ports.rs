@@ -1,4 +1,5 @@
-//! Output ports of hosts and switches in one flat array, and what both port models do in the same way: marking, trimming, dropping.
+//! Output ports of hosts and switches in one flat array, and what both port models do in the same way: marking,
+//! trimming, dropping.
 
 use std::ops::{Index, IndexMut};
 
@@ -29,8 +30,8 @@ pub(crate) mod port_flag {
 
 /// An output port, in a cache line of its own.
 ///
-/// The times describe the queues of the computed port model, see [`Computed`](super::computed::Computed). The queued model
-/// only keeps `data_free` up to date.
+/// The times describe the queues of the computed port model, see [`Computed`](super::computed::Computed). The queued
+/// model only keeps `data_free` up to date.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Port {
@@ -40,8 +41,8 @@ pub(crate) struct Port {
     pub control_free: u64,
     /// Bytes accepted.
     pub bytes: u64,
-    /// A packet that arrives here later than `marked_from` and by `marked_until` has left, at the other end of the cable, a
-    /// queue that may have been long enough to mark it.
+    /// A packet that arrives here later than `marked_from` and by `marked_until` has left, at the other end of the
+    /// cable, a queue that may have been long enough to mark it.
     pub marked_until: u64,
     pub marked_from: u64,
     /// From the last bit leaving to the packet being in the next node's hands, picoseconds.
@@ -97,7 +98,7 @@ const NEVER: u64 = 1 << 46;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Fate {
-    /// It is queued, on its way, or both. Its next event is scheduled or will be.
+    /// It waits in a queue or is on a cable.
     Forwarded,
     /// It is lost. Nothing refers to it any more.
     Dropped,
@@ -244,7 +245,8 @@ impl Ports {
         clock.push(event, port.peer_group);
     }
 
-    /// Draws whether port `out` marks a packet that leaves at `leaves` with `behind` bytes behind it, and counts the mark.
+    /// Draws whether port `out` marks a packet that leaves at `leaves` with `behind` bytes behind it, and counts the
+    /// mark.
     #[inline]
     pub fn marks(&self, ecn: &EcnMarking, out: u32, leaves: u64, behind: u64, stats: &mut Stats) -> bool {
         let probability = ecn.probability_at(behind);

@@ -1,7 +1,6 @@
-//! The queued port model: ports with real queues, for networks in which a departure cannot be known at arrival. With PFC a pause
-//! can come before it, and with weighted scheduling data that comes later may go before control (spec: baselines, "PFC").
-//!
-//! A packet costs two events a hop: its arrival, and the end of its transmission. Nothing is approximated.
+//! The queued port model: real queues, for networks in which a departure cannot be known at arrival because a pause can
+//! come before it (PFC), or data that comes later may go before control (weighted scheduling). A packet costs two
+//! events a hop, its arrival and the end of its transmission. Nothing is approximated.
 
 use std::collections::VecDeque;
 
@@ -118,8 +117,8 @@ impl Queued {
         queue.data_bytes + queue.free_at.saturating_sub(now) / u64::from(port.picos_per_byte.max(1))
     }
 
-    /// Ports of a host that can take a packet. `Err` if there is none: a port reports by itself when it can take another
-    /// ([`Queued::depart`]).
+    /// Ports of a host that can take a packet. `Err` if there is none: a port reports by itself when it can take
+    /// another ([`Queued::depart`]).
     pub fn free_ports(&self, ports: &Ports, host: u32) -> Result<PortSet, u64> {
         let own = ports.of_host(host);
         let first = host as usize * own.len();
@@ -281,8 +280,8 @@ impl Queued {
         }
     }
 
-    /// Takes a packet that came in by port `ingress` into the switch's buffer, and tells its sender to stop where that is due.
-    /// Returns whether there was room.
+    /// Takes a packet that came in by port `ingress` into the switch's buffer, and tells its sender to stop where that
+    /// is due. Returns whether there was room.
     fn admit(
         &mut self,
         ports: &mut Ports,
@@ -361,8 +360,8 @@ fn schedule(ports: &Ports, clock: &mut Clock, time: u64, kind: Kind, port: u32, 
     clock.push(event, ports.group_of(port));
 }
 
-/// Bytes that can come in after a switch has decided to send XOFF. The frame waits for a packet, travels and is acted on; the
-/// peer goes on sending until then and ends the packet it has begun.
+/// Bytes that can come in after a switch has decided to send XOFF. The frame waits for a packet, travels and is acted
+/// on; the peer goes on sending until then and ends the packet it has begun.
 fn headroom(ports: &Ports, port: u32) -> u64 {
     let own = &ports[port];
     let peer = &ports[own.peer];

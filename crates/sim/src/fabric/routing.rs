@@ -1,4 +1,5 @@
-//! How a switch chooses a port for a packet, and what routing knows of ports that are down (spec: baselines, "Routing").
+//! How a switch chooses a port for a packet, and what routing knows of ports that are down (spec: baselines,
+//! "Routing").
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -100,8 +101,8 @@ impl Routes {
             .map(|i| first + (hashed + i) % count)
             .filter(|&port| !self.avoids(layout, ports, port, event.dst));
         let chosen = match self.routing {
-            // Grades of four full packets are compared, not bytes. With bytes, a flow at line rate would always find the
-            // port free first that took its last packet, and never leave it.
+            // Grades of four full packets are compared, not bytes. With bytes, a flow at line rate would always find
+            // the port free first that took its last packet, and never leave it.
             Routing::Adaptive => usable.filter(|&port| !ports[port].is_down()).min_by_key(|&port| {
                 model.backlog(ports, port, event.time) / (4 * ports.settings.full_packet_bytes)
             }),
@@ -110,7 +111,8 @@ impl Routes {
         chosen.unwrap_or(first + hashed)
     }
 
-    /// Whether routing avoids a port for packets to `dst`: its switch knows that it is down, or no route leads on from its peer.
+    /// Whether routing avoids a port for packets to `dst`: its switch knows that it is down, or no route leads on from
+    /// its peer.
     fn avoids(&self, layout: &Layout, ports: &Ports, port: u32, dst: u32) -> bool {
         self.detected.contains(&port)
             || !self.withdrawn.is_empty() && !self.leads_on(layout, ports, port, dst)

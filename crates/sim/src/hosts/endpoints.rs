@@ -1,4 +1,4 @@
-//! What queue pairs are made of: paths and congestion control for this network, shared by all of them.
+//! How queue pairs are made for a network: the paths and the congestion control that they share.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -153,21 +153,21 @@ pub(crate) struct Endpoints {
     /// Paths between hosts that meet in tier 0, 1, ...
     profiles: Vec<Arc<EvProfile>>,
     seed: u64,
-    /// Bytes that a data packet has on the cable beyond what its headers as MRC's would.
+    /// Bytes of a data packet's headers beyond those of MRC.
     pub more_bytes: u32,
-    /// Receivers press back.
+    /// Receivers use destination flow control.
     pub destination_control: bool,
 }
 
-/// What all queue pairs have in common.
+/// Settings that all queue pairs share.
 enum Template {
     Mrc(Box<QpConfig>),
-    Rc(RcConfig),
+    Rocev2(RcConfig),
 }
 
-/// Most paths of a profile; where the fabric has more, an even selection of them.
+/// Most paths of a profile. Of more paths an even selection is taken.
 const MOST_PATHS: u64 = 8192;
-/// Entropy values of a port where switches hash them: 16 bits, as UDP source ports have.
+/// Entropy values of a port if switches hash them.
 const HASHED_EVS: u64 = 256;
 
 impl Endpoints {
@@ -206,7 +206,7 @@ impl Endpoints {
                 template.ack_every = rocev2.ack_every;
                 return Ok(Endpoints {
                     fabric,
-                    template: Template::Rc(template),
+                    template: Template::Rocev2(template),
                     profiles: Vec::new(),
                     seed: config.seed,
                     more_bytes: 0,
@@ -265,8 +265,8 @@ impl Endpoints {
         })
     }
 
-    /// A queue pair: its number and its peer's, the host it is at and its peer's, the ports that are up at both. It will be given
-    /// `messages` messages in its life: a send queue with room for more would be most of its memory.
+    /// Makes a queue pair. The pairs are its own and its peer's: numbers, hosts, ports that are up. Its send queue has room for
+    /// `messages`, as many as it will ever be given: a larger one would be most of its memory.
     pub(super) fn make(
         &self,
         now: Time,
@@ -289,8 +289,8 @@ impl Endpoints {
                     Err(error) => unreachable!("the template was checked: {error}"),
                 }
             }
-            Template::Rc(template) => {
-                // Both ends of a connection in the same plane: its number, without the bit that tells them apart.
+            Template::Rocev2(template) => {
+                // Both ends of a connection use the same plane. The lowest bit tells them apart.
                 let port = ((salt >> 1) % u64::from(self.fabric.shape().planes)) as u8;
                 let ev = Ev(seed as u32 & 0xFFFF);
                 let config = RcConfig { local_qp: local, remote_qp: remote, ev, port, ..*template };
@@ -305,7 +305,7 @@ impl Endpoints {
     }
 }
 
-/// The paths between hosts that meet in tier `turn`: their EVs do not depend on which hosts these are.
+/// The paths between hosts that meet in tier `turn`. Their EVs are the same for all such hosts.
 fn named_paths(fabric: &Fabric, turn: u8) -> Result<Arc<EvProfile>, EvError> {
     let layout = EvLayout::new(fabric)?;
     let shape = fabric.shape();
@@ -337,7 +337,7 @@ fn hashed_paths(fabric: &Fabric) -> Arc<EvProfile> {
     profile(&entries)
 }
 
-/// A path for each plane, where switches spray and entropy means nothing.
+/// A path for each plane, if switches spray and entropy has no effect.
 fn one_path_a_plane(fabric: &Fabric) -> Arc<EvProfile> {
     let entry = |plane| PathEntry { ev: Ev(plane), port: plane as u8 };
     profile(&(0..fabric.shape().planes).map(entry).collect::<Vec<_>>())

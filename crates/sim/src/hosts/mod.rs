@@ -214,8 +214,8 @@ impl Hosts {
         self.settle(slot, clock, fabric, stats);
     }
 
-    /// A host's port has lost its carrier, or has it back. Its own queue pairs know at once, their peers when the port status
-    /// update has crossed the fabric (spec: transport, "Probes and port status").
+    /// A host's port has lost its carrier, or has it back. Its own queue pairs know at once, their peers when the port
+    /// status update has crossed the fabric (spec: transport, "Probes and port status").
     pub fn carrier_changed(&mut self, change: CarrierChange, clock: &mut Clock) {
         let CarrierChange { host, port, up } = change;
         let nic = &mut self.nics[host as usize];
@@ -310,7 +310,8 @@ impl Hosts {
         }
     }
 
-    /// Puts a queue pair in the ring of its NIC if it has something to send, and serves the ring unless a wake event will.
+    /// Puts a queue pair in the ring of its NIC if it has something to send, and serves the ring unless a wake event
+    /// will.
     #[inline(always)]
     fn offer(&mut self, slot: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         let Some(end) = self.qps.get_mut(slot) else { return };

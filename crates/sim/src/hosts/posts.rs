@@ -1,5 +1,5 @@
-//! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows nothing of
-//! queue pairs.
+//! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows
+//! nothing of queue pairs.
 
 use openmrc_transport::Time;
 
@@ -42,7 +42,8 @@ pub(crate) struct Posts {
     dependents: Dependents,
     /// By message: how long it computes, picoseconds. Empty if nothing computes.
     computing_time: Vec<u64>,
-    /// The messages that message `i` of the scenario was split into are `parts[i] .. parts[i + 1]`. Empty if none was split.
+    /// The messages that message `i` of the scenario was split into are `parts[i] .. parts[i + 1]`. Empty if none was
+    /// split.
     parts: Vec<u32>,
     /// Messages completed or failed.
     finished: usize,

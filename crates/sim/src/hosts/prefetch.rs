@@ -1,5 +1,5 @@
-//! Loads into the cache what events to come at hosts will need, one thing after the other: each address is known only once the
-//! thing before has been loaded. A packet names its queue pair, the queue pair's slot leads to it, and it to its window.
+//! Loads into the cache what the next events at hosts will need, step by step, because each step holds the address of
+//! the next: packet, slot of its queue pair, queue pair, the queue pair's window.
 
 use prefetch_index::prefetch_index;
 
@@ -9,8 +9,8 @@ use crate::calendar::Calendar;
 use crate::event::Kind;
 use crate::slab::Slab;
 
-/// How many events before its own event a packet is loaded, then its queue pair's slot, then the queue pair, then the memory
-/// that the queue pair has elsewhere.
+/// How many events before its own event a packet is loaded, then its queue pair's slot, then the queue pair, then the
+/// memory that the queue pair has elsewhere.
 const PACKETS_AHEAD: usize = 20;
 const SLOTS_AHEAD: usize = 14;
 const QPS_AHEAD: usize = 8;

@@ -57,7 +57,8 @@ impl Transport for QueuePair {
 }
 
 impl QueuePair {
-    /// Sets what its responder reports of the receive pressure at its host, if the transport has destination flow control.
+    /// Sets what its responder reports of the receive pressure at its host, if the transport has destination flow
+    /// control.
     #[inline]
     pub fn set_receive_pressure(&mut self, pressure: Pressure) {
         if let QueuePair::Mrc(qp) = self {

@@ -1,5 +1,5 @@
-//! Packets of chosen links as bytes, as a capture on the cable would hold them. Payloads are synthetic: the byte at address `i`
-//! is `i` modulo 251.
+//! Packets of chosen links as bytes, as a capture on the cable would hold them. Payloads are synthetic: the byte at
+//! address `i` is `i` modulo 251.
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -80,7 +80,8 @@ impl Capture {
 }
 
 impl Captured {
-    /// The bytes of the packet, from the Ethernet header to the iCRC. `port_number` numbers ports as [`Captured::port`] does.
+    /// The bytes of the packet, from the Ethernet header to the iCRC. `port_number` numbers ports as [`Captured::port`]
+    /// does.
     pub(crate) fn frame(&self, config: &NetworkConfig, port_number: impl Fn(End) -> u32) -> Vec<u8> {
         let Captured { packet, ev, src, dst, flags, .. } = *self;
         let fabric = &config.fabric;

@@ -17,7 +17,7 @@ use crate::event::{Event, flag};
 use crate::faults::{Change, Target};
 use crate::results::Totals;
 
-/// What is to be recorded.
+/// What a run records.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Record {
     /// Time series.
