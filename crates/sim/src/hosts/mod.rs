@@ -18,7 +18,7 @@ mod queue_pair;
 
 use openmrc_transport::node::DestinationControl;
 use openmrc_transport::{
-    PostError, Readiness, Received, SendStatus, Time, TrafficClass, Transmit, Transport, Trim, WorkRequest,
+    PostError, Readiness, Received, SendStatus, Time, TrafficClass, Transmit, Transport, Trim,
 };
 use openmrc_wire::Ev;
 use prefetch_index::prefetch_index;
@@ -36,7 +36,6 @@ use crate::clock::Clock;
 use crate::config::{Encapsulation, NetworkConfig};
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{CarrierChange, FabricState, Fate};
-use crate::memory::address_of;
 use crate::results::HostTotals;
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -453,15 +452,7 @@ impl Hosts {
         let mut posted = 0;
         let mut refused = false;
         for &index in &connection.waiting {
-            let wr = WorkRequest {
-                handle: u64::from(index),
-                len: messages[index as usize].bytes,
-                remote_va: address_of(index),
-                rkey: 1,
-                imm: None,
-                solicited: false,
-            };
-            match qp.post_send(Time(clock.now), wr) {
+            match qp.post_send(Time(clock.now), messages[index as usize].work_request(index)) {
                 Ok(()) => posted += 1,
                 Err(PostError::QueueFull(_)) => break,
                 Err(_) => {

@@ -1,10 +1,11 @@
 //! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows
 //! nothing of queue pairs.
 
-use openmrc_transport::Time;
+use openmrc_transport::{Time, WorkRequest};
 
 use crate::clock::Clock;
 use crate::event::Kind;
+use crate::memory::address_of;
 use crate::results::MessageResult;
 use crate::workload::{Connection, Workload};
 
@@ -22,6 +23,20 @@ pub(super) struct MessageState {
     pub delivered: u64,
     pub completed: u64,
     pub failed: bool,
+}
+
+impl MessageState {
+    /// The work request for message number `index`, which this is.
+    pub fn work_request(&self, index: u32) -> WorkRequest {
+        WorkRequest {
+            handle: u64::from(index),
+            len: self.bytes,
+            remote_va: address_of(index),
+            rkey: 1,
+            imm: None,
+            solicited: false,
+        }
+    }
 }
 
 /// State of a connection.
