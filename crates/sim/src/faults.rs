@@ -1,157 +1,20 @@
-//! What breaks, when, and what the network and its hosts make of it.
+//! What the network and its hosts make of a schedule of faults.
 //!
 //! A fault takes effect at the beginning of the calendar slot it falls into, at most the shortest hop latency early, before
 //! anything else that happens there.
 
 use std::collections::{HashMap, HashSet};
 
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
-
-use openmrc_fabric::{End, Fabric, Link, Node};
-use openmrc_transport::{Span, Time, Transport};
+use openmrc_fabric::{End, Link, Node};
+use openmrc_transport::{Time, Transport};
 
 use crate::config::Encapsulation;
 use crate::endpoints::chance;
 use crate::event::{Event, Kind};
 use crate::network::{Network, UNCONNECTED, port_flag};
 use crate::record::Happening;
+use crate::schedule::{Change, Fault, Target};
 use crate::world::World;
-
-/// What happens to a link or a switch.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Change {
-    /// Nothing gets through any more; what is on the cable is lost.
-    Down,
-    /// Works again, as it did at first.
-    Up,
-    /// Each packet is lost with this probability.
-    Loss(f64),
-    /// Each bit is damaged with this probability; a damaged packet is dropped.
-    BitErrors(f64),
-    /// Runs at this share of its rate.
-    Slow(f64),
-}
-
-/// What it happens to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Target {
-    /// A link, by its number in the fabric, in both directions. A host's own cable is one too: the NIC sees its carrier go.
-    Link(u32),
-    /// All links of a switch, by its number in the fabric.
-    Switch(u32),
-}
-
-/// One entry of the schedule.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Fault {
-    /// When.
-    pub at: Time,
-    /// To what.
-    pub target: Target,
-    /// What.
-    pub change: Change,
-}
-
-/// A fault that names something that is not there, or a number that is none.
-#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
-pub enum FaultError {
-    /// No such link or switch.
-    #[error("fault {index}: there is no {target:?}: the fabric has {links} links and {switches} switches")]
-    Target {
-        /// Its place in the schedule.
-        index: usize,
-        /// What it names.
-        target: Target,
-        /// Links of the fabric.
-        links: u32,
-        /// Switches of the fabric.
-        switches: u32,
-    },
-    /// A probability or a share is out of range.
-    #[error(
-        "fault {index}: {value} is out of range: a probability is 0 to 1, a share of the rate above 0 and at most 1"
-    )]
-    Number {
-        /// Its place in the schedule.
-        index: usize,
-        /// The number.
-        value: f64,
-    },
-}
-
-/// Checks a schedule against a fabric.
-pub(crate) fn check(faults: &[Fault], fabric: &Fabric) -> Result<(), FaultError> {
-    for (index, fault) in faults.iter().enumerate() {
-        let exists = match fault.target {
-            Target::Link(link) => link < fabric.links(),
-            Target::Switch(switch) => switch < fabric.switches(),
-        };
-        if !exists {
-            let (links, switches) = (fabric.links(), fabric.switches());
-            return Err(FaultError::Target { index, target: fault.target, links, switches });
-        }
-        let (value, ok) = match fault.change {
-            Change::Down | Change::Up => (0.0, true),
-            Change::Loss(p) | Change::BitErrors(p) => (p, (0.0..=1.0).contains(&p)),
-            Change::Slow(share) => (share, share > 0.0 && share <= 1.0),
-        };
-        if !ok {
-            return Err(FaultError::Number { index, value });
-        }
-    }
-    Ok(())
-}
-
-/// A link or switch that goes down and comes up again, `times` times: down for `down`, then up for `up`.
-pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec<Fault> {
-    let period = down + up;
-    (0..u64::from(times))
-        .flat_map(|i| {
-            let at = from + period.times(i);
-            [Fault { at, target, change: Change::Down }, Fault { at: at + down, target, change: Change::Up }]
-        })
-        .collect()
-}
-
-/// Broken at `at` and never repaired: this share of the targets, chosen at random.
-pub fn broken(targets: &[Target], share: f64, at: Time, seed: u64) -> Vec<Fault> {
-    let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut left = targets.to_vec();
-    let count = (share * targets.len() as f64).round() as usize;
-    (0..count.min(targets.len()))
-        .map(|_| {
-            let target = left.swap_remove(dice.random_range(0..left.len()));
-            Fault { at, target, change: Change::Down }
-        })
-        .collect()
-}
-
-/// Failures at random: each target suffers `change` after an exponential time of mean `mtbf` and is repaired after one of mean `mttr`,
-/// again and again until `until`.
-pub fn random(
-    targets: &[Target],
-    change: Change,
-    mtbf: Span,
-    mttr: Span,
-    until: Time,
-    seed: u64,
-) -> Vec<Fault> {
-    let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut wait = |mean: Span| mean.scaled(-(1.0 - dice.random::<f64>()).ln());
-    let mut faults = Vec::new();
-    for &target in targets {
-        let mut now = Time::ZERO + wait(mtbf);
-        while now < until {
-            faults.push(Fault { at: now, target, change });
-            now += wait(mttr);
-            faults.push(Fault { at: now, target, change: Change::Up });
-            now += wait(mtbf);
-        }
-    }
-    faults.sort_by_key(|f| f.at);
-    faults
-}
 
 /// How ports are impaired, and which ways routing has withdrawn.
 #[derive(Default)]

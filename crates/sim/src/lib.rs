@@ -17,7 +17,7 @@ pub mod collectives;
 pub mod config;
 mod endpoints;
 mod event;
-pub mod faults;
+mod faults;
 mod network;
 mod nic;
 mod post;
@@ -26,11 +26,13 @@ mod queued;
 pub mod record;
 pub mod results;
 mod scenario;
+pub mod schedule;
 mod slab;
 mod sort;
 mod switch;
 pub mod traffic;
 pub mod training;
+mod transport;
 pub mod workload;
 mod world;
 
@@ -39,10 +41,10 @@ pub use config::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
     SwitchConfig,
 };
-pub use endpoints::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
-pub use faults::{Change, Fault, FaultError, Target};
 pub use record::{CaptureConfig, Happening, Record, Recorder, SeriesConfig};
 pub use results::{MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};
+pub use schedule::{Change, Fault, FaultError, Target};
+pub use transport::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use workload::{Connection, Message, Workload, WorkloadError};
 pub use world::{Progress, World};

@@ -10,9 +10,9 @@ use openmrc_transport::{EvChange, Span, Time};
 
 use crate::capture::Capture;
 use crate::event::{Event, flag};
-use crate::faults::{Change, Target};
 use crate::network::Port;
 use crate::results::Totals;
+use crate::schedule::{Change, Target};
 use crate::world::World;
 
 /// What is to be written down.

@@ -3,9 +3,9 @@
 use openmrc_transport::{Span, Time};
 
 use crate::config::NetworkConfig;
-use crate::endpoints::{MrcConfig, TransportConfig};
-use crate::faults::{self, Change, Fault, FaultError};
 use crate::record::Record;
+use crate::schedule::{self, Change, Fault, FaultError};
+use crate::transport::{MrcConfig, TransportConfig};
 use crate::workload::{Workload, WorkloadError};
 
 /// A run: network, transport, traffic.
@@ -87,7 +87,7 @@ impl Scenario {
         }
         self.check_latencies()?;
         openmrc_fabric::EvLayout::new(&self.network.fabric)?;
-        faults::check(&self.faults, &self.network.fabric)?;
+        schedule::check(&self.faults, &self.network.fabric)?;
         self.check_slowness()?;
         self.workload.check(self.network.fabric.shape().hosts)?;
         Ok(())

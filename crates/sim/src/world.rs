@@ -9,7 +9,7 @@ use openmrc_transport::{SendDone, Time, Transmit};
 
 use crate::calendar::Calendar;
 use crate::config::NetworkConfig;
-use crate::endpoints::{Endpoints, TransportConfig};
+use crate::endpoints::Endpoints;
 use crate::event::{Event, Kind};
 use crate::faults::Faults;
 use crate::network::Network;
@@ -21,6 +21,7 @@ use crate::record::{Recorder, Shape};
 use crate::results::{MessageResult, Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::slab::Slab;
+use crate::transport::TransportConfig;
 
 /// What queue pairs have asked for while one of them was served; kept so that its memory is.
 #[derive(Default)]

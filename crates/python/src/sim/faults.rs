@@ -1,7 +1,7 @@
 //! Links and switches by the names that a scenario gives them, and its faults as a schedule.
 
 use openmrc_fabric::{Fabric, Link, NameError, Node};
-use openmrc_sim::{Change, Fault, Target, faults};
+use openmrc_sim::{Change, Fault, Target, schedule};
 use openmrc_transport::{Span, Time};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -97,7 +97,7 @@ pub(super) fn fault_schedule(spec: &Bound<'_, PyDict>, fabric: &Fabric, limit: T
                 return Err(refused(format!("{} are not all ports of hosts, as h12:p3", names.join(", "))));
             }
         }
-        "broken" => return Ok(faults::broken(&targets, value, at, item(spec, "seed")?)),
+        "broken" => return Ok(schedule::broken(&targets, value, at, item(spec, "seed")?)),
         "reboot" => {
             let down = nanos(item::<f64>(spec, "down_us")? * 1e3);
             if targets.iter().any(|target| !matches!(target, Target::Switch(_))) {
@@ -106,19 +106,19 @@ pub(super) fn fault_schedule(spec: &Bound<'_, PyDict>, fabric: &Fabric, limit: T
                     names.join(", ")
                 )));
             }
-            return Ok(targets.iter().flat_map(|&t| faults::flap(t, at, down, Span::ZERO, 1)).collect());
+            return Ok(targets.iter().flat_map(|&t| schedule::flap(t, at, down, Span::ZERO, 1)).collect());
         }
         "transceiver" => return transceiver(spec, fabric, &names[0], at),
         "flap" => {
             let (down, up) = (item::<f64>(spec, "down_us")?, item::<f64>(spec, "up_us")?);
             let times = item(spec, "times")?;
-            let flap = |&target| faults::flap(target, at, nanos(down * 1e3), nanos(up * 1e3), times);
+            let flap = |&target| schedule::flap(target, at, nanos(down * 1e3), nanos(up * 1e3), times);
             return Ok(targets.iter().flat_map(flap).collect());
         }
         "random" => {
             let (mtbf, mttr) = (item::<f64>(spec, "mtbf_us")?, item::<f64>(spec, "mttr_us")?);
             let end = until.unwrap_or(limit);
-            return Ok(faults::random(
+            return Ok(schedule::random(
                 &targets,
                 change,
                 nanos(mtbf * 1e3),
@@ -149,7 +149,7 @@ fn transceiver(spec: &Bound<'_, PyDict>, fabric: &Fabric, name: &str, at: Time) 
             .link_at(switch, port)
             .ok_or_else(|| refused(format!("{name} has no cable on port {port}")))?;
         let target = Target::Link(fabric.link_number(link));
-        schedule.extend(faults::flap(target, at, nanos(down * 1e3), nanos(up * 1e3), times));
+        schedule.extend(schedule::flap(target, at, nanos(down * 1e3), nanos(up * 1e3), times));
     }
     Ok(schedule)
 }
