@@ -1,8 +1,8 @@
-//! A packet-level simulator of multi-plane fabrics: the queue pairs of [`openmrc_transport`], the very ones that the
-//! software NIC runs, in virtual time.
+//! A packet-level simulator of multi-plane fabrics: the queue pairs of [`openmrc_transport`], which the software NIC runs
+//! too, in virtual time.
 //!
 //! ```text
-//! Scenario ──> World ──run──> Results
+//! spec::Scenario ──checked, build──> Scenario ──> World ──run──> Results
 //!              ├─ calendar    events, 32 bytes each; a packet on its way is one
 //!              ├─ network     ports in a flat array, switches that forward by arithmetic
 //!              ├─ switch      queues, ECN, trimming
@@ -29,6 +29,7 @@ mod scenario;
 pub mod schedule;
 mod slab;
 mod sort;
+pub mod spec;
 mod switch;
 pub mod traffic;
 pub mod training;

@@ -1,8 +1,9 @@
 //! What hosts speak: MRC, RoCEv2, UET or adaptive routing, with the choices of each (spec: transport, baselines).
+//! Their defaults are those of [`crate::spec`].
 
 use openmrc_transport::Span;
 use openmrc_transport::mrc::{CustomCc, LoadBalancing, SwiftParams};
-use openmrc_transport::rocev2::{DcqcnParams, RcConfig, Recovery};
+use openmrc_transport::rocev2::{DcqcnParams, Recovery};
 
 /// What hosts speak.
 #[derive(Clone, Debug)]
@@ -17,8 +18,8 @@ pub enum TransportConfig {
     Adaptive(AdaptiveConfig),
 }
 
-/// UET, RUD mode (spec: baselines): MRC's machinery of SACKs, NACKs and NSCC, with other headers, entropy values that switches
-/// hash, and no notion of a broken path.
+/// UET, RUD mode (spec: baselines): SACKs, NACKs and NSCC as MRC, other headers, entropy values that switches hash,
+/// no knowledge of broken paths.
 #[derive(Clone, Debug)]
 pub struct UetConfig {
     /// How entropy values are chosen.
@@ -29,14 +30,7 @@ pub struct UetConfig {
     pub mpr: u8,
 }
 
-impl Default for UetConfig {
-    /// Recycled entropies; 256 of them, as many as a queue pair can name.
-    fn default() -> Self {
-        UetConfig { load_balancing: LoadBalancing::Reps, evs: 256, mpr: 8 }
-    }
-}
-
-/// Switch-side spraying with NICs that place out of order (spec: baselines): one path a plane as far as the sender knows, Swift.
+/// Switches spray, NICs place out of order (spec: baselines): the sender knows one path for each plane; Swift.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdaptiveConfig {
     /// Rate control; `None` for Swift's parameters for the network.
@@ -45,48 +39,25 @@ pub struct AdaptiveConfig {
     pub mpr: u8,
 }
 
-impl Default for AdaptiveConfig {
-    /// Swift, and a window that does not limit it.
-    fn default() -> Self {
-        AdaptiveConfig { swift: None, mpr: 16 }
-    }
-}
-
-/// Choices of RoCEv2 (spec: baselines); the rest are [`RcConfig`]'s defaults.
+/// Choices of RoCEv2 (spec: baselines).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rocev2Config {
-    /// Queue pairs that share each message between a pair of hosts; each takes one plane, in turn, and one ECMP path.
+    /// Queue pairs that share each message; each has one plane, in turn, and one ECMP path.
     pub qps: u32,
-    /// What is sent again.
+    /// What is sent again after a loss.
     pub recovery: Recovery,
-    /// Congestion control; without it everybody sends at line rate.
+    /// Congestion control; without it hosts send at line rate.
     pub dcqcn: bool,
     /// Its parameters; `None` for the published ones for the rate of a port.
     pub dcqcn_params: Option<DcqcnParams>,
     /// Retransmission timeout.
     pub timeout: Span,
-    /// Timeouts in a row before a connection ends; 255 is for ever.
+    /// Timeouts in a row before a connection ends; 255 for no end.
     pub retry_count: u8,
     /// Packets that may be in flight.
     pub window: u32,
-    /// An ACK for every so many packets.
+    /// An ACK for every n packets.
     pub ack_every: u32,
-}
-
-impl Default for Rocev2Config {
-    fn default() -> Self {
-        let rc = RcConfig::new(1, 1, 1);
-        Rocev2Config {
-            qps: 1,
-            recovery: rc.recovery,
-            dcqcn: true,
-            dcqcn_params: None,
-            timeout: rc.timeout,
-            retry_count: rc.retry_count,
-            window: rc.window,
-            ack_every: rc.ack_every,
-        }
-    }
 }
 
 /// Congestion control of MRC.
@@ -113,20 +84,6 @@ pub struct MrcConfig {
     pub congestion: MrcCongestion,
     /// How packets are spread over paths.
     pub load_balancing: LoadBalancing,
-    /// Receivers press back where their ports are overrun (spec: congestion, destination flow control).
+    /// Whether receivers slow down senders that overrun their ports (spec: congestion, destination flow control).
     pub destination_control: bool,
-}
-
-impl Default for MrcConfig {
-    /// The defaults of the specification.
-    fn default() -> Self {
-        MrcConfig {
-            ev_active: 128,
-            ev_backup: 128,
-            mpr: 8,
-            congestion: MrcCongestion::Nscc,
-            load_balancing: LoadBalancing::EvStates,
-            destination_control: true,
-        }
-    }
 }
