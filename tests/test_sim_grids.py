@@ -15,7 +15,7 @@ from rich.console import Console
 from openmrc import sim
 from openmrc.cli import main
 from openmrc.errors import ArgumentError, Error, FormatError
-from openmrc.sim import clusters, reproduce, transports
+from openmrc.sim import check, clusters, reproduce, transports
 from openmrc.sim.measures import measures
 
 pytest.importorskip("joblib")
@@ -288,7 +288,7 @@ def test_a_point_carries_the_flows_of_its_file_to_machines_that_have_none(tmp_pa
         SMALL.replace("permutation, bytes: 100000", "flows, file: flows.csv")
     )
     scenario = sim.load(tmp_path / "small.yaml")
-    carried = sweep.with_files(scenario)
+    carried = check.with_files(scenario)
     (tmp_path / "flows.csv").unlink()
     assert sim.run(carried).summary().bytes == 5000
 

@@ -1,5 +1,4 @@
 //! `openmrc._core.Simulation` and `CheckedScenario`: crates/sim for Python. Converts; decides nothing.
-//!
 //! A scenario comes as one JSON text and is read, checked and laid out by [`openmrc_sim::spec`]. Results go back as
 //! columns of 64-bit numbers, which any array library reads without copying.
 
@@ -72,12 +71,6 @@ impl CheckedScenario {
     /// The scenario as JSON, with the flows of its files in it and with everything filled in.
     fn filled(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.filled().to_json())
-    }
-
-    /// About how many messages and connections its run has.
-    fn volume(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let estimate = self.0.estimate().map_err(|error| refused(py, &error))?;
-        Ok((estimate.messages, estimate.connections))
     }
 
     /// About how many bytes of memory each part makes its run take, by the part's field.

@@ -1,10 +1,5 @@
-//! A training step as a graph: phases of computation, and the collectives between them, for a layout of data, tensor,
-//! pipeline and expert parallelism, repeated.
-//!
-//! Ranks are numbered by pipeline stage, data replica and tensor shard, the last fastest, as launchers do. A step is
-//! the pipeline's one-forward-one-backward schedule over its microbatches, then the all-reduce of gradients over the
-//! data replicas. Each phase of a microbatch ends with the all-reduce of its tensor group and with two all-to-alls,
-//! to the experts and back.
+//! Training steps as a graph: phases of computation and the collectives between them, for a layout of data, tensor,
+//! pipeline and expert parallelism.
 
 use std::collections::HashMap;
 
@@ -14,6 +9,11 @@ use crate::collectives;
 use crate::workload::Workload;
 
 /// A parallel layout, its computation and its communication. Zero bytes leave an operation out.
+///
+/// Ranks are numbered by pipeline stage, data replica and tensor shard, the last fastest, as launchers do. A step is
+/// the pipeline's one-forward-one-backward schedule over its microbatches, then the all-reduce of gradients over the
+/// data replicas. Each phase of a microbatch ends with the all-reduce of its tensor group and with two all-to-alls,
+/// to the experts and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Training {
     /// Data replicas.

@@ -29,9 +29,7 @@ def simulate(
     hosts: Annotated[
         int | None, typer.Option(help=f"Hosts of the run without a scenario; {HOSTS} if left out.")
     ] = None,
-    planes: Annotated[
-        int | None, typer.Option(help=f"Its planes of 100 Gb/s each; {PLANES} if left out.")
-    ] = None,
+    planes: Annotated[int | None, typer.Option(help=f"Its planes; {PLANES} if left out.")] = None,
     radix: Annotated[int | None, typer.Option(help=f"Ports of its switches; {RADIX} if left out.")] = None,
     size: Annotated[
         int | None, typer.Option(help=f"Bytes that each of its hosts sends; {SIZE} if left out.")
@@ -66,8 +64,8 @@ def simulate(
 ) -> None:
     """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.
 
-    Prints when messages were complete, the goodput, and what the network did on the way. Ctrl-C ends the run
-    and prints what is known so far.
+    Prints completion times of messages, the goodput, and what the network did. Ctrl-C ends the run and prints
+    what is known so far.
     """
     from openmrc import sim
     from openmrc.sim import results as results_module

@@ -49,6 +49,26 @@ def try_network(scenario: Scenario, checked: _core.CheckedScenario) -> None:
         raise located(scenario, error) from None
 
 
+def filled(scenario: Scenario) -> Scenario:
+    """The scenario with the flows of its files in it and everything filled in that it leaves open.
+
+    What stays open differs from switch to switch or from port to port. The results are the same.
+
+    Raises:
+        ArgumentError, FormatError: as :func:`check`.
+    """
+    return Scenario.model_validate_json(check(scenario).filled())
+
+
+def with_files(scenario: Scenario) -> Scenario:
+    """The scenario with the flows of its files in it, for a machine that has no such files.
+
+    Raises:
+        ArgumentError, FormatError: as :func:`check`.
+    """
+    return Scenario.model_validate_json(check(scenario).with_files())
+
+
 def located(scenario: Scenario, error: ArgumentError | FormatError) -> ArgumentError | FormatError:
     """The same error with file and line of its place in front, if the scenario was read from a file."""
     place, message = place_of(error)

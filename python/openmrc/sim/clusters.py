@@ -1,8 +1,4 @@
-"""One function called many times, over the cores of this machine or on a Dask or Ray cluster.
-
-joblib runs the calls on this machine and on Dask. Its Ray backend returns no result before all have arrived,
-so an interrupted sweep would keep nothing. On Ray, this module therefore calls Ray itself.
-"""
+"""One function called many times, over the cores of this machine or on a Dask or Ray cluster."""
 
 import logging
 import signal
@@ -43,6 +39,8 @@ def call(
 
 
 def _on_ray(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    # Without joblib, whose Ray backend returns no result before all have arrived: an interrupted sweep would
+    # keep nothing.
     ray = import_optional("ray", "--ray", "'openmrc[ray]'")
     task = ray.remote(num_cpus=1)(function)
     left = iter(arguments)

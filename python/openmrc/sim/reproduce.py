@@ -1,8 +1,7 @@
 """The published results of MRC (arXiv 2605.04333), simulated and compared with the paper's.
 
-Each result is a row, a file of its own, with a base scenario, the runs that differ from it, and claims: what
-is published, the figures of :mod:`openmrc.sim.measures` that it is compared with, and the bounds for
-agreement. No result is in the code.
+Each row is a file: a base scenario, the runs that differ from it, and claims with the figures of
+:mod:`openmrc.sim.measures` that they are compared with and the bounds for agreement.
 """
 
 import time

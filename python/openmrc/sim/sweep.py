@@ -1,9 +1,7 @@
 """A grid of scenarios, run over all cores or on a cluster, with every finished point kept.
 
-A grid is a base scenario and axes: dotted names of fields, each with its values. Fields whose values go
-together are one axis, a list of mappings. Every point is kept in a file named by the hash of its scenario and
-of the openmrc version, so an interrupted sweep goes on where it stopped, and a grid that has grown runs only
-what is new.
+Every point is kept in a file named by the hash of its scenario and of the openmrc version. So an interrupted
+sweep goes on where it stopped, and a grid that has grown runs only what is new.
 """
 
 import hashlib
@@ -37,7 +35,7 @@ Point = dict[str, Any]
 
 
 class Grid(Strict, yamlfile.Sourced):
-    """A base scenario, axes, seeds."""
+    """A base scenario, axes, seeds. An axis is the dotted name of a field with the values it takes."""
 
     base: dict[str, Any] | str
     """A scenario, or the name of a file with one, relative to the grid's own."""
@@ -216,7 +214,7 @@ def sweep(
     if progress is not None:
         progress(done, len(points))
     try:
-        work = ((str(path), with_files(scenario)) for path, scenario in left.items())
+        work = ((str(path), check.with_files(scenario)) for path, scenario in left.items())
         for path, row in clusters.call(_run, work, jobs=jobs, backend=backend):
             if row is None:
                 raise KeyboardInterrupt
@@ -238,15 +236,6 @@ def sweep(
         {**_flat(point), **rows[path]} for path, (point, _) in zip(paths, points, strict=True) if path in rows
     ]
     return Sweep(found, len(points), kept)
-
-
-def with_files(scenario: Scenario) -> Scenario:
-    """The scenario with the flows of its files in it, for a machine that has no such files.
-
-    Raises:
-        FormatError, ArgumentError: as :func:`openmrc.sim.check.check`.
-    """
-    return Scenario.model_validate_json(check.check(scenario).with_files())
 
 
 def key(checked: _core.CheckedScenario) -> str:

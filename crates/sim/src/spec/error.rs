@@ -118,24 +118,30 @@ impl From<ScenarioError> for SpecError {
 /// # Errors
 /// [`SpecError`] names the place that cannot be read.
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, SpecError> {
-    let value: Value = serde_json::from_str(text).map_err(|e| SpecError::new(format!("not JSON: {e}")))?;
-    from_value(value)
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let part = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| with_place(&error))?;
+    deserializer.end().map_err(|error| SpecError::new(error.to_string()))?;
+    Ok(part)
 }
 
-fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, SpecError> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let mut place: Vec<Step> = error.path().iter().filter_map(step).collect();
-        let mut message = error.inner().to_string();
-        // What was read by `inner` brings the rest of the place along.
-        if let Some((rest, text)) = message.strip_prefix(INNER).and_then(|all| all.split_once(INNER)) {
-            place.extend(rest.split('.').filter(|step| !step.is_empty()).map(|step| match step.parse() {
-                Ok(index) => Step::Index(index),
-                Err(_) => Step::Field(step.to_owned().into()),
-            }));
-            message = text.to_owned();
-        }
-        SpecError { place, message, in_file: false }
-    })
+/// The error with the place where it happened.
+fn with_place(error: &serde_path_to_error::Error<serde_json::Error>) -> SpecError {
+    let mut place: Vec<Step> = error.path().iter().filter_map(step).collect();
+    let mut message = error.inner().to_string();
+    if error.inner().is_data() {
+        // A place in the scenario says more than one in the text.
+        let (line, column) = (error.inner().line(), error.inner().column());
+        message.truncate(message.trim_end_matches(&format!(" at line {line} column {column}")).len());
+    }
+    // What was read by `inner` brings the rest of the place along.
+    if let Some((rest, text)) = message.strip_prefix(INNER).and_then(|all| all.split_once(INNER)) {
+        place.extend(rest.split('.').filter(|step| !step.is_empty()).map(|step| match step.parse() {
+            Ok(index) => Step::Index(index),
+            Err(_) => Step::Field(step.to_owned().into()),
+        }));
+        message = text.to_owned();
+    }
+    SpecError { place, message, in_file: false }
 }
 
 fn step(segment: &Segment) -> Option<Step> {
@@ -151,7 +157,8 @@ const INNER: char = '\u{1f}';
 
 /// Reads a part whose type only a look at its fields has told; its errors keep their place.
 pub(super) fn inner<T: DeserializeOwned, E: serde::de::Error>(value: Value) -> Result<T, E> {
-    from_value(value).map_err(|error| {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let error = with_place(&error);
         let place: Vec<String> = error.place.iter().map(ToString::to_string).collect();
         E::custom(format!("{INNER}{}{INNER}{}", place.join("."), error.message))
     })
