@@ -90,7 +90,7 @@ pub struct Workload {
 
 impl Workload {
     /// Longest message.
-    pub const MAX_BYTES: u32 = 1 << 31;
+    pub const MAX_BYTES: u32 = openmrc_transport::mrc::MAX_MESSAGE;
 
     /// Adds a connection; its index.
     pub fn connect(&mut self, src: u32, dst: u32) -> u32 {

@@ -5,7 +5,7 @@ use openmrc_sim::spec::{
     Checked, Fault, OwnParts, Pattern, Scenario, SpecError, Transport, check_part, json_schema,
 };
 use openmrc_sim::{Results, World};
-use openmrc_transport::mrc::{CcProfile, QpConfig};
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::{EvProfile, PathEntry, Span};
 use openmrc_wire::Ev;
 use proptest::prelude::*;
@@ -196,17 +196,11 @@ fn every_kind_is_in_the_schema_under_the_name_of_its_type() {
 }
 
 #[test]
-fn the_defaults_of_mrc_are_those_of_its_queue_pair() {
-    let paths = EvProfile::new(&[PathEntry { ev: Ev(0), port: 0 }]).unwrap().into();
-    let cc = CcProfile::nscc(1_000_000_000, Span::from_micros(10), 4096, true).into();
-    let queue_pair = QpConfig::new(1, 1, paths, cc);
-    let mrc = openmrc_sim::MrcConfig::default();
-    assert_eq!(
-        (mrc.ev_active, mrc.ev_backup, mrc.mpr),
-        (queue_pair.ev_active, queue_pair.ev_backup, queue_pair.mpr)
-    );
-    let network = checked(&scenario(&[])).unwrap().network().clone();
-    assert_eq!(network.path_mtu, queue_pair.path_mtu);
+fn a_packet_is_as_long_by_default_as_a_queue_pair_has_it() {
+    let profile = EvProfile::new(&[PathEntry { ev: Ev(0), port: 0 }]).unwrap();
+    let paths = PathConfig::new(profile.into(), PathModel::new(Span::from_micros(10), true));
+    let queue_pair = QpConfig::new(1, 1, paths, CcProfile::FixedWindow(1).into());
+    assert_eq!(checked(&scenario(&[])).unwrap().network().path_mtu, queue_pair.path_mtu);
 }
 
 const TRANSPORTS: [&str; 6] = [

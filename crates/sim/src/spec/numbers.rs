@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use openmrc_transport::{Span, Time};
 
+use crate::workload::Workload;
+
 /// A whole number from `LEAST` to `MOST`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Whole<const LEAST: u64, const MOST: u64>(u64);
@@ -33,8 +35,8 @@ pub(super) const fn first_seed() -> Seed {
 
 /// Most that 32 bits hold.
 pub const U32: u64 = u32::MAX as u64;
-/// Longest message, bytes (spec: transport).
-pub const LONGEST_MESSAGE: u64 = 1 << 31;
+/// Longest message, bytes.
+pub const LONGEST_MESSAGE: u64 = Workload::MAX_BYTES as u64;
 
 impl<const LEAST: u64, const MOST: u64> Whole<LEAST, MOST> {
     /// A number that is known to be in range.

@@ -5,9 +5,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use openmrc_transport::mrc::{LoadBalancing, NsccParams, SwiftParams};
+use openmrc_transport::mrc::{
+    LoadBalancing, NsccParams, PathConfig, PathModel, RequestorConfig, SwiftParams,
+};
 use openmrc_transport::rocev2::{self, DcqcnParams, RcConfig};
-use openmrc_transport::{Span, mrc};
+use openmrc_transport::{EvProfile, PathEntry, Span, mrc};
+use openmrc_wire::Ev;
 
 use super::error::{self, SpecError, by_kind};
 use super::network::MeantFor;
@@ -107,9 +110,9 @@ impl OwnParts {
 #[serde(deny_unknown_fields, default)]
 pub struct Mrc {
     /// Paths in rotation.
-    pub ev_active: Whole<1, 256>,
+    pub ev_active: Whole<1, MOST_PATHS>,
     /// Paths in reserve.
-    pub ev_backup: Whole<0, 256>,
+    pub ev_backup: Whole<0, MOST_PATHS>,
     /// In-flight window, units of 128 PSNs.
     pub mpr: Whole<1, 255>,
     /// A congestion window that never changes, bytes, instead of NSCC.
@@ -118,16 +121,29 @@ pub struct Mrc {
     pub destination_control: bool,
 }
 
+/// Most paths in rotation, and most in reserve.
+const MOST_PATHS: u64 = PathConfig::MOST as u64;
+
 impl Default for Mrc {
-    /// The specification's (spec: paths, "EV set"; transport; congestion, "Destination flow control").
+    /// Those of a queue pair ([`PathConfig::new`], [`RequestorConfig`]), and destination flow control as the
+    /// specification has it (spec: congestion).
     fn default() -> Self {
+        let paths = default_paths();
         Mrc {
-            ev_active: Whole::of(128),
-            ev_backup: Whole::of(128),
-            mpr: Whole::of(8),
+            ev_active: Whole::of(paths.active.into()),
+            ev_backup: Whole::of(paths.backup.into()),
+            mpr: Whole::of(RequestorConfig::default().mpr.into()),
             fixed_window: None,
             destination_control: true,
         }
+    }
+}
+
+/// How a queue pair uses its paths by default; the path in it stands for any.
+fn default_paths() -> PathConfig {
+    match EvProfile::new(&[PathEntry { ev: Ev(0), port: 0 }]) {
+        Ok(profile) => PathConfig::new(profile.into(), PathModel::new(Span::ZERO, true)),
+        Err(error) => unreachable!("a profile has one path at least: {error}"),
     }
 }
 
