@@ -353,9 +353,9 @@ def write_lat(
     warmup: int,
     inline: bool,
 ) -> list[int]: ...
-
 def scenario_schema() -> str: ...
 def check_scenario_part(part: str, json: str) -> None: ...
+
 @final
 class CheckedScenario:
     """A scenario that the core has read and checked; :mod:`openmrc.sim.check` is its face."""

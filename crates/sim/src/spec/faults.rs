@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use openmrc_fabric::{Fabric, Node};
 use openmrc_transport::{Span, Time};
 
-use super::error::{SpecError, by_kind};
+use super::error::SpecError;
 use super::names::{Named, named};
 use super::numbers::{
     Count, Duration, Host, Micros, Probability, Seed, Share, Whole, first_seed, short, three_digits,
 };
+use super::read::by_kind;
 use crate::config::NetworkConfig;
 use crate::schedule::{self, Change, Target};
 
@@ -235,7 +236,7 @@ const fn once() -> Count {
     Whole::of(1)
 }
 
-/// Means nothing where a transceiver goes down once.
+/// Not used if the transceiver goes down once.
 fn a_microsecond() -> Duration {
     Duration::of(1.0)
 }
@@ -245,7 +246,7 @@ fn nothing() -> Probability {
     Probability::of(0.0)
 }
 
-/// How often something goes down before the run ends, which goes down `times` times.
+/// How often something goes down that goes down `times` times, or until the run ends.
 fn times_until(limit: Duration, at: Micros, down: Duration, up: Duration, times: Count) -> u32 {
     let left = (limit.get() - at.get()).max(0.0);
     times.u32().min(((left / (down.get() + up.get())) as u32).saturating_add(1))

@@ -11,6 +11,7 @@ pub mod names;
 mod network;
 pub mod numbers;
 mod ranks;
+mod read;
 mod record;
 mod scenario;
 mod schema;

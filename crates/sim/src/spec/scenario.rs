@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::error::{self, SpecError};
+use super::error::SpecError;
 use super::faults::Fault;
 use super::network::Network;
 use super::numbers::{Duration, Seed, first_seed};
+use super::read;
 use super::record::Record;
 use super::topology::Topology;
 use super::traffic::Pattern;
@@ -55,7 +56,7 @@ impl Scenario {
     /// # Errors
     /// [`SpecError`] for the first thing that is wrong, with its place.
     pub fn from_json(text: &str) -> Result<Self, SpecError> {
-        let scenario: Scenario = error::from_json(text)?;
+        let scenario: Scenario = read::from_json(text)?;
         scenario.check_parts()?;
         Ok(scenario)
     }

@@ -2,12 +2,21 @@
 
 use serde_json::Value;
 
-use super::error::{self, SpecError};
-use super::{
-    Adaptive, AllToAll, BitErrors, Broken, Capture, Collective, Dcqcn, Down, Fault, Flap, Flows, Incast,
-    Loss, Mrc, Network, NicPort, Pattern, Permutation, Pfc, RandomFailures, RandomTraffic, Reboot, Record,
-    Rocev2, Scenario, Slow, Switch, Topology, Training, Transceiver, Uet,
+use super::collective::Collective;
+use super::error::SpecError;
+use super::faults::{
+    BitErrors, Broken, Down, Fault, Flap, Loss, NicPort, RandomFailures, Reboot, Slow, Transceiver,
 };
+use super::flows::Flows;
+use super::network::Network;
+use super::read;
+use super::record::{Capture, Record};
+use super::scenario::Scenario;
+use super::switch::{Pfc, Switch};
+use super::topology::Topology;
+use super::traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
+use super::training::Training;
+use super::transport::{Adaptive, Dcqcn, Mrc, Rocev2, Uet};
 
 /// The types that have fields, each with the check of what is known without the rest of the scenario.
 macro_rules! parts {
@@ -20,7 +29,7 @@ macro_rules! parts {
             match part {
                 $(stringify!($part) => {
                     let check: fn($part) -> Result<(), SpecError> = $check;
-                    check(error::from_json::<$part>(text)?)
+                    check(read::from_json::<$part>(text)?)
                 })+
                 other => Err(SpecError::new(format!("{other} is not a part of a scenario"))),
             }

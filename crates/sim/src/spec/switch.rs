@@ -5,10 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::error::{self, SpecError};
+use super::error::SpecError;
 use super::numbers::{
     Amount, AmountOrNone, Factor, PartialShare, Probability, QueueLength, Threshold, Whole, short,
 };
+use super::read;
 use crate::config::{EcnMarking, NetworkConfig, Overflow, PfcConfig, Scheduling, SwitchConfig};
 
 /// Queues of a switch port. What is left open is as the preset has it. Lengths without a unit are multiples of a
@@ -81,7 +82,7 @@ impl<'de> Deserialize<'de> for PfcChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Bool(on) => Ok(PfcChoice::On(on)),
-            settings => error::inner(settings).map(PfcChoice::With),
+            settings => read::inner(settings).map(PfcChoice::With),
         }
     }
 }

@@ -4,12 +4,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::collective::Collective;
-use super::error::{SpecError, by_kind};
+use super::error::SpecError;
 use super::flows::Flows;
 use super::numbers::{Bytes, Duration, Host, Load, Micros, Probability, Seed, first_seed};
 use super::ranks::{
     Volume, all_exist, all_pairs, check_ranks, count, different, exists, members, ranks_exist,
 };
+use super::read::by_kind;
 use super::training::Training;
 use crate::config::NetworkConfig;
 use crate::traffic;

@@ -12,9 +12,10 @@ use openmrc_transport::rocev2::{self, DcqcnParams, RcConfig};
 use openmrc_transport::{EvProfile, PathEntry, Span, mrc};
 use openmrc_wire::Ev;
 
-use super::error::{self, SpecError, by_kind};
+use super::error::SpecError;
 use super::network::MeantFor;
 use super::numbers::{Amount, BitRate, Duration, PacketsPerRtt, PartialShare, Share, U32, Whole};
+use super::read::{self, by_kind};
 use super::switch::Preset;
 use crate::config::{Encapsulation, NetworkConfig, Routing};
 use crate::transport::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
@@ -278,7 +279,7 @@ impl<'de> Deserialize<'de> for DcqcnChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Bool(on) => Ok(DcqcnChoice::On(on)),
-            settings => error::inner(settings).map(DcqcnChoice::With),
+            settings => read::inner(settings).map(DcqcnChoice::With),
         }
     }
 }
