@@ -15,7 +15,7 @@ from rich.console import Console
 from openmrc import sim
 from openmrc.cli import main
 from openmrc.errors import ArgumentError, Error, FormatError
-from openmrc.sim import clusters, reproduce, transports
+from openmrc.sim import check, clusters, reproduce, transports
 from openmrc.sim.measures import measures
 
 pytest.importorskip("joblib")
@@ -229,7 +229,8 @@ def test_a_grid_that_cannot_run_is_refused_before_any_point_is(
 
 
 def test_a_grid_that_needs_more_memory_than_there_is_is_refused(small: Path, tmp_path: Path) -> None:
-    huge = GRID.replace("switches: [{topology.radix: 8}, {topology.radix: 16}]", "topology.hosts: [60000]")
+    switches = "switches: [{topology.radix: 8}, {topology.radix: 16}]"
+    huge = GRID.replace(switches, "switches: [{topology.hosts: 60000, topology.radix: 512}]")
     huge = huge.replace("traffic.0.bytes: [50000, 200000]", "traffic: [[{kind: all-to-all, bytes: 1}]]")
     (tmp_path / "grid.yaml").write_text(huge)
     with pytest.raises(ArgumentError, match="memory"):
@@ -287,7 +288,7 @@ def test_a_point_carries_the_flows_of_its_file_to_machines_that_have_none(tmp_pa
         SMALL.replace("permutation, bytes: 100000", "flows, file: flows.csv")
     )
     scenario = sim.load(tmp_path / "small.yaml")
-    carried = scenario.self_contained()
+    carried = check.with_files(scenario)
     (tmp_path / "flows.csv").unlink()
     assert sim.run(carried).summary().bytes == 5000
 

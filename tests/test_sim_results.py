@@ -209,7 +209,7 @@ faults:
             ("planes: 4, radix: 16}", "planes: 4, radix: 16}\nnetwork: {port_rate: 7G}"),
             r"2: network\.port_rate: ",
         ),
-        (("hosts: 32, planes: 4, radix: 16", "hosts: 60000, planes: 1, radix: 512"), "of memory"),
+        (("hosts: 32, planes: 4, radix: 16", "hosts: 60000, planes: 2, radix: 512"), "of memory"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs_naming_the_line(

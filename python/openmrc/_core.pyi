@@ -12,6 +12,7 @@ from openmrc.wire.packet import Layers, Packet
 __all__ = [
     "ROCE_PORT",
     "CaptureReader",
+    "CheckedScenario",
     "CompletionQueue",
     "Context",
     "Controller",
@@ -26,6 +27,7 @@ __all__ = [
     "Simulation",
     "__version__",
     "check_ev_profile",
+    "check_scenario_part",
     "decode_frame",
     "dscp_defaults",
     "encode_frame",
@@ -38,6 +40,7 @@ __all__ = [
     "place_ev",
     "read_ev",
     "run_softswitch",
+    "scenario_schema",
     "set_impairments",
     "trim_frame",
     "usid_address",
@@ -350,6 +353,18 @@ def write_lat(
     warmup: int,
     inline: bool,
 ) -> list[int]: ...
+def scenario_schema() -> str: ...
+def check_scenario_part(part: str, json: str) -> None: ...
+
+@final
+class CheckedScenario:
+    """A scenario that the core has read and checked; :mod:`openmrc.sim.check` is its face."""
+
+    def __new__(cls, json: str) -> Self: ...
+    def with_files(self) -> str: ...
+    def filled(self) -> str: ...
+    def memory(self) -> dict[str, int]: ...
+    def try_network(self) -> None: ...
 
 @final
 class Simulation:
@@ -357,14 +372,7 @@ class Simulation:
 
     def __new__(
         cls,
-        fabric_spec: dict[str, Any],
-        network_spec: dict[str, Any],
-        transport_spec: dict[str, Any],
-        traffic: Sequence[dict[str, Any]],
-        faults: Sequence[dict[str, Any]],
-        limit_us: float,
-        seed: int,
-        record_spec: dict[str, Any],
+        scenario: CheckedScenario,
         *,
         path_selector: Callable[[Sequence[int], int], PathSelector] | None = None,
         congestion: Callable[[int, int, int], Congestion] | None = None,
@@ -379,7 +387,6 @@ class Simulation:
     def links(self) -> dict[str, bytes]: ...
     def link_names(self) -> list[str]: ...
     def link_ports(self, link: int) -> list[int]: ...
-    def shape(self) -> tuple[int, int, int, int]: ...
     def evs(self) -> dict[str, bytes]: ...
     def series(self) -> tuple[list[int], dict[str, bytes]] | None: ...
     def log(self) -> tuple[list[_LogRow], int]: ...

@@ -1,360 +1,93 @@
-//! `openmrc._core.Simulation`: a run of crates/sim for Python. Converts and checks; decides nothing.
-//!
-//! A scenario comes as plain dictionaries, made by the pydantic models of `openmrc.sim`, which have checked its types; results
-//! go back as columns of 64-bit numbers that any array library reads without copying.
+//! `openmrc._core.Simulation` and `CheckedScenario`: crates/sim for Python. Converts; decides nothing.
+//! A scenario comes as one JSON text and is read, checked and laid out by [`openmrc_sim::spec`]. Results go back as
+//! columns of 64-bit numbers, which any array library reads without copying.
 
-use openmrc_fabric::Fabric;
-use openmrc_sim::training::Training;
-use openmrc_sim::{
-    AdaptiveConfig, CaptureConfig, MrcConfig, MrcCongestion, NetworkConfig, Record, Rocev2Config, Scenario,
-    ScenarioError, SeriesConfig, TransportConfig, UetConfig, Workload, World, collectives, traffic,
-};
-use openmrc_transport::mrc::{LoadBalancing, NsccParams, SwiftParams};
-use openmrc_transport::rocev2::{DcqcnParams, Recovery};
-use openmrc_transport::{Span, Time};
-use pyo3::conversion::FromPyObjectOwned;
+use openmrc_sim::World;
+use openmrc_sim::spec::{self, Checked, OwnParts, SpecError, Step, names};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::sim_custom::{self, Failure};
 
-mod faults;
-mod network;
 mod record;
 
-use faults::{fault_schedule, link_number, link_numbers};
-use network::{FabricSpec, NetworkSpec, fabric, network};
-
 pyo3::import_exception!(openmrc.errors, ArgumentError);
+pyo3::import_exception!(openmrc.errors, FormatError);
 
-/// Adds the simulator's class to `openmrc._core`.
+/// Adds the simulator to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PySimulation>()
+    module.add_class::<CheckedScenario>()?;
+    module.add_class::<PySimulation>()?;
+    module.add_function(wrap_pyfunction!(scenario_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(check_scenario_part, module)?)
 }
 
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    ArgumentError::new_err(error.to_string())
+/// The JSON Schema of a scenario.
+#[pyfunction]
+fn scenario_schema() -> String {
+    spec::json_schema().to_string()
 }
 
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct MrcSpec {
-    ev_active: u16,
-    ev_backup: u16,
-    mpr: u8,
-    fixed_window: Option<u64>,
-    destination_control: bool,
+/// Checks one part of a scenario, given by the name of its type and as JSON, by itself.
+#[pyfunction]
+fn check_scenario_part(py: Python<'_>, part: &str, json: &str) -> PyResult<()> {
+    spec::check_part(part, json).map_err(|error| refused(py, &error))
 }
 
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct DcqcnSpec {
-    g: f64,
-    alpha_timer_us: f64,
-    rate_timer_us: f64,
-    byte_counter: u64,
-    fast_recovery: u32,
-    additive_bps: Option<f64>,
-    hyper_bps: Option<f64>,
-    least_bps: f64,
-    cnp_interval_us: f64,
-}
-
-/// Off, on, or on with parameters.
-#[derive(FromPyObject)]
-enum DcqcnChoice {
-    Switch(bool),
-    Parameters(DcqcnSpec),
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct Rocev2Spec {
-    qps: u32,
-    recovery: String,
-    dcqcn: DcqcnChoice,
-    timeout_us: f64,
-    retry_count: u8,
-    window: u32,
-    ack_every: u32,
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct UetSpec {
-    load_balancing: String,
-    evs: u16,
-    mpr: u8,
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct AdaptiveSpec {
-    mpr: u8,
-    target_us: Option<f64>,
-    beta: f64,
-    max_decrease: f64,
-    increase: Option<f64>,
-}
-
-/// A user's own classes.
-struct Custom {
-    path_selector: Option<Py<PyAny>>,
-    congestion: Option<Py<PyAny>>,
-    failure: Failure,
-}
-
-fn transport(spec: &Bound<'_, PyDict>, network: &NetworkConfig, own: Custom) -> PyResult<TransportConfig> {
-    let kind = item::<String>(spec, "kind")?;
-    if kind != "mrc" && (own.path_selector.is_some() || own.congestion.is_some()) {
-        return Err(refused(format!(
-            "path_selector and congestion stand in for parts of MRC: transport is {kind}"
-        )));
-    }
-    match kind.as_str() {
-        "mrc" => mrc(spec.extract()?, network, own),
-        "uet" => {
-            let UetSpec { load_balancing, evs, mpr } = spec.extract()?;
-            let load_balancing = match load_balancing.as_str() {
-                "oblivious" => LoadBalancing::Oblivious,
-                "reps" => LoadBalancing::Reps,
-                "skip" => LoadBalancing::EvSkip,
-                other => {
-                    return Err(refused(format!("load_balancing: {other} is not oblivious, reps or skip")));
-                }
-            };
-            Ok(TransportConfig::Uet(UetConfig { load_balancing, evs, mpr }))
-        }
-        "adaptive" => {
-            let AdaptiveSpec { mpr, target_us, beta, max_decrease, increase } = spec.extract()?;
-            let default = SwiftParams::for_network(rate(network), network.base_rtt(), mtu(network));
-            let base_target = target_us.map_or(default.base_target, |us| nanos(us * 1e3));
-            let swift = SwiftParams {
-                base_target,
-                scaling_range: base_target.times(4),
-                beta,
-                max_decrease,
-                increase: increase.unwrap_or(default.increase),
-                ..default
-            };
-            Ok(TransportConfig::Adaptive(AdaptiveConfig { swift: Some(swift), mpr }))
-        }
-        "rocev2" => rocev2(&spec.extract()?, network),
-        other => Err(refused(format!("kind: {other} is not a transport"))),
-    }
-}
-
-/// Rate of a host, all ports together.
-fn rate(network: &NetworkConfig) -> u64 {
-    network.port_rate_bps * u64::from(network.fabric.shape().planes)
-}
-
-/// Nominal size of a full packet.
-fn mtu(network: &NetworkConfig) -> u32 {
-    u32::from(network.path_mtu) + NsccParams::OVERHEAD
-}
-
-fn mrc(spec: MrcSpec, network: &NetworkConfig, own: Custom) -> PyResult<TransportConfig> {
-    let MrcSpec { ev_active, ev_backup, mpr, fixed_window, destination_control } = spec;
-    let Custom { path_selector, congestion, failure } = own;
-    let congestion = match (congestion, fixed_window) {
-        (Some(_), Some(_)) => return Err(refused("congestion: the transport has a fixed_window")),
-        (Some(class), None) => MrcCongestion::Custom(sim_custom::congestion(
-            class,
-            &failure,
-            mtu(network),
-            rate(network),
-            network.base_rtt().0,
-        )),
-        (None, Some(bytes)) => MrcCongestion::FixedWindow(bytes),
-        (None, None) => MrcCongestion::Nscc,
-    };
-    let load_balancing = path_selector.map_or(LoadBalancing::EvStates, |class| {
-        LoadBalancing::Custom(sim_custom::selector(class, &failure))
+/// The error as an exception whose attribute `place` has the steps of the place.
+fn refused(py: Python<'_>, error: &SpecError) -> PyErr {
+    let text = error.to_string();
+    let exception = if error.in_file { FormatError::new_err(text) } else { ArgumentError::new_err(text) };
+    let steps = error.place.iter().map(|step| match step {
+        Step::Field(name) => Ok(name.as_ref().into_pyobject(py)?.into_any()),
+        Step::Index(index) => Ok(index.into_pyobject(py)?.into_any()),
     });
-    Ok(TransportConfig::Mrc(MrcConfig {
-        ev_active,
-        ev_backup,
-        mpr,
-        congestion,
-        load_balancing,
-        destination_control,
-    }))
+    let place = steps.collect::<PyResult<Vec<_>>>().and_then(|steps| PyTuple::new(py, steps));
+    match place.and_then(|place| exception.value(py).setattr("place", place)) {
+        Ok(()) => exception,
+        Err(other) => other,
+    }
 }
 
-fn rocev2(spec: &Rocev2Spec, network: &NetworkConfig) -> PyResult<TransportConfig> {
-    let recoveries = [("go-back-n", Recovery::GoBackN), ("selective-repeat", Recovery::SelectiveRepeat)];
-    let (dcqcn, dcqcn_params) = match &spec.dcqcn {
-        DcqcnChoice::Switch(on) => (*on, None),
-        DcqcnChoice::Parameters(p) => {
-            let default = DcqcnParams::for_rate(network.port_rate_bps);
-            let additive_bps = p.additive_bps.unwrap_or(default.additive_bps);
-            let params = DcqcnParams {
-                line_rate_bps: default.line_rate_bps,
-                g: p.g,
-                alpha_timer: nanos(p.alpha_timer_us * 1e3),
-                rate_timer: nanos(p.rate_timer_us * 1e3),
-                byte_counter: p.byte_counter,
-                fast_recovery: p.fast_recovery,
-                additive_bps,
-                hyper_bps: p.hyper_bps.unwrap_or(10.0 * additive_bps),
-                least_bps: p.least_bps,
-                cnp_interval: nanos(p.cnp_interval_us * 1e3),
-            };
-            (true, Some(params))
+/// A scenario whose parts fit each other.
+#[pyclass(frozen, module = "openmrc._core")]
+struct CheckedScenario(Checked);
+
+#[pymethods]
+impl CheckedScenario {
+    /// Reads a scenario from JSON, and its files of flows, and checks it. `ArgumentError` or, for files,
+    /// `FormatError` says what is wrong and where.
+    #[new]
+    fn new(py: Python<'_>, json: &str) -> PyResult<Self> {
+        let checked = py.detach(|| spec::Scenario::from_json(json)?.checked());
+        checked.map(CheckedScenario).map_err(|error| refused(py, &error))
+    }
+
+    /// The scenario as JSON, with the flows of its files in it.
+    fn with_files(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.scenario().to_json())
+    }
+
+    /// The scenario as JSON, with the flows of its files in it and with everything filled in.
+    fn filled(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.filled().to_json())
+    }
+
+    /// About how many bytes of memory each part makes its run take, by the part's field.
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let estimate = self.0.estimate().map_err(|error| refused(py, &error))?;
+        let parts = PyDict::new(py);
+        for (part, bytes) in estimate.memory.named() {
+            parts.set_item(part, bytes)?;
         }
-    };
-    Ok(TransportConfig::Rocev2(Rocev2Config {
-        qps: spec.qps,
-        recovery: one_of("recovery", &spec.recovery, &recoveries)?,
-        dcqcn,
-        dcqcn_params,
-        timeout: nanos(spec.timeout_us * 1e3),
-        retry_count: spec.retry_count,
-        window: spec.window,
-        ack_every: spec.ack_every,
-    }))
-}
+        Ok(parts)
+    }
 
-fn nanos(value: f64) -> Span {
-    Span((value * 1e3).round() as u64)
-}
-
-fn micros(value: f64) -> Time {
-    Time((value * 1e6).round() as u64)
-}
-
-fn one_of<T: Copy>(field: &str, value: &str, choices: &[(&str, T)]) -> PyResult<T> {
-    let found = choices.iter().find(|(name, _)| *name == value).map(|&(_, choice)| choice);
-    found.ok_or_else(|| {
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        refused(format!("{field}: {value} is not one of {}", names.join(", ")))
-    })
-}
-
-fn item<'py, T: FromPyObjectOwned<'py>>(spec: &Bound<'py, PyDict>, name: &str) -> PyResult<T> {
-    let value = spec.get_item(name)?.ok_or_else(|| refused(format!("{name} is missing")))?;
-    value.extract::<T>().map_err(Into::into)
-}
-
-/// Hosts that a pattern names, or all of them.
-fn members(spec: &Bound<'_, PyDict>, hosts: u32) -> PyResult<Vec<u32>> {
-    Ok(item::<Option<Vec<u32>>>(spec, "ranks")?.unwrap_or_else(|| (0..hosts).collect()))
-}
-
-fn pattern(spec: &Bound<'_, PyDict>, network: &NetworkConfig) -> PyResult<Workload> {
-    let shape = network.fabric.shape();
-    let kind: String = item(spec, "kind")?;
-    let mut workload = match kind.as_str() {
-        "permutation" => traffic::permutation(shape.hosts, item(spec, "bytes")?, item(spec, "seed")?),
-        "incast" => traffic::incast(
-            &item::<Vec<u32>>(spec, "senders")?,
-            item(spec, "receiver")?,
-            item(spec, "bytes")?,
-        ),
-        "all-to-all" => traffic::all_to_all(&members(spec, shape.hosts)?, item(spec, "bytes")?),
-        "random" => traffic::random(
-            shape.hosts,
-            network.port_rate_bps * u64::from(shape.planes),
-            item(spec, "load")?,
-            &item::<Vec<(u32, f64)>>(spec, "sizes")?,
-            nanos(item::<f64>(spec, "duration_us")? * 1e3),
-            item(spec, "seed")?,
-        ),
-        "flows" => {
-            let mut workload = Workload::default();
-            for (src, dst, bytes, start_us) in item::<Vec<(u32, u32, u32, f64)>>(spec, "flows")? {
-                let connection = workload.connect(src, dst);
-                workload.send(connection, bytes, micros(start_us));
-            }
-            workload
-        }
-        "collective" => {
-            let (ranks, bytes) = (members(spec, shape.hosts)?, item::<u64>(spec, "bytes")?);
-            match item::<String>(spec, "operation")?.as_str() {
-                "ring-all-reduce" => collectives::ring_all_reduce(&ranks, bytes),
-                "all-gather" | "reduce-scatter" => collectives::ring_pass(&ranks, bytes),
-                "recursive-doubling-all-reduce" => collectives::recursive_doubling_all_reduce(&ranks, bytes),
-                "all-to-all" => collectives::stepped_all_to_all(&ranks, bytes),
-                "pipeline" => collectives::pipeline(&ranks, bytes, item(spec, "microbatches")?),
-                other => return Err(refused(format!("operation: {other} is not a collective"))),
-            }
-        }
-        "training" => {
-            let ranks = members(spec, shape.hosts)?;
-            let training = training(spec)?;
-            let need = training.ranks();
-            let used = ranks.get(..need as usize).ok_or_else(|| {
-                refused(format!(
-                    "ranks: data x tensor x pipeline = {need} ranks, but there are {}",
-                    ranks.len()
-                ))
-            })?;
-            training.workload(used)
-        }
-        other => return Err(refused(format!("kind: {other} is not a traffic pattern"))),
-    };
-    workload.delay(nanos(item::<f64>(spec, "start_us")? * 1e3));
-    Ok(workload)
-}
-
-fn training(spec: &Bound<'_, PyDict>) -> PyResult<Training> {
-    let span = |name| Ok::<_, PyErr>(nanos(item::<f64>(spec, name)? * 1e3));
-    Ok(Training {
-        data: item(spec, "data")?,
-        tensor: item(spec, "tensor")?,
-        pipeline: item(spec, "pipeline")?,
-        expert: item(spec, "expert")?,
-        microbatches: item(spec, "microbatches")?,
-        steps: item(spec, "steps")?,
-        forward: span("forward_us")?,
-        backward: span("backward_us")?,
-        tensor_bytes: item(spec, "tensor_bytes")?,
-        activation_bytes: item(spec, "activation_bytes")?,
-        expert_bytes: item(spec, "expert_bytes")?,
-        gradient_bytes: item(spec, "gradient_bytes")?,
-    })
-}
-
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct RecordSpec {
-    series: bool,
-    interval_us: Option<f64>,
-    links: Option<Vec<String>>,
-    events: bool,
-    ports: bool,
-    evs: bool,
-    capture: Vec<String>,
-    capture_packets: u64,
-}
-
-fn record(py: Python<'_>, spec: &RecordSpec, fabric: &Fabric, patterns: Vec<u32>) -> PyResult<Record> {
-    let links = match &spec.links {
-        None => (0..fabric.links()).collect(),
-        Some(names) => link_numbers(fabric, names).map_err(|e| at_place(py, &e, "record.links"))?,
-    };
-    let interval = spec.interval_us.map(|us| nanos(us * 1e3));
-    Ok(Record {
-        series: spec.series.then_some(SeriesConfig { interval, links }),
-        events: spec.events,
-        ports: spec.ports,
-        paths: spec.evs,
-        capture: match spec.capture.is_empty() {
-            true => None,
-            false => Some(CaptureConfig {
-                links: link_numbers(fabric, &spec.capture)
-                    .map_err(|e| at_place(py, &e, "record.capture.links"))?,
-                most: spec.capture_packets,
-            }),
-        },
-        patterns,
-    })
-}
-
-/// The same error, with the place in the scenario that it is about in front.
-fn at_place(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
-    refused(format!("{place}: {}", error.value(py)))
+    /// Builds the network with its faults, without traffic, and throws it away: raises what a run would raise as it
+    /// begins.
+    fn try_network(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.try_network()).map_err(|error| refused(py, &error))
+    }
 }
 
 /// Columns of 64-bit numbers under construction.
@@ -375,78 +108,70 @@ impl<'py> Columns<'py> {
     }
 }
 
+/// What is known of a message before it is sent.
+struct Message {
+    src: u32,
+    dst: u32,
+    bytes: u32,
+    pattern: u32,
+}
+
+/// The end of a step: a message or computation that it ends with.
+struct StepEnd {
+    pattern: u32,
+    step: u32,
+    message: u32,
+}
+
 /// A run in virtual time.
 #[pyclass(name = "Simulation", module = "openmrc._core")]
 struct PySimulation {
     world: World,
-    /// Source, destination, bytes of each message, and the pattern it is of.
-    messages: Vec<(u32, u32, u32, u32)>,
-    /// Pattern, step, message or computation that the step ends with.
-    step_ends: Vec<(u32, u32, u32)>,
+    messages: Vec<Message>,
+    step_ends: Vec<StepEnd>,
     /// What a user's own class has raised.
     failure: Failure,
+}
+
+/// The messages and the ends of steps of a run.
+fn contents(run: &openmrc_sim::Scenario) -> (Vec<Message>, Vec<StepEnd>) {
+    let pattern_of = |message: u32| run.record.patterns.partition_point(|&end| end <= message) as u32;
+    let messages = (0..).zip(&run.workload.messages).map(|(number, message)| {
+        let ends = run.workload.connections[message.connection as usize];
+        Message { src: ends.src, dst: ends.dst, bytes: message.bytes, pattern: pattern_of(number) }
+    });
+    let step_ends = run.workload.step_ends.iter().map(|&(message, step)| {
+        let pattern = pattern_of(message);
+        StepEnd { pattern, step, message }
+    });
+    (messages.collect(), step_ends.collect())
 }
 
 #[pymethods]
 impl PySimulation {
     /// Lays out the network and schedules everything; `ArgumentError` says what cannot be.
     #[new]
-    #[pyo3(signature = (fabric_spec, network_spec, transport_spec, traffic, faults, limit_us, seed, record_spec, *,
-        path_selector=None, congestion=None))]
-    #[allow(clippy::too_many_arguments)] // Called by one function of the package.
+    #[pyo3(signature = (scenario, *, path_selector=None, congestion=None))]
     fn new(
         py: Python<'_>,
-        fabric_spec: FabricSpec,
-        network_spec: NetworkSpec,
-        transport_spec: Bound<'_, PyDict>,
-        traffic: Vec<Bound<'_, PyDict>>,
-        faults: Vec<Bound<'_, PyDict>>,
-        limit_us: f64,
-        seed: u64,
-        record_spec: RecordSpec,
+        scenario: &CheckedScenario,
         path_selector: Option<Py<PyAny>>,
         congestion: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let fabric = fabric(&fabric_spec).map_err(refused)?;
-        let network = network(fabric, &network_spec, seed)?;
-        let mut workload = Workload::default();
-        let (mut patterns, mut step_ends) = (Vec::new(), Vec::new());
-        for (index, spec) in traffic.iter().enumerate() {
-            let known = workload.step_ends.len();
-            let pattern =
-                pattern(spec, &network).map_err(|e| at_place(py, &e, &format!("traffic.{index}")))?;
-            pattern
-                .check(network.fabric.shape().hosts)
-                .map_err(|e| refused(format!("traffic.{index}: {e}")))?;
-            workload.append(&pattern);
-            patterns.push(workload.messages.len() as u32);
-            step_ends.extend(
-                workload.step_ends[known..].iter().map(|&(message, step)| (index as u32, step, message)),
-            );
-        }
-        let limit = micros(limit_us);
-        let mut schedule = Vec::new();
-        for (index, spec) in faults.iter().enumerate() {
-            let faults = fault_schedule(spec, &fabric, limit)
-                .map_err(|e| at_place(py, &e, &format!("faults.{index}.targets")))?;
-            schedule.extend(faults);
-        }
-        let failure = Failure::default();
-        let own = Custom { path_selector, congestion, failure: failure.clone() };
-        let transport = transport(&transport_spec, &network, own)?;
-        let record = record(py, &record_spec, &fabric, patterns.clone())?;
-        let messages = workload
-            .messages
-            .iter()
-            .enumerate()
-            .map(|(index, m)| {
-                let ends = workload.connections[m.connection as usize];
-                let pattern = patterns.partition_point(|&end| end as usize <= index);
-                (ends.src, ends.dst, m.bytes, pattern as u32)
-            })
-            .collect();
-        let scenario = Scenario { network, transport, workload, faults: schedule, limit, record };
-        let world = py.detach(|| World::new(&scenario)).map_err(|e: ScenarioError| refused(e))?;
+        let (checked, failure) = (&scenario.0, Failure::default());
+        let network = checked.network();
+        let (packet, rate, rtt) =
+            (network.nominal_packet_bytes(), network.host_rate_bps(), network.base_rtt());
+        let own = OwnParts {
+            congestion: congestion.map(|class| sim_custom::congestion(class, &failure, packet, rate, rtt.0)),
+            path_selector: path_selector.map(|class| sim_custom::selector(class, &failure)),
+        };
+        let made = py.detach(|| -> Result<_, SpecError> {
+            let run = checked.build(own)?;
+            let (messages, step_ends) = contents(&run);
+            Ok((World::new(&run)?, messages, step_ends))
+        });
+        let (world, messages, step_ends) = made.map_err(|error| refused(py, &error))?;
         Ok(PySimulation { world, messages, step_ends, failure })
     }
 
@@ -465,8 +190,8 @@ impl PySimulation {
     }
 
     /// Number of a link by its name, or by that of the host's port it leads to.
-    fn link_number(&self, name: &str) -> PyResult<u32> {
-        link_number(&self.world.config().fabric, name)
+    fn link_number(&self, py: Python<'_>, name: &str) -> PyResult<u32> {
+        names::link_number(&self.world.config().fabric, name).map_err(|error| refused(py, &error))
     }
 
     /// Base RTT of the network, picoseconds.
@@ -474,30 +199,31 @@ impl PySimulation {
         self.world.config().base_rtt().0
     }
 
-    /// The columns of all messages, 64-bit numbers each, picoseconds where they are times; what did not happen is 2^64 - 1.
+    /// The columns of all messages, 64-bit numbers each, picoseconds where they are times; 2^64 - 1 for what did not
+    /// happen.
     fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let results = self.world.results();
         // Computations are no messages.
-        let rows = || self.messages.iter().zip(&results.messages).filter(|(m, _)| m.2 > 0);
+        let rows = || self.messages.iter().zip(&results.messages).filter(|(message, _)| message.bytes > 0);
         let mut columns = Columns::new(py);
-        columns.add("src", rows().map(|(m, _)| m.0.into()))?;
-        columns.add("dst", rows().map(|(m, _)| m.1.into()))?;
-        columns.add("bytes", rows().map(|(m, _)| m.2.into()))?;
-        columns.add("pattern", rows().map(|(m, _)| m.3.into()))?;
-        columns.add("posted_ps", rows().map(|(_, r)| r.posted.0))?;
-        columns.add("delivered_ps", rows().map(|(_, r)| r.delivered.0))?;
-        columns.add("completed_ps", rows().map(|(_, r)| r.completed.0))?;
-        columns.add("failed", rows().map(|(_, r)| r.failed.into()))?;
+        columns.add("src", rows().map(|(message, _)| message.src.into()))?;
+        columns.add("dst", rows().map(|(message, _)| message.dst.into()))?;
+        columns.add("bytes", rows().map(|(message, _)| message.bytes.into()))?;
+        columns.add("pattern", rows().map(|(message, _)| message.pattern.into()))?;
+        columns.add("posted_ps", rows().map(|(_, result)| result.posted.0))?;
+        columns.add("delivered_ps", rows().map(|(_, result)| result.delivered.0))?;
+        columns.add("completed_ps", rows().map(|(_, result)| result.completed.0))?;
+        columns.add("failed", rows().map(|(_, result)| result.failed.into()))?;
         Ok(columns.done())
     }
 
-    /// Steps of patterns that have them: pattern, step, when the last rank had come to its end (2^64 - 1: not all have).
+    /// Steps of patterns that have them: pattern, step, when the last rank reached its end (2^64 - 1 if not all have).
     fn steps(&self) -> Vec<(u32, u32, u64)> {
         let results = self.world.results();
         let mut ends = std::collections::BTreeMap::new();
-        for &(pattern, step, message) in &self.step_ends {
-            let end: &mut u64 = ends.entry((pattern, step)).or_default();
-            *end = (*end).max(results.messages[message as usize].delivered.0);
+        for step_end in &self.step_ends {
+            let end: &mut u64 = ends.entry((step_end.pattern, step_end.step)).or_default();
+            *end = (*end).max(results.messages[step_end.message as usize].delivered.0);
         }
         ends.into_iter().map(|((pattern, step), end)| (pattern, step, end)).collect()
     }

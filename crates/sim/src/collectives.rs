@@ -1,19 +1,19 @@
 //! Collective operations as graphs of messages: what each rank sends, and what it must have received before.
 //!
-//! A collective is one workload; run two of them by [`Workload::append`]. Ranks are hosts, in the order given. Data that is
-//! divided among `n` ranks is divided evenly, rounded up.
+//! Ranks are hosts, in the order given. Data that is divided among `n` ranks is divided evenly, rounded up.
 
 use openmrc_transport::Time;
 
 use crate::workload::Workload;
 
-/// Ring reduce-scatter or all-gather: `n - 1` steps, in each of which every rank sends a chunk of `bytes / n` to its
-/// neighbour, having received the one before.
+/// Ring reduce-scatter or all-gather: `n - 1` steps. In each, every rank sends a chunk of `bytes / n` to the next
+/// rank when it has received the chunk of the step before.
 pub fn ring_pass(ranks: &[u32], bytes: u64) -> Workload {
     ring(ranks, bytes, ranks.len().saturating_sub(1))
 }
 
-/// Ring all-reduce of `bytes`: reduce-scatter, then all-gather; `2 (n - 1)` steps. Each rank sends `2 (n - 1) / n` of the data.
+/// Ring all-reduce of `bytes`: reduce-scatter, then all-gather; `2 (n - 1)` steps. Each rank sends `2 (n - 1) / n` of
+/// the data.
 pub fn ring_all_reduce(ranks: &[u32], bytes: u64) -> Workload {
     ring(ranks, bytes, 2 * ranks.len().saturating_sub(1))
 }
@@ -32,7 +32,7 @@ fn ring(ranks: &[u32], bytes: u64, steps: usize) -> Workload {
         for i in 0..n {
             let message = workload.send(i as u32, chunk, Time::ZERO);
             if step > 0 {
-                // What the neighbour before sent in the step before.
+                // The message of the previous rank in the previous step.
                 workload.wait(message, ((step - 1) * n + (i + n - 1) % n) as u32);
             }
         }
@@ -40,8 +40,8 @@ fn ring(ranks: &[u32], bytes: u64, steps: usize) -> Workload {
     workload
 }
 
-/// Recursive-doubling all-reduce: in step `s` rank `i` exchanges all of `bytes` with rank `i ^ 2^s`. The number of ranks is a
-/// power of two; of others the first so many take part.
+/// Recursive-doubling all-reduce: in step `s` rank `i` exchanges all of `bytes` with rank `i ^ 2^s`. The first 2^k
+/// ranks take part, for the largest k that there are ranks for.
 pub fn recursive_doubling_all_reduce(ranks: &[u32], bytes: u64) -> Workload {
     let mut workload = Workload::default();
     if ranks.len() < 2 {
@@ -63,8 +63,8 @@ pub fn recursive_doubling_all_reduce(ranks: &[u32], bytes: u64) -> Workload {
     workload
 }
 
-/// All-to-all of `bytes` a pair in `n - 1` steps: in step `s` rank `i` sends to `i + s`; it begins the next step when it has received
-/// what was sent to it in this one.
+/// All-to-all of `bytes` for each pair in `n - 1` steps: in step `s` rank `i` sends to rank `i + s`. A rank begins
+/// the next step when it has received its message of this one.
 pub fn stepped_all_to_all(ranks: &[u32], bytes: u64) -> Workload {
     let mut workload = Workload::default();
     let n = ranks.len();
@@ -81,7 +81,8 @@ pub fn stepped_all_to_all(ranks: &[u32], bytes: u64) -> Workload {
     workload
 }
 
-/// A pipeline: `microbatches` messages of `bytes` go from stage to stage, each forwarded when it has arrived.
+/// A pipeline: `microbatches` messages of `bytes` go from stage to stage. A stage forwards a message when it has
+/// arrived.
 pub fn pipeline(stages: &[u32], bytes: u64, microbatches: u32) -> Workload {
     let mut workload = Workload::default();
     let bytes = chunk(bytes, 1);
@@ -99,7 +100,7 @@ pub fn pipeline(stages: &[u32], bytes: u64, microbatches: u32) -> Workload {
     workload
 }
 
-/// An even share of the data; at least a byte, at most what one message can hold.
+/// An even share of the data, at least a byte, at most the longest message.
 fn chunk(bytes: u64, parts: u64) -> u32 {
     bytes.div_ceil(parts).clamp(1, u64::from(Workload::MAX_BYTES)) as u32
 }

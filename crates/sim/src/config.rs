@@ -1,10 +1,14 @@
-//! What a simulated network is made of: rates, lengths, switches, routing. All defaults live here, each with its source.
+//! What a simulated network is made of: rates, lengths, switches, routing. Its defaults are those of [`crate::spec`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use openmrc_fabric::Fabric;
 use openmrc_transport::Span;
 
 /// What goes around a packet on the cable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Encapsulation {
     /// Ethernet | IPv6 | UDP.
     Udp,
@@ -13,9 +17,9 @@ pub enum Encapsulation {
 }
 
 impl Encapsulation {
-    /// Preamble and start delimiter, least gap (IEEE 802.3): time on the cable that is no part of a frame.
+    /// Preamble and start delimiter, least gap (IEEE 802.3): on the cable, but not part of a frame.
     pub(crate) const BETWEEN_FRAMES: u32 = 8 + 12;
-    /// Header and checksum beside that.
+    /// The same with header and checksum.
     const ETHERNET: u32 = Self::BETWEEN_FRAMES + 14 + 4;
     /// Shortest frame, with preamble and gap.
     const SHORTEST: u32 = Self::BETWEEN_FRAMES + 64;
@@ -35,18 +39,21 @@ impl Encapsulation {
 }
 
 /// How switches choose among equally good ports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Routing {
     /// The entropy value is the path (SRv6 uN, or structured entropy values): switches choose nothing.
+    #[serde(rename = "source")]
     SourceRouted,
-    /// By a hash of connection and entropy value, which each switch salts in its own way.
+    /// By a hash of connection and entropy value, with a salt of each switch's own.
     Ecmp,
-    /// The uplink with the shortest queue; among equals, another for each packet.
+    /// The uplink with the shortest queue; among equals, each packet takes another.
     Adaptive,
 }
 
 /// What a switch does with data that its queue has no room for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Overflow {
     /// Cuts the payload off and forwards the headers in the control queue.
     Trim,
@@ -59,7 +66,7 @@ pub enum Overflow {
 pub enum Scheduling {
     /// Control first.
     Strict,
-    /// Deficit round robin: this share of the port is for control while both wait, in 1/256. With real queues only.
+    /// Deficit round robin: the share of the port, in 1/256, that control has while both wait. With real queues only.
     Weighted(u8),
 }
 
@@ -68,7 +75,8 @@ pub enum Scheduling {
 pub struct EcnMarking {
     /// Nothing is marked up to here, bytes.
     pub min_bytes: u64,
-    /// From here on everything is; in between linearly from nothing to `probability`. Equal to `min_bytes` for a step.
+    /// From here on every packet is marked; in between the probability rises linearly from 0 to `probability`. Equal to
+    /// `min_bytes` for a step.
     pub max_bytes: u64,
     /// Probability just below `max_bytes`.
     pub probability: f64,
@@ -77,7 +85,7 @@ pub struct EcnMarking {
 }
 
 impl EcnMarking {
-    /// How likely a packet with so many bytes behind it is marked.
+    /// Probability that a packet with `behind` bytes behind it is marked.
     #[inline]
     pub(crate) fn probability_at(&self, behind: u64) -> f64 {
         if behind < self.min_bytes {
@@ -91,18 +99,19 @@ impl EcnMarking {
     }
 }
 
-/// Priority flow control of the data class: nothing is dropped for want of room, senders are stopped instead.
+/// Priority flow control of the data class: senders are stopped, nothing is dropped for want of room.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PfcConfig {
-    /// Buffer of a switch, bytes; `None` for what a switch of its capacity has ([`PfcConfig::BUFFER_TIME`]).
+    /// Buffer of a switch, bytes; `None` for that of a switch of its capacity ([`PfcConfig::BUFFER_TIME`]).
     pub buffer: Option<u64>,
-    /// A port may have so many times what is free of the shared buffer in it before its peer is stopped ...
+    /// What a port may hold of the shared buffer before its peer is stopped, as a multiple of what is free.
     pub alpha: f64,
-    /// ... and never more than this, bytes: a static threshold.
+    /// Static threshold beside that, bytes.
     pub xoff: Option<u64>,
-    /// The peer may go on so many bytes below the threshold.
+    /// The peer may go on when the port holds this many bytes less than its threshold.
     pub xon_offset: u64,
-    /// Set aside for each port, for what still comes after XOFF; `None` for what its cable and the longest packets need.
+    /// Set aside for each port, for what still arrives after XOFF; `None` for what its cable and the longest packets
+    /// need.
     pub headroom: Option<u64>,
 }
 
@@ -110,19 +119,12 @@ impl PfcConfig {
     /// How long a switch's buffer takes to fill at its whole capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5).
     pub const BUFFER_TIME: Span = Span::from_nanos(25_800);
 
-    /// Dynamic thresholds with alpha 1, so that ECN acts before PFC, and XON two full packets below XOFF (Zhu et al., SIGCOMM
-    /// 2015, section 4).
-    pub fn new(full_packet_bytes: u32) -> Self {
-        let xon_offset = 2 * u64::from(full_packet_bytes);
-        PfcConfig { buffer: None, alpha: 1.0, xoff: None, xon_offset, headroom: None }
-    }
-
     /// The buffer of a switch of this capacity, bits per second.
     pub(crate) fn buffer_of(&self, capacity_bps: u64) -> u64 {
         self.buffer.unwrap_or((Self::BUFFER_TIME.as_secs_f64() * capacity_bps as f64 / 8.0) as u64)
     }
 
-    /// What one port may have in a shared buffer of `size` bytes of which `used` are in use.
+    /// What one port may hold of a shared buffer of `size` bytes, `used` of them in use.
     pub(crate) fn threshold(&self, size: u64, used: u64) -> u64 {
         let free = size.saturating_sub(used);
         let dynamic = ((free as f64 * self.alpha) as u64).min(free);
@@ -139,27 +141,26 @@ pub struct SwitchConfig {
     pub last_hop_data_bytes: u64,
     /// Most bytes waiting in the control queue; more are dropped.
     pub control_bytes: u64,
-    /// What happens beyond `data_bytes`.
+    /// What happens to data beyond `data_bytes`.
     pub overflow: Overflow,
     /// How control and data share a port.
     pub scheduling: Scheduling,
     /// ECN; `None` marks nothing.
     pub ecn: Option<EcnMarking>,
-    /// PFC; `None` for a network that may lose data. With it the limits of the data queue and `overflow` mean nothing.
+    /// PFC; `None` for a network that may lose data. With PFC the limits of the data queue and `overflow` are not used.
     pub pfc: Option<PfcConfig>,
 }
 
 /// How fast routing reacts to a link that goes down or comes up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoutingReaction {
-    /// Until the switch at the link knows, and uses its other links instead: loss of carrier takes about a millisecond, BFD 300 ms, a hold
-    /// timer 9 to 180 s.
+    /// Until the switch at the link knows, and uses its other links instead.
     pub detection: Span,
-    /// From then until all switches route accordingly: propagation and reprogramming, 0.1 s to tens of seconds.
+    /// From then until all switches route accordingly.
     pub convergence: Span,
 }
 
-/// A network: a fabric, and how fast, how long and how clever its parts are.
+/// A network: a fabric, and how fast and long its parts are.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
     /// Which switches and cables there are.
@@ -168,46 +169,30 @@ pub struct NetworkConfig {
     pub port_rate_bps: u64,
     /// Propagation delay of the cables of each layer: host to T0, T0 to T1, and so on.
     pub cable: [Span; 4],
-    /// From the last bit of a packet coming in to its queue.
+    /// From the last bit of a packet arriving at a switch until the packet is in its queue.
     pub switch_latency: Span,
-    /// From the last bit of a packet coming in to the transport.
+    /// From the last bit of a packet arriving at a NIC until the transport has the packet.
     pub nic_latency: Span,
     /// Headers around each packet.
     pub encapsulation: Encapsulation,
     /// How ports are chosen.
     pub routing: Routing,
-    /// How routing reacts to failures; `None` for static routes, which do not (spec: baselines, "Routing").
+    /// How routing reacts to failures; `None` for static routes (spec: baselines, "Routing").
     pub routing_reaction: Option<RoutingReaction>,
     /// Payload bytes per data packet.
     pub path_mtu: u16,
-    /// Queues; computed from rate and delay if left open ([`NetworkConfig::default_switch`]).
+    /// Queues; [`NetworkConfig::default_switch`] if left open.
     pub switch: Option<SwitchConfig>,
-    /// Real queues instead of departures computed on arrival: slower, and exact where control overtakes data. PFC and weighted
-    /// scheduling have them anyway.
+    /// Real queues instead of departures computed on arrival: slower, and exact where control overtakes data. PFC and
+    /// weighted scheduling have real queues anyway.
     pub exact_queues: bool,
-    /// Seed of everything that is left to chance in the network.
+    /// Seed of everything left to chance in the network.
     pub seed: u64,
 }
 
 impl NetworkConfig {
-    /// 500 ns for every cable (100 m), 500 ns for every switch, 500 ns for a NIC: a round trip of about 10 us through two
-    /// tiers at 100 Gb/s, near the reference network of NSCC.
-    pub fn new(fabric: Fabric, port_rate_bps: u64) -> Self {
-        NetworkConfig {
-            fabric,
-            port_rate_bps,
-            cable: [Span::from_nanos(500); 4],
-            switch_latency: Span::from_nanos(500),
-            nic_latency: Span::from_nanos(500),
-            encapsulation: Encapsulation::Srv6,
-            routing: Routing::SourceRouted,
-            routing_reaction: None,
-            path_mtu: 4096,
-            switch: None,
-            exact_queues: false,
-            seed: 1,
-        }
-    }
+    /// Least rate of a port, bit/s: a byte's time, in picoseconds, fits 16 bits.
+    pub const LEAST_RATE_BPS: f64 = 8e12 / 65_535.0;
 
     /// Bytes of a full data packet of MRC on a cable.
     pub fn full_packet_bytes(&self) -> u32 {
@@ -220,17 +205,17 @@ impl NetworkConfig {
         self.encapsulation.wire_bytes(36)
     }
 
-    /// How long `bytes` take on a port.
+    /// The time that `bytes` take on a port.
     pub fn serialization(&self, bytes: u64) -> Span {
         Span(bytes * self.picos_per_byte())
     }
 
-    /// Picoseconds that a byte takes on a port.
+    /// The time that a byte takes on a port, picoseconds.
     pub fn picos_per_byte(&self) -> u64 {
         (8_000_000_000_000 / self.port_rate_bps.max(1)).max(1)
     }
 
-    /// Delay from the end of one node's transmission on a cable of `layer` to the packet being in the next node's hands.
+    /// From the end of a transmission on a cable of `layer` until the next node has the packet.
     pub fn hop_latency(&self, layer: u8, to_host: bool) -> Span {
         self.cable[layer as usize] + if to_host { self.nic_latency } else { self.switch_latency }
     }
@@ -241,12 +226,12 @@ impl NetworkConfig {
         layers.fold(self.hop_latency(0, true), |shortest, hop| shortest.min(hop))
     }
 
-    /// One way of a packet of `bytes` on the longest idle path, stored and forwarded at every switch.
+    /// Delay of a packet of `bytes` on the longest idle path, stored and forwarded at every switch.
     pub fn one_way(&self, bytes: u32) -> Span {
         self.one_way_over(self.fabric.top(), bytes)
     }
 
-    /// One way of a packet of `bytes` between hosts that meet in tier `turn`.
+    /// Delay of a packet of `bytes` between hosts whose path turns in tier `turn`.
     pub fn one_way_over(&self, turn: u8, bytes: u32) -> Span {
         let mut total = self.hop_latency(0, false) + self.hop_latency(0, true);
         for layer in 1..=turn {
@@ -264,43 +249,5 @@ impl NetworkConfig {
     /// Plane rate x base RTT, bytes.
     pub fn plane_bdp(&self) -> u64 {
         self.base_rtt().0 / self.picos_per_byte()
-    }
-
-    /// The switch settings MRC was designed for (spec: congestion, "Switch settings").
-    pub fn default_switch(&self) -> SwitchConfig {
-        let bdp = self.plane_bdp();
-        SwitchConfig {
-            data_bytes: bdp,
-            last_hop_data_bytes: bdp + bdp / 2,
-            control_bytes: bdp,
-            overflow: Overflow::Trim,
-            scheduling: Scheduling::Strict,
-            ecn: Some(EcnMarking {
-                min_bytes: bdp / 5,
-                max_bytes: bdp * 4 / 5,
-                probability: 1.0,
-                on_last_hop: false,
-            }),
-            pfc: None,
-        }
-    }
-
-    /// The switch settings RoCEv2 with DCQCN is run with (spec: baselines): marking from 400 KB to 1,600 KB with at most 0.2 at
-    /// 100 Gb/s, scaled with the rate, on every hop; lossless.
-    pub fn rocev2_switch(&self) -> SwitchConfig {
-        SwitchConfig { pfc: Some(PfcConfig::new(self.full_packet_bytes())), ..self.lossy_rocev2_switch() }
-    }
-
-    /// The same without PFC: four times the highest threshold of marking before anything is dropped.
-    pub fn lossy_rocev2_switch(&self) -> SwitchConfig {
-        let scaled = |bytes: u64| (bytes as u128 * u128::from(self.port_rate_bps) / 100_000_000_000) as u64;
-        let (min_bytes, max_bytes) = (scaled(400_000), scaled(1_600_000));
-        SwitchConfig {
-            data_bytes: 4 * max_bytes,
-            last_hop_data_bytes: 4 * max_bytes,
-            overflow: Overflow::Drop,
-            ecn: Some(EcnMarking { min_bytes, max_bytes, probability: 0.2, on_last_hop: true }),
-            ..self.default_switch()
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! software NIC does, in virtual time.
 //!
 //! ```text
-//! Scenario ──> World ──run──> Results
+//! spec::Scenario ──checked, build──> Scenario ──> World ──run──> Results
 //!              ├─ clock      virtual time and the calendar of events; a packet in flight is an event of 32 bytes
 //!              ├─ fabric     ports, queues, routes, faults: forwards packets by arithmetic
 //!              ├─ hosts      queue pairs take turns at a NIC's ports; messages are posted and complete
@@ -16,7 +16,6 @@ pub mod collectives;
 pub mod config;
 mod event;
 mod fabric;
-pub mod faults;
 mod groups;
 mod hash;
 mod hosts;
@@ -24,10 +23,13 @@ mod memory;
 pub mod record;
 pub mod results;
 mod scenario;
+pub mod schedule;
 mod slab;
+pub mod spec;
 mod stats;
 pub mod traffic;
 pub mod training;
+mod transport;
 pub mod workload;
 mod world;
 
@@ -35,10 +37,10 @@ pub use config::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
     SwitchConfig,
 };
-pub use faults::{Change, Fault, FaultError, Target};
-pub use hosts::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use record::{Capture, CaptureConfig, Captured, LogEvent, Record, Recorder, SeriesConfig};
 pub use results::{FabricTotals, HostTotals, MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};
+pub use schedule::{Change, Fault, FaultError, Target};
+pub use transport::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
 pub use workload::{Connection, Message, Workload, WorkloadError};
 pub use world::{Progress, World};

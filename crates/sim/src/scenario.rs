@@ -1,11 +1,12 @@
-//! Everything a run is given.
+//! What a run is given, laid out: network, transport, every message, every fault. [`crate::spec`] makes it of what
+//! people write.
 
-use openmrc_transport::{Span, Time};
+use openmrc_transport::Time;
 
 use crate::config::NetworkConfig;
-use crate::faults::{self, Change, Fault, FaultError};
-use crate::hosts::{MrcConfig, TransportConfig};
 use crate::record::Record;
+use crate::schedule::{self, Change, Fault, FaultError};
+use crate::transport::TransportConfig;
 use crate::workload::{Workload, WorkloadError};
 
 /// A run: network, transport, traffic.
@@ -21,7 +22,7 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// The run ends here at the latest.
     pub limit: Time,
-    /// What is written down on the way.
+    /// What is recorded.
     pub record: Record,
 }
 
@@ -60,40 +61,19 @@ pub enum ScenarioError {
 }
 
 impl Scenario {
-    /// MRC with its defaults on a network, nothing breaks, at most ten seconds.
-    pub fn new(network: NetworkConfig, workload: Workload) -> Self {
-        Scenario {
-            network,
-            transport: TransportConfig::Mrc(MrcConfig::default()),
-            workload,
-            faults: Vec::new(),
-            limit: Time(Span::from_secs(10).0),
-            record: Record::default(),
-        }
-    }
-
-    /// Checks everything that can be checked beforehand.
+    /// Checks everything that can be checked before it is built.
     ///
     /// # Errors
     /// [`ScenarioError`] for the first thing that is wrong.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let rate = self.network.port_rate_bps;
-        if rate == 0 || !8_000_000_000_000u64.is_multiple_of(rate) || self.network.picos_per_byte() > 65_535 {
-            return Err(ScenarioError::Rate(rate));
-        }
-        let mtu = u64::from(self.network.path_mtu);
-        if !(256..=8192).contains(&mtu) {
-            return Err(ScenarioError::Range { name: "mtu", value: mtu, allowed: "256 to 8192" });
-        }
-        self.check_latencies()?;
-        openmrc_fabric::EvLayout::new(&self.network.fabric)?;
-        faults::check(&self.faults, &self.network.fabric)?;
+        self.network.check()?;
+        schedule::check(&self.faults, &self.network.fabric)?;
         self.check_slowness()?;
         self.workload.check(self.network.fabric.shape().hosts)?;
         Ok(())
     }
 
-    /// However slow a link is made, a byte's time fits a port's 16 bits.
+    /// The time of a byte on the slowest link fits the 16 bits of a port.
     fn check_slowness(&self) -> Result<(), ScenarioError> {
         let picos = self.network.picos_per_byte() as f64;
         for fault in &self.faults {
@@ -107,14 +87,34 @@ impl Scenario {
         }
         Ok(())
     }
+}
 
-    /// Every hop takes time: that is what lets a slot's events be taken node by node. And it fits a port's 32 bits.
+impl NetworkConfig {
+    /// Checks that the network can be simulated.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] for the first thing that is wrong.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let rate = self.port_rate_bps;
+        if rate == 0 || !8_000_000_000_000u64.is_multiple_of(rate) || self.picos_per_byte() > 65_535 {
+            return Err(ScenarioError::Rate(rate));
+        }
+        let mtu = u64::from(self.path_mtu);
+        if !(256..=8192).contains(&mtu) {
+            return Err(ScenarioError::Range { name: "mtu", value: mtu, allowed: "256 to 8192" });
+        }
+        self.check_latencies()?;
+        openmrc_fabric::EvLayout::new(&self.fabric)?;
+        Ok(())
+    }
+
+    /// Every hop takes time, so that the events of a calendar slot can be taken node by node; and its latency fits
+    /// the 32 bits of a port.
     fn check_latencies(&self) -> Result<(), ScenarioError> {
-        let network = &self.network;
         let allowed = "a hop, cable and switch or NIC together, takes 10 to 4000000 ns";
-        for layer in 0..network.fabric.tiers() {
+        for layer in 0..self.fabric.tiers() {
             for to_host in [false, true] {
-                let value = network.hop_latency(layer, to_host).as_nanos();
+                let value = self.hop_latency(layer, to_host).as_nanos();
                 if (layer == 0 || !to_host) && !(10..=4_000_000).contains(&value) {
                     return Err(ScenarioError::Range { name: "cable_ns", value, allowed });
                 }

@@ -1,4 +1,4 @@
-//! Traffic patterns: what the usual names mean, as workloads.
+//! Traffic patterns as workloads: permutation, incast, all-to-all, random traffic.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,8 +7,8 @@ use openmrc_transport::{Span, Time};
 
 use crate::workload::Workload;
 
-/// Every host sends `bytes` to one other and receives from one other: a permutation without fixed points, one cycle through
-/// all hosts (Sattolo's algorithm).
+/// Every host sends `bytes` to one other and receives from one other: one cycle through all hosts (Sattolo's
+/// algorithm).
 pub fn permutation(hosts: u32, bytes: u32, seed: u64) -> Workload {
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut to: Vec<u32> = (0..hosts).collect();
@@ -31,7 +31,7 @@ pub fn incast(senders: &[u32], receiver: u32, bytes: u32) -> Workload {
     workload
 }
 
-/// Every one of `members` sends `bytes` to every other, each beginning with the one after itself.
+/// Each of `members` sends `bytes` to every other, beginning with the next one.
 pub fn all_to_all(members: &[u32], bytes: u32) -> Workload {
     let mut workload = Workload::default();
     for step in 1..members.len() {
@@ -42,9 +42,9 @@ pub fn all_to_all(members: &[u32], bytes: u32) -> Workload {
     workload
 }
 
-/// Messages between hosts chosen at random, as a Poisson process whose mean load on each host is `load` of `host_rate_bps`, for
-/// `duration`. `sizes` are points of the cumulative distribution of message length: (bytes, share of messages at most as
-/// long), growing, the last share 1; in between it is linear.
+/// Messages between random hosts for `duration`: a Poisson process with a mean load of `load` x `host_rate_bps` on
+/// each host. `sizes` are points of the cumulative distribution of message lengths, linear in between: bytes, and the
+/// share of messages of at most this length. Both grow, and the last share is 1.
 pub fn random(
     hosts: u32,
     host_rate_bps: u64,
@@ -73,7 +73,8 @@ pub fn random(
     }
 }
 
-fn mean_size(sizes: &[(u32, f64)]) -> f64 {
+/// Mean length of messages.
+pub(crate) fn mean_size(sizes: &[(u32, f64)]) -> f64 {
     let (mut mean, mut from) = (0.0, (0u32, 0.0));
     for &(bytes, share) in sizes {
         mean += (share - from.1) * (f64::from(from.0) + f64::from(bytes)) / 2.0;

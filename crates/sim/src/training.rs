@@ -1,10 +1,5 @@
-//! A training step as a graph: phases of computation, and the collectives between them, for a layout of data, tensor, pipeline and
-//! expert parallelism, repeated.
-//!
-//! A rank's place is (pipeline stage, data replica, tensor shard), the last varying fastest, as launchers number ranks. A step is
-//! the pipeline's one-forward-one-backward schedule over its microbatches, each followed by the all-reduce of its tensor group
-//! and, with experts, by the all-to-alls that send tokens to them and back; then the gradients are reduced over the data replicas, and
-//! the next step begins when a rank has its own. Zero bytes leave an operation out.
+//! Training steps as a graph: phases of computation and the collectives between them, for a layout of data, tensor,
+//! pipeline and expert parallelism.
 
 use std::collections::HashMap;
 
@@ -13,7 +8,12 @@ use openmrc_transport::Span;
 use crate::collectives;
 use crate::workload::Workload;
 
-/// What is trained how.
+/// A parallel layout, its computation and its communication. Zero bytes leave an operation out.
+///
+/// Ranks are numbered by pipeline stage, data replica and tensor shard, the last fastest, as launchers do. A step is
+/// the pipeline's one-forward-one-backward schedule over its microbatches, then the all-reduce of gradients over the
+/// data replicas. Each phase of a microbatch ends with the all-reduce of its tensor group and with two all-to-alls,
+/// to the experts and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Training {
     /// Data replicas.
@@ -32,18 +32,18 @@ pub struct Training {
     pub forward: Span,
     /// The same backwards.
     pub backward: Span,
-    /// All-reduced over the tensor group after each such computation, bytes.
+    /// All-reduced over the tensor group after each computation, bytes.
     pub tensor_bytes: u64,
-    /// Passed from stage to stage for each microbatch, by each rank, bytes.
+    /// Sent by each rank to the next stage for each microbatch, and back, bytes.
     pub activation_bytes: u64,
-    /// Sent by each rank to each other of its expert group, there and back, for each microbatch and direction, bytes.
+    /// Sent by each rank to each other of its expert group, and back, for each microbatch and direction, bytes.
     pub expert_bytes: u64,
     /// All-reduced over the data replicas at the end of a step, by each rank, bytes.
     pub gradient_bytes: u64,
 }
 
 impl Training {
-    /// Ranks it takes.
+    /// Ranks of the layout.
     pub fn ranks(&self) -> u64 {
         u64::from(self.data) * u64::from(self.tensor) * u64::from(self.pipeline)
     }
@@ -63,10 +63,10 @@ impl Training {
     }
 
     fn step(&self, program: &mut Program) {
-        // What a stage has to do, in order; and what it has been given so far.
+        // The phases of each stage in order, and how many of them are done.
         let schedule: Vec<Vec<Phase>> = (0..self.pipeline).map(|stage| self.schedule(stage)).collect();
         let mut done = vec![0; self.pipeline as usize];
-        // By phase, stage and rank of the stage: the message that brings its input.
+        // By phase and stage: for each of its ranks, the message with its input.
         let mut inputs: HashMap<(Phase, u32), Vec<u32>> = HashMap::new();
         loop {
             let mut progress = false;
@@ -96,7 +96,7 @@ impl Training {
         }
     }
 
-    /// One forward, one backward: as many forwards as there are stages behind, then in turn, then the backwards left.
+    /// One forward, one backward: forwards for the stages that follow, then both in turn, then the remaining backwards.
     fn schedule(&self, stage: u32) -> Vec<Phase> {
         let ahead = (self.pipeline - 1 - stage).min(self.microbatches);
         let mut phases: Vec<_> = (0..ahead).map(Phase::Forward).collect();
@@ -138,7 +138,7 @@ impl Training {
             for shard in 0..self.tensor {
                 let group: Vec<_> =
                     (first..first + self.expert).map(|replica| self.rank(stage, replica, shard)).collect();
-                // There and back.
+                // To the experts and back.
                 for _ in 0..2 {
                     program.collective(&group, self.expert_bytes, collectives::stepped_all_to_all);
                 }
@@ -165,12 +165,12 @@ enum Phase {
     Backward(u32),
 }
 
-/// A workload under construction: each rank does one thing after the other.
+/// A workload under construction: the operations of each rank follow each other.
 struct Program<'a> {
     workload: Workload,
     hosts: &'a [u32],
     connections: HashMap<(u32, u32), u32>,
-    /// By rank: what it waits for before it does anything else.
+    /// By rank: the messages and computations that its next operation waits for.
     frontier: Vec<Vec<u32>>,
 }
 
@@ -208,12 +208,13 @@ impl<'a> Program<'a> {
         message
     }
 
-    /// A collective among ranks: nobody sends before it has come to it, and nobody goes on before it has received all.
+    /// A collective among ranks: a rank sends when its earlier operations are done, and goes on when it has received
+    /// everything.
     fn collective(&mut self, group: &[usize], bytes: u64, graph: fn(&[u32], u64) -> Workload) {
         if bytes == 0 || group.len() < 2 {
             return;
         }
-        // One thing to wait for, whoever waits.
+        // So that every message of the collective waits for one operation of its rank.
         for &rank in group {
             if self.frontier[rank].len() > 1 {
                 self.compute(rank, Span::ZERO);
@@ -235,7 +236,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// A step has ended where every rank has come to this point.
+    /// The step ends when every rank has reached this point.
     fn end_step(&mut self, step: u32) {
         for rank in 0..self.hosts.len() {
             self.compute(rank, Span::ZERO);

@@ -2,7 +2,7 @@
 
 use openmrc_transport::{Span, Time};
 
-/// Two hosts that talk: one queue pair at each.
+/// A queue pair at each of two hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connection {
     /// Requestor.
@@ -11,16 +11,16 @@ pub struct Connection {
     pub dst: u32,
 }
 
-/// One RDMA WRITE; or, on a connection of a host to itself, a computation, which other messages may wait for.
+/// One RDMA WRITE; or, on a connection of a host to itself, a computation that messages may wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Index of its connection.
     pub connection: u32,
     /// Length, 1 ..= 2^31; 0 for a computation.
     pub bytes: u32,
-    /// Not posted, or begun, before this.
+    /// Not posted, or begun, before this time.
     pub start: Time,
-    /// How long a computation takes.
+    /// The time that a computation takes.
     pub takes: Span,
 }
 
@@ -37,7 +37,7 @@ pub enum WorkloadError {
         /// The last one there is.
         last: u32,
     },
-    /// A host does not talk to itself over the fabric.
+    /// A message from a host to itself.
     #[error("connection {connection}: host h{host} would send to itself")]
     Loop {
         /// Index of the connection.
@@ -69,7 +69,7 @@ pub enum WorkloadError {
         /// What it waits for.
         after: u32,
     },
-    /// There are more than can be numbered.
+    /// More messages or connections than indices.
     #[error("{0} messages or connections are too many: at most 2^31")]
     TooMany(usize),
 }
@@ -81,15 +81,16 @@ pub struct Workload {
     pub connections: Vec<Connection>,
     /// Messages. Those of one connection are posted in the order in which they become due.
     pub messages: Vec<Message>,
-    /// `(message, after)`: a message is not posted before the other has arrived whole, at whatever host.
+    /// `(message, after)`: the message is posted when `after` has arrived whole, at any host.
     pub dependencies: Vec<(u32, u32)>,
-    /// `(message, step)`: step `step` has not ended before this message has arrived, or this computation is done.
+    /// `(message, step)`: the step ends when this message has arrived, or this computation is done, and all others of
+    /// the step.
     pub step_ends: Vec<(u32, u32)>,
 }
 
 impl Workload {
     /// Longest message.
-    pub const MAX_BYTES: u32 = 1 << 31;
+    pub const MAX_BYTES: u32 = openmrc_transport::mrc::MAX_MESSAGE;
 
     /// Adds a connection; its index.
     pub fn connect(&mut self, src: u32, dst: u32) -> u32 {
@@ -124,8 +125,9 @@ impl Workload {
         self.step_ends.extend(other.step_ends.iter().map(|&(m, step)| (m + messages, step)));
     }
 
-    /// The same traffic with every connection split into `ways`, each with its share of every message; shares are rounded up to
-    /// `unit` bytes, so that a short message has fewer. Message `i` becomes the messages `parts[i] .. parts[i + 1]` of the second value.
+    /// The same traffic with every connection split into `ways`, each with an even share of every message. Shares are
+    /// rounded up to `unit` bytes, so a short message has fewer. Message `i` becomes the messages `parts[i] ..
+    /// parts[i + 1]`, where `parts` is the second value.
     pub fn striped(&self, ways: u32, unit: u32) -> (Workload, Vec<u32>) {
         let ways = ways.max(1);
         let mut striped = Workload::default();
@@ -161,7 +163,7 @@ impl Workload {
         (striped, parts)
     }
 
-    /// Everything begins so much later.
+    /// Moves the start of everything by a time.
     pub fn delay(&mut self, by: Span) {
         for message in &mut self.messages {
             message.start += by;

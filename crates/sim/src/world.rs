@@ -8,13 +8,14 @@ use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::event::{Event, Kind};
 use crate::fabric::{FabricState, Fate, Layout, SwitchInfo};
-use crate::faults::Fault;
 use crate::groups::NodeGroups;
-use crate::hosts::{Endpoints, Hosts, Posts, TransportConfig};
+use crate::hosts::{Endpoints, Hosts, Posts};
 use crate::record::{Captured, LogEvent, NetworkShape, Recorder};
 use crate::results::{Results, Totals};
 use crate::scenario::{Scenario, ScenarioError};
+use crate::schedule::Fault;
 use crate::stats::Stats;
+use crate::transport::TransportConfig;
 use crate::workload::Connection;
 
 /// How far a run has come.

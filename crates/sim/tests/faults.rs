@@ -5,7 +5,7 @@ mod common;
 use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
 use openmrc_sim::{
-    Change, Fault, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World, faults,
+    Change, Fault, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World, schedule,
     traffic,
 };
 use openmrc_transport::{Span, Time};
@@ -57,7 +57,7 @@ fn a_host_that_was_cut_off_goes_on_when_its_ports_come_back() {
     let link = |plane| network.fabric.link_number(Link { plane, layer: 0, lower: 7, uplink: 0 });
     let away = Span::from_micros(100);
     let schedule = (0..4)
-        .flat_map(|plane| faults::flap(Target::Link(link(plane)), AT, away, Span::from_micros(1), 1))
+        .flat_map(|plane| schedule::flap(Target::Link(link(plane)), AT, away, Span::from_micros(1), 1))
         .collect();
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
@@ -71,8 +71,8 @@ fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
     let network = multiplane(64, 4);
     let link = uplink(&network, 0, 1, 1);
     let t1 = network.fabric.switch_number(Switch { plane: 3, tier: 1, index: 2 });
-    let mut schedule = faults::flap(link, AT, Span::from_micros(5), Span::from_micros(20), 4);
-    schedule.extend(faults::flap(Target::Switch(t1), AT, Span::from_micros(60), Span::from_micros(1), 1));
+    let mut schedule = schedule::flap(link, AT, Span::from_micros(5), Span::from_micros(20), 4);
+    schedule.extend(schedule::flap(Target::Switch(t1), AT, Span::from_micros(60), Span::from_micros(1), 1));
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_down > 0 && results.totals.hosts.fatal == 0);
@@ -132,7 +132,7 @@ fn a_schedule_at_random_is_the_same_for_the_same_seed_and_alternates() {
     let targets = [Target::Link(3), Target::Switch(1)];
     let (mtbf, mttr) = (Span::from_micros(50), Span::from_micros(5));
     let until = Time(Span::from_millis(2).0);
-    let random = || faults::random(&targets, Change::Loss(0.1), mtbf, mttr, until, 11);
+    let random = || schedule::random(&targets, Change::Loss(0.1), mtbf, mttr, until, 11);
     let schedule = random();
     assert_eq!(schedule, random());
     for target in targets {
@@ -149,7 +149,7 @@ fn a_share_of_links_broken_from_the_start_costs_its_share() {
         .filter(|&n| network.fabric.link(n).is_some_and(|link| link.layer == 1))
         .map(Target::Link)
         .collect();
-    let schedule = faults::broken(&uplinks, 0.05, Time::ZERO, 3);
+    let schedule = schedule::broken(&uplinks, 0.05, Time::ZERO, 3);
     assert_eq!(schedule.len(), (uplinks.len() + 10) / 20);
     // Planes carry equal load, so the plane of a T0 with the fewest of its eight uplinks left sets the pace.
     let mut gone = [[0u32; 8]; 4];

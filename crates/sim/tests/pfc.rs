@@ -6,7 +6,7 @@ use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Switch;
 use openmrc_sim::{
     Change, Fault, NetworkConfig, PfcConfig, Rocev2Config, Routing, Scenario, Scheduling, SwitchConfig,
-    Target, TransportConfig, Workload, World, faults, traffic,
+    Target, TransportConfig, Workload, World, schedule, traffic,
 };
 use openmrc_transport::{Span, Time};
 
@@ -123,7 +123,7 @@ fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
     let mut schedule = Vec::new();
     for index in 0..2 {
         let at = Time(Span::from_micros(60 + 40 * u64::from(index)).0);
-        schedule.extend(faults::flap(t1(index), at, Span::from_micros(15), Span::from_micros(30), 3));
+        schedule.extend(schedule::flap(t1(index), at, Span::from_micros(15), Span::from_micros(30), 3));
     }
     scenario.faults = schedule;
     let results = run(&scenario);

@@ -62,7 +62,7 @@ fn series_ports_and_paths_add_up_to_the_counters() {
     // What ports have sent and what waits is what they have accepted, however it is counted.
     let sent: u64 = series.sent[series.sent.len() - ports..].iter().sum();
     let waiting: u64 = series.waiting[series.waiting.len() - ports..].iter().sum();
-    assert_eq!(sent + waiting, results.port_bytes.iter().sum());
+    assert_eq!(sent + waiting, results.port_bytes.iter().sum::<u64>());
     let grouped: u64 = series.groups[series.groups.len() - groups..].iter().map(|g| g[0] + g[1]).sum();
     assert_eq!(grouped, sent + waiting);
     // A port never sends faster than its rate.

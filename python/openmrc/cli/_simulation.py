@@ -1,4 +1,4 @@
-"""What the commands that simulate share: progress of a run, what is to be recorded."""
+"""What the commands that simulate share: progress of a run, what is recorded, where results go."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(what: str = "") -> Iterator[Callable[..., None]]:
-    """A progress bar with simulated time and data packets per second, on a terminal; gives what to call."""
+    """A progress bar with simulated time and data packets per second, on a terminal; yields what to call."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = _common.console(stderr=True)
@@ -51,6 +51,23 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
         yield advance
 
 
+@contextmanager
+def out_of_range() -> Iterator[None]:
+    """Turns a value that no scenario has into an error of one line.
+
+    Raises:
+        ArgumentError: names the field.
+    """
+    from pydantic import ValidationError
+
+    from openmrc.sim.scenario.part import first_problem
+
+    try:
+        yield
+    except ValidationError as error:
+        raise ArgumentError(first_problem(error)) from None
+
+
 def with_record(
     scenario: "Scenario",
     *,
@@ -58,12 +75,12 @@ def with_record(
     interval_us: float | None = None,
     capture: Path | None = None,
     links: list[str] | None = None,
-    snaplen: int = 256,
+    snaplen: int | None = None,
 ) -> "Scenario":
-    """The scenario with what the options ask to be recorded added to its own.
+    """The scenario, recording also what the options ask for.
 
     Raises:
-        ArgumentError: if options contradict each other.
+        ArgumentError: if options contradict each other, or a value is out of range.
     """
     from openmrc import sim
 
@@ -77,25 +94,27 @@ def with_record(
     if links:
         if capture is None:
             raise ArgumentError("--capture-link goes with --capture FILE.pcapng")
-        record = record.model_copy(update={"capture": sim.Capture(links=links, snaplen=snaplen)})
+        fields = {} if snaplen is None else {"snaplen": snaplen}
+        with out_of_range():
+            record = record.model_copy(update={"capture": sim.Capture(links=links, **fields)})
     elif capture is not None and record.capture is None:
         raise ArgumentError("--capture needs --capture-link LINK, or record.capture in the scenario")
     return scenario.model_copy(update={"record": record})
 
 
 def check_outputs(files: Sequence[Path | None] = (), directories: Sequence[Path | None] = ()) -> None:
-    """Finds out before a long run whether its results can be written where they shall go.
+    """Checks before a long run that its results can be written.
 
-    Directories are made here; files are left as they are.
+    Directories are made; files are not touched.
 
     Raises:
-        ArgumentError: if two outputs have one name, or a file's name is that of a directory.
-        OSError: if something cannot be written.
+        ArgumentError: if two outputs have the same name, or a file's name is that of a directory.
+        OSError: if an output cannot be written.
     """
     given = [path for path in (*files, *directories) if path is not None]
     for place, path in enumerate(given):
         if path.resolve() in [other.resolve() for other in given[:place]]:
-            raise ArgumentError(f"{path}: two results would be written there")
+            raise ArgumentError(f"{path}: two outputs have this name")
     for directory in filter(None, directories):
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
@@ -110,5 +129,5 @@ def check_outputs(files: Sequence[Path | None] = (), directories: Sequence[Path 
 
 
 MOST_LINKS = 4096
-"""Host ports beyond which links are not recorded one by one unless the scenario says so: a heat map of more
-shows nothing, and costs memory."""
+"""With more host ports, links are recorded one by one only if the scenario says so: a heat map of more links
+is unreadable, and they cost memory."""

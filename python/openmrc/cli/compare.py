@@ -17,12 +17,13 @@ def compare(
             "--transports",
             "-t",
             metavar="LIST",
-            help="As mrc,rocev2:qps=8,rocev2:qps=8:planes=1; fields of the transport follow colons,"
+            help="Like mrc,rocev2:qps=8,rocev2:qps=8:planes=1; fields of the transport follow colons,"
             " planes=1 puts it on one plane of the same total bandwidth.",
         ),
     ] = "mrc,rocev2:qps=1,rocev2:qps=8",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs of each, with the scenario's seed and those after it.")
+        int,
+        typer.Option(min=1, help="Runs of each transport, with the scenario's seed and the next ones."),
     ] = 1,
     picture: Annotated[
         Path | None,
@@ -33,9 +34,9 @@ def compare(
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Run one scenario with several transports on the same seeds and lay the results side by side.
+    """Run one scenario with several transports and the same seeds, and show the results side by side.
 
-    Each runs on a network set for it: MRC with source routes and trimming, RoCEv2 with ECMP and deep buffers.
+    Each runs on the network it is meant for: MRC with source routes and trimming, RoCEv2 with ECMP and PFC.
     With several seeds the table has means. Ctrl-C ends the run and prints what is known so far.
     """
     from openmrc import sim

@@ -1,4 +1,4 @@
-"""``openmrc reproduce``: the published results of MRC, simulated and laid beside ours."""
+"""``openmrc reproduce``: the published results of MRC, simulated and compared."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 def reproduce(
     only: Annotated[
-        list[str] | None, typer.Option(metavar="ROW", help="Only this row, as P4; may be repeated.")
+        list[str] | None, typer.Option(metavar="ROW", help="Only this row, like P4; may be repeated.")
     ] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="At the published sizes, as far as a row says them: hours, not minutes."),
+        typer.Option("--full", help="At the published sizes, for rows that have them: hours, not minutes."),
     ] = False,
     json: _common.JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a page.")] = False,
 ) -> None:
-    """Simulate the published results of MRC (arXiv 2605.04333) and say of each whether ours agree.
+    """Simulate the published results of MRC (arXiv 2605.04333) and compare them with ours.
 
-    Sizes are scaled to what a laptop does in minutes; the table says so. Exit code 1 if something disagrees.
+    Sizes are scaled down to minutes on a laptop; the table says how. Exit code 1 if a result disagrees.
     """
     from openmrc.sim import reproduce as published
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc.cli import _common
-from openmrc.cli._simulation import check_outputs, progress, with_record
+from openmrc.cli._simulation import check_outputs, out_of_range, progress, with_record
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -15,35 +15,26 @@ if TYPE_CHECKING:
 
     from openmrc.sim import Results
 
-_MOST = (1 << 32) - 1
-
-_MOST = (1 << 32) - 1
-
-FileArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="[SCENARIO.yaml]", help="The scenario; without it a permutation, as the options say."
-    ),
-]
+HOSTS, PLANES, RADIX, SIZE = 1024, 8, 512, 1 << 20
+"""The run without a scenario: part of the reference fabric (spec: fabric), a mebibyte from every host."""
 
 
 def simulate(
-    file: FileArgument = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SCENARIO.yaml]", help="The scenario; a permutation on a small fabric if left out."
+        ),
+    ] = None,
     hosts: Annotated[
-        int | None, typer.Option(min=2, max=_MOST, help="Hosts, where no scenario is given; 1024.")
+        int | None, typer.Option(help=f"Hosts of the run without a scenario; {HOSTS} if left out.")
     ] = None,
-    planes: Annotated[
-        int | None, typer.Option(min=1, max=16, help="Likewise: planes of 100 Gb/s each; 8.")
-    ] = None,
-    radix: Annotated[
-        int | None, typer.Option(min=2, max=_MOST, help="Likewise: ports of a switch; 512.")
-    ] = None,
+    planes: Annotated[int | None, typer.Option(help=f"Its planes; {PLANES} if left out.")] = None,
+    radix: Annotated[int | None, typer.Option(help=f"Ports of its switches; {RADIX} if left out.")] = None,
     size: Annotated[
-        int | None, typer.Option(min=1, max=1 << 31, help="Likewise: bytes that each host sends; 1 MiB.")
+        int | None, typer.Option(help=f"Bytes that each of its hosts sends; {SIZE} if left out.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=(1 << 64) - 1, help="Seed, instead of the scenario's.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the scenario's.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
     ] = None,
@@ -54,10 +45,7 @@ def simulate(
     interval: Annotated[
         float | None,
         typer.Option(
-            min=0.001,
-            max=1e9,
-            metavar="US",
-            help="Microseconds between samples; without it about 1,000 samples.",
+            metavar="US", help="Microseconds between samples; about 1,000 samples in all if left out."
         ),
     ] = None,
     capture: Annotated[
@@ -66,35 +54,40 @@ def simulate(
     capture_link: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LINK", help="A link to listen to, as h0:p0 or p0/t0-0:up1--p0/t1-1; may be repeated."
+            metavar="LINK", help="A link to listen to, like h0:p0 or p0/t0-0:up1--p0/t1-1; may be repeated."
         ),
     ] = None,
     snaplen: Annotated[
-        int, typer.Option(min=64, max=65536, help="Bytes kept of each packet captured.")
-    ] = 256,
+        int | None, typer.Option(help="Bytes kept of each packet captured; all headers if left out.")
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.
 
-    Prints when messages were complete, the goodput, and what the network did on the way. Ctrl-C ends the run
-    and prints what is known so far.
+    Prints completion times of messages, the goodput, and what the network did. Ctrl-C ends the run and prints
+    what is known so far.
     """
     from openmrc import sim
     from openmrc.sim import results as results_module
-    from openmrc.sim.text import late
+    from openmrc.sim.text import without_effect
 
     check_outputs([report, capture], [parquet, pictures])
     if file is not None:
         options = {"--hosts": hosts, "--planes": planes, "--radix": radix, "--size": size}
         for name, value in options.items():
             if value is not None:
-                raise ArgumentError(f"{name}: {file} says so already; it goes without a scenario")
+                raise ArgumentError(f"{name}: only for a run without a scenario; {file} has its own")
         scenario = sim.load(file)
     else:
-        scenario = sim.Scenario(
-            topology=sim.Topology(hosts=hosts or 1024, planes=planes or 8, radix=radix or 512),
-            traffic=[sim.Permutation(bytes=size or 1 << 20)],
-        )
+        with out_of_range():
+            scenario = sim.Scenario(
+                topology=sim.Topology(
+                    hosts=HOSTS if hosts is None else hosts,
+                    planes=PLANES if planes is None else planes,
+                    radix=RADIX if radix is None else radix,
+                ),
+                traffic=[sim.Permutation(bytes=SIZE if size is None else size)],
+            )
     if seed is not None:
         scenario = scenario.model_copy(update={"seed": seed})
     scenario = with_record(
@@ -129,11 +122,11 @@ def simulate(
         written.append(report)
     if capture:
         written.append(capture)
-    remarks = _common.console(stderr=True)
-    for remark in late(results):
-        remarks.print(remark)
+    notes = _common.console(stderr=True)
+    for note in without_effect(results):
+        notes.print(note)
     for path in written:
-        remarks.print(f"wrote {path}")
+        notes.print(f"wrote {path}")
     if results.interrupted:
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 

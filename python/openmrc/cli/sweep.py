@@ -18,15 +18,17 @@ def sweep(
     file: Annotated[Path, typer.Argument(metavar="GRID.yaml", help="Base scenario, axes, seeds.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.parquet|csv", help="Write the frame, one row a point."),
+        typer.Option(
+            "--output", "-o", metavar="FILE.parquet|csv", help="Write the frame, one row for each point."
+        ),
     ] = None,
     points: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where finished points are kept; GRID.points beside the grid without it."
+            metavar="DIR", help="Where finished points are kept; GRID.points beside the grid if left out."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Points at once; -1: one a core.")] = -1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Points at once; -1: one on each core.")] = -1,
     dask: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +41,7 @@ def sweep(
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Run a grid of scenarios, over all cores or on a Dask or Ray cluster, and lay the results in one frame.
+    """Run a grid of scenarios, over all cores or on a Dask or Ray cluster; the results are one frame.
 
     Every finished point is kept: after Ctrl-C the same command goes on where it stopped, and a grid that has
     grown runs only what is new.
@@ -73,6 +75,7 @@ def sweep(
 
 
 def _print(result: "Sweep") -> None:
+    from openmrc.sim.results import DROPS
     from openmrc.sim.text import gbps, micros
 
     first = result.rows[0] if result.rows else {}
@@ -80,7 +83,7 @@ def _print(result: "Sweep") -> None:
     figures = ["delivered", "median", "99 %", "last", "goodput", "step time", "resent", "lost"]
     rows = []
     for row in result.rows:
-        lost = sum(row[f"dropped_{why}"] for why in ("data", "control", "down", "lossy"))
+        lost = sum(row[name] for name in DROPS)
         rows.append(
             [
                 *(str(row.get(name, "-")) for name in axes),

@@ -1,4 +1,4 @@
-"""Fabrics in virtual time: the transport that real endpoints run, packet by packet, at any size.
+"""Fabrics in virtual time, packet by packet, with the transport that real endpoints run.
 
 >>> from openmrc import sim
 >>> scenario = sim.Scenario(
@@ -9,13 +9,13 @@
 >>> results.totals["losses_seen"]
 0
 
-A scenario is data: it can be written in YAML (:func:`load`), changed with ``model_copy`` and swept in a loop.
+A scenario is data: it can be read from YAML (:func:`load`) and changed with ``model_copy``.
 The same scenario with the same seed gives the same results, bit for bit, on every machine.
 """
 
 from openmrc.sim.compare import Comparison, compare
 from openmrc.sim.custom import Congestion, PathSelector
-from openmrc.sim.results import Entry, Results, Series, Step, Summary
+from openmrc.sim.results import LogEvent, Results, Series, Step, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import (
     Adaptive,
@@ -61,10 +61,10 @@ __all__ = [
     "Congestion",
     "Dcqcn",
     "Down",
-    "Entry",
     "Flap",
     "Flows",
     "Incast",
+    "LogEvent",
     "Loss",
     "Mrc",
     "Network",

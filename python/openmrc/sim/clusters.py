@@ -1,8 +1,4 @@
-"""One function called many times, over the cores of this machine or on a Dask or Ray cluster.
-
-joblib does it on this machine and on Dask. Its Ray backend hands out results only when all are there, so that
-nothing could be kept of a sweep that is broken off: there Ray itself is called.
-"""
+"""One function called many times, over the cores of this machine or on a Dask or Ray cluster."""
 
 import logging
 import signal
@@ -14,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from openmrc.errors import ArgumentError
-from openmrc.sim.results import _import
+from openmrc.sim.results import import_optional
 
 LOCAL = "local"
 
@@ -25,28 +21,30 @@ WORKER_LOST = ("TerminatedWorkerError", "KilledWorker", "WorkerCrashedError", "O
 def call(
     function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], *, jobs: int, backend: str | None
 ) -> Iterator[Any]:
-    """What the function returns for each tuple of arguments, in the order in which it comes.
+    """Calls the function with each tuple of arguments; yields what it returns, in the order of completion.
 
     Args:
-        function: A function of a module, which the workers have too.
+        function: A function of a module that the workers have installed.
         arguments: Taken as workers become free, not all at once.
-        jobs: Processes at once on this machine; -1 for one a core. A cluster has as many as it has.
-        backend: As :func:`connected` gives it.
+        jobs: Processes at once on this machine; -1 for one on each core. Ignored on a cluster.
+        backend: What :func:`connected` yields.
     """
     if backend == "ray":
         yield from _on_ray(function, arguments)
         return
-    joblib = _import("joblib", "a sweep", "joblib")
+    joblib = import_optional("joblib", "a sweep", "joblib")
     with joblib.parallel_config(backend=backend or "loky", n_jobs=jobs):
         parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs")
         yield from parallel(joblib.delayed(function)(*each) for each in arguments)
 
 
 def _on_ray(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-    ray = _import("ray", "--ray", "'openmrc[ray]'")
+    # Without joblib, whose Ray backend returns no result before all have arrived: an interrupted sweep would
+    # keep nothing.
+    ray = import_optional("ray", "--ray", "'openmrc[ray]'")
     task = ray.remote(num_cpus=1)(function)
     left = iter(arguments)
-    # Enough that no worker waits, and no more: the scenarios under way are in memory.
+    # Enough that no worker waits, and no more, because submitted scenarios are in memory.
     at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = [task.remote(*each) for each in islice(left, at_once)]
     while waiting:
@@ -57,36 +55,36 @@ def _on_ray(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) 
 
 @contextmanager
 def connected(*, dask: str | None = None, ray: str | None = None) -> Iterator[str | None]:
-    """A connection to a cluster for the time of the block; gives what :func:`call` takes as backend.
+    """A connection to a cluster for the duration of the block; yields what :func:`call` takes as backend.
 
     Args:
         dask: Address of a Dask scheduler, or ``local``.
         ray: Address of a Ray cluster, or ``local``.
 
     Raises:
-        Error: if what it needs is not installed.
-        ArgumentError: if both are asked for, or there is no cluster at the address.
+        Error: if the cluster's package is not installed.
+        ArgumentError: if both are given, or there is no cluster at the address.
     """
     if dask is not None and ray is not None:
         raise ArgumentError("either --dask or --ray, not both")
     if dask is not None:
-        distributed = _import("distributed", "--dask", "'openmrc[dask]'")
+        distributed = import_optional("distributed", "--dask", "'openmrc[dask]'")
         arguments: dict[str, Any] = {"address": dask}
         if dask == LOCAL:
             arguments = {"processes": True, "dashboard_address": None, "silence_logs": logging.ERROR}
-        with _reached("--dask", dask), _deaf_to_interrupts():
+        with _connection_errors("--dask", dask), _interrupts_ignored():
             client = distributed.Client(**arguments)
         with client:
             yield "dask"
     elif ray is not None:
-        module = _import("ray", "--ray", "'openmrc[ray]'")
-        # Ray's remarks on itself are not what a sweep prints.
+        module = import_optional("ray", "--ray", "'openmrc[ray]'")
+        # The output of a sweep has no place for Ray's log.
         logging.getLogger("ray").setLevel(logging.ERROR)
         options: dict[str, Any] = {"include_dashboard": False} if ray == LOCAL else {"address": ray}
-        with _reached("--ray", ray):
+        with _connection_errors("--ray", ray):
             module.init(log_to_driver=False, logging_level=logging.ERROR, **options)
         try:
-            # Ray tells of lost workers on standard output, where a sweep's own results go.
+            # Ray reports lost workers on standard output, which is for the sweep's own results.
             with redirect_stdout(sys.stderr):
                 yield "ray"
         finally:
@@ -96,8 +94,8 @@ def connected(*, dask: str | None = None, ray: str | None = None) -> Iterator[st
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started meanwhile do not hear Ctrl-C: this one answers it, and ends them in good order."""
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes started meanwhile ignore Ctrl-C: this process handles it and ends them in order."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -109,8 +107,8 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _reached(option: str, address: str) -> Iterator[None]:
-    """Whatever a client raises because there is no cluster, in one line."""
+def _connection_errors(option: str, address: str) -> Iterator[None]:
+    """Turns whatever a client raises when there is no cluster into one line."""
     try:
         yield
     except Exception as error:

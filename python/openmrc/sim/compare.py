@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openmrc.sim import check, transports
-from openmrc.sim.results import Results, Summary
+from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.text import gbps, micros
@@ -33,12 +33,12 @@ class Comparison:
 
     scenario: Scenario
     results: Mapping[str, Sequence[Results]]
-    """One run a seed."""
+    """One run for each seed."""
     interrupted: bool = False
-    """Whether it was broken off: the last run may be incomplete, and those after it are missing."""
+    """Whether an interrupt ended it: the last run may be incomplete, and those after it are missing."""
 
     def rows(self) -> list[list[str]]:
-        """A table, one row a transport; with several seeds the mean of each figure."""
+        """A table, one row for each transport; with several seeds the mean of each figure."""
         return [[name, *_row(runs)] for name, runs in self.results.items()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Comparison:
         }
 
     def figures(self) -> "list[tuple[str, Figure]]":
-        """Pictures: goodput, completion times, and step times where there are steps."""
+        """Pictures: goodput, completion times, and step times if there are steps."""
         from openmrc.sim import pictures
 
         firsts = {name: runs[0] for name, runs in self.results.items()}
@@ -70,7 +70,7 @@ class Comparison:
         return figures
 
     def picture(self, path: Path | str) -> None:
-        """Writes the goodputs and completion times as one picture, in the format that the name's ending says.
+        """Writes the goodputs and completion times as one picture, in the format of the name's ending.
 
         Raises:
             Error: if matplotlib is not installed.
@@ -81,7 +81,7 @@ class Comparison:
         pictures.stack([figure for _, figure in self.figures()], path)
 
     def report(self, path: Path | str, title: str = "openmrc compare") -> None:
-        """Writes one HTML file that needs nothing else.
+        """Writes one self-contained HTML file.
 
         Raises:
             Error: if matplotlib is not installed.
@@ -113,31 +113,31 @@ def compare(
     Args:
         scenario: What to run.
         names: Transports as :func:`openmrc.sim.transports.apply` reads them.
-        seeds: Seeds; the scenario's own without them.
+        seeds: Seeds; the scenario's own if left out.
         progress: Called with the transport's name and how far its run has come.
 
     Raises:
-        ArgumentError: if a transport or the scenario cannot be.
+        ArgumentError: if there is no such transport, or the scenario cannot run with it.
     """
-    # All of them are made before the first runs: a mistake in the last would come late.
+    # All are checked before the first runs, so that a mistake in the last is told at once.
     variants = {name: transports.apply(scenario, name) for name in names}
     seeds = seeds or [scenario.seed]
     for variant in variants.values():
         for seed in (min(seeds), max(seeds)):
-            check.check(variant.model_copy(update={"seed": seed}))
-        check.lay_out(variant)
+            checked = check.check(variant.model_copy(update={"seed": seed}))
+        check.try_network(variant, checked)
     results: dict[str, list[Results]] = {}
     for name, variant in variants.items():
         for seed in seeds:
 
-            def tell(so_far: Progress, name: str = name) -> None:
+            def report_progress(so_far: Progress, name: str = name) -> None:
                 if progress is not None:
                     progress(name, so_far)
 
             try:
-                done = run(variant.model_copy(update={"seed": seed}), tell)
+                done = run(variant.model_copy(update={"seed": seed}), report_progress)
             except KeyboardInterrupt:
-                # Before the run had begun: what was known before is known still.
+                # The run had not begun: the results are those of the runs before.
                 if not results:
                     raise
                 return Comparison(scenario, results, interrupted=True)
@@ -148,13 +148,13 @@ def compare(
 
 
 def mean_step(results: Results) -> float | None:
-    """Mean time of the training steps that ended, microseconds."""
+    """Mean time of the training steps that have ended, microseconds."""
     return _mean([step.took_us for step in results.steps])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there else None
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _row(runs: Sequence[Results]) -> list[str]:
@@ -176,6 +176,6 @@ def _row(runs: Sequence[Results]) -> list[str]:
         micros(mean("last_us")),
         gbps(None if goodput is None else goodput / hosts),
         total("retransmits"),
-        total("dropped_data", "dropped_control", "dropped_down", "dropped_lossy"),
+        total(*DROPS),
         total("fatal"),
     ]

@@ -1,4 +1,4 @@
-"""What a path selector or a congestion controller of one's own looks like.
+"""What your own path selector or congestion controller looks like.
 
 Any class with these methods will do, derived from these or not. One object is made for each queue pair.
 
@@ -14,8 +14,8 @@ Any class with these methods will do, derived from these or not. One object is m
 ...     def congested(self, path): ...
 ...     def lost(self, path): ...
 
-``sim.run(scenario, path_selector=RoundRobin)`` then runs it in place of MRC's EV states. What a method raises
-ends the run and comes out of ``run`` as it is.
+``sim.run(scenario, path_selector=RoundRobin)`` then uses it in place of MRC's EV states. An exception of a
+method ends the run, and ``run`` raises it.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from typing import Protocol
 
 
 class PathSelector(Protocol):
-    """Chooses the path of each packet; made of the port of each path, and of the queue pair's seed."""
+    """Chooses the path of each packet. It is made with the port of each path and the queue pair's seed."""
 
     def __init__(self, ports: Sequence[int], seed: int) -> None: ...
 
     def select(self, now_ps: int, free: int, avoid: int | None) -> int | None:
-        """The path of the next packet: an index into ``ports``.
+        """The path of the next packet: an index of ``ports``.
 
         Args:
             now_ps: Virtual time, picoseconds.
-            free: Ports that can take a packet now, a bit each. The path's port must be one of them.
+            free: Ports that can take a packet now, one bit for each. The path's port must be one of them.
             avoid: For a retransmission, the path that lost the packet.
 
         Returns:
-            ``None`` to send nothing until feedback comes.
+            ``None`` to send nothing until feedback arrives.
         """
 
     def acked(self, path: int) -> None:
@@ -46,30 +46,33 @@ class PathSelector(Protocol):
         """A packet on this path was ECN-marked or trimmed."""
 
     def lost(self, path: int) -> None:
-        """A packet on this path was lost without a trace."""
+        """A packet on this path was lost, not trimmed."""
 
 
 class Congestion(Protocol):
-    """Bounds what a queue pair has in flight; made of a packet's size, a host's rate and the base RTT."""
+    """Limits what a queue pair has in flight.
+
+    It is made with a packet's size, a host's rate and the base RTT.
+    """
 
     window: float
-    """Bytes that may be in flight, at least one packet; read after every call. While the receiver presses its senders,
-    the simulator sets it too."""
+    """Bytes that may be in flight; read after every call. A value below one packet counts as one packet. The
+    simulator sets it too, when the receiver slows its senders down."""
 
     def __init__(self, mtu: int, rate_bps: int, base_rtt_ps: int) -> None: ...
 
     def on_sack(self, now_ps: int, newly: int, rtt_ps: int | None, ecn: bool) -> None:
-        """Feedback came.
+        """A SACK has arrived.
 
         Args:
             now_ps: Virtual time, picoseconds.
-            newly: Bytes that have newly arrived.
-            rtt_ps: Round-trip time of the packet that asked for this, where it is known beyond doubt.
-            ecn: That packet was marked.
+            newly: Bytes that it acknowledges for the first time.
+            rtt_ps: Round-trip time of the packet that asked for it, if it is certain.
+            ecn: Whether that packet was marked.
         """
 
     def on_trim(self, now_ps: int, size: int) -> None:
-        """A packet of so many bytes was trimmed on its way."""
+        """A packet of ``size`` bytes was trimmed."""
 
     def on_loss(self, now_ps: int, size: int) -> None:
-        """A packet of so many bytes is taken for lost."""
+        """A packet of ``size`` bytes is considered lost."""

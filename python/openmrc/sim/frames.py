@@ -1,9 +1,9 @@
-"""Results as Arrow tables: one table a subject, times in microseconds, names where there are names."""
+"""Results as Arrow tables: one table for each subject, times in microseconds, links by name."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from openmrc.sim.results import NEVER, Entry, Results, Series, Step, _import, _table
+from openmrc.sim.results import NEVER, LogEvent, Results, Series, Step, _table, import_optional
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,7 +12,7 @@ DIRECTIONS = ("up", "down")
 
 
 def of(results: Results) -> dict[str, Any]:
-    """Every table there is to make of these results, by name."""
+    """Every table that can be made of these results, by name."""
     tables = {"flows": _flows(results)}
     if results.links:
         tables["links"] = _links(results)
@@ -24,18 +24,18 @@ def of(results: Results) -> dict[str, Any]:
         if results.series.links:
             tables["link_series"] = _link_series(results, results.series)
     if results.scenario.record.events:
-        tables["events"] = _rows(results.log, Entry)
+        tables["events"] = _rows(results.log, LogEvent)
     if results.steps:
         tables["steps"] = _rows(results.steps, Step)
     return tables
 
 
 def _pa() -> Any:
-    return _import("pyarrow", "this", "pyarrow")
+    return import_optional("pyarrow", "this", "pyarrow")
 
 
 def _np() -> Any:
-    return _import("numpy", "this", "numpy")
+    return import_optional("numpy", "this", "numpy")
 
 
 def _rows(rows: Any, of: type) -> Any:
@@ -78,7 +78,7 @@ def _links(results: Results) -> Any:
 
 
 def _planes(results: Results) -> Any:
-    """Sums by plane: bytes on the hosts' cables and above, losses, and payload where the series knows it."""
+    """Sums by plane: bytes on the hosts' cables and above, losses, and payload if there is a time series."""
     np, pa = _np(), _pa()
     columns = _link_arrays(results)
     planes = results.scenario.topology.planes
@@ -103,7 +103,7 @@ def _planes(results: Results) -> Any:
 
 
 def _series(series: Series) -> Any:
-    """One row a sample: rates and counters since the sample before."""
+    """One row for each sample: rates and counters since the sample before."""
     np, pa = _np(), _pa()
     time = np.frombuffer(series.columns["time_ps"], dtype=np.uint64)
     seconds = np.diff(time, prepend=0) * 1e-12

@@ -1,34 +1,32 @@
-"""Figures of a run by name: what claims about published results are made of."""
+"""Figures of a run by name, for claims about published results."""
 
 import math
 from typing import Any
 
 from openmrc.sim.frames import rate
-from openmrc.sim.results import NEVER, Results
+from openmrc.sim.results import DROPS, IMPAIRED, NEVER, REPAIRED, Results
 from openmrc.sim.scenario import Collective
 
-_WINDOWS = 10
-"""Intervals of a run among which the worst is sought."""
+_INTERVALS = 10
+"""Intervals of a run of which the worst is taken."""
 
 
 def measures(results: Results) -> dict[str, float]:
-    """Every figure that these results have what it takes for.
+    """Every figure that these results allow.
 
-    ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``,
-    ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs missed);
-    ``bus_gbps`` of an all-reduce, as nccl-tests counts it, and 0 where it did not come to its end;
-    ``step_us``;
-    ``goodputK_gbps`` and ``evenK`` (first to last completion) of pattern K; with a time series
-    ``worstK_gbps`` of the
-    intervals in which pattern K was at work, goodput ``before_gbps``, ``during_gbps`` and ``after_gbps``
-    the faults,
-    ``recover_us`` from the last repair to 95 % of the goodput before, ``bypass_us`` from the first fault to
-    the last
-    queue pair having condemned its paths through it.
+    Always: ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together),
+    ``failed``, ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs
+    missed). Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training
+    ``step_us``. Of pattern K ``goodputK_gbps`` and ``evenK`` (first to last completion).
+
+    With a time series: ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput
+    ``before_gbps``, ``during_gbps`` and ``after_gbps`` the faults; ``recover_us``, from the last repair until
+    the goodput is 95 % of that before; ``bypass_us``, from the first fault until the last queue pair has
+    condemned its paths through it.
     """
     summary, totals, scenario = results.summary(), results.totals, results.scenario
     topology, network = scenario.topology, scenario.network
-    lost = sum(totals[f"dropped_{why}"] for why in ("data", "control", "down", "lossy"))
+    lost = sum(totals[name] for name in DROPS)
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
@@ -48,9 +46,11 @@ def measures(results: Results) -> dict[str, float]:
         if own.first_us is not None and own.last_us:
             figures[f"even{number}"] = own.first_us / own.last_us
         if isinstance(pattern, Collective) and "all-reduce" in pattern.operation and own.makespan_us:
-            ranks = topology.hosts if pattern.ranks is None else len(pattern.ranks)
+            # Every rank sends.
+            rows = zip(results.columns["src"], results.columns["pattern"], strict=True)
+            ranks = len({src for src, of in rows if of == number})
             moved = pattern.bytes * 8 * 2 * (ranks - 1) / ranks
-            # One that has not come to its end has no bandwidth, however fast it was as far as it got.
+            # An all-reduce that has not finished has no bandwidth.
             figures["bus_gbps"] = moved / own.makespan_us / 1e3 if own.delivered == own.messages else 0.0
     if results.series is not None:
         figures.update(_over_time(results))
@@ -75,20 +75,19 @@ def _over_time(results: Results) -> dict[str, float]:
         ends = [results.columns["delivered_ps"][row] for row in rows]
         begin = results.scenario.traffic[pattern].start_us
         end = max((at * 1e-6 for at in ends if at != NEVER), default=times[-1])
-        edges = np.linspace(begin, end, _WINDOWS + 1)
+        edges = np.linspace(begin, end, _INTERVALS + 1)
         reached = np.interp(edges, times, placed[:, pattern].astype(float), left=0.0)
         figures[f"worst{pattern}_gbps"] = float(np.min(np.diff(reached) * 8 / np.diff(edges)) / 1e3)
-    faults = [entry for entry in results.log if entry.kind in ("down", "up", "loss", "bit-errors", "slow")]
-    broken = [entry.time_us for entry in faults if entry.kind != "up"]
+    broken = [event.time_us for event in results.log if event.kind in IMPAIRED]
     if broken and broken[0] > 0:
         total = rate(placed.sum(axis=1), seconds) / 1e9
-        repaired = [entry.time_us for entry in faults if entry.kind == "up"]
+        repaired = [event.time_us for event in results.log if event.kind == REPAIRED]
         first, last = broken[0], repaired[-1] if repaired else times[-1]
-        # The start is slow, the end ragged: neither is what a fault is compared with.
+        # The slow start and the end, when not every host sends, are left out of the comparison.
         full = times < _tail(results, times)
         _mean(figures, "before_gbps", total, (times > first * 0.25) & (times <= first))
         _mean(figures, "during_gbps", total, (times > first) & (times <= last))
-        # What comes right after the repair has a figure of its own.
+        # The time right after the repair has a figure of its own, recover_us.
         _mean(figures, "after_gbps", total, (times > (last + _tail(results, times)) / 2) & full)
         if repaired and "before_gbps" in figures:
             smooth = np.convolve(total, np.ones(9) / 9, mode="same")
@@ -99,18 +98,18 @@ def _over_time(results: Results) -> dict[str, float]:
 
 
 def _bypass(results: Results, fault_us: float) -> float:
-    """From a fault to the last queue pair condemning, for the first time, a path that it lost packets on."""
+    """From a fault until the last queue pair has condemned a path, first times only."""
     last, seen = fault_us, set()
-    for entry in results.log:
-        whose = (entry.host, entry.peer, entry.ev)
-        if entry.kind == "ev-bad" and entry.time_us >= fault_us and whose not in seen:
-            seen.add(whose)
-            last = entry.time_us
+    for event in results.log:
+        path = (event.host, event.peer, event.ev)
+        if event.kind == "ev-bad" and event.time_us >= fault_us and path not in seen:
+            seen.add(path)
+            last = event.time_us
     return last - fault_us
 
 
 def _tail(results: Results, times: Any) -> float:
-    """When the first of the last messages is there: from then on not everybody sends."""
+    """The arrival of the first of the last messages, one for each host: later not every host sends."""
     ends = sorted(at for at in results.columns["delivered_ps"] if at != NEVER)
     hosts = min(results.scenario.topology.hosts, len(ends))
     return ends[-hosts] * 1e-6 if hosts > 1 else float(times[-1])

@@ -16,7 +16,7 @@ _PICOSECONDS = 12
 
 
 class CaptureFile:
-    """A file that captured packets are written to as the run goes on. Times count from the run's start."""
+    """A file for captured packets, written while the run goes on. Times count from the run's start."""
 
     def __init__(self, path: Path, scenario: Scenario, simulation: "_core.Simulation") -> None:
         """Opens the file and describes the interfaces.
@@ -40,7 +40,7 @@ class CaptureFile:
                     self._block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, self._snaplen) + options)
 
     def write(self) -> None:
-        """Writes what has been captured since the last time."""
+        """Writes the packets captured since the last call."""
         for time, port, length, data in self._simulation.captured(self._snaplen):
             interface = self._interfaces[port]
             head = struct.pack("<IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), length)

@@ -1,6 +1,6 @@
 """Results as pictures: goodput over time with the faults marked, completion times, queues, links, steps.
 
-Each function draws one figure; :func:`save` and the report choose among them.
+Each function draws one figure; :func:`available` says which ones the results of a run allow.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmrc.errors import ArgumentError, Error
 from openmrc.sim.frames import rate
-from openmrc.sim.results import Entry, Results, Series
+from openmrc.sim.results import IMPAIRED, REPAIRED, LogEvent, Results, Series
 
 try:
     import matplotlib
@@ -25,7 +25,7 @@ except ImportError:  # The extra "plots" is not installed.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours that colour-blind readers tell apart too (Okabe and Ito), the yellow darkened for white paper.
+# Colours that colour-blind readers can tell apart (Okabe and Ito), the yellow darkened for white paper.
 INK, FAINT, FAULT, REPAIR = "#24292f", "#8b949e", "#d55e00", "#009e73"
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#a08c00")
 _STYLE: dict[Any, Any] = {
@@ -41,21 +41,20 @@ _STYLE: dict[Any, Any] = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
 }
-BREAKS = ("down", "loss", "bit-errors", "slow")
-"""Kinds of entries of the event log after which something is worse than before."""
 _MOST_MARKS = 40
-"""Fault marks beyond this would be a curtain."""
+"""More marks of faults would hide the curves."""
 _MOST_NAMES = 3
-"""Faults named in a picture, first come."""
+"""The first faults are named in a picture, at most this many."""
 _MOST_ROWS = 256
-"""Rows of a heat map; links beyond are merged with their neighbours, the busiest counting."""
+"""Rows of a heat map. If there are more links, a row shows the busiest of several neighbours."""
 
 
 def require(path: Path | None = None) -> None:
-    """Raises unless pictures can be made, and written in the format that a name's ending says.
+    """Checks that pictures can be made, and written in the format of a name's ending.
 
     Raises:
-        Error: if matplotlib is not installed, or knows no such format.
+        Error: if matplotlib is not installed.
+        ArgumentError: if matplotlib has no such format.
     """
     if matplotlib is None:
         raise Error("no pictures: matplotlib is not installed (pip install 'openmrc[sim]')")
@@ -66,12 +65,12 @@ def require(path: Path | None = None) -> None:
 
 
 def time_scale(last_us: float) -> tuple[float, str]:
-    """Factor from microseconds and unit in which a time axis that ends here is easily read."""
+    """The unit for a time axis that ends at ``last_us``, and the factor from microseconds to it."""
     return (1e-6, "s") if last_us >= 2e6 else (1e-3, "ms") if last_us >= 2e3 else (1.0, "us")
 
 
 def figure(draw: Callable[["Axes"], None], height: float = 3.2) -> "Figure":
-    """A figure with one set of axes in the house's style."""
+    """A figure with one set of axes, in the style of all figures."""
     require()
     with matplotlib.rc_context(_STYLE):
         made = Figure(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
@@ -85,24 +84,23 @@ def _seconds(series: Series) -> Any:
 
 
 def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
-    faults = [entry for entry in results.log if entry.kind in (*BREAKS, "up")]
+    faults = [event for event in results.log if event.kind in IMPAIRED]
+    repairs = [event for event in results.log if event.kind == REPAIRED]
     last = axes.get_xlim()[1]
-    for kind, colour, style in (("fault", FAULT, "--"), ("repair", REPAIR, ":")):
-        of_kind = [entry for entry in faults if (entry.kind == "up") == (kind == "repair")]
-        for place, entry in enumerate(of_kind[:_MOST_MARKS]):
+    for events, kind, colour, style in ((faults, "fault", FAULT, "--"), (repairs, "repair", REPAIR, ":")):
+        for place, event in enumerate(events[:_MOST_MARKS]):
             label = kind if place == 0 else None
-            axes.axvline(entry.time_us * scale, color=colour, lw=0.9, ls=style, label=label)
-    seen: dict[str, Entry] = {}
-    for entry in faults:
-        if entry.kind != "up":
-            seen.setdefault(f"{entry.where} {entry.kind}", entry)
-    more = len(seen) - _MOST_NAMES
-    for place, (name, entry) in enumerate(list(seen.items())[:_MOST_NAMES]):
-        late = entry.time_us * scale > 0.65 * last
+            axes.axvline(event.time_us * scale, color=colour, lw=0.9, ls=style, label=label)
+    first: dict[str, LogEvent] = {}
+    for event in faults:
+        first.setdefault(f"{event.where} {event.kind}", event)
+    more = len(first) - _MOST_NAMES
+    for place, (name, event) in enumerate(list(first.items())[:_MOST_NAMES]):
+        late = event.time_us * scale > 0.65 * last
         also = f" (and {more} more)" if more > 0 and place == _MOST_NAMES - 1 else ""
         axes.annotate(
             f" {name}{also} ",
-            (entry.time_us * scale, 1.0 - 0.075 * place),
+            (event.time_us * scale, 1.0 - 0.075 * place),
             xycoords=("data", "axes fraction"),
             fontsize=7,
             color=FAULT,
@@ -115,7 +113,7 @@ def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
 def _over_time(
     results: Results, title: str, unit: str, draw: Callable[["Axes", Series, Any], None]
 ) -> "Figure":
-    """A figure with time to the right, the faults marked, and a legend that lies on no curve."""
+    """A figure over time, with the faults marked and the legend beside the curves."""
     series = _series(results)
 
     def whole(axes: "Axes") -> None:
@@ -139,7 +137,7 @@ def goodput(results: Results) -> "Figure":
 
     def draw(axes: "Axes", series: Series, times: Any) -> None:
         if series.patterns > 1:
-            # Below the patterns, which it would hide where one of them is all there is.
+            # Below the curves of the patterns, which it would hide while only one of them sends.
             total = by_pattern.sum(axis=1)
             axes.fill_between(times, total, color=FAINT, alpha=0.3, lw=0, label="all")
             for pattern in range(series.patterns):
@@ -205,7 +203,7 @@ def queues(results: Results) -> "Figure":
         for layer in range(series.layers):
             for direction, ls in ((0, "-"), (1, "--")):
                 if layer == 0 and direction == 0:
-                    continue  # A NIC's own port: a packet or two, by design.
+                    continue  # A NIC keeps at most two packets in its port's queue.
                 name = _hop(layer, direction)
                 axes.plot(
                     times, longest[:, layer, direction], lw=1.1, ls=ls, color=COLOURS[layer], label=name
@@ -220,7 +218,7 @@ def _hop(layer: int, direction: int) -> str:
 
 
 def link_load(results: Results) -> "Figure":
-    """A heat map: each row a link and direction, hosts' cables first; time to the right, colour the load."""
+    """A heat map of load over time: one row for each link and direction, hosts' cables first."""
     series = _series(results)
     if not series.links:
         raise Error("no link was recorded one by one: record.links")
@@ -267,7 +265,7 @@ def link_load(results: Results) -> "Figure":
 
 
 def steps(results: Results) -> "Figure":
-    """How long each training step took, with the steps in which something was broken marked."""
+    """The time of each training step; steps during which something was broken are hatched."""
 
     def draw(axes: "Axes") -> None:
         taken = [step for step in results.steps if step.took_us is not None and step.end_us is not None]
@@ -294,15 +292,15 @@ def steps(results: Results) -> "Figure":
     return figure(draw)
 
 
-def _broken(log: Sequence[Entry]) -> list[tuple[float, float]]:
-    """From when until when something was broken, for each thing that was, microseconds."""
+def _broken(log: Sequence[LogEvent]) -> list[tuple[float, float]]:
+    """Begin and end of each fault, microseconds."""
     since: dict[str, float] = {}
     spans = []
-    for entry in log:
-        if entry.kind in BREAKS:
-            since.setdefault(entry.where, entry.time_us)
-        elif entry.kind == "up" and entry.where in since:
-            spans.append((since.pop(entry.where), entry.time_us))
+    for event in log:
+        if event.kind in IMPAIRED:
+            since.setdefault(event.where, event.time_us)
+        elif event.kind == REPAIRED and event.where in since:
+            spans.append((since.pop(event.where), event.time_us))
     return [*spans, *((begin, math.inf) for begin in since.values())]
 
 
@@ -313,7 +311,7 @@ def _series(results: Results) -> Series:
 
 
 def available(results: Results) -> dict[str, Callable[[Results], "Figure"]]:
-    """The pictures that these results have what it takes for, by name."""
+    """The pictures that these results allow, by name."""
     chosen: dict[str, Callable[[Results], Figure]] = {}
     if results.series is not None:
         chosen["goodput"] = goodput
@@ -331,7 +329,7 @@ def available(results: Results) -> dict[str, Callable[[Results], "Figure"]]:
 
 
 def save(results: Results, directory: Path | str) -> list[Path]:
-    """Writes every picture there is as ``DIR/NAME.png``; returns the paths.
+    """Writes every picture as ``DIR/NAME.png``; returns the paths.
 
     Raises:
         Error: if matplotlib is not installed.
@@ -348,7 +346,7 @@ def save(results: Results, directory: Path | str) -> list[Path]:
 
 
 def side_by_side(rows: Sequence[tuple[str, float | None]], title: str, unit: str) -> "Figure":
-    """Horizontal bars, one a run."""
+    """Horizontal bars, one for each run."""
 
     def draw(axes: "Axes") -> None:
         names = [name for name, _ in rows]

@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: figures, pictures, events, counters, the scenario."""
+"""One self-contained HTML file: figures, pictures, events, counters, the scenario."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ import yaml
 
 import openmrc
 from openmrc.sim import pictures
-from openmrc.sim.results import Entry, Results
+from openmrc.sim.results import LogEvent, Results
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.text import headline
 
@@ -25,7 +25,7 @@ _environment = jinja2.Environment(
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )
-_MOST_ENTRIES = 200
+_MOST_EVENTS = 200
 _NAMES = {
     "goodput": "Goodput over time",
     "planes": "Planes",
@@ -45,7 +45,7 @@ def write(results: Results, path: Path | str, title: str = "openmrc simulate") -
     """
     pictures.require()
     figures = [(_NAMES[name], draw(results)) for name, draw in pictures.available(results).items()]
-    entries = [_entry(entry) for entry in _telling(results.log)]
+    events = [_row(event) for event in _most_important(results.log)]
     html = render(
         title=title,
         lead=lead(results.scenario),
@@ -53,8 +53,8 @@ def write(results: Results, path: Path | str, title: str = "openmrc simulate") -
         figures=figures,
         scenario=results.scenario,
         interrupted=results.interrupted,
-        log=entries[:_MOST_ENTRIES],
-        log_left=max(0, len(results.log) + results.log_missed - min(len(entries), _MOST_ENTRIES)),
+        log=events[:_MOST_EVENTS],
+        log_left=max(0, len(results.log) + results.log_missed - min(len(events), _MOST_EVENTS)),
         counters=[("", list(results.totals.items()))],
     )
     Path(path).write_text(html, encoding="utf-8")
@@ -99,42 +99,36 @@ def lead(scenario: Scenario) -> str:
 
 
 def as_yaml(scenario: Scenario) -> str:
-    """The scenario as it would be written: fields that are not at their defaults. It can be read again."""
-    value = scenario.model_dump(mode="json", exclude_defaults=True)
-    # What tells parts of one list apart is at its default in each of them, and needed.
-    for field in ("traffic", "faults"):
-        parts = zip(getattr(scenario, field), value.get(field, []), strict=False)
-        value |= {field: [{"kind": part.kind, **fields} for part, fields in parts]} if field in value else {}
-    if scenario.transport.kind != "mrc" or "transport" in value:
-        value["transport"] = {"kind": scenario.transport.kind, **value.get("transport", {})}
+    """The scenario as it was written, without the fields that were left open. It can be read again."""
+    value = scenario.model_dump(mode="json", exclude_unset=True)
     text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=110)
     return text
 
 
 def _embedded(name: str, figure: "Figure") -> tuple[str, str]:
     buffer = io.BytesIO()
-    # A heat map is pixels anyway; everything else stays sharp as lines.
+    # A heat map is made of pixels; everything else is sharp at any size as lines.
     kind = "png" if name == _NAMES["link-load"] else "svg"
     figure.savefig(buffer, format=kind)
     return {"png": "png", "svg": "svg+xml"}[kind], base64.b64encode(buffer.getvalue()).decode()
 
 
-def _telling(log: Sequence[Entry]) -> list[Entry]:
-    """Faults and what routing did first; then paths, of which there may be thousands."""
-    few = [entry for entry in log if not entry.kind.startswith("ev-")]
-    many = [entry for entry in log if entry.kind.startswith("ev-")]
-    kept = few[:_MOST_ENTRIES] + many[: max(0, _MOST_ENTRIES - len(few))]
-    return sorted(kept, key=lambda entry: entry.time_us)
+def _most_important(log: Sequence[LogEvent]) -> list[LogEvent]:
+    """Faults and what routing did; events of paths, of which there may be thousands, while there is room."""
+    few = [event for event in log if not event.kind.startswith("ev-")]
+    many = [event for event in log if event.kind.startswith("ev-")]
+    chosen = few[:_MOST_EVENTS] + many[: max(0, _MOST_EVENTS - len(few))]
+    return sorted(chosen, key=lambda event: event.time_us)
 
 
-def _entry(entry: Entry) -> tuple[float, str, str]:
+def _row(event: LogEvent) -> tuple[float, str, str]:
     what = {"ev-bad": "path condemned", "ev-good": "path back", "qp-failed": "queue pair failed"}.get(
-        entry.kind
+        event.kind
     )
-    where = entry.where
-    if entry.host is not None:
-        where = f"h{entry.host} to h{entry.peer}"
-        if entry.ev is not None:
-            where += f", EV 0x{entry.ev:08x}, plane {entry.plane}"
-    value = "" if entry.value is None else f" {entry.value:g}"
-    return entry.time_us, (what or entry.kind) + value, where
+    where = event.where
+    if event.host is not None:
+        where = f"h{event.host} to h{event.peer}"
+        if event.ev is not None:
+            where += f", EV 0x{event.ev:08x}, plane {event.plane}"
+    value = "" if event.value is None else f" {event.value:g}"
+    return event.time_us, (what or event.kind) + value, where

@@ -1,8 +1,7 @@
-"""The published results of MRC (arXiv 2605.04333): each a file of scenarios, run and laid beside the paper's.
+"""The published results of MRC (arXiv 2605.04333), simulated and compared with the paper's.
 
-A row's file holds a base scenario, the runs that differ from it, and claims: what is published, of which
-figures of
-:mod:`openmrc.sim.measures` it is made, and within which bounds ours agrees. Nothing here knows a result.
+Each row is a file: a base scenario, the runs that differ from it, and claims with the figures of
+:mod:`openmrc.sim.measures` that they are compared with and the bounds for agreement.
 """
 
 import time
@@ -18,15 +17,15 @@ from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
 from openmrc.sim.measures import measures
 from openmrc.sim.run import Progress, run
-from openmrc.sim.scenario import Part, Scenario
+from openmrc.sim.scenario import Scenario, Strict
 from openmrc.sim.sweep import Grid
 
 Figure = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9_]+$")]
 """``run.measure``."""
 
 
-class Claim(Part):
-    """One thing that is published, and when ours agrees with it."""
+class Claim(Strict):
+    """One published statement, and when our figures agree with it."""
 
     says: str
     value: Figure | None = None
@@ -36,7 +35,7 @@ class Claim(Part):
     high: float | None = None
     unit: str = ""
     why: str | None = None
-    """What is behind the result, as experiments have shown it."""
+    """The reason for our result, found by experiments."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -47,7 +46,7 @@ class Claim(Part):
         return self
 
     def of(self, figures: Mapping[str, Mapping[str, float]]) -> float | None:
-        """Ours; ``None`` where a run has no such figure."""
+        """Our value; ``None`` if a run lacks a figure of it."""
 
         def figure(name: str) -> float | None:
             run, _, measure = name.partition(".")
@@ -65,32 +64,32 @@ class Claim(Part):
         return one / other if other else None
 
     def agrees(self, ours: float | None) -> bool:
-        """Whether ours lies within the bounds."""
+        """Whether our value lies within the bounds."""
         return ours is not None and not (
             (self.low is not None and ours < self.low) or (self.high is not None and ours > self.high)
         )
 
 
-class Row(Part, yamlfile.Sourced):
+class Row(Strict, yamlfile.Sourced):
     """One published result."""
 
     row: str
     setting: str
     published: str
     scaled: str | None = None
-    """What is smaller here than it was there."""
+    """What is smaller here than in the paper."""
     base: dict[str, Any]
     runs: dict[str, dict[str, Any]]
-    """By name: what differs from the base, as dotted fields."""
+    """By name: the fields that differ from the base, dotted."""
     full: dict[str, Any] = Field(default_factory=dict)
-    """What makes it the published size."""
+    """The fields of a run at the published size."""
     claims: list[Claim]
 
     def scenarios(self, *, full: bool = False) -> dict[str, Scenario]:
         """The scenario of each run.
 
         Raises:
-            FormatError: if one of them is no scenario.
+            FormatError: if one of them is not a scenario.
         """
         made = {}
         for name, changes in self.runs.items():
@@ -108,7 +107,7 @@ class Row(Part, yamlfile.Sourced):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, and ours; ``None`` where the runs that it is made of did not come to their end."""
+    """A claim and our value; ``None`` if a run that it needs did not finish."""
 
     claim: Claim
     ours: float | None
@@ -117,7 +116,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row that has been run."""
+    """The results of a row."""
 
     row: Row
     figures: Mapping[str, Mapping[str, float]]
@@ -129,12 +128,12 @@ class Outcome:
 
     @property
     def agrees(self) -> bool:
-        """Whether every claim does."""
+        """Whether our values agree with every claim."""
         return all(verdict.agrees for verdict in self.verdicts)
 
 
 def rows(only: Sequence[str] = ()) -> list[Row]:
-    """The published rows, all of them or those named.
+    """The published rows, all of them or the named ones.
 
     Raises:
         ArgumentError: if there is no such row.
@@ -157,7 +156,7 @@ def reproduce(
 
     Args:
         row: What to run.
-        full: At the published size: takes hours, and memory in proportion.
+        full: At the published size, which takes hours, and memory in proportion.
         progress: Called with the run's name and how far it has come.
     """
     begin = time.monotonic()
@@ -165,12 +164,12 @@ def reproduce(
     interrupted = False
     for name, scenario in row.scenarios(full=full).items():
 
-        def tell(so_far: Progress, name: str = name) -> None:
+        def report_progress(so_far: Progress, name: str = name) -> None:
             if progress is not None:
                 progress(f"{row.row} {name}", so_far)
 
         try:
-            results = run(scenario, tell)
+            results = run(scenario, report_progress)
             if results.interrupted:
                 raise KeyboardInterrupt
             figures[name] = measures(results)

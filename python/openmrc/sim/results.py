@@ -1,4 +1,4 @@
-"""What a run leaves behind: columns of messages, counters, a summary; and what it was asked to write down."""
+"""The results of a run: columns of messages, counters, a summary, and what the run was asked to record."""
 
 import importlib
 import json
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from openmrc import _core
 
 NEVER = 2**64 - 1
-"""A time in a column at which something did not happen."""
+"""The time, in a column, of something that did not happen."""
+
+DROPS = ("dropped_data", "dropped_control", "dropped_down", "dropped_lossy")
+"""The counters of packets lost in the network, by reason."""
+
+IMPAIRED = ("down", "loss", "bit-errors", "slow")
+"""Kinds of entries of the log after which something is worse than before."""
+
+REPAIRED = "up"
+"""The kind of entries of the log after which something is as it was."""
 
 _PS = 1e-12
 
@@ -26,7 +35,7 @@ Columns = Mapping[str, memoryview]
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures one looks at first. Times are microseconds; ``None`` where nothing was delivered."""
+    """The most important figures. Times are microseconds; ``None`` if nothing was delivered."""
 
     messages: int
     delivered: int
@@ -53,25 +62,25 @@ class Step:
     number: int
     """Which step, from 0."""
     end_us: float | None
-    """When the last rank had come to its end; ``None`` if not all have."""
+    """When the last rank reached its end; ``None`` if not all have."""
     took_us: float | None
     """Since the end of the step before, or the pattern's start."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEvent:
     """One line of the event log."""
 
     time_us: float
     kind: str
-    """``down``, ``up``, ``loss``, ``bit-errors``, ``slow``: a fault; ``route-withdrawn``, ``route-
-    restored``; ``ev-bad``,
-    ``ev-good``; ``qp-failed``."""
+    """A fault: ``down``, ``up``, ``loss``, ``bit-errors``, ``slow``. Routing: ``route-withdrawn``,
+    ``route-restored``. A queue pair: ``ev-bad``, ``ev-good``, ``qp-failed``."""
     where: str
     """Link, switch or port."""
     host: int | None = None
-    """Whose queue pair, and its peer's host."""
+    """The host of the queue pair."""
     peer: int | None = None
+    """The host of its peer."""
     ev: int | None = None
     plane: int | None = None
     value: float | None = None
@@ -80,7 +89,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Series:
-    """Time series: one row a sample, counters from the start."""
+    """Time series: one row for each sample, counters from the start."""
 
     columns: Columns
     """``time_ps`` and every counter of :attr:`Results.totals`."""
@@ -88,7 +97,7 @@ class Series:
     planes: int
     layers: int
     links: Sequence[int]
-    """Numbers of the links kept one by one: places in :attr:`Results.link_names`."""
+    """Numbers of the links that are recorded one by one: indices of :attr:`Results.link_names`."""
     placed: memoryview
     """Payload bytes in place: samples x patterns."""
     placed_by_plane: memoryview
@@ -98,7 +107,7 @@ class Series:
     sent: memoryview
     """Bytes sent: samples x links x (up, down)."""
     waiting: memoryview
-    """Bytes waiting: likewise."""
+    """Bytes waiting, in the same shape."""
 
     @property
     def times_us(self) -> list[float]:
@@ -133,31 +142,29 @@ class Results:
 
     scenario: Scenario
     columns: Columns
-    """One number a message: ``src``, ``dst``, ``bytes``, ``pattern``, ``posted_ps``, ``delivered_ps``,
-    ``completed_ps``,
-    ``failed``; unsigned 64-bit, :data:`NEVER` for a time that did not come."""
+    """One number for each message: ``src``, ``dst``, ``bytes``, ``pattern``, ``posted_ps``, ``delivered_ps``,
+    ``completed_ps``, ``failed``; unsigned 64-bit, :data:`NEVER` for what did not happen."""
     totals: Mapping[str, int]
     """Counters of the whole run by name."""
     base_rtt_ps: int
     """Round-trip time of a full packet and its SACK on the longest idle path, picoseconds."""
     interrupted: bool = False
-    """The run was ended by an interrupt: this is what was known by then."""
+    """Whether an interrupt ended the run: the results are what was known by then."""
     links: Columns = field(default_factory=dict)
     """By link and direction: ``plane``, ``layer`` (0: host to T0), ``lower``, ``uplink``, ``down`` (0: up),
-    ``bytes`` on the
-    cable; with ``record.ports`` also ``marked``, ``trimmed``, ``dropped``, ``lost``, ``longest_queue``."""
+    ``bytes`` on the cable; with ``record.ports`` also ``marked``, ``trimmed``, ``dropped``, ``lost``,
+    ``longest_queue``."""
     link_names: Sequence[str] = ()
     """Names of the links, in the order of their numbers: rows 2i and 2i + 1 of :attr:`links` are link i."""
     evs: Columns | None = None
     """With ``record.evs``, by connection and entropy value: ``connection``, ``src``, ``dst``, ``ev``,
-    ``plane``, ``sent``,
-    ``arrived``, ``trimmed``, ``marked``, ``condemned``."""
+    ``plane``, ``sent``, ``arrived``, ``trimmed``, ``marked``, ``condemned``."""
     series: Series | None = None
     """With ``record.series``."""
-    log: Sequence[Entry] = ()
+    log: Sequence[LogEvent] = ()
     """With ``record.events``."""
     log_missed: int = 0
-    """Entries for which the log had no room."""
+    """Events that the log had no room for."""
     steps: Sequence[Step] = ()
     """Of training patterns."""
 
@@ -166,9 +173,9 @@ class Results:
         """The results of a simulation as it stands."""
         simulation.finish_record()
         record = scenario.record
-        # Names of millions of links are worth their memory only to who asked about links.
+        # The names of millions of links take memory: only for runs that record something.
         names = simulation.link_names() if record.is_on else ()
-        entries, missed = simulation.log()
+        log, missed = simulation.log()
         return cls(
             scenario,
             _columns(simulation.messages()),
@@ -179,7 +186,7 @@ class Results:
             names,
             _columns(simulation.evs()) if record.evs else None,
             _series(scenario, simulation, names) if record.series else None,
-            [Entry(entry[0] * 1e-6, *entry[1:]) for entry in entries],
+            [LogEvent(event[0] * 1e-6, *event[1:]) for event in log],
             missed,
             _steps(scenario, simulation),
         )
@@ -194,7 +201,7 @@ class Results:
         return {name: np.frombuffer(column, dtype=np.uint64) for name, column in self.columns.items()}
 
     def to_arrow(self) -> Any:
-        """The messages as a ``pyarrow.Table``, without copying; times that did not come stay :data:`NEVER`.
+        """The messages as a ``pyarrow.Table``, without copying; :data:`NEVER` for what did not happen.
 
         Raises:
             Error: if PyArrow is not installed.
@@ -202,15 +209,11 @@ class Results:
         return _table(self.columns)
 
     def frames(self) -> dict[str, Any]:
-        """Everything there is, as ``pyarrow.Table`` by name.
+        """All results, as ``pyarrow.Table`` by name. What the run did not record is missing.
 
-        ``flows``: one row a message. ``links``: a link and direction. ``planes``: a plane. ``evs``: a
-        connection and
-        entropy value. ``series``: a sample, counters since the sample before. ``link_series``: a sample,
-        link and
-        direction. ``events``: an entry of the log. ``steps``: a training step. Those that the run was not
-        asked to
-        write down are missing.
+        One row stands for a message in ``flows``, a link and direction in ``links``, a plane in ``planes``, a
+        connection and entropy value in ``evs``, a sample in ``series`` (counters since the sample before), a
+        sample, link and direction in ``link_series``, an event in ``events``, a training step in ``steps``.
 
         Raises:
             Error: if PyArrow is not installed.
@@ -226,7 +229,7 @@ class Results:
             Error: if PyArrow is not installed.
             OSError: if they cannot be written.
         """
-        parquet = _import("pyarrow.parquet", "to_parquet", "pyarrow")
+        parquet = import_optional("pyarrow.parquet", "to_parquet", "pyarrow")
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         paths = []
@@ -238,7 +241,7 @@ class Results:
         return paths
 
     def pictures(self, directory: Path | str) -> list[Path]:
-        """Writes every picture there is as ``DIR/NAME.png``; returns the paths.
+        """Writes every picture as ``DIR/NAME.png``; returns the paths.
 
         Raises:
             Error: if matplotlib is not installed.
@@ -249,7 +252,7 @@ class Results:
         return pictures.save(self, directory)
 
     def report(self, path: Path | str, title: str = "openmrc simulate") -> None:
-        """Writes one HTML file that needs nothing else: figures, pictures, events, the scenario.
+        """Writes one self-contained HTML file: figures, pictures, events, the scenario.
 
         Raises:
             Error: if matplotlib is not installed.
@@ -285,7 +288,7 @@ class Results:
         )
 
     def summary(self, pattern: int | None = None) -> Summary:
-        """The figures one looks at first, of all messages or of those of one pattern."""
+        """The most important figures, of all messages or of those of one pattern."""
         times = self.completion_times_us(pattern)
         delivered = self.columns["delivered_ps"]
         rows: Sequence[int] = range(len(delivered))
@@ -349,7 +352,12 @@ def _steps(scenario: Scenario, simulation: "_core.Simulation") -> list[Step]:
     return steps
 
 
-def _import(module: str, what: str, package: str) -> Any:
+def import_optional(module: str, what: str, package: str) -> Any:
+    """A module of a package that is installed only for some uses, ``what`` being the one at hand.
+
+    Raises:
+        Error: if it is not installed.
+    """
     try:
         # PyArrow has no type stubs, hence Any.
         return importlib.import_module(module)
@@ -358,21 +366,21 @@ def _import(module: str, what: str, package: str) -> Any:
 
 
 def require_arrow() -> None:
-    """Raises unless frames can be made.
+    """Checks that frames can be made.
 
     Raises:
         Error: if PyArrow or NumPy is not installed.
     """
-    _import("pyarrow.parquet", "a table in a file", "'openmrc[sim]'")
-    _import("numpy", "a table in a file", "'openmrc[sim]'")
+    import_optional("pyarrow.parquet", "a table in a file", "'openmrc[sim]'")
+    import_optional("numpy", "a table in a file", "'openmrc[sim]'")
 
 
 def _numpy() -> Any:
-    return _import("numpy", "this", "numpy")
+    return import_optional("numpy", "this", "numpy")
 
 
 def _table(columns: Columns) -> Any:
-    pa = _import("pyarrow", "to_arrow", "pyarrow")
+    pa = import_optional("pyarrow", "to_arrow", "pyarrow")
     arrays = {
         name: pa.Array.from_buffers(pa.uint64(), len(column), [None, pa.py_buffer(column)])
         for name, column in columns.items()

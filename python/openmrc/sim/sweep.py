@@ -1,12 +1,7 @@
 """A grid of scenarios, run over all cores or on a cluster, with every finished point kept.
 
-A grid is a base scenario and axes: dotted names of fields, each with the values it takes. Values of several
-fields
-that go together are an axis of their own, a list of mappings. Every point is kept in a file named by the
-hash of its
-scenario and of the openmrc version, so that an interrupted sweep goes on where it stopped, and a grid that
-grows runs
-only what is new.
+Every point is kept in a file named by the hash of its scenario and of the openmrc version. So an interrupted
+sweep goes on where it stopped, and a grid that has grown runs only what is new.
 """
 
 import hashlib
@@ -20,33 +15,34 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 import openmrc
+from openmrc import _core
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
 from openmrc.sim import check, clusters, memory, transports
-from openmrc.sim.results import Results, _import
+from openmrc.sim.results import Results, import_optional
 from openmrc.sim.run import run
-from openmrc.sim.scenario import Part, Scenario, Seed
+from openmrc.sim.scenario import Scenario, Strict
+from openmrc.sim.scenario.part import first_problem
 
 MOST_POINTS = 1_000_000
-"""Points of a grid: their scenarios alone take gigabytes, and each point is a file."""
+"""More points of a grid take gigabytes for their scenarios alone, and each point is a file."""
 
 Point = dict[str, Any]
 """The values of the axes at one point of the grid."""
 
 
-class Grid(Part, yamlfile.Sourced):
-    """A base scenario, axes, seeds."""
+class Grid(Strict, yamlfile.Sourced):
+    """A base scenario, axes, seeds. An axis is the dotted name of a field with the values it takes."""
 
     base: dict[str, Any] | str
     """A scenario, or the name of a file with one, relative to the grid's own."""
     axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """By dotted field, as ``traffic.0.bytes``, its values. ``transport`` also takes short texts, as
-    ``rocev2:qps=8``; an
-    axis of any other name has mappings from dotted fields to values."""
-    seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default_factory=lambda: [1])
+    ``rocev2:qps=8``. An axis with a name of its own has mappings from dotted fields to values."""
+    seeds: Annotated[list[StrictInt], Field(min_length=1)] = Field(default_factory=lambda: [1])
     """Every point runs with each."""
 
     def points(self) -> list[tuple[Point, Scenario]]:
@@ -86,18 +82,15 @@ class Grid(Part, yamlfile.Sourced):
         try:
             scenario = Scenario.model_validate(value)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            field = ".".join(str(part) for part in problem["loc"])
-            where = f"{self._place()} at {_words(point)}: {field}"
-            raise FormatError(f"{where}: {yamlfile.words(problem)}") from None
+            raise FormatError(f"{self._place()} at {_as_text(point)}: {first_problem(error)}") from None
         if self._source is not None:
             scenario._source = yamlfile.Source(self._source.path, None)
         return transports.apply(scenario, short) if short else scenario
 
     def _set(self, value: Any, name: str, new: Any, axis: str) -> None:
-        *way, last = (int(part) if part.isdigit() else part for part in name.split("."))
+        *path, last = (int(part) if part.isdigit() else part for part in name.split("."))
         try:
-            for part in way:
+            for part in path:
                 value = value.setdefault(part, {}) if isinstance(value, dict) else value[part]
             value[last] = new
         except (TypeError, IndexError, AttributeError, KeyError):
@@ -113,7 +106,7 @@ def _known(axis: str) -> bool:
     return "." in axis or axis in Scenario.model_fields
 
 
-def _words(point: Point) -> str:
+def _as_text(point: Point) -> str:
     return ", ".join(f"{name} = {value}" for name, value in point.items())
 
 
@@ -129,27 +122,27 @@ def load(path: Path | str) -> Grid:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What has been run of a grid."""
+    """The finished points of a grid."""
 
     rows: Sequence[Mapping[str, Any]]
-    """One a finished point: the axes' values, seed, summary, counters, mean step time."""
+    """One for each finished point: values of the axes, seed, summary, counters, mean step time."""
     points: int
     """Points of the grid."""
     kept: int
-    """Of those finished, points found from an earlier time."""
+    """Finished points that an earlier sweep has left."""
 
     @property
     def complete(self) -> bool:
-        """Whether every point is there."""
+        """Whether every point is finished."""
         return len(self.rows) == self.points
 
     def to_arrow(self) -> Any:
-        """One row a point, as a ``pyarrow.Table``; values of axes that are no numbers are text.
+        """One row for each point, as a ``pyarrow.Table``; values of axes that are not numbers are text.
 
         Raises:
             Error: if PyArrow is not installed.
         """
-        pa = _import("pyarrow", "this", "pyarrow")
+        pa = import_optional("pyarrow", "this", "pyarrow")
         names = list(dict.fromkeys(name for row in self.rows for name in row))
         columns = {}
         for name in names:
@@ -163,7 +156,7 @@ class Sweep:
         return pa.table(columns)
 
     def write(self, path: Path | str) -> None:
-        """Writes the frame as ``.parquet`` or ``.csv``, as the name's ending says.
+        """Writes the frame as Parquet or CSV, by the name's ending.
 
         Raises:
             Error: if PyArrow is not installed, or for another ending.
@@ -171,9 +164,9 @@ class Sweep:
         """
         path = Path(path)
         if path.suffix == ".parquet":
-            _import("pyarrow.parquet", "this", "pyarrow").write_table(self.to_arrow(), path)
+            import_optional("pyarrow.parquet", "this", "pyarrow").write_table(self.to_arrow(), path)
         elif path.suffix == ".csv":
-            _import("pyarrow.csv", "this", "pyarrow").write_csv(self.to_arrow(), path)
+            import_optional("pyarrow.csv", "this", "pyarrow").write_csv(self.to_arrow(), path)
         else:
             raise ArgumentError(f"{path}: the name has to end in .parquet or .csv")
 
@@ -188,45 +181,46 @@ def sweep(
 ) -> Sweep:
     """Runs every point of a grid that has not been run yet.
 
-    An interrupt ends it; what has been finished by then is kept and returned.
+    An interrupt ends it. Finished points are kept and returned.
 
     Args:
         grid: What to run.
         directory: Where finished points are kept, one JSON file each.
-        jobs: Processes at once; -1 for as many as there are cores.
+        jobs: Processes at once; -1 for one on each core.
         backend: ``dask``, ``ray`` or another backend of joblib's, whose client has been connected before, as
             :func:`openmrc.sim.clusters.connected` does. Workers on other machines need openmrc; points come
-            back to this one, which keeps them.
-        progress: Called with points finished and points there are.
+            back to this machine, which keeps them.
+        progress: Called with the number of finished points and the number of points.
 
     Raises:
         FormatError, ArgumentError: if a point cannot be run, before any is.
         Error: if joblib is not installed, or if a worker is killed.
     """
-    joblib = _import("joblib", "a sweep", "'openmrc[sim]'")
+    joblib = import_optional("joblib", "a sweep", "'openmrc[sim]'")
     if jobs == 0:
-        raise ArgumentError("jobs: 0 would run nothing; -1 is one a core")
+        raise ArgumentError("jobs: 0 would run nothing; -1 is one on each core")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     points = grid.points()
-    at_once = joblib.effective_n_jobs(jobs) if backend is None else 1
-    _check(points, at_once)
-    paths = [directory / f"{key(scenario)}.json" for _, scenario in points]
-    rows = {path: row for path in paths if (row := _kept(path)) is not None}
+    paths = [
+        directory / f"{name}.json"
+        for name in _check(points, joblib.effective_n_jobs(jobs) if backend is None else 1)
+    ]
+    rows = {path: row for path in paths if (row := _read_point(path)) is not None}
     left = {path: scenario for path, (_, scenario) in zip(paths, points, strict=True) if path not in rows}
-    # Points of the same scenario have one file, and are run once.
-    shared = Counter(paths)
+    # Points with the same scenario share a file, and are run once.
+    sharing = Counter(paths)
     done = kept = sum(path in rows for path in paths)
     if progress is not None:
         progress(done, len(points))
     try:
-        work = ((str(path), scenario.self_contained()) for path, scenario in left.items())
+        work = ((str(path), check.with_files(scenario)) for path, scenario in left.items())
         for path, row in clusters.call(_run, work, jobs=jobs, backend=backend):
             if row is None:
                 raise KeyboardInterrupt
-            _keep(Path(path), row)
+            _write_point(Path(path), row)
             rows[Path(path)] = row
-            done += shared[Path(path)]
+            done += sharing[Path(path)]
             if progress is not None:
                 progress(done, len(points))
     except KeyboardInterrupt:
@@ -244,11 +238,9 @@ def sweep(
     return Sweep(found, len(points), kept)
 
 
-def key(scenario: Scenario) -> str:
-    """The name of a point's file: a hash of scenario, files of flows, and openmrc version."""
-    value = scenario.model_dump(mode="json")
-    value["traffic"] = [scenario._pattern_arguments(pattern) for pattern in scenario.traffic]
-    text = json.dumps([openmrc.__version__, value], sort_keys=True, default=str)
+def key(checked: _core.CheckedScenario) -> str:
+    """The name of a point's file: a hash of the scenario, with everything filled in, and of the version."""
+    text = json.dumps([openmrc.__version__, json.loads(checked.filled())], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -264,13 +256,13 @@ def row(results: Results) -> dict[str, Any]:
 
 
 def _run(path: str, scenario: Scenario) -> tuple[str, dict[str, Any] | None]:
-    """A point, in a worker; nothing if it was interrupted there."""
+    """Runs a point, in a worker; gives no row if it was interrupted there."""
     results = run(scenario)
     return path, None if results.interrupted else row(results)
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
-    """A point from an earlier time; a file that a crash of the machine has left empty is none."""
+def _read_point(path: Path) -> dict[str, Any] | None:
+    """A finished point; none if its file is missing, or if a crash of the machine has left it empty."""
     try:
         row: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
@@ -281,8 +273,8 @@ def _kept(path: Path) -> dict[str, Any] | None:
     return row
 
 
-def _keep(path: Path, row: Mapping[str, Any]) -> None:
-    """Writes a point in one step: a file that is there is whole."""
+def _write_point(path: Path, row: Mapping[str, Any]) -> None:
+    """Writes a finished point in one step, so that a file is never half a point."""
     partial = path.with_suffix(f".{os.getpid()}.part")
     partial.write_text(json.dumps(row))
     partial.replace(path)
@@ -295,23 +287,28 @@ def _flat(point: Point) -> dict[str, Any]:
     return flat
 
 
-def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> None:
-    there = memory.available()
-    most, whose = 0, points[0][0]
-    laid_out: set[str] = set()
+def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> list[str]:
+    """Checks every point, and the memory of the largest; returns the names of the points' files."""
+    names = []
+    largest, largest_point = 0, points[0][0]
+    tried: set[str] = set()
     for point, scenario in points:
-        network = json.dumps(scenario.model_dump(mode="json", exclude={"traffic", "seed"}), sort_keys=True)
+        network = scenario.model_dump_json(exclude={"traffic", "seed"})
         try:
-            check.check(scenario)
-            if network not in laid_out:
-                check.lay_out(scenario)
-                laid_out.add(network)
+            checked = check.check(scenario)
+            if network not in tried:
+                check.try_network(scenario, checked)
+                tried.add(network)
         except ArgumentError as error:
-            raise ArgumentError(f"at {_words(point)}: {error}") from None
-        if (need := memory.needed(scenario)) > most:
-            most, whose = need, point
-    if most * at_once > there:
+            raise ArgumentError(f"at {_as_text(point)}: {error}") from None
+        if (needed := sum(checked.memory().values())) > largest:
+            largest, largest_point = needed, point
+        names.append(key(checked))
+    available = memory.available()
+    if largest * at_once > available:
         raise ArgumentError(
-            f"the largest point ({_words(whose)}) needs about {most / 1e9:,.1f} GB, {at_once} at once"
-            f" {most * at_once / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB are there; fewer jobs need less"
+            f"the largest point ({_as_text(largest_point)}) needs about {memory.size(largest)} of memory,"
+            f" {at_once} at once {memory.size(largest * at_once)}, and {memory.size(available)} are there;"
+            " fewer jobs need less"
         )
+    return names

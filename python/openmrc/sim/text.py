@@ -4,7 +4,7 @@ from openmrc.sim.results import Results, Summary
 
 
 def micros(value: float | None) -> str:
-    """A time in a unit that is easily read."""
+    """A time in a unit that keeps it short."""
     if value is None:
         return "-"
     if value >= 1e6:
@@ -18,7 +18,7 @@ def gbps(value: float | None) -> str:
 
 
 def headline(results: Results) -> list[tuple[str, str]]:
-    """The figures one looks at first, with their names."""
+    """The most important figures, with their names."""
     summary, totals = results.summary(), results.totals
     rows = [
         ("messages delivered", f"{summary.delivered:,} of {summary.messages:,}"),
@@ -60,8 +60,8 @@ def _per_host(results: Results, summary: Summary) -> float | None:
     return None if summary.goodput_bps is None else summary.goodput_bps / results.scenario.topology.hosts
 
 
-def late(results: Results) -> list[str]:
-    """Faults and patterns that the run's end came before, a line each: they had no effect."""
+def without_effect(results: Results) -> list[str]:
+    """A line for each fault and pattern that would have begun after the run's end."""
     end = results.totals["end_ps"] * 1e-6
     scenario = results.scenario
     if results.interrupted:

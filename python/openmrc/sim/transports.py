@@ -1,4 +1,4 @@
-"""Transports by a short text: ``mrc``, ``rocev2:qps=8``, ``rocev2:qps=8:planes=1``."""
+"""Transports as short texts: ``mrc``, ``rocev2:qps=8``, ``rocev2:qps=8:planes=1``."""
 
 from typing import Any
 
@@ -13,10 +13,14 @@ _transport: TypeAdapter[Any] = TypeAdapter(Transport)
 
 
 def names(text: str) -> list[str]:
-    """The transports of a list separated by commas."""
+    """The transports of a list separated by commas.
+
+    Raises:
+        ArgumentError: if there are none, or one is named twice.
+    """
     found = [part.strip() for part in text.split(",") if part.strip()]
     if not found:
-        raise ArgumentError("transports: none given; as in mrc,rocev2:qps=8")
+        raise ArgumentError("transports: none given; write them like mrc,rocev2:qps=8")
     for place, name in enumerate(found):
         if name in found[:place]:
             raise ArgumentError(f"transports: {name} is named twice")
@@ -24,12 +28,12 @@ def names(text: str) -> list[str]:
 
 
 def apply(scenario: Scenario, text: str) -> Scenario:
-    """The scenario with another transport, on a network that is set for it.
+    """The scenario with another transport, on the network that this transport is meant for.
 
     ``planes=1`` puts it on one plane of the same total bandwidth; other options are fields of the transport.
 
     Raises:
-        ArgumentError: if there is no such transport or field, or the value does not fit.
+        ArgumentError: if there is no such transport or field, or a value is out of range.
     """
     kind, *options = text.split(":")
     fields: dict[str, Any] = {"kind": kind}
@@ -60,17 +64,17 @@ def apply(scenario: Scenario, text: str) -> Scenario:
 
 
 def _network(scenario: Scenario, kind: str) -> Network:
-    """The network as this transport wants it, where the scenario's was as its own transport wants it."""
+    """The network, with open what depends on the transport, unless the transport is of the same kind."""
     if kind == scenario.transport.kind:
         return scenario.network
-    update = {"routing": None, "encapsulation": None, "switch": Switch()}
-    return scenario.network.model_copy(update=update)
+    left_open = {"routing": None, "encapsulation": None, "switch": Switch()}
+    return scenario.network.model_copy(update=left_open)
 
 
 def on_single_plane(scenario: Scenario) -> Scenario:
-    """The same hosts on one plane whose ports carry what all planes together did, with as many hosts on a T0.
+    """The same hosts on one plane whose ports have the rate of all planes together.
 
-    Faults keep their names: one that names what the other fabric does not have is refused when it runs.
+    Faults keep their names. One that names what the new fabric does not have is refused when it runs.
 
     Raises:
         ArgumentError: if links to capture are named.
@@ -78,7 +82,7 @@ def on_single_plane(scenario: Scenario) -> Scenario:
     if scenario.topology.planes == 1:
         return scenario
     if scenario.record.capture:
-        raise ArgumentError("planes=1: a capture names links of the planes there are; compare on those")
+        raise ArgumentError("planes=1: the capture names links of several planes; compare on those")
     topology = scenario.topology.model_copy(update={"planes": 1})
     rate = scenario.network.port_rate * scenario.topology.planes
     network = scenario.network.model_copy(update={"port_rate": rate})

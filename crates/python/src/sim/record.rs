@@ -1,7 +1,8 @@
 //! What a run has written down, as columns.
 
-use openmrc_fabric::{Fabric, Node};
-use openmrc_sim::{Change, LogEvent, Recorder, Target};
+use openmrc_fabric::Fabric;
+use openmrc_sim::spec::names;
+use openmrc_sim::{Change, LogEvent, Recorder};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -19,28 +20,22 @@ impl PySimulation {
         &self.world.config().fabric
     }
 
-    /// A port by its node and its name there.
+    /// The name of a port.
     fn port_name(&self, port: u32) -> String {
         let fabric = self.fabric();
-        // The log names few ports: a search through the links is soon over.
-        let found = (0..fabric.links()).find_map(|link| {
-            let direction = self.world.link_ports(link).iter().position(|&p| p == port)?;
-            let link = fabric.link(link)?;
+        // The log names few ports, so a search through all links is fast enough.
+        let end = (0..fabric.links()).find_map(|number| {
+            let direction = self.world.link_ports(number).iter().position(|&p| p == port)?;
+            let link = fabric.link(number)?;
             Some(if direction == 0 { fabric.lower_end(link) } else { fabric.upper_end(link) })
         });
-        match found {
-            Some(end) => match end.node {
-                Node::Host(host) => format!("h{host}:p{}", end.port),
-                Node::Switch(switch) => format!("{switch}:{}", fabric.port_name(switch, end.port)),
-            },
-            None => format!("port {port}"),
-        }
+        end.map_or_else(|| format!("port {port}"), |end| names::port_name(fabric, end))
     }
 }
 
 #[pymethods]
 impl PySimulation {
-    /// By link and direction, up before down: what it is and what it carried.
+    /// By link and direction, up before down: where the link is and what it carried.
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (fabric, results) = (self.fabric(), self.world.results());
         let ports = || (0..fabric.links()).flat_map(|link| self.world.link_ports(link));
@@ -74,17 +69,6 @@ impl PySimulation {
             .collect()
     }
 
-    /// Names of the switches, and rate of a port.
-    fn shape(&self) -> (u32, u32, u32, u64) {
-        let fabric = self.fabric();
-        (
-            fabric.shape().hosts,
-            fabric.shape().planes,
-            fabric.tiers().into(),
-            self.world.config().port_rate_bps,
-        )
-    }
-
     /// Counters by connection and entropy value.
     fn evs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut rows: Vec<_> = self.recorder().into_iter().flat_map(|r| &r.paths).collect();
@@ -104,8 +88,8 @@ impl PySimulation {
         Ok(columns.done())
     }
 
-    /// The time series: widths of a sample in `placed`, `placed_by_plane`, `groups` (three numbers each: sent, waiting, longest), and
-    /// `sent` and `waiting`; then the columns.
+    /// The time series: first the widths of a sample in `placed`, in `placed_by_plane`, in `groups` (three numbers
+    /// each: sent, waiting, longest), and in `sent` and `waiting`; then the columns.
     fn series<'py>(&self, py: Python<'py>) -> PyResult<Option<([usize; 4], Bound<'py, PyDict>)>> {
         let Some(series) = self.recorder().map(|r| &r.series).filter(|s| !s.time.is_empty()) else {
             return Ok(None);
@@ -123,17 +107,14 @@ impl PySimulation {
         Ok(Some((series.widths, columns.done())))
     }
 
-    /// The log, and how many entries it had no room for.
+    /// The log, and the number of entries that it had no room for.
     fn log(&self) -> (Vec<LogRow>, u64) {
         let Some(recorder) = self.recorder() else { return (Vec::new(), 0) };
         let fabric = self.fabric();
         let row = |&(time, what): &(openmrc_transport::Time, LogEvent)| -> LogRow {
             match what {
                 LogEvent::Fault(target, change) => {
-                    let name = match target {
-                        Target::Link(link) => fabric.link(link).map(|link| fabric.link_name(link)),
-                        Target::Switch(switch) => fabric.switch_at(switch).map(|switch| switch.to_string()),
-                    };
+                    let name = names::target_name(fabric, target);
                     let (kind, value) = match change {
                         Change::Down => ("down", None),
                         Change::Up => ("up", None),
@@ -141,7 +122,7 @@ impl PySimulation {
                         Change::BitErrors(p) => ("bit-errors", Some(p)),
                         Change::Slow(share) => ("slow", Some(share)),
                     };
-                    (time.0, kind, name.unwrap_or_default(), None, None, None, None, value)
+                    (time.0, kind, name, None, None, None, None, value)
                 }
                 LogEvent::Routing { port, withdrawn } => {
                     let kind = if withdrawn { "route-withdrawn" } else { "route-restored" };
@@ -160,8 +141,8 @@ impl PySimulation {
         (recorder.log.iter().map(row).collect(), recorder.log_missed)
     }
 
-    /// Packets captured since the last call: time in picoseconds, index of the link among those asked for, bytes on the wire, and the
-    /// first `snaplen` of them.
+    /// Packets captured since the last call: time in picoseconds, port, bytes on the wire, and the first `snaplen` of
+    /// these bytes.
     fn captured<'py>(
         &mut self,
         py: Python<'py>,
@@ -181,7 +162,7 @@ impl PySimulation {
             .collect()
     }
 
-    /// The ports that send up and down a link, by its place among all links.
+    /// The ports that send up and down a link, by the link's number.
     fn link_ports(&self, link: u32) -> [u32; 2] {
         self.world.link_ports(link)
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::ports::{Port, port_flag};
 use crate::config::Encapsulation;
 use crate::event::Event;
-use crate::faults::Change;
 use crate::hash::chance;
+use crate::schedule::Change;
 
 /// Probabilities of losing a packet and of damaging a bit.
 #[derive(Clone, Copy, Default)]

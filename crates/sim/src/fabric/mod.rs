@@ -28,9 +28,9 @@ use self::routing::Routes;
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::event::{Event, Kind};
-use crate::faults::{Change, Fault, Target};
 use crate::groups::NodeGroups;
 use crate::record::PortView;
+use crate::schedule::{Change, Fault, Target};
 use crate::stats::Stats;
 
 /// A host's port that lost its carrier or got it back.

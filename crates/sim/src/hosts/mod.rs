@@ -24,9 +24,6 @@ use openmrc_wire::Ev;
 use prefetch_index::prefetch_index;
 
 pub(crate) use self::endpoints::Endpoints;
-pub use self::endpoints::{
-    AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig,
-};
 use self::environment::{Environment, Outbox, Owner};
 use self::nic::Nic;
 pub(crate) use self::posts::Posts;

@@ -14,8 +14,8 @@ use self::series::Sampler;
 pub(crate) use self::series::{NetworkShape, PortView};
 pub use self::series::{Series, SeriesConfig};
 use crate::event::{Event, flag};
-use crate::faults::{Change, Target};
 use crate::results::Totals;
+use crate::schedule::{Change, Target};
 
 /// What a run records.
 #[derive(Clone, Default, PartialEq, Debug)]

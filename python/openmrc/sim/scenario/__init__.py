@@ -16,8 +16,8 @@ from openmrc.sim.scenario.faults import (
     Slow,
     Transceiver,
 )
-from openmrc.sim.scenario.fields import Part, Seed
 from openmrc.sim.scenario.network import Network, Pfc, Switch, Topology
+from openmrc.sim.scenario.part import Part, Strict
 from openmrc.sim.scenario.record import Capture, Record
 from openmrc.sim.scenario.traffic import (
     AllToAll,
@@ -58,8 +58,8 @@ __all__ = [
     "Record",
     "Rocev2",
     "Scenario",
-    "Seed",
     "Slow",
+    "Strict",
     "Switch",
     "Topology",
     "Traffic",

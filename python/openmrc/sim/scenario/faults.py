@@ -1,122 +1,122 @@
 """What breaks, when, and until when."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictInt
 
-from openmrc.sim.scenario.fields import Count, Duration, Host, Micros, Part, Probability, Seed
+from openmrc.sim.scenario.part import OPEN, Part
 
-
-class _Fault(Part):
-    targets: Annotated[list[str], Field(min_length=1)]
-    """Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``), NIC ports (``h12:p3``), switches
-    (``p3/t1-5``); or all ``links``, ``host-links``, ``fabric-links``, ``switches``."""
-    at_us: Micros = 0.0
+Targets = list[str]
+"""Links (``p3/t0-17:up5--p3/t1-5``, ``h12:p3--p3/t0-0:down12``), NIC ports (``h12:p3``), switches
+(``p3/t1-5``); or all ``links``, ``host-links``, ``fabric-links``, ``switches``."""
 
 
-class _Lasting(_Fault):
-    until_us: Micros | None = None
-    """When it is repaired; never without it."""
-
-    @model_validator(mode="after")
-    def _forwards(self) -> Self:
-        if self.until_us is not None and self.until_us <= self.at_us:
-            raise ValueError(f"until_us: {self.until_us:g} is not after at_us, {self.at_us:g}")
-        return self
-
-
-class Down(_Lasting):
-    """Nothing gets through. At 0 it is broken from the start."""
+class Down(Part):
+    """Nothing gets through. At time 0 it is broken from the start."""
 
     kind: Literal["down"] = "down"
+    targets: Targets
+    at_us: float = OPEN
+    until_us: float | None = OPEN
+    """When it is repaired; never if left open."""
 
 
-class Loss(_Lasting):
+class Loss(Part):
     """Packets are lost at random."""
 
     kind: Literal["loss"] = "loss"
-    probability: Probability
+    targets: Targets
+    at_us: float = OPEN
+    until_us: float | None = OPEN
+    probability: float
 
 
-class BitErrors(_Lasting):
+class BitErrors(Part):
     """Bits are damaged at random; a damaged packet is dropped."""
 
     kind: Literal["bit-errors"] = "bit-errors"
-    probability: Probability
+    targets: Targets
+    at_us: float = OPEN
+    until_us: float | None = OPEN
+    probability: float
 
 
-class Slow(_Lasting):
+class Slow(Part):
     """A link at a share of its rate."""
 
     kind: Literal["slow"] = "slow"
-    share: Annotated[float, Field(gt=0, le=1)]
+    targets: Targets
+    at_us: float = OPEN
+    until_us: float | None = OPEN
+    share: float
 
 
-class _Recurring(_Fault):
-    down_us: Duration
-    up_us: Duration
-    times: Count = 1
-
-    def times_until(self, limit_us: float) -> int:
-        """How often it goes down before a run ends that ends at the latest then."""
-        left = max(0.0, limit_us - self.at_us)
-        return min(self.times, int(left / (self.down_us + self.up_us)) + 1)
-
-
-class Flap(_Recurring):
-    """Down and up again, and again."""
+class Flap(Part):
+    """Down and up again, several times."""
 
     kind: Literal["flap"] = "flap"
+    targets: Targets
+    at_us: float = OPEN
+    down_us: float
+    up_us: float
+    times: StrictInt = OPEN
 
 
-class Reboot(_Fault):
+class Reboot(Part):
     """Switches that are gone for a while."""
 
     kind: Literal["reboot"] = "reboot"
-    down_us: Duration
+    targets: Targets
+    at_us: float = OPEN
+    down_us: float
 
 
-class NicPort(_Lasting):
+class NicPort(Part):
     """Ports of hosts (``h12:p3``) without a carrier."""
 
     kind: Literal["nic-port"] = "nic-port"
+    targets: Targets
+    at_us: float = OPEN
+    until_us: float | None = OPEN
 
 
-class Transceiver(_Recurring):
-    """Several ports of one switch that share a transceiver go down and up again together."""
+class Transceiver(Part):
+    """Ports of one switch that share a transceiver go down and up again together."""
 
     kind: Literal["transceiver"] = "transceiver"
-    targets: Annotated[list[str], Field(min_length=1, max_length=1)]
+    targets: Targets
     """The switch."""
-    ports: Annotated[list[Host], Field(min_length=1)]
+    at_us: float = OPEN
+    ports: list[StrictInt]
     """Which of its ports, downlinks counted before uplinks."""
-    up_us: Duration = 1.0
+    down_us: float
+    up_us: float = OPEN
+    times: StrictInt = OPEN
 
 
-class Broken(_Fault):
-    """A share of the targets, chosen at random, is down and stays so: at 0, broken from the start."""
+class Broken(Part):
+    """A share of the targets, chosen at random, is down for good. At time 0 it is broken from the start."""
 
     kind: Literal["broken"] = "broken"
-    share: Annotated[float, Field(gt=0, le=1)]
-    seed: Seed = 1
+    targets: Targets
+    at_us: float = OPEN
+    share: float
+    seed: StrictInt = OPEN
 
 
-class RandomFailures(_Lasting):
+class RandomFailures(Part):
     """Each target fails and is repaired at random times, exponentially distributed."""
 
     kind: Literal["random"] = "random"
-    effect: Literal["down", "loss", "bit-errors", "slow"] = "down"
-    amount: Annotated[float, Field(ge=0, le=1)] = 0.0
+    targets: Targets
+    at_us: float = OPEN
+    until_us: float | None = OPEN
+    effect: Literal["down", "loss", "bit-errors", "slow"] = OPEN
+    amount: float = OPEN
     """Probability of loss or bit errors, or share of the rate that is left."""
-    mtbf_us: Duration
-    mttr_us: Duration
-    seed: Seed = 1
-
-    @model_validator(mode="after")
-    def _is_felt(self) -> Self:
-        if self.effect != "down" and self.amount == 0:
-            raise ValueError(f"amount: {self.effect} needs one above 0")
-        return self
+    mtbf_us: float
+    mttr_us: float
+    seed: StrictInt = OPEN
 
 
 Fault = Annotated[

@@ -1,119 +1,119 @@
 """The fabric, how fast and long its parts are, and the queues of its switches.
 
-Thresholds are shares of a plane's bandwidth-delay product, port rate x base RTT, where the base RTT follows
-from cables and switches.
+Lengths of queues without a unit are multiples of a plane's bandwidth-delay product: port rate x base RTT,
+where the base RTT follows from cables and switches.
 """
 
-from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import PlainSerializer, StrictInt
 
 from openmrc.fabric.units import Rate, Ratio
-from openmrc.sim.scenario.fields import Amount, Count, Micros, Nanos, Part, Probability, Share
+from openmrc.sim.scenario.part import OPEN, Part
+
+_Ratio = Annotated[Ratio, PlainSerializer(lambda r: f"{r.numerator}:{r.denominator}", when_used="json")]
 
 
 class Topology(Part):
     """The smallest fabric for these numbers (spec: fabric); counts left open are computed."""
 
-    hosts: Annotated[StrictInt, Field(ge=2, lt=1 << 32)]
-    planes: Annotated[StrictInt, Field(ge=1, le=16)] = 1
-    tiers: Annotated[StrictInt, Field(ge=1, le=4)] = 2
-    radix: Count
+    hosts: StrictInt
+    planes: StrictInt = OPEN
+    tiers: StrictInt = OPEN
+    radix: StrictInt
     """Ports of a switch."""
-    hosts_per_t0: Count | None = None
-    uplinks_per_t0: Count | None = None
-    t0s_per_pod: Count | None = None
-    oversubscription: Ratio = Fraction(1)
+    hosts_per_t0: StrictInt | None = OPEN
+    uplinks_per_t0: StrictInt | None = OPEN
+    t0s_per_pod: StrictInt | None = OPEN
+    oversubscription: _Ratio = OPEN
     """Downlink to uplink bandwidth of a T0."""
 
 
 class Pfc(Part):
     """Priority flow control of the data class: senders are stopped, nothing is dropped for want of room."""
 
-    buffer: Amount | None = None
-    """Buffer of a switch, bytes; 25.8 us of its capacity: 165.2 MB at 51.2 Tb/s (Broadcom Tomahawk 5)."""
-    alpha: Annotated[float, Field(gt=0, le=1024)] = 1.0
-    """A port's share: so many times what is free (Zhu et al., SIGCOMM 2015: ECN acts first)."""
-    xoff: Amount | None = None
+    buffer: StrictInt | None = OPEN
+    """Buffer of a switch, bytes; follows from the switch's capacity if left open."""
+    alpha: float = OPEN
+    """What a port may hold of the shared buffer, as a multiple of what is free."""
+    xoff: StrictInt | None = OPEN
     """Static threshold beside that, bytes."""
-    xon_offset: Annotated[StrictInt, Field(ge=0, le=1 << 53)] | None = None
-    """XON so many bytes below the threshold; two full packets (Zhu et al.)."""
-    headroom: Annotated[StrictInt, Field(ge=0, le=1 << 53)] | None = None
-    """Set aside for each port, bytes; what its cable and the longest packets need."""
+    xon_offset: StrictInt | None = OPEN
+    """A port's peer may go on when the port holds this many bytes less than its threshold."""
+    headroom: StrictInt | None = OPEN
+    """Set aside for each port, bytes; what its cable and the longest packets need if left open."""
 
 
 class Switch(Part):
     """Queues of a switch port. What is left open is as the preset has it."""
 
-    preset: Literal["mrc", "rocev2", "rocev2-lossy", "adaptive"] | None = None
-    """What the transport is meant for, or one of these.
+    preset: Literal["mrc", "rocev2", "rocev2-lossy", "adaptive"] | None = OPEN
+    """What the transport is meant for if left open.
 
-    ``mrc``: trimming at 1 (last hop 1.5), ECN from 0.2 to 0.8 but not on the last hop, control up to 1 and
-    first (spec: congestion, "Switch settings"). ``rocev2``: PFC, marking from 400 KB to 1,600 KB with at most
-    0.2 at 100 Gb/s, scaled with the rate, on every hop (spec: baselines). ``rocev2-lossy``: drops beyond
-    6,400 KB instead of PFC. ``adaptive``: PFC, no ECN.
+    ``mrc``: trimming, ECN but not towards hosts, control first (spec: congestion, "Switch settings").
+    ``rocev2``: PFC, and DCQCN's marking on every hop (spec: baselines). ``rocev2-lossy``: drops beyond a long
+    queue instead of PFC. ``adaptive``: PFC, no ECN.
     """
-    overflow: Literal["trim", "drop"] | None = None
+    overflow: Literal["trim", "drop"] | None = OPEN
     """What becomes of data that would have to wait behind more than ``trim``."""
-    trim: Share | None = None
-    trim_last_hop: Share | None = None
-    control: Share | None = None
+    trim: float | None = OPEN
+    """Longest data queue."""
+    trim_bytes: StrictInt | None = OPEN
+    """The same in bytes, instead of ``trim``."""
+    trim_last_hop: float | None = OPEN
+    """Longest data queue towards a host."""
+    trim_last_hop_bytes: StrictInt | None = OPEN
+    """The same in bytes, instead of ``trim_last_hop``."""
+    control: float | None = OPEN
     """Longest control queue; what is beyond is dropped."""
-    control_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The control queue's share of the port under weighted scheduling; without it control goes first."""
-    ecn: bool | None = None
-    """Whether switches mark at all."""
-    ecn_min: Annotated[float, Field(ge=0, le=1024)] | None = None
-    """ECN marking begins here (at dequeue)."""
-    ecn_max: Annotated[float, Field(gt=0, le=1024)] | None = None
-    """Everything is marked from here on; equal to ``ecn_min`` for a step."""
-    ecn_min_bytes: Amount | None = None
+    control_share: float | None = OPEN
+    """The control queue's share of the port under weighted scheduling; control goes first if left open."""
+    ecn: bool | None = OPEN
+    """Whether switches mark packets."""
+    ecn_min: float | None = OPEN
+    """Marking begins at this length, looked at when a packet leaves the queue."""
+    ecn_max: float | None = OPEN
+    """From this length on every packet is marked; equal to ``ecn_min`` for a step."""
+    ecn_min_bytes: StrictInt | None = OPEN
     """Kmin in bytes, instead of ``ecn_min``."""
-    ecn_max_bytes: Amount | None = None
+    ecn_max_bytes: StrictInt | None = OPEN
     """Kmax in bytes, instead of ``ecn_max``."""
-    ecn_probability: Probability | None = None
+    ecn_probability: float | None = OPEN
     """Probability just below ``ecn_max``: Pmax."""
-    ecn_last_hop: bool | None = None
-    """Mark towards hosts too. Off for MRC: there ECN would report incast, which no other path can help."""
-    pfc: bool | Pfc | None = None
+    ecn_last_hop: bool | None = OPEN
+    """Whether ports towards hosts mark too. MRC's do not: marks there would report an incast, which no other
+    path avoids."""
+    pfc: bool | Pfc | None = OPEN
     """PFC, with its defaults or others; ``false`` turns the preset's off."""
-    exact: bool = False
-    """Real queues instead of departures computed on arrival: about twice as slow. PFC and
-    ``control_share`` have them anyway."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        for low, high in (("ecn_min", "ecn_max"), ("ecn_min_bytes", "ecn_max_bytes")):
-            least, most = getattr(self, low), getattr(self, high)
-            if least is not None and most is not None and most < least:
-                raise ValueError(f"{high}: {most:g} is below {low}, {least:g}")
-        for end in ("ecn_min", "ecn_max"):
-            if getattr(self, end) is not None and getattr(self, f"{end}_bytes") is not None:
-                raise ValueError(f"{end}_bytes stands instead of {end}, not beside it")
-        return self
+    exact: bool = OPEN
+    """Real queues instead of departures computed on arrival: about twice as slow. PFC and ``control_share``
+    have them anyway."""
 
 
 class Network(Part):
     """How fast, how long and how clever the parts of the fabric are."""
 
-    port_rate: Rate = 100_000_000_000
-    """Every port, bit/s; 100G is a port of the reference fabric."""
-    cable_ns: tuple[Nanos, Nanos, Nanos, Nanos] = (500.0, 500.0, 500.0, 500.0)
+    port_rate: Rate = OPEN
+    """Rate of every port, bit/s; also as ``400G``."""
+    cable_ns: tuple[float, float, float, float] = OPEN
     """Propagation delay of the cables of each layer, from host to T0 on; 500 ns are 100 m."""
-    switch_latency_ns: Nanos = 500.0
-    nic_latency_ns: Nanos = 500.0
-    encapsulation: Literal["srv6", "udp"] | None = None
-    """Headers counted on every cable: with or without the outer IPv6 header. MRC has it, others have not."""
-    routing: Literal["source", "ecmp", "adaptive"] | None = None
-    """Entropy values are paths (MRC) or hashed (RoCEv2, UET); or the least loaded uplink is taken."""
-    detection_us: Micros | None = None
-    """From a link's failure, or return, to its own switches knowing; without it routes are static.
+    switch_latency_ns: float = OPEN
+    """From the last bit of a packet arriving at a switch until the packet is in its queue."""
+    nic_latency_ns: float = OPEN
+    """From the last bit of a packet arriving at a NIC until the transport has the packet."""
+    encapsulation: Literal["srv6", "udp"] | None = OPEN
+    """Headers on every cable, with or without the outer IPv6 header; what the transport is meant for if left
+    open."""
+    routing: Literal["source", "ecmp", "adaptive"] | None = OPEN
+    """Entropy values are paths (``source``) or hashed (``ecmp``), or the least loaded uplink is taken
+    (``adaptive``); what the transport is meant for if left open."""
+    detection_us: float | None = OPEN
+    """From a link's failure, or return, until its own switches know; routes are static if left open.
 
-    Carrier loss takes about 1,000, BFD 300,000, a hold timer 9 to 180 seconds.
+    Loss of carrier takes about 1,000, BFD 300,000, a hold timer 9 to 180 seconds.
     """
-    convergence_us: Micros = 1_000_000.0
-    """From there to all switches routing accordingly (BGP): 0.1 s to tens of seconds."""
-    mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = 4096
-    """Payload bytes per data packet."""
+    convergence_us: float = OPEN
+    """From there until all switches route accordingly (BGP): 0.1 s to tens of seconds."""
+    mtu: StrictInt = OPEN
+    """Payload bytes of a full data packet."""
     switch: Switch = Switch()

@@ -1,39 +1,39 @@
 """What a run writes down on the way."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, StrictInt
+from pydantic import StrictInt
 
-from openmrc.sim.scenario.fields import Amount, Duration, Part
+from openmrc.sim.scenario.part import OPEN, Part
 
 
 class Capture(Part):
     """Packets of chosen links, as bytes."""
 
-    links: Annotated[list[str], Field(min_length=1)]
-    """Listened to in both directions, where the cable ends."""
-    packets: Amount = 1_000_000
-    """The capture ends after so many."""
-    snaplen: Annotated[StrictInt, Field(ge=64, le=1 << 16)] = 256
+    links: list[str]
+    """A link is listened to in both directions, where the cable ends."""
+    packets: StrictInt = OPEN
+    """The capture ends after this many packets."""
+    snaplen: StrictInt = OPEN
     """Bytes kept of each packet; 65536 keeps whole packets."""
 
 
 class Record(Part):
     """What is written down on the way; it costs time only where it is asked for."""
 
-    series: bool = False
+    series: bool = OPEN
     """Time series: goodput, queues, load of links, counters."""
-    interval_us: Duration | None = None
-    """Between two samples; without it about a thousand samples, whatever the length of the run."""
-    links: list[str] | Literal["all"] = Field(default_factory=list)
+    interval_us: float | None = OPEN
+    """Between two samples; about a thousand samples if left open, however long the run."""
+    links: Literal["all"] | list[str] = OPEN
     """Links whose load and queues are kept one by one in the time series."""
-    events: bool = False
+    events: bool = OPEN
     """A log: faults, what routing made of them, paths condemned and back, queue pairs that failed."""
-    ports: bool = False
+    ports: bool = OPEN
     """Marks, trims and losses by link."""
-    evs: bool = False
+    evs: bool = OPEN
     """Packets by connection and entropy value."""
-    capture: Capture | None = None
+    capture: Capture | None = OPEN
 
     @property
     def is_on(self) -> bool:

@@ -1,7 +1,4 @@
-//! What breaks, when, and what the network and its hosts make of it.
-//!
-//! A fault takes effect at the beginning of the calendar slot it falls into, at most the shortest hop latency early, before
-//! anything else that happens there.
+//! The schedule of faults: what breaks, when, and until when.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -9,25 +6,25 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use openmrc_fabric::Fabric;
 use openmrc_transport::{Span, Time};
 
-/// What happens to a link or a switch.
+/// What happens to a target.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Change {
-    /// Nothing gets through any more; what is on the cable is lost.
+    /// Nothing gets through; packets on the cable are lost.
     Down,
-    /// Works again, as it did at first.
+    /// It works as at first.
     Up,
     /// Each packet is lost with this probability.
     Loss(f64),
     /// Each bit is damaged with this probability; a damaged packet is dropped.
     BitErrors(f64),
-    /// Runs at this share of its rate.
+    /// It runs at this share of its rate.
     Slow(f64),
 }
 
-/// What it happens to.
+/// What a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
-    /// A link, by its number in the fabric, in both directions. A host's own cable is one too: the NIC sees its carrier go.
+    /// A link, by its number in the fabric, in both directions. On a host's cable the NIC loses its carrier.
     Link(u32),
     /// All links of a switch, by its number in the fabric.
     Switch(u32),
@@ -44,7 +41,7 @@ pub struct Fault {
     pub change: Change,
 }
 
-/// A fault that names something that is not there, or a number that is none.
+/// A fault with a target that does not exist, or with a number out of range.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum FaultError {
     /// No such link or switch.
@@ -72,7 +69,7 @@ pub enum FaultError {
 }
 
 /// Checks a schedule against a fabric.
-pub(crate) fn check(faults: &[Fault], fabric: &Fabric) -> Result<(), FaultError> {
+pub fn check(faults: &[Fault], fabric: &Fabric) -> Result<(), FaultError> {
     for (index, fault) in faults.iter().enumerate() {
         let exists = match fault.target {
             Target::Link(link) => link < fabric.links(),
@@ -94,7 +91,7 @@ pub(crate) fn check(faults: &[Fault], fabric: &Fabric) -> Result<(), FaultError>
     Ok(())
 }
 
-/// A link or switch that goes down and comes up again, `times` times: down for `down`, then up for `up`.
+/// A link or switch goes down for `down` and is up for `up`, `times` times.
 pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec<Fault> {
     let period = down + up;
     (0..u64::from(times))
@@ -105,7 +102,7 @@ pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec
         .collect()
 }
 
-/// Broken at `at` and never repaired: this share of the targets, chosen at random.
+/// A share of the targets, chosen at random, is down from `at` on.
 pub fn broken(targets: &[Target], share: f64, at: Time, seed: u64) -> Vec<Fault> {
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut left = targets.to_vec();
@@ -118,8 +115,8 @@ pub fn broken(targets: &[Target], share: f64, at: Time, seed: u64) -> Vec<Fault>
         .collect()
 }
 
-/// Failures at random: each target suffers `change` after an exponential time of mean `mtbf` and is repaired after one of mean `mttr`,
-/// again and again until `until`.
+/// Random failures: `change` happens to each target after an exponentially distributed time of mean `mtbf`, and is
+/// repaired after one of mean `mttr`, repeatedly until `until`.
 pub fn random(
     targets: &[Target],
     change: Change,

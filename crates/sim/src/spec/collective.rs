@@ -1,0 +1,112 @@
+//! Collective operations: each rank sends when it has received what it needs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::error::SpecError;
+use super::numbers::{Amount, Count, Host, LONGEST_MESSAGE, Micros, Whole, grouped};
+use super::ranks::{Volume, all_pairs, check_ranks, count, members, ranks_exist};
+use crate::collectives;
+use crate::workload::Workload;
+
+/// A collective operation.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Collective {
+    /// When the pattern begins.
+    #[serde(default)]
+    pub start_us: Micros,
+    /// Which one.
+    pub operation: Operation,
+    /// Hosts in rank order; all of them if left open.
+    #[serde(default)]
+    pub ranks: Option<Vec<Host>>,
+    /// The data of one rank; with `all-to-all`, of one pair; with `pipeline`, of one microbatch.
+    pub bytes: Amount,
+    /// Microbatches of a `pipeline`.
+    #[serde(default = "eight")]
+    pub microbatches: Count,
+}
+
+/// A round number: every job has its own.
+const fn eight() -> Count {
+    Whole::of(8)
+}
+
+/// A collective operation and its algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Reduce-scatter and all-gather around a ring.
+    RingAllReduce,
+    /// Exchanges of all data at distances 1, 2, 4, ...
+    RecursiveDoublingAllReduce,
+    /// Around a ring.
+    AllGather,
+    /// Around a ring.
+    ReduceScatter,
+    /// In steps: each rank sends to the next, the one after that, and so on.
+    AllToAll,
+    /// From stage to stage.
+    Pipeline,
+}
+
+impl Collective {
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        check_ranks(self.ranks.as_deref())
+    }
+
+    pub(super) fn check_fit(&self, hosts: u32) -> Result<(), SpecError> {
+        ranks_exist(self.ranks.as_deref(), hosts)?;
+        let ranks = count(self.ranks.as_deref(), hosts);
+        let parts = match self.operation {
+            Operation::RingAllReduce | Operation::AllGather | Operation::ReduceScatter => ranks,
+            Operation::RecursiveDoublingAllReduce if !ranks.is_power_of_two() => {
+                let message = format!("recursive doubling takes a power of two of ranks, not {ranks}");
+                return Err(SpecError::new(message));
+            }
+            _ => 1,
+        };
+        check_parts("bytes", self.bytes.get(), parts)
+    }
+
+    pub(super) fn volume(&self, hosts: u32) -> Volume {
+        let ranks = count(self.ranks.as_deref(), hosts);
+        let others = ranks.saturating_sub(1);
+        match self.operation {
+            Operation::RingAllReduce => Volume::new(2 * all_pairs(ranks), ranks),
+            Operation::AllGather | Operation::ReduceScatter => Volume::new(all_pairs(ranks), ranks),
+            Operation::RecursiveDoublingAllReduce => {
+                let exchanges = u64::from(ranks.ilog2()) * ranks;
+                Volume::new(exchanges, exchanges)
+            }
+            Operation::AllToAll => Volume::new(all_pairs(ranks), all_pairs(ranks)),
+            Operation::Pipeline => Volume::new(others * self.microbatches.get(), others),
+        }
+    }
+
+    pub(super) fn workload(&self, hosts: u32) -> Workload {
+        let (ranks, bytes) = (members(self.ranks.as_deref(), hosts), self.bytes.get());
+        match self.operation {
+            Operation::RingAllReduce => collectives::ring_all_reduce(&ranks, bytes),
+            Operation::AllGather | Operation::ReduceScatter => collectives::ring_pass(&ranks, bytes),
+            Operation::RecursiveDoublingAllReduce => {
+                collectives::recursive_doubling_all_reduce(&ranks, bytes)
+            }
+            Operation::AllToAll => collectives::stepped_all_to_all(&ranks, bytes),
+            Operation::Pipeline => collectives::pipeline(&ranks, bytes, self.microbatches.u32()),
+        }
+    }
+}
+
+/// Checks that each of `parts` even parts of some data fits a message.
+pub(super) fn check_parts(field: &'static str, bytes: u64, parts: u64) -> Result<(), SpecError> {
+    let part = bytes.div_ceil(parts);
+    if part <= LONGEST_MESSAGE {
+        return Ok(());
+    }
+    let each =
+        if parts > 1 { format!(" in {parts} parts are {} each", grouped(part)) } else { String::new() };
+    let message = format!("{}{each}: a message has at most 2^31 bytes", grouped(bytes));
+    Err(SpecError::at(field, message))
+}

@@ -1,0 +1,128 @@
+//! How fast and long the parts of the fabric are, and how packets find their way.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use openmrc_fabric::Fabric;
+
+use super::error::SpecError;
+use super::numbers::{Micros, Nanos, Whole, first_seed};
+use super::switch::{Preset, Switch};
+use crate::config::{Encapsulation, NetworkConfig, Routing, RoutingReaction};
+
+/// How fast, how long and how clever the parts of the fabric are.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// Rate of every port, bit/s.
+    pub port_rate: Whole<1, { u64::MAX }>,
+    /// Propagation delay of the cables of each layer, from host to T0 on.
+    pub cable_ns: [Nanos; 4],
+    /// From the last bit of a packet arriving at a switch until the packet is in its queue.
+    pub switch_latency_ns: Nanos,
+    /// From the last bit of a packet arriving at a NIC until the transport has the packet.
+    pub nic_latency_ns: Nanos,
+    /// Headers on every cable, with or without the outer IPv6 header; what the transport is meant for if left open.
+    pub encapsulation: Option<Encapsulation>,
+    /// Entropy values are paths (`source`) or hashed (`ecmp`), or the least loaded uplink is taken (`adaptive`); what
+    /// the transport is meant for if left open.
+    pub routing: Option<Routing>,
+    /// From a link's failure, or return, until its own switches know; routes are static if left open. Loss of carrier
+    /// takes about 1,000 us, BFD 300,000 us, a hold timer 9 to 180 s.
+    pub detection_us: Option<Micros>,
+    /// From there until all switches route accordingly.
+    pub convergence_us: Micros,
+    /// Payload bytes of a full data packet.
+    pub mtu: Whole<256, 8192>,
+    /// The queues of switches.
+    pub switch: Switch,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Network {
+            // A port of the reference fabric (spec: fabric).
+            port_rate: Whole::of(100_000_000_000),
+            // 100 m of fibre. With the latencies below a round trip through two tiers at 100 Gb/s takes about 10 us,
+            // near the reference network of NSCC.
+            cable_ns: [Nanos::of(500.0); 4],
+            switch_latency_ns: Nanos::of(500.0),
+            nic_latency_ns: Nanos::of(500.0),
+            encapsulation: None,
+            routing: None,
+            detection_us: None,
+            // BGP takes 0.1 s to tens of seconds (spec: baselines, "Routing").
+            convergence_us: Micros::of(1_000_000.0),
+            // The path_mtu of a queue pair (spec: transport).
+            mtu: Whole::of(4096),
+            switch: Switch::default(),
+        }
+    }
+}
+
+/// The network that a transport is meant for: what a scenario leaves open is like this.
+pub(super) struct MeantFor {
+    pub routing: Routing,
+    pub encapsulation: Encapsulation,
+    pub preset: Preset,
+}
+
+impl MeantFor {
+    /// What MRC is meant for: SRv6 paths, and switches that trim.
+    pub(super) const MRC: MeantFor =
+        MeantFor { routing: Routing::SourceRouted, encapsulation: Encapsulation::Srv6, preset: Preset::Mrc };
+}
+
+impl Network {
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        self.switch.check().map_err(|error| error.inside("switch"))
+    }
+
+    /// The network of a run.
+    pub(super) fn config(&self, fabric: Fabric, meant_for: &MeantFor, seed: u64) -> NetworkConfig {
+        let mut config = NetworkConfig {
+            fabric,
+            port_rate_bps: self.port_rate.get(),
+            cable: self.cable_ns.map(Nanos::span),
+            switch_latency: self.switch_latency_ns.span(),
+            nic_latency: self.nic_latency_ns.span(),
+            encapsulation: self.encapsulation.unwrap_or(meant_for.encapsulation),
+            routing: self.routing.unwrap_or(meant_for.routing),
+            routing_reaction: self.detection_us.map(|detection| RoutingReaction {
+                detection: detection.span(),
+                convergence: self.convergence_us.span(),
+            }),
+            path_mtu: self.mtu.u16(),
+            switch: None,
+            exact_queues: self.switch.exact,
+            seed,
+        };
+        config.switch = Some(self.switch.config(&config, meant_for.preset));
+        config
+    }
+
+    /// The same with everything filled in.
+    pub(super) fn filled(&self, config: &NetworkConfig, meant_for: &MeantFor) -> Self {
+        Network {
+            encapsulation: Some(config.encapsulation),
+            routing: Some(config.routing),
+            switch: self.switch.filled(config, meant_for.preset),
+            ..self.clone()
+        }
+    }
+}
+
+impl NetworkConfig {
+    /// The network that MRC is meant for, everything as a scenario has it by default.
+    pub fn new(fabric: Fabric, port_rate_bps: u64) -> Self {
+        let seed = first_seed().get();
+        let network = Network { port_rate: Whole::nearest(port_rate_bps), ..Network::default() };
+        // Left open, queues follow later changes of rates and delays.
+        NetworkConfig { switch: None, ..network.config(fabric, &MeantFor::MRC, seed) }
+    }
+
+    /// Rate of a host, all its ports together, bit/s.
+    pub fn host_rate_bps(&self) -> u64 {
+        self.port_rate_bps * u64::from(self.fabric.shape().planes)
+    }
+}

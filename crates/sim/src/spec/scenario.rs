@@ -1,0 +1,208 @@
+//! The whole of a scenario: reading it, checking it, and the run that it describes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::error::SpecError;
+use super::faults::Fault;
+use super::network::Network;
+use super::numbers::{Duration, Seed, first_seed};
+use super::read;
+use super::record::Record;
+use super::topology::Topology;
+use super::traffic::Pattern;
+use super::transport::{OwnParts, Transport};
+use crate::config::NetworkConfig;
+use crate::transport::{MrcConfig, TransportConfig};
+use crate::workload::Workload;
+use crate::world::World;
+
+/// A run, as people write it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Hosts, planes, switches.
+    pub topology: Topology,
+    /// How fast and long its parts are.
+    #[serde(default)]
+    pub network: Network,
+    /// What hosts speak.
+    #[serde(default)]
+    pub transport: Transport,
+    /// What they send: patterns that run beside each other.
+    pub traffic: Vec<Pattern>,
+    /// What breaks.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+    /// Virtual time at which the run ends at the latest.
+    #[serde(default = "ten_seconds")]
+    pub limit_us: Duration,
+    /// Of everything left to chance in the network and in queue pairs; patterns and faults have their own.
+    #[serde(default = "first_seed")]
+    pub seed: Seed,
+    /// What is written down on the way.
+    #[serde(default)]
+    pub record: Record,
+}
+
+/// Much longer than runs that end take.
+fn ten_seconds() -> Duration {
+    Duration::of(10_000_000.0)
+}
+
+impl Scenario {
+    /// Reads a scenario from JSON and checks what is known without its fabric.
+    ///
+    /// # Errors
+    /// [`SpecError`] for the first thing that is wrong, with its place.
+    pub fn from_json(text: &str) -> Result<Self, SpecError> {
+        let scenario: Scenario = read::from_json(text)?;
+        scenario.check_parts()?;
+        Ok(scenario)
+    }
+
+    /// The scenario as JSON.
+    pub fn to_json(&self) -> String {
+        // Numbers and names only: no key that is not text.
+        serde_json::to_string(self).unwrap_or_else(|error| unreachable!("a scenario is JSON: {error}"))
+    }
+
+    pub(super) fn check_parts(&self) -> Result<(), SpecError> {
+        if self.traffic.is_empty() {
+            return Err(SpecError::at("traffic", "there is none"));
+        }
+        self.network.check().map_err(|error| error.inside("network"))?;
+        for (index, pattern) in self.traffic.iter().enumerate() {
+            pattern.check().map_err(|error| error.inside(index).inside("traffic"))?;
+        }
+        for (index, fault) in self.faults.iter().enumerate() {
+            fault.check().map_err(|error| error.inside(index).inside("faults"))?;
+        }
+        self.record.check().map_err(|error| error.inside("record"))
+    }
+
+    /// The same with the messages of its files in it: it does not need the files any more.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is no list of messages; the message names file and line.
+    pub fn with_files(mut self) -> Result<Self, SpecError> {
+        let hosts = self.topology.hosts.u32();
+        for (index, pattern) in self.traffic.iter_mut().enumerate() {
+            if let Pattern::Flows(flows) = pattern {
+                let whole = std::mem::take(flows).with_file(hosts);
+                *flows = whole.map_err(|error| error.inside(index).inside("traffic"))?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Reads the files of the scenario and checks that its parts fit each other: hosts, links and switches exist,
+    /// rates and lengths can be simulated. Nothing is built.
+    ///
+    /// # Errors
+    /// [`SpecError`] for the first thing that is wrong, with its place.
+    pub fn checked(self) -> Result<Checked, SpecError> {
+        let scenario = self.with_files()?;
+        let fabric = scenario.topology.fabric()?;
+        let network = scenario.network.config(fabric, &scenario.transport.meant_for(), scenario.seed.get());
+        network.check()?;
+        for (index, pattern) in scenario.traffic.iter().enumerate() {
+            pattern.check_fit(fabric.shape().hosts).map_err(|error| error.inside(index).inside("traffic"))?;
+        }
+        for (index, fault) in scenario.faults.iter().enumerate() {
+            fault.check_fit(&network).map_err(|error| error.inside(index).inside("faults"))?;
+        }
+        scenario.record.config(&fabric, Vec::new()).map_err(|error| error.inside("record"))?;
+        Ok(Checked { scenario, network })
+    }
+}
+
+/// A scenario whose parts fit each other, with the messages of its files.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    scenario: Scenario,
+    network: NetworkConfig,
+}
+
+impl Checked {
+    /// The scenario, what it leaves open still open.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// Its network.
+    pub fn network(&self) -> &NetworkConfig {
+        &self.network
+    }
+
+    /// The scenario with everything filled in that has one value for the whole run. It gives the same results.
+    pub fn filled(&self) -> Scenario {
+        let scenario = &self.scenario;
+        Scenario {
+            network: scenario.network.filled(&self.network, &scenario.transport.meant_for()),
+            transport: scenario.transport.filled(&self.network),
+            ..scenario.clone()
+        }
+    }
+
+    /// Lays out the run: every message, every fault.
+    ///
+    /// # Errors
+    /// [`SpecError`] if the user's own parts do not fit the transport.
+    pub fn build(&self, own: OwnParts) -> Result<crate::Scenario, SpecError> {
+        let mut workload = Workload::default();
+        let mut patterns = Vec::new();
+        for pattern in &self.scenario.traffic {
+            workload.append(&pattern.workload(&self.network));
+            patterns.push(workload.messages.len() as u32);
+        }
+        self.build_with(workload, patterns, own)
+    }
+
+    /// Builds the network with its faults, without traffic, and throws it away: finds what only building finds.
+    ///
+    /// # Errors
+    /// [`SpecError`] for the first thing that is wrong, with its place.
+    pub fn try_network(&self) -> Result<(), SpecError> {
+        let run = self.build_with(Workload::default(), Vec::new(), OwnParts::default())?;
+        World::new(&run)?;
+        Ok(())
+    }
+
+    fn build_with(
+        &self,
+        workload: Workload,
+        patterns: Vec<u32>,
+        own: OwnParts,
+    ) -> Result<crate::Scenario, SpecError> {
+        let scenario = &self.scenario;
+        let fabric = &self.network.fabric;
+        let mut faults = Vec::new();
+        for (index, fault) in scenario.faults.iter().enumerate() {
+            let schedule = fault.schedule(fabric, scenario.limit_us);
+            faults.extend(schedule.map_err(|error| error.inside(index).inside("faults"))?);
+        }
+        Ok(crate::Scenario {
+            network: self.network.clone(),
+            transport: scenario.transport.config(&self.network, own)?,
+            workload,
+            faults,
+            limit: scenario.limit_us.time(),
+            record: scenario.record.config(fabric, patterns).map_err(|error| error.inside("record"))?,
+        })
+    }
+}
+
+impl crate::Scenario {
+    /// A run of MRC with its defaults: nothing breaks, nothing is written down.
+    pub fn new(network: NetworkConfig, workload: Workload) -> Self {
+        crate::Scenario {
+            network,
+            transport: TransportConfig::Mrc(MrcConfig::default()),
+            workload,
+            faults: Vec::new(),
+            limit: ten_seconds().time(),
+            record: crate::Record::default(),
+        }
+    }
+}

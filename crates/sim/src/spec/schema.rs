@@ -1,0 +1,88 @@
+//! The types of a scenario described for the Python models, and checked for them one by one.
+
+use serde_json::Value;
+
+use super::collective::Collective;
+use super::error::SpecError;
+use super::faults::{
+    BitErrors, Broken, Down, Fault, Flap, Loss, NicPort, RandomFailures, Reboot, Slow, Transceiver,
+};
+use super::flows::Flows;
+use super::network::Network;
+use super::read;
+use super::record::{Capture, Record};
+use super::scenario::Scenario;
+use super::switch::{Pfc, Switch};
+use super::topology::Topology;
+use super::traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
+use super::training::Training;
+use super::transport::{Adaptive, Dcqcn, Mrc, Rocev2, Uet};
+
+/// The types that have fields, each with the check of what is known without the rest of the scenario.
+macro_rules! parts {
+    ($($part:ident: $check:expr,)+) => {
+        /// Reads one part of a scenario from JSON and checks it by itself, as [`Scenario::from_json`] does.
+        ///
+        /// # Errors
+        /// [`SpecError`] for the first thing that is wrong, its place counted from the part.
+        pub fn check_part(part: &str, text: &str) -> Result<(), SpecError> {
+            match part {
+                $(stringify!($part) => {
+                    let check: fn($part) -> Result<(), SpecError> = $check;
+                    check(read::from_json::<$part>(text)?)
+                })+
+                other => Err(SpecError::new(format!("{other} is not a part of a scenario"))),
+            }
+        }
+    };
+}
+
+fn sound<T>(_: T) -> Result<(), SpecError> {
+    Ok(())
+}
+
+fn pattern<T: Into<Pattern>>(part: T) -> Result<(), SpecError> {
+    part.into().check()
+}
+
+fn fault<T: Into<Fault>>(part: T) -> Result<(), SpecError> {
+    part.into().check()
+}
+
+parts! {
+    Scenario: |scenario| scenario.check_parts(),
+    Topology: sound,
+    Network: |network| network.check(),
+    Switch: |switch| switch.check(),
+    Pfc: sound,
+    Mrc: sound,
+    Rocev2: sound,
+    Dcqcn: sound,
+    Uet: sound,
+    Adaptive: sound,
+    Permutation: pattern,
+    Incast: pattern,
+    AllToAll: pattern,
+    RandomTraffic: pattern,
+    Flows: pattern,
+    Collective: pattern,
+    Training: pattern,
+    Down: fault,
+    Loss: fault,
+    BitErrors: fault,
+    Slow: fault,
+    Flap: fault,
+    Reboot: fault,
+    NicPort: fault,
+    Transceiver: fault,
+    Broken: fault,
+    RandomFailures: fault,
+    Record: |record| record.check(),
+    Capture: sound,
+}
+
+/// The JSON Schema of a scenario: the names and kinds of all fields, their ranges and defaults. The types of its
+/// parts are its definitions.
+pub fn json_schema() -> Value {
+    schemars::schema_for!(Scenario).to_value()
+}

@@ -1,0 +1,171 @@
+//! Which hosts, planes and switches there are (spec: fabric).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use openmrc_fabric::{Fabric, Sizing};
+
+use super::error::SpecError;
+use super::numbers::{Count, U32, Whole};
+
+/// The smallest fabric for these numbers; counts left open are computed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Hosts, each with a port in every plane.
+    pub hosts: Whole<2, U32>,
+    /// Planes.
+    #[serde(default = "one_plane")]
+    pub planes: Whole<1, 16>,
+    /// Tiers of switches.
+    #[serde(default = "two_tiers")]
+    pub tiers: Whole<1, 4>,
+    /// Ports of a switch.
+    pub radix: Count,
+    /// Downlinks of a T0; as many as fit if left open.
+    #[serde(default)]
+    pub hosts_per_t0: Option<Count>,
+    /// Uplinks of a T0; as many as the oversubscription asks for if left open.
+    #[serde(default)]
+    pub uplinks_per_t0: Option<Count>,
+    /// T0s of a pod; as many as fit if left open.
+    #[serde(default)]
+    pub t0s_per_pod: Option<Count>,
+    /// Downlink to uplink bandwidth of a T0.
+    #[serde(default)]
+    pub oversubscription: Ratio,
+}
+
+/// A network without multiple planes.
+const fn one_plane() -> Whole<1, 16> {
+    Whole::of(1)
+}
+
+/// As the reference fabric has (spec: fabric).
+const fn two_tiers() -> Whole<1, 4> {
+    Whole::of(2)
+}
+
+impl Topology {
+    /// The fabric.
+    ///
+    /// # Errors
+    /// If these numbers are no fabric.
+    pub fn fabric(&self) -> Result<Fabric, SpecError> {
+        let (hosts, planes) = (self.hosts.u32(), u32::from(self.planes.u8()));
+        let mut sizing = Sizing::new(hosts, planes, self.tiers.u8(), self.radix.u32());
+        sizing.oversubscription[0] = self.oversubscription.0;
+        sizing.hosts_per_t0 = self.hosts_per_t0.map(Whole::u32);
+        sizing.uplinks_per_t0 = self.uplinks_per_t0.map(Whole::u32);
+        sizing.t0s_per_pod = self.t0s_per_pod.map(Whole::u32);
+        let fabric = sizing.smallest().and_then(Fabric::new);
+        fabric.map_err(|error| SpecError::of_field(&["topology"], error))
+    }
+}
+
+/// Downlink to uplink bandwidth: `2`, `1.5` or `"3:1"`, from 1:8 to 64:1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ratio(openmrc_fabric::Ratio);
+
+/// Largest numerator and denominator of a ratio that is given as a decimal fraction.
+const FINEST: u32 = 1024;
+
+impl Default for Ratio {
+    fn default() -> Self {
+        Ratio(openmrc_fabric::Ratio::NON_BLOCKING)
+    }
+}
+
+impl Ratio {
+    fn new(down: u64, up: u64) -> Option<Self> {
+        let in_range = up > 0 && down.checked_mul(8)? >= up && down <= up.checked_mul(64)?;
+        let (down, up) = (u32::try_from(down).ok()?, u32::try_from(up).ok()?);
+        in_range.then_some(Ratio(openmrc_fabric::Ratio { down, up }))
+    }
+
+    /// The fraction nearest to a number, with a small denominator.
+    fn nearest(value: f64) -> Option<Self> {
+        let near = |up: u32| {
+            let down = (value * f64::from(up)).round();
+            (down, up, (value - down / f64::from(up)).abs())
+        };
+        let (down, up, _) = (1..=FINEST).map(near).min_by(|a, b| a.2.total_cmp(&b.2))?;
+        Ratio::new(down as u64, u64::from(up))
+    }
+}
+
+impl Serialize for Ratio {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}:{}", self.0.down, self.0.up))
+    }
+}
+
+impl<'de> Deserialize<'de> for Ratio {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Ratio;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a ratio like 2, 1.5 or \"3:1\", from 1:8 to 64:1")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Ratio, E> {
+                let (down, up) = text.split_once(':').unwrap_or((text, "1"));
+                let ratio = down.trim().parse().ok().zip(up.trim().parse().ok());
+                let ratio = ratio.and_then(|(down, up)| Ratio::new(down, up));
+                ratio.ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Ratio, E> {
+                let ratio = Ratio::new(value, 1);
+                ratio.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Ratio, E> {
+                Ratio::nearest(value).ok_or_else(|| E::invalid_value(de::Unexpected::Float(value), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
+
+impl JsonSchema for Ratio {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Ratio".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "number"]})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_read_as_people_write_it() {
+        for (text, down, up) in
+            [("2", 2, 1), ("1.5", 3, 2), ("\"3:1\"", 3, 1), ("0.125", 1, 8), ("64", 64, 1)]
+        {
+            let ratio: Ratio = serde_json::from_str(text).expect(text);
+            assert_eq!(ratio, Ratio(openmrc_fabric::Ratio { down, up }), "{text}");
+        }
+        for text in ["65", "0", "-1", "\"1:9\"", "\"a\"", "\"1:0\"", "1e300"] {
+            assert!(serde_json::from_str::<Ratio>(text).is_err(), "{text}");
+        }
+        let shown = serde_json::to_string(&Ratio(openmrc_fabric::Ratio { down: 3, up: 2 })).unwrap();
+        assert_eq!(shown, "\"3:2\"");
+    }
+}
