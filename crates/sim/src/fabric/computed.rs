@@ -233,9 +233,9 @@ impl Computed {
         if free.is_empty() { Err(soonest) } else { Ok(free) }
     }
 
-    /// When the first of a host's busy ports will have sent all it has.
-    pub fn next_departure(&self, ports: &[Port], now: u64) -> Option<u64> {
-        ports.iter().map(|port| port.data_free).filter(|&free| free > now).min()
+    /// When the first of a host's busy ports will have sent all it has; [`u64::MAX`] if none is busy.
+    pub fn next_departure(&self, ports: &[Port], now: u64) -> u64 {
+        ports.iter().map(|port| port.data_free).filter(|&free| free > now).min().unwrap_or(u64::MAX)
     }
 }
 

@@ -132,9 +132,9 @@ impl FabricState {
         self.model.free_ports(&self.ports, host, now)
     }
 
-    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if an event comes
-    /// then.
-    pub fn next_departure(&self, host: u32, now: u64) -> Option<u64> {
+    /// When the first of a host's busy ports will have sent all it has; [`u64::MAX`] if no port is busy, or if an event
+    /// comes then.
+    pub fn next_departure(&self, host: u32, now: u64) -> u64 {
         self.model.next_departure(&self.ports, host, now)
     }
 

@@ -132,12 +132,12 @@ impl PortModel {
         }
     }
 
-    /// When the first of a host's busy ports will have sent all it has; `None` if no port is busy, or if ports report
-    /// that themselves.
-    pub fn next_departure(&self, ports: &Ports, host: u32, now: u64) -> Option<u64> {
+    /// When the first of a host's busy ports will have sent all it has; [`u64::MAX`] if no port is busy, or if ports
+    /// report that themselves.
+    pub fn next_departure(&self, ports: &Ports, host: u32, now: u64) -> u64 {
         match self {
             PortModel::Computed(model) => model.next_departure(ports.of_host(host), now),
-            PortModel::Queued(_) => None,
+            PortModel::Queued(_) => u64::MAX,
         }
     }
 

@@ -249,17 +249,10 @@ impl Hosts {
         while let Some(&slot) = self.nics[host as usize].ring.front() {
             let free = match fabric.free_ports(host, clock.now) {
                 Ok(free) if refused < self.nics[host as usize].ring.len() => free,
-                Ok(_) => {
-                    // A queue pair wants a port that is not free now.
-                    if let Some(time) = fabric.next_departure(host, clock.now) {
-                        self.wake_at(host, time, clock);
-                    }
-                    return;
-                }
-                Err(time) => {
-                    if time != u64::MAX {
-                        self.wake_at(host, time, clock);
-                    }
+                // The queue pairs want other ports than those that are free, or none is free.
+                others => {
+                    let time = others.err().unwrap_or_else(|| fabric.next_departure(host, clock.now));
+                    self.wake_at(host, time, clock);
                     return;
                 }
             };
@@ -294,7 +287,7 @@ impl Hosts {
         }
     }
 
-    /// Schedules the wake event of a host for `time`, if none comes before.
+    /// Schedules the wake event of a host for `time`, if none comes before. [`u64::MAX`] schedules none.
     #[inline(always)]
     fn wake_at(&mut self, host: u32, time: u64, clock: &mut Clock) {
         let nic = &mut self.nics[host as usize];
