@@ -66,6 +66,8 @@ pub struct NodeStats {
     pub probes_unanswered: u64,
     /// Endpoint packets that answer nothing or are none.
     pub endpoint_invalid: u64,
+    /// Times that a full receive buffer has dropped packets.
+    pub overflows: u64,
 }
 
 /// A data packet to send.
@@ -257,6 +259,13 @@ impl<Q: Transport> Node<Q> {
                 self.peer_ports_changed(now, peer, up, host);
             }
         }
+    }
+
+    /// A receive buffer was full and packets were dropped. To be called before the packets behind them are handled: their
+    /// SACKs already tell the senders to slow down.
+    pub fn overflowed(&mut self, now: Time) {
+        self.stats.overflows += 1;
+        self.pressure.overflowed(now, &mut self.table);
     }
 
     /// A packet for the endpoint has come, its iCRC good. Any node is answered; only a peer's port status is believed. Says

@@ -69,6 +69,17 @@ impl BufferWatch {
         }
     }
 
+    /// A buffer was full. The next look is a whole interval away, so that the pressure lasts for a while.
+    pub fn overflowed<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>) {
+        self.penalty = MAX_PENALTY as u8;
+        for &place in self.receivers.iter().chain(&self.earlier) {
+            if let Some(qp) = table.get_mut(place).and_then(|entry| entry.qp.as_mut()) {
+                qp.set_receive_pressure(self.penalty.into());
+            }
+        }
+        self.next = now + self.interval;
+    }
+
     /// Looks at the buffers and tells every queue pair that has received since the last look.
     pub fn look<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>, buffers: impl FnOnce() -> Buffers) {
         let trickle = std::mem::take(&mut self.bytes) < TRICKLE;

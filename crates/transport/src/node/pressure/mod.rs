@@ -102,6 +102,13 @@ impl ReceivePressure {
         }
     }
 
+    /// A receive buffer was full: everybody who sends now is pressed as hard as possible.
+    pub fn overflowed<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>) {
+        if let ReceivePressure::Buffers(watch) = self {
+            watch.overflowed(now, table);
+        }
+    }
+
     /// When [`Self::look`] is to be called.
     #[inline]
     pub fn due(&self) -> Time {
