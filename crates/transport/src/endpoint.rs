@@ -4,7 +4,8 @@
 use openmrc_wire::{Body, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
 
 use crate::api::{PortSet, Received, TrafficClass};
-use crate::profile::{PathId, mix};
+use crate::profile::PathId;
+use crate::random::mix;
 use crate::time::{Span, Time};
 
 /// The reserved queue pair number of endpoint requests and responses.

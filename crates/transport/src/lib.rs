@@ -16,6 +16,7 @@ pub mod endpoint;
 pub mod mrc;
 pub mod node;
 pub mod profile;
+pub mod random;
 pub mod rocev2;
 pub mod schedule;
 pub mod time;

@@ -5,6 +5,8 @@
 
 use openmrc_wire::Ev;
 
+use crate::random::mix;
+
 /// A path's number in its profile.
 pub type PathId = u16;
 
@@ -99,6 +101,12 @@ impl EvProfile {
         self.groups.iter().map(|g| g.count as usize).min().unwrap_or(0)
     }
 
+    /// One of the paths of a port, chosen by `choice`; `None` if the port has none.
+    pub fn path_on(&self, port: u8, choice: u64) -> Option<PathId> {
+        let group = self.groups.iter().find(|group| group.port == port)?;
+        Some(group.first + (choice % u64::from(group.count)) as u16)
+    }
+
     /// The port of group `group`, 0 .. [`EvProfile::ports`].
     pub(crate) fn group_port(&self, group: usize) -> u8 {
         self.groups[group].port
@@ -140,14 +148,6 @@ fn coprime_step(wish: u32, count: u32) -> u32 {
 
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-/// SplitMix64's finaliser: spreads every bit of the input over the output.
-pub(crate) const fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
 }
 
 #[cfg(test)]

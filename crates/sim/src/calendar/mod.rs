@@ -348,7 +348,7 @@ mod tests {
         let mut x = 1u64;
         let mut times = Vec::new();
         for id in 0..5000 {
-            x = crate::hash::mix(x);
+            x = openmrc_transport::random::mix(x);
             times.push((x % (1 << 20), id));
             push(&mut calendar, 4, x % (1 << 20), id);
         }

@@ -7,10 +7,11 @@ use std::ops::Range;
 use super::layout::{Layout, SwitchInfo, UNCONNECTED};
 use super::port_model::PortModel;
 use super::ports::Ports;
+use openmrc_transport::random::mix;
+
 use crate::clock::Clock;
 use crate::config::{NetworkConfig, Routing, RoutingReaction};
 use crate::event::{Event, Kind};
-use crate::hash::mix;
 use crate::record::LogEvent;
 use crate::stats::Stats;
 

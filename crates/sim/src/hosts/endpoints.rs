@@ -7,13 +7,13 @@ use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{
     CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SwiftParams,
 };
+use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
 use openmrc_transport::{EvProfile, PathEntry, PortSet, Time, Transport};
 use openmrc_wire::Ev;
 
 use super::queue_pair::QueuePair;
 use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
-use crate::hash::mix;
 use crate::scenario::ScenarioError;
 use crate::transport::{AdaptiveConfig, MrcConfig, MrcCongestion, TransportConfig};
 

@@ -19,12 +19,27 @@ pub struct NodeConfig {
     pub target_qdelay: Span,
     /// How the node finds out that its senders overrun it, and what it does then.
     pub pressure: PressureConfig,
-    /// Most queue pairs.
-    pub max_qps: u32,
-    /// Bits of a queue pair number that are its place in the table; the others tell its generations apart.
-    pub place_bits: u32,
-    /// Seed of request ids.
+    /// How queue pair numbers are given out.
+    pub numbers: Numbers,
+    /// Seed of request ids and of the first numbers.
     pub seed: u64,
+}
+
+/// How queue pair numbers are given out. A number is a place in the table and a generation of it, so that it is not soon given
+/// out again: a late packet for an ended queue pair must not reach another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers {
+    /// Bits of a number, of 24, that are its place.
+    pub place_bits: u32,
+    /// Places that have to be free before one of them is taken again.
+    pub resting: u32,
+}
+
+impl Numbers {
+    /// Most queue pairs of a node.
+    pub const fn most(&self) -> u32 {
+        1 << self.place_bits
+    }
 }
 
 impl NodeConfig {
@@ -37,8 +52,7 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: base_rtt.scaled(0.75),
             pressure,
-            max_qps: 1 << 16,
-            place_bits: 16,
+            numbers: Numbers { place_bits: 20, resting: 4 },
             seed: 0,
         }
     }
@@ -49,8 +63,7 @@ impl NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: base_rtt,
-            max_qps: 1 << 14,
-            place_bits: 14,
+            numbers: Numbers { place_bits: 14, resting: 1 << 14 },
             ..Self::hardware(ports, base_rtt, pressure)
         }
     }

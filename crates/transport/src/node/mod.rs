@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use openmrc_wire::{Body, EndpointOp};
 
-pub use config::NodeConfig;
+pub use config::{NodeConfig, Numbers};
 pub use host::NodeHost;
 pub use pressure::{Buffers, DestinationControl, Pressure, PressureConfig};
 pub use requests::{ENDPOINT_QP, MAX_EV_PROBES, ProbeTimeout, Route};
@@ -120,18 +120,18 @@ impl<Q: Transport> Node<Q> {
     /// # Errors
     /// [`TableFull`] if all places are taken.
     pub fn reserve(&mut self, context: u32) -> Result<Place, TableFull> {
-        self.table.reserve(self.config.place_bits, self.config.max_qps, self.config.seed, context)
+        self.table.reserve(&self.config.numbers, self.config.seed, context)
     }
 
     /// The number of a queue pair on the wire.
     pub fn number(&self, place: Place) -> u32 {
-        self.table.number(self.config.place_bits, place)
+        self.table.number(&self.config.numbers, place)
     }
 
     /// The place of the queue pair with this number.
     #[inline]
     pub fn find(&self, number: u32) -> Option<Place> {
-        self.table.find(self.config.place_bits, number)
+        self.table.find(&self.config.numbers, number)
     }
 
     /// Puts a queue pair in a place, connected to a peer that is reached at `peer_ports`.

@@ -5,7 +5,8 @@ use openmrc_wire::{Body, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
 use super::table::PeerId;
 use super::{NodeHost, NodeStats};
 use crate::api::{PortSet, TrafficClass};
-use crate::profile::{PathId, mix};
+use crate::profile::PathId;
+use crate::random::mix;
 use crate::time::{Span, Time};
 
 /// The reserved queue pair number of endpoint requests and responses.

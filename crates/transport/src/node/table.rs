@@ -1,6 +1,7 @@
 //! The queue pairs of a node, and their numbers.
 
-use crate::profile::mix;
+use super::config::Numbers;
+use crate::random::mix;
 use crate::time::Time;
 
 /// A queue pair's place in its node's table.
@@ -33,8 +34,7 @@ pub(super) struct Entry<Q> {
     pub receiving: bool,
 }
 
-/// Queue pairs by place. A number is a place and a generation, so that it is not soon given out again: a late packet
-/// for an ended queue pair must not reach another one.
+/// Queue pairs by place.
 pub(super) struct Table<Q> {
     entries: Vec<Entry<Q>>,
     /// Places free again, oldest first.
@@ -51,11 +51,12 @@ impl<Q> Default for Table<Q> {
 }
 
 impl<Q> Table<Q> {
-    /// Takes a place; `bits` of the number are for it, and `most` places may be used. The seed chooses first generations.
-    pub fn reserve(&mut self, bits: u32, most: u32, seed: u64, context: u32) -> Result<Place, TableFull> {
-        // Fresh places first: the longer a number stays unused, the better.
+    /// Takes a place. The seed chooses first generations.
+    pub fn reserve(&mut self, numbers: &Numbers, seed: u64, context: u32) -> Result<Place, TableFull> {
         let fresh = self.entries.len() as u32;
-        let place = if fresh < most.min(1 << bits) {
+        let generations = (1 << (NUMBER_BITS - numbers.place_bits)) - 1;
+        let enough_free = self.free.len() as u32 > numbers.resting;
+        let place = if fresh < numbers.most() && !enough_free {
             if self.entries.is_empty() {
                 self.entries.reserve_exact(1);
             }
@@ -64,7 +65,7 @@ impl<Q> Table<Q> {
                 scheduled: Time::NEVER,
                 peer: 0,
                 context,
-                generation: mix(seed ^ u64::from(fresh)) as u32 % ((1 << (NUMBER_BITS - bits)) - 1),
+                generation: mix(seed ^ u64::from(fresh)) as u32 % generations,
                 used: false,
                 waiting: false,
                 receiving: false,
@@ -74,8 +75,8 @@ impl<Q> Table<Q> {
             self.free.pop_front().ok_or(TableFull(fresh))?
         };
         let entry = &mut self.entries[place as usize];
-        // Generation 0 is never used, so numbers below 2^bits, among them the reserved ones, are never given out.
-        entry.generation = entry.generation % ((1 << (NUMBER_BITS - bits)) - 1) + 1;
+        // Generation 0 is never used, so numbers smaller than the number of places, among them the reserved ones, are never given out.
+        entry.generation = entry.generation % generations + 1;
         entry.context = context;
         entry.used = true;
         Ok(place)
@@ -92,16 +93,16 @@ impl<Q> Table<Q> {
 
     /// The number of a place that is taken.
     #[inline]
-    pub fn number(&self, bits: u32, place: Place) -> u32 {
-        self.entries[place as usize].generation << bits | place
+    pub fn number(&self, numbers: &Numbers, place: Place) -> u32 {
+        self.entries[place as usize].generation << numbers.place_bits | place
     }
 
     /// The place of a number.
     #[inline]
-    pub fn find(&self, bits: u32, number: u32) -> Option<Place> {
-        let place = number & ((1 << bits) - 1);
+    pub fn find(&self, numbers: &Numbers, number: u32) -> Option<Place> {
+        let place = number & (numbers.most() - 1);
         let entry = self.entries.get(place as usize)?;
-        (entry.used && entry.generation == number >> bits).then_some(place)
+        (entry.used && entry.generation == number >> numbers.place_bits).then_some(place)
     }
 
     #[inline]
@@ -137,27 +138,32 @@ mod tests {
 
     #[test]
     fn a_number_finds_its_queue_pair_and_no_later_one() {
-        let mut table = Table::<u8>::default();
-        let mut seen = std::collections::HashSet::new();
-        for round in 0..100 {
-            let place = table.reserve(4, 16, 7, round).unwrap();
-            let number = table.number(4, place);
-            assert!(number >= 16, "reserved numbers are never given out");
-            assert!(seen.insert(number), "a number was given out again");
-            assert_eq!(table.find(4, number), Some(place));
-            table.release(place);
-            assert_eq!(table.find(4, number), None);
+        for resting in [0, 3, 16] {
+            let numbers = Numbers { place_bits: 4, resting };
+            let mut table = Table::<u8>::default();
+            let mut seen = std::collections::HashSet::new();
+            for round in 0..100 {
+                let place = table.reserve(&numbers, 7, round).unwrap();
+                let number = table.number(&numbers, place);
+                assert!(number >= 16, "reserved numbers are never given out");
+                assert!(seen.insert(number), "a number was given out again");
+                assert_eq!(table.find(&numbers, number), Some(place));
+                table.release(place);
+                assert_eq!(table.find(&numbers, number), None);
+            }
+            assert!(seen.iter().all(|&number| table.find(&numbers, number).is_none()));
+            assert_eq!(table.len(), (resting + 1).min(16));
         }
-        assert!(seen.iter().all(|&number| table.find(4, number).is_none()));
     }
 
     #[test]
     fn a_full_table_says_so_and_takes_again_what_became_free() {
+        let numbers = Numbers { place_bits: 2, resting: 4 };
         let mut table = Table::<u8>::default();
-        let places: Vec<_> = (0..4).map(|_| table.reserve(10, 4, 7, 0).unwrap()).collect();
-        assert_eq!(table.reserve(10, 4, 7, 0), Err(TableFull(4)));
+        let places: Vec<_> = (0..4).map(|_| table.reserve(&numbers, 7, 0).unwrap()).collect();
+        assert_eq!(table.reserve(&numbers, 7, 0), Err(TableFull(4)));
         table.release(places[2]);
-        assert_eq!(table.reserve(10, 4, 7, 0), Ok(places[2]));
+        assert_eq!(table.reserve(&numbers, 7, 0), Ok(places[2]));
         assert_eq!(table.iter().count(), 4);
     }
 }

@@ -368,7 +368,7 @@ mod tests {
         let (low, high) = (f64::from(cc.params.mtu), cc.params.max_wnd as f64);
         let mut x = 1u64;
         for i in 0..100_000u64 {
-            x = crate::profile::mix(x);
+            x = crate::random::mix(x);
             let now = Time(i * US);
             match x % 6 {
                 0 => cc.on_trim(now, MTU, 100_000),

@@ -82,7 +82,7 @@ impl Paths {
         Some(match &mut self.selector {
             Selector::Oblivious(seed) => {
                 *seed = seed.wrapping_add(1);
-                any(crate::profile::mix(*seed))
+                any(crate::random::mix(*seed))
             }
             Selector::Reps(reps) => match reps.next(plane) {
                 Some(index) => index,

@@ -128,7 +128,7 @@ impl Paths {
             port: profile.group_port(p),
             order: profile.order(seed, p),
             // Planes start at different places, so that the first packets do not all go to one switch.
-            cursor: (crate::profile::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
+            cursor: (crate::random::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
             usable: slots as u16,
             streak: 0,
             sent: 0,

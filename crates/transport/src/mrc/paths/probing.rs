@@ -5,7 +5,7 @@
 use super::ev_state::EvState;
 use super::{EvIndex, Paths};
 use crate::api::PortSet;
-use crate::profile::mix;
+use crate::random::mix;
 use crate::time::{Span, Time};
 
 /// A condemned path's next probe is kept in one byte, in units that double with its back-off: a wait has between

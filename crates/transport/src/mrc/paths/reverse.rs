@@ -6,7 +6,7 @@ use super::ev_state::EvState;
 use super::probing::SHARE;
 use super::{EvIndex, Paths};
 use crate::api::PortSet;
-use crate::profile::mix;
+use crate::random::mix;
 use crate::time::{Span, Time};
 
 /// A path that was not confirmed within this time is used only where no plane has a fresher one. Probes refresh one

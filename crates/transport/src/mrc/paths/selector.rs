@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::EvIndex;
 use crate::api::PortSet;
-use crate::profile::mix;
+use crate::random::mix;
 use crate::time::Time;
 
 /// What there is to choose from.
