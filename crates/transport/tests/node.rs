@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::{
-    MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, Place, PressureConfig, ProbeTimeout, Route,
+    MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, PressureConfig, ProbeTimeout, QpId, Route,
 };
 use openmrc_transport::{
     AccessError, Fatal, NoReceive, PortSet, Received, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
@@ -25,15 +25,15 @@ struct Notes {
 }
 
 impl NodeHost for Notes {
-    fn place(&mut self, _place: Place, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
+    fn place(&mut self, _qp: QpId, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
         Ok(())
     }
-    fn feedback(&mut self, _place: Place, _transmit: Transmit) {}
-    fn send_done(&mut self, _place: Place, _done: SendDone) {}
-    fn recv_done(&mut self, _place: Place, _done: RecvDone) -> Result<(), NoReceive> {
+    fn feedback(&mut self, _qp: QpId, _transmit: Transmit) {}
+    fn send_done(&mut self, _qp: QpId, _done: SendDone) {}
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
         Ok(())
     }
-    fn fatal(&mut self, _place: Place, _why: Fatal) {}
+    fn fatal(&mut self, _qp: QpId, _why: Fatal) {}
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, _class: TrafficClass) {
         self.requests.push((peer, route, packet));
     }

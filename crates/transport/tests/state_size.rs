@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
-use openmrc_transport::{EvProfile, PathEntry, Span, Time};
+use openmrc_transport::{EvProfile, PathEntry, Span, Time, Transport as _};
 use openmrc_wire::Ev;
 
 fn queue_pair(active: u16, backup: u16) -> QueuePair {
@@ -14,7 +14,10 @@ fn queue_pair(active: u16, backup: u16) -> QueuePair {
     let model = PathModel::new(Span::from_micros(12), true);
     let paths = PathConfig { active, backup, ..PathConfig::new(paths, model) };
     let config = QpConfig::new(1, 2, paths, cc);
-    QueuePair::new(Time::ZERO, &config).unwrap()
+    let mut qp = QueuePair::new(Time::ZERO, &config).unwrap();
+    // The responder has memory from when it is needed.
+    qp.set_advertised_mpr(8);
+    qp
 }
 
 #[test]

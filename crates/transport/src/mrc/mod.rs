@@ -17,7 +17,7 @@ mod responder;
 mod shared;
 mod stats;
 
-use openmrc_wire::{Body, Ev, Packet};
+use openmrc_wire::{Body, Ev, Packet, Probe};
 use prefetch_index::prefetch_index;
 
 pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
@@ -39,16 +39,30 @@ use requestor::Requestor;
 use responder::Responder;
 use shared::Shared;
 
-/// One end of an MRC connection.
+/// One end of an MRC connection. Each role has memory of its own, from when it is needed.
 pub struct QueuePair {
     shared: Shared,
     /// From RTS on.
-    requestor: Option<Requestor>,
-    responder: Responder,
+    requestor: Option<Box<Requestor>>,
+    /// From the first data packet or probe on.
+    responder: Option<Box<Responder>>,
+    responder_config: ResponderConfig,
 }
 
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
+
+/// Loads all of `whole` into the cache; `inside` lies in it.
+#[inline]
+fn prefetch_lines<T>(whole: &T, inside: &Time) {
+    // The crate loads what lies a number of elements from the first of a slice, inside it or not.
+    let elements = core::slice::from_ref(inside);
+    let before = (std::ptr::from_ref(inside) as usize).wrapping_sub(std::ptr::from_ref(whole) as usize)
+        / size_of::<Time>();
+    for line in 0..size_of::<T>().div_ceil(CACHE_LINE) {
+        prefetch_index(elements, (line * CACHE_LINE / size_of::<Time>()).wrapping_sub(before));
+    }
+}
 
 /// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
 fn nominal(packet: &Packet) -> u32 {
@@ -62,7 +76,13 @@ impl QueuePair {
     /// [`ConfigError`] names the attribute that is out of range.
     pub fn new_responder(now: Time, config: &QpConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(QueuePair { shared: Shared::new(now, config), requestor: None, responder: Responder::new(config) })
+        let shared = Shared::new(now, config);
+        Ok(QueuePair { shared, requestor: None, responder: None, responder_config: config.responder })
+    }
+
+    fn responder(&mut self) -> &mut Responder {
+        let config = &self.responder_config;
+        self.responder.get_or_insert_with(|| Box::new(Responder::new(config)))
     }
 
     /// A queue pair in RTS.
@@ -71,7 +91,7 @@ impl QueuePair {
     /// As [`QueuePair::new_responder`].
     pub fn new(now: Time, config: &QpConfig) -> Result<Self, ConfigError> {
         let mut qp = Self::new_responder(now, config)?;
-        qp.requestor = Some(Requestor::new(now, config));
+        qp.requestor = Some(Box::new(Requestor::new(now, config)));
         Ok(qp)
     }
 
@@ -83,7 +103,7 @@ impl QueuePair {
         config.validate()?;
         let now = self.shared.advance_clock(now);
         self.shared.set_paths(config);
-        self.requestor = Some(Requestor::new(now, config));
+        self.requestor = Some(Box::new(Requestor::new(now, config)));
         Ok(())
     }
 
@@ -94,14 +114,14 @@ impl QueuePair {
 
     /// Work requests posted and not completed.
     pub fn outstanding(&self) -> usize {
-        self.requestor.as_ref().map_or(0, Requestor::outstanding)
+        self.requestor.as_ref().map_or(0, |requestor| requestor.outstanding())
     }
 
     /// Counters and gauges.
     pub fn stats(&self) -> QpStats {
         let (cwnd, in_flight, reorder_window) =
-            self.requestor.as_ref().map(Requestor::gauges).unwrap_or_default();
-        let refused = self.responder.refused;
+            self.requestor.as_ref().map(|requestor| requestor.gauges()).unwrap_or_default();
+        let refused = self.responder.as_ref().map(|responder| responder.refused).unwrap_or_default();
         QpStats {
             counters: self.shared.stats,
             duplicates_in: refused.duplicates,
@@ -138,8 +158,12 @@ impl QueuePair {
     /// Bytes of state: the queue pair itself and what it holds on the heap, without the ring of posted work requests,
     /// which belongs to the application; and of those, what is there only once immediates have been received.
     pub fn state_bytes(&self) -> (usize, usize) {
-        let (responder, stash) = self.responder.heap_bytes();
-        let requestor = self.requestor.as_ref().map_or(0, Requestor::heap_bytes);
+        let (responder, stash) = self.responder.as_ref().map_or((0, 0), |responder| {
+            let (bytes, stash) = responder.heap_bytes();
+            (size_of::<Responder>() + bytes, stash)
+        });
+        let requestor =
+            self.requestor.as_ref().map_or(0, |requestor| size_of::<Requestor>() + requestor.heap_bytes());
         (size_of::<Self>() + requestor + responder + self.shared.heap_bytes(), stash)
     }
 
@@ -149,24 +173,31 @@ impl QueuePair {
     /// Loads the queue pair into the cache: for a driver of very many that knows which of them comes next.
     #[inline]
     pub fn prefetch(&self) {
-        // The crate loads what lies so many elements from the first of a slice, inside it or not.
-        let clock = core::slice::from_ref(&self.shared.clock);
-        let clock_at =
-            (core::mem::offset_of!(Self, shared) + core::mem::offset_of!(Shared, clock)) / size_of::<Time>();
-        for line in 0..size_of::<Self>().div_ceil(CACHE_LINE) {
-            prefetch_index(clock, (line * CACHE_LINE / size_of::<Time>()).wrapping_sub(clock_at));
-        }
+        prefetch_lines(self, &self.shared.clock);
     }
 
-    /// Loads what the queue pair holds on the heap, once it is itself in the cache.
+    /// Loads its roles, once it is itself in the cache.
+    #[inline]
+    pub fn prefetch_roles(&self) {
+        if let Some(requestor) = &self.requestor {
+            prefetch_lines(&**requestor, requestor.a_time());
+        }
+        if let Some(responder) = &self.responder {
+            prefetch_lines(&**responder, responder.a_time());
+        }
+        self.shared.paths.prefetch();
+    }
+
+    /// Loads what its roles hold elsewhere, once they are themselves in the cache.
     #[inline]
     pub fn prefetch_heap(&self) {
-        self.shared.paths.prefetch();
         if let Some(requestor) = self.requestor.as_ref().filter(|r| r.is_sending()) {
             requestor.prefetch();
         }
-        if self.shared.stats.data_packets_in > 0 {
-            self.responder.prefetch();
+        if let Some(responder) = &self.responder
+            && self.shared.stats.data_packets_in > 0
+        {
+            responder.prefetch();
             self.shared.reverse.prefetch();
         }
     }
@@ -182,11 +213,19 @@ impl QueuePair {
         }
     }
 
+    fn on_probe(&mut self, now: Time, received: &Received, probe: &Probe, host: &mut dyn Host) {
+        self.responder();
+        if let QueuePair { shared, responder: Some(responder), .. } = self {
+            responder.on_probe(shared, now, received, probe, host);
+        }
+    }
+
     fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
-        let QueuePair { shared, requestor, responder } = self;
+        self.responder();
+        let QueuePair { shared, requestor, responder: Some(responder), .. } = self else { return };
         match responder.on_data(shared, now, received, write, host) {
             Ok(()) => {
-                let sending = requestor.as_ref().is_some_and(Requestor::is_sending);
+                let sending = requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
                 shared.keep_reverse_fresh(now, sending, host);
             }
             Err(why) => self.fail(why, SendStatus::FlushErr, host),
@@ -208,16 +247,16 @@ impl Transport for QueuePair {
         self.shared.reverse.heard_on(received.port);
         let body = &received.packet.body;
         if self.shared.error.is_some() {
-            if matches!(body, Body::Write(_) | Body::Probe(_)) {
-                self.responder.repeat_nak(&mut self.shared, now, host);
+            if matches!(body, Body::Write(_) | Body::Probe(_))
+                && let Some(responder) = &mut self.responder
+            {
+                responder.repeat_nak(&mut self.shared, now, host);
             }
             return;
         }
         match (body, &mut self.requestor) {
             (Body::Write(write), _) => self.on_data(now, received, write, host),
-            (Body::Probe(probe), _) => {
-                self.responder.on_probe(&mut self.shared, now, received, probe, host);
-            }
+            (Body::Probe(probe), _) => self.on_probe(now, received, probe, host),
             (Body::Sack(sack), Some(requestor)) => requestor.on_sack(&mut self.shared, now, sack, host),
             (Body::Nack(nack), Some(requestor)) => requestor.on_nack(&mut self.shared, now, nack, host),
             (Body::Ack(aeth), Some(requestor)) => requestor.on_ack(&mut self.shared, now, aeth, host),
@@ -232,7 +271,9 @@ impl Transport for QueuePair {
         if self.shared.error.is_some() {
             return;
         }
-        self.responder.handle_timeout(&mut self.shared, now, host);
+        if let Some(responder) = &mut self.responder {
+            responder.handle_timeout(&mut self.shared, now, host);
+        }
         if let Some(requestor) = &mut self.requestor {
             requestor.handle_timeout(&mut self.shared, now, host);
         }
@@ -257,11 +298,14 @@ impl Transport for QueuePair {
         if self.shared.error.is_some() {
             return Time::NEVER;
         }
-        let due = self.responder.sack_due().min(self.shared.probes.due());
-        match &self.requestor {
-            Some(requestor) => due.min(requestor.poll_timeout(&self.shared)),
-            None => due,
+        let mut due = self.shared.probes.due();
+        if let Some(responder) = &self.responder {
+            due = due.min(responder.sack_due());
         }
+        if let Some(requestor) = &self.requestor {
+            due = due.min(requestor.poll_timeout(&self.shared));
+        }
+        due
     }
 
     fn readiness(&self) -> Readiness {
@@ -295,19 +339,19 @@ impl Transport for QueuePair {
 
     #[inline]
     fn set_receive_pressure(&mut self, pressure: Pressure) {
-        self.responder.set_receive_pressure(pressure);
+        self.responder().set_receive_pressure(pressure);
     }
 
     /// At most `mpr_dest`. Takes effect where both ends have dynamic MPR; what was granted before is still accepted.
     fn set_advertised_mpr(&mut self, mpr: u8) {
-        self.responder.set_advertised_mpr(mpr);
+        self.responder().set_advertised_mpr(mpr);
     }
 
     /// Sends a delayed SACK that has waited half its time.
     fn report_early(&mut self, now: Time, host: &mut dyn Host) {
         let now = self.shared.advance_clock(now);
-        if self.shared.error.is_none() {
-            self.responder.report_early(&mut self.shared, now, host);
+        if let Some(responder) = self.responder.as_mut().filter(|_| self.shared.error.is_none()) {
+            responder.report_early(&mut self.shared, now, host);
         }
     }
 }

@@ -4,52 +4,52 @@ use openmrc_wire::Packet;
 
 use super::pressure::Buffers;
 use super::requests::{ProbeTimeout, Route};
-use super::table::{PeerId, Place};
+use super::table::{PeerId, QpId};
 use crate::api::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, TrafficClass, Transmit,
 };
 use crate::profile::PathId;
 use crate::time::Span;
 
-/// The world that a node lives in. The first methods are those of [`Host`], for the queue pair of a place.
+/// The world that a node lives in. The first methods are those of [`Host`], for one of its queue pairs.
 pub trait NodeHost {
     /// Put the packet in hand's payload at `va` of the region named by `rkey`, whole or not at all.
     ///
     /// # Errors
     /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too small.
-    fn place(&mut self, place: Place, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+    fn place(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 
     /// Send a feedback packet. Always taken: feedback is small and has priority.
-    fn feedback(&mut self, place: Place, transmit: Transmit);
+    fn feedback(&mut self, qp: QpId, transmit: Transmit);
 
     /// A posted send ended. In posting order, exactly once each.
-    fn send_done(&mut self, place: Place, done: SendDone);
+    fn send_done(&mut self, qp: QpId, done: SendDone);
 
     /// A message with immediate is complete. In order, exactly once each.
     ///
     /// # Errors
     /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR.
-    fn recv_done(&mut self, place: Place, done: RecvDone) -> Result<(), NoReceive>;
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive>;
 
     /// A path was condemned or came back.
-    fn ev_event(&mut self, place: Place, event: EvEvent) {
-        let _ = (place, event);
+    fn ev_event(&mut self, qp: QpId, event: EvEvent) {
+        let _ = (qp, event);
     }
 
     /// A packet was lost without a trace on this path.
-    fn path_loss(&mut self, place: Place, path: PathId, port: u8) {
-        let _ = (place, path, port);
+    fn path_loss(&mut self, qp: QpId, path: PathId, port: u8) {
+        let _ = (qp, path, port);
     }
 
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
-    fn fatal(&mut self, place: Place, why: Fatal);
+    fn fatal(&mut self, qp: QpId, why: Fatal);
 
     /// Send an endpoint request or response to a peer. Always taken.
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass);
 
     /// The peer of a queue pair now has these ports up.
-    fn peer_ports(&mut self, place: Place, up: PortSet) {
-        let _ = (place, up);
+    fn peer_ports(&mut self, qp: QpId, up: PortSet) {
+        let _ = (qp, up);
     }
 
     /// An EV probe was answered after this round-trip time, or not.
@@ -65,30 +65,30 @@ pub trait NodeHost {
 
 /// A node's driver, for one queue pair.
 pub(super) struct QpHost<'a, H> {
-    pub place: Place,
+    pub qp: QpId,
     pub host: &'a mut H,
 }
 
 impl<H: NodeHost> Host for QpHost<'_, H> {
     fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        self.host.place(self.place, rkey, va, len)
+        self.host.place(self.qp, rkey, va, len)
     }
     fn transmit(&mut self, transmit: Transmit) {
-        self.host.feedback(self.place, transmit);
+        self.host.feedback(self.qp, transmit);
     }
     fn send_done(&mut self, done: SendDone) {
-        self.host.send_done(self.place, done);
+        self.host.send_done(self.qp, done);
     }
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive> {
-        self.host.recv_done(self.place, done)
+        self.host.recv_done(self.qp, done)
     }
     fn ev_event(&mut self, event: EvEvent) {
-        self.host.ev_event(self.place, event);
+        self.host.ev_event(self.qp, event);
     }
     fn path_loss(&mut self, path: PathId, port: u8) {
-        self.host.path_loss(self.place, path, port);
+        self.host.path_loss(self.qp, path, port);
     }
     fn fatal(&mut self, why: Fatal) {
-        self.host.fatal(self.place, why);
+        self.host.fatal(self.qp, why);
     }
 }

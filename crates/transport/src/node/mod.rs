@@ -36,14 +36,14 @@ pub use config::{NodeConfig, Numbers};
 pub use host::NodeHost;
 pub use pressure::{Buffers, DestinationControl, Pressure, PressureConfig};
 pub use requests::{ENDPOINT_QP, MAX_EV_PROBES, ProbeTimeout, Route};
-pub use table::{PeerId, Place, TableFull};
+pub use table::{PeerId, Place, QpId, TableFull};
 
 use self::host::QpHost;
 use self::ports::Ports;
 use self::pressure::ReceivePressure;
 use self::ready::ReadyRing;
 use self::requests::{Requests, endpoint_response};
-use self::table::Table;
+use self::table::{Entry, Table};
 use self::timers::Timers;
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, Received, TrafficClass, Transmit, Transport, Trim,
@@ -74,7 +74,7 @@ pub struct NodeStats {
 #[derive(Clone, Copy, Debug)]
 pub struct NodeTransmit {
     /// Its queue pair.
-    pub place: Place,
+    pub qp: QpId,
     /// The packet.
     pub transmit: Transmit,
     /// Its queue pair's turn is over with it.
@@ -169,6 +169,12 @@ impl<Q: Transport> Node<Q> {
         qp
     }
 
+    /// The place that a number would have here, whether there is a queue pair or not.
+    #[inline]
+    pub fn place_of(&self, number: u32) -> Place {
+        number & (self.config.numbers.most() - 1)
+    }
+
     /// The queue pair of a place.
     #[inline]
     pub fn qp(&self, place: Place) -> Option<&Q> {
@@ -220,7 +226,8 @@ impl<Q: Transport> Node<Q> {
         host: &mut impl NodeHost,
         change: impl FnOnce(&mut Q, &mut dyn Host) -> R,
     ) -> Option<R> {
-        self.update(place, |qp| change(qp, &mut QpHost { place, host }))
+        let id = self.table.get(place)?.id(place);
+        self.update(place, |qp| change(qp, &mut QpHost { qp: id, host }))
     }
 
     /// Sends a queue pair to ERROR.
@@ -241,6 +248,7 @@ impl<Q: Transport> Node<Q> {
         host: &mut impl NodeHost,
     ) {
         let Some(entry) = self.table.get_mut(place) else { return };
+        let id = entry.id(place);
         let Some(qp) = &mut entry.qp else { return };
         if received.packet.is_data() {
             let refused = received.trim == Some(Trim::LastHop);
@@ -250,8 +258,8 @@ impl<Q: Transport> Node<Q> {
             }
         }
         let peer = entry.peer;
-        qp.handle_packet(now, received, &mut QpHost { place, host });
-        self.settle(place);
+        qp.handle_packet(now, received, &mut QpHost { qp: id, host });
+        settle(&mut self.timers, &mut self.ready, entry, place);
         if received.trim.is_none() {
             let grace = self.config.base_rtt + self.config.target_qdelay;
             if let Some(up) = self.ports.heard_on(now, peer, received.port, grace) {
@@ -319,10 +327,12 @@ impl<Q: Transport> Node<Q> {
             if free.is_empty() || refused == self.ready.len() {
                 return None;
             }
-            let entry = self.table.get_mut(place);
-            let Some((waiting, scheduled, qp)) =
-                entry.and_then(|e| Some((&mut e.waiting, &mut e.scheduled, e.qp.as_mut()?)))
-            else {
+            let Some(entry) = self.table.get_mut(place) else {
+                self.ready.drop_first();
+                continue;
+            };
+            let id = entry.id(place);
+            let Entry { qp: Some(qp), waiting, scheduled, .. } = entry else {
                 self.ready.drop_first();
                 continue;
             };
@@ -332,7 +342,7 @@ impl<Q: Transport> Node<Q> {
             if !ready {
                 *waiting = false;
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { place, host });
+                    qp.report_early(now, &mut QpHost { qp: id, host });
                 }
                 schedule(&mut self.timers, qp, scheduled, place);
                 self.ready.drop_first();
@@ -351,11 +361,11 @@ impl<Q: Transport> Node<Q> {
             let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
             if ends_turn {
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { place, host });
+                    qp.report_early(now, &mut QpHost { qp: id, host });
                 }
                 self.ready.end_turn();
             }
-            return Some(NodeTransmit { place, transmit, ends_turn });
+            return Some(NodeTransmit { qp: id, transmit, ends_turn });
         }
         None
     }
@@ -387,14 +397,15 @@ impl<Q: Transport> Node<Q> {
                 continue;
             };
             entry.scheduled = Time::NEVER;
+            let id = entry.id(place);
             let Some(qp) = &mut entry.qp else { continue };
             if qp.poll_timeout() <= now {
-                qp.handle_timeout(now, &mut QpHost { place, host });
+                qp.handle_timeout(now, &mut QpHost { qp: id, host });
             }
             // Whatever it wants now is for another call: one queue pair must not keep this one from ending.
             entry.scheduled = qp.poll_timeout().max(now + Span(1));
             self.timers.schedule(entry.scheduled, place);
-            self.offer_turn(place);
+            offer_turn(&mut self.ready, entry, place);
         }
         self.ports.send_due(now, host, &mut self.stats);
         if self.requests.due() <= now {
@@ -406,22 +417,9 @@ impl<Q: Transport> Node<Q> {
     }
 
     /// After something has happened to a queue pair: its turn, and its deadline.
-    #[inline]
     fn settle(&mut self, place: Place) {
-        let Some(entry) = self.table.get_mut(place) else { return };
-        let Some(qp) = &entry.qp else { return };
-        schedule(&mut self.timers, qp, &mut entry.scheduled, place);
-        self.offer_turn(place);
-    }
-
-    /// A queue pair that wants to send gets a turn.
-    #[inline]
-    fn offer_turn(&mut self, place: Place) {
-        let Some(entry) = self.table.get_mut(place) else { return };
-        let ready = entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
-        if ready && !entry.waiting {
-            entry.waiting = true;
-            self.ready.push(place);
+        if let Some(entry) = self.table.get_mut(place) {
+            settle(&mut self.timers, &mut self.ready, entry, place);
         }
     }
 
@@ -459,7 +457,9 @@ impl<Q: Transport> Node<Q> {
         for place in 0..self.table.len() {
             if self.peer(place) == Some(peer) {
                 self.tell_ports(now, place);
-                host.peer_ports(place, up);
+                if let Some(entry) = self.table.get(place) {
+                    host.peer_ports(entry.id(place), up);
+                }
             }
         }
     }
@@ -492,7 +492,26 @@ impl<Q: Transport> Node<Q> {
     }
 }
 
-/// Sees to it that an entry in the timers comes no later than the queue pair's deadline.
+/// After something has happened to a queue pair: its turn, and its deadline.
+#[inline]
+fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
+    if let Some(qp) = &entry.qp {
+        schedule(timers, qp, &mut entry.scheduled, place);
+        offer_turn(ready, entry, place);
+    }
+}
+
+/// A queue pair that wants to send gets a turn.
+#[inline]
+fn offer_turn<Q: Transport>(ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
+    let wants = entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
+    if wants && !entry.waiting {
+        entry.waiting = true;
+        ready.push(place);
+    }
+}
+
+/// Keeps an entry in the timers that comes no later than the queue pair's deadline.
 #[inline]
 fn schedule(timers: &mut Timers, qp: &impl Transport, scheduled: &mut Time, place: Place) {
     let due = qp.poll_timeout();

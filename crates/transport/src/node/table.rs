@@ -10,6 +10,17 @@ pub type Place = u32;
 /// The driver's number for a peer node.
 pub type PeerId = u32;
 
+/// A queue pair of a node, as its driver knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpId {
+    /// Its place in the node's table.
+    pub place: Place,
+    /// The driver's own name for it.
+    pub context: u32,
+    /// The node that it is connected to.
+    pub peer: PeerId,
+}
+
 /// The table is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the table holds {0} queue pairs, which is all it can")]
@@ -32,6 +43,14 @@ pub(super) struct Entry<Q> {
     pub waiting: bool,
     /// Has received since the last look at the receive buffers.
     pub receiving: bool,
+}
+
+impl<Q> Entry<Q> {
+    /// The queue pair as its driver knows it.
+    #[inline]
+    pub fn id(&self, place: Place) -> QpId {
+        QpId { place, context: self.context, peer: self.peer }
+    }
 }
 
 /// Queue pairs by place.

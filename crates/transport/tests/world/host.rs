@@ -1,7 +1,7 @@
 //! The [`NodeHost`] that a node of the world sees: every call is judged before it is carried out.
 
 use openmrc_transport::mrc::QpConfig;
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, Place, ProbeTimeout, Route};
+use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
 use openmrc_transport::{
     AccessError, EvChange, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass,
     Transmit,
@@ -62,13 +62,11 @@ impl Record {
 pub struct View<'a> {
     /// World time, for the trace.
     pub now: Time,
-    /// Ends by the place of their queue pairs.
-    pub places: &'a [usize],
     pub ends: &'a mut [End],
     pub flows: &'a mut [Flow],
     /// The data packet being handled, as its sender meant it.
     pub in_hand: Option<Transmit>,
-    pub feedback: &'a mut Vec<(Place, Transmit)>,
+    pub feedback: &'a mut Vec<(usize, Transmit)>,
     pub requests: &'a mut Vec<(PeerId, Route, Packet, TrafficClass)>,
     /// EV probes that wait for an answer.
     pub probes: &'a mut Vec<u16>,
@@ -79,13 +77,8 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    fn end(&self, place: Place) -> usize {
-        self.places[place as usize]
-    }
-
-    fn record(&mut self, place: Place) -> &mut Record {
-        let end = self.end(place);
-        &mut self.ends[end].record
+    fn record(&mut self, qp: QpId) -> &mut Record {
+        &mut self.ends[end_of(qp)].record
     }
 
     fn judge(&mut self, end: usize, verdict: Verdict) {
@@ -97,13 +90,18 @@ impl View<'_> {
     }
 }
 
+/// The end that a queue pair is: nodes know it by that number.
+fn end_of(qp: QpId) -> usize {
+    qp.context as usize
+}
+
 impl NodeHost for View<'_> {
-    fn place(&mut self, place: Place, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        let end = self.end(place);
+    fn place(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        let end = end_of(qp);
         self.trace.note(self.now, b'P', [end as u64, va, u64::from(len)], || {
             format!("{end} places {len} at {va:#x}")
         });
-        let peer = self.record(place).peer;
+        let peer = self.record(qp).peer;
         match self.flows[peer].on_place(self.in_hand.as_ref(), rkey, va, len) {
             Ok(Placed::Done) => Ok(()),
             Ok(Placed::Refused) => Err(AccessError),
@@ -114,8 +112,8 @@ impl NodeHost for View<'_> {
         }
     }
 
-    fn feedback(&mut self, place: Place, transmit: Transmit) {
-        let end = self.end(place);
+    fn feedback(&mut self, qp: QpId, transmit: Transmit) {
+        let end = end_of(qp);
         let record = &self.ends[end].record;
         let route = record.check_route(&transmit);
         let meant_for = transmit.packet.dest_qp == record.config.remote_qp;
@@ -148,11 +146,11 @@ impl NodeHost for View<'_> {
             let (class, payload) = (transmit.class, transmit.payload);
             self.judge(end, Err(format!("feedback in class {class:?} with payload {payload:?}")));
         }
-        self.feedback.push((place, transmit));
+        self.feedback.push((end, transmit));
     }
 
-    fn send_done(&mut self, place: Place, done: SendDone) {
-        let end = self.end(place);
+    fn send_done(&mut self, qp: QpId, done: SendDone) {
+        let end = end_of(qp);
         self.trace.note(self.now, b'S', [end as u64, done.handle, done.status as u64], || {
             format!("{end} completes send {}: {:?}", done.handle >> 16, done.status)
         });
@@ -160,12 +158,12 @@ impl NodeHost for View<'_> {
         self.judge(end, verdict);
     }
 
-    fn recv_done(&mut self, place: Place, done: RecvDone) -> Result<(), NoReceive> {
-        let end = self.end(place);
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive> {
+        let end = end_of(qp);
         self.trace.note(self.now, b'R', [end as u64, u64::from(done.imm), u64::from(done.byte_len)], || {
             format!("{end} receives {done:?}")
         });
-        let record = self.record(place);
+        let record = self.record(qp);
         if record.receives == 0 {
             return Err(NoReceive);
         }
@@ -176,12 +174,12 @@ impl NodeHost for View<'_> {
         Ok(())
     }
 
-    fn ev_event(&mut self, place: Place, event: EvEvent) {
-        let (end, now) = (self.end(place), self.now);
+    fn ev_event(&mut self, qp: QpId, event: EvEvent) {
+        let (end, now) = (end_of(qp), self.now);
         self.trace.note(now, b'E', [end as u64, u64::from(event.path), event.change as u64], || {
             format!("{end} says path {} is {:?}", event.path, event.change)
         });
-        let record = self.record(place);
+        let record = self.record(qp);
         let entry = record.config.paths.profile.entries()[event.path as usize];
         let bad = event.change == EvChange::AssumedBad;
         let twice = std::mem::replace(&mut record.condemned[event.path as usize], bad) == bad;
@@ -194,10 +192,10 @@ impl NodeHost for View<'_> {
         }
     }
 
-    fn fatal(&mut self, place: Place, why: Fatal) {
-        let (end, now) = (self.end(place), self.now);
+    fn fatal(&mut self, qp: QpId, why: Fatal) {
+        let (end, now) = (end_of(qp), self.now);
         self.trace.note(now, b'F', [end as u64, 0, 0], || format!("{end} fails: {why}"));
-        if self.record(place).fatal.replace((now, why)).is_some() {
+        if self.record(qp).fatal.replace((now, why)).is_some() {
             self.judge(end, Err(format!("fails a second time: {why}")));
         }
     }
@@ -206,8 +204,8 @@ impl NodeHost for View<'_> {
         self.requests.push((peer, route, packet, class));
     }
 
-    fn peer_ports(&mut self, place: Place, up: PortSet) {
-        self.record(place).peer_up = up;
+    fn peer_ports(&mut self, qp: QpId, up: PortSet) {
+        self.record(qp).peer_up = up;
     }
 
     fn probe_done(&mut self, _peer: PeerId, id: u16, _result: Result<Span, ProbeTimeout>) {

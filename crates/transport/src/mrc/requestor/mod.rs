@@ -100,6 +100,11 @@ impl Requestor {
         self.window.heap_bytes()
     }
 
+    /// One of its times: it says where in memory the requestor lies.
+    pub fn a_time(&self) -> &Time {
+        &self.resend_not_before
+    }
+
     /// Loads what it holds on the heap into the cache.
     pub fn prefetch(&self) {
         self.window.prefetch();

@@ -6,7 +6,7 @@ mod feedback;
 use openmrc_wire::{Aeth, Mark, Msn, NackReason, Probe, Psn, Timestamp, Write};
 
 use self::feedback::Report;
-use super::config::{QpConfig, ResponderConfig};
+use super::config::ResponderConfig;
 use super::nominal;
 use super::requestor::{Seq, first_seq, wire};
 use super::shared::Shared;
@@ -115,9 +115,8 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub fn new(config: &QpConfig) -> Self {
-        let ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay } =
-            config.responder;
+    pub fn new(config: &ResponderConfig) -> Self {
+        let &ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay } = config;
         let first = first_seq(rq_psn);
         let window = u32::from(mpr_dest) * 128;
         let capacity = u64::from(window.next_power_of_two().max(64));
@@ -430,6 +429,11 @@ impl Responder {
     /// Loads the bits of the next packets into the cache.
     pub fn prefetch(&self) {
         prefetch_index::prefetch_index(&self.arrivals, self.place(self.expected).0);
+    }
+
+    /// One of its times: it says where in memory the responder lies.
+    pub fn a_time(&self) -> &Time {
+        &self.owed.sack_due
     }
 
     /// Heap bytes, and of those the ones that exist only once immediates are used.

@@ -35,7 +35,6 @@ impl<T: Subject> World<T> {
         let driven = &mut self.nodes[node];
         let mut view = View {
             now: self.now,
-            places: &driven.ends,
             ends: &mut self.ends,
             flows: &mut self.flows,
             in_hand,
@@ -48,14 +47,13 @@ impl<T: Subject> World<T> {
         };
         view.fill = self.dice.chance(0.5).into();
         f(&mut driven.node, now, &mut view);
-        self.check_feedback(node, &out.feedback, most);
+        self.check_feedback(&out.feedback, most);
         let mut touched: Vec<usize> = match most {
             Most::PerTimeout => self.nodes[node].ends.clone(),
             Most::PerPacket(end) => vec![end],
             Most::None => Vec::new(),
         };
-        for (place, transmit) in out.feedback.drain(..) {
-            let end = self.nodes[node].ends[place as usize];
+        for (end, transmit) in out.feedback.drain(..) {
             self.queue_feedback(end, transmit);
             if !touched.contains(&end) {
                 touched.push(end);
@@ -72,22 +70,22 @@ impl<T: Subject> World<T> {
         self.arm(node);
     }
 
-    fn check_feedback(&mut self, node: usize, feedback: &[(Place, Transmit)], most: Most) {
-        for of_place in feedback.chunk_by(|a, b| a.0 == b.0) {
-            let end = self.nodes[node].ends[of_place[0].0 as usize];
+    fn check_feedback(&mut self, feedback: &[(usize, Transmit)], most: Most) {
+        for of_end in feedback.chunk_by(|a, b| a.0 == b.0) {
+            let end = of_end[0].0;
             let most = match most {
                 Most::PerTimeout => most_feedback_per_timeout(self.ends[end].record.denied.len()),
                 Most::PerPacket(_) | Most::None => MOST_FEEDBACK_PER_PACKET,
             };
-            if of_place.len() > most {
-                self.break_rule_of(end, format!("sends {} packets at once: {of_place:?}", of_place.len()));
+            if of_end.len() > most {
+                self.break_rule_of(end, format!("sends {} packets at once: {of_end:?}", of_end.len()));
             }
             let naks =
-                |(_, t): &(Place, Transmit)| matches!(&t.packet.body, Body::Ack(aeth) if !aeth.is_ack());
+                |(_, t): &(usize, Transmit)| matches!(&t.packet.body, Body::Ack(aeth) if !aeth.is_ack());
             // The NAK that ends a queue pair is sent while it is being ended.
             let dead = self.ends[end].record.fatal.is_some_and(|(at, _)| at < self.now);
-            if dead && (of_place.len() > 1 || !of_place.iter().all(naks)) {
-                self.break_rule_of(end, format!("sends in ERROR: {of_place:?}"));
+            if dead && (of_end.len() > 1 || !of_end.iter().all(naks)) {
+                self.break_rule_of(end, format!("sends in ERROR: {of_end:?}"));
             }
         }
     }

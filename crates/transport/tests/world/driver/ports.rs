@@ -74,7 +74,7 @@ impl<T: Subject> World<T> {
             let mut next = None;
             self.call(node, None, Most::None, |node, now, host| next = node.poll_transmit(now, free, host));
             let Some(next) = next else { return };
-            let end = self.nodes[node].ends[next.place as usize];
+            let end = next.qp.context as usize;
             self.judge(end);
             self.check_data(end, &next.transmit, free);
             let peer = self.ends[end].record.peer;
