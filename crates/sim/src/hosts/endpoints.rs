@@ -1,19 +1,20 @@
-//! How queue pairs are made for a network: the paths and the congestion control that they share.
+//! How nodes and queue pairs are made for a network: the paths and the congestion control that they share.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{
-    CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SwiftParams,
+    self, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SwiftParams,
 };
+use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Time, Transport};
-use openmrc_wire::Ev;
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Time};
+use openmrc_wire::{Ev, Packet};
 
 use super::queue_pair::QueuePair;
-use crate::config::{NetworkConfig, Overflow, Routing, SwitchConfig};
+use crate::config::{Encapsulation, NetworkConfig, Overflow, Routing, SwitchConfig};
 use crate::scenario::ScenarioError;
 use crate::transport::{AdaptiveConfig, MrcConfig, MrcCongestion, TransportConfig};
 
@@ -27,10 +28,30 @@ pub(crate) struct Endpoints {
     /// Paths between hosts that meet in tier 0, 1, ...
     profiles: Vec<Arc<EvProfile>>,
     seed: u64,
+    encapsulation: Encapsulation,
     /// Bytes of a data packet's headers beyond those of MRC.
-    pub more_bytes: u32,
-    /// Receivers use destination flow control.
-    pub destination_control: bool,
+    more_bytes: u32,
+    /// Settings of every host's node.
+    pub node: Arc<NodeConfig>,
+}
+
+/// A queue pair to be made.
+pub(super) struct NewQueuePair {
+    /// Its own number, and its peer's.
+    pub numbers: (u32, u32),
+    /// Its own host, and its peer's.
+    pub hosts: (u32, u32),
+    pub role: Role,
+    /// The connection and the end of it: what makes its choices its own.
+    pub salt: u64,
+}
+
+/// What a queue pair is for: data goes one way over a connection.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    /// It sends this number of messages. A send queue with room for more would be most of its memory.
+    Requestor(u32),
+    Responder,
 }
 
 /// Settings that all queue pairs share.
@@ -51,7 +72,7 @@ impl Endpoints {
         transport: &TransportConfig,
     ) -> Result<Self, ScenarioError> {
         let fabric = config.fabric;
-        let mrc = match transport {
+        let settings = match transport {
             TransportConfig::Mrc(mrc) => Cow::Borrowed(mrc),
             TransportConfig::Uet(uet) => Cow::Owned(MrcConfig {
                 ev_active: uet.evs,
@@ -83,8 +104,9 @@ impl Endpoints {
                     template: Template::Rocev2(template),
                     profiles: Vec::new(),
                     seed: config.seed,
+                    encapsulation: config.encapsulation,
                     more_bytes: 0,
-                    destination_control: false,
+                    node: Arc::new(node_config(config, false)),
                 });
             }
         };
@@ -98,7 +120,7 @@ impl Endpoints {
         let trimming = switch.overflow == Overflow::Trim;
         let rate = config.port_rate_bps * u64::from(fabric.shape().planes);
         let nscc = || CcProfile::nscc(rate, config.base_rtt(), config.path_mtu, trimming);
-        let cc = match (transport, &mrc.congestion) {
+        let cc = match (transport, &settings.congestion) {
             (TransportConfig::Adaptive(AdaptiveConfig { swift, .. }), _) => {
                 let mtu = u32::from(config.path_mtu) + NsccParams::OVERHEAD;
                 let params = swift.unwrap_or_else(|| SwiftParams::for_network(rate, config.base_rtt(), mtu));
@@ -113,16 +135,16 @@ impl Endpoints {
             ..PathModel::new(config.base_rtt(), trimming)
         };
         let paths = PathConfig {
-            active: mrc.ev_active,
-            backup: mrc.ev_backup,
-            min_active: mrc.ev_active / 4,
-            load_balancing: mrc.load_balancing.clone(),
+            active: settings.ev_active,
+            backup: settings.ev_backup,
+            min_active: settings.ev_active / 4,
+            load_balancing: settings.load_balancing.clone(),
             ..PathConfig::new(profiles[0].clone(), model)
         };
         let mut template = QpConfig::new(1, 1, paths, Arc::new(cc));
         template.path_mtu = config.path_mtu;
-        template.requestor.mpr = mrc.mpr;
-        template.responder.mpr_dest = mrc.mpr;
+        template.requestor.mpr = settings.mpr;
+        template.responder.mpr_dest = settings.mpr;
         template.caps.trim_nack = trimming;
         template.validate().map_err(|e| ScenarioError::Range {
             name: e.name,
@@ -134,31 +156,30 @@ impl Endpoints {
             template: Template::Mrc(Box::new(template)),
             profiles,
             seed: config.seed,
+            encapsulation: config.encapsulation,
             more_bytes: if matches!(transport, TransportConfig::Uet(_)) { UET_MORE } else { 0 },
-            destination_control: mrc.destination_control,
+            node: Arc::new(node_config(config, settings.destination_control)),
         })
     }
 
-    /// Makes a queue pair. The pairs are its own and its peer's: numbers, hosts, ports that are up. Its send queue has room for
-    /// `messages`, as many as it will ever be given: a larger one would be most of its memory.
-    pub(super) fn make(
-        &self,
-        now: Time,
-        messages: u32,
-        (local, remote): (u32, u32),
-        (here, there): (u32, u32),
-        salt: u64,
-        up: (PortSet, PortSet),
-    ) -> QueuePair {
+    /// Makes a queue pair.
+    pub(super) fn make(&self, now: Time, new: &NewQueuePair) -> QueuePair {
+        let &NewQueuePair { numbers: (local, remote), hosts: (here, there), role, salt } = new;
         let seed = mix(self.seed ^ mix(salt));
-        let mut qp = match &self.template {
+        match &self.template {
             Template::Mrc(template) => {
-                let turn = self.fabric.turn(here, there);
                 let mut config = (**template).clone();
                 (config.local_qp, config.remote_qp, config.seed) = (local, remote, seed);
-                config.paths.profile = self.profiles[turn as usize].clone();
-                config.requestor.max_send_wr = config.requestor.max_send_wr.min(messages.max(1) as usize);
-                match openmrc_transport::mrc::QueuePair::new(now, &config) {
+                config.paths.profile = self.profiles[self.fabric.turn(here, there) as usize].clone();
+                let made = match role {
+                    Role::Requestor(messages) => {
+                        let room = &mut config.requestor.max_send_wr;
+                        *room = messages.clamp(1, *room as u32) as usize;
+                        mrc::QueuePair::new(now, &config)
+                    }
+                    Role::Responder => mrc::QueuePair::new_responder(now, &config),
+                };
+                match made {
                     Ok(qp) => QueuePair::Mrc(Box::new(qp)),
                     Err(error) => unreachable!("the template was checked: {error}"),
                 }
@@ -170,13 +191,37 @@ impl Endpoints {
                 let config = RcConfig { local_qp: local, remote_qp: remote, ev, port, ..*template };
                 QueuePair::Rocev2(Box::new(openmrc_transport::rocev2::QueuePair::new(config)))
             }
-        };
-        let all = PortSet::first(self.fabric.shape().planes as usize);
-        if up != (all, all) {
-            qp.set_ports_up(now, up.0, up.1);
         }
-        qp
     }
+
+    /// Bytes that a packet takes on the cable.
+    #[inline]
+    pub(super) fn wire_bytes(&self, packet: &Packet) -> u32 {
+        let more = if packet.is_data() { self.more_bytes } else { 0 };
+        self.encapsulation.wire_bytes(packet.wire_len() as u32 + more)
+    }
+
+    /// An entropy value for a packet that leaves on a port and belongs to no queue pair.
+    pub(super) fn ev_on(&self, here: u32, there: u32, port: u8, salt: u64) -> Ev {
+        let choice = mix(self.seed ^ mix(salt ^ u64::from(here) << 32 ^ u64::from(there)));
+        let profile = self.profiles.get(self.fabric.turn(here, there) as usize);
+        let path =
+            profile.and_then(|profile| Some(profile.entries()[usize::from(profile.path_on(port, choice)?)]));
+        path.map_or(Ev(choice as u32 & 0xFFFF), |path| path.ev)
+    }
+}
+
+/// A host's node: a NIC in hardware, whose senders are pressed if there is destination flow control.
+fn node_config(config: &NetworkConfig, destination_control: bool) -> NodeConfig {
+    let planes = config.fabric.shape().planes;
+    let rate_bps = config.port_rate_bps * u64::from(planes);
+    let pressure = if destination_control {
+        PressureConfig::LastHop { rate_bps, period: config.base_rtt() }
+    } else {
+        PressureConfig::Off
+    };
+    let ports = PortSet::first(planes as usize);
+    NodeConfig { seed: mix(config.seed), ..NodeConfig::hardware(ports, config.base_rtt(), pressure) }
 }
 
 /// The paths between hosts that meet in tier `turn`. Their EVs are the same for all such hosts.

@@ -1,87 +1,162 @@
-//! What a queue pair sees of the simulation while it handles a packet or a timeout.
+//! What a host's node sees of the simulation: memory, the fabric, and where completions go.
 
+use openmrc_transport::node::{NodeHost, PeerId, QpId, Route};
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, Host, NoReceive, PathId, RecvDone, SendDone, Time, Transmit,
+    AccessError, EvEvent, Fatal, NoReceive, PathId, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
+use openmrc_wire::{Ev, Packet};
 
+use super::ENDPOINT;
+use super::endpoints::Endpoints;
 use super::posts::MessageState;
+use crate::clock::Clock;
+use crate::event::{Event, Kind, flag};
+use crate::fabric::{FabricState, Fate};
 use crate::memory::message_at;
-use crate::record::{LogEvent, Recorder};
+use crate::record::LogEvent;
+use crate::slab::Slab;
+use crate::stats::Stats;
 
-/// What queue pairs have asked for. It is emptied after each, and kept for its memory.
+/// Messages to which something has happened in a call of a node. Kept for its memory.
 #[derive(Default)]
-pub(super) struct Outbox {
-    pub transmits: Vec<Transmit>,
+pub(super) struct Completions {
     pub done: Vec<SendDone>,
     /// Messages that have arrived whole.
     pub delivered: Vec<u32>,
-    pub failed: bool,
-    /// Packets taken for lost.
-    pub losses: u64,
 }
 
-/// The queue pair that is being served, for the record.
-#[derive(Clone, Copy)]
-pub(super) struct Owner {
-    pub connection: u32,
-    pub host: u32,
-    pub peer_host: u32,
+impl Completions {
+    pub fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.delivered.is_empty()
+    }
 }
 
-/// The environment of a queue pair.
+/// Everything around the node of a host.
 pub(super) struct Environment<'a> {
-    pub now: Time,
-    pub messages: &'a mut [MessageState],
-    pub outbox: &'a mut Outbox,
-    pub recorder: Option<&'a mut Recorder>,
-    pub owner: Owner,
-    /// Plane by which the packet came.
+    /// The host's number.
+    pub host: u32,
+    /// Plane by which the packet in hand came.
     pub plane: u8,
+    pub endpoints: &'a Endpoints,
+    pub messages: &'a mut [MessageState],
+    pub completions: &'a mut Completions,
+    pub packets: &'a mut Slab,
+    pub clock: &'a mut Clock,
+    pub fabric: &'a mut FabricState,
+    pub stats: &'a mut Stats,
 }
 
-impl Host for Environment<'_> {
-    fn place(&mut self, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+/// Where a packet goes.
+pub(super) struct Way {
+    pub peer: u32,
+    /// A connection, or [`ENDPOINT`] and the number of the host that sends.
+    pub connection: u32,
+    pub port: u8,
+    pub ev: Ev,
+}
+
+impl Environment<'_> {
+    pub fn now(&self) -> Time {
+        Time(self.clock.now)
+    }
+
+    /// Sends a packet of a queue pair.
+    #[inline]
+    pub fn transmit(&mut self, qp: QpId, transmit: &Transmit) {
+        let way = Way { peer: qp.peer, connection: qp.context, port: transmit.port, ev: transmit.ev };
+        self.send(&way, &transmit.packet, transmit.class);
+    }
+
+    #[inline]
+    fn send(&mut self, way: &Way, packet: &Packet, class: TrafficClass) {
+        let data = packet.is_data();
+        let flags = match class {
+            TrafficClass::Control => flag::CONTROL,
+            // A probe is in the data class, but has nothing to cut off.
+            TrafficClass::Data | TrafficClass::DataRetransmit if !data => 0,
+            TrafficClass::Data | TrafficClass::DataRetransmit => flag::DATA,
+        };
+        let bytes = self.endpoints.wire_bytes(packet) as u16;
+        let totals = &mut self.stats.totals.hosts;
+        if data {
+            totals.data_packets += 1;
+            totals.data_bytes += u64::from(packet.payload_len);
+        } else {
+            totals.control_packets += 1;
+        }
+        totals.launched_bytes += u64::from(bytes);
+        let event = Event {
+            time: self.clock.now,
+            at: 0,
+            packet: self.packets.put(packet),
+            dst: way.peer,
+            ev: way.ev.0,
+            connection: way.connection,
+            bytes,
+            flags,
+            kind: Kind::Arrive,
+        };
+        if let Some(recorder) = &mut self.stats.recorder {
+            recorder.sent(&event, way.port);
+        }
+        if self.fabric.send(self.host, way.port, event, self.clock, self.stats) == Fate::Dropped {
+            self.packets.drop_packet(event.packet);
+        }
+    }
+}
+
+impl NodeHost for Environment<'_> {
+    #[inline]
+    fn place(&mut self, _qp: QpId, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         let index = message_at(va);
         let message = self.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.stats.recorder {
             recorder.placed(index, self.plane, len);
         }
         if message.placed == message.bytes {
-            message.delivered = self.now.0;
-            self.outbox.delivered.push(index);
+            message.delivered = self.clock.now;
+            self.completions.delivered.push(index);
         }
         Ok(())
     }
 
-    fn transmit(&mut self, transmit: Transmit) {
-        self.outbox.transmits.push(transmit);
+    fn feedback(&mut self, qp: QpId, transmit: Transmit) {
+        self.transmit(qp, &transmit);
     }
 
-    fn send_done(&mut self, done: SendDone) {
-        self.outbox.done.push(done);
+    fn send_done(&mut self, _qp: QpId, done: SendDone) {
+        self.completions.done.push(done);
     }
 
-    fn recv_done(&mut self, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
         Ok(())
     }
 
-    fn path_loss(&mut self, _path: PathId, _port: u8) {
-        self.outbox.losses += 1;
+    fn path_loss(&mut self, _qp: QpId, _path: PathId, _port: u8) {
+        self.stats.totals.hosts.losses_seen += 1;
     }
 
-    fn ev_event(&mut self, event: EvEvent) {
-        if let Some(recorder) = &mut self.recorder {
-            let Owner { connection, host, peer_host } = self.owner;
-            recorder.path_event(self.now, connection, (host, peer_host), event);
+    fn ev_event(&mut self, qp: QpId, event: EvEvent) {
+        let now = self.now();
+        if let Some(recorder) = &mut self.stats.recorder {
+            recorder.path_event(now, qp.context, (self.host, qp.peer), event);
         }
     }
 
-    fn fatal(&mut self, _why: Fatal) {
-        self.outbox.failed = true;
-        if let Some(recorder) = &mut self.recorder {
-            let Owner { host, peer_host, .. } = self.owner;
-            recorder.log(self.now, LogEvent::Failed { host, peer: peer_host });
-        }
+    fn fatal(&mut self, qp: QpId, _why: Fatal) {
+        self.stats.totals.hosts.fatal += 1;
+        self.stats.log(self.clock.now, LogEvent::Failed { host: self.host, peer: qp.peer });
+    }
+
+    #[cold]
+    fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
+        let (ev, port) = match route {
+            Route::Path { ev, port, .. } => (ev, port),
+            // The entropy value of a request names a path of its sender's, so an answer takes one of its own.
+            Route::Reply { ev, port } => (self.endpoints.ev_on(self.host, peer, port, ev.0.into()), port),
+            Route::Port(port) => (self.endpoints.ev_on(self.host, peer, port, self.clock.now), port),
+        };
+        self.send(&Way { peer, connection: ENDPOINT | self.host, port, ev }, &packet, class);
     }
 }
