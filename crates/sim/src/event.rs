@@ -9,7 +9,7 @@ pub(crate) enum Kind {
     Arrive,
     /// A port of host `at` can take packets again.
     Wake,
-    /// The timer of queue pair `at` may be due.
+    /// A deadline of host `at` may have come.
     Timer,
     /// Message `at` is due.
     Post,
@@ -17,8 +17,8 @@ pub(crate) enum Kind {
     Fault,
     /// Routing reacts to a fault, for the `at`-th time.
     Reroute,
-    /// Queue pair `at` learns which ports are up.
-    PortStatus,
+    /// Host `at` learns which of its ports have a carrier.
+    Carrier,
     /// A transmission at port `at` has ended. Only ports with real queues have these events.
     Depart,
     /// The peer of port `at` tells it to stop sending data (`flags` 1) or to go on (0).

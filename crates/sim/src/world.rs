@@ -233,7 +233,7 @@ impl World {
             Kind::Wake => hosts.wake(event.at, clock, fabric, stats),
             Kind::Timer => hosts.timer(event.at, clock, fabric, stats),
             Kind::Post => hosts.post_due(event.at, clock, fabric, stats),
-            Kind::PortStatus => hosts.port_status(event.at, clock, fabric, stats),
+            Kind::Carrier => hosts.carrier(event.at, clock, fabric, stats),
             Kind::Fault => self.fault(event.at),
             Kind::Reroute => fabric.reroute(event.at, clock.now, stats),
             Kind::Depart => {
@@ -284,7 +284,7 @@ impl World {
             let latency = if to_host { self.config.nic_latency } else { self.config.switch_latency };
             let arrived = event.time.saturating_sub(latency.0);
             let packet = self.hosts.packets.get(event.packet);
-            capture.keep(event, arrived, from, packet, self.hosts.posts.ends(event.connection));
+            capture.keep(event, arrived, from, packet, self.hosts.ends_of(event));
         }
     }
 

@@ -1,4 +1,4 @@
-//! How queue pairs are made for a network: the paths and the congestion control that they share.
+//! How nodes and queue pairs are made for a network: the paths and the congestion control that they share.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{
     CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SwiftParams,
 };
+use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Time, Transport};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Time};
 use openmrc_wire::Ev;
 
 use super::queue_pair::QueuePair;
@@ -29,8 +30,20 @@ pub(crate) struct Endpoints {
     seed: u64,
     /// Bytes of a data packet's headers beyond those of MRC.
     pub more_bytes: u32,
-    /// Receivers use destination flow control.
-    pub destination_control: bool,
+    /// Settings of every host's node.
+    pub node: Arc<NodeConfig>,
+}
+
+/// A queue pair to be made.
+pub(super) struct NewQueuePair {
+    /// Its own number, and its peer's.
+    pub numbers: (u32, u32),
+    /// Its own host, and its peer's.
+    pub hosts: (u32, u32),
+    /// Messages that it will be given. A send queue with room for more would be most of its memory.
+    pub messages: u32,
+    /// The connection and the end of it: what makes its choices its own.
+    pub salt: u64,
 }
 
 /// Settings that all queue pairs share.
@@ -84,7 +97,7 @@ impl Endpoints {
                     profiles: Vec::new(),
                     seed: config.seed,
                     more_bytes: 0,
-                    destination_control: false,
+                    node: Arc::new(node_config(config, false)),
                 });
             }
         };
@@ -135,28 +148,19 @@ impl Endpoints {
             profiles,
             seed: config.seed,
             more_bytes: if matches!(transport, TransportConfig::Uet(_)) { UET_MORE } else { 0 },
-            destination_control: mrc.destination_control,
+            node: Arc::new(node_config(config, mrc.destination_control)),
         })
     }
 
-    /// Makes a queue pair. The pairs are its own and its peer's: numbers, hosts, ports that are up. Its send queue has room for
-    /// `messages`, as many as it will ever be given: a larger one would be most of its memory.
-    pub(super) fn make(
-        &self,
-        now: Time,
-        messages: u32,
-        (local, remote): (u32, u32),
-        (here, there): (u32, u32),
-        salt: u64,
-        up: (PortSet, PortSet),
-    ) -> QueuePair {
+    /// Makes a queue pair.
+    pub(super) fn make(&self, now: Time, new: &NewQueuePair) -> QueuePair {
+        let &NewQueuePair { numbers: (local, remote), hosts: (here, there), messages, salt } = new;
         let seed = mix(self.seed ^ mix(salt));
-        let mut qp = match &self.template {
+        match &self.template {
             Template::Mrc(template) => {
-                let turn = self.fabric.turn(here, there);
                 let mut config = (**template).clone();
                 (config.local_qp, config.remote_qp, config.seed) = (local, remote, seed);
-                config.paths.profile = self.profiles[turn as usize].clone();
+                config.paths.profile = self.profiles[self.fabric.turn(here, there) as usize].clone();
                 config.requestor.max_send_wr = config.requestor.max_send_wr.min(messages.max(1) as usize);
                 match openmrc_transport::mrc::QueuePair::new(now, &config) {
                     Ok(qp) => QueuePair::Mrc(Box::new(qp)),
@@ -170,13 +174,30 @@ impl Endpoints {
                 let config = RcConfig { local_qp: local, remote_qp: remote, ev, port, ..*template };
                 QueuePair::Rocev2(Box::new(openmrc_transport::rocev2::QueuePair::new(config)))
             }
-        };
-        let all = PortSet::first(self.fabric.shape().planes as usize);
-        if up != (all, all) {
-            qp.set_ports_up(now, up.0, up.1);
         }
-        qp
     }
+
+    /// An entropy value for a packet that leaves on a port and belongs to no queue pair.
+    pub(super) fn ev_on(&self, here: u32, there: u32, port: u8, salt: u64) -> Ev {
+        let choice = mix(self.seed ^ mix(salt ^ u64::from(here) << 32 ^ u64::from(there)));
+        let profile = self.profiles.get(self.fabric.turn(here, there) as usize);
+        let path =
+            profile.and_then(|profile| Some(profile.entries()[usize::from(profile.path_on(port, choice)?)]));
+        path.map_or(Ev(choice as u32 & 0xFFFF), |path| path.ev)
+    }
+}
+
+/// A host's node: a NIC in hardware, whose senders are pressed if there is destination flow control.
+fn node_config(config: &NetworkConfig, destination_control: bool) -> NodeConfig {
+    let planes = config.fabric.shape().planes;
+    let rate_bps = config.port_rate_bps * u64::from(planes);
+    let pressure = if destination_control {
+        PressureConfig::LastHop { rate_bps, period: config.base_rtt() }
+    } else {
+        PressureConfig::Off
+    };
+    let ports = PortSet::first(planes as usize);
+    NodeConfig { seed: mix(config.seed), ..NodeConfig::hardware(ports, config.base_rtt(), pressure) }
 }
 
 /// The paths between hosts that meet in tier `turn`. Their EVs are the same for all such hosts.

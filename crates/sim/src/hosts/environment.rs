@@ -1,46 +1,51 @@
-//! What a queue pair sees of the simulation while it handles a packet or a timeout.
+//! What a host's node sees of the simulation.
 
+use openmrc_transport::node::{NodeHost, PeerId, Place, Route};
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, Host, NoReceive, PathId, RecvDone, SendDone, Time, Transmit,
+    AccessError, EvEvent, Fatal, NoReceive, PathId, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
+use openmrc_wire::Packet;
 
 use super::posts::MessageState;
 use crate::memory::message_at;
-use crate::record::{LogEvent, Recorder};
+use crate::record::Recorder;
 
-/// What queue pairs have asked for. It is emptied after each, and kept for its memory.
+/// An endpoint packet on its way to a peer.
+pub(super) struct EndpointPacket {
+    pub peer: PeerId,
+    pub route: Route,
+    pub packet: Packet,
+    pub class: TrafficClass,
+}
+
+/// What a node has asked for. It is emptied after each call, and kept for its memory.
 #[derive(Default)]
 pub(super) struct Outbox {
-    pub transmits: Vec<Transmit>,
+    pub feedback: Vec<(Place, Transmit)>,
+    pub endpoint: Vec<EndpointPacket>,
     pub done: Vec<SendDone>,
     /// Messages that have arrived whole.
     pub delivered: Vec<u32>,
-    pub failed: bool,
+    /// Queue pairs that went to ERROR.
+    pub failed: Vec<Place>,
+    /// Paths condemned or back in use. Empty unless there is a recorder.
+    pub path_events: Vec<(Place, EvEvent)>,
     /// Packets taken for lost.
     pub losses: u64,
 }
 
-/// The queue pair that is being served, for the record.
-#[derive(Clone, Copy)]
-pub(super) struct Owner {
-    pub connection: u32,
-    pub host: u32,
-    pub peer_host: u32,
-}
-
-/// The environment of a queue pair.
+/// The environment of a node.
 pub(super) struct Environment<'a> {
     pub now: Time,
     pub messages: &'a mut [MessageState],
     pub outbox: &'a mut Outbox,
     pub recorder: Option<&'a mut Recorder>,
-    pub owner: Owner,
-    /// Plane by which the packet came.
+    /// Plane by which the packet in hand came.
     pub plane: u8,
 }
 
-impl Host for Environment<'_> {
-    fn place(&mut self, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+impl NodeHost for Environment<'_> {
+    fn place(&mut self, _place: Place, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         let index = message_at(va);
         let message = self.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
@@ -54,34 +59,33 @@ impl Host for Environment<'_> {
         Ok(())
     }
 
-    fn transmit(&mut self, transmit: Transmit) {
-        self.outbox.transmits.push(transmit);
+    fn feedback(&mut self, place: Place, transmit: Transmit) {
+        self.outbox.feedback.push((place, transmit));
     }
 
-    fn send_done(&mut self, done: SendDone) {
+    fn send_done(&mut self, _place: Place, done: SendDone) {
         self.outbox.done.push(done);
     }
 
-    fn recv_done(&mut self, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _place: Place, _done: RecvDone) -> Result<(), NoReceive> {
         Ok(())
     }
 
-    fn path_loss(&mut self, _path: PathId, _port: u8) {
+    fn path_loss(&mut self, _place: Place, _path: PathId, _port: u8) {
         self.outbox.losses += 1;
     }
 
-    fn ev_event(&mut self, event: EvEvent) {
-        if let Some(recorder) = &mut self.recorder {
-            let Owner { connection, host, peer_host } = self.owner;
-            recorder.path_event(self.now, connection, (host, peer_host), event);
+    fn ev_event(&mut self, place: Place, event: EvEvent) {
+        if self.recorder.is_some() {
+            self.outbox.path_events.push((place, event));
         }
     }
 
-    fn fatal(&mut self, _why: Fatal) {
-        self.outbox.failed = true;
-        if let Some(recorder) = &mut self.recorder {
-            let Owner { host, peer_host, .. } = self.owner;
-            recorder.log(self.now, LogEvent::Failed { host, peer: peer_host });
-        }
+    fn fatal(&mut self, place: Place, _why: Fatal) {
+        self.outbox.failed.push(place);
+    }
+
+    fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
+        self.outbox.endpoint.push(EndpointPacket { peer, route, packet, class });
     }
 }

@@ -1,6 +1,7 @@
 //! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows
 //! nothing of queue pairs.
 
+use openmrc_transport::node::Place;
 use openmrc_transport::{Time, WorkRequest};
 
 use crate::clock::Clock;
@@ -39,13 +40,20 @@ impl MessageState {
     }
 }
 
+/// The places of a connection's queue pairs at their hosts.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    pub requestor: Place,
+    pub responder: Place,
+}
+
 /// State of a connection.
 pub(super) struct ConnectionState {
     pub ends: Connection,
     /// Messages not finished.
     pub left: u32,
-    /// Its requestor's slot, while it is open.
-    pub slot: Option<u32>,
+    /// Its queue pairs, while it is open.
+    pub places: Option<Places>,
     /// Messages that are due and found the send queue full.
     pub waiting: Vec<u32>,
 }
@@ -107,7 +115,7 @@ impl Posts {
         let mut connections: Vec<_> = workload
             .connections
             .iter()
-            .map(|&ends| ConnectionState { ends, left: 0, slot: None, waiting: Vec::new() })
+            .map(|&ends| ConnectionState { ends, left: 0, places: None, waiting: Vec::new() })
             .collect();
         let mut messages: Vec<_> = workload
             .messages

@@ -1,61 +1,78 @@
 //! Loads into the cache what the next events at hosts will need, step by step, because each step holds the address of
-//! the next: packet, slot of its queue pair, queue pair, the queue pair's window.
+//! the next: packet and host, the queue pair's entry in the host's table, the queue pair, its window.
 
 use prefetch_index::prefetch_index;
 
+use openmrc_transport::node::Place;
+
+use super::host::SimHost;
 use super::posts::Posts;
-use super::queue_pair::QueuePairs;
 use crate::calendar::Calendar;
 use crate::event::Kind;
 use crate::slab::Slab;
 
-/// How many events before its own event a packet is loaded, then its queue pair's slot, then the queue pair, then the
-/// memory that the queue pair has elsewhere.
+/// How many events before its own event each step is taken.
 const PACKETS_AHEAD: usize = 20;
-const SLOTS_AHEAD: usize = 14;
+const ENTRIES_AHEAD: usize = 14;
 const QPS_AHEAD: usize = 8;
 const HEAPS_AHEAD: usize = 4;
 
-/// Slots remembered: a power of two above all of these.
+/// Queue pairs remembered: a power of two above all of these.
 const REMEMBERED: usize = 32;
 
-/// No slot: it has been loaded for an event just before.
-const NO_SLOT: u32 = u32::MAX;
+/// A queue pair: its host and its place there. The last host's number is not taken.
+type Which = (u32, Place);
 
-/// The slots of the events to come.
+/// Nothing to load: it has been loaded for an event just before, or the event is about no queue pair.
+const NOTHING: Which = (u32::MAX, 0);
+
+/// The queue pairs of the events to come.
 pub(super) struct Prefetcher {
     /// By position of the event in the calendar's page, modulo the length.
-    slots: [u32; REMEMBERED],
+    queue_pairs: [Which; REMEMBERED],
 }
 
 impl Prefetcher {
     pub fn new() -> Self {
-        Prefetcher { slots: [0; REMEMBERED] }
+        Prefetcher { queue_pairs: [NOTHING; REMEMBERED] }
     }
 
     /// Loads what the events after the current one will need.
     #[inline(always)]
-    pub fn prefetch(&mut self, calendar: &Calendar, packets: &Slab, qps: &QueuePairs, posts: &Posts) {
-        let place = calendar.place();
-        if let Some(event) = calendar.event_ahead(PACKETS_AHEAD)
-            && event.kind == Kind::Arrive
-        {
-            packets.prefetch(event.packet);
+    pub fn prefetch(&mut self, calendar: &Calendar, packets: &Slab, hosts: &[SimHost], posts: &Posts) {
+        let position = calendar.place();
+        if let Some(event) = calendar.event_ahead(PACKETS_AHEAD) {
+            SimHost::prefetch(hosts, event.dst);
+            if event.kind == Kind::Arrive {
+                packets.prefetch(event.packet);
+            }
         }
-        if let Some(event) = calendar.event_ahead(SLOTS_AHEAD) {
-            let slot = match event.kind {
-                Kind::Arrive => QueuePairs::slot_of(packets.dest_qp(event.packet)),
-                Kind::Wake => event.packet,
-                _ => event.at,
+        if let Some(event) = calendar.event_ahead(ENTRIES_AHEAD) {
+            let host = hosts.get(event.dst as usize);
+            let place = match event.kind {
+                Kind::Arrive => host.map(|host| host.node.place_of(packets.dest_qp(event.packet))),
+                Kind::Wake => Some(event.packet),
+                _ => None,
             };
+            let which = place.map_or(NOTHING, |place| (event.dst, place));
             // Most events of a node are about the same one or two queue pairs.
-            let before = [1, 2].map(|n| self.slots[(place + SLOTS_AHEAD - n) % REMEMBERED]);
-            self.slots[(place + SLOTS_AHEAD) % REMEMBERED] =
-                if before.contains(&slot) { NO_SLOT } else { slot };
-            qps.prefetch_slot(slot);
+            let before = [1, 2].map(|n| self.queue_pairs[(position + ENTRIES_AHEAD - n) % REMEMBERED]);
+            let which = if before.contains(&which) { NOTHING } else { which };
+            self.queue_pairs[(position + ENTRIES_AHEAD) % REMEMBERED] = which;
+            if let Some(host) = hosts.get(which.0 as usize) {
+                host.node.prefetch(which.1);
+            }
         }
-        qps.prefetch_queue_pair(self.slots[(place + QPS_AHEAD) % REMEMBERED]);
-        qps.prefetch_heap(self.slots[(place + HEAPS_AHEAD) % REMEMBERED]);
+        let queue_pair = |ahead: usize| {
+            let (host, place) = self.queue_pairs[(position + ahead) % REMEMBERED];
+            hosts.get(host as usize).and_then(|host| host.node.qp(place))
+        };
+        if let Some(qp) = queue_pair(QPS_AHEAD) {
+            qp.prefetch();
+        }
+        if let Some(qp) = queue_pair(HEAPS_AHEAD) {
+            qp.prefetch_heap();
+        }
         if let Some(event) = calendar.event_ahead(HEAPS_AHEAD)
             && event.kind == Kind::Arrive
             && let Some(message) = packets.message(event.packet)

@@ -1,6 +1,4 @@
-//! Queue pairs by number. They are made when their connection opens and dropped when it closes.
-
-use prefetch_index::prefetch_index;
+//! A queue pair of either transport.
 
 use openmrc_transport::node::Pressure;
 use openmrc_transport::{
@@ -10,7 +8,7 @@ use openmrc_transport::{mrc, rocev2};
 
 use crate::results::HostTotals;
 
-/// A queue pair of either transport. A match costs less than an indirect call.
+/// A queue pair. A match costs less than an indirect call.
 pub(super) enum QueuePair {
     Mrc(Box<mrc::QueuePair>),
     Rocev2(Box<rocev2::QueuePair>),
@@ -54,26 +52,41 @@ impl Transport for QueuePair {
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
         each!(self, qp => qp.abort(now, why, host))
     }
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        each!(self, qp => qp.is_waiting())
+    }
+    #[inline]
+    fn set_receive_pressure(&mut self, pressure: Pressure) {
+        each!(self, qp => qp.set_receive_pressure(pressure))
+    }
+    fn set_advertised_mpr(&mut self, mpr: u8) {
+        each!(self, qp => qp.set_advertised_mpr(mpr))
+    }
+    fn report_early(&mut self, now: Time, host: &mut dyn Host) {
+        each!(self, qp => qp.report_early(now, host))
+    }
 }
 
 impl QueuePair {
-    /// Sets what its responder reports of the receive pressure at its host, if the transport has destination flow
-    /// control.
-    #[inline]
-    pub fn set_receive_pressure(&mut self, pressure: Pressure) {
+    /// Loads it into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self) {
         if let QueuePair::Mrc(qp) = self {
-            qp.set_receive_pressure(pressure);
+            qp.prefetch();
         }
     }
 
-    /// Whether it waits for answers. Then sending another packet leaves its deadline as it is.
-    #[inline]
-    pub fn awaits_answers(&self) -> bool {
-        matches!(self, QueuePair::Mrc(qp) if qp.is_waiting())
+    /// Loads the memory that it has elsewhere.
+    #[inline(always)]
+    pub fn prefetch_heap(&self) {
+        if let QueuePair::Mrc(qp) = self {
+            qp.prefetch_heap();
+        }
     }
 
     /// Adds its counters.
-    fn add_up(&self, totals: &mut HostTotals) {
+    pub fn add_up(&self, totals: &mut HostTotals) {
         match self {
             QueuePair::Mrc(qp) => {
                 let stats = qp.stats();
@@ -88,122 +101,5 @@ impl QueuePair {
                 totals.timeouts += stats.timeouts;
             }
         }
-    }
-}
-
-/// One end of a connection.
-pub(super) struct QpSlot {
-    pub qp: Option<QueuePair>,
-    pub connection: u32,
-    pub host: u32,
-    /// The host of its peer.
-    pub peer_host: u32,
-    /// Time of its pending timer event; [`u64::MAX`] without one.
-    pub timer_at: u64,
-    /// It is in the ring of its NIC.
-    pub in_ring: bool,
-}
-
-/// All ends, in pairs: slot `2i` is a requestor, slot `2i + 1` its responder.
-#[derive(Default)]
-pub(super) struct QueuePairs {
-    slots: Vec<QpSlot>,
-    free_pairs: Vec<u32>,
-}
-
-impl QueuePairs {
-    /// The first queue pair number in use: those below are reserved (0x2 is for endpoint requests).
-    pub const FIRST_NUMBER: u32 = 16;
-
-    /// The number on the wire.
-    #[inline]
-    pub fn number(slot: u32) -> u32 {
-        slot + Self::FIRST_NUMBER
-    }
-
-    /// The slot of a number on the wire.
-    #[inline]
-    pub fn slot_of(number: u32) -> u32 {
-        number.wrapping_sub(Self::FIRST_NUMBER)
-    }
-
-    /// Takes a pair of slots for a connection. Returns the requestor's; both are still empty.
-    pub fn open(&mut self, connection: u32, src: u32, dst: u32) -> u32 {
-        let slot = |host, peer_host| QpSlot {
-            qp: None,
-            connection,
-            host,
-            peer_host,
-            timer_at: u64::MAX,
-            in_ring: false,
-        };
-        match self.free_pairs.pop() {
-            Some(first) => {
-                self.slots[first as usize] = slot(src, dst);
-                self.slots[first as usize + 1] = slot(dst, src);
-                first
-            }
-            None => {
-                self.slots.push(slot(src, dst));
-                self.slots.push(slot(dst, src));
-                self.slots.len() as u32 - 2
-            }
-        }
-    }
-
-    /// Closes a connection: both ends are dropped, their counters are added up.
-    pub fn close(&mut self, first: u32, totals: &mut HostTotals) {
-        for slot in &mut self.slots[first as usize..first as usize + 2] {
-            if let Some(qp) = slot.qp.take() {
-                qp.add_up(totals);
-            }
-            slot.connection = u32::MAX;
-            slot.timer_at = u64::MAX;
-        }
-        self.free_pairs.push(first);
-    }
-
-    #[inline]
-    pub fn get(&self, slot: u32) -> Option<&QpSlot> {
-        self.slots.get(slot as usize)
-    }
-
-    #[inline]
-    pub fn get_mut(&mut self, slot: u32) -> Option<&mut QpSlot> {
-        self.slots.get_mut(slot as usize)
-    }
-
-    /// Loads a slot into the cache.
-    #[inline(always)]
-    pub fn prefetch_slot(&self, slot: u32) {
-        prefetch_index(&self.slots, slot as usize);
-    }
-
-    /// Loads the queue pair of a slot.
-    #[inline(always)]
-    pub fn prefetch_queue_pair(&self, slot: u32) {
-        if let Some(QueuePair::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.qp.as_ref()) {
-            qp.prefetch();
-        }
-    }
-
-    /// Loads the memory that the queue pair of a slot has elsewhere.
-    #[inline(always)]
-    pub fn prefetch_heap(&self, slot: u32) {
-        if let Some(QueuePair::Mrc(qp)) = self.slots.get(slot as usize).and_then(|s| s.qp.as_ref()) {
-            qp.prefetch_heap();
-        }
-    }
-
-    /// Adds the counters of all queue pairs that exist.
-    pub fn add_up(&self, totals: &mut HostTotals) {
-        for qp in self.slots.iter().filter_map(|s| s.qp.as_ref()) {
-            qp.add_up(totals);
-        }
-    }
-
-    /// Number of slots, empty ones included.
-    pub fn len(&self) -> usize {
-        self.slots.len()
     }
 }

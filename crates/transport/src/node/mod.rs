@@ -169,6 +169,12 @@ impl<Q: Transport> Node<Q> {
         qp
     }
 
+    /// The place that a number would have here, whether there is a queue pair or not.
+    #[inline]
+    pub fn place_of(&self, number: u32) -> Place {
+        number & (self.config.numbers.most() - 1)
+    }
+
     /// The queue pair of a place.
     #[inline]
     pub fn qp(&self, place: Place) -> Option<&Q> {

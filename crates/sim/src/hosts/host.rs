@@ -1,0 +1,66 @@
+//! One host: its node, and the events that are pending for it.
+
+use std::sync::Arc;
+
+use prefetch_index::prefetch_index;
+
+use openmrc_transport::PortSet;
+use openmrc_transport::node::{Node, NodeConfig};
+
+use super::queue_pair::QueuePair;
+use crate::clock::Clock;
+use crate::event::{Event, Kind};
+
+/// A host.
+pub(super) struct SimHost {
+    pub node: Node<QueuePair>,
+    /// Time of its pending wake event; [`u64::MAX`] without one.
+    pub wake_at: u64,
+    /// Time of its pending timer event; [`u64::MAX`] without one.
+    pub timer_at: u64,
+    /// Ports with a carrier. Its node learns of a change a moment later.
+    pub carrier: PortSet,
+}
+
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
+
+impl SimHost {
+    /// A host whose ports are all up.
+    pub fn new(config: &Arc<NodeConfig>) -> Self {
+        SimHost { node: Node::new(config), wake_at: u64::MAX, timer_at: u64::MAX, carrier: config.ports }
+    }
+
+    /// Schedules the wake event for `time`, if none comes before.
+    #[inline(always)]
+    pub fn wake_at(&mut self, time: u64, number: u32, clock: &mut Clock) {
+        if time < self.wake_at {
+            self.wake_at = time;
+            // The queue pair whose turn it will be, so that it can be loaded into the cache before.
+            let packet = self.node.next_ready().unwrap_or_default();
+            clock.push_to_host(Event { packet, ..Event::plain(time, Kind::Wake, number, number) });
+        }
+    }
+
+    /// Schedules a timer event for the node's next deadline, if none comes before.
+    #[inline(always)]
+    pub fn arm_timer(&mut self, number: u32, clock: &mut Clock) {
+        let due = self.node.poll_timeout().0;
+        if due < self.timer_at {
+            self.timer_at = due;
+            clock.push_at_host(due.max(clock.now), Kind::Timer, number, number);
+        }
+    }
+
+    /// Loads a host into the cache.
+    #[inline(always)]
+    pub fn prefetch(hosts: &[SimHost], number: u32) {
+        // The crate loads what lies a number of elements from the first of a slice, so the slice is taken as lines.
+        let Some(host) = hosts.get(number as usize) else { return };
+        let wake_at = std::slice::from_ref(&host.wake_at);
+        let begin = std::mem::offset_of!(SimHost, wake_at) / size_of::<u64>();
+        for line in 0..size_of::<SimHost>().div_ceil(CACHE_LINE) {
+            prefetch_index(wake_at, (line * CACHE_LINE / size_of::<u64>()).wrapping_sub(begin));
+        }
+    }
+}
