@@ -75,6 +75,10 @@ class Planes:
             return self._open_chosen(lambda: choose(wanted), **options)
         return self._open_chosen(lambda: [Port(local, _free_udp_port(local))], first=[Port(local)], **options)
 
+    def path_mtu(self, local: Sequence[SocketAddress], remote: Sequence[SocketAddress], largest: int) -> int:
+        """Payload bytes per packet that every plane's route to a peer carries; see :func:`path_mtu`."""
+        return path_mtu(local, remote, largest)
+
     def open_named(self, **options: Any) -> Context | None:
         """Opens the addresses that were named, or returns ``None`` if there are none."""
         return self._open(_named_ports(self.addresses), **options) if self.addresses else None

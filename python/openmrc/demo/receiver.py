@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import os
-import select
 import signal
 import time
 from collections.abc import Collection, Iterator
@@ -13,9 +12,10 @@ from typing import Any
 
 import xxhash
 
+from openmrc.channel import wait_readable
 from openmrc.demo.samples import Sampler, Series
 from openmrc.errors import Error
-from openmrc.outofband import QueuePairEnd
+from openmrc.handshake import Accept, Offer
 from openmrc.planes import Planes
 from openmrc.testing import impair
 from openmrc.transfer.ring import ReceivingRing
@@ -111,6 +111,7 @@ class _Loop:
     def __init__(self, pipe: Connection, ring: ReceivingRing, size: int) -> None:
         self._pipe = pipe
         self._ring = ring
+        self._end = ring.end()
         self._size = size
         self._hash = xxhash.xxh3_128()
         self._in_file = 0
@@ -122,7 +123,7 @@ class _Loop:
         ring = self._ring
         while True:
             ring.cq.arm()
-            select.select([self._pipe.fileno(), ring.cq.fileno()], [], [])
+            wait_readable(self._pipe, ring.cq)
             ring.cq.acknowledge()
             try:
                 for block in ring.arrived():
@@ -148,12 +149,11 @@ class _Loop:
     # --- requests
     # ------------------------------------------------------------------------------------------------
 
-    def _on_offer(self) -> tuple[QueuePairEnd, int, int, int, int]:
-        ring = self._ring
-        return ring.end, ring.region.addr, ring.region.rkey, ring.blocks, ring.block_bytes
+    def _on_offer(self) -> Offer:
+        return self._end.offer()
 
-    def _on_connect(self, end: QueuePairEnd, path_mtu: int) -> None:
-        self._ring.connect(end, path_mtu)
+    def _on_connect(self, accept: Accept) -> None:
+        self._end.connect(accept)
 
     def _on_impair(self, rules: list[Any], seed: int) -> None:
         impair(self._ring.context, *rules, seed=seed)

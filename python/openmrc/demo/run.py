@@ -2,17 +2,18 @@
 
 import contextlib
 import os
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from openmrc.channel import wait_readable
 from openmrc.demo.network import BadNetwork, FaultRecord, PathStates
 from openmrc.demo.receiver import Receiver, Report, receiving
 from openmrc.demo.schedule import Schedule
 from openmrc.demo.source import SourceFile
 from openmrc.errors import Error
+from openmrc.handshake import Offer
 from openmrc.planes import Planes, path_mtu
 from openmrc.transfer.ring import SendingRing
 from openmrc.verbs import AccessFlags, Context
@@ -129,11 +130,11 @@ def _half_of_the_processors() -> Iterator[set[int]]:
 
 
 def _connect(context: Context, receiver: Receiver) -> SendingRing:
-    end, addr, rkey, blocks, block_bytes = receiver.ask("offer")
-    ring = SendingRing(context, "the receiver", addr=addr, rkey=rkey, blocks=blocks, block_bytes=block_bytes)
-    mtu = path_mtu(context.addresses, end.addresses)
-    receiver.ask("connect", ring.end, mtu)
-    ring.connect(end, mtu)
+    offer: Offer = receiver.ask("offer")
+    ring = SendingRing(context, "the receiver", offer)
+    end = ring.end(path_mtu(context.addresses, offer.addresses, largest=offer.path_mtu))
+    receiver.ask("connect", end.accept())
+    end.connect(offer)
     return ring
 
 
@@ -191,7 +192,7 @@ class _Pump:
 
     def _wait(self) -> None:
         self._ring.cq.arm()
-        select.select([self._ring.cq.fileno()], [], [], _TICK)
+        wait_readable(self._ring.cq, timeout=_TICK)
         self._ring.cq.acknowledge()
         self._ring.poll()
 

@@ -1,8 +1,6 @@
 """The receiving end of transfers, which ``openmrc serve`` runs: a thread for each connection."""
 
 import contextlib
-import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -10,14 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from openmrc.errors import ConnectError, Error
-from openmrc.outofband import Channel, Refused, listen, plain_address
-from openmrc.planes import Planes, path_mtu
+from openmrc import handshake
+from openmrc.channel import Channel, Refused, wait_readable
+from openmrc.closing import Closable
+from openmrc.errors import ClosedError, ConnectError, Error
+from openmrc.handshake import Listener
+from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
-from openmrc.transfer.ring import BLOCK_BYTES, BLOCKS, Block, ReceivingRing
+from openmrc.transfer.ring import Block, ReceivingRing
 from openmrc.transfer.store import Incoming, Store, StoreError, describe
 
 MAX_CLIENTS = 64
+
+_MANIFEST_TIMEOUT = 120.0
+"""Seconds for the manifest, which may have 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Event:
 Observer = Callable[[Event], None]
 
 
-class Server:
+class Server(Closable):
     """Listens, and gives each sender a thread, a queue pair and a ring.
 
     Args:
@@ -70,16 +74,15 @@ class Server:
         self._planes = planes or Planes()
         self._observe = observer or (lambda event: None)
         self._sessions: set[Session] = set()
-        self._closed = False
         self._lock = threading.Lock()
         self._context = self._planes.open_named()
         try:
-            self._listener = listen(host, port)
+            self._listener = Listener(p.PROTOCOL, host, port)
         except BaseException:
             if self._context is not None:
                 self._context.close()
             raise
-        self.port: int = self._listener.getsockname()[1]
+        self.port: int = self._listener.address[1]
         """TCP port it listens on."""
 
     def serve(self, *, once: bool = False) -> bool:
@@ -90,12 +93,9 @@ class Server:
         """
         while True:
             try:
-                connection, address = self._listener.accept()
-            except OSError:
-                if self._closed:
-                    return True
-                raise
-            session = Session(self, connection, f"{plain_address(address[0])}:{address[1]}")
+                session = Session(self, self._listener.accept())
+            except ClosedError:
+                return True
             with self._lock:
                 full = len(self._sessions) >= MAX_CLIENTS
                 if not full:
@@ -112,9 +112,6 @@ class Server:
 
     def close(self) -> None:
         """Breaks off what is under way, leaving nothing of it, and stops listening; :meth:`serve` returns."""
-        self._closed = True
-        with contextlib.suppress(OSError):  # Wakes a thread that waits in accept.
-            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             sessions = list(self._sessions)
@@ -133,12 +130,12 @@ class Server:
 class Session:
     """One sender's connection."""
 
-    def __init__(self, server: Server, connection: socket.socket, peer: str) -> None:
+    def __init__(self, server: Server, channel: Channel[Any]) -> None:
         self._server = server
         self._store = server._store
         self._observe = server._observe
-        self._peer = peer
-        self._channel = Channel(connection, peer, p.MESSAGES)
+        self._channel = channel
+        self._peer = channel.peer
         self._entries: list[p.Entry] = []
         self._if_exists: p.IfExists = "refuse"
         self._open: dict[int, Incoming] = {}
@@ -147,7 +144,7 @@ class Session:
         self._begun: dict[int, float] = {}
         # Flushing to disk takes long; blocks of the next file are received meanwhile.
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="openmrc-flush")
-        self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {peer}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {self._peer}", daemon=True)
         self._failed = False
         self._finished = False
 
@@ -179,49 +176,32 @@ class Session:
             self._observe(Event("broken", self._peer, reason=str(error)))
 
     def _converse(self, stack: contextlib.ExitStack) -> None:
+        ring = self._connect(stack)
+        self._observe(Event("connected", self._peer))
         try:
-            ring = self._introduce(stack)
             self._plan()
-        except StoreError as error:
-            self._channel.send(Refused(reason=str(error)))
-            raise
         except ConnectError:
             raise
         except (Error, OSError) as error:
-            self._channel.send(Refused(reason=f"the receiver cannot: {error}"))
+            self._channel.send(Refused(reason=str(error)))
             raise
         self._receive(ring)
 
-    def _introduce(self, stack: contextlib.ExitStack) -> ReceivingRing:
-        hello = self._channel.expect(p.Hello)
-        if hello.version != p.VERSION:
-            raise StoreError(f"protocol version {hello.version} was offered, {p.VERSION} is spoken here")
-        context = self._server._context
-        if context is None:
-            context = stack.enter_context(
-                self._server._planes.open(
-                    self._channel.local_address(), self._channel.remote_address(), count=hello.planes
-                )
-            )
-        ring = stack.enter_context(ReceivingRing(context, self._peer, blocks=BLOCKS, block_bytes=BLOCK_BYTES))
-        self._channel.send(
-            p.Offer(
-                end=ring.end,
-                addr=ring.region.addr,
-                rkey=ring.region.rkey,
-                blocks=ring.blocks,
-                block_bytes=ring.block_bytes,
-            )
-        )
-        accept = self._channel.expect(p.Accept)
-        mtu = path_mtu(context.addresses, accept.end.addresses, largest=accept.path_mtu)
-        ring.connect(accept.end, mtu)
-        self._channel.send(p.Connected(path_mtu=mtu))
-        self._observe(Event("connected", self._peer))
+    def _connect(self, stack: contextlib.ExitStack) -> ReceivingRing:
+        planes, channel = self._server._planes, self._channel
+        with handshake.answering(channel, p.PROTOCOL) as answering:
+            request = answering.request
+            context = self._server._context
+            if context is None:
+                local, remote = channel.local_address(), channel.remote_address()
+                context = stack.enter_context(planes.open(local, remote, count=len(request.addresses)))
+            ring = stack.enter_context(ReceivingRing(context, self._peer))
+            largest = planes.path_mtu(context.addresses, request.addresses, largest=request.path_mtu)
+            answering.offer(ring.end(largest))
         return ring
 
     def _plan(self) -> None:
-        manifest = self._channel.expect(p.Manifest)
+        manifest = self._channel.expect(p.Manifest, _MANIFEST_TIMEOUT)
         self._entries, self._if_exists = manifest.entries, manifest.if_exists
         verdicts = self._store.judge(self._entries, self._if_exists)
         self._settled = {i for i, verdict in enumerate(verdicts) if verdict.error is not None}
@@ -231,7 +211,7 @@ class Session:
     def _receive(self, ring: ReceivingRing) -> None:
         while True:
             ring.cq.arm()
-            select.select([self._channel.fileno(), ring.cq.fileno()], [], [])
+            wait_readable(self._channel, ring.cq)
             ring.cq.acknowledge()
             for block in ring.arrived():
                 self._take(block)

@@ -2,17 +2,18 @@
 
 import contextlib
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import xxhash
 
+from openmrc import handshake
+from openmrc.channel import Message, Refused, wait_readable
+from openmrc.closing import Closable
 from openmrc.errors import ConnectError, Error
-from openmrc.outofband import Channel, Message, Refused, dial
-from openmrc.planes import Planes, path_mtu
+from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.ring import SendingRing
@@ -88,7 +89,7 @@ class Report:
         return {**asdict(self), "goodput_gbps": self.goodput_gbps, "complete": self.complete}
 
 
-class Sender:
+class Sender(Closable):
     """A connection to a receiver.
 
     Args:
@@ -124,14 +125,14 @@ class Sender:
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._stack)
             hint = f"start `openmrc serve DIR{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there"
-            self._channel = Channel(dial(host, port, hint), self.receiver, p.MESSAGES)
-            self._stack.callback(self._channel.close)
+            self._channel = self._stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint))
             self.context = self._stack.enter_context(
                 (planes or Planes()).open(self._channel.local_address(), self._channel.remote_address())
             )
             if configure:
                 configure(self.context)
-            self._ring = self._introduce(mtu)
+            self._planes = planes or Planes()
+            self._ring = self._connect(mtu)
             undo.pop_all()
 
     def send(
@@ -205,35 +206,17 @@ class Sender:
         """Ends the connection; the receiver discards what is not complete. Doing it twice is harmless."""
         self._stack.close()
 
-    def __enter__(self) -> Self:
-        return self
+    # --- connecting -----------------------------------------------------------------------------------------
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # --- introduction
-    # --------------------------------------------------------------------------------------------
-
-    def _introduce(self, mtu: int | None) -> SendingRing:
+    def _connect(self, mtu: int | None) -> SendingRing:
         addresses = self.context.addresses
-        self._channel.send(p.Hello(version=p.VERSION, planes=len(addresses)))
-        offer = self._channel.expect(p.Offer)
-        ring = self._stack.enter_context(
-            SendingRing(
-                self.context,
-                self.receiver,
-                addr=offer.addr,
-                rkey=offer.rkey,
-                blocks=offer.blocks,
-                block_bytes=offer.block_bytes,
-            )
-        )
-        self.peer_planes = len(offer.end.addresses)
-        """How many planes the receiver has; those used are the first of both ends."""
-        largest = path_mtu(addresses, offer.end.addresses, largest=mtu or 4096)
-        self._channel.send(p.Accept(end=ring.end, path_mtu=largest))
-        connected = self._channel.expect(p.Connected)
-        ring.connect(offer.end, connected.path_mtu)
+        with handshake.calling(self._channel, addresses=addresses, path_mtu=mtu) as calling:
+            offer = calling.offer
+            self.peer_planes = len(offer.addresses)
+            """How many planes the receiver has; the first planes of both ends are used."""
+            ring = self._stack.enter_context(SendingRing(self.context, self.receiver, offer))
+            largest = self._planes.path_mtu(addresses, offer.addresses, largest=offer.path_mtu)
+            calling.accept(ring.end(largest))
         return ring
 
     def _plan(self, sources: Sequence[Source], if_exists: p.IfExists) -> list[int]:
@@ -254,8 +237,7 @@ class Sender:
         self.total_bytes = sum(sources[index].entry.size for index in wanted)
         return wanted
 
-    # --- sending
-    # -------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------
 
     def _send_file(self, index: int) -> None:
         source = self._sources[index]
@@ -306,18 +288,18 @@ class Sender:
 
     def _sleep(self) -> None:
         self._ring.cq.arm()
-        select.select([self._channel.fileno(), self._ring.cq.fileno()], [], [], _TICK)
+        wait_readable(self._channel, self._ring.cq, timeout=_TICK)
         self._ring.cq.acknowledge()
 
     def _progress(self) -> None:
         self._ring.poll()
         for message in self._channel.arrived():
-            self._heed(message)
+            self._handle(message)
         if (now := time.monotonic()) >= self._next_tick:
             self._next_tick = now + _TICK
             self._on_tick(self)
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         match message:
             case p.Stored() if message.index < len(self._sources):
                 self._settle(message.index, "stored", digest=message.digest or None)

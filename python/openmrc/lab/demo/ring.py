@@ -13,16 +13,15 @@ import xxhash
 from openmrc.controller import Controller, EvMode, ProfileState
 from openmrc.errors import Error
 from openmrc.fabric import Path
+from openmrc.handshake import End, Options
 from openmrc.lab import Lab, entered
 from openmrc.lab.demo.scene import RING, pairs
 from openmrc.lab.demo.sender import Sender, catch_up
 from openmrc.lab.demo.trace import Flow
-from openmrc.outofband import bring_up, own_end
 from openmrc.verbs import (
     AccessFlags,
     Context,
     MemoryRegion,
-    QpAttr,
     QpCap,
     QueuePair,
     RemoteBuffer,
@@ -112,15 +111,16 @@ class Ring(Sender):
         target = receiving.register(inbox)
         mine = sending.create_qp(one.create_cq(), cap=QpCap(max_send_wr=2 * SLOTS))
         theirs = receiving.create_qp(two.create_cq(), cap=QpCap(max_recv_wr=4 * SLOTS))
-        ends = own_end(mine, 1), own_end(theirs, 1)
-        bring_up(mine, 1, ends[1], PATH_MTU, rtr=self._attributes(one))
-        bring_up(theirs, 1, ends[0], PATH_MTU, receives=2 * SLOTS, rtr=self._attributes(two))
+        here = End([mine], options=self._options(one))
+        there = End([theirs], options=self._options(two), receives=2 * SLOTS)
+        here.connect(there.offer())
+        there.connect(here.accept())
         remote = RemoteBuffer(target.addr, target.length, target.rkey)
         return _Way(src, dst, mine, theirs, source, memoryview(out), memoryview(inbox), remote)
 
-    def _attributes(self, context: Context) -> QpAttr | None:
-        # With SRv6 a context itself takes the paths to each peer into use, all of them.
-        return None if self._srv6 else QpAttr(ev_profile_id=_every_path(context))
+    def _options(self, context: Context) -> Options:
+        # With SRv6 the context itself makes a profile of all paths to each peer.
+        return Options(path_mtu=PATH_MTU, ev_profile_id=None if self._srv6 else _every_path(context))
 
     def path(self, src: str, dst: str, port: int, ev: int) -> Path:
         """The path that a host's entropy value on a port means."""

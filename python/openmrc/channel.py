@@ -1,12 +1,7 @@
-"""Messages between two programs over TCP: what they tell each other before, beside and after RDMA.
+"""Typed messages over a TCP connection: framing, size limits, deadlines.
 
-A message is a 4-byte big-endian length and a JSON object of that many bytes, ``{"type": ..., ...}``. The
-other end is not trusted: lengths are limited before memory is asked for, and every message is checked
-against its model.
-
-:mod:`openmrc.connect` is for applications whose device is open before they meet. The commands choose their
-device when they know who the peer is, and speak protocols of their own between typed messages; this is what
-those share.
+The other end is not trusted: a length is checked before memory is allocated for it, and every message is
+validated against its model before it is used. No message carries code or opaque binary data.
 """
 
 import contextlib
@@ -19,76 +14,93 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from openmrc.closing import Closable
 from openmrc.errors import ConnectError, DeviceError
-from openmrc.verbs import QpAttr, QpState, QueuePair
 
 MAX_MESSAGE = 64 << 20
-"""Bytes of the longest message: a list of some 500,000 files."""
+"""Bytes of the longest message: a manifest of about 500,000 files."""
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds that a peer may take to answer where nothing but being there is asked of it."""
+DIAL_TIMEOUT = 10.0
+"""Seconds for one TCP connection attempt."""
+
+ANSWER_TIMEOUT = 30.0
+"""Seconds for an answer that needs no work at the other end, on a busy host."""
 
 _LENGTH = struct.Struct(">I")
-
-U24 = Annotated[int, Field(ge=0, lt=1 << 24)]
-U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
-U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
-UdpPort = Annotated[int, Field(gt=0, lt=1 << 16)]
-PathMtu = Annotated[int, Field(ge=256, le=8192)]
+_CHUNK = 1 << 16
 
 
 class Message(BaseModel):
-    """Base of the messages of every protocol; each has a field ``type`` with a value of its own."""
+    """Base of all messages. Each kind has a field ``type`` with a value of its own."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class QueuePairEnd(Message):
-    """What one end's queue pair needs to know of the other's."""
-
-    qp_num: U24
-    psn: U24
-    addresses: Annotated[list[tuple[str, UdpPort]], Field(min_length=1, max_length=16)]
-
-
 class Refused(Message):
-    """The other end will not go on, for a reason that concerns everything."""
+    """The other end gives up, and says why."""
 
     type: Literal["refused"] = "refused"
-    reason: str
+    reason: Annotated[str, Field(max_length=4096)]
+
+
+class MalformedError(ConnectError):
+    """What the other end sent is no message of this protocol."""
 
 
 M = TypeVar("M", bound=Message)
 K = TypeVar("K", bound=Message)
 
 
-class Channel(Generic[M]):
+class HasFileno(Protocol):
+    """A descriptor, or an object that has one."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+
+def wait_readable(*sources: HasFileno, timeout: float | None = None) -> bool:
+    """Waits until one of the sources is readable; whether one is.
+
+    Args:
+        sources: Sockets, channels, completion queues, pipes.
+        timeout: Seconds; ``None``: no limit.
+    """
+    # poll, not select: select cannot watch descriptors above 1,023.
+    poller = select.poll()
+    for source in sources:
+        poller.register(source.fileno(), select.POLLIN)
+    return bool(poller.poll(None if timeout is None else max(0.0, timeout) * 1000))
+
+
+class Channel(Closable, Generic[M]):
     """Messages over a connected TCP socket.
 
-    Reading never blocks half-way into a message: :meth:`receive` waits for a whole one, :meth:`arrived`
-    gives those that are complete already.
+    A message is a 4-byte big-endian length and a JSON object of that many bytes, ``{"type": ..., ...}``.
+    :meth:`receive` waits for a whole message; :meth:`arrived` yields the messages that are complete already.
     """
 
     def __init__(self, connection: socket.socket, peer: str, messages: TypeAdapter[M]) -> None:
         """Takes over a connected socket.
 
         Args:
-            connection: The socket; closed by :meth:`close`.
-            peer: The other end's name in messages to the user.
-            messages: What the other end may say: see :func:`messages`.
+            connection: The socket; :meth:`close` closes it.
+            peer: Name of the other end in error messages.
+            messages: What the other end may send; see :func:`messages`.
         """
         self._socket = connection
         self._messages = messages
         self._buffer = bytearray()
         self._sending = threading.Lock()
         self.peer = peer
+        self.limit = MAX_MESSAGE
+        """Bytes of the longest message accepted from now on."""
         connection.setblocking(True)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A peer that vanished (power, cable) is noticed after this many seconds rather than after hours.
+        # A peer that vanished (power, cable) is noticed after 30 seconds rather than after hours.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
@@ -96,7 +108,7 @@ class Channel(Generic[M]):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
 
     def fileno(self) -> int:
-        """The socket's descriptor, for select."""
+        """The socket's descriptor."""
         return self._socket.fileno()
 
     def local_address(self) -> str:
@@ -108,7 +120,7 @@ class Channel(Generic[M]):
         return plain_address(self._socket.getpeername()[0])
 
     def send(self, message: M) -> None:
-        """Sends a message; several threads may.
+        """Sends a message. Several threads may call it.
 
         Raises:
             ConnectError: if the connection is broken, or the message is too long.
@@ -116,7 +128,7 @@ class Channel(Generic[M]):
         body = message.model_dump_json(exclude_none=True).encode()
         if len(body) > MAX_MESSAGE:
             raise ConnectError(
-                f"too much to say at a time: {len(body)} bytes of {MAX_MESSAGE} allowed; send less"
+                f"a message of {len(body)} bytes is too long: at most {MAX_MESSAGE} are allowed"
             )
         try:
             with self._sending:
@@ -128,23 +140,24 @@ class Channel(Generic[M]):
         """Waits for the next message.
 
         Args:
-            timeout: Seconds without a byte after which the peer is given up; ``None``: for ever.
+            timeout: Seconds until it must have arrived as a whole; ``None``: no limit.
 
         Raises:
-            ConnectError: if it does not come in time, the connection ends, or it makes no sense.
+            ConnectError: if it does not arrive in time, the connection ends, or it is malformed.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         while (message := self._next()) is None:
-            readable, _, _ = select.select([self._socket], [], [], timeout)
-            if not readable:
-                raise ConnectError(f"{self.peer} did not answer within {timeout:g} s")
+            left = None if deadline is None else deadline - time.monotonic()
+            if not wait_readable(self, timeout=left):
+                raise ConnectError(f"{self.peer} did not answer within {timeout:.3g} s")
             self._fill()
         return message
 
-    def expect(self, kind: type[K], timeout: float | None = CONNECT_TIMEOUT) -> K:
+    def expect(self, kind: type[K], timeout: float | None = ANSWER_TIMEOUT) -> K:
         """Waits for a message of one kind.
 
         Raises:
-            ConnectError: as :meth:`receive`; if the peer refuses, in its own words; or if another kind comes.
+            ConnectError: as :meth:`receive`; if the peer refuses, with its reason; if another kind arrives.
         """
         message = self.receive(timeout)
         if isinstance(message, kind):
@@ -154,11 +167,11 @@ class Channel(Generic[M]):
         raise self.unexpected(message)
 
     def unexpected(self, message: Message) -> ConnectError:
-        """What to raise about a message that must not come now."""
-        return ConnectError(f"{self.peer} sent {type(message).__name__} where that makes no sense")
+        """What to raise about a message that must not arrive now."""
+        return MalformedError(f"{self.peer} sent {type(message).__name__}, which is not allowed here")
 
     def check(self) -> None:
-        """Notes what has arrived, for later.
+        """Reads what has arrived, without interpreting it.
 
         Raises:
             ConnectError: if the connection has ended.
@@ -167,10 +180,10 @@ class Channel(Generic[M]):
             pass
 
     def arrived(self) -> Iterator[M]:
-        """Messages that can be had without waiting.
+        """Yields the messages that have arrived, without waiting.
 
         Raises:
-            ConnectError: if the connection has ended, or what came makes no sense.
+            ConnectError: if the connection has ended, or a message is malformed.
         """
         while True:
             while (message := self._next()) is not None:
@@ -179,17 +192,17 @@ class Channel(Generic[M]):
                 return
 
     def close(self) -> None:
-        """Ends the connection. Doing it twice is harmless."""
+        """Closes the connection."""
         self._socket.close()
 
     def shutdown(self) -> None:
-        """Ends the connection under a thread that may be waiting for it."""
+        """Ends the connection while another thread may be waiting on it."""
         with contextlib.suppress(OSError):  # It may have ended already.
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _fill(self) -> bool:
         try:
-            data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+            data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -197,6 +210,8 @@ class Channel(Generic[M]):
         if not data:
             raise ConnectError(f"{self.peer} closed the connection")
         self._buffer += data
+        if len(self._buffer) > self.limit + _LENGTH.size + _CHUNK:
+            raise MalformedError(f"{self.peer} sent more than {self.limit} bytes that nobody asked for")
         return True
 
     def _broken(self, error: OSError) -> ConnectError:
@@ -206,8 +221,11 @@ class Channel(Generic[M]):
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > MAX_MESSAGE:
-            raise ConnectError(f"{self.peer} does not speak this protocol of openmrc's")
+        if length > self.limit:
+            raise MalformedError(
+                f"{self.peer} does not speak this protocol of openmrc, or its message is too long:"
+                f" it announced {length} bytes, at most {self.limit} are allowed"
+            )
         if len(self._buffer) < _LENGTH.size + length:
             return None
         body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
@@ -215,19 +233,7 @@ class Channel(Generic[M]):
         try:
             return self._messages.validate_json(body)
         except ValidationError as error:
-            raise ConnectError(f"{self.peer} sent a message without sense: {problem(error)}") from None
-
-
-def problem(error: ValidationError) -> str:
-    """The first thing that is wrong with a message: where, and what."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]
-
-
-def plain_address(address: str) -> str:
-    """An IPv4 address as itself, where a socket that listens for both families shows it as IPv6."""
-    return address.removeprefix("::ffff:")
+            raise MalformedError(f"{self.peer} sent a malformed message: {problem(error)}") from None
 
 
 def messages(*kinds: type[Message]) -> TypeAdapter[Any]:
@@ -236,24 +242,48 @@ def messages(*kinds: type[Message]) -> TypeAdapter[Any]:
     return TypeAdapter(Annotated[union, Field(discriminator="type")])
 
 
+def parse(model: type[K], data: JsonValue, peer: str) -> K:
+    """The ``data`` of a message as a model.
+
+    Raises:
+        MalformedError: names the field that is wrong.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise MalformedError(f"{peer} sent a malformed message: {problem(error)}") from None
+
+
+def problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a message: the field, and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def plain_address(address: str) -> str:
+    """An IPv4 address as itself, where a dual-stack socket shows it as IPv6."""
+    return address.removeprefix("::ffff:")
+
+
 def dial(host: str, port: int, hint: str, *, patience: float = 0.0) -> socket.socket:
-    """Connects.
+    """Connects over TCP.
 
     Args:
         host: Name or address.
         port: TCP port.
-        hint: What to do if nobody listens.
-        patience: Seconds in which the peer may yet begin to listen.
+        hint: What to do if nothing listens there.
+        patience: Seconds in which the peer may still start to listen.
 
     Raises:
-        ConnectError: says why not.
+        ConnectError: says why it failed.
     """
     to = f"{host}:{port}"
     deadline, pause = time.monotonic() + patience, 0.01
     try:
         while True:
             try:
-                return socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
+                return socket.create_connection((host, port), timeout=DIAL_TIMEOUT)
             except ConnectionRefusedError:
                 if time.monotonic() + pause > deadline:
                     raise
@@ -269,10 +299,10 @@ def dial(host: str, port: int, hint: str, *, patience: float = 0.0) -> socket.so
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listens on an address, or on all of both families if ``host`` is empty. Port 0 is any free one.
+    """Listens on an address, or on all addresses of both families if ``host`` is empty. Port 0: any free one.
 
     Raises:
-        OSError: names address and port.
+        DeviceError: names address and port.
     """
     try:
         if host:
@@ -285,44 +315,3 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         where = f"{host or 'port'}{':' if host else ' '}{port}"
         raise DeviceError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
-
-
-def own_end(qp: QueuePair, psn: int) -> QueuePairEnd:
-    """What the peer needs to know of a queue pair that will send from ``psn`` on."""
-    return QueuePairEnd(qp_num=qp.qp_num, psn=psn, addresses=list(qp.context.addresses))
-
-
-def bring_up(
-    qp: QueuePair,
-    psn: int,
-    theirs: QueuePairEnd,
-    path_mtu: int,
-    *,
-    receives: int = 0,
-    rtr: QpAttr | None = None,
-    rts: QpAttr | None = None,
-) -> None:
-    """Takes a queue pair in RESET or INIT to RTS.
-
-    Args:
-        qp: The queue pair.
-        psn: Its first PSN, which the peer has been told.
-        theirs: The peer's end.
-        path_mtu: Payload bytes per packet, the same at both ends.
-        receives: How many receives to post on the way.
-        rtr: More attributes of the step to RTR.
-        rts: More attributes of the step to RTS.
-    """
-    if qp.state is not QpState.INIT:
-        qp.modify(QpState.INIT)
-    if receives:
-        qp.post_recv(receives)
-    qp.modify(
-        QpState.RTR,
-        rtr,
-        remote=theirs.addresses,
-        dest_qp_num=theirs.qp_num,
-        rq_psn=theirs.psn,
-        path_mtu=path_mtu,
-    )
-    qp.modify(QpState.RTS, rts, sq_psn=psn)
