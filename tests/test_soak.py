@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from openmrc.demo.run import run
-from openmrc.demo.schedule import Fault, Schedule
-from openmrc.demo.source import source_file
+from openmrc.demos.loopback.run import run
+from openmrc.demos.loopback.schedule import Fault, Schedule
+from openmrc.demos.loopback.source import source_file
 from openmrc.planes import Planes
 from openmrc.testing import Impairment, PacketClass
 

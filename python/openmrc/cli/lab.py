@@ -259,11 +259,11 @@ def demo(
     """
     import json as json_module
 
+    from openmrc.demos.lab import analysis, report
+    from openmrc.demos.lab.frr import Timers
+    from openmrc.demos.lab.run import Settings, run
     from openmrc.errors import Error
     from openmrc.fabric.units import parse_rate
-    from openmrc.lab.demo import analysis, report
-    from openmrc.lab.demo.frr import Timers
-    from openmrc.lab.demo.run import Settings, run
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is meant")
@@ -299,7 +299,7 @@ def demo(
         }
         json.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
     if picture is not None:
-        from openmrc.lab.demo.picture import draw
+        from openmrc.demos.lab.picture import draw
 
         draw(outcome.mrc, outcome.conventional, timers, picture)
     if outcome.mrc is not None and outcome.mrc.wrong:

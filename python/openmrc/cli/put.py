@@ -12,7 +12,7 @@ from openmrc.errors import ConnectError
 from openmrc.transfer.manifest import collect
 from openmrc.transfer.protocol import DEFAULT_PORT, IfExists
 from openmrc.transfer.sender import PlaneState, Report, Sender
-from openmrc.transfer.text import files, rate, size
+from openmrc.units import files, rate, size
 
 if TYPE_CHECKING:
     from rich.console import Console

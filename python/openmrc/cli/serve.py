@@ -11,7 +11,7 @@ from openmrc.cli import _common, _planes
 from openmrc.transfer.protocol import DEFAULT_PORT
 from openmrc.transfer.receiver import Event, Server
 from openmrc.transfer.store import Store
-from openmrc.transfer.text import rate, size
+from openmrc.units import rate, size
 
 
 def serve(

@@ -1,12 +1,13 @@
-"""The faults in force, and what they did: the bad network's own view, to hold against the transport's."""
+"""The faults in force, and what they did: the network's own view, to compare with the transport's."""
 
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from openmrc.demo.receiver import Receiver
-from openmrc.demo.schedule import Fault
+from openmrc.closing import Closable
+from openmrc.demos.loopback.receiver import Receiver
+from openmrc.demos.loopback.schedule import Fault
 from openmrc.testing import impair
 from openmrc.verbs import EvState, QueuePair
 
@@ -22,26 +23,26 @@ class FaultRecord:
 
     fault: Fault
     began_ns: int
-    """Monotonic clock; not later than the first packet that met it."""
+    """Monotonic clock; not later than the first packet that it acted on."""
     ended_ns: int | None = None
     hits: list[int] = field(default_factory=list)
     """How often each of its rules acted on the sender's packets."""
     last_hit_ns: int | None = None
     """When its first rule acted last."""
     hits_over_time: list[tuple[int, int]] = field(default_factory=list)
-    """When the first rule had acted how often, at each change that was seen."""
+    """Time and count of the first rule's actions, at each change that was seen."""
 
 
 @dataclass
 class PathStates:
-    """States of the sender's paths as time goes by."""
+    """States of the sender's paths over time."""
 
     time_ns: list[int] = field(default_factory=list)
     bad: list[list[float]] = field(default_factory=list)
     """Share of paths believed broken, per plane."""
 
 
-class BadNetwork:
+class BadNetwork(Closable):
     """Puts faults in force at both ends and watches.
 
     Args:
@@ -66,10 +67,10 @@ class BadNetwork:
         self._thread.start()
 
     def set(self, faults: Sequence[Fault]) -> None:
-        """From now on these faults, and no others, are in force."""
+        """Puts these faults in force from now on, and no others."""
         rules = [rule for fault in faults for rule in fault.rules]
         with self._lock:
-            self._look()
+            self._update()
             for record in self._active:
                 if record.fault not in faults:
                     record.ended_ns = time.monotonic_ns()
@@ -81,20 +82,20 @@ class BadNetwork:
             self.records += [record for record in self._active if id(record.fault) not in known]
             # New rules count from zero.
             self._before = {id(record): list(record.hits) for record in self._active}
-            # Another seed each time, or the paths that lose packets would be those that are congested later,
-            # which by then nobody uses any more.
+            # A new seed each time. Otherwise the paths that lose packets would be those that are congested
+            # later, and by then they are out of use.
             self._seed += 1
             self._rules.set(*rules, seed=self._seed)
             self._changed_ns = time.monotonic_ns()
         self._receiver.ask("impair", rules, self._seed)
 
     def close(self) -> None:
-        """Stops watching. Doing it twice is harmless."""
+        """Stops watching. Closing twice is harmless."""
         self._stop.set()
         self._thread.join()
 
     def bad_paths(self) -> list[tuple[int, int]]:
-        """Per plane: paths believed broken, and all paths."""
+        """For each plane: how many paths are believed broken, and how many there are."""
         counts = [[0, 0] for _ in range(self._planes)]
         for port, _, state in self._qp.ev_states():
             counts[port][0] += state is EvState.ASSUMED_BAD
@@ -108,13 +109,13 @@ class BadNetwork:
             if self._stop.wait(pause):
                 return
             with self._lock:
-                self._look()
+                self._update()
             if not self.states.time_ns or now - self.states.time_ns[-1] >= _STATES_EVERY_NS:
                 self.states.time_ns.append(now)
                 self.states.bad.append([bad / total if total else 0.0 for bad, total in self.bad_paths()])
 
-    def _look(self) -> None:
-        """Takes note of what the rules have done."""
+    def _update(self) -> None:
+        """Records what the rules have done."""
         hits, last = iter(self._rules.hits()), iter(self._rules.last_hit_ns())
         now = time.monotonic_ns()
         for record in self._active:

@@ -1,4 +1,4 @@
-"""One run of the demo, in the sending process: data, faults and observation, a thread for each."""
+"""One run of the demo, in the sending process: data, faults and observation have a thread each."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openmrc.channel import wait_readable
-from openmrc.demo.network import BadNetwork, FaultRecord, PathStates
-from openmrc.demo.receiver import Receiver, Report, receiving
-from openmrc.demo.schedule import Schedule
-from openmrc.demo.source import SourceFile
+from openmrc.demos.loopback.network import BadNetwork, FaultRecord, PathStates
+from openmrc.demos.loopback.receiver import VERIFIED, Receiver, Report, receiving
+from openmrc.demos.loopback.schedule import Schedule
+from openmrc.demos.loopback.source import SourceFile
 from openmrc.errors import Error
 from openmrc.handshake import Offer
 from openmrc.planes import Planes, path_mtu
@@ -24,27 +24,27 @@ _TICK = 0.1
 
 @dataclass(frozen=True)
 class Progress:
-    """How it stands, for whoever shows it."""
+    """The state of a run, for a display."""
 
     seconds: float
     """Since the first byte."""
     verified: int
     """Bytes the receiver has put into its checksum."""
     files: int
-    """Times it has received the whole file."""
+    """How often it has received the whole file."""
     gbps: float
-    """Goodput since the last time."""
+    """Goodput since the last report."""
     plane_gbps: list[float]
-    """What the receiver got on each plane since the last time, headers included."""
+    """What the receiver got on each plane since the last report, headers included."""
     paths: list[tuple[int, int]]
-    """Per plane: paths believed broken, and all."""
-    happened: list[str]
-    """Faults that began or ended since the last time."""
+    """For each plane: paths believed broken, and all paths."""
+    events: list[str]
+    """Faults that began or ended since the last report."""
 
 
 @dataclass
 class Outcome:
-    """All that a run gave."""
+    """Everything that a run yielded."""
 
     schedule: Schedule
     source_size: int
@@ -82,7 +82,7 @@ def run(
     """Sends the file, again and again until the schedule is over, through all faults.
 
     Raises:
-        Error: if the two ends do not get together. What goes wrong later is in the outcome.
+        Error: if the two ends cannot connect. What goes wrong later is in the outcome.
     """
     with contextlib.ExitStack() as stack:
         theirs = stack.enter_context(_half_of_the_processors())
@@ -116,9 +116,9 @@ def run(
 
 @contextlib.contextmanager
 def _half_of_the_processors() -> Iterator[set[int]]:
-    """Leaves half of the processors to the other end, as two machines would have their own; gives that half.
+    """Leaves half of the processors to the other end, and yields that half.
 
-    Two processes that chase each other over the same processors reach half of what they could.
+    Two machines would have their own processors. Two processes that share all of them reach half the goodput.
     """
     allowed = sorted(os.sched_getaffinity(0))
     half = len(allowed) // 2
@@ -149,7 +149,7 @@ class _Pump:
         self.began_ns = time.monotonic_ns()
         self.finished_ns = self.began_ns
         self.files = 0
-        """Times the file was sent as a whole."""
+        """How often the whole file was sent."""
         self.error: str | None = None
         self._region = ring.pd.register(source.data, AccessFlags.NONE)
         self._thread = threading.Thread(target=self._run, name="openmrc-demo-pump", daemon=True)
@@ -206,31 +206,31 @@ def _watch(
 ) -> None:
     """Changes the network on schedule and reports, until all is sent."""
     changes = list(schedule.changes())
-    last_ns, last_verified, last_planes, _ = receiver.ask("progress")
+    last_ns, last, _ = receiver.ask("progress")
     next_tick = 0.0
-    happened: list[str] = []
+    events: list[str] = []
     while pump.running:
         seconds = (time.monotonic_ns() - pump.began_ns) / 1e9
         while changes and changes[0][0] <= seconds:
             _, title, faults = changes.pop(0)
             network.set(faults)
-            happened.append(title)
+            events.append(title)
         if seconds >= next_tick:
             next_tick = seconds + 2 * _TICK
-            now_ns, verified, planes, files = receiver.ask("progress")
+            now_ns, counters, files = receiver.ask("progress")
             elapsed = max(1, now_ns - last_ns)
+            rates = [(b - a) * 8 / elapsed for a, b in zip(last, counters, strict=True)]
             on_progress(
                 Progress(
                     seconds=seconds,
-                    verified=verified,
+                    verified=counters[VERIFIED],
                     files=files,
-                    gbps=(verified - last_verified) * 8 / elapsed,
-                    plane_gbps=[(b - a) * 8 / elapsed for a, b in zip(last_planes, planes, strict=True)],
+                    gbps=rates[VERIFIED],
+                    plane_gbps=rates[VERIFIED + 1 :],
                     paths=network.bad_paths(),
-                    happened=happened,
+                    events=events,
                 )
             )
-            last_ns, last_verified, last_planes = now_ns, verified, planes
-            happened = []
+            last_ns, last, events = now_ns, counters, []
         due = min(next_tick, changes[0][0] if changes else next_tick)
         pump.wait(max(0.001, due - (time.monotonic_ns() - pump.began_ns) / 1e9))

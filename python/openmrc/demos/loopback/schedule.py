@@ -1,4 +1,4 @@
-"""Which faults happen when."""
+"""Which faults occur when."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from openmrc.testing import Impairment, PacketClass
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong with the network for a while; times in seconds from the first byte."""
+    """Something that is wrong with the network for some time; times in seconds from the first byte."""
 
     name: str
     """For JSON."""
@@ -26,12 +26,12 @@ class Schedule:
     """The faults of a run."""
 
     duration: float
-    """Seconds; what is under way then is completed."""
+    """Seconds; what is being sent then is completed."""
     faults: Sequence[Fault]
     dead_plane: int
 
     def changes(self) -> Iterator[tuple[float, str, list[Fault]]]:
-        """Every moment at which something begins or ends: when, what to call it, the faults from then on."""
+        """Yields each time at which a fault begins or ends, its title, and the faults in force after it."""
         moments = [(fault.begin, fault.title) for fault in self.faults]
         moments += [(fault.end, f"{fault.title}: over") for fault in self.faults]
         for moment, title in sorted(moments):
@@ -39,13 +39,13 @@ class Schedule:
 
 
 def standard(duration: float, planes: int) -> Schedule:
-    """A plane falls silent; meanwhile some paths lose packets, then some are congested; the plane comes back.
+    """A plane goes silent; meanwhile some paths lose packets, then some are congested; the plane returns.
 
     Raises:
-        ArgumentError: if there is no plane to spare.
+        ArgumentError: if there are fewer than two planes.
     """
     if planes < 2:
-        raise ArgumentError("the demo lets a plane die: it needs at least 2")
+        raise ArgumentError("the demo makes a plane fail: it needs at least 2")
     dead = min(3, planes - 1)
     data = PacketClass.DATA
     faults = [
@@ -54,7 +54,7 @@ def standard(duration: float, planes: int) -> Schedule:
             f"plane {dead} silent",
             0.20 * duration,
             0.80 * duration,
-            # Data apart from the rest, to be able to count it.
+            # Two rules, so that data packets are counted apart.
             [
                 Impairment.drop(ports=[dead], packet_class=data),
                 Impairment.drop(ports=[dead], packet_class=PacketClass.CONTROL),

@@ -1,37 +1,33 @@
-"""The demo as one watches it: a table that moves on a terminal, plain lines elsewhere."""
+"""The display of a running demo: a table that is updated on a terminal, plain lines elsewhere."""
 
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from openmrc.demo.analysis import Figures
-from openmrc.demo.run import Progress
-from openmrc.transfer.text import size
+from openmrc.closing import Closable
+from openmrc.demos.loopback.analysis import Figures
+from openmrc.demos.loopback.run import Progress
+from openmrc.units import size
 
 _BAR = 24
 
 
-class Screen(Protocol):
-    """Where progress goes."""
+class Screen(Closable):
+    """Where progress is shown."""
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """The file is being made or hashed."""
+        """Shows that the file is being made or hashed."""
+        raise NotImplementedError
 
     def progress(self, progress: Progress) -> None:
-        """Data flow."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+        """Shows the state of the run."""
+        raise NotImplementedError
 
 
-class Lines:
+class Lines(Screen):
     """Plain lines: every event, and the state once a second."""
 
     def __init__(self, console: Console) -> None:
@@ -40,14 +36,14 @@ class Lines:
         self._doing = ""
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """A line when something begins."""
+        """A line for each step."""
         if what != self._doing:
             self._console.print(f"{what} ({size(total)})", markup=False)
         self._doing = what
 
     def progress(self, progress: Progress) -> None:
         """A line per event, and one per second."""
-        for title in progress.happened:
+        for title in progress.events:
             self._console.print(f"{progress.seconds:5.1f} s  *** {title}", markup=False)
         if progress.seconds - self._last >= 1:
             self._last = progress.seconds
@@ -59,20 +55,16 @@ class Lines:
                 markup=False,
             )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
+    def close(self) -> None:
+        """Nothing to end."""
 
 
-class Moving:
-    """A table that is drawn anew several times a second."""
+class Moving(Screen):
+    """A table that is redrawn several times a second."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._live.start()
         self._console = console
         self._events: list[tuple[float, str]] = []
         self._most = 0.1
@@ -87,7 +79,7 @@ class Moving:
 
     def progress(self, progress: Progress) -> None:
         """The table."""
-        for title in progress.happened:
+        for title in progress.events:
             self._events.append((progress.seconds, title))
         self._live.update(self._render(progress))
 
@@ -117,23 +109,18 @@ class Moving:
         ]
         return Group(head, Text(), table, Text(), *events)
 
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def close(self) -> None:
+        """Ends the live display."""
+        self._live.stop()
 
 
 def screen(console: Console) -> Screen:
-    """The one that suits the console."""
+    """The display that suits the console."""
     return Moving(console) if console.is_terminal else Lines(console)
 
 
 def summary(figures: Figures) -> RenderableType:
-    """What a run came to, for people."""
+    """The result of a run, for people."""
     passes = f"{figures.files} x {size(figures.file_bytes)}"
     verdict = Text(f"every byte arrived: {passes}, each with the right checksum", "bold green")
     if not figures.verified:
@@ -157,7 +144,7 @@ def summary(figures: Figures) -> RenderableType:
         Text(),
         table,
         Text(
-            "goodput in Gb/s; a dip is the longest time below 80 % of what the fault leaves of that before",
+            "goodput in Gb/s; dip: the longest time below 80 % of the goodput that the fault leaves",
             style="dim",
         ),
         Text(),
@@ -167,13 +154,13 @@ def summary(figures: Figures) -> RenderableType:
             most = f"99 % of them in the first {fault.dead_path_most_ms:.1f} ms"
             last = f"the last after {fault.dead_path_last_ms:.1f} ms"
             lines.append(
-                Text(f"dead plane: {fault.dead_path_packets} data packets went into it, {most}, {last}")
+                Text(f"dead plane: {fault.dead_path_packets} data packets were sent into it, {most}, {last}")
             )
     lines.append(
         Text(
             f"{figures.data_packets} data packets: {figures.dropped} dropped by the network, "
             f"{figures.trimmed} trimmed, {figures.ecn_marked} marked; "
-            f"{figures.retransmits} sent again; {figures.spurious} that were taken for lost had arrived"
+            f"{figures.retransmits} sent again; {figures.spurious} were declared lost but had arrived"
         )
     )
     return Group(*lines)

@@ -1,4 +1,4 @@
-"""The receiving process: takes blocks out of the ring, hashes them, and says what it saw."""
+"""The receiving process: takes blocks out of the ring, hashes them, and reports what it saw."""
 
 import contextlib
 import multiprocessing
@@ -13,12 +13,19 @@ from typing import Any
 import xxhash
 
 from openmrc.channel import wait_readable
-from openmrc.demo.samples import Sampler, Series
+from openmrc.demos.series import Sampler, Series
 from openmrc.errors import Error
 from openmrc.handshake import Accept, Offer
 from openmrc.planes import Planes
 from openmrc.testing import impair
 from openmrc.transfer.ring import ReceivingRing
+
+VERIFIED = 0
+"""Column of the series with the bytes that went into the checksum; column 1 + p has UDP payload of plane
+p."""
+
+PERIOD_S = 0.01
+"""Seconds between samples."""
 
 _HERE = "127.0.0.1"
 _START = 60.0
@@ -29,7 +36,7 @@ class Report:
     """What the receiver saw."""
 
     digests: list[str] = field(default_factory=list)
-    """XXH3-128 of what arrived, for each time the file was sent."""
+    """XXH3-128 of what arrived, one for each time the file was sent."""
     leftover: int = 0
     """Bytes after the last whole file."""
     series: Series = field(default_factory=Series)
@@ -39,17 +46,17 @@ class Report:
 
 
 class Receiver:
-    """The other process, as the sender's process sees it. One request at a time; each is answered.
-
-    Raises:
-        Error: what went wrong in there.
-    """
+    """The other process, as the sender's process sees it. One request at a time; each is answered."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def ask(self, request: str, *arguments: Any) -> Any:
-        """Sends a request and waits for the answer."""
+        """Sends a request and waits for the answer.
+
+        Raises:
+            Error: what went wrong in the other process.
+        """
         try:
             self._pipe.send((request, arguments))
             if not self._pipe.poll(_START):
@@ -67,7 +74,7 @@ def receiving(planes: Planes, size: int, cpus: Collection[int]) -> Iterator[Rece
     """Runs the other process.
 
     Args:
-        planes: How many, and how many paths.
+        planes: Number of planes and paths.
         size: Bytes of the file.
         cpus: Processors it runs on.
     """
@@ -76,7 +83,7 @@ def receiving(planes: Planes, size: int, cpus: Collection[int]) -> Iterator[Rece
     process = spawn.Process(
         target=_main, args=(planes, size, cpus, theirs), name="openmrc-demo-receiver", daemon=True
     )
-    # Ctrl-C reaches the whole foreground; this process hears it, and the other one ends with its pipe.
+    # Ctrl-C reaches all processes of the terminal. This one handles it; the other ends with its pipe.
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         process.start()
@@ -117,7 +124,7 @@ class _Loop:
         self._in_file = 0
         self._verified = 0
         self._report = Report()
-        self._sampler = Sampler(ring.context, lambda: self._verified)
+        self._sampler = Sampler(self._counters, PERIOD_S)
 
     def run(self) -> None:
         ring = self._ring
@@ -146,8 +153,11 @@ class _Loop:
             self._hash.reset()
             self._in_file = 0
 
-    # --- requests
-    # ------------------------------------------------------------------------------------------------
+    def _counters(self) -> list[int]:
+        ports = self._ring.context.stats()["ports"]
+        return [self._verified, *(port["rx_bytes"] for port in ports)]
+
+    # --- requests -------------------------------------------------------------------------------------------
 
     def _on_offer(self) -> Offer:
         return self._end.offer()
@@ -158,11 +168,9 @@ class _Loop:
     def _on_impair(self, rules: list[Any], seed: int) -> None:
         impair(self._ring.context, *rules, seed=seed)
 
-    def _on_progress(self) -> tuple[int, int, list[int], int]:
-        """When, bytes verified, bytes received per plane, files completed."""
-        ports = self._ring.context.stats()["ports"]
-        received = [port["rx_bytes"] for port in ports]
-        return time.monotonic_ns(), self._verified, received, len(self._report.digests)
+    def _on_progress(self) -> tuple[int, list[int], int]:
+        """Time, counters, files completed."""
+        return time.monotonic_ns(), self._counters(), len(self._report.digests)
 
     def _on_report(self) -> Report:
         report = self._report

@@ -1,9 +1,9 @@
 """The conventional way on the lab's links: FRR in every namespace, eBGP as in RFC 7938, BFD, ECMP.
 
 Every switch and host runs zebra, bgpd and bfdd of its own. Sessions are between the two addresses of a link.
-A host has one address, on its loopback interface, which it announces on both planes and nobody else's; so a
-lost port costs it a path and not its address. T1 switches of a plane share an AS number, T0 switches and
-hosts have their own.
+A host announces its one address, on its loopback interface, on both planes, and no other address. So a lost
+port costs it a path and not its address. T1 switches of a plane share an AS number; T0 switches and hosts
+have one each.
 """
 
 import json
@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from openmrc.closing import Closable
 from openmrc.errors import DeviceError
 from openmrc.lab import Lab, system
 from openmrc.lab.layout import Layout
@@ -36,23 +37,23 @@ _SYSCTL = """\
 net.ipv6.fib_multipath_hash_policy = 1
 net.ipv6.conf.all.ignore_routes_with_linkdown = 1
 """
-"""A flow is told apart by its ports, and a next hop without carrier is passed over at once."""
+"""The hash covers the ports, and a next hop without carrier is skipped at once."""
 
 _SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")
-"""Since Linux 6.11. With one seed for all, T0s would use only half of their uplinks: what comes in on a plane
-is what the same hash has sent there."""
+"""Since Linux 6.11. If all nodes had the same seed, T0s would use only half of their uplinks: the same hash
+has already selected the packets that arrive on a plane."""
 
 
 @dataclass(frozen=True)
 class Timers:
-    """What decides how long BGP takes to notice; all are printed with the results."""
+    """What decides how fast BGP detects a fault; printed with the results."""
 
     bfd_interval_ms: int = 100
-    """Between BFD packets; three missing ones end a session. 0: without BFD."""
+    """Time between BFD packets; three missing packets end a session. 0: without BFD."""
     bgp_hold_s: int = 9
-    """BGP's hold time, which decides where there is no BFD; keepalives come three times as often."""
+    """BGP's hold time, which decides without BFD; keepalives are sent three times as often."""
     connect_retry_s: int = 1
-    """Until a session that was lost is tried again."""
+    """Time until a lost session is retried."""
 
     @property
     def described(self) -> str:
@@ -62,7 +63,7 @@ class Timers:
 
 
 def why_not() -> str | None:
-    """Why the conventional half cannot run here, or ``None``."""
+    """Why the conventional run is not possible here, or ``None``."""
     for daemon in ("zebra", "bgpd", "bfdd"):
         if not (DAEMONS / daemon).exists():
             return INSTALL
@@ -70,21 +71,21 @@ def why_not() -> str | None:
 
 
 def version() -> str:
-    """FRR's."""
+    """Version of FRR."""
     said = system.run([str(DAEMONS / "bgpd"), "--version"]).split()
     return said[said.index("version") + 1] if "version" in said else "unknown"
 
 
 def loopback(host: str) -> str:
-    """A host's address."""
+    """The address of a host."""
     return f"{_LOOPBACKS}{int(host.removeprefix('h')) + 1:x}"
 
 
-class Routing:
-    """FRR in every namespace of a lab. Close it, or use it in ``with``."""
+class Routing(Closable):
+    """FRR in every namespace of a lab."""
 
     def __init__(self, lab: Lab, timers: Timers) -> None:
-        """Starts the daemons; routes are complete only after :meth:`wait_until_complete`.
+        """Starts the daemons. Routes are complete after :meth:`wait_until_complete`.
 
         Raises:
             DeviceError: if a daemon does not start.
@@ -102,7 +103,7 @@ class Routing:
         space = self._lab.namespace(node)
         directory = self._directory / node.replace("/", "-")
         directory.mkdir(parents=True, exist_ok=True)
-        # The daemons give up root for a user of their own, who has to find his way here.
+        # The daemons drop root and run as a user of their own, who must reach this directory.
         for each in (directory, self._directory, self._lab.state.directory):
             each.chmod(0o755)
         shutil.chown(directory, _USER, _USER)
@@ -121,7 +122,7 @@ class Routing:
             command += ["--log", f"file:{directory / daemon}.log"]
             if daemon == "bfdd":
                 command += ["--bfdctl", str(directory / "bfdd.sock")]
-            # Daemons leave the terminal behind; what still holds our pipes would keep us waiting.
+            # A daemon would keep a pipe open; output goes to a file.
             said = directory / f"{daemon}.out"
             with said.open("wb") as out:
                 done = subprocess.run(
@@ -135,10 +136,10 @@ class Routing:
                 raise DeviceError(f"{daemon} at {node} did not start: {_last(said)}")
 
     def wait_until_complete(self, check: Callable[[], None] = lambda: None) -> float:
-        """Returns how many seconds it took until every route was there, over every path that is whole.
+        """Waits until every route has all its next hops; returns the seconds it took.
 
         Raises:
-            DeviceError: if they do not come.
+            DeviceError: if BGP does not converge.
         """
         began = time.monotonic()
         while missing := self.missing():
@@ -153,7 +154,7 @@ class Routing:
         layout = self._lab.layout
         for node in layout.nodes:
             if layout.switches.get(node) is not None and layout.switches[node].tier > 0:
-                continue  # Has one route to each host, which the T0s below and above prove.
+                continue  # It has one route to each host, which the routes of the T0s imply.
             found = _next_hops(self._lab.namespace(node))
             for host, wanted in expected(layout, node):
                 if found.get(loopback(host), 0) < wanted:
@@ -161,19 +162,13 @@ class Routing:
         return None
 
     def close(self) -> None:
-        """Ends the daemons. Doing it twice is harmless."""
+        """Ends the daemons. Closing twice is harmless."""
         _end(list(self._directory.glob("*/*.pid")))
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def __enter__(self) -> "Routing":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def expected(layout: Layout, node: str) -> Iterator[tuple[str, int]]:
-    """The hosts that a node needs a route to, and how many next hops it should have."""
+    """Yields the hosts to which a node needs a route, and how many next hops each route should have."""
     uplinks = [link for link in layout.links_of(node) if link.lower.node == node]
     for host in layout.hosts:
         if host != node:
@@ -214,7 +209,7 @@ def configuration(layout: Layout, node: str, timers: Timers) -> dict[str, str]:
         if host:
             family.append(f"  neighbor {peer.address} filter-list own out")
     files = {
-        # FRR 8.4 does not give the kernel a nexthop object again that went with its interface.
+        # FRR 8.4 does not restore a nexthop object that the kernel removed with its interface.
         "zebra": "frr defaults datacenter\nno zebra nexthop kernel enable\n",
         "bgpd": "\n".join([*lines, *family, " exit-address-family", "exit", ""]),
     }
@@ -255,7 +250,7 @@ def _next_hops(space: str) -> dict[str, int]:
 
 
 def _end(pid_files: list[Path]) -> None:
-    """Ends daemons, all at once; those that take too long are killed."""
+    """Ends daemons, all at once; kills those that take too long."""
     pids = set()
     for file in pid_files:
         with suppress(OSError, ValueError):
@@ -272,4 +267,4 @@ def _end(pid_files: list[Path]) -> None:
 
 def _last(file: Path) -> str:
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it does not say why"
+    return lines[-1] if lines else "it printed no reason"

@@ -1,7 +1,7 @@
-"""TCP and UDP around the same ring, as a host's kernel does them, at the same pace as the writes over MRC.
+"""TCP and UDP around the same ring, from the hosts' kernels, at the same pace as the writes over MRC.
 
-Each pair of hosts has four TCP connections and four sequences of datagrams. Their source ports are tried out
-so that all paths carry equally many: better than chance would spread them.
+Each pair of hosts has four TCP connections and four sequences of datagrams. Source ports are tried until all
+paths carry the same number of flows, which is more even than a random choice.
 """
 
 import errno
@@ -13,29 +13,30 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from openmrc.demos.lab import frr
+from openmrc.demos.lab.recording import Flow, Recording, Transport
+from openmrc.demos.lab.ring import PATH_MTU
+from openmrc.demos.lab.scene import RING, pairs
+from openmrc.demos.lab.sender import Sender, catch_up
 from openmrc.errors import Error
 from openmrc.lab import Lab, entered
-from openmrc.lab.demo import frr
-from openmrc.lab.demo.ring import PATH_MTU
-from openmrc.lab.demo.scene import RING, pairs
-from openmrc.lab.demo.sender import Sender, catch_up
-from openmrc.lab.demo.trace import Flow, Half, Transport
 
 FLOWS = 4
-"""Of each kind, for a pair of hosts."""
+"""TCP connections of a pair of hosts, and sequences of datagrams."""
 
 _PORTS: dict[Transport, int] = {"tcp": 5001, "udp": 5002}
 _FIRST_SOURCE_PORT = 20_000
 _CANDIDATES = 48
-"""Source ports that are tried at most for the flows of a kind of a pair; 17 do on average."""
+"""Most source ports tried for one kind of flow of a pair; 17 are enough on average."""
 _TEST_PACKETS, _TEST_BYTES = 40, 8000
-"""What shows a flow's path: more than BGP and BFD send meanwhile; a packet each, also over TCP."""
+"""They show the path of a flow: more packets than BGP and BFD send in that time, one packet each also over
+TCP."""
 _HEADER = struct.Struct("<IIQ")
 _CHUNK = PATH_MTU
 _SEND_BUFFER = 4 << 20
-"""Holds what is offered in some seconds, so that a TCP connection that waits is offered no less."""
-_GATHERED = 1 << 16
-_LAST_WAIT = 1.0
+"""Holds what is offered in some seconds: a TCP connection that stalls is offered the same load."""
+_READ = 1 << 16
+_LAST_WAIT_S = 1.0
 
 
 class _Tcp:
@@ -47,8 +48,8 @@ class _Tcp:
         self.received = 0
         self.unsent = b""
         self.posted = 0
-        self.under_way: deque[tuple[int, int]] = deque()
-        """Where each chunk ends, and when it was offered."""
+        self.outstanding: deque[tuple[int, int]] = deque()
+        """For each chunk that has not arrived: where it ends in the stream, and when it was offered."""
         self.due = 0.0
 
 
@@ -65,10 +66,10 @@ class _Udp:
 
 
 class Flows(Sender):
-    """All of them; a thread of its own sends, receives and samples.
+    """All flows; one thread sends, receives and samples.
 
     Args:
-        lab: Where; routes have to be there.
+        lab: Where; BGP must have converged.
         rate_bps: What each host offers, half of it over TCP.
     """
 
@@ -94,7 +95,7 @@ class Flows(Sender):
             inboxes[dst].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SEND_BUFFER)
         self._inboxes = list(inboxes.values())
         for number, (src, dst) in enumerate(pairs(RING)):
-            # TCP and UDP change sides from a host to the next, and to the other one under the same T0.
+            # TCP and UDP change sides from one host to the next, also between the two under one T0.
             turn = number + number // (len(RING) // 2)
             listener = self._socket(dst, socket.SOCK_STREAM, _PORTS["tcp"])
             listener.listen()
@@ -110,8 +111,8 @@ class Flows(Sender):
         self._udp_of = {udp.number: udp for udp in self._udp}
 
     def _number(self, transport: Transport, src: str, dst: str, rate_bps: float) -> int:
-        self.half.flows.append(Flow(transport, src, dst, rate_bps))
-        return len(self.half.flows) - 1
+        self.recording.flows.append(Flow(transport, src, dst, rate_bps))
+        return len(self.recording.flows) - 1
 
     def _connections(
         self, src: str, dst: str, listener: socket.socket
@@ -123,9 +124,9 @@ class Flows(Sender):
     def _spread(
         self, turn: int, src: str, candidates: Iterable[tuple[socket.socket, socket.socket]]
     ) -> list[tuple[socket.socket, socket.socket]]:
-        """Flows on different paths; ``turn`` says on which half of the pair's.
+        """Chooses flows on different paths; ``turn`` selects one half of the pair's paths.
 
-        Then a TCP and a UDP flow cross every link between switches in each direction.
+        As a result one TCP and one UDP flow cross every link between switches in each direction.
         """
         uplinks = sorted(
             (link.lower.port, above.lower.port)
@@ -153,7 +154,7 @@ class Flows(Sender):
         return chosen
 
     def _path_taken(self, src: str, sending: socket.socket, receiving: socket.socket) -> tuple[str, str]:
-        """Plane and uplink of the T0 that a flow takes: where some test packets are counted."""
+        """Plane and T0 uplink of a flow, found by counting test packets."""
         t0s = {link.lower.port: link.upper.node for link in self._lab.layout.links_of(src)}
         before = {plane: self._lab.counters(node) for plane, node in t0s.items()}
         self._exchange(sending, receiving)
@@ -177,7 +178,7 @@ class Flows(Sender):
                     sent += sending.send(bytes(_TEST_BYTES))
             with suppress(BlockingIOError):
                 while received < total:
-                    received += len(receiving.recv(_GATHERED))
+                    received += len(receiving.recv(_READ))
 
     def _socket(self, host: str, kind: socket.SocketKind, port: int, to: str | None = None) -> socket.socket:
         with entered(self._lab.namespace(host)):
@@ -192,18 +193,18 @@ class Flows(Sender):
             made.connect((frr.loopback(to), _PORTS["tcp" if kind is socket.SOCK_STREAM else "udp"]))
         return made
 
-    def stop(self) -> Half:
-        """Ends a second after the last was sent, and returns what was measured.
+    def stop(self) -> Recording:
+        """Ends a second after the last piece was sent, and returns what was measured.
 
         Raises:
             Error: if a connection broke.
         """
         super().stop()
         for udp in self._udp:
-            self.half.lost[udp.number] = [
+            self.recording.lost[udp.number] = [
                 sent for sent, arrived in zip(udp.sent_ns, udp.arrived, strict=True) if not arrived
             ]
-        return self.half
+        return self.recording
 
     # --- the thread -----------------------------------------------------------------------------------------
 
@@ -213,9 +214,9 @@ class Flows(Sender):
         for turn, udp in enumerate(self._udp):
             udp.due = now + self._datagram_s * turn / len(self._udp)
 
-    def _awaits(self, waited_s: float) -> bool:
-        # What is under way may still arrive; of what is lost nobody tells.
-        return waited_s < _LAST_WAIT
+    def _outstanding(self, waited_s: float) -> bool:
+        # What is on its way may still arrive. Nothing tells which datagrams are lost.
+        return waited_s < _LAST_WAIT_S
 
     def _tick(self, *, posting: bool) -> None:
         if posting:
@@ -233,11 +234,10 @@ class Flows(Sender):
             self._receive(tcp)
         for inbox in self._inboxes:
             self._take(inbox)
-        self.half.time_ns.append(time.monotonic_ns())
-        self.half.received.append(tuple(flow.received for flow in self._by_number()))
+        self.recording.series.take(flow.received for flow in self._by_number())
 
     def _by_number(self) -> Iterable[_Tcp | _Udp]:
-        # In the order of their numbers: four of one kind, four of the other, pair after pair.
+        # Pair after pair: four TCP connections, four sequences of datagrams.
         for first in range(0, len(self._tcp), FLOWS):
             yield from self._tcp[first : first + FLOWS]
             yield from self._udp[first : first + FLOWS]
@@ -245,7 +245,7 @@ class Flows(Sender):
     def _offer(self, tcp: _Tcp) -> None:
         tcp.unsent += bytes(_CHUNK)
         tcp.posted += _CHUNK
-        tcp.under_way.append((tcp.posted, time.monotonic_ns()))
+        tcp.outstanding.append((tcp.posted, time.monotonic_ns()))
         tcp.due += self._chunk_s
 
     def _flush(self, tcp: _Tcp) -> None:
@@ -257,17 +257,14 @@ class Flows(Sender):
 
     def _receive(self, tcp: _Tcp) -> None:
         try:
-            tcp.received += len(tcp.receiving.recv(_GATHERED))
+            tcp.received += len(tcp.receiving.recv(_READ))
         except BlockingIOError:
             return
         now = time.monotonic_ns()
-        waits = self.half.waits
-        while tcp.under_way and tcp.under_way[0][0] <= tcp.received:
-            _, posted_ns = tcp.under_way.popleft()
-            self.half.pieces += 1
-            waits.flow.append(tcp.number)
-            waits.posted_ns.append(posted_ns)
-            waits.wait_ns.append(now - posted_ns)
+        while tcp.outstanding and tcp.outstanding[0][0] <= tcp.received:
+            _, posted_ns = tcp.outstanding.popleft()
+            self.recording.pieces += 1
+            self.recording.waits.add(tcp.number, posted_ns, now)
 
     def _send(self, udp: _Udp) -> None:
         now = time.monotonic_ns()
@@ -278,7 +275,7 @@ class Flows(Sender):
         try:
             udp.sending.send(header + bytes(PATH_MTU - _HEADER.size))
         except OSError as error:
-            # Without a route it is lost like what falls into a hole.
+            # Without a route the datagram is lost, as on a dead link.
             if error.errno not in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EAGAIN, errno.ECONNREFUSED):
                 raise
 
@@ -294,7 +291,7 @@ class Flows(Sender):
                 continue
             udp.arrived[sequence] = 1
             udp.received += len(datagram)
-            self.half.pieces += 1
+            self.recording.pieces += 1
 
 
 def congestion_control() -> str:

@@ -1,4 +1,4 @@
-"""The fabric of the demo, who writes to whom, and what breaks when."""
+"""The demo's fabric, its ring of hosts, and its schedule of faults."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from openmrc.fabric.spec import Specification
 from openmrc.lab.layout import Layout
 
 NAME = "demo"
-"""Of the lab."""
+"""Name of the lab."""
 
 RING = ("h0", "h2", "h4", "h6", "h1", "h3", "h5", "h7")
 """Each writes to the next, and the last to the first: neighbours are under different T0s."""
@@ -22,7 +22,7 @@ _HEALED = 0.5
 
 
 def fabric() -> Fabric:
-    """Two planes of 4 T0 and 4 T1; two hosts under each T0: eight paths for a pair."""
+    """Two planes of 4 T0 and 4 T1, two hosts under each T0: eight paths for each pair."""
     return Fabric(
         Specification.model_validate(
             {
@@ -42,7 +42,7 @@ def fabric() -> Fabric:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that breaks and is repaired; times in seconds from the beginning of the schedule."""
+    """A fault and its repair; times in seconds from the beginning of the schedule."""
 
     kind: Kind
     what: str
@@ -51,11 +51,11 @@ class Fault:
     begin: float
     end: float
     loss: float | None = None
-    """Share of packets lost where ports do not notice."""
+    """Share of packets lost, without the ports noticing."""
 
     @property
     def dead(self) -> bool:
-        """Whether nothing gets through."""
+        """Whether nothing passes."""
         return self.kind != "loss"
 
 
@@ -63,7 +63,7 @@ def schedule(duration: float) -> list[Fault]:
     """The faults, one after the other; each lasts half of its time slot.
 
     Args:
-        duration: Seconds, all of them together.
+        duration: Seconds of all slots together.
     """
     slot = duration / 5
 
@@ -81,25 +81,25 @@ def schedule(duration: float) -> list[Fault]:
 
 
 def broken_links(layout: Layout, fault: Fault) -> set[str]:
-    """Names of the links that the fault concerns."""
+    """Names of the links that the fault breaks."""
     if fault.kind == "switch":
         return {link.name for link in layout.links_of(fault.what)}
     return {layout.link(fault.what).name}
 
 
 def paths_over(layout: Layout, src: str, dst: str, links: set[str]) -> Iterator[Path]:
-    """The paths of a pair that cross one of the links."""
+    """Yields the paths of a pair that cross one of the links."""
     for path in layout.fabric.paths(src, dst):
         if links.intersection(path.links):
             yield path
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:
-    """Who writes to whom in a ring of these hosts."""
+    """Sender and receiver of each stream in a ring of these hosts."""
     return [(host, hosts[(at + 1) % len(hosts)]) for at, host in enumerate(hosts)]
 
 
 def neighbours(host: str, hosts: Sequence[str]) -> set[str]:
-    """Whom a host of a ring sends data to, and whom feedback."""
+    """The hosts to which a host of a ring sends data or feedback."""
     at = hosts.index(host)
     return {hosts[(at + 1) % len(hosts)], hosts[at - 1]}

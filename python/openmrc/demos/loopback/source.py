@@ -1,4 +1,4 @@
-"""The file that the demo sends: the user's own, or one made on the spot."""
+"""The file that the demo sends: the user's own, or one of random bytes."""
 
 import contextlib
 import mmap
@@ -16,7 +16,7 @@ from openmrc.errors import ArgumentError
 _PIECE = 64 << 20
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is being done, bytes done, and bytes to do."""
+"""Called with the name of the step, bytes done, and bytes in total."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class SourceFile:
 
 @contextlib.contextmanager
 def source_file(path: Path | None, size: int, progress: OnProgress) -> Iterator[SourceFile]:
-    """Maps a file and hashes it; makes one, and removes it at the end, if none is named.
+    """Maps a file and hashes it. Without a name, it makes a file and removes it at the end.
 
     Args:
         path: The user's file.
-        size: Bytes of one that is made.
-        progress: Told how far it is.
+        size: Bytes of the file that is made.
+        progress: Called with the progress.
 
     Raises:
         ArgumentError: if the file is empty, or does not fit into memory.
@@ -61,7 +61,7 @@ def source_file(path: Path | None, size: int, progress: OnProgress) -> Iterator[
 
 
 def _where(size: int) -> str | None:
-    # In memory if there is room, so that a slow disk does not make the demo wait for it.
+    # In memory if there is room, so that a slow disk does not delay the demo.
     with contextlib.suppress(OSError):
         if shutil.disk_usage("/dev/shm").free > 2 * size and os.access("/dev/shm", os.W_OK):
             return "/dev/shm"
@@ -86,10 +86,7 @@ def _available_memory() -> int | None:
 
 
 def _make(path: Path, size: int, progress: OnProgress) -> None:
-    """Random bytes.
-
-    Later pieces are the first one, rotated: no two blocks are alike, and it is quick.
-    """
+    """Writes random bytes. Later pieces are the first, rotated: fast, and no two blocks are equal."""
     base = memoryview(os.urandom(min(_PIECE, size)))
     with path.open("wb", buffering=0) as file:
         done = 0
