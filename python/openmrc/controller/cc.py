@@ -30,8 +30,8 @@ class CcProfileAttr:
     algorithm: CcAlgorithm | None = None
     base_rtt_us: float | None = None
     """Round-trip time of a full packet on the longest idle path, microseconds. Times loss detection too."""
-    path_mtu: int = 4096
-    """Payload bytes per packet."""
+    path_mtu: int | None = None
+    """Payload bytes per packet; default the NIC's."""
     link_rate_bps: int | None = None
     """Rate of the sender, all planes together, bits per second; NSCC needs it."""
     trimming: bool = False

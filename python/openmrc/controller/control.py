@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.controller.cc import CcProfile
 from openmrc.controller.ev import Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
 from openmrc.controller.state import ProfileState
@@ -75,7 +74,7 @@ class EvProbeResult:
     """Round-trip time, nanoseconds; ``None`` if no answer came in time."""
 
 
-class Peer:
+class Peer(Closable):
     """A node made known without a queue pair; made by :meth:`Controller.add_peer`."""
 
     def __init__(self, core: _core.Controller, handle: int) -> None:
@@ -87,14 +86,6 @@ class Peer:
         handle, self._handle = self._handle, None
         if handle is not None:
             self._core.remove_peer(handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Controller:

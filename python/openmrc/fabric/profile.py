@@ -6,9 +6,10 @@ from ipaddress import IPv6Address
 from math import gcd
 from typing import NamedTuple
 
+from openmrc import _core
 from openmrc.errors import ArgumentError
 
-MAX_ACTIVE = 256
+MAX_ACTIVE = _core.MAX_ACTIVE_EVS
 """Largest active set (spec: paths, "EV set")."""
 
 _MASK = (1 << 64) - 1

@@ -24,9 +24,6 @@ from openmrc.lab import system
 from openmrc.lab.layout import Layout, namespace
 from openmrc.switchconf.facts import QosFacts
 
-UDP_PORT = 4791
-"""Where MRC is found (spec: wire, "Stack")."""
-
 _READY = "ready"
 _PATIENCE_S = 30.0
 
@@ -76,7 +73,7 @@ def configuration(
             codes.trimmed_last_hop,
             codes.control,
         ],
-        "udp_port": UDP_PORT,
+        "udp_port": _core.ROCE_PORT,
         "seed": number.plane << 24 | number.tier << 16 | number.index,
     }
 

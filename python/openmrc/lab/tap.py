@@ -10,8 +10,9 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Path
 from openmrc.lab.layout import Layout, namespace
@@ -56,7 +57,7 @@ class Seen(NamedTuple):
         return self.opcode in _FEEDBACK
 
 
-class Tap:
+class Tap(Closable):
     """Watches the paths that begin at one port of a host. Close it, or use it in ``with``."""
 
     def __init__(self, layout: Layout, lab: str, paths: Sequence[Path]) -> None:
@@ -103,12 +104,6 @@ class Tap:
     def close(self) -> None:
         """Ends watching."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def address_filter(addresses: Iterable[str]) -> list[tuple[int, int, int, int]]:

@@ -16,10 +16,10 @@ import secrets
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 import xxhash
 
+from openmrc.closing import Closable
 from openmrc.errors import Error
 from openmrc.transfer.protocol import Entry, IfExists, Verdict
 
@@ -52,7 +52,7 @@ def describe(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class Store:
+class Store(Closable):
     """A directory that files are received into.
 
     Args:
@@ -126,12 +126,6 @@ class Store:
     def close(self) -> None:
         """Lets the directory go."""
         os.close(self._fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _judge(self, names: tuple[str, ...], entry: Entry, if_exists: IfExists) -> str | None:
         try:

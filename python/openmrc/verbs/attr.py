@@ -3,24 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.verbs.enums import AccessFlags, Capabilities, QpState
 
 SocketAddress = tuple[str, int]
 """IP address and UDP port of one port of a device."""
 
+_MPR_UNIT = 128
+"""PSNs (spec: transport, MPR)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpCap:
-    """How much a queue pair can hold (``ibv_qp_cap``). Defaults: what perftest asks for, rounded up."""
+    """How much a queue pair can hold (``ibv_qp_cap``). The defaults come from the NIC."""
 
-    max_send_wr: int = 128
+    max_send_wr: int = _core.QP_CAP_DEFAULTS["max_send_wr"]
     """Sends outstanding, 1 to 32768."""
-    max_recv_wr: int = 512
+    max_recv_wr: int = _core.QP_CAP_DEFAULTS["max_recv_wr"]
     """Receives posted, 0 to 65536."""
-    max_send_sge: int = 4
+    max_send_sge: int = _core.QP_CAP_DEFAULTS["max_send_sge"]
     """Pieces in a scatter list, 1 to 16."""
-    max_inline_data: int = 256
+    max_inline_data: int = _core.QP_CAP_DEFAULTS["max_inline_data"]
     """Bytes of an inline payload, 0 to 4096."""
 
 
@@ -121,4 +125,4 @@ class QpHint:
         """
         # The kernel accounts a packet at up to twice its size (skb truesize).
         sharing = max(self.num_remote_recv_peers, self.num_qps_per_peer)
-        return max(1, min(8, receive_buffer // (2 * sharing * 128 * path_mtu)))
+        return max(1, min(_core.QP_DEFAULTS["mpr"], receive_buffer // (2 * sharing * _MPR_UNIT * path_mtu)))

@@ -3,10 +3,10 @@
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device
 from openmrc.verbs.events import AsyncEvent, AsyncEvents, EventQueue, EvEvent, EvEvents
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
 
 
-class Context:
+class Context(Closable):
     """An open device (``ibv_context``); made by :meth:`Device.open`.
 
     It owns a thread, the engine, that sends and receives for all queue pairs, never holds Python's global
@@ -151,14 +151,6 @@ class Context:
         self.async_events.close()
         self.ev_events.close()
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.device.ports)} ports"

@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import ClosedError, DeadlineError, StateError
 from openmrc.verbs.waiting import Waitable
 from openmrc.verbs.work import Completion
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openmrc.verbs.qp import QueuePair
 
 
-class CompletionQueue(Waitable):
+class CompletionQueue(Waitable, Closable):
     """A bounded queue of completions (``ibv_cq``); made by :meth:`Context.create_cq`.
 
     Completions can be had in four ways: :meth:`poll` returns what is there, :meth:`wait` sleeps until there
@@ -165,14 +165,6 @@ class CompletionQueue(Waitable):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"completion queue {self.handle} is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<CompletionQueue {self.handle}: {len(self)} of {self.cqe}>"

@@ -1,10 +1,10 @@
 """Protection domains and memory regions: which bytes of the process the network may touch, and whose."""
 
 import importlib
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import ClosedError, RegistrationError
 from openmrc.verbs.attr import QpCap, QpHint
 from openmrc.verbs.enums import AccessFlags
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REMOTE_WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
 
 
-class ProtectionDomain:
+class ProtectionDomain(Closable):
     """Memory regions and queue pairs that may meet (``ibv_pd``); made by :meth:`Context.alloc_pd`.
 
     A write that comes in on a queue pair of one domain cannot reach a region of another, whatever key it
@@ -93,14 +93,6 @@ class ProtectionDomain:
         self._core.close()
         self.context._pds.discard(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<ProtectionDomain {self.handle} of {self.context.device.name}>"
 
@@ -123,7 +115,7 @@ def _exporter(buffer: Any) -> Any:
     return buffer.detach().reshape(-1).view(torch.uint8).numpy()
 
 
-class MemoryRegion:
+class MemoryRegion(Closable):
     """A registered buffer (``ibv_mr``); made by :meth:`ProtectionDomain.register`.
 
     The buffer is pinned: it can neither be freed nor resized while it is registered. Once :meth:`close` has
@@ -204,14 +196,6 @@ class MemoryRegion:
         self._core.close()
         self._buffer = None
         self.pd._regions.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self.length

@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo
 from openmrc.verbs.enums import AccessFlags, Capabilities, EvState, QpState, SendFlags
@@ -21,7 +22,7 @@ Offsets = int | Sequence[int]
 each."""
 
 
-class QueuePair:
+class QueuePair(Closable):
     """A queue pair (``ibv_qp``); made by :meth:`ProtectionDomain.create_qp`.
 
     To connect two, see :mod:`openmrc.connect`, or exchange :attr:`qp_num`, a PSN per direction and
@@ -94,7 +95,7 @@ class QueuePair:
                 f"a queue pair has no attribute {unknown}; it has {', '.join(sorted(names))}"
             ) from error
         if state == QpState.RTS and attr.mpr is None and self.hint is not None:
-            path_mtu = self.query().attr.path_mtu or 4096
+            path_mtu = self.query().attr.path_mtu or _core.QP_DEFAULTS["path_mtu"]
             attr = dataclasses.replace(attr, mpr=self.hint.mpr(self.context.receive_buffer, path_mtu))
         if state == QpState.RTR and attr.ev_profile_id is None and attr.remote is not None:
             self.context._know_paths_to(attr.remote)
@@ -268,14 +269,6 @@ class QueuePair:
         self.pd._qps.discard(self)
         self.send_cq._qps.discard(self)
         self.recv_cq._qps.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<QueuePair 0x{self.qp_num:06x} in {self.state.name}>"

@@ -4,10 +4,10 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import FormatError
 from openmrc.wire.frame import Frame, LinkType, decode
 from openmrc.wire.layers import DSCP, ROCE_PORT, DscpMap
@@ -17,7 +17,7 @@ _SNAPLEN = 262_144
 """tcpdump's limit."""
 
 
-class Capture:
+class Capture(Closable):
     """An open capture file: an iterator over its packets, decoded.
 
     Use it in a ``with`` statement, or let it close its file at its end.
@@ -62,14 +62,6 @@ class Capture:
         """Closes the file; no packet follows."""
         self._file.close()
         self._packets = iter(())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> Capture:

@@ -130,7 +130,7 @@ def as_dict(recording: Recording, transports: Sequence[Transport]) -> dict[str, 
         if "mrc" in transports:
             row |= _verdict(record)
         faults.append(row)
-    windows = recording.series.windows()
+    windows = recording.windows()
     goodput = {}
     for transport in transports:
         flows = recording.flows_of(transport)

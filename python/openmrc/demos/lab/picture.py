@@ -48,7 +48,7 @@ def draw(mrc: Recording | None, conventional: Recording | None, timers: str, pat
 
 
 def _over_time(axes: "Axes", recording: Recording, transports: Sequence[Transport], title: str) -> None:
-    windows = recording.series.windows()
+    windows = recording.windows()
     top = 0.0
     for transport in transports:
         flows = recording.flows_of(transport)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from openmrc.demos.lab.scene import Fault
-from openmrc.demos.series import Series
+from openmrc.demos.series import Series, Window
 
 Transport = Literal["mrc", "tcp", "udp"]
 
@@ -104,3 +104,7 @@ class Recording:
     def flows_of(self, transport: Transport) -> list[int]:
         """Numbers of the flows of a transport."""
         return [number for number, flow in enumerate(self.flows) if flow.transport == transport]
+
+    def windows(self) -> list[Window]:
+        """The flows' rates, from the first byte to the last that was posted."""
+        return [window for window in self.series.windows() if window.end_ns <= self.ended_ns]
