@@ -20,6 +20,7 @@ from openmrc.perftest.server import Server
 from openmrc.perftest.settings import Settings
 from openmrc.planes import Planes
 from openmrc.transfer import protocol as transfer
+from verbs_helpers import device
 
 STRANGERS = {
     "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -182,8 +183,9 @@ def test_a_request_that_makes_no_sense_is_refused_by_name():
         with handshake.dial(perftest.PROTOCOL, "127.0.0.1", server.port, "") as channel:
             data = {"test": "write-bw", "qps": 0, "buffer": 1, "depth": 1}
             with (
+                device().open() as context,
                 pytest.raises(ConnectError, match=r"refuses: .*malformed message: qps"),
-                handshake.calling(channel, addresses=[("127.0.0.1", 4791)], data=data),
+                handshake.calling(channel, context, data=data),
             ):
                 pass
         thread.join(20)

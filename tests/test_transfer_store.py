@@ -168,7 +168,7 @@ class Rogue:
         self.channel = handshake.dial(p.PROTOCOL, "127.0.0.1", port, "")
         self.context = Planes(count=2).open("127.0.0.1", "127.0.0.1")
         addresses = self.context.addresses
-        with handshake.calling(self.channel, addresses=addresses) as calling:
+        with handshake.calling(self.channel, self.context) as calling:
             offer = calling.offer
             self.ring = SendingRing(self.context, "server", offer)
             calling.accept(self.ring.end(path_mtu(addresses, offer.addresses, offer.path_mtu)))

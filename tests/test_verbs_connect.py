@@ -214,11 +214,13 @@ ADDRESSES = [["127.0.0.1", 4791]]
 
 
 def request(**changes):
-    return message({"type": "request", "addresses": ADDRESSES, "path_mtu": 4096} | changes)
+    located = {"addresses": ADDRESSES, "ev_format": "udp", "path_mtu": 4096}
+    return message({"type": "request"} | located | changes)
 
 
 def accept(**changes):
-    terms = {"addresses": ADDRESSES, "path_mtu": 4096, "device": "x", "qps": [QP], "buffers": []}
+    located = {"addresses": ADDRESSES, "ev_format": "udp", "path_mtu": 4096}
+    terms = located | {"device": "x", "qps": [QP], "buffers": []}
     return message({"type": "accept"} | terms | changes)
 
 
@@ -246,6 +248,7 @@ GARBAGE = {
     "qp_num too large": (MET + accept(qps=[QP | {"qp_num": 1 << 24}]), "malformed|qps.0.qp_num"),
     "something more": (MET + accept(colour=1), "malformed|colour"),
     "too much": (MET + struct.pack(">I", 5 << 20), "at most 4194304 are allowed"),
+    "SRv6 mode": (greeting() + request(ev_format="srv6"), "format srv6, this end udp"),
     "other family": (MET + accept(addresses=[["::1", 1]]), "IPv6 ports|IPv4"),
     "refusal": (message({"type": "refused", "reason": "not you"}), "refuses: not you"),
     "late refusal": (MET + message({"type": "refused", "reason": "not you"}), "refuses: not you"),

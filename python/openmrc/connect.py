@@ -188,7 +188,7 @@ def connect(
     try:
         with handshake.calling(
             channel,
-            addresses=end.context.addresses,
+            end.context,
             path_mtu=end.options.path_mtu,
             timeout=max(0.1, deadline - time.monotonic()),
         ) as calling:

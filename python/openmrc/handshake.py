@@ -29,7 +29,17 @@ from openmrc.channel import (
 )
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError, ClosedError, ConnectError, DeadlineError
-from openmrc.verbs import Capabilities, MemoryRegion, QpAttr, QpState, QueuePair, RemoteBuffer, SocketAddress
+from openmrc.verbs import (
+    Capabilities,
+    Context,
+    MemoryRegion,
+    QpAttr,
+    QpState,
+    QueuePair,
+    RemoteBuffer,
+    SocketAddress,
+)
+from openmrc.wire import EvFormat
 
 VERSION = 1
 """Version of the handshake itself, the same for every protocol. Raise it whenever a message below changes."""
@@ -47,6 +57,7 @@ LIMIT = 4 << 20
 """Bytes of any other message of the handshake: enough for 16,384 queue pairs."""
 
 _REASON_LIMIT = 1000
+_SRV6 = {EvFormat.SRV6, EvFormat.SRV6_SRH}
 _PAUSE = 0.1
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -103,6 +114,8 @@ class Buffer(Message):
 class _Located(Message):
     addresses: Annotated[list[tuple[str, _UdpPort]], Field(min_length=1, max_length=16)]
     """Address and UDP port of each port of the sender's device, by plane."""
+    ev_format: EvFormat
+    """Where the sender's device puts entropy values (:attr:`openmrc.verbs.Device.ev_format`)."""
     path_mtu: PathMtu
     """Most payload bytes per packet that the sender can use."""
     data: JsonValue = None
@@ -236,6 +249,7 @@ class End:
         try:
             self._offer = Offer(
                 addresses=list(self.context.addresses),
+                ev_format=self.context.device.ev_format,
                 path_mtu=self.options.offered("path_mtu"),
                 device=self.context.device.name,
                 qps=[self._describe(qp) for qp in self.qps],
@@ -257,7 +271,7 @@ class End:
         """Takes every queue pair to RTS.
 
         Raises:
-            ConnectError: if the peer has another number of queue pairs, or addresses of another IP version.
+            ConnectError: if the peer has another number of queue pairs, or a device of another kind.
             StateError, ArgumentError: if a queue pair cannot be connected.
         """
         mine = self._offer
@@ -266,11 +280,7 @@ class End:
                 f"{theirs.device} has {len(theirs.qps)} queue pairs, this end has {len(mine.qps)}:"
                 " both must have the same number"
             )
-        ours, others = (ip_address(terms.addresses[0][0]).version for terms in (mine, theirs))
-        if ours != others:
-            raise ConnectError(
-                f"{theirs.device} has IPv{others} ports, this end IPv{ours}: both must have the same"
-            )
+        _check_device(self.context, theirs)
         for qp, own, other in zip(self.qps, mine.qps, theirs.qps, strict=True):
             self._bring_up(qp, own, other, theirs)
 
@@ -320,6 +330,21 @@ class End:
                 linear_cnt=options.linear_cnt,
                 exp_cnt=options.exp_cnt,
             ),
+        )
+
+
+def _check_device(context: Context, theirs: _Located) -> None:
+    """Refuses a peer whose packets this device would not understand."""
+    ours, others = (ip_address(end[0][0]).version for end in (context.addresses, theirs.addresses))
+    if ours != others:
+        raise ConnectError(
+            f"the other end has IPv{others} ports, this end IPv{ours}: both must have the same"
+        )
+    own = context.device.ev_format
+    if own is not theirs.ev_format and not {own, theirs.ev_format} <= _SRV6:
+        raise ConnectError(
+            f"the other end has entropy values of format {theirs.ev_format.value}, this end {own.value}:"
+            " both must have the same"
         )
 
 
@@ -439,8 +464,8 @@ class Calling:
 @contextlib.contextmanager
 def calling(
     link: Channel[Any],
+    context: Context,
     *,
-    addresses: Sequence[SocketAddress],
     path_mtu: int | None = None,
     data: JsonValue = None,
     timeout: float | None = TIMEOUT,
@@ -449,7 +474,7 @@ def calling(
 
     Args:
         link: What :func:`dial` returned.
-        addresses: The ports of this end's device.
+        context: This end's device.
         path_mtu: Most payload bytes per packet; default the NIC's.
         data: The protocol's part of the request.
         timeout: Seconds for all of it.
@@ -460,8 +485,13 @@ def calling(
     deadline = _Deadline(timeout)
     with _told(link):
         mtu = _core.QP_DEFAULTS["path_mtu"] if path_mtu is None else path_mtu
-        link.send(Request(addresses=list(addresses), path_mtu=mtu, data=data))
-        yield Calling(link, link.expect(Offer, deadline.left()), deadline)
+        request = Request(
+            addresses=list(context.addresses), ev_format=context.device.ev_format, path_mtu=mtu, data=data
+        )
+        link.send(request)
+        offer = link.expect(Offer, deadline.left())
+        _check_device(context, offer)
+        yield Calling(link, offer, deadline)
     link.limit = channel.MAX_MESSAGE
 
 
@@ -480,6 +510,7 @@ class Answering:
             ConnectError: if the caller refuses, does not answer in time or goes away.
             StateError, ArgumentError: if a queue pair here cannot be connected.
         """
+        _check_device(end.context, self.request)
         self._link.send(end.offer())
         accept = self._link.expect(Accept, self._deadline.left())
         end.connect(accept)

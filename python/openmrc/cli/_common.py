@@ -158,4 +158,6 @@ def _usage_error(error: typer.TyperException) -> int:
 def _describe(error: OSError) -> str:
     if error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, Error) and error.strerror:
+        return error.strerror  # It names what failed; the number adds nothing.
     return str(error) or type(error).__name__

@@ -88,11 +88,11 @@ class Table(NamedTuple):
     columns: str
     row: Callable[[dict[str, Any]], str]
 
-    def print_header(self) -> None:
-        """The ruled block above the columns, two facts to a line, and the columns."""
+    def print_header(self, *more: tuple[str, object]) -> None:
+        """Prints the block above the columns, two facts on a line, and the columns."""
         print(_RULE)
         print(f"{self.title:^87}".rstrip())
-        cells = [f" {name:<15} : {value!s:<14}" for name, value in self.facts]
+        cells = [f" {name:<15} : {value!s:<14}" for name, value in (*self.facts, *more)]
         for left, right in zip_longest(cells[::2], cells[1::2], fillvalue=""):
             print((left + right).rstrip())
         print(_RULE)
@@ -125,12 +125,12 @@ def main(
         if host is None
         else measuring(settings, *_planes.parse_host(host, port))
     )
-    with connected as results:
+    with connected as measurement:
         if json:
-            found = [result.as_dict() for result in results]
+            found = [result.as_dict() for result in measurement]
         else:
-            table.print_header()
-            for result in results:
+            table.print_header(("Transport type", settings.planes.transport), ("Paths", measurement.paths))
+            for result in measurement:
                 print(table.row(result.as_dict()), flush=True)
             print(_RULE)
     if json:

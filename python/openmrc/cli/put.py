@@ -48,6 +48,10 @@ def put(
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
 ) -> None:
@@ -60,9 +64,9 @@ def put(
     sources = collect(paths)
     configure = _impair.configure(impair)
     remarks = _common.console(stderr=True)
-    with Sender(
-        host, port, planes=_planes.planes(addresses, ports, evs, ev_burst), mtu=mtu, configure=configure
-    ) as sender:
+    routes = _planes.srv6(srv6, fabric, this_host, peer_host)
+    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
+    with Sender(host, port, planes=planes, mtu=mtu, configure=configure) as sender:
         here, there = len(sender.context.addresses), sender.peer_planes
         if here != there:
             remarks.print(

@@ -33,6 +33,10 @@ def serve(
     ] = True,
     addresses: _planes.AddressesOption = None,
     evs: _planes.EvsOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Receive files that `openmrc put` sends, below DIR.
@@ -55,7 +59,9 @@ def serve(
     # Ending by a service manager should be as clean as by Ctrl-C.
     signal.signal(signal.SIGTERM, _terminate)
     with Store(directory, sync=sync) as store:
-        server = Server(store, host=bind, port=port, planes=_planes.planes(addresses, evs=evs), observer=show)
+        routes = _planes.srv6(srv6, fabric, this_host, peer_host)
+        planes = _planes.planes(addresses, evs=evs, routes=routes)
+        server = Server(store, host=bind, port=port, planes=planes, observer=show)
         try:
             if json:
                 _common.print_json_line(

@@ -61,6 +61,10 @@ def write_bw(
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     loss: Annotated[
         float | None,
         typer.Option("--loss", min=0, max=1, help="Lose this share of packets.", rich_help_panel="Planes"),
@@ -99,18 +103,18 @@ def write_bw(
         cq_mod=cq_mod,
         inline=inline,
         interval=None if interval is None else interval / 1e3,
-        planes=_planes.planes(addresses, ports, evs, ev_burst),
+        planes=_planes.planes(
+            addresses, ports, evs, ev_burst, _planes.srv6(srv6, fabric, this_host, peer_host)
+        ),
         impairments=_perftest.impairments(impair, loss, fail_port),
     )
     table = _perftest.Table(
         "RDMA_Write Bidirectional BW Test" if bidirectional else "RDMA_Write BW Test",
         [
             ("Number of qps", qp),
-            ("Transport type", "MRC over UDP"),
             ("TX depth", settings.depth),
             ("Post list", next(settings.runs()).post_list),
             ("CQ Moderation", next(settings.runs()).cq_mod),
-            ("Active EVs", settings.planes.active_evs),
         ],
         COLUMNS,
         _row,

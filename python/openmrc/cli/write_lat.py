@@ -30,6 +30,10 @@ def write_lat(
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
     cpu_freq: _perftest.CpuFreqOption = False,
@@ -45,16 +49,16 @@ def write_lat(
         iterations=iters,
         mtu=mtu,
         inline=inline,
-        planes=_planes.planes(addresses, ports, evs, ev_burst),
+        planes=_planes.planes(
+            addresses, ports, evs, ev_burst, _planes.srv6(srv6, fabric, this_host, peer_host)
+        ),
         impairments=_impair.parse_all(impair),
     )
     table = _perftest.Table(
         "RDMA_Write Latency Test",
         [
             ("Number of qps", 1),
-            ("Transport type", "MRC over UDP"),
             ("Max inline data", settings.inline_limit),
-            ("Active EVs", settings.planes.active_evs),
         ],
         COLUMNS,
         _row,

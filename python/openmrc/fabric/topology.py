@@ -17,6 +17,9 @@ from openmrc.fabric.spec import Specification
 LOCAL_USID_MIN = 0xE000
 """First uSID of a T0's own downlinks."""
 
+_LOWER_INDEX = slice(6, 10)
+"""Bytes of the lower index in the address of a link end (spec: fabric, "SRv6 addressing plan")."""
+
 
 class SwitchId(NamedTuple):
     """A switch by number. ``str()`` gives its name."""
@@ -271,7 +274,7 @@ class Fabric:
         """The forwarding table of a switch."""
         return Table(*self.core.table(switch))
 
-    # --- paths ----------------------------------------------------------------------------------------------
+    # --- hosts ----------------------------------------------------------------------------------------------
 
     def host(self, host: int | str) -> int:
         """The number of a host.
@@ -287,6 +290,40 @@ class Fabric:
         if not 0 <= host < self.hosts:
             raise ArgumentError(f"host h{host}: this fabric has h0 to h{self.hosts - 1}")
         return host
+
+    def host_addresses(self, host: int | str) -> list[str]:
+        """A host's own addresses, one per plane.
+
+        Raises:
+            ArgumentError: if there is no such host.
+        """
+        number = self.host(host)
+        t0 = number // self.core.hosts_per_t0
+        return [
+            port.peer_address
+            for plane in range(self.planes)
+            for port in self.ports(SwitchId(plane, 0, t0))
+            if port.peer == f"h{number}"
+        ]
+
+    def host_of_address(self, address: str) -> str | None:
+        """The host that has this address, or ``None``.
+
+        Raises:
+            ArgumentError: if it is no IPv6 address.
+        """
+        try:
+            packed = ipaddress.IPv6Address(address).packed
+        except ValueError:
+            raise ArgumentError(f"{address!r} is not an IPv6 address") from None
+        # This place has the lower index of the link: for a host's link, the number of the host.
+        number = int.from_bytes(packed[_LOWER_INDEX])
+        if number >= self.hosts:
+            return None
+        own = (ipaddress.IPv6Address(each).packed for each in self.host_addresses(number))
+        return f"h{number}" if packed in own else None
+
+    # --- paths ----------------------------------------------------------------------------------------------
 
     def paths(self, src: int | str, dst: int | str) -> Paths:
         """Every path from one host to another."""
@@ -338,14 +375,20 @@ class Fabric:
         return self._ev_fields(what)
 
     def ev_profile(
-        self, src: int | str, dst: int | str, *, active: int = 128, backup: int | None = None, seed: int = 0
+        self,
+        src: int | str,
+        dst: int | str,
+        *,
+        active: int | None = None,
+        backup: int | None = None,
+        seed: int = 0,
     ) -> EvProfile:
         """The entropy values that a queue pair from ``src`` to ``dst`` may use, equally many per plane.
 
         Args:
             src: Sender.
             dst: Receiver.
-            active: EVs in rotation, up to 256 (spec: paths, "EV set").
+            active: EVs in rotation, up to 256 (spec: paths, "EV set"); default the transport's, 128.
             backup: EVs in reserve; as many again where the fabric has them.
             seed: Other seeds take other uplinks where the fabric has more than are asked for.
 
@@ -354,6 +397,7 @@ class Fabric:
         """
         a, b = self.host(src), self.host(dst)
         count = self.core.path_count(a, b)
+        active = _core.QP_DEFAULTS["ev_active"] if active is None else active
         numbers = choose_paths(count, self.planes, a, b, active=active, backup=backup, seed=seed)
         rows = self.core.ev_rows(a, b, [n for group in numbers for n in group])
         return EvProfile.of_rows(f"h{a}", f"h{b}", rows, active=len(numbers[0]))

@@ -1,20 +1,20 @@
 """A lab: brings a fabric up in network namespaces, breaks and repairs it, takes it down."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
-from openmrc.fabric import EvProfile, Fabric, Path
+from openmrc.fabric import Fabric, Path
 from openmrc.lab import counters, faults, hosts, softswitch, system
 from openmrc.lab.counters import PortCounters
-from openmrc.lab.layout import Layout, Link, namespace
+from openmrc.lab.layout import Layout, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
+from openmrc.sourceroutes import SourceRoutes
 from openmrc.switchconf.render import resolved
-from openmrc.verbs import Device, Port, SocketAddress
+from openmrc.verbs import Device, Port
 from openmrc.wire import EvFormat
 
 MAX_NODES = 2000
@@ -134,9 +134,7 @@ class Lab:
 
     def addresses(self, host: str) -> list[str]:
         """A host's addresses, one per plane."""
-        return [
-            link.lower.address for link in sorted(self.layout.links_of(self.layout.node(host)), key=_plane)
-        ]
+        return self.fabric.host_addresses(self.layout.node(host))
 
     def device(self, host: str, **options: Any) -> Device:
         """A software NIC with a port per plane, whose entropy values are the fabric's paths.
@@ -150,19 +148,10 @@ class Lab:
                 its entropy values are the fabric's 32-bit ones (:meth:`Fabric.path_of`); without, they are
                 the UDP source ports that the host's routes turn into paths (:meth:`path`).
         """
-        addresses = self.addresses(host)
         if options.get("ev_format") in (EvFormat.SRV6, EvFormat.SRV6_SRH):
-            options.setdefault("paths_to", partial(self._paths, host))
-            return Device(ports=[Port(each) for each in addresses], **options)
+            return SourceRoutes(self.fabric, self.layout.node(host)).device(**options)
         sources = [hosts.FIRST_SOURCE_PORT + n for n in range(hosts.paths_by_port(self.layout))]
-        return Device(ports=[Port(each, source_ports=sources) for each in addresses], **options)
-
-    def _paths(self, host: str, remote: Sequence[SocketAddress]) -> EvProfile:
-        """The paths from a host to the one with these addresses."""
-        peer = self.layout.hosts_by_address.get(remote[0][0])
-        if peer is None:
-            raise ArgumentError(f"{remote[0][0]} is no host's address in lab {self.name}")
-        return self.fabric.ev_profile(host, peer)
+        return Device(ports=[Port(each, source_ports=sources) for each in self.addresses(host)], **options)
 
     def path(self, src: str, dst: str, plane: int, source_port: int) -> Path:
         """The path that packets of a NIC over UDP sockets take from this source port, its entropy value."""
@@ -389,7 +378,3 @@ def _veth_commands(layout: Layout, name: str) -> list[str]:
         f" peer name {link.upper.port} {options} netns {namespace(name, link.upper.node)}"
         for link in layout.links.values()
     ]
-
-
-def _plane(link: Link) -> int:
-    return int(link.lower.port.removeprefix("p"))

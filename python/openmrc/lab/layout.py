@@ -66,13 +66,6 @@ class Layout:
     def _by_end(self) -> dict[str, Link]:
         return {str(end): link for link in self.links.values() for end in link.ends}
 
-    @cached_property
-    def hosts_by_address(self) -> dict[str, str]:
-        """Which host has each address."""
-        hosts = set(self.hosts)
-        ends = (link.lower for link in self.links.values())
-        return {end.address: end.node for end in ends if end.node in hosts}
-
     def links_of(self, node: str) -> list[Link]:
         """The links at a node."""
         return [link for link in self.links.values() if node in (link.lower.node, link.upper.node)]

@@ -3,19 +3,22 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
 from openmrc.errors import ArgumentError, FormatError, StateError
+from openmrc.lab.system import NAMESPACES
 
 ROOT = Path(os.environ.get("OPENMRC_LAB_STATE", "/run/openmrc/lab"))
 """Gone after a restart, as the namespaces are."""
 
 SPECIFICATION = "fabric.yaml"
+_OWN_NAMESPACE = Path("/proc/self/ns/net")
 _STATE = "state.json"
 _LOCK = "lock"
 
@@ -92,6 +95,23 @@ def the_name(name: str | None) -> str:
     if len(up) > 1:
         raise ArgumentError(f"several labs are up: {', '.join(up)}; say which with --lab")
     return up[0]
+
+
+def here() -> tuple[Path, str] | None:
+    """Specification of the lab and name of the node in whose namespace this process runs, or ``None``."""
+    own = _OWN_NAMESPACE.stat()
+    for name in names():
+        with suppress(StateError, FormatError, OSError):
+            for space in State.load(name).namespaces:
+                named = NAMESPACES / space
+                if named.exists() and os.path.samestat(named.stat(), own):
+                    return ROOT / name / SPECIFICATION, _node(name, space)
+    return None
+
+
+def _node(lab: str, space: str) -> str:
+    """``h3`` or ``p0/t1-2``, from the name of its namespace."""
+    return re.sub(r"^(p\d+)-", r"\1/", space.removeprefix(f"openmrc-{lab}-"))
 
 
 @contextmanager

@@ -13,11 +13,27 @@ from openmrc.perftest.results import Bandwidth, Latency, bandwidth, latency
 from openmrc.perftest.settings import Settings
 
 
+class Measuring:
+    """A connection to a server. Iterating over it yields a result for each size, measured at that moment."""
+
+    def __init__(self, settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> None:
+        self._settings = settings
+        self._endpoint = endpoint
+        self._channel = channel
+        self.paths = len(endpoint.qps[0].ev_states())
+        """Paths that each queue pair may use, in rotation and in reserve."""
+
+    def __iter__(self) -> "Iterator[Bandwidth | Latency]":
+        for run in self._settings.runs():
+            result = _run(self._settings, run, self._endpoint, self._channel)
+            self._channel.send(p.Result(result=result.as_dict()))
+            yield result
+        self._channel.send(p.Bye())
+
+
 @contextlib.contextmanager
-def measuring(
-    settings: Settings, host: str, port: int = p.DEFAULT_PORT
-) -> "Iterator[Iterator[Bandwidth | Latency]]":
-    """Connects to a server; yields the results, each of which is measured when it is asked for.
+def measuring(settings: Settings, host: str, port: int = p.DEFAULT_PORT) -> Iterator[Measuring]:
+    """Connects to a server.
 
     Raises:
         ConnectError: if there is no server, it refuses, or it goes away.
@@ -37,24 +53,14 @@ def measuring(
             )
         )
         _connect(settings, endpoint, channel)
-        yield _results(settings, endpoint, channel)
-
-
-def _results(
-    settings: Settings, endpoint: Endpoint, channel: Channel[Any]
-) -> "Iterator[Bandwidth | Latency]":
-    for run in settings.runs():
-        result = _run(settings, run, endpoint, channel)
-        channel.send(p.Result(result=result.as_dict()))
-        yield result
-    channel.send(p.Bye())
+        yield Measuring(settings, endpoint, channel)
 
 
 def _connect(settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> None:
     addresses = endpoint.context.addresses
     wanted = p.Wanted(test=settings.test, qps=settings.qps, buffer=settings.buffer, depth=settings.depth)
     with handshake.calling(
-        channel, addresses=addresses, path_mtu=settings.mtu, data=wanted.model_dump(mode="json")
+        channel, endpoint.context, path_mtu=settings.mtu, data=wanted.model_dump(mode="json")
     ) as calling:
         offer = calling.offer
         if len(offer.addresses) != len(addresses):

@@ -210,7 +210,7 @@ class Sender(Closable):
 
     def _connect(self, mtu: int | None) -> SendingRing:
         addresses = self.context.addresses
-        with handshake.calling(self._channel, addresses=addresses, path_mtu=mtu) as calling:
+        with handshake.calling(self._channel, self.context, path_mtu=mtu) as calling:
             offer = calling.offer
             self.peer_planes = len(offer.addresses)
             """How many planes the receiver has; the first planes of both ends are used."""
