@@ -82,7 +82,7 @@ def test_the_same_fabric_gives_the_same_svg(run, tmp_path):
 def test_a_drawing_of_another_kind_is_refused(run, tmp_path):
     code, _, err = run("plan", LAB, "--draw", tmp_path / "x.pdf")
     assert code == 1
-    assert "a drawing ends in .svg or .png" in err
+    assert "must end in .svg or .png" in err
 
 
 def test_path_lists_paths_and_explains_one(run):

@@ -148,7 +148,7 @@ def test_faults_survive_the_process_that_made_them(tmp_path):
         assert len(lab.repair()) == 3
         after = State.load(lab.name)
         assert (after.cut, after.stopped, after.loss) == ([], [], {})
-        with pytest.raises(StateError, match="is whole"):
+        with pytest.raises(StateError, match="has not failed"):
             lab.repair("h0:p0")
 
 
@@ -187,7 +187,7 @@ def test_the_command_line_does_all_of_it(tmp_path):
         [address] = [a["local"] for a in json.loads(inside.stdout)[0]["addr_info"] if a["scope"] == "global"]
         assert address == status["hosts"]["h3"]["addresses"][1]
         assert openmrc("lab", "exec", "--lab", name, "h3", "--", "sh", "-c", "exit 7").returncode == 7
-        assert openmrc("lab", "repair", "--lab", name).stdout.count("is whole") == 2
+        assert openmrc("lab", "repair", "--lab", name).stdout.count("repaired") == 2
         flapped = openmrc("lab", "flap", "p1/t1-0", "--down", "0", "--up", "0", "--count", "3", "--lab", name)
         assert flapped.returncode == 0, flapped.stderr
         status = json.loads(openmrc("lab", "status", "--json", "--lab", name).stdout)

@@ -1,10 +1,9 @@
 """Which addresses a command uses as planes, and what the routes between them carry.
 
 Named addresses or interfaces are planes in the order they are named. Without any, an end uses the address by
-which
-it and the other end reach each other: one plane. If both ends are on one machine, it uses loopback addresses,
-picked at random so that any number of programs can run side by side. In SRv6 mode the fabric says what the
-planes are.
+which it and the other end reach each other: one plane. If both ends are on one machine, it uses loopback
+addresses, picked at random so that any number of programs can run side by side. In SRv6 mode the fabric says
+what the planes are.
 """
 
 import errno

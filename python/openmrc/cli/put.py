@@ -30,8 +30,8 @@ def put(
         IfExists,
         typer.Option(
             "--if-exists",
-            help="A name that is taken: refuse that file, replace it, or update: send only what differs. "
-            "After a transfer that broke off, update sends what is missing.",
+            help="If a name is taken: refuse that file, replace it, or update (send it only if it differs). "
+            "After a transfer that broke off, update sends the missing files.",
         ),
     ] = "refuse",
     mtu: Annotated[
@@ -41,7 +41,7 @@ def put(
             "-m",
             min=256,
             max=8192,
-            help="Payload bytes per packet. Default: as routes allow, up to 4096.",
+            help="Payload bytes per packet. Default: what the routes carry, at most 4096.",
         ),
     ] = None,
     addresses: _planes.AddressesOption = None,
@@ -55,10 +55,10 @@ def put(
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Send files over all planes at once, checked at the other end by checksum (XXH3-128).
+    """Send files over all planes at once; the receiver verifies checksums (XXH3-128).
 
-    A directory keeps its name and arrives with all that is below it. Files appear at the receiver one by
-    one, each complete or not at all. Exit code 0 means that the receiver has everything.
+    A directory keeps its name and its contents. Files appear at the receiver one by one, each complete or not
+    at all. Exit code 0 means that the receiver has everything.
     """
     host, port = _planes.parse_host(receiver, DEFAULT_PORT)
     sources = collect(paths)

@@ -18,18 +18,21 @@ def serve(
     directory: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Where files go. Nothing is ever written outside.", show_default=False
+            metavar="DIR", help="Where files are stored. Nothing is written outside.", show_default=False
         ),
     ],
     port: Annotated[
         int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: any free one.")
     ] = DEFAULT_PORT,
     bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS", help="Listen here only. Default: on all addresses.")
+        str,
+        typer.Option(
+            "--bind", metavar="ADDRESS", help="Listen on this address only. Default: all addresses."
+        ),
     ] = "",
-    once: Annotated[bool, typer.Option("--once", help="Serve one sender, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Serve one sender, then exit.")] = False,
     sync: Annotated[
-        bool, typer.Option("--sync/--no-sync", help="Have a file on the disk before it counts as stored.")
+        bool, typer.Option("--sync/--no-sync", help="A file counts as stored only when it is on the disk.")
     ] = True,
     addresses: _planes.AddressesOption = None,
     evs: _planes.EvsOption = None,
@@ -41,10 +44,9 @@ def serve(
 ) -> None:
     """Receive files that `openmrc put` sends, below DIR.
 
-    A file appears under its name in one step, when all of it has arrived and its checksum is right. There
-    is no
-    authentication: whoever reaches the port can add files. Ctrl-C ends it; files on their way are discarded.
-    With --json, every event is a line of JSON.
+    A file appears under its name in one step, when it has arrived completely and its checksum is right. There
+    is no authentication: everyone who reaches the port can add files. Ctrl-C ends the command and discards
+    unfinished files. With --json, every event is one line of JSON.
     """
     out, remarks = _common.console(), _common.console(stderr=True)
 
@@ -56,7 +58,7 @@ def serve(
         if line:
             out.print(line, markup=False)
 
-    # Ending by a service manager should be as clean as by Ctrl-C.
+    # A service manager ends the command as cleanly as Ctrl-C does.
     signal.signal(signal.SIGTERM, _terminate)
     with Store(directory, sync=sync) as store:
         routes = _planes.srv6(srv6, fabric, this_host, peer_host)

@@ -38,10 +38,10 @@ def write_lat(
     json: _common.JsonOption = False,
     cpu_freq: _perftest.CpuFreqOption = False,
 ) -> None:
-    """Latency of RDMA writes, as ib_write_lat measures it: half of a round trip, both ends polling memory.
+    """Latency of RDMA writes, as ib_write_lat measures it: half of a round trip while both ends poll memory.
 
-    Start it without a host at one end and with that host at the other, whose options count. Or --loopback.
-    With -a and --json the results are a list.
+    Start it without a host at one end: this is the server. Start it with that host at the other end: this is
+    the client, whose options count. Or use --loopback. With -a and --json the results are a list.
     """
     settings = Settings(
         test="write-lat",

@@ -88,8 +88,7 @@ class Series:
         """The longest time between two moments in which the rate of some columns stayed below a floor.
 
         A window that began before ``begin_ns`` counts from there on. A dip that had lasted for a window
-        already
-        when the time began does not count: it has another cause.
+        already when the time began does not count: it has another cause.
 
         Args:
             columns: Which counters, together.

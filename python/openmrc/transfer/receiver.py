@@ -1,4 +1,4 @@
-"""The receiving end of transfers, which ``openmrc serve`` runs: a thread for each connection."""
+"""The receiving end of transfers, for ``openmrc serve``: one thread per connection."""
 
 import contextlib
 import threading
@@ -26,10 +26,10 @@ _MANIFEST_TIMEOUT = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something a person at the receiver wants to know of."""
+    """Something that the receiver reports."""
 
     kind: str
-    """``connected``, ``stored``, ``failed``, ``broken`` (a connection, with what was on its way) or
+    """``connected``, ``stored``, ``failed``, ``broken`` (the connection, with all unfinished files) or
     ``done``."""
     peer: str
     path: str | None = None
@@ -39,7 +39,7 @@ class Event:
     reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Without what is not set."""
+        """For JSON, without unset fields."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -51,14 +51,14 @@ class Server(Closable):
     """Listens, and gives each sender a thread, a queue pair and a ring.
 
     Args:
-        store: Where files go.
+        store: Stores the files.
         host: Address to listen on; empty: all.
         port: TCP port; 0: any free one.
         planes: The addresses to receive data on.
-        observer: Called with every event, by any thread.
+        observer: Called with every event, from any thread.
 
     Raises:
-        OSError: if the address or port cannot be listened on, or a plane's address not be bound.
+        OSError: if it cannot listen on the address and port, or bind the address of a plane.
     """
 
     def __init__(
@@ -101,9 +101,7 @@ class Server(Closable):
                 if not full:
                     self._sessions.add(session)
             if full:
-                session.refuse(
-                    f"{MAX_CLIENTS} transfers are under way, which is all at a time; try again later"
-                )
+                session.refuse(f"{MAX_CLIENTS} transfers are running, which is the limit; try again later")
                 continue
             session.thread.start()
             if once:
@@ -111,7 +109,7 @@ class Server(Closable):
                 return session.complete
 
     def close(self) -> None:
-        """Breaks off what is under way, leaving nothing of it, and stops listening; :meth:`serve` returns."""
+        """Breaks off all transfers, discards their files and stops listening; :meth:`serve` returns."""
         self._listener.close()
         with self._lock:
             sessions = list(self._sessions)
@@ -142,7 +140,7 @@ class Session:
         self._digests: dict[int, str] = {}
         self._settled: set[int] = set()
         self._begun: dict[int, float] = {}
-        # Flushing to disk takes long; blocks of the next file are received meanwhile.
+        # Flushing to disk takes long; meanwhile blocks of the next file are received.
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="openmrc-flush")
         self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {self._peer}", daemon=True)
         self._failed = False
@@ -150,17 +148,17 @@ class Session:
 
     @property
     def complete(self) -> bool:
-        """Whether the sender said good-bye and every file it wanted to send was stored."""
+        """Whether the sender has finished and every file was stored."""
         return self._finished and not self._failed
 
     def refuse(self, reason: str) -> None:
-        """Says no, and ends the connection."""
+        """Refuses the sender and closes the connection."""
         with contextlib.suppress(ConnectError):
             self._channel.send(Refused(reason=reason))
         self._channel.close()
 
     def interrupt(self) -> None:
-        """Ends the connection under the session's thread."""
+        """Ends the connection while the session's thread may be waiting on it."""
         self._channel.shutdown()
 
     def _run(self) -> None:
@@ -172,7 +170,7 @@ class Session:
                 stack.callback(self._flusher.shutdown)
                 self._converse(stack)
         except (Error, OSError) as error:
-            # Of two causes the first is the one to name; the sender may be past hearing it.
+            # If there are two causes, this is the first; the sender may not be there any more.
             self._observe(Event("broken", self._peer, reason=str(error)))
 
     def _converse(self, stack: contextlib.ExitStack) -> None:
@@ -230,10 +228,10 @@ class Session:
         index = block.tag
         if index >= len(self._entries):
             raise ConnectError(
-                f"{self._peer} sent a block of file {index}; it announced {len(self._entries)}"
+                f"{self._peer} sent a block of file {index}, but announced {len(self._entries)} files"
             )
         if index in self._settled:
-            return  # It failed; this was on its way already.
+            return  # It has failed; this block was already on its way.
         try:
             incoming = self._incoming(index)
             incoming.write(block.data)
@@ -252,12 +250,12 @@ class Session:
     def _end(self, end: p.End) -> None:
         index = end.index
         if index >= len(self._entries):
-            raise ConnectError(f"{self._peer} ended file {index}; it announced {len(self._entries)}")
+            raise ConnectError(f"{self._peer} ended file {index}, but announced {len(self._entries)} files")
         if index in self._settled:
             return
         entry = self._entries[index]
         if end.digest is None:
-            self._fail(index, StoreError("the sender could not read it to its end"))
+            self._fail(index, StoreError("the sender could not read all of it"))
             return
         try:
             if entry.directory:
@@ -313,7 +311,7 @@ class Session:
                     "failed",
                     self._peer,
                     self._entries[index].path,
-                    reason="the connection broke; nothing is left of it",
+                    reason="the connection broke; the file was discarded",
                 )
             )
         self._open.clear()

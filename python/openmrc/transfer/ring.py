@@ -36,7 +36,7 @@ _U32 = (1 << 32) - 1
 _MEANING = {
     WcStatus.RETRY_EXC_ERR: "it does not answer on any plane",
     WcStatus.REM_ACCESS_ERR: "it refused a write",
-    WcStatus.REM_OP_ERR: "it could not take a write",
+    WcStatus.REM_OP_ERR: "it could not execute a write",
     WcStatus.WR_FLUSH_ERR: "the queue pair broke",
 }
 
@@ -67,10 +67,10 @@ class _Ring(Closable):
         return self._view[start : start + self.block_bytes]
 
     def completions(self) -> Iterator[Completion]:
-        """What has completed, without waiting.
+        """Yields completions, without waiting.
 
         Raises:
-            ConnectError: if something completed with an error.
+            ConnectError: if a request failed.
         """
         for completion in self.cq.poll(4 * self.blocks):
             if not completion.ok:
@@ -81,7 +81,7 @@ class _Ring(Closable):
             yield completion
 
     def close(self) -> None:
-        """Ends the queue pair and frees the memory. Doing it twice is harmless."""
+        """Closes the queue pair and frees the memory. Closing twice is harmless."""
         self.pd.close()
         self.cq.close()
         # The mapping is freed with its last view; a caller may still hold one of a block.
@@ -98,7 +98,7 @@ class Block:
 
 
 class ReceivingRing(_Ring):
-    """The receiver's end: peers write into it."""
+    """The receiver's end: the sender writes into it."""
 
     def __init__(
         self, context: Context, peer: str, *, blocks: int = BLOCKS, block_bytes: int = BLOCK_BYTES
@@ -123,7 +123,7 @@ class ReceivingRing(_Ring):
         """Yields the blocks that have arrived, in order. Asking for the next gives a block's memory back.
 
         Raises:
-            ConnectError: if the queue pair broke or a block is longer than blocks are.
+            ConnectError: if the queue pair broke or a block is too long.
         """
         for completion in self.completions():
             if completion.opcode is not WcOpcode.RECV_RDMA_WITH_IMM:
@@ -167,14 +167,14 @@ class SendingRing(_Ring):
 
     @property
     def drained(self) -> bool:
-        """Whether the receiver has consumed all that was posted."""
+        """Whether the receiver has consumed everything that was posted."""
         return self._consumed == self._posted and self._completed == self._posted
 
     def free(self) -> memoryview | None:
         """The next block to fill.
 
-        ``None`` while the receiver has not consumed enough, or packets with the block's last contents may
-        have to be sent again.
+        ``None`` while the receiver has not consumed enough, or while packets of the block's last contents may
+        still be sent again.
         """
         if self._posted - min(self._consumed, self._completed) >= self.blocks:
             return None
@@ -185,8 +185,8 @@ class SendingRing(_Ring):
 
         Args:
             length: Bytes.
-            tag: Comes with the block.
-            source: Where they are; default the beginning of the block that :meth:`free` gave.
+            tag: Sent with the block.
+            source: Where the bytes are; default the beginning of the block from :meth:`free`.
         """
         slot = self._posted % self.blocks
         offset = slot * self.block_bytes
@@ -213,7 +213,7 @@ class SendingRing(_Ring):
                 continue
             consumed = (completion.imm_data or 0) - self._consumed & _U32
             if consumed > self._posted - self._consumed:
-                raise ConnectError(f"{self.peer} claims to have consumed blocks that were never sent")
+                raise ConnectError(f"{self.peer} claims to have consumed blocks that were not sent")
             for _ in range(consumed):
                 self.bytes_consumed += self._lengths[self._consumed % self.blocks]
                 self._consumed += 1

@@ -1,4 +1,4 @@
-"""The sending end of a transfer, which ``openmrc put`` runs."""
+"""The sending end of a transfer, for ``openmrc put``."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from openmrc.transfer.ring import SendingRing
 from openmrc.verbs import Context, EvState
 
 _UNANSWERED = 64
-"""Files that may wait for the receiver's answer while the next are sent."""
+"""Most files that may wait for the receiver's answer while the next are sent."""
 _TICK = 0.1
 
 Status = Literal["stored", "unchanged", "failed"]
@@ -28,48 +28,48 @@ Status = Literal["stored", "unchanged", "failed"]
 
 @dataclass(slots=True)
 class FileResult:
-    """What became of a file or empty directory."""
+    """The result for a file or empty directory."""
 
     path: str
     """Its path at the receiver."""
     bytes: int
     status: Status
     digest: str | None = None
-    """XXH3-128 of its contents, as ``xxhsum -H2`` prints it; the receiver found the same."""
+    """XXH3-128 of its contents, as ``xxhsum -H2`` prints it; the receiver computed the same."""
     reason: str | None = None
-    """Why it failed."""
+    """Reason of a failure."""
 
 
 @dataclass(slots=True)
 class PlaneState:
-    """One plane as the sender sees it."""
+    """State of a plane at the sender."""
 
     address: str
     tx_packets: int = 0
     tx_bytes: int = 0
-    """UDP payload sent, headers and repetitions included."""
+    """UDP payload sent, with headers and retransmissions."""
     good: int = 0
-    """Paths in use or ready."""
+    """Paths in rotation or in reserve."""
     bad: int = 0
     """Paths believed broken."""
 
     @property
     def alive(self) -> bool:
-        """Whether any path is left."""
+        """Whether a path is left."""
         return self.good > 0 or self.bad == 0
 
 
 @dataclass(slots=True)
 class Report:
-    """What a transfer came to."""
+    """The result of a transfer."""
 
     files: list[FileResult]
     bytes: int
-    """Bytes of the files that were sent and stored."""
+    """Bytes of all files that were sent and stored."""
     seconds: float
-    """From the first byte to the last answer, flushing to disk included."""
+    """From the first byte to the last answer, with the time for flushing to disk."""
     network_seconds: float
-    """From the first byte until the receiver had the last."""
+    """From the first byte until the receiver had the last byte."""
     planes: list[PlaneState] = field(default_factory=list)
     transport: dict[str, int] = field(default_factory=dict)
     """The queue pair's counters."""
@@ -81,7 +81,7 @@ class Report:
 
     @property
     def goodput_gbps(self) -> float | None:
-        """Payload bits per second while data flowed, 10^9; ``None`` if none did."""
+        """Payload, 10^9 bits per second, during :attr:`network_seconds`; ``None`` without data."""
         return self.bytes * 8 / self.network_seconds / 1e9 if self.bytes and self.network_seconds else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Sender(Closable):
         port: Its TCP port.
         planes: The addresses to send from.
         mtu: Payload bytes per packet; default what the routes carry, at most 4096.
-        configure: Called with the open device before anything is sent, for tests.
+        configure: Called with the open device before anything is sent; for tests.
 
     Raises:
         ConnectError: if there is no receiver, or it refuses.
@@ -115,7 +115,7 @@ class Sender(Closable):
     ) -> None:
         self.receiver = f"{host}:{port}"
         self.total_bytes = 0
-        """Bytes that will be sent, once the receiver has said which files it wants."""
+        """Bytes to send; known once the receiver has answered which files it wants."""
         self._sources: Sequence[Source] = ()
         self._results: dict[int, FileResult] = {}
         self._unanswered: set[int] = set()
@@ -141,17 +141,16 @@ class Sender(Closable):
         if_exists: p.IfExists = "refuse",
         on_tick: "Callable[[Sender], None] | None" = None,
     ) -> Report:
-        """Sends files; returns when the receiver has answered for each.
+        """Sends files; returns when the receiver has answered for every file.
 
         Args:
             sources: What to send.
-            if_exists: What the receiver does about names that are taken.
-            on_tick: Called with this object several times a second, to show progress.
+            if_exists: What the receiver does if a name is taken.
+            on_tick: Called with this object several times a second, for a progress display.
 
         Raises:
-            ConnectError: if the connection or every plane broke. What was answered before is stored; of all
-            other
-                files nothing is left at the receiver.
+            ConnectError: if the connection or every plane broke. Files that were answered are stored; nothing
+                is left of all others at the receiver.
         """
         if on_tick:
             self._on_tick = on_tick
@@ -181,16 +180,16 @@ class Sender(Closable):
 
     @property
     def bytes_placed(self) -> int:
-        """Bytes that the receiver has taken so far."""
+        """Bytes that the receiver has consumed so far."""
         return self._ring.bytes_consumed
 
     @property
     def results(self) -> list[FileResult]:
-        """Files that have been answered so far."""
+        """Results of the files that have been answered so far."""
         return [self._results[index] for index in sorted(self._results)]
 
     def plane_states(self) -> list[PlaneState]:
-        """Every plane as it is now."""
+        """The state of every plane."""
         states = [
             PlaneState(address, port["tx_packets"], port["tx_bytes"])
             for (address, _), port in zip(self.context.addresses, self.context.stats()["ports"], strict=True)
@@ -203,7 +202,7 @@ class Sender(Closable):
         return states
 
     def close(self) -> None:
-        """Ends the connection; the receiver discards what is not complete. Doing it twice is harmless."""
+        """Closes the connection; the receiver discards incomplete files. Closing twice is harmless."""
         self._stack.close()
 
     # --- connecting -----------------------------------------------------------------------------------------
@@ -220,7 +219,7 @@ class Sender(Closable):
         return ring
 
     def _plan(self, sources: Sequence[Source], if_exists: p.IfExists) -> list[int]:
-        """Asks which files are wanted, and notes the others."""
+        """Asks which files the receiver wants; settles the others."""
         self._channel.send(p.Manifest(entries=[source.entry for source in sources], if_exists=if_exists))
         # No timeout: the receiver may be reading files to compare them.
         plan: p.Plan = self._channel.expect(p.Plan, None)
@@ -314,7 +313,7 @@ class Sender(Closable):
         self, index: int, status: Status, *, digest: str | None = None, reason: str | None = None
     ) -> None:
         entry = self._sources[index].entry
-        # The first word counts: a file that was given up here is reported as failed by the receiver, too.
+        # The first result counts: the receiver also reports a file as failed that was given up here.
         self._results.setdefault(index, FileResult(entry.path, entry.size, status, digest, reason))
         self._unanswered.discard(index)
 
@@ -326,5 +325,5 @@ def _digest_of(source: Source) -> str | None:
             while piece := file.read(4 << 20):
                 digest.update(piece)
     except OSError:
-        return None  # Sending it will fail as well, and say why.
+        return None  # Sending the file will fail too, with the reason.
     return str(digest.hexdigest())
