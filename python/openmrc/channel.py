@@ -41,7 +41,7 @@ class Message(BaseModel):
 
 
 class Refused(Message):
-    """The other end gives up, and says why."""
+    """The sender cannot go on, and says why."""
 
     type: Literal["refused"] = "refused"
     reason: Annotated[str, Field(max_length=4096)]
@@ -211,7 +211,7 @@ class Channel(Closable, Generic[M]):
             raise ConnectError(f"{self.peer} closed the connection")
         self._buffer += data
         if len(self._buffer) > self.limit + _LENGTH.size + _CHUNK:
-            raise MalformedError(f"{self.peer} sent more than {self.limit} bytes that nobody asked for")
+            raise MalformedError(f"{self.peer} sent more than {self.limit} bytes that were not requested")
         return True
 
     def _broken(self, error: OSError) -> ConnectError:

@@ -63,11 +63,11 @@ def serving(settings: Settings, cpu: int | None) -> Iterator[int]:
     ours, theirs = spawn.Pipe()
     server = spawn.Process(target=_serve, args=(settings, cpu, theirs), daemon=True)
     # Ctrl-C reaches both processes. The client handles it; the server notices that the client leaves.
-    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         server.start()
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, handler)
     theirs.close()
     try:
         if not ours.poll(_START):

@@ -84,11 +84,11 @@ def receiving(planes: Planes, size: int, cpus: Collection[int]) -> Iterator[Rece
         target=_main, args=(planes, size, cpus, theirs), name="openmrc-demo-receiver", daemon=True
     )
     # Ctrl-C reaches all processes of the terminal. This one handles it; the other ends with its pipe.
-    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         process.start()
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, handler)
     theirs.close()
     try:
         yield Receiver(ours)
