@@ -19,11 +19,11 @@ def run(*arguments, **options):
 
 
 class Command:
-    """A command under way; its output is read line by line."""
+    """A running command; its output is read line by line."""
 
     def __init__(self, *arguments, **options):
         # The tests may run where Ctrl-C is ignored, and children inherit that.
-        def hear_interrupts():
+        def handle_interrupts():
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         self.process = subprocess.Popen(
@@ -31,7 +31,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=hear_interrupts,
+            preexec_fn=handle_interrupts,
             **options,
         )
         self.errors = []
@@ -50,7 +50,7 @@ class Command:
         return json.loads(self.line())
 
     def events_until(self, kind):
-        """Events up to the first of a kind."""
+        """Events up to the first one of a kind."""
         seen = []
         while not seen or seen[-1]["kind"] != kind:
             seen.append(self.event())
@@ -78,7 +78,7 @@ class Command:
 
 @contextlib.contextmanager
 def command(*arguments, **options):
-    """A command that does not outlive the block."""
+    """A command that is killed at the end of the block."""
     it = Command(*arguments, **options)
     try:
         yield it

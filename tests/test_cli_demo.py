@@ -1,4 +1,4 @@
-"""`openmrc demo`: the real thing in small, and its arithmetic and picture over samples made up."""
+"""`openmrc demo`: a short run, and its arithmetic and picture with made-up samples."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def one_line_error(result):
 def made_up(*, bad_digest=False, dead_gbps=0.0):
     """A run of 10 s at 8 Gb/s, 1 Gb/s per plane, in which plane 3 is dead from 2 s to 8 s.
 
-    Goodput stays as it is, but for 100 ms after the death in which nothing arrives.
+    Goodput stays the same, except for 100 ms after the failure in which nothing arrives.
     """
     schedule = standard(10.0, PLANES)
     began = 5 * SECOND

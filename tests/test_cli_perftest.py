@@ -1,4 +1,4 @@
-"""`openmrc write-bw` and `openmrc write-lat`: two processes, figures that add up, and what can go wrong."""
+"""`openmrc write-bw` and `openmrc write-lat`: two processes, consistent figures, and errors."""
 
 import json
 import re

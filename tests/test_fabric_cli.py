@@ -66,7 +66,7 @@ def test_plan_draws_every_example(run, tmp_path, name):
     texts = {element.text for element in ET.parse(tmp_path / "x.svg").iter() if element.tag.endswith("text")}
     assert any(text and text.startswith(f"{name}: ") for text in texts)
     if name == "lab":
-        # Small enough to be drawn whole.
+        # Small enough for a complete drawing.
         assert {f"h{i}" for i in range(16)} <= texts
         assert {f"plane {p}" for p in range(4)} <= texts
     if name == "reference":

@@ -39,7 +39,7 @@ def listener():
 
 
 def in_background(function, *arguments):
-    """Runs a function in a thread; its outcome, a value or an exception, is appended to the list returned."""
+    """Runs a function in a thread; the returned list gets its result or exception."""
     outcome = []
 
     def run():

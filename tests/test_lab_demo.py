@@ -1,4 +1,4 @@
-"""``openmrc lab demo``: its arithmetic, its routing configuration, and a short run of the real thing."""
+"""``openmrc lab demo``: its arithmetic, its routing configuration, and a short run."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def recorded(received, *, transport="mrc"):
 
 
 def steadily(gap=range(0)):
-    """Bytes received, a thousand a millisecond but in a gap."""
+    """Bytes received: a thousand per millisecond, except in a gap."""
     total, counts = 0, []
     for number in range(3000):
         total += 0 if number in gap else 1000
@@ -163,7 +163,8 @@ def test_mrc_loses_no_byte_and_names_what_broke(tmp_path):
         [figures] = row["figures"]
         assert figures["flows"] == 8
         if row["fault"] in ("link", "silent", "switch"):
-            # Whoever had sent on the dead paths has said so; what else was in doubt depends on the machine.
+            # Hosts that had sent on the dead paths have reported them. Other suspicions depend on the
+            # machine.
             assert row["named_by"]
     assert "demo" not in names()
 

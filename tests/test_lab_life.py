@@ -1,4 +1,4 @@
-"""A lab comes up, goes down, and leaves nothing behind, whatever happens in between."""
+"""A lab comes up, goes down, and leaves nothing behind, also after failures."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def test_faults_survive_the_process_that_made_them(tmp_path):
         other.degrade("h3:p1", loss=0.01)
         with pytest.raises(StateError, match="failed already"):
             other.fail("p0/t1-1")
-        # The first has not read the file since: it must not forget what the other did.
+        # The first has not read the file since then: it must not lose the changes of the other.
         lab.fail("h0:p0")
         assert State.load(lab.name).loss == {lab.layout.link("h3:p1").name: 0.01}
         assert len(lab.repair()) == 3
@@ -180,7 +180,7 @@ def test_the_command_line_does_all_of_it(tmp_path):
         assert status["loss"] == {"h1:p1--p1/t0-0:down1": 0.02}
         assert status["cut"] == ["p0/t0-0:up1--p0/t1-1"]
         assert len(status["hosts"]["h3"]["addresses"]) == 2
-        # What it is told behind the dashes goes to the command, and its exit code comes back.
+        # The arguments after the dashes go to the command; its exit code is returned.
         inside = openmrc(
             "lab", "exec", "--lab", name, "h3", "--", "ip", "-json", "-6", "address", "show", "p1"
         )

@@ -1,4 +1,4 @@
-"""The kernel as judge of the arithmetic: packets in a lab go where the fabric says, and nowhere else."""
+"""The kernel as judge of the arithmetic: packets in a lab take the links of the fabric's paths."""
 
 import shutil
 import time
@@ -13,7 +13,7 @@ pytestmark = needs_root
 
 TSHARK = shutil.which("tshark")
 PACKETS = 40
-"""Per path, when links are counted: more than a link carries of neighbour discovery in the meantime."""
+"""Packets per path when links are counted: more than neighbour discovery sends on a link in that time."""
 NOISE = PACKETS // 2
 
 
@@ -43,7 +43,7 @@ def test_every_path_takes_exactly_the_links_that_the_arithmetic_says(lab, dst):
             assert used == set(path.links)
             for name in set(loads) - used:
                 assert max(loads[name]) < NOISE, f"{name} is not on the path"
-            # Up on the first half of the links, down on the second, and not the other way.
+            # Up on the first half of the links, down on the second half, and not in the other direction.
             half = len(path.links) // 2
             for place, name in enumerate(path.links):
                 up, down = loads[name]
@@ -60,7 +60,7 @@ def test_wireshark_sees_the_usid_list_shift_hop_by_hop(lab):
     receivers = [link.upper if place < half else link.lower for place, link in enumerate(links)]
     with Courier(lab, "h0", "h15") as courier:
         observers = [observe(lab, end) for end in receivers]
-        # An observer ends with the first packet it sees; when it begins is hard to tell from outside.
+        # An observer ends with the first packet that it sees; its start cannot be seen from outside.
         while any(observer.poll() is None for observer in observers):
             courier.send(path, b"observed")
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Soft switches in a lab: they forward as the kernel does, and do what it does not."""
+"""Soft switches in a lab: they forward as the kernel does, and have rates, queues, marking and trimming."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ def hard(lab):
 
 
 def mrc_write(psn, payload=b"\xa5" * 1024):
-    """An RDMA WRITE Middle, written by hand."""
+    """A hand-made RDMA WRITE Middle."""
     bth = struct.pack(">BBHBBHBBH", 0xC7, 0, 0xFFFF, 0, 0, 3, 0, psn >> 16, psn & 0xFFFF)
     icrc = bytes(4)
     return bth + struct.pack(">HH", 0, 1) + struct.pack(">QII", 0x1000, 5, 1 << 20) + payload + icrc
@@ -58,7 +58,7 @@ def test_soft_switches_forward_over_the_same_paths_as_the_kernel(lab):
         assert one_by_one(courier, paths) == {n for n in everything if cut not in paths[n].links}
         lab.repair(cut)
         assert one_by_one(courier, paths) == everything
-        # A packet that names every switch on its way is counted at each of them.
+        # A packet whose path has every switch is counted at each of them.
         used = {hop.switch for path in paths for hop in path.hops}
         for switch in list(lab.state.soft):
             counted = lab.harden(switch)
@@ -68,7 +68,7 @@ def test_soft_switches_forward_over_the_same_paths_as_the_kernel(lab):
 
 
 def test_tcp_passes_soft_switches_whole(lab):
-    # The kernel leaves checksums of what it sends to the network card: the switch is the card here.
+    # The kernel leaves checksums to the network card; here the soft switch takes the place of the card.
     for switch in ("p0/t0-0", "p0/t0-3", "p0/t1-0", "p0/t1-1", "p0/t1-2", "p0/t1-3"):
         lab.soften(switch)
     sent = bytes(range(256)) * 4096
@@ -119,7 +119,7 @@ def test_a_full_queue_trims_to_headers_that_say_where(lab, switch, code):
     assert all(payload == packets[psn_of(payload)] for payload in whole)
     assert all(payload == packets[psn_of(payload)][:HEADERS] for payload in cut)
     assert {psn_of(payload) for payload in whole + cut} == set(range(count))
-    # Headers overtake: the first of them is there before the last whole packet that was sent earlier.
+    # Headers overtake: the first one arrives before the last complete packet that was sent earlier.
     order = [psn_of(payload) for payload, _ in arrived]
     assert order.index(psn_of(cut[0])) < order.index(
         max(psn_of(p) for p in whole if psn_of(p) < psn_of(cut[0]))
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_said(lab):
         lab.harden("p0/t0-0")
     with pytest.raises(DeviceError, match=r"did not start: .*ecn_min must be below ecn_max"):
         lab.soften("p0/t0-0", rate=1_000_000, base_rtt_us=1)
-    # Having failed, it leaves the kernel in charge.
+    # After it has failed, the kernel forwards.
     paths = lab.fabric.paths("h0", "h15")[:1]
     with Courier(lab, "h0", "h15") as courier:
         assert one_by_one(courier, paths) == {0}

@@ -1,4 +1,4 @@
-"""Storing received files, and a sender that does not keep to the rules."""
+"""Storing received files, and a sender that breaks the rules."""
 
 import contextlib
 import errno
@@ -80,7 +80,7 @@ def test_a_symbolic_link_inside_does_not_lead_outside(store, tmp_path, link_is):
         with pytest.raises(StoreError, match="symbolic link"):
             store.create(p.Entry(path="way/file", size=1), "replace")
     else:
-        # Replaced as a name; what it points to stays.
+        # The link is replaced; its target stays.
         (store.root / "file").symlink_to(outside / "file")
         incoming = store.create(p.Entry(path="file", size=3), "replace")
         incoming.write(memoryview(b"new"))
@@ -92,7 +92,7 @@ def test_a_symbolic_link_inside_does_not_lead_outside(store, tmp_path, link_is):
 @pytest.mark.parametrize("nameless", [True, False])
 def test_a_file_has_no_name_until_it_is_right(store, monkeypatch, nameless):
     if not nameless:
-        # As on a file system that has no nameless files.
+        # As on a file system without nameless files.
         really_open = os.open
 
         def refuses(path, flags, *args, **kwargs):
@@ -162,7 +162,7 @@ def test_a_descriptor_is_kept_for_no_longer_than_needed(store):
 
 
 class Rogue:
-    """A sender that says what the test wants."""
+    """A sender that sends what the test wants."""
 
     def __init__(self, port):
         self.channel = handshake.dial(p.PROTOCOL, "127.0.0.1", port, "")
@@ -200,7 +200,7 @@ def rogue(store):
 
 
 def answers(rogue):
-    """All that still comes before the server ends the session."""
+    """All messages until the server ends the session."""
     heard = []
     with contextlib.suppress(ConnectError):
         while True:

@@ -1,4 +1,4 @@
-"""Connecting out of band: one call at each end; and every way in which that can go wrong, named."""
+"""Connecting out of band with one call at each end; every failure is named."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def ends():
 
 
 def both(listener, serve, call):
-    """Runs ``serve`` in a thread while ``call`` runs here; what each returned or raised."""
+    """Runs ``serve`` in a thread and ``call`` here; returns what each returned or raised."""
     outcome = []
 
     def server():
@@ -383,7 +383,7 @@ def test_no_queue_pairs_and_those_of_two_devices_are_refused(ends):
 
 
 def test_ipv6_devices_connect_over_ipv6():
-    # Below the range that the kernel takes source ports from.
+    # Below the kernel's range of source ports.
     ports = [10000 + os.getpid() * 4 % 20000 + i for i in range(4)]
     make = Device.from_addresses
     one = make("::1").replace(ports=[Port6(ports[0]), Port6(ports[1])])
