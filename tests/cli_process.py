@@ -18,6 +18,13 @@ def run(*arguments, **options):
     )
 
 
+def one_line_error(result):
+    """The error of a command that failed, which has to be one line."""
+    assert result.stderr.startswith("error: "), result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
 class Command:
     """A running command; its output is read line by line."""
 

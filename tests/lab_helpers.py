@@ -84,7 +84,7 @@ def observe(lab, end):
     )
 
 
-class Courier:
+class Srv6Sender:
     """Sends SRv6 packets over chosen paths of a pair of hosts and counts what arrives at the UDP socket.
 
     Scapy builds both headers: neither comes from openmrc.
@@ -151,15 +151,15 @@ class Courier:
 _rounds = itertools.count()
 
 
-def one_by_one(courier, paths):
+def one_by_one(sender, paths):
     """Numbers of the paths on which their own packet arrived."""
     # A switch may hold a packet while it resolves a neighbour behind a cut link, and send it after the
     # repair.
     this_round = next(_rounds)
     for number, path in enumerate(paths):
-        courier.send(path, struct.pack(">IH", this_round, number))
+        sender.send(path, struct.pack(">IH", this_round, number))
     arrived = set()
-    while len(arrived) < len(paths) and (payloads := courier.received(1, patience_s=2.0)):
+    while len(arrived) < len(paths) and (payloads := sender.received(1, patience_s=2.0)):
         sent_in, number = struct.unpack(">IH", payloads[0])
         if sent_in == this_round:
             arrived.add(number)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_process import command, run
+from cli_process import command, one_line_error, run
 from openmrc.demos import style
 from openmrc.demos.loopback import picture
 from openmrc.demos.loopback.analysis import figures
@@ -19,12 +19,6 @@ from openmrc.errors import ArgumentError
 
 SECOND = 10**9
 PLANES = 8
-
-
-def one_line_error(result):
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 def made_up(*, bad_digest=False, dead_gbps=0.0):

@@ -11,7 +11,7 @@ import time
 import pytest
 import xxhash
 
-from cli_process import command, run
+from cli_process import command, one_line_error, run
 
 
 @contextlib.contextmanager
@@ -49,12 +49,6 @@ SLOWLY = ["--impair", "delay=1,us=20000"]
 
 def everything_below(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
-
-
-def one_line_error(result):
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 def wait_until_sending(server, put):

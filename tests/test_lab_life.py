@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from openmrc.fabric import Fabric
 from openmrc.lab import Lab, system
 from openmrc.lab.faults import loss_program
 from openmrc.lab.state import State
+from verbs_helpers import eventually
 
 OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
 
@@ -61,6 +63,11 @@ def test_a_lab_leaves_the_host_s_own_network_alone_and_nothing_behind(tmp_path):
     assert host_network() == before
 
 
+def in_namespace(process, lab, host):
+    own = Path(f"/proc/{process.pid}/ns/net").stat()
+    return os.path.samestat(own, (system.NAMESPACES / lab.namespace(host)).stat())
+
+
 @needs_root
 def test_going_down_ends_what_runs_in_the_lab(tmp_path):
     with running(tmp_path, "busy", hosts=4, radix=4) as lab:
@@ -75,6 +82,8 @@ def test_going_down_ends_what_runs_in_the_lab(tmp_path):
                 ],
             )
         )
+        # A process that has not entered the namespace yet would not be ended.
+        assert eventually(lambda: in_namespace(sleeper, lab, "h0") and in_namespace(stubborn, lab, "h1"))
     assert sleeper.wait(timeout=60) == -signal.SIGTERM
     assert stubborn.wait(timeout=60) in (-signal.SIGKILL, -signal.SIGTERM)
 

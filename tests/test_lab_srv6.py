@@ -41,7 +41,7 @@ def lab(tmp_path_factory):
 def whole(lab):
     yield
     for switch in list(lab.state.soft):
-        lab.harden(switch)
+        lab.stop_soft_switch(switch)
     lab.repair()
 
 
@@ -318,11 +318,11 @@ def test_marks_and_trimmed_packets_of_a_switch_are_understood(lab, hosts):
     for host in ("h0", "h15"):
         hosts.context(host, network_trims=True)
     way = hosts.connect("h0", "h15", path=lab.fabric.path("h0", "h15", plane=0, uplinks=(1,)))
-    lab.soften("p0/t1-1", rate=50_000_000, base_rtt_us=2000)
+    lab.start_soft_switch("p0/t1-1", rate=50_000_000, base_rtt_us=2000)
     for number in range(3):
         assert write(way, f"too fast {number} ") is WcStatus.SUCCESS
         assert way.inbox == way.outbox
-    counters = lab.harden("p0/t1-1")
+    counters = lab.stop_soft_switch("p0/t1-1")
     assert counters["trimmed"] > 0
     assert way.theirs.stats()["trimmed_in"] > 0
     assert hosts.context("h15").stats()["ports"][0]["rx_ecn_marked"] > 0

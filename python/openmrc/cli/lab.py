@@ -207,7 +207,7 @@ def soft(
 
     found = Lab.open(name)
     if off:
-        counted = found.harden(switch)
+        counted = found.stop_soft_switch(switch)
         if json:
             _common.print_json(counted)
             return
@@ -218,7 +218,7 @@ def soft(
         speed = None if rate is None else parse_rate(rate)
     except ValueError as error:
         raise ArgumentError(f"rate: {error}") from None
-    found.soften(switch, rate=speed, base_rtt_us=base_rtt)
+    found.start_soft_switch(switch, rate=speed, base_rtt_us=base_rtt)
 
 
 @lab.command()

@@ -44,10 +44,10 @@ def apply_ports(layout: Layout, lab: str, before: set[End], after: set[End]) -> 
         system.ip((f"neighbour flush dev {port}" for port in ports), namespace(lab, node))
 
 
-def waiting_ports(lab: str, down: set[End]) -> list[system.Waiting]:
+def prepare_ports_down(lab: str, down: set[End]) -> list[system.PreparedTool]:
     """Prepared commands that take these interfaces down."""
     return [
-        system.Waiting("ip", namespace(lab, node), [f"link set dev {port} down" for port in ports])
+        system.PreparedTool("ip", namespace(lab, node), [f"link set dev {port} down" for port in ports])
         for node, ports in _by_node(down)
     ]
 
@@ -63,10 +63,12 @@ def apply_loss(lab: str, link: Link, loss: float) -> None:
             system.tc([_loss_filter(end, loss)], space)
 
 
-def waiting_loss(lab: str, link: Link, loss: float) -> list[system.Waiting]:
+def prepare_loss(lab: str, link: Link, loss: float) -> list[system.PreparedTool]:
     """Prepared commands that make a link lose this share of its packets at both ends."""
     apply_loss(lab, link, 0.0)
-    return [system.Waiting("tc", namespace(lab, end.node), [_loss_filter(end, loss)]) for end in link.ends]
+    return [
+        system.PreparedTool("tc", namespace(lab, end.node), [_loss_filter(end, loss)]) for end in link.ends
+    ]
 
 
 def _loss_filter(end: End, loss: float) -> str:

@@ -243,7 +243,7 @@ class Lab:
             if loss is not None:
                 link = self.layout.link(what)
                 _check_whole(link.name, link.name in state.cut or link.name in state.loss)
-                tools = faults.waiting_loss(self.name, link, loss)
+                tools = faults.prepare_loss(self.name, link, loss)
                 state.loss[link.name] = loss
             else:
                 before = faults.ports_down(self.layout, state)
@@ -252,7 +252,7 @@ class Lab:
                     name, failed = self.layout.link(what).name, state.cut
                 _check_whole(name, name in failed)
                 failed.append(name)
-                tools = faults.waiting_ports(self.name, faults.ports_down(self.layout, state) - before)
+                tools = faults.prepare_ports_down(self.name, faults.ports_down(self.layout, state) - before)
             state.save()
 
         def go() -> int:
@@ -269,7 +269,9 @@ class Lab:
 
     # --- switches in user space -----------------------------------------------------------------------------
 
-    def soften(self, switch: str, *, rate: int | None = None, base_rtt_us: float | None = None) -> None:
+    def start_soft_switch(
+        self, switch: str, *, rate: int | None = None, base_rtt_us: float | None = None
+    ) -> None:
         """Replaces the kernel's forwarding at a switch by a soft switch.
 
         Args:
@@ -294,7 +296,7 @@ class Lab:
             )
             self.state.save()
 
-    def harden(self, switch: str) -> dict[str, int]:
+    def stop_soft_switch(self, switch: str) -> dict[str, int]:
         """Lets the kernel forward again at a switch. Returns the counters of the soft switch.
 
         Raises:

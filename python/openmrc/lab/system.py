@@ -99,7 +99,7 @@ def _tool(tool: str, namespace: str | None) -> list[str]:
     return [tool] if namespace is None else [tool, "-n", namespace]
 
 
-class Waiting:
+class PreparedTool:
     """A tool of iproute2 that has started in a namespace and waits for its commands.
 
     Starting a process takes milliseconds. With a started one, a fault has an exact time.

@@ -17,6 +17,7 @@ from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.ring import SendingRing
+from openmrc.transfer.store import digest_of
 from openmrc.verbs import Context, EvState
 
 _UNANSWERED = 64
@@ -319,11 +320,8 @@ class Sender(Closable):
 
 
 def _digest_of(source: Source) -> str | None:
-    digest = xxhash.xxh3_128()
     try:
         with source.local.open("rb", buffering=0) as file:
-            while piece := file.read(4 << 20):
-                digest.update(piece)
+            return digest_of(file)
     except OSError:
         return None  # Sending the file will fail too, with the reason.
-    return str(digest.hexdigest())

@@ -14,6 +14,7 @@ import secrets
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import xxhash
 
@@ -22,6 +23,7 @@ from openmrc.errors import Error
 from openmrc.transfer.protocol import Entry, IfExists, Verdict
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME_MAX = 255
 _PIECE = 4 << 20
 
@@ -144,7 +146,8 @@ class Store(Closable):
             if if_exists == "refuse":
                 raise StoreError("exists already (use --if-exists replace or update)")
             if if_exists == "update" and stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
-                return _digest_of(names[-1], parent)
+                with os.fdopen(os.open(names[-1], _FILE, dir_fd=parent), "rb") as file:
+                    return digest_of(file)
             return None
         finally:
             os.close(parent)
@@ -277,11 +280,11 @@ def _hidden_name() -> str:
     return f".openmrc-{secrets.token_hex(8)}"
 
 
-def _digest_of(name: str, parent: int) -> str:
+def digest_of(file: IO[bytes]) -> str:
+    """XXH3-128 of a file that is open for reading."""
     digest = xxhash.xxh3_128()
-    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent), "rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
+    while piece := file.read(_PIECE):
+        digest.update(piece)
     return str(digest.hexdigest())
 
 
