@@ -20,9 +20,9 @@ from typing import Any
 from openmrc import _core
 from openmrc.errors import Error
 from openmrc.fabric import Fabric
+from openmrc.handshake import Accept, End, Offer, Options
 from openmrc.lab import Lab, entered, system
-from openmrc.outofband import bring_up, own_end
-from openmrc.verbs import QpCap, QueuePair
+from openmrc.verbs import QpCap, QueuePair, RemoteBuffer
 from openmrc.wire import EvFormat
 
 SPECIFICATION = """\
@@ -37,6 +37,7 @@ parallel_links: 1
 SRC, DST = "h0", "h3"
 PLAIN = {SRC: "fd0b::1", DST: "fd0b::2"}
 """Addresses that the switches of one path forward without SRv6."""
+PATH_MTU = 4096
 _MEMORY = 64 << 20
 
 
@@ -82,9 +83,11 @@ def mrc(lab: Lab, *, size: int, seconds: float, cpus: tuple[int, int]) -> dict[s
             context = lab.device(SRC, ev_format=EvFormat.SRV6).open()
         with context:
             qp, completions, source = _endpoint(context)
-            ours.send((own_end(qp, 1), None))
-            end, target = ours.recv()
-            bring_up(qp, 1, end, 4096)
+            end = End([qp], options=Options(path_mtu=PATH_MTU))
+            ours.send(end.accept())
+            offer: Offer = ours.recv()
+            end.connect(offer)
+            [target] = offer.buffers
             ours.send("connected")
             for length in (0.2, seconds):  # the first to reach full speed
                 before = qp.stats()
@@ -93,7 +96,7 @@ def mrc(lab: Lab, *, size: int, seconds: float, cpus: tuple[int, int]) -> dict[s
                     [qp._core],
                     completions._core,
                     source,
-                    target,
+                    (target.addr, target.length, target.rkey),
                     _core.PerfStop(),
                     size=size,
                     iterations=None,
@@ -125,9 +128,11 @@ def _serve(lab: Lab, channel: Connection, cpu: int) -> None:
         context = lab.device(DST, ev_format=EvFormat.SRV6).open()
     with context:
         qp, _, inbox = _endpoint(context)
-        end, _ = channel.recv()
-        bring_up(qp, 1, end, 4096)
-        channel.send((own_end(qp, 1), (inbox.addr, inbox.length, inbox.rkey)))
+        accept: Accept = channel.recv()
+        buffer = RemoteBuffer(inbox.addr, inbox.length, inbox.rkey)
+        end = End([qp], buffers=[buffer], options=Options(path_mtu=PATH_MTU))
+        end.connect(accept)
+        channel.send(end.offer())
         for _ in ("connected", "done"):
             channel.recv()
 

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from openmrc.demos.lab.mrc import taps
+from openmrc.demos.lab.recording import Recording
+from openmrc.demos.lab.ring import Ring
+from openmrc.demos.lab.scene import fabric
 from openmrc.fabric import Fabric
 from openmrc.lab import Lab
-from openmrc.lab.demo.mrc import taps
-from openmrc.lab.demo.ring import Ring
-from openmrc.lab.demo.scene import fabric
-from openmrc.lab.demo.trace import Half
 
 Result = dict[str, Any]
 
@@ -77,18 +77,18 @@ def measure(lab: Lab, options: argparse.Namespace) -> list[Result]:
         for number in range(options.ports):
             host = hosts[number % len(hosts)]
             results.append(one(lab, ring, hosts, lab.layout.link(f"{host}:p{number // 2 % 2}").name, "port"))
-        half = ring.stop()
+        recording = ring.stop()
         for result in results:
-            backlog(half, result)
-        for way in ring.ways:
-            stats = way.qp.stats()
+            backlog(recording, result)
+        for stream in ring.streams:
+            stats = stream.qp.stats()
             print(
-                f"{way.src}: {stats['data_packets']} packets, {stats['retransmits']} again, "
+                f"{stream.src}: {stats['data_packets']} packets, {stats['retransmits']} again, "
                 f"{stats['spurious']} for nothing, {stats['timeouts']} timeouts, "
                 f"RTT {stats['srtt_ns'] / 1e3:.0f} us, "
                 f"reorder window {stats['reorder_window_ns'] / 1e3:.0f} us"
             )
-        print(f"{half.pieces} writes, {half.wrong} wrong")
+        print(f"{recording.pieces} writes, {recording.wrong} wrong")
     finally:
         gc.enable()
         ring.close()
@@ -135,7 +135,7 @@ def last_ms(moments: list[int], began: int) -> float:
     return (max([*moments, began]) - began) / 1e6
 
 
-def backlog(half: Half, result: Result) -> None:
+def backlog(recording: Recording, result: Result) -> None:
     """Adds when all went on as before.
 
     What is posted and has not arrived piles up as long as goodput is below what is offered. So goodput is
@@ -143,7 +143,7 @@ def backlog(half: Half, result: Result) -> None:
     """
     began = result["began_ns"]
     begin, end = began - LOOK_NS, began + LOOK_NS
-    waits = half.waits
+    waits = recording.waits
     changes, slowest = [], 0
     for posted, wait in zip(waits.posted_ns, waits.wait_ns, strict=True):
         if posted + wait >= begin and posted < end:

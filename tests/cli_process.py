@@ -18,12 +18,19 @@ def run(*arguments, **options):
     )
 
 
+def one_line_error(result):
+    """The error of a command that failed, which has to be one line."""
+    assert result.stderr.startswith("error: "), result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
 class Command:
-    """A command under way; its output is read line by line."""
+    """A running command; its output is read line by line."""
 
     def __init__(self, *arguments, **options):
         # The tests may run where Ctrl-C is ignored, and children inherit that.
-        def hear_interrupts():
+        def handle_interrupts():
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         self.process = subprocess.Popen(
@@ -31,7 +38,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=hear_interrupts,
+            preexec_fn=handle_interrupts,
             **options,
         )
         self.errors = []
@@ -50,7 +57,7 @@ class Command:
         return json.loads(self.line())
 
     def events_until(self, kind):
-        """Events up to the first of a kind."""
+        """Events up to the first one of a kind."""
         seen = []
         while not seen or seen[-1]["kind"] != kind:
             seen.append(self.event())
@@ -78,7 +85,7 @@ class Command:
 
 @contextlib.contextmanager
 def command(*arguments, **options):
-    """A command that does not outlive the block."""
+    """A command that is killed at the end of the block."""
     it = Command(*arguments, **options)
     try:
         yield it

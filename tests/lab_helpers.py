@@ -1,8 +1,7 @@
-"""What the tests of the lab share: a fabric in namespaces, and SRv6 packets sent by hand."""
+"""Helpers for the tests of the lab: a fabric in namespaces, and hand-made SRv6 packets."""
 
 import itertools
 import os
-import select
 import shutil
 import socket
 import struct
@@ -13,13 +12,14 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from openmrc.channel import wait_readable
 from openmrc.fabric import Fabric
 from openmrc.lab import Lab
 from openmrc.lab.system import entered
 
 UDP_PORT = 4791
 RING = ["h0", "h4", "h8", "h12", "h1", "h5", "h9", "h13"]
-"""Hosts, each writing to the next, and the last to the first: neighbours are under different T0s."""
+"""Each host writes to the next, and the last to the first; neighbours are under different T0s."""
 
 
 def why_not():
@@ -45,7 +45,7 @@ def specification(directory, name, *, hosts=16, planes=2, radix=8):
 
 
 def unique(name):
-    """A name that no other run of the tests uses at the same time."""
+    """A name that no other test run uses at the same time."""
     return f"test-{name}-{os.getpid()}"
 
 
@@ -73,7 +73,7 @@ def carried(lab, before, after):
 
 
 def observe(lab, end):
-    """Starts tshark at a port; it prints the outer destination address of the first packet that comes in."""
+    """Starts tshark at a port; it prints the outer destination address of the first incoming packet."""
     options = ["-i", end.port, "-c", "1", "-n", "-f", "inbound and ip6 proto 41"]
     fields = ["-T", "fields", "-e", "ipv6.dst", "-E", "occurrence=f"]
     return subprocess.Popen(
@@ -84,10 +84,10 @@ def observe(lab, end):
     )
 
 
-class Courier:
+class Srv6Sender:
     """Sends SRv6 packets over chosen paths of a pair of hosts and counts what arrives at the UDP socket.
 
-    Scapy builds both headers, so that neither is ours.
+    Scapy builds both headers: neither comes from openmrc.
     """
 
     def __init__(self, lab, src, dst):
@@ -124,13 +124,13 @@ class Courier:
             self._raw.sendto(packet, (str(path.address), 0))
 
     def send_burst(self, path, payloads, traffic_class=0):
-        """Sends many as fast as it goes: they are built first."""
+        """Sends many packets as fast as possible: they are built first."""
         packets = [self.packet(path, payload, traffic_class) for payload in payloads]
         for packet in packets:
             self._raw.sendto(packet, (str(path.address), 0))
 
     def received(self, expected, patience_s=5.0):
-        """Payloads that have arrived, once there are so many or nothing has come for a while."""
+        """Payloads that have arrived, until ``expected`` of them are there or time is up."""
         return [payload for payload, _ in self.received_with_class(expected, patience_s)]
 
     def received_with_class(self, expected, patience_s=5.0):
@@ -138,27 +138,28 @@ class Courier:
         found = []
         deadline = time.monotonic() + patience_s
         while len(found) < expected and (left := deadline - time.monotonic()) > 0:
-            if select.select([self._udp_socket], [], [], left)[0]:
+            if wait_readable(self._udp_socket, timeout=left):
                 payload, [(_, _, octet)], *_ = self._udp_socket.recvmsg(65536, socket.CMSG_SPACE(4))
                 found.append((payload, int.from_bytes(octet, sys.byteorder)))
         return found
 
     def silent_for(self, seconds):
-        """Whether nothing arrives in so long."""
-        return not select.select([self._udp_socket], [], [], seconds)[0]
+        """Whether nothing arrives during this time."""
+        return not wait_readable(self._udp_socket, timeout=seconds)
 
 
 _rounds = itertools.count()
 
 
-def one_by_one(courier, paths):
-    """Numbers of the paths over which a packet of their own arrived."""
-    # A switch may keep a packet while it looks for a neighbour behind a cut link, and send it after repair.
+def one_by_one(sender, paths):
+    """Numbers of the paths on which their own packet arrived."""
+    # A switch may hold a packet while it resolves a neighbour behind a cut link, and send it after the
+    # repair.
     this_round = next(_rounds)
     for number, path in enumerate(paths):
-        courier.send(path, struct.pack(">IH", this_round, number))
+        sender.send(path, struct.pack(">IH", this_round, number))
     arrived = set()
-    while len(arrived) < len(paths) and (payloads := courier.received(1, patience_s=2.0)):
+    while len(arrived) < len(paths) and (payloads := sender.received(1, patience_s=2.0)):
         sent_in, number = struct.unpack(">IH", payloads[0])
         if sent_in == this_round:
             arrived.add(number)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what is printed where, and which exit code follows."""
+"""The command line as a user sees it: output, error output and exit codes."""
 
 import errno
 import json

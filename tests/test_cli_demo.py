@@ -1,4 +1,4 @@
-"""`openmrc demo`: the real thing in small, and its arithmetic and picture over samples made up."""
+"""`openmrc demo`: a short run, and its arithmetic and picture with made-up samples."""
 
 import json
 import re
@@ -6,30 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from cli_process import command, run
-from openmrc.demo import picture
-from openmrc.demo.analysis import dip_ms, figures, goodput, windows
-from openmrc.demo.network import FaultRecord, PathStates
-from openmrc.demo.receiver import Report
-from openmrc.demo.run import Outcome
-from openmrc.demo.samples import Series
-from openmrc.demo.schedule import standard
+from cli_process import command, one_line_error, run
+from openmrc.demos import style
+from openmrc.demos.loopback import picture
+from openmrc.demos.loopback.analysis import figures
+from openmrc.demos.loopback.network import FaultRecord, PathStates
+from openmrc.demos.loopback.receiver import VERIFIED, Report
+from openmrc.demos.loopback.run import Outcome
+from openmrc.demos.loopback.schedule import standard
+from openmrc.demos.series import Series
 from openmrc.errors import ArgumentError
 
 SECOND = 10**9
 PLANES = 8
 
 
-def one_line_error(result):
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
-
-
 def made_up(*, bad_digest=False, dead_gbps=0.0):
     """A run of 10 s at 8 Gb/s, 1 Gb/s per plane, in which plane 3 is dead from 2 s to 8 s.
 
-    Goodput stays as it is, but for 100 ms after the death in which nothing arrives.
+    Goodput stays the same, except for 100 ms after the failure in which nothing arrives.
     """
     schedule = standard(10.0, PLANES)
     began = 5 * SECOND
@@ -39,8 +34,7 @@ def made_up(*, bad_digest=False, dead_gbps=0.0):
     for i in range(1001):
         now = i * step
         series.time_ns.append(began + now)
-        series.verified.append(verified)
-        series.planes.append(list(planes))
+        series.rows.append((verified, *planes))
         silence = 2 * SECOND <= now < 2 * SECOND + SECOND // 10
         verified += 0 if silence else step
         for plane in range(PLANES):
@@ -80,6 +74,10 @@ def made_up(*, bad_digest=False, dead_gbps=0.0):
         addresses=[f"127.{plane + 1}.0.1" for plane in range(PLANES)],
         error=None,
     )
+
+
+def dip_ms(series, begin_ns, end_ns, floor_gbps):
+    return series.longest_dip_ns([VERIFIED], begin_ns, end_ns, floor_gbps * 1e9) / 1e6
 
 
 # --- the real thing -----------------------------------------------------------------------------------------
@@ -181,16 +179,19 @@ def test_one_wrong_checksum_or_missing_byte_is_not_verified():
 
 
 def test_windows_average_and_lose_nothing():
-    series = made_up().receiver.series
-    _, total, planes = windows(series, 0.02)
+    windows = made_up().receiver.series.windows(SECOND // 50)
+    total = [window.bps[VERIFIED] / 1e9 for window in windows]
+    planes = [window.bps[VERIFIED + 1 :] for window in windows]
     assert sum(total) / len(total) == pytest.approx(8.0 * 9.9 / 10)
-    assert all(sum(each) == pytest.approx(whole, rel=0.13) for each, whole in zip(planes, total, strict=True))
+    assert all(
+        sum(each) / 1e9 == pytest.approx(whole, rel=0.13) for each, whole in zip(planes, total, strict=True)
+    )
 
 
 def test_goodput_of_no_time_is_none_and_a_dip_that_is_not_there_is_0():
     series = made_up().receiver.series
-    assert goodput(series, 5 * SECOND, 5 * SECOND) is None
-    assert goodput(Series(), 0, SECOND) is None
+    assert series.bps([VERIFIED], 5 * SECOND, 5 * SECOND) is None
+    assert Series().bps([VERIFIED], 0, SECOND) is None
     assert dip_ms(series, 9 * SECOND, 15 * SECOND, 7.9) == 0
 
 
@@ -235,8 +236,8 @@ def test_the_picture_of_a_failed_run_says_so(tmp_path):
 
 
 def test_without_matplotlib_there_is_a_reason_and_no_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr(picture, "matplotlib", None)
-    with pytest.raises(picture.PictureError, match="matplotlib"):
+    monkeypatch.setattr(style, "matplotlib", None)
+    with pytest.raises(style.PictureError, match="matplotlib"):
         picture.draw(made_up(), tmp_path / "demo.png")
     assert list(tmp_path.iterdir()) == []
 
@@ -244,5 +245,5 @@ def test_without_matplotlib_there_is_a_reason_and_no_picture(tmp_path, monkeypat
 def test_a_run_of_no_length_gives_no_picture(tmp_path):
     outcome = made_up()
     outcome.receiver.series = Series()
-    with pytest.raises(picture.PictureError, match="short"):
+    with pytest.raises(style.PictureError, match="short"):
         picture.draw(outcome, tmp_path / "demo.png")

@@ -1,4 +1,4 @@
-"""`openmrc write-bw` and `openmrc write-lat`: two processes, figures that add up, and what can go wrong."""
+"""`openmrc write-bw` and `openmrc write-lat`: two processes, consistent figures, and errors."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli_process import command, run
+from cli_process import command, one_line_error, run
 from openmrc.errors import ArgumentError, ConnectError
 from openmrc.perftest import results
 from openmrc.perftest.settings import SWEEP, Settings
@@ -30,12 +30,6 @@ def loopback(test, *flags):
     result = run(test, "--loopback", "--json", *flags)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def one_line_error(result):
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 def test_client_and_server_show_the_same_figures_under_perftests_columns():

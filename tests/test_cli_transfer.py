@@ -1,4 +1,4 @@
-"""`openmrc serve` and `openmrc put` as their users meet them: two processes, files, and what can go wrong."""
+"""`openmrc serve` and `openmrc put` as users see them: two processes, files, and errors."""
 
 import contextlib
 import json
@@ -11,12 +11,12 @@ import time
 import pytest
 import xxhash
 
-from cli_process import command, run
+from cli_process import command, one_line_error, run
 
 
 @contextlib.contextmanager
 def serving(directory, *flags):
-    """A server on a free port; gives the process and its address."""
+    """A server on a free port; yields the process and its address."""
     with command(
         "serve", directory, "--port", 0, "--bind", "127.0.0.1", "--no-sync", "--json", *flags
     ) as server:
@@ -37,7 +37,7 @@ def make(path, size, seed=0):
 
 
 def huge(directory):
-    """A file that takes long."""
+    """A file whose transfer takes long."""
     path = directory / "huge"
     with path.open("wb") as file:
         file.truncate(1 << 30)
@@ -51,14 +51,8 @@ def everything_below(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-def one_line_error(result):
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
-
-
 def wait_until_sending(server, put):
-    """Returns once data flow."""
+    """Returns once data is being sent."""
     server.events_until("connected")
     time.sleep(0.3)
     assert put.process.poll() is None
@@ -188,7 +182,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_under_the_name(tmp_path, inbox):
         assert (failed["kind"], failed["path"]) == ("failed", "huge")
         assert "closed the connection" in broken["reason"] or "broke" in broken["reason"]
         assert everything_below(inbox) == set()
-        # The server has not suffered.
+        # The server still works.
         assert run("put", make(tmp_path / "next", 10), address).returncode == 0
 
 
@@ -212,7 +206,7 @@ def test_planes_that_all_fall_silent_end_the_transfer_with_a_reason(tmp_path, in
     with serving(inbox) as (_, address):
         result = run("put", huge(tmp_path), address, *SLOWLY, "--impair", "loss=1,start=0.5")
     assert result.returncode == 1
-    # Either end may be the first to give up, and says so.
+    # Either end may be the first to report the failure.
     reasons = ("does not answer on any plane", "closed the connection; nothing was stored")
     assert any(reason in one_line_error(result) for reason in reasons)
     assert everything_below(inbox) == set()

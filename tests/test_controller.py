@@ -1,4 +1,4 @@
-"""Profiles through their states, EV operations, events and probes; what a software NIC cannot do."""
+"""Profiles in all their states, EV operations, events and probes; unsupported operations."""
 
 import asyncio
 import os
@@ -234,7 +234,7 @@ def test_ev_states_can_be_asked_only_of_an_online_profile(control):
 
 
 def test_events_pass_the_mask_of_their_profile_only():
-    # A shorter timeout expires, for every path, where this process waits some milliseconds for a processor.
+    # A shorter timeout would expire on every path when this process waits some milliseconds for a processor.
     with connected(planes=2, rts={"timeout": 14, "exp_cnt": 20}) as (a, b):
         control = Controller(a.context)
         local, remote = a.region(bytearray(1 << 20)), b.region(bytearray(1 << 20)).remote()
@@ -362,7 +362,7 @@ def test_structured_entropy_values_take_source_port_and_flow_label():
         layout = control.ev_format_profile()
         layout.modify(OFFLINE, ev_format=EvFormat.STRUCTURED, widths=[16, 16])
         layout.modify(ONLINE)
-        # Two of each source port, so that only the flow label tells them apart.
+        # Two values per source port: only the flow label differs.
         evs = [Ev(row["ev"] | label, row["port"]) for row in one.path_stats() for label in (0x1234, 0xFFFF)]
         profile = ev_profile(
             control, mode=EvMode.EXPLICIT, format_profile=layout, count=len(evs), active=len(evs)
@@ -377,7 +377,7 @@ def test_structured_entropy_values_take_source_port_and_flow_label():
         assert inbox == outbox
         sent = {Ev(row["ev"], row["port"]): row["tx_packets"] for row in one.path_stats()}
         assert all(sent[ev] > 0 for ev in evs)
-        # What is reflected are the values that were sent.
+        # The reflected values are those that were sent.
         assert a.qp.stats()["sacks_in"] > 0
         assert a.qp.stats()["invalid"] == 0
         assert {state for _, _, state in a.qp.ev_states()} == {EvState.GOOD}

@@ -66,7 +66,7 @@ def test_plan_draws_every_example(run, tmp_path, name):
     texts = {element.text for element in ET.parse(tmp_path / "x.svg").iter() if element.tag.endswith("text")}
     assert any(text and text.startswith(f"{name}: ") for text in texts)
     if name == "lab":
-        # Small enough to be drawn whole.
+        # Small enough for a complete drawing.
         assert {f"h{i}" for i in range(16)} <= texts
         assert {f"plane {p}" for p in range(4)} <= texts
     if name == "reference":
@@ -82,7 +82,7 @@ def test_the_same_fabric_gives_the_same_svg(run, tmp_path):
 def test_a_drawing_of_another_kind_is_refused(run, tmp_path):
     code, _, err = run("plan", LAB, "--draw", tmp_path / "x.pdf")
     assert code == 1
-    assert "a drawing ends in .svg or .png" in err
+    assert "must end in .svg or .png" in err
 
 
 def test_path_lists_paths_and_explains_one(run):

@@ -52,6 +52,22 @@ def test_every_path_is_found_again_from_its_ev_and_from_its_address(fabric):
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=repr)
+def test_every_host_is_found_by_each_of_its_addresses(fabric):
+    found = {}
+    for host in range(fabric.hosts):
+        addresses = fabric.host_addresses(host)
+        assert len(addresses) == fabric.planes
+        found |= dict.fromkeys(addresses, f"h{host}")
+    assert len(found) == fabric.hosts * fabric.planes
+    assert all(fabric.host_of_address(address) == host for address, host in found.items())
+    # The other ends of the same links belong to T0s.
+    others = {port.address for switch in fabric.switches(0) for port in fabric.ports(switch)}
+    assert {fabric.host_of_address(address) for address in others | {"::1", "fe80::1"}} == {None}
+    with pytest.raises(Error, match=r"10\.0\.0\.1"):
+        fabric.host_of_address("10.0.0.1")
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=repr)
 def test_links_of_a_path_join_and_alternate(fabric):
     path = fabric.paths(0, fabric.hosts - 1)[-1]
     ends = [set(link.replace("--", " ").split()) for link in path.links]

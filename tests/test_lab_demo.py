@@ -1,4 +1,4 @@
-"""``openmrc lab demo``: its arithmetic, its routing configuration, and a short run of the real thing."""
+"""``openmrc lab demo``: its arithmetic, its routing configuration, and a short run."""
 
 import json
 import os
@@ -12,12 +12,14 @@ import pytest
 
 from cli_process import OPENMRC
 from lab_helpers import needs_root
+from openmrc.demos.lab import analysis, frr
+from openmrc.demos.lab.recording import FaultRecord, Flow, Recording
+from openmrc.demos.lab.scene import RING, Fault, broken_links, fabric, pairs, schedule
+from openmrc.demos.series import WINDOW_NS, Series
 from openmrc.lab import Layout, system
-from openmrc.lab.demo import analysis, frr, report
-from openmrc.lab.demo.scene import RING, Fault, broken_links, fabric, pairs, schedule
-from openmrc.lab.demo.trace import Broken, Flow, Half
 from openmrc.lab.state import names
 from openmrc.lab.tap import address_filter
+from openmrc.units import duration
 
 MS = 1_000_000
 
@@ -27,16 +29,17 @@ def layout():
     return Layout(fabric())
 
 
-def half(received, *, transport="mrc"):
+def recorded(received, *, transport="mrc"):
     """A flow sampled every millisecond; the fault is after one second and repaired a second later."""
     flow = Flow(transport, "h0", "h2", 8e6)
-    broken = Broken(Fault("link", "p0/t0-0:up1", "cut", 1.0, 2.0), 1000 * MS, 2000 * MS, 3000 * MS)
+    record = FaultRecord(Fault("link", "p0/t0-0:up1", "cut", 1.0, 2.0), 1000 * MS, 2000 * MS, 3000 * MS)
     times = [number * MS for number in range(len(received))]
-    return Half(0, [flow], [broken], times, [(count,) for count in received], ended_ns=times[-1]), broken
+    series = Series(times, [(count,) for count in received])
+    return Recording(0, [flow], [record], series, ended_ns=times[-1]), record
 
 
 def steadily(gap=range(0)):
-    """Bytes received, a thousand a millisecond but in a gap."""
+    """Bytes received: a thousand per millisecond, except in a gap."""
     total, counts = 0, []
     for number in range(3000):
         total += 0 if number in gap else 1000
@@ -45,36 +48,36 @@ def steadily(gap=range(0)):
 
 
 def test_a_flow_that_never_stops_has_no_outage():
-    found = analysis.figures(*half(steadily()), "mrc")
+    found = analysis.figures(*recorded(steadily()), "mrc")
     assert (found.flows_hit, found.outage_ms) == (0, 0)
 
 
 def test_an_outage_is_as_long_as_nothing_comes():
-    measured, broken = half(steadily(range(1000, 1300)))
-    found = analysis.figures(measured, broken, "mrc")
+    measured, record = recorded(steadily(range(1000, 1300)))
+    found = analysis.figures(measured, record, "mrc")
     assert found.flows_hit == 1
-    assert found.outage_ms == pytest.approx(300, abs=analysis.WINDOW_NS / MS)
+    assert found.outage_ms == pytest.approx(300, abs=WINDOW_NS / MS)
 
 
 def test_an_outage_ends_with_repair_if_nothing_else_ends_it():
-    found = analysis.figures(*half(steadily(range(1100, 2500))), "mrc")
-    assert found.outage_ms == pytest.approx(900, abs=analysis.WINDOW_NS / MS)
+    found = analysis.figures(*recorded(steadily(range(1100, 2500))), "mrc")
+    assert found.outage_ms == pytest.approx(900, abs=WINDOW_NS / MS)
 
 
 def test_lost_datagrams_say_how_long_a_hole_was_sent_into():
-    measured, broken = half(steadily(), transport="udp")
+    measured, record = recorded(steadily(), transport="udp")
     measured.lost[0] = [900 * MS, 1001 * MS, 1250 * MS, 2100 * MS]
-    found = analysis.figures(measured, broken, "udp")
+    found = analysis.figures(measured, record, "udp")
     assert (found.hole_packets, found.hole_ms, found.lost_at_repair) == (2, 250, 1)
 
 
 def test_data_that_wait_are_found_by_when_they_were_posted():
-    measured, broken = half(steadily(), transport="tcp")
+    measured, record = recorded(steadily(), transport="tcp")
     for posted, wait in ((800, 2), (1001, 450), (2500, 9000)):
         measured.waits.flow.append(0)
         measured.waits.posted_ns.append(posted * MS)
         measured.waits.wait_ns.append(wait * MS)
-    found = analysis.figures(measured, broken, "tcp")
+    found = analysis.figures(measured, record, "tcp")
     assert (found.wait_ms, found.wait_before_ms) == (450, 2)
 
 
@@ -131,7 +134,7 @@ def test_a_tap_passes_the_addresses_asked_for_and_no_others():
 
 
 def test_durations_have_the_unit_that_suits_them():
-    assert [report.duration(each) for each in (3.21, 250.4, 1234.5)] == ["3.2 ms", "250 ms", "1.23 s"]
+    assert [duration(each) for each in (3.21, 250.4, 1234.5)] == ["3.2 ms", "250 ms", "1.23 s"]
 
 
 def demo(*arguments, **options):
@@ -160,7 +163,8 @@ def test_mrc_loses_no_byte_and_names_what_broke(tmp_path):
         [figures] = row["figures"]
         assert figures["flows"] == 8
         if row["fault"] in ("link", "silent", "switch"):
-            # Whoever had sent on the dead paths has said so; what else was in doubt depends on the machine.
+            # Hosts that had sent on the dead paths have reported them. Other suspicions depend on the
+            # machine.
             assert row["named_by"]
     assert "demo" not in names()
 

@@ -1,10 +1,11 @@
-"""A lab comes up, goes down, and leaves nothing behind, whatever happens in between."""
+"""A lab comes up, goes down, and leaves nothing behind, also after failures."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from openmrc.fabric import Fabric
 from openmrc.lab import Lab, system
 from openmrc.lab.faults import loss_program
 from openmrc.lab.state import State
+from verbs_helpers import eventually
 
 OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
 
@@ -61,6 +63,11 @@ def test_a_lab_leaves_the_host_s_own_network_alone_and_nothing_behind(tmp_path):
     assert host_network() == before
 
 
+def in_namespace(process, lab, host):
+    own = Path(f"/proc/{process.pid}/ns/net").stat()
+    return os.path.samestat(own, (system.NAMESPACES / lab.namespace(host)).stat())
+
+
 @needs_root
 def test_going_down_ends_what_runs_in_the_lab(tmp_path):
     with running(tmp_path, "busy", hosts=4, radix=4) as lab:
@@ -75,6 +82,8 @@ def test_going_down_ends_what_runs_in_the_lab(tmp_path):
                 ],
             )
         )
+        # A process that has not entered the namespace yet would not be ended.
+        assert eventually(lambda: in_namespace(sleeper, lab, "h0") and in_namespace(stubborn, lab, "h1"))
     assert sleeper.wait(timeout=60) == -signal.SIGTERM
     assert stubborn.wait(timeout=60) in (-signal.SIGKILL, -signal.SIGTERM)
 
@@ -142,13 +151,13 @@ def test_faults_survive_the_process_that_made_them(tmp_path):
         other.degrade("h3:p1", loss=0.01)
         with pytest.raises(StateError, match="failed already"):
             other.fail("p0/t1-1")
-        # The first has not read the file since: it must not forget what the other did.
+        # The first has not read the file since then: it must not lose the changes of the other.
         lab.fail("h0:p0")
         assert State.load(lab.name).loss == {lab.layout.link("h3:p1").name: 0.01}
         assert len(lab.repair()) == 3
         after = State.load(lab.name)
         assert (after.cut, after.stopped, after.loss) == ([], [], {})
-        with pytest.raises(StateError, match="is whole"):
+        with pytest.raises(StateError, match="has not failed"):
             lab.repair("h0:p0")
 
 
@@ -180,14 +189,14 @@ def test_the_command_line_does_all_of_it(tmp_path):
         assert status["loss"] == {"h1:p1--p1/t0-0:down1": 0.02}
         assert status["cut"] == ["p0/t0-0:up1--p0/t1-1"]
         assert len(status["hosts"]["h3"]["addresses"]) == 2
-        # What it is told behind the dashes goes to the command, and its exit code comes back.
+        # The arguments after the dashes go to the command; its exit code is returned.
         inside = openmrc(
             "lab", "exec", "--lab", name, "h3", "--", "ip", "-json", "-6", "address", "show", "p1"
         )
         [address] = [a["local"] for a in json.loads(inside.stdout)[0]["addr_info"] if a["scope"] == "global"]
         assert address == status["hosts"]["h3"]["addresses"][1]
         assert openmrc("lab", "exec", "--lab", name, "h3", "--", "sh", "-c", "exit 7").returncode == 7
-        assert openmrc("lab", "repair", "--lab", name).stdout.count("is whole") == 2
+        assert openmrc("lab", "repair", "--lab", name).stdout.count("repaired") == 2
         flapped = openmrc("lab", "flap", "p1/t1-0", "--down", "0", "--up", "0", "--count", "3", "--lab", name)
         assert flapped.returncode == 0, flapped.stderr
         status = json.loads(openmrc("lab", "status", "--json", "--lab", name).stdout)

@@ -1,4 +1,4 @@
-"""Software NICs in a lab: entropy values are paths, writes outlive failures, events name what failed."""
+"""Software NICs in a lab: entropy values are paths, writes survive failures, events name the failed link."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -55,9 +55,9 @@ class Ring:
         mine = one_pd.create_qp(done)
         options = Options(ev_profile_id=self._every_path(one))
         inbox_region, outbox_region = two_pd.register(inbox), one_pd.register(outbox)
-        with listen("localhost", port=0) as door, ThreadPoolExecutor() as pool:
-            accepted = pool.submit(door.accept, theirs, buffers=[inbox_region])
-            peer = self._stack.enter_context(connect("localhost", door.address[1], mine, options=options))
+        with listen("localhost", port=0) as listener, ThreadPoolExecutor() as pool:
+            accepted = pool.submit(listener.accept, theirs, buffers=[inbox_region])
+            peer = self._stack.enter_context(connect("localhost", listener.address[1], mine, options=options))
             self._stack.enter_context(accepted.result())
         return SimpleNamespace(
             src=src,
@@ -72,7 +72,7 @@ class Ring:
         )
 
     def _every_path(self, context):
-        """A profile with all paths in rotation and none in reserve: what is not given up is in use."""
+        """A profile with all paths in rotation and none in reserve: all paths but condemned ones are used."""
         control = Controller(context)
         format_profile, profile = control.ev_format_profile(), control.ev_profile()
         format_profile.modify(ProfileState.OFFLINE, ev_format=EvFormat.UDP, widths=[16])
@@ -82,7 +82,7 @@ class Ring:
         return profile.profile_id
 
     def write(self, rounds):
-        """Everybody writes so often to the next; what arrives is what was sent."""
+        """Every host writes ``times`` times to the next; checks that the data arrive."""
         for number in range(rounds):
             for way in self.ways:
                 way.outbox[:] = (f"{way.src} {number} ".encode() * SIZE)[:SIZE]
@@ -93,7 +93,7 @@ class Ring:
                 assert way.inbox == way.outbox
 
     def paths(self):
-        """What the senders believe: paths that they have given up, and those that they use."""
+        """Paths that the senders have condemned, and paths that they use."""
         dead, alive = [], []
         for way in self.ways:
             context = self.contexts[way.src]
@@ -109,8 +109,8 @@ class Ring:
     def named(self, enough):
         """The links that the events name, once that is ``enough``, and the dead paths.
 
-        On a machine with other work a host that gets no processor gives up paths that are whole, until its
-        probes are answered. So what is named may take some rounds to settle.
+        On a busy machine a host without a processor condemns working paths until its probes are answered. So
+        the result may need some rounds to become stable.
         """
         for _ in range(50):
             self.write(2)

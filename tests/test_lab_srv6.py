@@ -1,4 +1,4 @@
-"""The NIC in SRv6 mode in a lab: it writes the outer headers itself, and kernel switches forward by them."""
+"""The NIC in SRv6 mode in a lab: it writes the outer headers itself, and kernel switches forward."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ pytestmark = needs_root
 
 TSHARK = shutil.which("tshark")
 PACKETS = 60
-"""Per path, when links are counted: more than a link carries of neighbour discovery in the meantime."""
+"""Packets per path when links are counted: more than neighbour discovery sends on a link in that time."""
 NOISE = PACKETS // 2
 MTU = 4096
 SIZE = 1 << 19
@@ -41,7 +41,7 @@ def lab(tmp_path_factory):
 def whole(lab):
     yield
     for switch in list(lab.state.soft):
-        lab.harden(switch)
+        lab.stop_soft_switch(switch)
     lab.repair()
 
 
@@ -73,7 +73,7 @@ class Hosts:
         return self._contexts[host]
 
     def connect(self, src, dst, *, path=None, size=SIZE, **options):
-        """A way for writes. With a path it is the only one, and feedback takes the same links back."""
+        """A connection for writes. ``path`` makes it the only path; feedback takes the same links back."""
         one, two = self.context(src), self.context(dst)
         inbox, outbox = bytearray(size), bytearray(size)
         two_pd, one_pd = two.alloc_pd(), one.alloc_pd()
@@ -86,9 +86,9 @@ class Hosts:
             here = Options(ev_profile_id=self.profile(src, dst, path), **options)
             there = Options(ev_profile_id=self.profile(dst, src, back), **options)
         inbox_region, region = two_pd.register(inbox), one_pd.register(outbox)
-        with listen("localhost", port=0) as door, ThreadPoolExecutor() as pool:
-            accepted = pool.submit(door.accept, theirs, buffers=[inbox_region], options=there)
-            peer = self._stack.enter_context(connect("localhost", door.address[1], mine, options=here))
+        with listen("localhost", port=0) as listener, ThreadPoolExecutor() as pool:
+            accepted = pool.submit(listener.accept, theirs, buffers=[inbox_region], options=there)
+            peer = self._stack.enter_context(connect("localhost", listener.address[1], mine, options=here))
             self._stack.enter_context(accepted.result())
         return SimpleNamespace(
             src=src,
@@ -153,7 +153,7 @@ def test_wireshark_sees_the_usid_list_of_the_nic_s_packets_shift_hop_by_hop(lab,
     links = [lab.layout.links[name] for name in path.links]
     receivers = [link.upper if place < len(links) // 2 else link.lower for place, link in enumerate(links)]
     observers = [observe(lab, end) for end in receivers]
-    # An observer ends with the first packet it sees; when it begins is hard to tell from outside.
+    # An observer ends with the first packet that it sees; its start cannot be seen from outside.
     while any(observer.poll() is None for observer in observers):
         assert write(way, "observed", length=100) is WcStatus.SUCCESS
         time.sleep(0.1)
@@ -180,7 +180,7 @@ def test_a_path_longer_than_an_address_goes_on_in_an_srh(lab, hosts):
     first = IPv6Address(f"{block}:{usids[0]}:{usids[1]}:{usids[2]}::")
     rest = IPv6Address(f"{block}:{usids[0]}:{usids[3]}:{usids[4]}::")
     hosts.connect("h0", "h15")
-    # By hand, for no fabric of two tiers needs one.
+    # By hand: no fabric of two tiers needs one.
     controller = Controller(hosts.context("h0"))
     peer = hosts.context("h15").addresses
     layout, split = controller.ev_format_profile(), controller.ev_profile()
@@ -318,11 +318,11 @@ def test_marks_and_trimmed_packets_of_a_switch_are_understood(lab, hosts):
     for host in ("h0", "h15"):
         hosts.context(host, network_trims=True)
     way = hosts.connect("h0", "h15", path=lab.fabric.path("h0", "h15", plane=0, uplinks=(1,)))
-    lab.soften("p0/t1-1", rate=50_000_000, base_rtt_us=2000)
+    lab.start_soft_switch("p0/t1-1", rate=50_000_000, base_rtt_us=2000)
     for number in range(3):
         assert write(way, f"too fast {number} ") is WcStatus.SUCCESS
         assert way.inbox == way.outbox
-    counters = lab.harden("p0/t1-1")
+    counters = lab.stop_soft_switch("p0/t1-1")
     assert counters["trimmed"] > 0
     assert way.theirs.stats()["trimmed_in"] > 0
     assert hosts.context("h15").stats()["ports"][0]["rx_ecn_marked"] > 0
@@ -354,7 +354,7 @@ def test_who_polls_from_another_namespace_sees_the_links_of_the_device(lab, host
     way = hosts.connect("h0", "h15")
     context = hosts.context("h0")
     with context.polling():
-        # Any change of an interface makes the engine look at all of them again, in the thread that polls.
+        # Any change of an interface makes the engine check all of them again, in the polling thread.
         change = ["ip", "link", "set", "p0", "txqueuelen", "900"]
         subprocess.run(lab.command("h0", change), check=True)
         for _ in range(5000):
@@ -372,7 +372,7 @@ def test_without_the_capability_one_error_says_what_to_do():
         "from openmrc.wire import EvFormat\n"
         "Device.from_addresses('::1', ev_format=EvFormat.SRV6).open()"
     )
-    # In a user namespace of its own even root has no capability over the host's network.
+    # In its own user namespace, root has no capability over the host's network.
     result = subprocess.run(
         ["unshare", "--user", sys.executable, "-c", program], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What holds for the package as installed, whatever is in it."""
+"""General properties of the installed package."""
 
 import importlib.metadata
 import importlib.resources

@@ -1,24 +1,24 @@
-"""Many bytes for a long time: nothing goes wrong that only goes wrong now and then."""
+"""Many bytes for a long time: rare errors would show."""
 
 import os
 import random
 
 import pytest
 
-from openmrc.demo.run import run
-from openmrc.demo.schedule import Fault, Schedule
-from openmrc.demo.source import source_file
+from openmrc.demos.loopback.run import run
+from openmrc.demos.loopback.schedule import Fault, Schedule
+from openmrc.demos.loopback.source import source_file
 from openmrc.planes import Planes
 from openmrc.testing import Impairment, PacketClass
 
 PLANES = 8
 FILE = 1 << 28
 ROUND = 20.0
-"""Seconds of one pair of processes."""
+"""Seconds for each pair of processes."""
 
 
 def changing_faults(rng: random.Random, duration: float) -> Schedule:
-    """A dozen faults that begin when they like and overlap; two planes at most are silent at a time."""
+    """A dozen faults with random times that overlap; at most two planes are silent at a time."""
     share = {"ev_fraction": rng.uniform(0.05, 0.5), "packet_class": PacketClass.DATA}
     kinds = [
         lambda: Impairment.drop(ports=[rng.randrange(PLANES)]),
@@ -53,8 +53,8 @@ def test_fifty_gigabytes_arrive_bit_for_bit_under_changing_faults():
             whole = sum(digest == outcome.source_digest for digest in outcome.receiver.digests)
             said = f"OPENMRC_SEED={seed}: {whole} of {outcome.sent_files} files; {outcome.error}"
             assert outcome.verified, f"{said}; {outcome.receiver.error}; {outcome.transport}"
-            harmed = sum(sum(record.hits) for record in outcome.records)
-            assert harmed > 0, f"{said}: nothing was harmed"
-            print(f"{said}; {harmed} packets harmed; {outcome.transport}")
+            impaired = sum(sum(record.hits) for record in outcome.records)
+            assert impaired > 0, f"{said}: nothing was impaired"
+            print(f"{said}; {impaired} packets impaired; {outcome.transport}")
             bytes_left -= whole * FILE
             seed += 1

@@ -50,7 +50,7 @@ def out(platform, tmp_path):
 
 
 class File:
-    """The main file of a switch, to be spoiled."""
+    """The main file of a switch, which the test changes."""
 
     def __init__(self, out, platform, switch=SWITCH):
         self.path = out / switch / MAIN[platform]
@@ -65,7 +65,7 @@ class File:
         return self.lines[number - 1]
 
     def swap(self, a, b, group):
-        """Exchanges a part of two routes."""
+        """Exchanges parts of two routes."""
         one, other = (self.pattern.match(self.line(n)) for n in (a, b))
         for n, mine, theirs in ((a, one, other), (b, other, one)):
             start, end = mine.span(group)
@@ -76,7 +76,7 @@ class File:
 
 
 def find(out, line, text, switch=SWITCH):
-    """The problems that are named by this switch and line and say this."""
+    """The problems with this switch, line and text."""
     for walk in (False, True):
         problems = verify(out, walk=walk).problems
         named = [p for p in problems if p.switch == switch and p.line == line and re.search(text, p.text)]
@@ -87,7 +87,7 @@ def find(out, line, text, switch=SWITCH):
 def test_a_route_to_the_wrong_switch_is_named(out, platform):
     file = File(out, platform)
     a, b = file.routes()[-2:]
-    # The whole next hop of two uplinks is exchanged: each entry is in itself possible.
+    # The next hops of two uplinks are exchanged: each entry alone is possible.
     for group in (2, 3):
         file.swap(a, b, group)
     file.write()

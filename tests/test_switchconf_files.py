@@ -1,4 +1,4 @@
-"""Rendered configurations: the same every time, right in every entry, and readable by others."""
+"""Rendered configurations: always the same, correct in every entry, and accepted by their systems."""
 
 import json
 import os
@@ -160,7 +160,7 @@ def test_switches_that_trim_are_told_what_to_write(tmp_path):
     last_hop, uplink = db["PORT_QOS_MAP"]["Ethernet0"], db["PORT_QOS_MAP"]["Ethernet32"]
     assert db["TC_TO_DSCP_MAP"][last_hop["tc_to_dscp_map"]]["5"] == "16"
     assert db["TC_TO_DSCP_MAP"][uplink["tc_to_dscp_map"]]["5"] == "12"
-    # What arrives trimmed is not taken for what this switch has trimmed.
+    # Packets that arrive trimmed are not treated as trimmed by this switch.
     assert db["DSCP_TO_TC_MAP"]["FABRIC"]["12"] == "6"
     assert db["BUFFER_PROFILE"][db["BUFFER_QUEUE"]["Ethernet0|1"]["profile"]]["static_th"] == "450000"
 
@@ -268,7 +268,7 @@ def test_a_linux_kernel_takes_the_entries_as_they_are_written(tmp_path, switch):
 
 
 def test_a_real_frr_understands_everything_but_the_static_sids_it_is_too_old_for(tmp_path):
-    """FRR 8.4 (Debian 12) has no static SIDs and no lengths of locators; the rest must be right."""
+    """FRR 8.4 (Debian 12) has no static SIDs and no lengths of locators; it must accept the rest."""
     vtysh = shutil.which("vtysh")
     if vtysh is None:
         pytest.skip("no FRR here: vtysh not found")
@@ -278,7 +278,7 @@ def test_a_real_frr_understands_everything_but_the_static_sids_it_is_too_old_for
     refused = re.findall(r"line (\d+): % Unknown command\[\d+\]: *(.*)", run.stdout + run.stderr)
     lines = file.read_text().splitlines()
     begin = lines.index("segment-routing") + 1
-    # What it refuses is in the SRv6 stanza, at the end of the file, and is nothing it could know.
+    # The lines that it refuses are in the SRv6 stanza, at the end of the file; it cannot know them.
     assert all(int(number) > begin for number, _ in refused)
     assert {re.sub(r"[0-9a-f:]*:[0-9a-f:]*/48|own\d+", "*", text).strip() for _, text in refused} <= {
         "prefix * block-len 32 node-len 16 func-bits 16",
@@ -286,14 +286,14 @@ def test_a_real_frr_understands_everything_but_the_static_sids_it_is_too_old_for
         "static-sids",
         "sid * locator * behavior uN",
     }
-    # That it does look: a route it cannot read is refused.
+    # The check is real: a malformed route is refused.
     file.write_text(file.read_text().replace("ipv6 route", "ipv6 rowte", 1))
     run = subprocess.run([vtysh, "-C", "-f", str(file)], capture_output=True, text=True, timeout=60)
     assert "ipv6 rowte" in run.stdout + run.stderr
 
 
 def test_a_real_frr_brings_up_the_addresses_and_routes_of_its_files(tmp_path):
-    """Zebra and staticd, fed by vtysh, program the kernel; what they are too old for they skip."""
+    """Zebra and staticd, configured by vtysh, program the kernel; they skip what they are too old for."""
     vtysh, daemons = shutil.which("vtysh"), Path("/usr/lib/frr")
     if vtysh is None or not (daemons / "staticd").exists():
         pytest.skip("no FRR here: vtysh and /usr/lib/frr/staticd not found")
@@ -302,7 +302,7 @@ def test_a_real_frr_brings_up_the_addresses_and_routes_of_its_files(tmp_path):
     render(fabric_of(), "frr", tmp_path / "out")
     file = tmp_path / "out" / "p0" / "t0-1" / "frr.conf"
     parsed = PARSERS["frr"](Files(file.parent))
-    # FRR drops its privileges and wants its sockets where it may write.
+    # FRR drops its privileges and needs a directory that it can write for its sockets.
     run = Path(tempfile.mkdtemp(prefix="openmrc-frr-"))
     (run / "empty.conf").touch()
     for path in (run, run / "empty.conf"):
@@ -329,7 +329,7 @@ def test_a_real_frr_brings_up_the_addresses_and_routes_of_its_files(tmp_path):
             inside(str(daemons / daemon), *map(str, options), "-z", f"{run}/zapi", "--vty_socket", str(run))
             started.append(pid)
         expected = {(route.prefix, route.next_hop, route.interface) for route in parsed.routes}
-        # staticd drops what it is given before it has heard from zebra: say it until it is heard.
+        # staticd drops its configuration until zebra has contacted it: repeat it until it is accepted.
         for _ in range(30):
             if static_routes() == expected:
                 break

@@ -1,17 +1,16 @@
-"""Storing received files, and a sender that does not keep to the rules."""
+"""Storing received files, and a sender that breaks the rules."""
 
 import contextlib
 import errno
 import os
-import socket
 import threading
 from pathlib import Path
 
 import pytest
 import xxhash
 
+from openmrc import handshake
 from openmrc.errors import ConnectError
-from openmrc.outofband import Channel
 from openmrc.planes import Planes, path_mtu
 from openmrc.transfer import protocol as p
 from openmrc.transfer.receiver import Server
@@ -81,7 +80,7 @@ def test_a_symbolic_link_inside_does_not_lead_outside(store, tmp_path, link_is):
         with pytest.raises(StoreError, match="symbolic link"):
             store.create(p.Entry(path="way/file", size=1), "replace")
     else:
-        # Replaced as a name; what it points to stays.
+        # The link is replaced; its target stays.
         (store.root / "file").symlink_to(outside / "file")
         incoming = store.create(p.Entry(path="file", size=3), "replace")
         incoming.write(memoryview(b"new"))
@@ -93,7 +92,7 @@ def test_a_symbolic_link_inside_does_not_lead_outside(store, tmp_path, link_is):
 @pytest.mark.parametrize("nameless", [True, False])
 def test_a_file_has_no_name_until_it_is_right(store, monkeypatch, nameless):
     if not nameless:
-        # As on a file system that has no nameless files.
+        # As on a file system without nameless files.
         really_open = os.open
 
         def refuses(path, flags, *args, **kwargs):
@@ -163,25 +162,16 @@ def test_a_descriptor_is_kept_for_no_longer_than_needed(store):
 
 
 class Rogue:
-    """A sender that says what the test wants."""
+    """A sender that sends what the test wants."""
 
     def __init__(self, port):
-        self.channel = Channel(socket.create_connection(("127.0.0.1", port)), "server", p.MESSAGES)
+        self.channel = handshake.dial(p.PROTOCOL, "127.0.0.1", port, "")
         self.context = Planes(count=2).open("127.0.0.1", "127.0.0.1")
-        self.channel.send(p.Hello(version=p.VERSION, planes=2))
-        offer = self.channel.expect(p.Offer)
-        self.ring = SendingRing(
-            self.context,
-            "server",
-            addr=offer.addr,
-            rkey=offer.rkey,
-            blocks=offer.blocks,
-            block_bytes=offer.block_bytes,
-        )
-        mtu = path_mtu(self.context.addresses, offer.end.addresses)
-        self.channel.send(p.Accept(end=self.ring.end, path_mtu=mtu))
-        self.channel.expect(p.Connected)
-        self.ring.connect(offer.end, mtu)
+        addresses = self.context.addresses
+        with handshake.calling(self.channel, self.context) as calling:
+            offer = calling.offer
+            self.ring = SendingRing(self.context, "server", offer)
+            calling.accept(self.ring.end(path_mtu(addresses, offer.addresses, offer.path_mtu)))
 
     def announce(self, *entries):
         self.channel.send(p.Manifest(entries=list(entries), if_exists="replace"))
@@ -210,7 +200,7 @@ def rogue(store):
 
 
 def answers(rogue):
-    """All that still comes before the server ends the session."""
+    """All messages until the server ends the session."""
     heard = []
     with contextlib.suppress(ConnectError):
         while True:
@@ -251,7 +241,7 @@ def test_a_file_that_ends_early_or_goes_on_too_long_stores_nothing(rogue, store)
     assert names(store) == []
 
 
-@pytest.mark.parametrize("what", ["block", "end", "hello"])
+@pytest.mark.parametrize("what", ["block", "end", "greeting"])
 def test_nonsense_ends_the_session_and_stores_nothing(rogue, store, what):
     rogue.announce(p.Entry(path="file", size=3))
     rogue.block(b"ab", 0)
@@ -260,7 +250,7 @@ def test_nonsense_ends_the_session_and_stores_nothing(rogue, store, what):
             rogue.block(b"x", 7)
         case "end":
             rogue.channel.send(p.End(index=7, digest=""))
-        case "hello":
-            rogue.channel.send(p.Hello(version=1, planes=1))
+        case "greeting":
+            rogue.channel.send(handshake.Greeting(protocol=p.PROTOCOL.name, version=1))
     assert answers(rogue) == []
     assert names(store) == []

@@ -1,4 +1,4 @@
-"""Connecting out of band: one call at each end; and every way in which that can go wrong, named."""
+"""Connecting out of band with one call at each end; every failure is named."""
 
 import json
 import os
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openmrc.connect import _MESSAGES, Options, _Hello, connect, listen
+from openmrc.channel import Channel
+from openmrc.connect import PROTOCOL, Options, connect, listen
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError, StateError
-from openmrc.outofband import Channel
+from openmrc.handshake import Greeting
 from openmrc.verbs import Capabilities, Device, QpHint, QpState
 from verbs_helpers import device, make_end
 
@@ -26,8 +27,8 @@ def ends():
         yield make_end(one), make_end(two)
 
 
-def both(door, serve, call):
-    """Runs ``serve`` in a thread while ``call`` runs here; what each returned or raised."""
+def both(listener, serve, call):
+    """Runs ``serve`` in a thread and ``call`` here; returns what each returned or raised."""
     outcome = []
 
     def server():
@@ -51,13 +52,13 @@ def test_one_call_each_takes_both_to_rts_and_tells_them_where_to_write(ends):
     a, b = ends
     target = bytearray(100)
     region = b.region(target)
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         client, server = both(
-            door,
-            lambda: door.accept(
+            listener,
+            lambda: listener.accept(
                 b.qp, buffers=[region, region.remote(10, 20)], data={"name": "b", "nothing": None}, timeout=30
             ),
-            lambda: connect("127.0.0.1", door.address[1], a.qp, data=[1, 2]),
+            lambda: connect("127.0.0.1", listener.address[1], a.qp, data=[1, 2]),
         )
     assert (a.qp.state, b.qp.state) == (QpState.RTS, QpState.RTS)
     assert [buffer.length for buffer in client.buffers] == [100, 20]
@@ -81,11 +82,11 @@ def test_many_queue_pairs_are_connected_in_their_order(ends):
     mine = [a.pd.create_qp(a.send_cq) for _ in range(20)]
     theirs = [b.pd.create_qp(b.send_cq) for _ in range(20)]
     target = bytearray(20)
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         client, server = both(
-            door,
-            lambda: door.accept(theirs, buffers=[b.region(target)], timeout=30),
-            lambda: connect("127.0.0.1", door.address[1], mine),
+            listener,
+            lambda: listener.accept(theirs, buffers=[b.region(target)], timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], mine),
         )
     with client, server:
         for i, qp in enumerate(mine):
@@ -97,16 +98,16 @@ def test_many_queue_pairs_are_connected_in_their_order(ends):
 
 def test_both_ends_use_what_both_can(ends):
     a, b = ends
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         client, server = both(
-            door,
-            lambda: door.accept(
+            listener,
+            lambda: listener.accept(
                 b.qp,
                 options=Options(path_mtu=1024, mpr_dest=3, max_wimm=7, caps=Capabilities.TRIM_NACK),
                 timeout=30,
             ),
             lambda: connect(
-                "127.0.0.1", door.address[1], a.qp, options=Options(path_mtu=2048, mpr=5, max_wimm_dest=4)
+                "127.0.0.1", listener.address[1], a.qp, options=Options(path_mtu=2048, mpr=5, max_wimm_dest=4)
             ),
         )
     client.close()
@@ -123,11 +124,11 @@ def test_first_psns_are_random(ends):
     a, b = ends
     psns = set()
     for _ in range(8):
-        with listen("127.0.0.1", 0) as door:
+        with listen("127.0.0.1", 0) as listener:
             client, server = both(
-                door,
-                lambda: door.accept(b.qp, timeout=30),
-                lambda: connect("127.0.0.1", door.address[1], a.qp),
+                listener,
+                lambda: listener.accept(b.qp, timeout=30),
+                lambda: connect("127.0.0.1", listener.address[1], a.qp),
             )
         client.close()
         server.close()
@@ -140,11 +141,11 @@ def test_first_psns_are_random(ends):
 def test_a_hint_of_incast_shrinks_the_window(ends):
     a, b = ends
     many = a.pd.create_qp(a.send_cq, hint=QpHint(num_remote_recv_peers=1000))
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         client, server = both(
-            door,
-            lambda: door.accept(b.qp, timeout=30),
-            lambda: connect("127.0.0.1", door.address[1], many),
+            listener,
+            lambda: listener.accept(b.qp, timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], many),
         )
     client.close()
     server.close()
@@ -162,9 +163,9 @@ SERVER = """
         memory = bytearray(1 << 20)
         qp.modify(QpState.INIT)
         qp.post_recv(1)
-        with listen("127.0.0.1", 0) as door:
-            print(door.address[1], flush=True)
-            peer = door.accept(qp, buffers=[pd.register(memory)], timeout=30)
+        with listen("127.0.0.1", 0) as listener:
+            print(listener.address[1], flush=True)
+            peer = listener.accept(qp, buffers=[pd.register(memory)], timeout=30)
         done = cq.take(1, 30)[0]
         assert done.imm_data == 42, done
         peer.send(sum(memory))
@@ -203,50 +204,56 @@ def message(value):
 
 
 def greeting(**changes):
-    return message({"type": "greeting", "protocol": "openmrc-connect", "version": 1} | changes)
+    return message(
+        {"type": "greeting", "handshake": 1, "protocol": "openmrc-connect", "version": 1} | changes
+    )
 
 
-QP = {
-    "qp_num": 5,
-    "psn": 0,
-    "addresses": [["127.0.0.1", 4791]],
-    "path_mtu": 4096,
-    "mpr": 8,
-    "mpr_dest": 8,
-    "max_wimm": 1,
-    "max_wimm_dest": 1,
-    "caps": 7,
-}
+QP = {"qp_num": 5, "psn": 0, "mpr": 8, "mpr_dest": 8, "max_wimm": 1, "max_wimm_dest": 1, "caps": 7}
+ADDRESSES = [["127.0.0.1", 4791]]
 
 
-def hello(**changes):
-    return message({"type": "hello", "device": "x", "qps": [QP], "buffers": []} | changes)
+def request(**changes):
+    located = {"addresses": ADDRESSES, "ev_format": "udp", "path_mtu": 4096}
+    return message({"type": "request"} | located | changes)
 
+
+def accept(**changes):
+    located = {"addresses": ADDRESSES, "ev_format": "udp", "path_mtu": 4096}
+    terms = located | {"device": "x", "qps": [QP], "buffers": []}
+    return message({"type": "accept"} | terms | changes)
+
+
+MET = greeting() + request()
 
 GARBAGE = {
-    "no JSON": (message(b"GET / HTTP/1.1"), "without sense|JSON"),
+    "no JSON": (message(b"GET / HTTP/1.1"), "malformed|JSON"),
     "HTTP": (b"GET / HTTP/1.1\r\n\r\n", "does not speak"),
     "too long": (struct.pack(">I", 1 << 31), "does not speak"),
     "nothing": (b"", "closed the connection"),
     "half a length": (b"\0\0", "closed the connection"),
     "half a message": (struct.pack(">I", 100) + b"{", "closed the connection"),
-    "not UTF-8": (message(b"\xff\xfe"), "without sense"),
-    "a list": (message([]), "without sense"),
-    "unknown type": (message({"type": "welcome"}), "without sense|welcome"),
-    "wrong type": (message({"type": "ready"}), "_Ready where that makes no sense"),
+    "not UTF-8": (message(b"\xff\xfe"), "malformed"),
+    "a list": (message([]), "malformed"),
+    "unknown type": (message({"type": "welcome"}), "malformed|welcome"),
+    "wrong type": (message({"type": "ready"}), "Ready, which is not allowed here"),
     "other protocol": (greeting(protocol="smtp"), "speaks 'smtp'"),
     "newer version": (greeting(version=2), "version 2 of openmrc-connect meets version 1"),
-    "no qps": (greeting() + hello(qps=[]), "has 0 queue pairs, this end has 1"),
-    "no address": (greeting() + hello(qps=[QP | {"addresses": []}]), "without sense|qps.0.addresses"),
-    "a name": (
-        greeting() + hello(qps=[QP | {"addresses": [["home", 1]]}]),
-        "without sense|qps.0.addresses|'home'",
-    ),
-    "qp_num too large": (greeting() + hello(qps=[QP | {"qp_num": 1 << 24}]), "without sense|qps.0.qp_num"),
-    "something more": (greeting() + hello(colour=1), "without sense|colour"),
-    "other family": (greeting() + hello(qps=[QP | {"addresses": [["::1", 1]]}]), "IPv6 ports|IPv4"),
+    "newer handshake": (greeting(handshake=2, secret="x"), "version 2 of the handshake meets version 1"),
+    "endless greeting": (greeting(protocol="x" * 2000), "does not speak"),
+    "no qps": (MET + accept(qps=[]), "has 0 queue pairs, this end has 1"),
+    "no address": (MET + accept(addresses=[]), "malformed|addresses"),
+    "no address to begin with": (greeting() + request(addresses=[]), "malformed|addresses"),
+    "a name": (MET + accept(addresses=[["home", 1]]), "malformed|addresses|'home'"),
+    "qp_num too large": (MET + accept(qps=[QP | {"qp_num": 1 << 24}]), "malformed|qps.0.qp_num"),
+    "something more": (MET + accept(colour=1), "malformed|colour"),
+    "too much": (MET + struct.pack(">I", 5 << 20), "at most 4194304 are allowed"),
+    "SRv6 mode": (greeting() + request(ev_format="srv6"), "format srv6, this end udp"),
+    "other family": (MET + accept(addresses=[["::1", 1]]), "IPv6 ports|IPv4"),
     "refusal": (message({"type": "refused", "reason": "not you"}), "refuses: not you"),
-    "goes after hello": (greeting() + hello(), "closed the connection"),
+    "late refusal": (MET + message({"type": "refused", "reason": "not you"}), "refuses: not you"),
+    "goes after its request": (MET, "closed the connection"),
+    "goes after its accept": (MET + accept(), "closed the connection"),
 }
 
 
@@ -255,14 +262,14 @@ def test_whatever_comes_instead_of_a_peer_is_named(ends, sent, words):
     _, b = ends
 
     def stranger():
-        with socket.create_connection(("127.0.0.1", door.address[1])) as connection:
+        with socket.create_connection(("127.0.0.1", listener.address[1])) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(4096):
                 pass
 
-    with listen("127.0.0.1", 0) as door:
-        _, error = both(door, lambda: door.accept(b.qp, timeout=30), stranger)
+    with listen("127.0.0.1", 0) as listener:
+        _, error = both(listener, lambda: listener.accept(b.qp, timeout=30), stranger)
         assert isinstance(error, ConnectError), error
         for word in words.split("|"):
             assert word in str(error)
@@ -278,7 +285,7 @@ def test_no_bytes_whatsoever_do_more_than_a_connect_error(noise, framed):
         theirs.sendall(message(noise) if framed else noise)
         theirs.close()
         with pytest.raises(ConnectError):
-            Channel(mine, "noise", _MESSAGES).expect(_Hello, 20)
+            Channel(mine, "noise", PROTOCOL.messages).expect(Greeting, 20)
 
 
 def test_a_peer_that_says_nothing_runs_into_the_deadline(ends):
@@ -297,8 +304,8 @@ def test_a_peer_that_is_not_there_runs_into_the_deadline(ends):
         port = closed.getsockname()[1]
     with pytest.raises(ConnectError, match=f"cannot reach 127.0.0.1:{port}"):
         connect("127.0.0.1", port, a.qp, timeout=0.1)
-    with listen("127.0.0.1", 0) as door, pytest.raises(DeadlineError, match="nobody connected"):
-        door.accept(a.qp, timeout=0.1)
+    with listen("127.0.0.1", 0) as listener, pytest.raises(DeadlineError, match="nobody connected"):
+        listener.accept(a.qp, timeout=0.1)
 
 
 def test_a_peer_that_listens_later_is_waited_for(ends):
@@ -308,8 +315,8 @@ def test_a_peer_that_listens_later_is_waited_for(ends):
 
     def late():
         threading.Event().wait(0.2)
-        with listen("127.0.0.1", port) as door:
-            return door.accept(b.qp, timeout=30)
+        with listen("127.0.0.1", port) as listener:
+            return listener.accept(b.qp, timeout=30)
 
     client, server = both(None, late, lambda: connect("127.0.0.1", port, a.qp, timeout=30))
     client.close()
@@ -321,17 +328,20 @@ def test_a_name_that_does_not_resolve_and_a_port_in_use_are_named(ends):
     a, _ = ends
     with pytest.raises(ConnectError, match=r"nowhere\.invalid"):
         connect("nowhere.invalid", 1, a.qp)
-    with listen("127.0.0.1", 0) as door, pytest.raises(DeviceError, match=f"127.0.0.1:{door.address[1]}"):
-        listen(*door.address)
+    with (
+        listen("127.0.0.1", 0) as listener,
+        pytest.raises(DeviceError, match=f"127.0.0.1:{listener.address[1]}"),
+    ):
+        listen(*listener.address)
 
 
 def test_what_is_wrong_at_one_end_is_told_to_the_other(ends):
     a, b = ends
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         mine, theirs = both(
-            door,
-            lambda: door.accept(b.qp, options=Options(ev_profile_id=9), timeout=30),
-            lambda: connect("127.0.0.1", door.address[1], a.qp),
+            listener,
+            lambda: listener.accept(b.qp, options=Options(ev_profile_id=9), timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], a.qp),
         )
     assert isinstance(theirs, ArgumentError)
     assert isinstance(mine, ConnectError)
@@ -340,14 +350,18 @@ def test_what_is_wrong_at_one_end_is_told_to_the_other(ends):
 
 def test_a_queue_pair_that_is_connected_already_is_refused(ends):
     a, b = ends
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         client, server = both(
-            door, lambda: door.accept(b.qp, timeout=30), lambda: connect("127.0.0.1", door.address[1], a.qp)
+            listener,
+            lambda: listener.accept(b.qp, timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], a.qp),
         )
         client.close()
         server.close()
         again, _ = both(
-            door, lambda: door.accept(b.qp, timeout=30), lambda: connect("127.0.0.1", door.address[1], a.qp)
+            listener,
+            lambda: listener.accept(b.qp, timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], a.qp),
         )
     assert isinstance(again, StateError | ConnectError)
     assert "RTS" in str(again)
@@ -356,20 +370,20 @@ def test_a_queue_pair_that_is_connected_already_is_refused(ends):
 @pytest.mark.parametrize("options", [{"path_mtu": 100}, {"mpr": 0}, {"caps": 8}])
 def test_options_out_of_range_are_refused_before_anything_is_sent(ends, options):
     a, _ = ends
-    with listen("127.0.0.1", 0) as door, pytest.raises(ArgumentError, match=next(iter(options))):
-        connect("127.0.0.1", door.address[1], a.qp, options=Options(**options))
+    with listen("127.0.0.1", 0) as listener, pytest.raises(ArgumentError, match=next(iter(options))):
+        connect("127.0.0.1", listener.address[1], a.qp, options=Options(**options))
 
 
 def test_no_queue_pairs_and_those_of_two_devices_are_refused(ends):
     a, b = ends
-    with listen("127.0.0.1", 0) as door:
+    with listen("127.0.0.1", 0) as listener:
         for qps, words in (([], "at least one"), ([a.qp, b.qp], "one context")):
             with pytest.raises(ArgumentError, match=words):
-                connect("127.0.0.1", door.address[1], qps)
+                connect("127.0.0.1", listener.address[1], qps)
 
 
 def test_ipv6_devices_connect_over_ipv6():
-    # Below the range that the kernel takes source ports from.
+    # Below the kernel's range of source ports.
     ports = [10000 + os.getpid() * 4 % 20000 + i for i in range(4)]
     make = Device.from_addresses
     one = make("::1").replace(ports=[Port6(ports[0]), Port6(ports[1])])
@@ -377,11 +391,11 @@ def test_ipv6_devices_connect_over_ipv6():
     with one.open() as c1, two.open() as c2:
         a, b = make_end(c1), make_end(c2)
         target = bytearray(2)
-        with listen("::1", 0) as door:
+        with listen("::1", 0) as listener:
             client, server = both(
-                door,
-                lambda: door.accept(b.qp, buffers=[b.region(target)], timeout=30),
-                lambda: connect("::1", door.address[1], a.qp),
+                listener,
+                lambda: listener.accept(b.qp, buffers=[b.region(target)], timeout=30),
+                lambda: connect("::1", listener.address[1], a.qp),
             )
         with client, server:
             a.qp.write(b"v6", client.buffers[0])

@@ -1,4 +1,4 @@
-"""Waiting: from threads, from asyncio, from select; overruns and other events that nobody asked for."""
+"""Waiting from threads, from asyncio and from select; overruns and other asynchronous events."""
 
 import asyncio
 import os
@@ -130,7 +130,7 @@ def test_waiting_in_asyncio_neither_spins_nor_blocks_the_loop():
             await asyncio.wait_for(waiter, 20)
             return turns
 
-        # The sleep, the write, the wake-up: a handful of turns, where a busy loop takes thousands.
+        # The sleep, the write, the wake-up: a few turns; a busy loop would take thousands.
         assert asyncio.run(idle()) < 20
 
 

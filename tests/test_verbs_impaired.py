@@ -1,4 +1,4 @@
-"""A bad network does not change what verbs promise: every byte, every completion once and in order."""
+"""A bad network does not change the guarantees of verbs: every byte, every completion once and in order."""
 
 import time
 
@@ -106,12 +106,12 @@ def test_a_dead_plane_is_left_alone_and_comes_back():
 
 
 def test_a_rule_can_choose_single_entropy_values():
-    # A timeout of some milliseconds, which a busy machine reaches, takes paths out of rotation unused.
+    # On a busy machine a timeout of some milliseconds would expire and take unused paths out of rotation.
     with connected(planes=2, rts=PATIENT | {"timeout": 14}) as (a, b):
         local, remote = a.region(bytearray(1 << 20)), b.region(bytearray(1 << 20)).remote()
         a.qp.write(local, remote)
         assert a.send_cq.take(1, 60)[0].ok
-        # Those in rotation now.
+        # Paths in rotation now.
         before = {(path["port"], path["ev"]): path["tx_packets"] for path in a.context.path_stats()}
         a.qp.write(local, remote)
         assert a.send_cq.take(1, 60)[0].ok
@@ -127,7 +127,7 @@ def test_a_rule_can_choose_single_entropy_values():
                 assert a.send_cq.take(1, 60)[0].ok
             *hits, none = network.hits()
             *when, never = network.last_hit_ns()
-        # On a busy machine one or the other leaves the rotation all the same.
+        # On a busy machine single paths may leave the rotation anyway.
         assert sum(count > 0 for count in hits) >= 4
         assert all((at is not None) == (count > 0) for at, count in zip(when, hits, strict=True))
         assert all(began <= at <= time.monotonic_ns() for at in when if at)

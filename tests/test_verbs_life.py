@@ -1,4 +1,4 @@
-"""Objects that come and go: nothing is leaked, nothing hangs, and nothing is held while traffic runs."""
+"""Lifetime of objects: nothing leaks, nothing hangs, and the GIL is not held during traffic."""
 
 import contextlib
 import gc
@@ -42,7 +42,7 @@ def test_a_registered_buffer_is_pinned_and_released_with_its_region():
 
 
 class Watched(bytearray):
-    """A bytearray whose end can be seen."""
+    """A bytearray that can have weak references."""
 
 
 @pytest.mark.parametrize("how", ["region", "domain", "context", "with"])
@@ -99,7 +99,7 @@ def test_closing_devices_leaves_no_thread_and_no_descriptor():
             a.qp.write(b"x", b.region(bytearray(1)).remote())
             a.send_cq.take(1, 20)
     del a, b
-    # No cycle keeps anything: it is gone without the garbage collector.
+    # There is no reference cycle: it is freed without the garbage collector.
     leaked = descriptors() - fds
     gc.enable()
     assert len(engine_threads()) == threads
@@ -212,7 +212,7 @@ def test_python_goes_on_while_traffic_runs_and_while_it_is_waited_for():
         stop.set()
         counter.join()
         assert all(wc.ok for wc in done)
-        # Had the wait held the GIL, the other thread would not have counted before it was told to stop.
+        # If the wait held the GIL, the other thread could not have counted before it was stopped.
         assert progress > 1000
 
 
@@ -263,7 +263,7 @@ def test_a_fork_does_not_disturb_the_parent():
         remote = b.region(target).remote()
         code = f"import os; os.close({a.send_cq.fileno()})"
         child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-        # The descriptor is not inherited: the child has nothing to close under that number.
+        # The descriptor is not inherited: in the child this number is free.
         assert "Bad file descriptor" in child.stderr
         a.qp.write(b"parent", remote)
         assert a.send_cq.take(1, 20)[0].ok

@@ -1,4 +1,4 @@
-"""Any order of calls, sensible or not: no crash, no hang, only openmrc.Error, no byte out of place."""
+"""Any order of calls, valid or not: no crash, no hang, only openmrc.Error, no byte at a wrong place."""
 
 import contextlib
 
@@ -25,7 +25,7 @@ SIZE = 40_000
 
 
 class Verbs(RuleBasedStateMachine):
-    """Two devices, and what can be made on them, in bundles that keep what was closed as well."""
+    """Two devices and their objects, in bundles that also keep closed objects."""
 
     pds = Bundle("pds")
     cqs = Bundle("cqs")
@@ -41,7 +41,7 @@ class Verbs(RuleBasedStateMachine):
         for context in self.contexts:
             context.close()
         for whole in self.buffers:
-            whole.append(0)  # Pinned by nobody any more.
+            whole.append(0)  # Not pinned any more.
 
     @rule(target=pds, side=st.integers(0, 1))
     def alloc_pd(self, side):
@@ -95,7 +95,7 @@ class Verbs(RuleBasedStateMachine):
         imm=st.none() | st.just(7),
     )
     def write_anywhere(self, qp, source, into, offset, length, imm):
-        """Beyond the region too, as a hostile peer would."""
+        """Also beyond the region, as a hostile peer would write."""
         with _refusable():
             qp.post_send(
                 SendWR(

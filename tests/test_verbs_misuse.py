@@ -1,4 +1,4 @@
-"""What is asked wrongly is refused with a message that names the thing, the value and what is right."""
+"""Wrong calls are refused with a message that names the thing, the value and what is allowed."""
 
 import mmap
 import re
@@ -65,7 +65,7 @@ def test_a_buffer_that_the_network_cannot_write_is_refused(lone, make, words):
 
 
 class Tensor:
-    """As much of a PyTorch tensor as is looked at before its bytes are."""
+    """The part of a PyTorch tensor that is used before its bytes are."""
 
     shape, data_ptr = (2, 3), None
 

@@ -1,4 +1,4 @@
-"""What a peer must not reach it does not reach, whatever it names; and both ends are told."""
+"""A peer cannot reach memory that it may not write, whatever it names; both ends are told."""
 
 import gc
 import itertools
@@ -21,7 +21,7 @@ UNTOUCHED = b"\x55"
 
 
 def guarded(length=64, margin=64):
-    """A buffer of which only the middle is registered, so that writes next to the region would show."""
+    """A buffer with only its middle registered: writes next to the region would show."""
     whole = bytearray(UNTOUCHED * (length + 2 * margin))
     return whole, memoryview(whole)[margin : margin + length]
 
@@ -196,7 +196,7 @@ def test_closing_the_source_of_sends_under_way_ends_them_with_a_protection_error
         gc.collect()
         done = a.send_cq.take(64, 60)
         assert [wc.wr_id for wc in done] == list(range(64))
-        # One was being cut into packets and says why; what was sent but not acknowledged is flushed.
+        # One was being split into packets and has the reason; requests without acknowledgment are flushed.
         bad = [wc.status for wc in done if not wc.ok]
         assert bad.count(WcStatus.LOC_PROT_ERR) == 1
         assert set(bad) <= {WcStatus.LOC_PROT_ERR, WcStatus.WR_FLUSH_ERR}

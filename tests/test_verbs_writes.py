@@ -1,4 +1,4 @@
-"""What verbs promise when nothing goes wrong: bytes arrive, completions and immediates in order."""
+"""The guarantees of verbs without faults: bytes arrive, completions and immediates are in order."""
 
 import array
 import mmap

@@ -1,4 +1,4 @@
-"""openmrc decode, as a user meets it."""
+"""openmrc decode, as a user sees it."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""openmrc.wire: what is built is decoded, what is damaged is named, files of either format are read."""
+"""openmrc.wire: built packets are decoded, damage is named, files of both formats are read."""
 
 import dataclasses
 import gzip
@@ -151,7 +151,7 @@ def test_no_damaged_packet_raises(packet, way, damage):
 
 
 def changed(packet, change):
-    """A packet with bytes behind the UDP header replaced: {offset: value}."""
+    """A packet with replaced bytes after the UDP header: {offset: value}."""
     data = bytearray(packet.to_bytes(**ENDS))
     for at, value in change.items():
         data[48 + at] = value
@@ -217,7 +217,7 @@ def test_packets_travel_in_the_class_of_the_spec():
 
 
 def pcap(records, *, order="<", nanoseconds=False, link=101):
-    """A pcap file written here by hand: records are (seconds, fraction, length on the wire, bytes)."""
+    """A hand-made pcap file: records are (seconds, fraction, length on the wire, bytes)."""
     magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
     data = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
     for seconds, fraction, wire_len, kept in records:

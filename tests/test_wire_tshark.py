@@ -1,4 +1,4 @@
-"""Wireshark as judge: what tshark reads in our captures is what we put in."""
+"""Wireshark as judge: tshark reads the values that we have written."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ FIELDS = [
 ]
 CHECKSUM_GOOD = 1
 
-# What Wireshark may take a random payload for.
+# Protocols that Wireshark may recognise in a random payload.
 GUESSES = [
     "smc",
     "smb_direct",
@@ -65,12 +65,12 @@ GUESSES = [
     "infiniband.eoib",
 ]
 
-# Source ports of the dynamic range: a lower one may be another protocol's, and Wireshark asks that first.
+# Source ports of the dynamic range: a lower port may belong to another protocol, which Wireshark tries first.
 EVS = st.integers(0xC0000000, 0xFFFFFFFF)
 
 
 def tshark(path):
-    """The fields of every packet, as tshark reads them: a list of strings by name."""
+    """The fields of every packet, as read by tshark: a list of strings by name."""
     command = [
         TSHARK,
         "-n",
@@ -101,7 +101,7 @@ def addresses(seen, name):
 
 
 def check_network(seen, way):
-    """IP and UDP, outer header first where there is one."""
+    """IP and UDP, the outer header first if there is one."""
     last = -1
     sources = addresses(seen, "ipv6.src") + addresses(seen, "ip.src")
     destinations = addresses(seen, "ipv6.dst") + addresses(seen, "ip.dst")
@@ -150,7 +150,7 @@ def check_body(seen, body):
 
 
 def judge(tmp_path, cases):
-    """Writes one capture per link type and has tshark read it."""
+    """Writes one capture per link type and lets tshark read it."""
     for link in (wire.LinkType.RAW, wire.LinkType.ETHERNET):
         some = [(packet, way) for packet, way in cases if linktype(way) == link]
         if not some:
@@ -171,7 +171,7 @@ def judge(tmp_path, cases):
 
 
 def collect(strategy, count=300):
-    """Arbitrary values, all at once: tshark reads them in one run, and there is nothing to shrink."""
+    """Many arbitrary values at once: tshark reads them in one run; nothing is to be shrunk."""
     cases = []
 
     @settings(max_examples=count, phases=[Phase.generate], deadline=None, database=None)

@@ -1,4 +1,4 @@
-"""Two devices on loopback and their queue pairs, for tests of verbs; each has addresses of its own."""
+"""Two devices on loopback with their own addresses, and their queue pairs, for tests of verbs."""
 
 import contextlib
 import itertools
@@ -12,7 +12,7 @@ _count = itertools.count(1)
 
 
 def device(planes=2, **options):
-    """A device whose addresses nobody else uses, other test runs on this machine included."""
+    """A device with addresses that nothing else uses, not even another test run on this machine."""
     node = next(_count)
     third, fourth = os.getpid() % 250 + 1, node % 250 + 1
     addresses = [f"127.{64 + plane + 16 * (node // 250 % 12)}.{third}.{fourth}" for plane in range(planes)]
@@ -71,7 +71,7 @@ SMALL = QpCap(max_send_wr=4, max_recv_wr=4)
 
 
 def eventually(condition, seconds=20.0):
-    """Whether something becomes true; the time is a limit against hanging, not a claim."""
+    """Whether a condition becomes true; the time only prevents a hang."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -98,7 +98,7 @@ bodies = mrc_bodies | rocev2_bodies
 
 @st.composite
 def packets(draw, of=bodies):
-    """Packets with as much payload as their kind may carry; QPs 0 and 1 belong to InfiniBand's management."""
+    """Packets with any payload that their kind allows; QPs 0 and 1 belong to the management of InfiniBand."""
     body = draw(of)
     data = isinstance(body, (wire.Write, wire.RcWrite))
     return wire.Packet(

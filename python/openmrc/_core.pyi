@@ -10,6 +10,9 @@ from openmrc.wire.layers import DscpMap
 from openmrc.wire.packet import Layers, Packet
 
 __all__ = [
+    "MAX_ACTIVE_EVS",
+    "QP_CAP_DEFAULTS",
+    "QP_DEFAULTS",
     "ROCE_PORT",
     "CaptureReader",
     "CheckedScenario",
@@ -149,6 +152,12 @@ def usid_address(block: int, usids: list[int]) -> IPv6Address: ...
 _SocketAddress: TypeAlias = tuple[str, int]
 _Path: TypeAlias = tuple[int, int]
 _EvField: TypeAlias = tuple[int, int, int, int, int]
+
+MAX_ACTIVE_EVS: int
+QP_DEFAULTS: dict[str, int]
+"""Of :class:`openmrc.verbs.QpAttr` as far as they are numbers, and ``ev_active``: paths in rotation."""
+QP_CAP_DEFAULTS: dict[str, int]
+"""Of :class:`openmrc.verbs.QpCap`."""
 
 @final
 class Device:

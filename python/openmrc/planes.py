@@ -1,8 +1,9 @@
-"""Which addresses a command uses as planes, and what their routes carry.
+"""Which addresses a command uses as planes, and what the routes between them carry.
 
-Named addresses or interfaces are planes in the order they are named. Without any, an end takes the address
-by which it and the other end reach each other, one plane; and if both ends are on one machine, as many
-loopback addresses as planes are wanted, picked at random so that any number of programs can run side by side.
+Named addresses or interfaces are planes in the order they are named. Without any, an end uses the address by
+which it and the other end reach each other: one plane. If both ends are on one machine, it uses loopback
+addresses, picked at random so that any number of programs can run side by side. In SRv6 mode the fabric says
+what the planes are.
 """
 
 import errno
@@ -11,73 +12,100 @@ import random
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from openmrc import _core
 from openmrc.errors import ArgumentError, DeviceError
 from openmrc.verbs import Context, Device, Port, SocketAddress
 
-ACTIVE_EVS = 128
-"""Paths in rotation by default, over all planes (spec: paths, EV set)."""
+if TYPE_CHECKING:  # It brings the fabric along, which UDP does not need.
+    from openmrc.sourceroutes import SourceRoutes
+
+DEFAULT_COUNT = 8
+"""Planes between two ends on one machine."""
 
 _ATTEMPTS = 20
 _HEADERS = 128
-"""More than UDP, MRC's headers, padding and iCRC take of a packet."""
+"""Upper bound for UDP, MRC's headers, padding and iCRC."""
+_IPV4, _IPV6 = 20, 40
+_LEAST_PAYLOAD = 256
 _IP_MTU = 14  # linux/in.h
 _IPV6_MTU = 24  # linux/in6.h
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """What a user says about planes; each field may be left to its default."""
+    """What a user says about planes; each field may be left at its default."""
 
     addresses: tuple[str, ...] = ()
     """Addresses (``10.0.0.1``, ``[fd00::1]:4791``) or interfaces (``eth0``), one per plane."""
     count: int | None = None
-    """How many, where the addresses are chosen here: both ends on one machine. Default 8."""
+    """Number of planes where the addresses are chosen here: both ends on one machine."""
     evs: int | None = None
-    """Paths in rotation over all planes; as many again stand by. Default 128."""
+    """Paths in rotation over all planes; the same number is in reserve. Default the device's."""
     ev_burst: int | None = None
     """Consecutive packets on one path; default the device's."""
+    routes: "SourceRoutes | None" = None
+    """SRv6 mode: the paths of this host; ``None``: over UDP sockets."""
 
     def __post_init__(self) -> None:
         if self.count is not None and not 1 <= self.count <= 16:
             raise ArgumentError(f"planes must be 1 to 16, not {self.count}")
         if self.count is not None and self.addresses and self.count != len(self.addresses):
-            raise ArgumentError(
-                f"{self.count} planes were asked for and {len(self.addresses)} addresses given"
-            )
+            raise ArgumentError(f"{self.count} planes were asked for and {len(self.addresses)} named")
         if self.evs is not None and not 1 <= self.evs <= 2048:
             raise ArgumentError(f"entropy values must be 1 to 2048, not {self.evs}")
 
     @property
-    def active_evs(self) -> int:
-        """Paths in rotation."""
-        return self.evs or ACTIVE_EVS
+    def transport(self) -> str:
+        """What carries the packets, for people."""
+        return "MRC over UDP" if self.routes is None else "MRC over SRv6"
 
     def open(self, local: str, remote: str, *, count: int | None = None, **options: Any) -> Context:
-        """Opens a device for talking to a peer.
+        """Opens a device for a connection to a peer.
 
         Args:
             local: This end's address on the connection to the peer.
             remote: The peer's.
-            count: How many planes the other end has, where addresses are chosen here and ``count`` is not
-            set.
+            count: The other end's number of planes, used where addresses are chosen here.
             options: Further fields of the device.
 
         Raises:
-            DeviceError: if an address is not of this host or cannot be bound.
+            DeviceError: if an address is not of this host or cannot be bound, or SRv6 mode lacks CAP_NET_RAW.
         """
-        if self.addresses:
-            return self._open(_named_ports(self.addresses), **options)
-        wanted = self.count or count or 8
+        if (context := self.open_named(**options)) is not None:
+            return context
+        wanted = self.count or count or DEFAULT_COUNT
         if same_host(local, remote):
             choose = _loopback6 if ":" in local else _loopback4
             return self._open_chosen(lambda: choose(wanted), **options)
         return self._open_chosen(lambda: [Port(local, _free_udp_port(local))], first=[Port(local)], **options)
 
     def open_named(self, **options: Any) -> Context | None:
-        """Opens the addresses that were named, or returns ``None`` if there are none."""
-        return self._open(_named_ports(self.addresses), **options) if self.addresses else None
+        """Opens the planes that are known without a peer; ``None`` if there are none.
+
+        Raises:
+            DeviceError: as :meth:`open`.
+        """
+        ports = _named_ports(self.addresses, ipv6=self.routes is not None)
+        if self.routes is not None:
+            return self.routes.device(ports, ev_burst=self.ev_burst, **options).open()
+        return self._open(ports, **options) if ports else None
+
+    def path_mtu(
+        self, local: Sequence[SocketAddress], remote: Sequence[SocketAddress], largest: int | None = None
+    ) -> int:
+        """Payload bytes per packet that the route of every plane to a peer carries, at most ``largest``.
+
+        Raises:
+            DeviceError: if a route is missing or its MTU is too small.
+            ArgumentError: in SRv6 mode, if the peer is no host of the fabric.
+        """
+        if self.routes is None:
+            return path_mtu(local, remote, largest)
+        # What counts is the route of the outer packet.
+        outer = [(address, _core.ROCE_PORT) for address in self.routes.first_hops(remote)]
+        return path_mtu(local, outer, largest, outer_header=_IPV6)
 
     def _open_chosen(
         self, choose: Callable[[], list[Port]], first: list[Port] | None = None, **options: Any
@@ -92,8 +120,8 @@ class Planes:
         return self._open(choose(), **options)
 
     def _open(self, ports: Sequence[Port], **options: Any) -> Context:
-        evs = -(-self.active_evs // len(ports))
-        options.setdefault("evs_per_port", 2 * evs)
+        if self.evs is not None:
+            options.setdefault("evs_per_port", 2 * -(-self.evs // len(ports)))
         return Device(ports=ports, ev_burst=self.ev_burst, **options).open()
 
 
@@ -102,15 +130,27 @@ def same_host(local: str, remote: str) -> bool:
     return local == remote or ipaddress.ip_address(local).is_loopback
 
 
-def path_mtu(local: Sequence[SocketAddress], remote: Sequence[SocketAddress], largest: int = 4096) -> int:
-    """Payload bytes per packet that every plane's route carries, at most ``largest``.
+def path_mtu(
+    local: Sequence[SocketAddress],
+    remote: Sequence[SocketAddress],
+    largest: int | None = None,
+    *,
+    outer_header: int = 0,
+) -> int:
+    """Payload bytes per packet that the route of every plane carries.
 
-    A packet too long for its route is never fragmented but lost, so this is asked of the kernel's routes.
+    A packet too long for its route is not fragmented but lost, so the kernel is asked for the routes' MTUs.
+
+    Args:
+        local: Addresses of this end, by plane.
+        remote: Addresses of the other end, by plane.
+        largest: The result is at most this; default the NIC's path MTU.
+        outer_header: Bytes that are sent in addition to the inner packet.
 
     Raises:
         DeviceError: if a route is missing or carries less than 256 bytes of payload.
     """
-    fits = largest
+    fits = largest = _core.QP_DEFAULTS["path_mtu"] if largest is None else largest
     for (here, _), there in zip(local, remote, strict=False):
         v6 = ":" in here
         with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -123,8 +163,8 @@ def path_mtu(local: Sequence[SocketAddress], remote: Sequence[SocketAddress], la
                 raise DeviceError(
                     error.errno, f"no route from {here} to {there[0]}: {error.strerror}"
                 ) from error
-        room = mtu - (40 if v6 else 20) - _HEADERS
-        if room < 256:
+        room = mtu - outer_header - (_IPV6 if v6 else _IPV4) - _HEADERS
+        if room < _LEAST_PAYLOAD:
             raise DeviceError(
                 errno.EMSGSIZE, f"the route from {here} to {there[0]} has an MTU of {mtu}: too small"
             )
@@ -155,12 +195,12 @@ def parse_host(text: str, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _named_ports(names: Sequence[str]) -> list[Port]:
+def _named_ports(names: Sequence[str], *, ipv6: bool) -> list[Port]:
     ports: list[Port] = []
     for name in names:
         interfaces = [interface for _, interface in socket.if_nameindex()]
         if name in interfaces:
-            ports.extend(Device.from_interfaces(name).ports)
+            ports.extend(Device.from_interfaces(name, ipv6=ipv6).ports)
             continue
         host, udp_port = parse_host(name, 0)
         try:

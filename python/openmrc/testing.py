@@ -1,7 +1,7 @@
-"""A bad network on purpose: what a device sends is harmed by rules. For tests and demonstrations.
+"""A bad network on purpose: rules that impair what a device sends. For tests and demonstrations.
 
-Packets are lost, doubled, reordered, corrupted, delayed, marked or trimmed on their way out. A device without
-rules pays nothing for the possibility.
+Packets are dropped, duplicated, reordered, corrupted, delayed, marked or trimmed on their way out. A device
+without rules has no cost.
 
     with impaired(context, Impairment.drop(probability=0.01)) as network:
         ...
@@ -19,7 +19,7 @@ from openmrc.verbs import Context
 
 
 class PacketClass(enum.StrEnum):
-    """Which packets a rule looks at."""
+    """The packets that a rule applies to."""
 
     ANY = "any"
     DATA = "data"
@@ -42,30 +42,31 @@ class ImpairmentKind(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Impairment:
-    """One rule. Each class method makes a kind; its keywords, all optional, choose the packets.
+    """One rule. Each class method makes a kind; its keywords, all optional, select the packets.
 
-    Rules are tried in the order they are given; each that matches and whose dice fall acts, until one drops
-    the packet. They see whole packets, in bytes, as they would leave the host.
+    Rules are tried in the given order. A rule acts if it matches and with its probability; after a drop no
+    further rule is tried. Rules work on whole packets, in bytes, as they would leave the host.
     """
 
     kind: ImpairmentKind
     probability: float = 1.0
-    """Of each packet chosen, 0 to 1."""
+    """Probability for each selected packet, 0 to 1."""
     ports: Collection[int] | None = None
     """Ports it applies to; ``None``: all."""
     evs: Collection[int] | None = None
     """Entropy values it applies to; ``None``: all."""
     ev_fraction: float | None = None
-    """Instead of ``evs``: a share of all entropy values, 0 to 1, always the same ones for a seed."""
+    """Instead of ``evs``: a share of all entropy values, 0 to 1; the seed decides which."""
     packet_class: PacketClass = PacketClass.ANY
     start: float = 0.0
-    """Seconds after the rules are set from which it applies."""
+    """The rule applies from this many seconds after the rules were set."""
     end: float | None = None
-    """Seconds after the rules are set until which it applies; ``None``: until they are replaced."""
+    """The rule applies until this many seconds after the rules were set; ``None``: until they are
+    replaced."""
     packets: int = 4
-    """REORDER: packets of the same port that overtake it."""
+    """REORDER: the packet is held until this many later packets of its port have left ..."""
     at_most_us: float = 1000.0
-    """REORDER: microseconds after which it is sent if fewer follow."""
+    """... but at most this many microseconds."""
     bits: int = 1
     """CORRUPT: bits flipped, anywhere in headers, payload or iCRC."""
     delay_us: float = 0.0
@@ -87,7 +88,7 @@ class Impairment:
 
     @classmethod
     def reorder(cls, packets: int = 4, at_most_us: float = 1000.0, **rule: Any) -> Self:
-        """Packets are sent after ``packets`` later ones of their port, or after ``at_most_us``."""
+        """A packet is held until ``packets`` later packets of its port have left, at most ``at_most_us``."""
         return cls(kind=ImpairmentKind.REORDER, packets=packets, at_most_us=at_most_us, **rule)
 
     @classmethod
@@ -97,7 +98,7 @@ class Impairment:
 
     @classmethod
     def delay(cls, delay_us: float, jitter_us: float = 0.0, **rule: Any) -> Self:
-        """Packets are sent ``delay_us`` microseconds later, plus a random part of ``jitter_us``."""
+        """Packets are delayed by ``delay_us`` microseconds plus a random time of up to ``jitter_us``."""
         return cls(kind=ImpairmentKind.DELAY, delay_us=delay_us, jitter_us=jitter_us, **rule)
 
     @classmethod
@@ -107,20 +108,20 @@ class Impairment:
 
     @classmethod
     def trim(cls, *, last_hop: bool = False, **rule: Any) -> Self:
-        """The payload of data packets is cut off, and their DSCP says so, as a switch does."""
+        """Data packets lose their payload, and their DSCP says so, as when a switch trims them."""
         return cls(kind=ImpairmentKind.TRIM, last_hop=last_hop, **rule)
 
 
 class ImpairedNetwork:
-    """The rules of a device while they are in force; see :func:`impair`."""
+    """The rules in force at a device; see :func:`impair`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def set(self, *rules: Impairment, seed: int = 0) -> None:
-        """Replaces all rules. Their schedules start now, their dice anew from ``seed``.
+        """Replaces all rules. Their schedules start now; random choices start anew from ``seed``.
 
-        Packets that are held back stay so until they are due.
+        Packets that are held back are sent when they are due.
 
         Raises:
             ArgumentError: says what is wrong with a rule.
@@ -137,7 +138,7 @@ class ImpairedNetwork:
         return _core.impairment_hits(self._context._core)
 
     def last_hit_ns(self) -> list[int | None]:
-        """When each rule acted last, by :func:`time.monotonic_ns`; ``None`` if it has not.
+        """When each rule acted last, by :func:`time.monotonic_ns`; ``None``: never.
 
         Raises:
             ClosedError: if the context is closed.
@@ -154,12 +155,12 @@ class ImpairedNetwork:
 
 
 def impair(context: Context, *rules: Impairment, seed: int = 0) -> ImpairedNetwork:
-    """Harms what ``context`` sends from now on, until the rules are replaced.
+    """Impairs what ``context`` sends from now on, until the rules are replaced.
 
     Args:
-        context: Whose packets; what the peer sends is the peer's to harm.
-        rules: What happens to them.
-        seed: Of all dice and of the choice of paths.
+        context: Its packets are impaired. What the peer sends is impaired at the peer.
+        rules: What happens to the packets.
+        seed: Of all random choices.
 
     Raises:
         ArgumentError: says what is wrong with a rule.
@@ -172,7 +173,7 @@ def impair(context: Context, *rules: Impairment, seed: int = 0) -> ImpairedNetwo
 
 @contextlib.contextmanager
 def impaired(context: Context, *rules: Impairment, seed: int = 0) -> Iterator[ImpairedNetwork]:
-    """As :func:`impair`, until the ``with`` block is left."""
+    """As :func:`impair`, until the end of the ``with`` block."""
     network = impair(context, *rules, seed=seed)
     try:
         yield network

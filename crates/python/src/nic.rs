@@ -8,6 +8,7 @@
 pub(crate) mod context;
 mod convert;
 pub(crate) mod cq;
+mod defaults;
 mod device;
 pub(crate) mod error;
 mod impair;
@@ -28,6 +29,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::MemoryRegion>()?;
     module.add_class::<cq::CompletionQueue>()?;
     module.add_class::<qp::QueuePair>()?;
+    defaults::register(module)?;
     profile::register(module)?;
     impair::register(module)
 }

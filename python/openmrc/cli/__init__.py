@@ -1,7 +1,7 @@
 """The command ``openmrc``.
 
-Each subcommand is one function in one file of this package, imported only when it is run: ``openmrc --help``
-reads the table below and nothing else. A new subcommand is a new file and a line here.
+Each subcommand is one function in one file of this package. It is imported only when it runs: ``openmrc
+--help`` reads only the table below. A new subcommand is a new file and a line here.
 """
 
 import importlib
@@ -19,15 +19,15 @@ from openmrc.cli import _common
 
 
 class Subcommand(NamedTuple):
-    """Where a subcommand is found and how the list of commands describes it."""
+    """The place of a subcommand, and its description in the list of commands."""
 
     target: str
-    """``module:name`` of a function, or of a :class:`typer.Typer` with subcommands of its own."""
+    """``module:name`` of a function, or of a :class:`typer.Typer` with its own subcommands."""
     help: str
 
     @property
     def module(self) -> str:
-        """The module that has the subcommand, which this installation may lack."""
+        """The module of the subcommand; this installation may not have it."""
         return self.target.partition(":")[0]
 
     def load(self, name: str) -> Any:
@@ -45,7 +45,7 @@ class Subcommand(NamedTuple):
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring for any width of terminal: lines of a paragraph joined, what is indented or a list kept."""
+    """A docstring for any terminal width: joins the lines of a paragraph; keeps indented lines and lists."""
     blocks = inspect.cleandoc(text).split("\n\n")
     kept = re.compile(r"[ *|-]")
     return "\n\n".join(
@@ -57,7 +57,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     "demo": Subcommand(
-        "openmrc.cli.demo:demo", "Eight planes on this machine: write, break planes, watch the goodput."
+        "openmrc.cli.demo:demo", "Send a file over eight planes of this machine while planes fail."
     ),
     "write-bw": Subcommand(
         "openmrc.cli.write_bw:write_bw", "Goodput of RDMA writes, as ib_write_bw measures it."
@@ -74,13 +74,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
     ),
     "path": Subcommand(
-        "openmrc.cli.path:path", "The path an entropy value takes, and the entropy value of a path."
+        "openmrc.cli.path:path", "Show the path of an entropy value, and the entropy value of a path."
     ),
     "config": Subcommand("openmrc.cli.config:config", "Write the switch configurations of a fabric."),
     "verify": Subcommand(
         "openmrc.cli.verify:verify", "Check a fabric's configuration and cabling against its plan."
     ),
-    "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric for real, in network namespaces of this machine."),
+    "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric in network namespaces of this machine."),
     "simulate": Subcommand(
         "openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."
     ),
@@ -95,19 +95,19 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 
 
 def available() -> dict[str, Subcommand]:
-    """The subcommands whose module this installation has, in the order of the table."""
+    """The subcommands that this installation has, in the order of the table."""
     return {name: each for name, each in SUBCOMMANDS.items() if importlib.util.find_spec(each.module)}
 
 
 class _LazyGroup(TyperGroup):
-    """A group that lists its subcommands from the table and imports the one that runs.
+    """A group that lists its subcommands from the table and imports only the one that runs.
 
-    Parameters are ``Any`` because typer gives no public name to the classes it passes.
+    Parameters are ``Any`` because typer has no public names for these classes.
     """
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # What help, completion and "did you mean" look at: names and descriptions, no module behind them.
+        # For help, completion and "did you mean": names and descriptions, without the modules.
         self.commands = {name: TyperCommand(name, help=each.help) for name, each in available().items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -146,10 +146,11 @@ def openmrc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
-    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt; all but 0 say why in a line on standard error.
+    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt. All but 0 print the reason as one line on
+    standard error.
 
     Args:
-        arguments: What stands after ``openmrc``; ``sys.argv[1:]`` if not given.
+        arguments: The arguments after ``openmrc``; default ``sys.argv[1:]``.
     """
     command = typer.main.get_command(app)
     return _common.run(

@@ -1,4 +1,4 @@
-"""What the subcommands share: printing results, progress, and errors as one line."""
+"""Common to the subcommands: printing results, progress, and errors as one line."""
 
 import json
 import os
@@ -25,26 +25,26 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 def console(*, stderr: bool = False) -> "Console":
     """A rich console for results (standard output) or for progress and remarks (standard error).
 
-    Colours and moving progress appear only on a terminal, and never under ``NO_COLOR``; a pipe gets plain
-    text that is not wrapped, so that a line stays a line for grep.
+    Colours and progress bars appear only on a terminal, and never with ``NO_COLOR``. A pipe gets plain text
+    without line breaks, for grep.
     """
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
     plain_width = None if stream.isatty() else 10_000
-    # No emoji: an address like 5f00:0:e:a:: holds `:a:`, which would be one.
+    # No emoji: `:a:` in an address such as 5f00:0:e:a:: would become one.
     return Console(
         stderr=stderr, highlight=False, emoji=False, soft_wrap=not stream.isatty(), width=plain_width
     )
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Prints a table; where the terminal is too narrow for it, a block of lines a row: no digit is lost.
+    """Prints a table; on a terminal that is too narrow, a block of lines for each row.
 
     Args:
-        columns: Their names.
+        columns: Names of the columns.
         rows: The cells.
-        left: So many columns are names and not numbers: they stand at the left.
+        left: Number of columns that are left-aligned names; the others are right-aligned numbers.
     """
     from rich.measure import Measurement
     from rich.table import Table
@@ -72,14 +72,14 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Prints a result as JSON, indented on a terminal and on one line otherwise.
 
     Raises:
-        ValueError: for a number JSON cannot carry (NaN, infinity); an absent figure is ``None``.
+        ValueError: for a number that JSON does not have (NaN, infinity); a missing figure is ``None``.
     """
     indent = 2 if sys.stdout.isatty() else None
     print(json.dumps(value, indent=indent, allow_nan=False, default=_jsonable), flush=True)
 
 
 def print_json_line(value: Mapping[str, Any]) -> None:
-    """Prints one event of a stream as JSON, always on a line of its own, at once.
+    """Prints one event of a stream as one line of JSON, at once.
 
     Raises:
         ValueError: as :func:`print_json`.
@@ -88,7 +88,7 @@ def print_json_line(value: Mapping[str, Any]) -> None:
 
 
 def _jsonable(value: object) -> object:
-    # NumPy scalars and arrays, without importing NumPy for those who have none.
+    # NumPy scalars and arrays, without importing NumPy.
     tolist = getattr(value, "tolist", None)
     if callable(tolist):
         return tolist()
@@ -98,7 +98,7 @@ def _jsonable(value: object) -> object:
 
 
 def print_error(message: str) -> None:
-    """Prints ``error: message`` as one line on standard error, red where that shows."""
+    """Prints ``error: message`` as one line on standard error, on a terminal in red."""
     line = "error: " + " ".join(message.split())
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         line = line.replace("error:", "\x1b[1;31merror:\x1b[0m", 1)
@@ -106,21 +106,18 @@ def print_error(message: str) -> None:
 
 
 def run(command: Callable[[], object]) -> int:
-    """Runs a command without letting an expected failure show a traceback; returns the process's exit code.
-
-    What is not expected, a bug, keeps its traceback.
-    """
+    """Runs a command; returns the exit code. Expected failures have no traceback, bugs keep theirs."""
     try:
         try:
             result = command()
         finally:
-            # Here and not at interpreter exit, where a closed pipe could not be answered any more.
+            # Here, because at interpreter exit a closed pipe cannot be handled any more.
             sys.stdout.flush()
     except KeyboardInterrupt:
         print_error("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has seen enough. The interpreter must not flush into the closed pipe again.
+        # The reader (head, less) has closed the pipe. The interpreter must not flush into it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except typer.Abort:
@@ -134,7 +131,7 @@ def run(command: Callable[[], object]) -> int:
     except Error as error:
         print_error(str(error))
         return EXIT_FAILURE
-    # With standalone_mode=False the code of a typer.Exit comes back as the value returned.
+    # With standalone_mode=False the code of a typer.Exit is the return value.
     code = result if isinstance(result, int) and not isinstance(result, bool) else 0
     if code == EXIT_INTERRUPTED:
         print_error("interrupted")
@@ -145,7 +142,7 @@ def _usage_error(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
-        # The message is the help text: asked for nothing, told everything.
+        # The message is the help text.
         if message:
             print(message, file=sys.stderr)
         return EXIT_USAGE
@@ -158,4 +155,6 @@ def _usage_error(error: typer.TyperException) -> int:
 def _describe(error: OSError) -> str:
     if error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, Error) and error.strerror:
+        return error.strerror  # It names what failed; the number adds nothing.
     return str(error) or type(error).__name__

@@ -14,9 +14,9 @@ ImpairOption = Annotated[
     typer.Option(
         "--impair",
         metavar="KIND=P[,...]",
-        help="For tests: harm this end's own packets with probability P. KIND is loss, duplicate, reorder, "
-        "corrupt, delay, mark or trim; after it may come ports=0+3, evs=SHARE, class=data, start=S, end=S, "
-        "us=DELAY. May be repeated.",
+        help="For tests: impair packets that this end sends, with probability P. KIND is loss, duplicate, "
+        "reorder, corrupt, delay, mark or trim. More fields: ports=0+3, evs=SHARE, class=data, start=S, "
+        "end=S, us=DELAY. May be repeated.",
         rich_help_panel="Planes",
     ),
 ]
@@ -37,7 +37,7 @@ def parse(text: str) -> Impairment:
     """A rule such as ``loss=0.01,ports=3`` or ``delay=1,us=200,evs=0.25,start=2``.
 
     Raises:
-        ArgumentError: says what of it is not understood.
+        ArgumentError: names the part that is wrong.
     """
     first, *rest = text.split(",")
     kind, equals, probability = first.partition("=")
@@ -66,12 +66,12 @@ def parse(text: str) -> Impairment:
 
 
 def parse_all(texts: Sequence[str] | None) -> list[Impairment]:
-    """A rule for each text."""
+    """One rule for each text."""
     return [parse(text) for text in texts or ()]
 
 
 def configure(texts: Sequence[str] | None) -> Callable[[Context], None] | None:
-    """What puts the rules in force on a device; ``None`` if there are none."""
+    """A function that puts the rules in force at a device; ``None`` if there are none."""
     rules = parse_all(texts)
     if not rules:
         return None
@@ -83,14 +83,14 @@ def configure(texts: Sequence[str] | None) -> Callable[[Context], None] | None:
 
 
 def fail_port(text: str) -> Impairment:
-    """``3@2.5``: port 3 sends nothing any more from 2.5 seconds after the beginning, and nobody is told.
+    """``3@2.5``: port 3 drops everything from 2.5 seconds on; the transport is not told.
 
     Raises:
-        ArgumentError: if it is not of that form.
+        ArgumentError: if it does not have this form.
     """
     port, _, start = text.partition("@")
     if not port.isdigit():
-        raise ArgumentError(f"--fail-port {text}: a port and a time in seconds are meant, such as 3@2.5")
+        raise ArgumentError(f"--fail-port {text}: write a port and a time in seconds, such as 3@2.5")
     return Impairment.drop(ports=[int(port)], start=_number(text, "time", start or "0"))
 
 

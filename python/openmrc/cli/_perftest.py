@@ -1,4 +1,4 @@
-"""What write-bw and write-lat share: options, and the server's side."""
+"""Common to write-bw and write-lat: options, and the server's side."""
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -27,34 +27,37 @@ MtuOption = Annotated[
         "-m",
         min=256,
         max=8192,
-        help="Payload bytes per packet. Default: as routes allow, up to 4096.",
+        help="Payload bytes per packet. Default: what the routes carry, at most 4096.",
     ),
 ]
 InlineOption = Annotated[
     int | None,
     typer.Option(
-        "--inline_size", "--inline-size", "-I", min=0, max=220, help="Longest message copied while posting."
+        "--inline_size", "--inline-size", "-I", min=0, max=220, help="Longest message that is sent inline."
     ),
 ]
 LoopbackOption = Annotated[
     bool,
-    typer.Option("--loopback", help="Both ends at once on this machine; the server in a second process."),
+    typer.Option("--loopback", help="Both ends on this machine; the server is a second process."),
 ]
 CpuOption = Annotated[
     str | None,
     typer.Option(
         "--cpu",
         metavar="N[,M]",
-        help="Processor of this end; with --loopback client and server, default the first two.",
+        help="Processor of this end; with --loopback of client and server, default the first two.",
     ),
 ]
 CpuFreqOption = Annotated[
-    bool, typer.Option("-F", hidden=True, help="Accepted as perftest does; nothing to do.")
+    bool, typer.Option("-F", hidden=True, help="Accepted for compatibility with perftest; no effect.")
 ]
 GbitsOption = Annotated[
     bool,
     typer.Option(
-        "--report_gbits", "--report-gbits", hidden=True, help="Always so; accepted as perftest does."
+        "--report_gbits",
+        "--report-gbits",
+        hidden=True,
+        help="Accepted for compatibility with perftest; always on.",
     ),
 ]
 
@@ -63,16 +66,16 @@ _RULE = "-" * 87
 
 
 def sizes(everything: bool, size: int | None, default: int) -> Sequence[int]:
-    """What ``-a`` and ``-s`` ask for."""
+    """The sizes of ``-a`` and ``-s``."""
     if everything and size is not None:
-        raise ArgumentError("-a runs every size, -s one: not both")
+        raise ArgumentError("-a runs every size and -s one size: use one of them, not both")
     return SWEEP if everything else (default if size is None else size,)
 
 
 def impairments(
     texts: Sequence[str] | None, loss: float | None, fail_ports: Sequence[str] | None
 ) -> list[Any]:
-    """All rules that the options describe."""
+    """The rules of all options."""
     rules = _impair.parse_all(texts)
     if loss:
         rules.append(_impair.parse(f"loss={loss}"))
@@ -81,18 +84,18 @@ def impairments(
 
 
 class Table(NamedTuple):
-    """How results are shown to people: perftest's header and columns."""
+    """The table of results, with perftest's header and columns."""
 
     title: str
     facts: Sequence[tuple[str, object]]
     columns: str
     row: Callable[[dict[str, Any]], str]
 
-    def print_header(self) -> None:
-        """The ruled block above the columns, two facts to a line, and the columns."""
+    def print_header(self, *more: tuple[str, object]) -> None:
+        """Prints the block above the columns, two facts on a line, and the columns."""
         print(_RULE)
         print(f"{self.title:^87}".rstrip())
-        cells = [f" {name:<15} : {value!s:<14}" for name, value in self.facts]
+        cells = [f" {name:<15} : {value!s:<14}" for name, value in (*self.facts, *more)]
         for left, right in zip_longest(cells[::2], cells[1::2], fillvalue=""):
             print((left + right).rstrip())
         print(_RULE)
@@ -109,12 +112,12 @@ def main(
     json: bool,
     table: Table,
 ) -> None:
-    """Server, client or both, as the options say."""
+    """Runs the server, the client or both."""
     if host is not None and loopback:
-        raise ArgumentError("--loopback is client and server at once: name no host")
+        raise ArgumentError("--loopback is client and server on this machine: name no host")
     cpus = _cpus(cpu)
     if len(cpus) > 1 and not loopback:
-        raise ArgumentError("this end is one process: --cpu takes one processor here")
+        raise ArgumentError("--cpu takes one processor, except with --loopback")
     if not loopback:
         pin(cpus[0] if cpus else None)
     if host is None and not loopback:
@@ -125,12 +128,12 @@ def main(
         if host is None
         else measuring(settings, *_planes.parse_host(host, port))
     )
-    with connected as results:
+    with connected as measurement:
         if json:
-            found = [result.as_dict() for result in results]
+            found = [result.as_dict() for result in measurement]
         else:
-            table.print_header()
-            for result in results:
+            table.print_header(("Transport type", settings.planes.transport), ("Paths", measurement.paths))
+            for result in measurement:
                 print(table.row(result.as_dict()), flush=True)
             print(_RULE)
     if json:
@@ -138,7 +141,7 @@ def main(
 
 
 def _serve(settings: Settings, port: int, table: Table, *, json: bool) -> None:
-    """The server's side: one client, whose results are shown here too."""
+    """The server's side: serves one client and shows its results too."""
 
     def show(result: dict[str, Any]) -> None:
         if json:
@@ -162,4 +165,4 @@ def _cpus(text: str | None) -> list[int]:
     try:
         return [int(part) for part in text.split(",")] if text else []
     except ValueError:
-        raise ArgumentError(f"--cpu {text}: a number, or two with a comma between") from None
+        raise ArgumentError(f"--cpu {text}: write a number, or two numbers with a comma") from None

@@ -1,12 +1,19 @@
 """Options about planes, the same for every subcommand that moves data."""
 
-from typing import Annotated
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from openmrc.errors import ArgumentError
 from openmrc.planes import Planes, parse_host
 
+if TYPE_CHECKING:
+    from openmrc.sourceroutes import SourceRoutes
+
 _PANEL = "Planes"
+_SRV6 = "SRv6 mode"
 
 AddressesOption = Annotated[
     str | None,
@@ -31,7 +38,10 @@ PortsOption = Annotated[
 EvsOption = Annotated[
     int | None,
     typer.Option(
-        "--evs", metavar="N", help="Paths in rotation over all planes. Default 128.", rich_help_panel=_PANEL
+        "--evs",
+        metavar="N",
+        help="Paths in rotation over all planes. Default: half of all paths, at most 128.",
+        rich_help_panel=_PANEL,
     ),
 ]
 EvBurstOption = Annotated[
@@ -39,22 +49,104 @@ EvBurstOption = Annotated[
     typer.Option(
         "--ev-burst",
         metavar="N",
-        help="Consecutive packets on one path: 1 as in hardware; more cost fewer system calls. Default 15.",
+        help="Consecutive packets on one path: 1 as in hardware; more need fewer system calls. Default 15.",
         rich_help_panel=_PANEL,
+    ),
+]
+Srv6Option = Annotated[
+    bool,
+    typer.Option(
+        "--srv6",
+        help="Build SRv6 frames and source-route every packet; both ends need it. Needs root or CAP_NET_RAW.",
+        rich_help_panel=_SRV6,
+    ),
+]
+FabricOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--fabric",
+        metavar="FILE",
+        help="The fabric's specification. Default, in a host of a lab: the lab's.",
+        rich_help_panel=_SRV6,
+    ),
+]
+ThisHostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--this-host",
+        metavar="HOST",
+        help="Which host of the fabric this is, such as h0. Default: the one with this machine's addresses.",
+        rich_help_panel=_SRV6,
+    ),
+]
+PeerHostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--peer-host",
+        metavar="HOST",
+        help="Which host of the fabric the other end is. Default: the one with its addresses.",
+        rich_help_panel=_SRV6,
     ),
 ]
 
 
 def planes(
-    addresses: str | None, ports: int | None = None, evs: int | None = None, ev_burst: int | None = None
+    addresses: str | None,
+    ports: int | None = None,
+    evs: int | None = None,
+    ev_burst: int | None = None,
+    routes: "SourceRoutes | None" = None,
 ) -> Planes:
     """The planes that these options describe.
 
     Raises:
         ArgumentError: if they contradict each other or are out of range.
     """
+    if routes is not None:
+        if ports is not None:
+            raise ArgumentError("--ports is for two ends on one machine; with --srv6 the fabric says it")
+        routes = replace(routes, active=evs)
     named = tuple(filter(None, (addresses or "").split(",")))
-    return Planes(addresses=named, count=ports, evs=evs, ev_burst=ev_burst)
+    return Planes(addresses=named, count=ports, evs=evs, ev_burst=ev_burst, routes=routes)
 
 
-__all__ = ["AddressesOption", "EvBurstOption", "EvsOption", "PortsOption", "parse_host", "planes"]
+def srv6(
+    wanted: bool, fabric: Path | None, this_host: str | None, peer_host: str | None
+) -> "SourceRoutes | None":
+    """The source routes that these options describe; ``None`` without ``--srv6``.
+
+    Raises:
+        ArgumentError: if the fabric is not known, or which of its hosts this is.
+        FormatError, OSError: if the fabric's specification cannot be read.
+    """
+    if not wanted:
+        for option, value in (("--fabric", fabric), ("--this-host", this_host), ("--peer-host", peer_host)):
+            if value is not None:
+                raise ArgumentError(f"{option} is for SRv6 mode: say --srv6 as well")
+        return None
+    from openmrc.fabric import Fabric
+    from openmrc.lab.state import here
+    from openmrc.sourceroutes import SourceRoutes
+
+    if fabric is None:
+        found = here()
+        if found is None:
+            raise ArgumentError("--srv6 needs --fabric FILE: this is no host of a lab")
+        fabric, node = found
+        this_host = this_host or node
+    return SourceRoutes.here(Fabric.load(fabric), host=this_host, peer=peer_host)
+
+
+__all__ = [
+    "AddressesOption",
+    "EvBurstOption",
+    "EvsOption",
+    "FabricOption",
+    "PeerHostOption",
+    "PortsOption",
+    "Srv6Option",
+    "ThisHostOption",
+    "parse_host",
+    "planes",
+    "srv6",
+]

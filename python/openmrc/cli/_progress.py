@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error and only on a terminal."""
+"""Progress bars, on standard error and only on a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from openmrc.cli import _common
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar; gives a function to call with how much is done and how much there is."""
+    """A progress bar; yields a function to call with what is done and the total."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -17,13 +17,15 @@ PLATFORMS = "linux|frr|sonic|eos|cumulus"
 
 def config(
     file: FileArgument,
-    platform: Annotated[str, typer.Option(metavar=PLATFORMS, help="What the switches run.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; must not exist or be empty.")],
+    platform: Annotated[str, typer.Option(metavar=PLATFORMS, help="System of the switches.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Output directory; it must be empty or not exist.")
+    ],
     json: _common.JsonOption = False,
 ) -> None:
     """Write the configuration of every switch: DIR/p3/t0-17/... and a copy of the specification.
 
-    The same specification always gives the same files. Prove them with `openmrc verify DIR`.
+    The same specification always gives the same files. `openmrc verify DIR` checks them.
     """
     from openmrc.fabric import Fabric
     from openmrc.switchconf import render
@@ -36,4 +38,4 @@ def config(
     if json:
         _common.print_json({"platform": platform, "directory": out, "switches": count})
     else:
-        _common.console().print(f"{count:,} switches written to {out}; prove them with: openmrc verify {out}")
+        _common.console().print(f"{count:,} switches written to {out}; check them with: openmrc verify {out}")

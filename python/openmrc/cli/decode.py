@@ -23,7 +23,7 @@ def decode(
     ] = None,
     ethernet: Annotated[
         bool,
-        typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header, not with IP."),
+        typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header and not with IP."),
     ] = False,
     port: Annotated[
         int, typer.Option("--port", "-p", min=1, max=65535, help="UDP destination port of MRC.")
@@ -32,15 +32,15 @@ def decode(
         int | None, typer.Option("--count", "-c", min=1, help="Stop after this many packets.")
     ] = None,
     mrc_only: Annotated[
-        bool, typer.Option("--mrc", help="Leave out packets to other ports and protocols.")
+        bool, typer.Option("--mrc", help="Leave out packets to other ports and of other protocols.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field of every header.")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Show the packets of a capture, one line each: addresses, entropy value, opcode, queue pair, PSN.
 
-    A packet that a receiver would drop is shown with the counter it would be counted under and the reason.
-    With --json each packet is one object, on a pipe one line; -v adds its payload.
+    A packet that a receiver would drop is shown with the reason and the counter for it. With --json each
+    packet is one object, on a pipe one line; -v adds its payload.
     """
     if (file is None) == (hexadecimal is None):
         raise ArgumentError(
@@ -74,7 +74,7 @@ def _print(frames: Iterable[tuple[int, Frame]], *, verbose: bool, json: bool) ->
 
 
 def _is_mrc(frame: Frame) -> bool:
-    """Whether a packet was sent to our port, sound or not."""
+    """Whether a packet was sent to the port, valid or not."""
     return frame.bth is not None or frame.packet is not None
 
 
@@ -90,7 +90,7 @@ def _bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(cleaned)
     except ValueError:
-        raise ArgumentError("--hex wants pairs of hexadecimal digits, such as 6b800000...") from None
+        raise ArgumentError("--hex needs pairs of hexadecimal digits, such as 6b800000...") from None
 
 
 def _seconds(time_ns: int | None, start_ns: int | None) -> str:

@@ -1,4 +1,4 @@
-"""``openmrc demo``. Prints; :mod:`openmrc.demo` does the work."""
+"""``openmrc demo``. Prints; :mod:`openmrc.demos.loopback` does the work."""
 
 import json as json_module
 from pathlib import Path
@@ -7,29 +7,25 @@ from typing import Annotated
 import typer
 
 from openmrc.cli import _common, _planes
-from openmrc.demo.analysis import figures
-from openmrc.demo.picture import PictureError, draw
-from openmrc.demo.run import run
-from openmrc.demo.schedule import standard
-from openmrc.demo.screen import screen, summary
-from openmrc.demo.source import source_file
-from openmrc.errors import ArgumentError, Error
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+from openmrc.demos.loopback.analysis import figures
+from openmrc.demos.loopback.picture import draw
+from openmrc.demos.loopback.run import run
+from openmrc.demos.loopback.schedule import standard
+from openmrc.demos.loopback.screen import screen, summary
+from openmrc.demos.loopback.source import source_file
+from openmrc.demos.style import PictureError
+from openmrc.errors import Error
+from openmrc.units import parse_size
 
 
 def demo(
-    size: Annotated[
-        str, typer.Option("--size", help="Size of the file that is made: 2GiB, 500M ...")
-    ] = "2GiB",
+    size: Annotated[str, typer.Option("--size", help="Size of the file to make: 2GiB, 500M ...")] = "2GiB",
     file: Annotated[
         Path | None, typer.Option("--file", help="Send this file instead.", show_default=False)
     ] = None,
     duration: Annotated[
         float,
-        typer.Option(
-            "--duration", "-D", min=1, metavar="SECONDS", help="How long the schedule of faults is."
-        ),
+        typer.Option("--duration", "-D", min=1, metavar="SECONDS", help="Length of the schedule of faults."),
     ] = 15.0,
     ports: Annotated[int, typer.Option("--ports", min=2, max=16, help="Planes.")] = 8,
     evs: _planes.EvsOption = None,
@@ -43,17 +39,17 @@ def demo(
     ] = True,
     json: _common.JsonOption = False,
 ) -> None:
-    """Send a file over many planes of this machine while planes and paths fail, and check it all.
+    """Send a file over many planes of this machine while planes and paths fail, and check every byte.
 
-    Two processes with a NIC each, over loopback, no privileges. A plane falls silent, some paths lose
-    packets, some trim and mark them, the plane comes back. A file that is through earlier is sent again
-    until all has happened. Exit code 0 only if every byte of every pass arrived.
+    Two processes with a NIC each, over loopback, without privileges. A plane goes silent, some paths lose
+    packets, some trim and mark them, then the plane comes back. A file that arrives before the end of the
+    schedule is sent again. The exit code is 0 only if every byte of every pass arrived.
     """
     schedule = standard(duration, ports)
     planes = _planes.planes(None, ports, evs, ev_burst)
-    count = _bytes(size)
+    count = parse_size(size, "--size")
     out, remarks = _common.console(), _common.console(stderr=True)
-    # What the demo leaves behind must not fail at its end.
+    # Now, so that a directory that cannot be made is found before the run.
     output.mkdir(parents=True, exist_ok=True)
     with screen(remarks) as watch, source_file(file, count, watch.preparing) as source:
         outcome = run(source, schedule, planes, watch.progress)
@@ -75,19 +71,3 @@ def demo(
         out.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
     if not found.verified:
         raise Error(found.error or "not every byte arrived: a checksum is wrong")
-
-
-def _bytes(text: str) -> int:
-    """Bytes of ``2GiB``, ``500M``, ``1048576``."""
-    lower = text.lower().removesuffix("b")
-    number = lower.rstrip("kmgi")
-    unit = lower[len(number) :]
-    try:
-        count = int(float(number) * _UNITS[unit])
-    except (ValueError, KeyError):
-        raise ArgumentError(
-            f"--size {text}: a number with k, M, G, Ki, Mi or Gi is meant, such as 2GiB"
-        ) from None
-    if count < 1:
-        raise ArgumentError(f"--size {text}: at least 1 byte")
-    return count

@@ -1,4 +1,4 @@
-"""``openmrc lab``: a fabric for real, in network namespaces of this machine. Needs root."""
+"""``openmrc lab``: a fabric in network namespaces of this machine. Needs root."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from openmrc.cli import _common
 from openmrc.errors import ArgumentError
 
 lab = typer.Typer(
-    help="Run a fabric for real, in network namespaces of this machine. Needs root.",
+    help="Run a fabric in network namespaces of this machine. Needs root.",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
@@ -19,7 +19,7 @@ lab = typer.Typer(
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 NameOption = Annotated[
-    str | None, typer.Option("--lab", metavar="NAME", help="Which lab, where several are up.")
+    str | None, typer.Option("--lab", metavar="NAME", help="Name of the lab, if several are up.")
 ]
 WhatArgument = Annotated[
     str,
@@ -36,7 +36,7 @@ LinkArgument = Annotated[
 @lab.command()
 def up(
     file: FileArgument,
-    hosts: Annotated[int | None, typer.Option(min=1, help="So many hosts instead of the file's.")] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts instead of the file's.")] = None,
 ) -> None:
     """Bring a fabric up: a namespace per switch and host, a veth pair per link, static SRv6 routes."""
     from openmrc.fabric import Fabric
@@ -52,7 +52,7 @@ def up(
 
 @lab.command()
 def down(name: NameOption = None) -> None:
-    """Take a lab down, and end what still runs in it."""
+    """Take a lab down, and end all processes in it."""
     from openmrc.lab.lab import remove
     from openmrc.lab.state import the_name
     from openmrc.lab.system import require_root
@@ -65,7 +65,7 @@ def down(name: NameOption = None) -> None:
 
 @lab.command()
 def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
-    """Show a lab's hosts with their addresses, and what has failed."""
+    """Show the hosts of a lab with their addresses, and what has failed."""
     from openmrc.lab import Lab
 
     found = Lab.open(name)
@@ -111,7 +111,7 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
 
 @lab.command(name="exec", context_settings={"ignore_unknown_options": True})
 def execute(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A host, like h3, or a switch.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A host, such as h3, or a switch.")],
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND", help="The command and its arguments.")
     ],
@@ -135,10 +135,10 @@ def fail(what: WhatArgument, name: NameOption = None) -> None:
 @lab.command()
 def degrade(
     what: LinkArgument,
-    loss: Annotated[str, typer.Option(metavar="SHARE", help="Like 1% or 0.01; 100% is a silent cut.")],
+    loss: Annotated[str, typer.Option(metavar="SHARE", help="Such as 1% or 0.01; 100% is a silent cut.")],
     name: NameOption = None,
 ) -> None:
-    """Make a link lose packets, at random, in both directions; its ports stay up."""
+    """Make a link lose random packets in both directions; its ports stay up."""
     from openmrc.lab import Lab
 
     Lab.open(name).degrade(what, loss=_share(loss))
@@ -147,26 +147,27 @@ def degrade(
 @lab.command()
 def repair(
     what: Annotated[
-        str | None, typer.Argument(metavar="[LINK|PORT|SWITCH]", help="What; everything if not given.")
+        str | None,
+        typer.Argument(metavar="[LINK|PORT|SWITCH]", help="Link, port or switch; default everything."),
     ] = None,
     name: NameOption = None,
 ) -> None:
-    """Make links and switches whole again."""
+    """Repair links and switches."""
     from openmrc.lab import Lab
 
     for each in Lab.open(name).repair(what):
-        _common.console().print(f"{each} is whole")
+        _common.console().print(f"{each} repaired")
 
 
 @lab.command()
 def flap(
     what: WhatArgument,
     down_s: Annotated[float, typer.Option("--down", min=0, help="Seconds it is cut.")] = 1.0,
-    up_s: Annotated[float, typer.Option("--up", min=0, help="Seconds it is whole in between.")] = 1.0,
+    up_s: Annotated[float, typer.Option("--up", min=0, help="Seconds of working between two cuts.")] = 1.0,
     count: Annotated[int, typer.Option(min=1, help="How often.")] = 5,
     name: NameOption = None,
 ) -> None:
-    """Cut and repair a link or switch again and again; it is whole in the end, also after ctrl-C."""
+    """Cut and repair a link or switch repeatedly; at the end, also after Ctrl-C, it is repaired."""
     from openmrc.lab import Lab
 
     found = Lab.open(name)
@@ -182,27 +183,31 @@ def flap(
 
 @lab.command()
 def soft(
-    switch: Annotated[str, typer.Argument(metavar="SWITCH", help="The switch, like p0/t1-2.")],
+    switch: Annotated[str, typer.Argument(metavar="SWITCH", help="The switch, such as p0/t1-2.")],
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Of every port, like 200M; as fast as it goes.")
+        str | None, typer.Option(metavar="RATE", help="Rate of every port, such as 200M; default no limit.")
     ] = None,
     base_rtt: Annotated[
         float | None,
-        typer.Option("--base-rtt", min=0.001, help="Microseconds; thresholds are shares of rate x base RTT."),
+        typer.Option(
+            "--base-rtt",
+            min=0.001,
+            help="Base RTT in microseconds; thresholds are shares of rate x base RTT.",
+        ),
     ] = None,
     off: Annotated[
-        bool, typer.Option("--off", help="Let the kernel forward again; show the counters.")
+        bool, typer.Option("--off", help="Let the kernel forward again, and show the counters.")
     ] = False,
     name: NameOption = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Put a soft switch in a switch's place: a rate, queues, ECN marking, packet trimming."""
+    """Replace a switch by a soft switch: with a rate, queues, ECN marking, packet trimming."""
     from openmrc.fabric.units import parse_rate
     from openmrc.lab import Lab
 
     found = Lab.open(name)
     if off:
-        counted = found.harden(switch)
+        counted = found.stop_soft_switch(switch)
         if json:
             _common.print_json(counted)
             return
@@ -213,7 +218,7 @@ def soft(
         speed = None if rate is None else parse_rate(rate)
     except ValueError as error:
         raise ArgumentError(f"rate: {error}") from None
-    found.soften(switch, rate=speed, base_rtt_us=base_rtt)
+    found.start_soft_switch(switch, rate=speed, base_rtt_us=base_rtt)
 
 
 @lab.command()
@@ -222,19 +227,27 @@ def demo(
         str | None, typer.Option("--only", metavar="mrc|frr", help="One half of it.", show_default=False)
     ] = None,
     duration: Annotated[
-        float, typer.Option("--duration", "-D", min=10, metavar="SECONDS", help="Of the faults, each half.")
+        float,
+        typer.Option(
+            "--duration", "-D", min=10, metavar="SECONDS", help="Seconds that the faults of each run take."
+        ),
     ] = 30.0,
-    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="What each host offers.")] = "40M",
+    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Offered load of each host.")] = "40M",
     nic: Annotated[
         str,
         typer.Option(
-            "--nic", metavar="srv6|udp", help="Frames built by the NIC, or UDP and the host's routes."
+            "--nic",
+            metavar="srv6|udp",
+            help="srv6: the NIC builds SRv6 frames; udp: UDP sockets and the hosts' routes.",
         ),
     ] = "udp",
     bfd_interval: Annotated[
         int,
         typer.Option(
-            "--bfd-interval", min=0, metavar="MS", help="FRR: three missing end a session; 0: no BFD."
+            "--bfd-interval",
+            min=0,
+            metavar="MS",
+            help="FRR: BFD interval; three missing packets end a session; 0: no BFD.",
         ),
     ] = 100,
     bgp_hold: Annotated[
@@ -250,25 +263,25 @@ def demo(
         Path | None, typer.Option("--json", metavar="FILE", help="All figures.", show_default=False)
     ] = None,
 ) -> None:
-    """Break links under MRC, and under BGP with BFD and ECMP: who notices when.
+    """Break links under MRC, and under BGP with BFD and ECMP; compare the outages.
 
-    Eight hosts in two planes write to each other in a ring, while a link is cut, another dies silently, a
-    switch stops, a NIC port is lost and a link loses 1 %. First over MRC and static source routes; then, on
-    the same links and with the same faults, TCP and UDP behind FRR (Debian: apt install frr). Exit code 0
-    only if every byte written over MRC was right.
+    Eight hosts in two planes write to each other in a ring. Meanwhile a link is cut, another one dies
+    silently, a switch stops, a NIC port is lost, and a link loses 1 %. First over MRC and static source
+    routes; then TCP and UDP behind FRR (Debian: apt install frr), on the same links and with the same faults.
+    The exit code is 0 only if every byte written over MRC was right.
     """
     import json as json_module
 
+    from openmrc.demos.lab import analysis, report
+    from openmrc.demos.lab.frr import Timers
+    from openmrc.demos.lab.run import Settings, run
     from openmrc.errors import Error
     from openmrc.fabric.units import parse_rate
-    from openmrc.lab.demo import analysis, report
-    from openmrc.lab.demo.frr import Timers
-    from openmrc.lab.demo.run import Settings, run
 
     if only not in (None, "mrc", "frr"):
-        raise ArgumentError(f"--only {only}: mrc or frr is meant")
+        raise ArgumentError(f"--only {only}: mrc or frr is allowed")
     if nic not in ("srv6", "udp"):
-        raise ArgumentError(f"--nic {nic}: srv6 or udp is meant")
+        raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
     try:
         speed = parse_rate(rate)
     except ValueError as error:
@@ -299,11 +312,11 @@ def demo(
         }
         json.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
     if picture is not None:
-        from openmrc.lab.demo.picture import draw
+        from openmrc.demos.lab.picture import draw
 
         draw(outcome.mrc, outcome.conventional, timers, picture)
     if outcome.mrc is not None and outcome.mrc.wrong:
-        raise Error(f"{outcome.mrc.wrong} writes did not arrive as they were sent")
+        raise Error(f"{outcome.mrc.wrong} writes arrived with wrong data")
 
 
 def _share(text: str) -> float:

@@ -1,4 +1,4 @@
-"""``openmrc path``: which way packets take, from an entropy value or from an address in a capture."""
+"""``openmrc path``: the path of an entropy value or of an address in a capture."""
 
 from dataclasses import asdict
 from pathlib import Path as FilePath
@@ -34,12 +34,12 @@ def path(
     limit: Annotated[int, typer.Option(min=1, help="Without --ev: list at most this many paths.")] = 20,
     json: _common.JsonOption = False,
 ) -> None:
-    """Show the paths between two hosts, one hop by hop, or what an address found in a capture means."""
+    """Show the paths between two hosts, the hops of one path, or the path of an address in a capture."""
     from openmrc.fabric import Fabric
 
     if address is not None:
         if src is not None or ev is not None:
-            raise typer.BadParameter("--address stands alone: an address names its own path")
+            raise typer.BadParameter("--address is used alone: an address names its own path")
         trace = Fabric.load(fabric).path_of(address)
         if json:
             _common.print_json(_plain(asdict(trace)))
@@ -123,7 +123,7 @@ def _list_table(paths: "list[Path]") -> "Table":
 def _trace_text(trace: "Trace") -> str:
     lines = [f"{trace.address}"]
     if trace.plane is None:
-        rest = f"behind the last switch, to the host at down{trace.downlink} of the T0 it comes from"
+        rest = f"after the last switch, to the host at down{trace.downlink} of its T0"
         return f"{trace.address}\n  {rest}"
     climbed = [f"T{tier} uplink {uplink}" for tier, uplink in enumerate(trace.uplinks) if uplink is not None]
     lines.append("  " + ", ".join([f"plane {trace.plane}", *climbed]))
@@ -133,9 +133,9 @@ def _trace_text(trace: "Trace") -> str:
         ev = f", EV {trace.ev:#010x}" if trace.ev is not None else ""
         lines.append(f"  whole path, from {sender} to {trace.dst}{ev}")
         if len(trace.switches) == 1:
-            lines.append("  (or the end of a longer path, whose earlier switches have taken their uSIDs off)")
+            lines.append("  (or the end of a longer path, whose earlier switches have removed their uSIDs)")
     else:
-        lines.append(f"  rest of a path to {trace.dst}: earlier switches have taken their uSIDs off")
+        lines.append(f"  rest of a path to {trace.dst}: earlier switches have removed their uSIDs")
     lines += [f"  {usid:#06x}  {switch}" for switch, usid in trace.switches]
     lines.append(
         f"  {0xE000 + trace.downlink:#06x}  down{trace.downlink} of {trace.switches[-1][0]}, {trace.dst}"

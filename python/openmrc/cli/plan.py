@@ -1,4 +1,4 @@
-"""``openmrc plan``: a fabric from its specification, with its parts, beside single-plane fabrics."""
+"""``openmrc plan``: a fabric from its specification, with its parts, compared with single-plane fabrics."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,10 +22,10 @@ def plan(
         Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the fabric into a file.")
     ] = None,
 ) -> None:
-    """Plan a fabric: switches, links, optics, watts, cost, latency, what failures cost.
+    """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
 
-    Prints the smallest fabric that the specification allows, beside single-plane fabrics of two, three and
-    four tiers of the same switches, or says in one line why none fits.
+    Prints the smallest fabric that the specification allows, and single-plane fabrics of two, three and four
+    tiers of the same switches for comparison. If none fits, one line says why.
     """
     from openmrc.fabric import Fabric, report
     from openmrc.fabric import plan as make_plan

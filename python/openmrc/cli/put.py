@@ -12,7 +12,7 @@ from openmrc.errors import ConnectError
 from openmrc.transfer.manifest import collect
 from openmrc.transfer.protocol import DEFAULT_PORT, IfExists
 from openmrc.transfer.sender import PlaneState, Report, Sender
-from openmrc.transfer.text import files, rate, size
+from openmrc.units import files, rate, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +30,8 @@ def put(
         IfExists,
         typer.Option(
             "--if-exists",
-            help="A name that is taken: refuse that file, replace it, or update: send only what differs. "
-            "After a transfer that broke off, update sends what is missing.",
+            help="If a name is taken: refuse that file, replace it, or update (send it only if it differs). "
+            "After a transfer that broke off, update sends the missing files.",
         ),
     ] = "refuse",
     mtu: Annotated[
@@ -41,28 +41,32 @@ def put(
             "-m",
             min=256,
             max=8192,
-            help="Payload bytes per packet. Default: as routes allow, up to 4096.",
+            help="Payload bytes per packet. Default: what the routes carry, at most 4096.",
         ),
     ] = None,
     addresses: _planes.AddressesOption = None,
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Send files over all planes at once, checked at the other end by checksum (XXH3-128).
+    """Send files over all planes at once; the receiver verifies checksums (XXH3-128).
 
-    A directory keeps its name and arrives with all that is below it. Files appear at the receiver one by
-    one, each complete or not at all. Exit code 0 means that the receiver has everything.
+    A directory keeps its name and its contents. Files appear at the receiver one by one, each complete or not
+    at all. Exit code 0 means that the receiver has everything.
     """
     host, port = _planes.parse_host(receiver, DEFAULT_PORT)
     sources = collect(paths)
     configure = _impair.configure(impair)
     remarks = _common.console(stderr=True)
-    with Sender(
-        host, port, planes=_planes.planes(addresses, ports, evs, ev_burst), mtu=mtu, configure=configure
-    ) as sender:
+    routes = _planes.srv6(srv6, fabric, this_host, peer_host)
+    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
+    with Sender(host, port, planes=planes, mtu=mtu, configure=configure) as sender:
         here, there = len(sender.context.addresses), sender.peer_planes
         if here != there:
             remarks.print(

@@ -11,36 +11,42 @@ from openmrc.cli import _common, _planes
 from openmrc.transfer.protocol import DEFAULT_PORT
 from openmrc.transfer.receiver import Event, Server
 from openmrc.transfer.store import Store
-from openmrc.transfer.text import rate, size
+from openmrc.units import rate, size
 
 
 def serve(
     directory: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Where files go. Nothing is ever written outside.", show_default=False
+            metavar="DIR", help="Where files are stored. Nothing is written outside.", show_default=False
         ),
     ],
     port: Annotated[
         int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: any free one.")
     ] = DEFAULT_PORT,
     bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS", help="Listen here only. Default: on all addresses.")
+        str,
+        typer.Option(
+            "--bind", metavar="ADDRESS", help="Listen on this address only. Default: all addresses."
+        ),
     ] = "",
-    once: Annotated[bool, typer.Option("--once", help="Serve one sender, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Serve one sender, then exit.")] = False,
     sync: Annotated[
-        bool, typer.Option("--sync/--no-sync", help="Have a file on the disk before it counts as stored.")
+        bool, typer.Option("--sync/--no-sync", help="A file counts as stored only when it is on the disk.")
     ] = True,
     addresses: _planes.AddressesOption = None,
     evs: _planes.EvsOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Receive files that `openmrc put` sends, below DIR.
 
-    A file appears under its name in one step, when all of it has arrived and its checksum is right. There
-    is no
-    authentication: whoever reaches the port can add files. Ctrl-C ends it; files on their way are discarded.
-    With --json, every event is a line of JSON.
+    A file appears under its name in one step, when it has arrived completely and its checksum is right. There
+    is no authentication: everyone who reaches the port can add files. Ctrl-C ends the command and discards
+    unfinished files. With --json, every event is one line of JSON.
     """
     out, remarks = _common.console(), _common.console(stderr=True)
 
@@ -52,10 +58,12 @@ def serve(
         if line:
             out.print(line, markup=False)
 
-    # Ending by a service manager should be as clean as by Ctrl-C.
+    # A service manager ends the command as cleanly as Ctrl-C does.
     signal.signal(signal.SIGTERM, _terminate)
     with Store(directory, sync=sync) as store:
-        server = Server(store, host=bind, port=port, planes=_planes.planes(addresses, evs=evs), observer=show)
+        routes = _planes.srv6(srv6, fabric, this_host, peer_host)
+        planes = _planes.planes(addresses, evs=evs, routes=routes)
+        server = Server(store, host=bind, port=port, planes=planes, observer=show)
         try:
             if json:
                 _common.print_json_line(

@@ -1,4 +1,4 @@
-"""``openmrc verify``: whether rendered configurations are right."""
+"""``openmrc verify``: checks rendered configurations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +9,19 @@ from openmrc.cli import _common
 from openmrc.cli._progress import progress
 
 SHOWN = 20
-"""Problems printed; --json has them all."""
+"""Most problems that are printed; --json has all."""
 
 
 def verify(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `openmrc config` wrote.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that `openmrc config` wrote.")],
     walk: Annotated[
-        bool | None, typer.Option("--walk/--no-walk", help="Walk every path; by default in small fabrics.")
+        bool | None, typer.Option("--walk/--no-walk", help="Walk every path; default in small fabrics.")
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Prove a fabric's configurations: every path arrives, no loop, no entry missing or unused.
+    """Verify the configurations of a fabric: every path arrives, no loop, no missing or unused entry.
 
-    Reads the files back and trusts nothing but them. What is wrong is named by switch, file and line; then
-    the exit code is 1.
+    Uses only the files. A problem is named with switch, file and line; then the exit code is 1.
     """
     from openmrc.switchconf import verify as prove
 

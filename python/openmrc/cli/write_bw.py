@@ -22,7 +22,7 @@ def write_bw(
         typer.Option("--iters", "--iterations", "-n", min=1, help="Messages per queue pair. Default 5000."),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", "-D", metavar="SECONDS", help="Run for a time instead.")
+        float | None, typer.Option("--duration", "-D", metavar="SECONDS", help="Run for this time instead.")
     ] = None,
     bidirectional: Annotated[bool, typer.Option("--bidirectional", "-b", help="Both ends write.")] = False,
     qp: Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")] = 1,
@@ -30,7 +30,11 @@ def write_bw(
     tx_depth: Annotated[
         int | None,
         typer.Option(
-            "--tx-depth", "-t", min=1, max=32768, help="Messages outstanding. Default 128, more if short."
+            "--tx-depth",
+            "-t",
+            min=1,
+            max=32768,
+            help="Messages outstanding. Default 128, more for short ones.",
         ),
     ] = None,
     post_list: Annotated[
@@ -40,12 +44,12 @@ def write_bw(
             "--post-list",
             "-l",
             min=1,
-            help="Messages per post. Default 16, 64 if short, 1 if long.",
+            help="Messages per post. Default 16; short 64; long 1.",
         ),
     ] = None,
     cq_mod: Annotated[
         int | None,
-        typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. Default 16, 1 if long."),
+        typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. Default 16; long 1."),
     ] = None,
     inline: _perftest.InlineOption = None,
     port: _perftest.PortOption = _perftest.DEFAULT_PORT,
@@ -54,23 +58,27 @@ def write_bw(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval", metavar="MS", help="Report bytes per interval of so many milliseconds (--json)."
+            "--interval", metavar="MS", help="Report bytes per interval of this many milliseconds (--json)."
         ),
     ] = None,
     addresses: _planes.AddressesOption = None,
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     loss: Annotated[
         float | None,
-        typer.Option("--loss", min=0, max=1, help="Lose this share of packets.", rich_help_panel="Planes"),
+        typer.Option("--loss", min=0, max=1, help="Drop this share of packets.", rich_help_panel="Planes"),
     ] = None,
     fail_port: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-port",
             metavar="PORT@S",
-            help="Let a port fall silent S seconds after the beginning.",
+            help="Make a port silent S seconds after the beginning.",
             rich_help_panel="Planes",
         ),
     ] = None,
@@ -81,8 +89,9 @@ def write_bw(
 ) -> None:
     """Goodput of RDMA writes, as ib_write_bw measures it.
 
-    Start it without a host at one end and with that host at the other, whose options count. Or --loopback.
-    With -a and --json the results are a list. Impairments work at this end; with --loopback at both.
+    Start it without a host at one end: this is the server. Start it with that host at the other end: this is
+    the client, whose options count. Or use --loopback. With -a and --json the results are a list. Impairments
+    concern only this end, except with --loopback.
     """
     if fail_port and interval is None:
         interval = 1.0
@@ -99,18 +108,18 @@ def write_bw(
         cq_mod=cq_mod,
         inline=inline,
         interval=None if interval is None else interval / 1e3,
-        planes=_planes.planes(addresses, ports, evs, ev_burst),
+        planes=_planes.planes(
+            addresses, ports, evs, ev_burst, _planes.srv6(srv6, fabric, this_host, peer_host)
+        ),
         impairments=_perftest.impairments(impair, loss, fail_port),
     )
     table = _perftest.Table(
         "RDMA_Write Bidirectional BW Test" if bidirectional else "RDMA_Write BW Test",
         [
             ("Number of qps", qp),
-            ("Transport type", "MRC over UDP"),
             ("TX depth", settings.depth),
             ("Post list", next(settings.runs()).post_list),
             ("CQ Moderation", next(settings.runs()).cq_mod),
-            ("Active EVs", settings.planes.active_evs),
         ],
         COLUMNS,
         _row,

@@ -30,14 +30,18 @@ def write_lat(
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
+    srv6: _planes.Srv6Option = False,
+    fabric: _planes.FabricOption = None,
+    this_host: _planes.ThisHostOption = None,
+    peer_host: _planes.PeerHostOption = None,
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
     cpu_freq: _perftest.CpuFreqOption = False,
 ) -> None:
-    """Latency of RDMA writes, as ib_write_lat measures it: half of a round trip, both ends polling memory.
+    """Latency of RDMA writes, as ib_write_lat measures it: half of a round trip while both ends poll memory.
 
-    Start it without a host at one end and with that host at the other, whose options count. Or --loopback.
-    With -a and --json the results are a list.
+    Start it without a host at one end: this is the server. Start it with that host at the other end: this is
+    the client, whose options count. Or use --loopback. With -a and --json the results are a list.
     """
     settings = Settings(
         test="write-lat",
@@ -45,16 +49,16 @@ def write_lat(
         iterations=iters,
         mtu=mtu,
         inline=inline,
-        planes=_planes.planes(addresses, ports, evs, ev_burst),
+        planes=_planes.planes(
+            addresses, ports, evs, ev_burst, _planes.srv6(srv6, fabric, this_host, peer_host)
+        ),
         impairments=_impair.parse_all(impair),
     )
     table = _perftest.Table(
         "RDMA_Write Latency Test",
         [
             ("Number of qps", 1),
-            ("Transport type", "MRC over UDP"),
             ("Max inline data", settings.inline_limit),
-            ("Active EVs", settings.planes.active_evs),
         ],
         COLUMNS,
         _row,

@@ -1,6 +1,6 @@
-"""The controller's side of the interface: EV and congestion control profiles, EV events, EV probes, ports.
+"""The controller's interface: EV and congestion control profiles, EV events, EV probes, ports.
 
-Modelled on OCP's ``mrc_ctl.h``, with its names and meanings.
+Names and meanings are those of OCP's ``mrc_ctl.h``.
 """
 
 from openmrc.controller.cc import CcAlgorithm, CcProfile, CcProfileAttr

@@ -1,4 +1,4 @@
-"""Congestion control profiles: which algorithm queue pairs use, and its parameters."""
+"""Congestion control profiles: the algorithm of queue pairs, and its parameters."""
 
 import dataclasses
 import enum
@@ -11,10 +11,10 @@ from openmrc.errors import ArgumentError, StateError
 
 
 class CcAlgorithm(enum.StrEnum):
-    """Congestion control algorithms, by the names of the interface."""
+    """Congestion control algorithms, with their names in the interface."""
 
     NSCC = "uet-1.0-nscc"
-    """NSCC of UET 1.0, section 3.6.13, which MRC adopts."""
+    """NSCC of UET 1.0, section 3.6.13, which MRC uses."""
     NONE = "none"
     """A window that never changes."""
 
@@ -23,25 +23,25 @@ class CcAlgorithm(enum.StrEnum):
 class CcProfileAttr:
     """Attributes of a congestion control profile (spec: congestion, Numbers).
 
-    ``None`` stands for what follows from the network's numbers; a is the ratio of its bandwidth-delay product
-    to that of 100 Gb/s and 12 us, b that of its target delay to 12 us.
+    ``None``: the value follows from the network. Below, a is the ratio of its bandwidth-delay product to that
+    of 100 Gb/s and 12 us, and b the ratio of its target delay to 12 us.
     """
 
     algorithm: CcAlgorithm | None = None
     base_rtt_us: float | None = None
-    """Round-trip time of a full packet on the longest idle path, microseconds. Times loss detection too."""
-    path_mtu: int = 4096
-    """Payload bytes per packet."""
+    """Round-trip time of a full packet on the longest idle path, microseconds. Loss detection uses it too."""
+    path_mtu: int | None = None
+    """Payload bytes per packet; default the NIC's."""
     link_rate_bps: int | None = None
-    """Rate of the sender, all planes together, bits per second; NSCC needs it."""
+    """Rate of all planes of the sender together, bits per second; NSCC needs it."""
     trimming: bool = False
     """Whether switches trim packets."""
     window: int | None = None
-    """The window of NONE, bytes."""
+    """NONE: the window, bytes."""
     max_wnd: int | None = None
     """Largest and initial window, bytes: 1.5 x rate x base_rtt."""
     target_qdelay_us: float | None = None
-    """Queueing delay aimed at, microseconds: base_rtt, with trimming 0.75 of it."""
+    """Target of the queueing delay, microseconds: base_rtt, with trimming 0.75 of it."""
     alpha_per_us: float | None = None
     """Proportional increase, bytes per byte acknowledged and microsecond below target: 4 a b MTU /
     target_qdelay."""
@@ -54,18 +54,18 @@ class CcProfileAttr:
     gamma: float | None = None
     """Gain of multiplicative decrease: 0.8."""
     max_md_jump: float | None = None
-    """No decrease goes below this factor at once: 0.5."""
+    """Least factor of one decrease: 0.5."""
     qa_gate: int | None = None
-    """Quick adapt acts when less than max_wnd / 2^qa_gate was achieved: 3."""
+    """Quick adapt acts if less than max_wnd / 2^qa_gate was achieved: 3."""
     qa_threshold_us: float | None = None
     """Quick adapt acts above this delay, microseconds: 4 x target_qdelay; with trimming never."""
     adjust_period_us: float | None = None
-    """The window is adjusted after this time, microseconds: base_rtt ..."""
+    """The window is adjusted after this time, microseconds (base_rtt) ..."""
     adjust_bytes: int | None = None
-    """... or after so many bytes: 8 MTU."""
+    """... or after this many bytes (8 MTU)."""
 
     def check(self) -> None:
-        """StateError where numbers are missing, ArgumentError where they contradict the algorithm."""
+        """Raises a StateError if a number is missing, an ArgumentError if one contradicts the algorithm."""
         needed = {"base_rtt_us", "window" if self.algorithm is CcAlgorithm.NONE else "link_rate_bps"}
         missing = sorted(name for name in needed if getattr(self, name) is None)
         if missing:
@@ -79,7 +79,7 @@ class CcProfileAttr:
 class CcProfile(Profile):
     """A congestion control profile of :class:`CcProfileAttr`; made by :meth:`Controller.cc_profile`.
 
-    Queue pairs that use it keep it after it has gone OFFLINE; new ones cannot take it.
+    Queue pairs that use it keep it after it has gone OFFLINE; no other queue pair can take it then.
     """
 
     _what = "congestion control profile"
@@ -104,7 +104,7 @@ class CcProfile(Profile):
         return self._id
 
     def query(self) -> CcProfileAttr:
-        """Its attributes as they were set."""
+        """Its attributes, as they were set."""
         return self._attr
 
     def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:

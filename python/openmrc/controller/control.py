@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.controller.cc import CcProfile
 from openmrc.controller.ev import Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
 from openmrc.controller.state import ProfileState
@@ -19,89 +18,81 @@ _WORST_FIRST = (EvState.DENIED, EvState.ASSUMED_BAD, EvState.SKIP, EvState.GOOD)
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What a device can do for a controller."""
+    """What a device offers a controller."""
 
     num_ports: int
     ev_modes: tuple[EvMode, ...]
     ev_formats: tuple[EvFormat, ...]
     """Formats whose profiles can go ONLINE."""
     ev_count_align: int
-    """A profile's count is a multiple of it: equally many per port."""
+    """The count of a profile is a multiple of this: every port has the same number."""
     ev_max_active: int
-    """Most entropy values in rotation and in reserve, together."""
+    """Most entropy values in rotation and in reserve together."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortState:
-    """A port as it is now."""
+    """State of a port."""
 
     port: int
     addr: str
     udp_port: int
     interface: str | None
-    """Interface that has the address."""
+    """Interface with the address."""
     admin_up: bool
-    """Switched on by the controller."""
+    """Enabled by the controller."""
     link_up: bool
-    """The address is there and its interface runs."""
+    """The address exists and its interface is running."""
     receive_buffer: int
-    """Bytes that its socket can queue, as the kernel counts them."""
+    """Bytes that its socket can queue, by the kernel's count."""
 
     @property
     def up(self) -> bool:
-        """Whether it sends and receives."""
+        """Whether it can send and receive."""
         return self.admin_up and self.link_up
 
 
 @dataclass(frozen=True, slots=True)
 class EvProbe:
-    """Asks whether a path to a node is alive."""
+    """A question whether a path to a node works."""
 
     peer: Sequence[SocketAddress]
     """The node's address per port."""
     ev: Ev
-    """The path, one that some EV profile of the device has."""
+    """The path; an EV profile of the device must have it."""
     probe_id: int = 0
-    """Comes back in the result."""
+    """Returned in the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvProbeResult:
-    """What became of an EV probe."""
+    """The result of an EV probe."""
 
     probe_id: int
     ev: Ev
     rtt_ns: int | None
-    """Round-trip time, nanoseconds; ``None`` if no answer came in time."""
+    """Round-trip time, nanoseconds; ``None``: no answer in time."""
 
 
-class Peer:
-    """A node made known without a queue pair; made by :meth:`Controller.add_peer`."""
+class Peer(Closable):
+    """A node that the device knows without a queue pair; made by :meth:`Controller.add_peer`."""
 
     def __init__(self, core: _core.Controller, handle: int) -> None:
         self._core = core
         self._handle: int | None = handle
 
     def close(self) -> None:
-        """Forgets the node; queue pairs connected to it keep it. Doing it twice is harmless."""
+        """Forgets the node; queue pairs connected to it keep it. Closing twice is harmless."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._core.remove_peer(handle)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class Controller:
-    """What ``mrc_ctl.h`` does, for one open device.
+    """The functions of ``mrc_ctl.h`` for one open device.
 
-    On hardware the controller is a privileged process of its own. A software NIC lives in the process that
-    opened it and touches nothing of the host's network, so its controller is an object there and needs no
+    For hardware, the controller is a privileged process. A software NIC belongs to the process that opened it
+    and does not change the host's network, so its controller is an object in that process and needs no
     privilege.
     """
 
@@ -115,7 +106,7 @@ class Controller:
     # --- profiles -------------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceLimits:
-        """What the device can do."""
+        """The limits of the device."""
         ports = len(self.context.device.ports)
         return DeviceLimits(ports, tuple(EvMode), self._ev_formats, ports, 256)
 
@@ -130,7 +121,7 @@ class Controller:
         return profile
 
     def ev_profile_to(self, peer: Sequence[SocketAddress], paths: Srv6Paths) -> EvProfile:
-        """An EV profile in ONLINE of SRv6 paths to a node, such as ``fabric.ev_profile("h0", "h4")``.
+        """An ONLINE EV profile of SRv6 paths to a node, such as ``fabric.ev_profile("h0", "h4")``.
 
         Args:
             peer: The node's address per port.
@@ -164,7 +155,7 @@ class Controller:
         return CcProfile(self._core)
 
     def _ev_states(self, profile_id: int) -> dict[Ev, EvState]:
-        """The worst that any queue pair of the profile believes of each path."""
+        """The worst state of each path at any queue pair of the profile."""
         worst: dict[Ev, EvState] = {}
         for pd in list(self.context._pds):
             for qp in list(pd._qps):
@@ -185,7 +176,7 @@ class Controller:
         return bool(mask & EvEventMask[event.state.name])
 
     def poll_ev_events(self, num_entries: int = 16) -> list[EvEvent]:
-        """Up to ``num_entries`` EV events that the profiles' masks let through, oldest first; at once.
+        """Returns at once up to ``num_entries`` EV events that the profiles' masks let pass, oldest first.
 
         Raises:
             ClosedError: if the context is closed.
@@ -197,7 +188,7 @@ class Controller:
         return events
 
     async def ev_events(self) -> AsyncIterator[EvEvent]:
-        """Every EV event that the masks let through, as it comes, until the context is closed."""
+        """Yields every EV event that the masks let pass, until the context is closed."""
         async for event in self.context.ev_events:
             if self._wanted(event):
                 yield event
@@ -205,7 +196,7 @@ class Controller:
     # --- endpoint operations --------------------------------------------------------------------------------
 
     def add_peer(self, addresses: Iterable[SocketAddress]) -> Peer:
-        """Makes a node known without a queue pair: its EV probes are answered, it is told of ports.
+        """Makes a node known without a queue pair: it gets answers to EV probes, and port status updates.
 
         Raises:
             ArgumentError: if the addresses cannot be reached from this device's.
@@ -216,15 +207,15 @@ class Controller:
         return Peer(self._core, self._core.add_peer(addresses))
 
     def probe_ev(self, probes: Sequence[EvProbe], timeout: float = 1.0) -> list[EvProbeResult]:
-        """Sends EV probes, all at a time, and waits ``timeout`` seconds for answers (``mrc_ctl_probe_ev``).
+        """Sends all EV probes and waits ``timeout`` seconds for answers (``mrc_ctl_probe_ev``).
 
-        The nodes must know this one, by a queue pair or by :meth:`add_peer`; others do not answer.
+        Only nodes that know this one, by a queue pair or by :meth:`add_peer`, answer.
 
         Returns:
-            One result per probe, in their order.
+            One result per probe, in the same order.
 
         Raises:
-            ArgumentError: if an address or path is none that this device can reach.
+            ArgumentError: if this device cannot reach an address or does not have a path.
             ClosedError: if the context is closed.
         """
         by_peer: dict[tuple[SocketAddress, ...], list[int]] = {}
@@ -247,21 +238,21 @@ class Controller:
     def port_status_update(
         self, peers: Sequence[Sequence[SocketAddress]], timeout: float = 1.0
     ) -> list[int | None]:
-        """Would tell nodes which ports are up and return round-trip times.
+        """Would send port status updates and return round-trip times.
 
         Raises:
-            UnsupportedError: always. This NIC tells every node it knows by itself when a port changes
-                (:meth:`set_port_admin`, or a link going down), and repeats that until it is answered.
+            UnsupportedError: always. This NIC sends an update by itself to every node it knows when a port
+                changes (:meth:`set_port_admin`, or a link going down), and repeats it until it is answered.
         """
         raise UnsupportedError(
-            "a port status update cannot be sent by hand: the NIC tells every node it knows when a port"
-            " changes and repeats it until answered; use set_port_admin"
+            "a port status update cannot be requested: the NIC sends one to every node it knows when a port"
+            " changes, and repeats it until it is answered; use set_port_admin"
         )
 
     # --- ports ----------------------------------------------------------------------------------------------
 
     def query_ports(self) -> list[PortState]:
-        """Every port as it is now.
+        """The state of every port.
 
         Raises:
             ClosedError: if the context is closed.
@@ -269,7 +260,7 @@ class Controller:
         return [PortState(port=i, **state) for i, state in enumerate(self._core.port_states())]
 
     def set_port_admin(self, port: int, *, up: bool) -> None:
-        """Switches a port on or off. A port that is off sends nothing and ignores what comes; peers are told.
+        """Enables or disables a port. A disabled port neither sends nor receives; peers are told.
 
         Raises:
             ArgumentError: if there is no such port.

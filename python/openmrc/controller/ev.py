@@ -1,8 +1,8 @@
-"""EV format profiles and EV profiles: how entropy values look, and which ones queue pairs spray over.
+"""EV format profiles and EV profiles: the layout of entropy values, and those that queue pairs spray over.
 
-A profile can go ONLINE on a device of its format (``Device.ev_format``); others can be described and
-expanded. In SRv6 mode the paths of a profile end at one node: it has a ``peer``, and each entropy value a
-route, given or expanded from the profile's fields.
+A profile can go ONLINE on a device of its format (``Device.ev_format``). Other formats can be described and
+expanded. In SRv6 mode all paths of a profile end at one node, its ``peer``; each entropy value has a route,
+which is given or expanded from the profile's fields.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from openmrc.wire import EvFormat
 
 
 class EvMode(enum.StrEnum):
-    """Who chooses the entropy values of a profile."""
+    """How the entropy values of a profile are chosen."""
 
     AUTO = "auto"
-    """The NIC: those it opened its sockets with."""
+    """The NIC takes those that it opened its sockets with."""
     EXPLICIT = "explicit"
-    """The controller, one by one."""
+    """The controller gives each one."""
     GENERATED = "generated"
-    """The NIC, within the bounds of the profile's fields."""
+    """The NIC generates them within the bounds of the profile's fields."""
 
 
 class EvEventMask(enum.IntFlag):
-    """Which changes of a profile's entropy values are events."""
+    """The changes of a profile's entropy values that are events."""
 
     NONE = 0
     GOOD = 1
@@ -46,25 +46,25 @@ class Ev(NamedTuple):
     """An entropy value on a port: one path."""
 
     value: int
-    """As the packet carries it: with UDP the source port, else 32 bits."""
+    """As in the packet: with UDP the source port, otherwise 32 bits."""
     port: int
     """Port (plane), from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvField:
-    """One field of an EV profile. A fixed portion has mask, min_val and max_val 0."""
+    """One field of an EV profile. In a fixed field, mask, min_val and max_val are 0."""
 
     width: int
     """Bits, 1 to 128."""
     init_val: int = 0
-    """Bits that stand where ``mask`` is clear."""
+    """Bits where ``mask`` is clear."""
     min_val: int = 0
     """Smallest value to generate."""
     max_val: int = 0
     """Largest value to generate."""
     mask: int = 0
-    """Places that the entropy value fills."""
+    """Bits that the entropy value fills."""
 
 
 _EV_BITS = {EvFormat.UDP: 16}
@@ -83,16 +83,16 @@ def expand_ev(
 ) -> int | IPv6Address | tuple[IPv6Address, IPv6Address]:
     """What switches read for an entropy value (spec: wire, EV profile expansion). A pure function.
 
-    Each field starts from ``init_val``; each place set in ``mask``, from the most significant down, takes the
-    next most significant bit of the entropy value; the fields stand one behind the other, each at the low end
-    of its place in ``widths``, the field widths of the format.
+    Each field starts as ``init_val``. Each bit set in ``mask``, from the most significant down, is replaced
+    by the next most significant bit of the entropy value. The fields follow one another; each is
+    right-aligned in its place of ``widths``, the field widths of the format.
 
     Returns:
         The UDP source port; the 32-bit structured value; the outer destination address (SRV6); it and the
         segment (SRV6_SRH).
 
     Raises:
-        ArgumentError: if format, widths and fields do not fit each other or the packet.
+        ArgumentError: if format, widths and fields do not match each other or the packet.
     """
     udp, structured, destination, segment = _core.expand_ev(ev_format.value, list(widths), _rows(fields), ev)
     match ev_format:
@@ -107,7 +107,7 @@ def expand_ev(
 
 
 class EvFormatProfile(Profile):
-    """How entropy values are laid out in packets; made by :meth:`Controller.ev_format_profile`.
+    """Layout of entropy values in packets; made by :meth:`Controller.ev_format_profile`.
 
     Attributes: ``ev_format`` (:class:`openmrc.wire.EvFormat`) and ``widths``, bits of each field from the
     most significant on.
@@ -135,7 +135,7 @@ class EvFormatProfile(Profile):
             case ProfileState.OFFLINE:
                 ev_format = member(EvFormat, attributes.get("ev_format", self.ev_format), "ev_format")
                 widths = tuple(attributes.get("widths", self.widths))
-                # As wide as its place, whatever its content: only the widths are judged.
+                # Each field is as wide as its place: only the widths are checked.
                 fixed = [EvField(width=width) for width in widths]
                 _core.check_ev_profile(ev_format.value, list(widths), _rows(fixed))
                 self.ev_format, self.widths = ev_format, widths
@@ -149,31 +149,31 @@ class EvProfileAttr:
     format_profile: EvFormatProfile | None = None
     """ONLINE."""
     count: int | None = None
-    """Entropy values, a multiple of the number of ports; default as many as the device has."""
+    """Number of entropy values, a multiple of the number of ports; default all of the device."""
     active: int | None = None
-    """Of these, how many are in rotation, at most 256; default half, at most 128. The others are in
+    """How many of them are in rotation, at most 256; default half of them, at most 128. The others are in
     reserve."""
     min_active: int | None = None
-    """Below so many usable ones in rotation, condemned ones are tried again; default a quarter of
+    """With fewer usable ones in rotation than this, condemned ones are tried again; default a quarter of
     ``active``."""
     event_mask: EvEventMask = EvEventMask.ALL
     ports: tuple[int, ...] | None = None
     """Ports to use; default all."""
     fields: tuple[EvField, ...] = ()
-    """GENERATED: bounds of the values. SRv6: what an entropy value without a route expands to."""
+    """GENERATED: bounds of the values. SRv6: an entropy value without a route is expanded by them."""
     peer: tuple[SocketAddress, ...] = ()
-    """SRv6: the node where the paths end, its address per port; needed."""
+    """SRv6, where it is required: the node at which the paths end, its address per port."""
     routes: Mapping[Ev, IPv6Address | tuple[IPv6Address, IPv6Address]] | None = None
-    """SRv6: outer destination of each entropy value; with SRH it and the segment. Those not in it are
+    """SRv6: outer destination of each entropy value, with SRH also the segment. Values that are not in it are
     expanded."""
     seed: int = 0
-    """GENERATED: which values are taken."""
+    """GENERATED: decides which values are taken."""
 
 
 class EvProfile(Profile):
-    """Which entropy values queue pairs spray over; made by :meth:`Controller.ev_profile`.
+    """The entropy values that queue pairs spray over; made by :meth:`Controller.ev_profile`.
 
-    Attributes: :class:`EvProfileAttr`. What can be done when:
+    Attributes: :class:`EvProfileAttr`. Operations by state:
 
     | | OFFLINE | ONLINE |
     |---|---|---|
@@ -221,7 +221,7 @@ class EvProfile(Profile):
         return self._attr
 
     def query_evs(self) -> list[Ev | None]:
-        """Every entropy value; ``None`` where an EXPLICIT profile has not been told one yet.
+        """Every entropy value; ``None`` where an EXPLICIT profile has no value yet.
 
         Raises:
             StateError: in INIT.
@@ -230,11 +230,12 @@ class EvProfile(Profile):
         return list(self._evs)
 
     def replace_ev(self, current: Ev | None, new: Ev, *, all_copies: bool = False) -> int:
-        """Puts ``new`` where ``current`` is (``None``: where nothing is yet), once or everywhere; how often.
+        """Replaces ``current`` (``None``: an unpopulated entry) by ``new``; returns how often.
 
         Raises:
             StateError: unless the profile is EXPLICIT and OFFLINE.
-            ArgumentError: if ``current`` is not there, or ``new`` is no entropy value of this device.
+            ArgumentError: if ``current`` is not in the profile, or ``new`` is no entropy value of this
+                device.
         """
         self._require("replace_ev", ProfileState.OFFLINE)
         if self._attr.mode is not EvMode.EXPLICIT:
@@ -253,29 +254,29 @@ class EvProfile(Profile):
         return len(chosen)
 
     def modify_ev_state(self, ev: Ev, state: EvState) -> int:
-        """Switches a path off (DENIED) or on again (GOOD) for the profile; how many queue pairs use it.
+        """Disables a path (DENIED) or enables it (GOOD) for the profile; returns how many queue pairs use it.
 
         Raises:
             StateError: if the profile is not ONLINE.
-            ArgumentError: if the profile has not the path, or for another state: those are the transport's to
-                set.
+            ArgumentError: if the profile does not have the path, or for another state, which only the
+                transport sets.
         """
         self._require("modify_ev_state", ProfileState.ONLINE)
         self._find(ev)
         if state not in (EvState.DENIED, EvState.GOOD):
             raise ArgumentError(
-                f"a controller sets DENIED or GOOD, not {state.name}: the transport sets that itself"
+                f"a controller sets DENIED or GOOD, not {state.name}: only the transport sets that"
             )
         users = self._core.set_ev_denied(self.profile_id, ev.value, state is EvState.DENIED)
         (self._denied.add if state is EvState.DENIED else self._denied.discard)(ev)
         return users
 
     def query_ev_state(self, ev: Ev) -> EvState:
-        """DENIED if the controller said so, else the worst that any queue pair of the profile believes of it.
+        """DENIED if the controller disabled it, otherwise its worst state at any queue pair of the profile.
 
         Raises:
             StateError: if the profile is not ONLINE.
-            ArgumentError: if the profile has not the path.
+            ArgumentError: if the profile does not have the path.
         """
         self._require("query_ev_state", ProfileState.ONLINE)
         self._find(ev)
@@ -351,11 +352,11 @@ class EvProfile(Profile):
             _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), _rows(attr.fields))
 
     def _route(self, ev: Ev) -> tuple[IPv6Address, IPv6Address | None]:
-        """Where an entropy value leads in SRv6 mode."""
+        """Outer destination and segment of an entropy value in SRv6 mode."""
         given = (self._attr.routes or {}).get(ev)
         if given is None:
             if not self._attr.fields:
-                raise StateError(f"{ev} has no route, and the profile no fields to expand it with")
+                raise StateError(f"{ev} has no route, and the profile has no fields to expand it")
             ev_format = self._format()
             assert ev_format.ev_format is not None
             expanded = expand_ev(ev_format.ev_format, ev_format.widths, self._attr.fields, ev.value)
@@ -396,7 +397,7 @@ class EvProfile(Profile):
         self._format()._users.add(self)
 
     def _per_port(self, available: int) -> tuple[list[int], int]:
-        """The ports to use, and how many entropy values each gets."""
+        """The ports to use, and the number of entropy values for each."""
         ports = list(self._attr.ports if self._attr.ports is not None else range(self._num_ports))
         if self._attr.count is None:
             return ports, available
@@ -415,15 +416,15 @@ class EvProfile(Profile):
         return [ev for port in ports for ev in device[port][:share]]
 
     def _generate(self) -> list[Ev]:
-        """Values that the fields allow, each on one port only, chosen by the seed."""
+        """Values within the fields' bounds, each on one port, chosen by the seed."""
         ev_format = self._format()
         assert ev_format.ev_format is not None
         bits = _EV_BITS.get(ev_format.ev_format, 32)
         widths, fields = ev_format.widths, self._attr.fields
         masked = sum(field.mask.bit_count() for field in fields)
         random_numbers = random.Random(self._attr.seed)
-        # Every pattern of the masked places, which take the most significant bits of an entropy value; if
-        # they # are very many, enough of them.
+        # All patterns of the masked bits, which are the most significant bits of an entropy value; a random
+        # sample if there are too many.
         patterns: Sequence[int] = range(1 << masked)
         if len(patterns) > 1 << 16:
             patterns = random_numbers.sample(patterns, 1 << 16)
@@ -449,7 +450,7 @@ class EvProfile(Profile):
 
 
 def _in_bounds(bits: int, widths: Sequence[int], fields: Sequence[EvField], path: int) -> bool:
-    """Whether every field that an entropy value fills lies within its bounds in a path of so many bits."""
+    """Whether every masked field of a path of ``bits`` bits lies within its bounds."""
     end = 0
     for width, field in zip(widths, fields, strict=True):
         end += width

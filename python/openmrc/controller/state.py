@@ -1,9 +1,9 @@
-"""The life that every profile has: INIT, OFFLINE, ONLINE and back, as a table.
+"""The states of every profile: INIT, OFFLINE, ONLINE and back.
 
-INIT -> OFFLINE     takes its attributes
-OFFLINE -> ONLINE   can be used by queue pairs from now on
+INIT -> OFFLINE     sets its attributes
+OFFLINE -> ONLINE   queue pairs can use it from now on
 ONLINE -> OFFLINE   refused while queue pairs use it
-OFFLINE -> INIT     forgets its attributes
+OFFLINE -> INIT     clears its attributes
 """
 
 import enum
@@ -13,21 +13,21 @@ from openmrc.errors import ArgumentError, StateError
 
 
 class ProfileState(enum.StrEnum):
-    """Where a profile is in its life."""
+    """State of a profile."""
 
     INIT = "init"
     """Nothing is set."""
     OFFLINE = "offline"
     """Attributes are set and can be changed."""
     ONLINE = "online"
-    """In use, or ready to be."""
+    """Queue pairs can use it."""
 
 
 E = TypeVar("E", bound=enum.StrEnum)
 
 
 def member(kind: type[E], value: Any, what: str) -> E:
-    """``value`` as a member of ``kind``; ArgumentError if it is none."""
+    """``value`` as a member of ``kind``; an ArgumentError if it is none."""
     try:
         return kind(value)
     except ValueError:
@@ -42,14 +42,13 @@ _STEPS = {
 
 
 class Profile:
-    """What all profiles share: the state, and which attributes :meth:`modify` takes when."""
+    """What all profiles share: the state, and the attributes that :meth:`modify` accepts in it."""
 
     _what: ClassVar[str]
     _needed: ClassVar[frozenset[str]]
-    """Attributes of INIT -> OFFLINE without which it does not go."""
+    """Attributes that INIT -> OFFLINE needs."""
     _optional: ClassVar[frozenset[str]]
-    """Attributes that INIT -> OFFLINE takes besides; with the needed ones, those that can be changed in
-    OFFLINE."""
+    """Attributes that INIT -> OFFLINE also accepts. All of both kinds can be changed in OFFLINE."""
     _online: ClassVar[frozenset[str]] = frozenset()
     """Attributes that can be changed in ONLINE."""
 
@@ -58,16 +57,16 @@ class Profile:
 
     @property
     def state(self) -> ProfileState:
-        """Where it is in its life."""
+        """Its state."""
         return self._state
 
     def modify(self, state: ProfileState | None = None, **attributes: Any) -> None:
-        """Takes the profile to a state, or changes attributes in the state it is in.
+        """Takes the profile to a state, or changes attributes in its present state.
 
         Raises:
-            StateError: if the step does not exist, lacks an attribute, or an attribute cannot be set now, or
-                the profile is in use; nothing has changed then.
-            ArgumentError: if an attribute does not exist or a value is wrong; nothing has changed then.
+            StateError: if the step does not exist or lacks an attribute, an attribute cannot be set now, or
+                the profile is in use; then nothing has changed.
+            ArgumentError: if an attribute does not exist or a value is wrong; then nothing has changed.
             UnsupportedError: if this NIC cannot do it.
         """
         target = state or self._state
@@ -103,7 +102,7 @@ class Profile:
                 return frozenset()
 
     def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:
-        """Carries out a step that is allowed; raises if it cannot, having changed nothing."""
+        """Carries out a step that is allowed. If it fails it raises and has changed nothing."""
         raise NotImplementedError
 
     def _require(self, operation: str, *states: ProfileState) -> None:

@@ -1,4 +1,4 @@
-"""Which switches, links and addresses a multi-plane fabric has, what it costs, and the paths through it.
+"""The switches, links and addresses of a multi-plane fabric, its cost, and the paths through it.
 
 >>> from openmrc.fabric import Fabric, plan
 >>> fabric = Fabric.load("examples/fabrics/reference.yaml")

@@ -1,7 +1,7 @@
-"""The parts catalogue: what switches, transceivers and cables draw and cost.
+"""The parts catalogue: power and cost of switches, transceivers and cables.
 
-The catalogue shipped with the package is an example that a user replaces. Nothing is ever guessed: a part
-that the catalogue does not have leaves the figure unknown and says so.
+The catalogue in the package is an example; users replace it. Nothing is guessed: if a part is not in the
+catalogue, the figure is unknown, and the report says so.
 """
 
 from functools import cache
@@ -33,9 +33,9 @@ class SwitchPart(_Part):
     cages: Annotated[StrictInt, Field(ge=1)]
     cage_rate: Rate
     max_ports: Annotated[StrictInt, Field(ge=1)]
-    """Ports it can be broken out to."""
+    """Most ports that it can be broken out into."""
     latency_ns: Amount
-    """First bit in to first bit out."""
+    """From the first bit in to the first bit out."""
     watts: Amount
     price: Amount
 
@@ -48,12 +48,12 @@ class Transceiver(_Part):
     medium: Literal["multi-mode", "single-mode"]
     reach: Amount
     ports: Annotated[list[StrictInt], Field(min_length=1)]
-    """Into how many ports it may be broken out."""
+    """Numbers of ports that it can be broken out into."""
     watts: Amount
     price: Amount
 
     def breakout(self, port_rate: int) -> int | None:
-        """How many ports of a rate it serves; ``None`` if it cannot."""
+        """Number of ports of a rate that it serves; ``None`` if it cannot."""
         ports, rest = divmod(self.rate, port_rate)
         return ports if not rest and ports in self.ports else None
 
@@ -65,14 +65,14 @@ class Cable(_Part):
     medium: Medium
     reach: Amount
     rate: Rate | None = None
-    """Copper: the port rate it is for. Fibre: none, it carries any."""
+    """Copper: the port rate that it is made for. Fibre: ``None``, any rate."""
     price: Amount
     per_metre: Amount = 0.0
     watts: Amount = 0.0
 
 
 class Cabling(BaseModel):
-    """How the links of a layer are made: a cable, and the modules at its ends."""
+    """The parts of the links of a layer: a cable, and the modules at its ends."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -83,7 +83,7 @@ class Cabling(BaseModel):
 
 
 class Catalogue(BaseModel):
-    """Parts to build of."""
+    """The parts of a fabric."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,7 +94,7 @@ class Catalogue(BaseModel):
     cables: list[Cable] = []
 
     def switch(self, capacity: int | None = None, name: str | None = None) -> SwitchPart | None:
-        """The first switch of this capacity and name, as far as given."""
+        """The first switch with this capacity and name; ``None`` matches any."""
         for part in self.switches:
             if (capacity is None or part.capacity == capacity) and (name is None or part.name == name):
                 return part
@@ -104,9 +104,9 @@ class Catalogue(BaseModel):
         """The cheapest way to join two ports; ``None`` if the catalogue has none.
 
         Args:
-            port_rate: Of one port, bit/s.
-            length: Of the cable, metres.
-            cage_rate: Of the slower of the two cages the ports are broken out of, bit/s: no module is faster.
+            port_rate: Rate of one port, bit/s.
+            length: Length of the cable, metres.
+            cage_rate: Rate of the slower of the two cages, bit/s; no module is faster.
         """
         options: list[tuple[float, float, Cabling]] = []
         for cable in self.cables:

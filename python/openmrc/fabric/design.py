@@ -1,7 +1,7 @@
 """One fabric as a bill of materials: switches, links, optics, cables, watts, cost, latency, losses.
 
-Counts come from the fabric's arithmetic, figures from the parts catalogue. A figure whose part the catalogue
-does not have is ``None``, never a guess.
+Counts come from the fabric's arithmetic, figures from the parts catalogue. If the catalogue does not have the
+part, the figure is ``None``; nothing is guessed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +15,9 @@ from openmrc.fabric.spec import CableLengths
 from openmrc.fabric.units import format_rate
 
 PROPAGATION_NS_PER_M = 5.0
-"""Light in fibre, and near enough in copper: refractive index 1.47, 4.9 ns/m."""
+"""Delay in fibre, and nearly the same in copper: refractive index 1.47, 4.9 ns/m."""
 HEADER_BYTES = 38 + 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4
-"""Around a payload: Ethernet, preamble and gap, two IPv6, UDP, BTH, METH, TSETH, RETH, iCRC."""
+"""Bytes around a payload: Ethernet, preamble and gap, two IPv6 headers, UDP, BTH, METH, TSETH, RETH, iCRC."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class LinkRow:
     """Of one cable, metres."""
     cable: str | None
     transceiver: str | None
-    """None for copper as for a layer the catalogue has no cabling for; then ``cable`` is None too."""
+    """``None`` for copper, and if the catalogue has no cable for the layer; then ``cable`` is ``None``
+    too."""
     modules: int | None
     """Transceivers, both ends together."""
     watts: float | None
@@ -68,13 +69,13 @@ class LinkRow:
 
 @dataclass(frozen=True)
 class LossRow:
-    """What one failure costs the hosts that feel it most."""
+    """The effect of one failure on the hosts that lose most."""
 
     what: str
     count: int
-    """How many of it there are."""
+    """Number of such parts in the fabric."""
     hosts: int
-    """How many hosts lose capacity."""
+    """Number of hosts that lose capacity."""
     of_plane: float
     """Share of its bandwidth in the plane that such a host loses."""
     of_host: float
@@ -93,7 +94,7 @@ class Design:
     link_rows: tuple[LinkRow, ...]
     loss_rows: tuple[LossRow, ...]
     latency_near_ns: float | None
-    """One way, one full packet, idle fabric, both hosts under one T0."""
+    """One-way latency of a full packet in an idle fabric, both hosts under one T0."""
     latency_far_ns: float | None
     """The same over the longest path."""
     notes: tuple[str, ...]
@@ -115,7 +116,7 @@ class Design:
 
     @property
     def most_hosts(self) -> int:
-        """Hosts there would be room for if the top switches used all their ports."""
+        """Number of hosts if the top switches used all their ports."""
         return self.core.most_hosts
 
     @property
@@ -151,7 +152,7 @@ class Design:
 
     @property
     def optics_bandwidth(self) -> int:
-        """Bandwidth of all links together, bit/s: what optics are counted by when modules differ."""
+        """Bandwidth of all links together, bit/s: a measure of optics that holds for different modules."""
         return sum(row.count * row.rate for row in self.link_rows)
 
     @property
@@ -171,7 +172,7 @@ class Design:
         return self.core.hosts_per_t0
 
     def loss(self, what: str) -> LossRow | None:
-        """The row of this failure; ``None`` if the design has no such thing."""
+        """The row of this failure; ``None`` if the design has no such part."""
         return next((row for row in self.loss_rows if row.what == what), None)
 
 
@@ -185,14 +186,14 @@ def build(
     cables: CableLengths,
     mtu: int,
 ) -> Design:
-    """The design of a fabric: its counts with the catalogue's parts.
+    """The design of a fabric: its counts, with parts of the catalogue.
 
     Args:
         core: The fabric.
-        label: What reports call it.
-        nic_rate: Of all planes together, bit/s.
+        label: Its name in reports.
+        nic_rate: Rate of all planes together, bit/s.
         switch: The switch; ``None`` leaves watts, cost and latency unknown.
-        catalogue: Where transceivers and cables are taken from, the cheapest that reach.
+        catalogue: Has the transceivers and cables; the cheapest that reach are taken.
         cables: Length of the cables of each layer.
         mtu: Payload of the packet that latencies are given for, bytes.
     """
@@ -326,10 +327,10 @@ def _latencies(
 
 
 def _losses(core: _core.Fabric) -> Iterator[LossRow]:
-    """What a failed cable or switch takes from the hosts below it.
+    """The capacity that hosts lose when a cable or switch above them fails.
 
-    A T0 shares its uplinks between its hosts: one of u lost is 1/u of what each can send through the plane.
-    Higher up a link carries one of the u0 x u1 ways out of the T0, and a switch as many of them as it has
+    A T0 shares its u uplinks between its hosts: a lost uplink is 1/u of what each can send through the plane.
+    Higher up, a link carries one of the u0 x u1 ways out of the T0, and a switch carries one for each of its
     links to the block.
     """
     planes, hosts = core.planes, core.hosts
@@ -359,7 +360,7 @@ Number = TypeVar("Number", int, float)
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
-    """The sum; unknown if a part of it is."""
+    """The sum; ``None`` if a part of it is."""
     total = None
     for value in values:
         if value is None:

@@ -1,7 +1,7 @@
 """A picture of a fabric, SVG or PNG.
 
-A fabric that fits a page is drawn whole: every plane, switch, host and cable. A larger one is drawn by
-example: plane 0 in front of the others, of every tier the first two switches and the last, with the counts
+A small fabric is drawn completely: every plane, switch, host and cable. A larger one is drawn by example:
+plane 0 in front of the others, and in every tier the first two switches and the last one, with the counts
 beside them.
 """
 
@@ -20,9 +20,9 @@ from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.fabric.units import format_rate
 
 WHOLE_HOSTS = 32
-"""A fabric of so many hosts is drawn whole, if its planes are not too wide."""
+"""A fabric of at most this many hosts is drawn completely, if its planes are not too wide."""
 WHOLE_ROW = 40
-"""Most switches of one tier, over all planes, in a whole drawing."""
+"""Most switches of one tier, over all planes, in a complete drawing."""
 
 INK = "#2b2b2b"
 FAINT = "#8a8f98"
@@ -31,7 +31,7 @@ HOST_FILL = "#f4f1ea"
 
 @dataclass(frozen=True)
 class _Place:
-    """Where something is drawn."""
+    """Position of an element."""
 
     x: float
     y: float
@@ -43,18 +43,18 @@ def save(fabric: Fabric, path: Path | str, *, dpi: int = 160) -> None:
     """Draws a fabric into a file.
 
     Args:
-        fabric: What to draw.
-        path: Where to; the name ends in .svg or .png.
+        fabric: The fabric.
+        path: The file; its name ends in .svg or .png.
         dpi: Resolution of a PNG.
 
     Raises:
-        ArgumentError: if the name ends otherwise.
+        ArgumentError: for another extension.
         OSError: if the file cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in (".svg", ".png"):
-        raise ArgumentError(f"{path}: a drawing ends in .svg or .png")
-    # Text stays text in an SVG, and the same fabric gives the same bytes.
+        raise ArgumentError(f"{path}: the name of a drawing must end in .svg or .png")
+    # Text stays text in an SVG, and the same fabric always gives the same bytes.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "openmrc", "font.family": "DejaVu Sans"}):
         figure = draw(fabric)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": None}
@@ -69,13 +69,13 @@ def draw(fabric: Fabric) -> Figure:
 
 
 def colour(plane: int) -> Any:
-    """The colour of a plane: sixteen that can be told apart."""
+    """The colour of a plane, one of sixteen."""
     palette = mpl.colormaps["tab10" if plane < 10 else "Dark2"]
     return palette(plane % 10)
 
 
 class _Sheet:
-    """What both kinds of drawing share: a page, boxes, lines."""
+    """The common part of both kinds of drawing: page, boxes, lines."""
 
     def __init__(self, fabric: Fabric, width: float, height: float) -> None:
         self.fabric = fabric
@@ -121,7 +121,7 @@ class _Sheet:
 
 
 class _Whole(_Sheet):
-    """Everything: planes side by side above one row of hosts."""
+    """A complete drawing: planes side by side above one row of hosts."""
 
     def __init__(self, fabric: Fabric) -> None:
         counts = fabric.core.switches_per_tier
@@ -166,7 +166,7 @@ class _Whole(_Sheet):
             self.box(place, f"h{host}", INK, HOST_FILL, size=8 if place.width > 0.35 else 6)
             for plane in range(self.fabric.planes):
                 t0 = SwitchId(plane, 0, host // self.fabric.core.hosts_per_t0)
-                # A NIC's ports side by side, so that one sees which plane each belongs to.
+                # The ports of a NIC side by side, to show the plane of each.
                 offset = ((plane + 0.5) / self.fabric.planes - 0.5) * place.width * 0.8
                 socket = _Place(place.x + offset, place.y, 0)
                 self.line(socket, self._switch(t0), colour(plane), 0.6, alpha=0.75)
@@ -176,7 +176,7 @@ class _Whole(_Sheet):
 
 
 class _Example(_Sheet):
-    """Plane 0 in front of the others, examples of every tier, counts at the side."""
+    """A drawing by example: plane 0 in front of the others, three switches of every tier, counts."""
 
     STEP = 1.75
     LEFT, RIGHT = 0.8, 8.2
@@ -198,13 +198,13 @@ class _Example(_Sheet):
         return list(range(count)) if count <= 4 else [0, 1, count - 1]
 
     def _places(self, tier: int) -> dict[int, _Place]:
-        """Index of each example of a tier, and where it is."""
+        """Index and position of each example of a tier."""
         samples = self._samples(self.fabric.core.switches_per_tier[tier])
         return dict(zip(samples, self._row(len(samples), self.base + self.STEP * tier, 1.15), strict=True))
 
     def _row(self, count: int, y: float, width: float) -> list[_Place]:
         span = self.RIGHT - self.LEFT - 1.6
-        # Three examples stand for many: the last one stands apart.
+        # The last of the three examples stands apart.
         at = [0.0, 0.3, 1.0] if count == 3 else [i / max(1, count - 1) for i in range(count)]
         if count == 1:
             at = [0.5]
@@ -213,7 +213,7 @@ class _Example(_Sheet):
     # --- parts ----------------------------------------------------------------------------------------------
 
     def _planes(self) -> None:
-        """A sheet per plane, one behind the other."""
+        """One sheet per plane, one behind the other."""
         height = self.STEP * (self.fabric.tiers - 1) + 1.25
         behind = min(self.fabric.planes - 1, 7)
         for i in range(behind, -1, -1):
@@ -245,7 +245,7 @@ class _Example(_Sheet):
         self.note(self.LEFT + 0.12, top - 0.17, f"plane 0{others}", color=colour(0), weight="bold", size=8.5)
 
     def _pods(self) -> None:
-        """Shades the pods of the examples, so that one sees which switches belong together."""
+        """Shades the pods of the examples, to show which switches belong together."""
         core = self.fabric.core
         if self.fabric.tiers < 3:
             return
@@ -305,7 +305,7 @@ class _Example(_Sheet):
                 place, f"h{first}" if first == last else f"h{first} ... h{last}", INK, HOST_FILL, size=8.5
             )
             for plane in range(fabric.planes):
-                # All planes' cables leave the hosts; those of plane 0 are seen to arrive.
+                # The cables of all planes leave the hosts; only those of plane 0 are drawn to their end.
                 offset = ((plane + 0.5) / fabric.planes - 0.5) * place.width * 0.7
                 end = 0.45 if plane else t0.y - t0.height / 2 - (y + place.height / 2)
                 x = [place.x + offset, place.x + offset * (1.25 if plane else 0)]
@@ -321,9 +321,7 @@ class _Example(_Sheet):
             rate,
             faint=True,
         )
-        example = (
-            "Of every row the first two and the last are drawn." if core.switches_per_tier[0] > 4 else ""
-        )
+        example = "Each row shows the first two and the last." if core.switches_per_tier[0] > 4 else ""
         self.note(self.LEFT, 0.3, example, color=FAINT, size=8.5)
 
     def _nic(self) -> str:
@@ -333,7 +331,7 @@ class _Example(_Sheet):
     # --- helpers --------------------------------------------------------------------------------------------
 
     def _stubs(self, place: _Place, direction: int) -> None:
-        """Short ends of the links that lead to what is not drawn."""
+        """Short ends of links to switches that are not drawn."""
         y = place.y + direction * place.height / 2
         for dx in (-0.3, -0.15, 0.15, 0.3):
             ends = [place.x + dx * 0.8, place.x + dx * 1.25], [y, y + direction * 0.14]

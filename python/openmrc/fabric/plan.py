@@ -1,4 +1,4 @@
-"""The planner: a fabric with its parts, beside single-plane fabrics of the same switches (spec: fabric)."""
+"""The planner: a fabric with its parts, compared with single-plane fabrics (spec: fabric)."""
 
 from dataclasses import dataclass, replace
 
@@ -9,30 +9,30 @@ from openmrc.fabric.spec import MAX_HOSTS
 from openmrc.fabric.topology import Fabric
 
 BASELINE_TIERS = (2, 3, 4)
-"""Single-plane Clos fabrics that the asked one is compared with."""
+"""Tiers of the single-plane Clos fabrics of the comparison."""
 
 
 @dataclass(frozen=True)
 class Baseline:
     """A single-plane fabric of the same switches.
 
-    It is as large as the asked one, or, where its tiers do not hold so many hosts, as large as it can be:
-    then it is compared per host.
+    It has the same number of hosts, or, if its tiers cannot hold them, as many as it can have. Figures are
+    compared per host then.
     """
 
     tiers: int
     design: Design | None
     refusal: str | None
-    """Why it is not of the asked size, or is not at all."""
+    """Why it has another size, or does not exist."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The asked fabric's figures as shares of a baseline's, per host."""
+    """The fabric's figures as shares of a baseline's figures, per host."""
 
     switches: float
     optics: float
-    """By bandwidth of all links: what a link of 800 Gb/s needs, eight of 100 Gb/s need together."""
+    """By bandwidth of all links: eight links of 100 Gb/s need as much as one of 800 Gb/s."""
     watts: float | None
     price: float | None
 
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def catalogue(self) -> str:
-        """The catalogue that all figures are from."""
+        """The catalogue with all figures."""
         return self.fabric.catalogue.name
 
     @property
@@ -56,11 +56,11 @@ class Plan:
         return self.fabric.catalogue.currency
 
     def baseline(self, tiers: int) -> Baseline:
-        """The single-plane fabric of so many tiers."""
+        """The single-plane fabric with this number of tiers."""
         return next(b for b in self.baselines if b.tiers == tiers)
 
     def compared_with(self, baseline: Baseline) -> Comparison | None:
-        """The asked fabric relative to a baseline, per host; ``None`` if there is no such fabric."""
+        """The fabric relative to a baseline, per host; ``None`` if there is no such baseline."""
         other = baseline.design
         if other is None:
             return None
@@ -100,7 +100,7 @@ def plan(fabric: Fabric) -> Plan:
 
 
 def _baseline(fabric: Fabric, tiers: int) -> Baseline:
-    """The single-plane fabric of so many tiers, with the same switches and oversubscription."""
+    """The single-plane fabric with this number of tiers, with the same switches and oversubscription."""
     spec, size = fabric.spec, fabric.size
     refusal = None
     try:

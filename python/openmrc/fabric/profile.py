@@ -1,4 +1,4 @@
-"""EV profiles: the entropy values a queue pair may use (spec: paths, "EV set")."""
+"""EV profiles: the entropy values that a queue pair may use (spec: paths, "EV set")."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from ipaddress import IPv6Address
 from math import gcd
 from typing import NamedTuple
 
+from openmrc import _core
 from openmrc.errors import ArgumentError
 
-MAX_ACTIVE = 256
+MAX_ACTIVE = _core.MAX_ACTIVE_EVS
 """Largest active set (spec: paths, "EV set")."""
 
 _MASK = (1 << 64) - 1
@@ -18,19 +19,19 @@ class EvEntry(NamedTuple):
     """One path of a profile."""
 
     ev: int
-    """Entropy value, 32 bits: in SRv6 mode it rides in source port and flow label."""
+    """Entropy value, 32 bits; in SRv6 mode packets carry it in source port and flow label."""
     plane: int
-    """The NIC port it leaves by."""
+    """The NIC port that the path starts at."""
     address: IPv6Address
     """Outer destination address."""
 
 
 @dataclass(frozen=True)
 class EvProfile:
-    """An explicit list of entropy values, plane after plane: in each first the active, then the backup ones.
+    """A list of entropy values, plane after plane; in each plane first the active, then the backup ones.
 
-    It is what a controller creates an EV profile of, and what the software NIC needs to send: the EV, the
-    port it leaves by, and in SRv6 mode the outer destination address.
+    A controller makes an EV profile of it. It has what the software NIC needs to send: the EV, the port, and
+    in SRv6 mode the outer destination address.
     """
 
     src: str
@@ -75,11 +76,11 @@ class EvProfile:
 def choose_paths(
     count: int, planes: int, src: int, dst: int, *, active: int, backup: int | None, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Which of ``count`` paths (numbered plane after plane) to use: active ones, backup ones.
+    """Chooses active and backup paths out of ``count`` paths, which are numbered plane after plane.
 
-    Every plane gives equally many. Within a plane the uplinks follow an affine permutation that depends on
-    source, destination and seed, so that different pairs load different T1s and the active set is spread over
-    all of them.
+    Every plane gets the same number. Within a plane the uplinks follow an affine permutation that depends on
+    source, destination and seed. So different pairs load different T1s, and the active set is spread over all
+    of them.
 
     Raises:
         ArgumentError: if ``active`` or ``backup`` is out of range.
@@ -104,7 +105,7 @@ def choose_paths(
 
 
 def _coprime(wish: int, count: int) -> int:
-    """A step that visits all of ``range(count)``: the first from ``wish`` on coprime to it."""
+    """A step that visits all of ``range(count)``: the first number from ``wish`` on that is coprime to it."""
     step = wish % count
     while gcd(step, count) != 1:
         step += 1
@@ -112,7 +113,7 @@ def _coprime(wish: int, count: int) -> int:
 
 
 def _mix(x: int) -> int:
-    """SplitMix64's finaliser: spreads every bit of the input over the output."""
+    """The finaliser of SplitMix64: every bit of the input affects every bit of the output."""
     x = (x + 0x9E37_79B9_7F4A_7C15) & _MASK
     x = ((x ^ x >> 30) * 0xBF58_476D_1CE4_E5B9) & _MASK
     x = ((x ^ x >> 27) * 0x94D0_49BB_1331_11EB) & _MASK

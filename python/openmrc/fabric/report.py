@@ -1,4 +1,4 @@
-"""A plan on paper: tables for a terminal, JSON, CSV. Every figure with a cost names its part."""
+"""Reports of a plan: tables for a terminal, JSON, CSV. Every figure with a cost names its part."""
 
 import csv
 import io
@@ -98,7 +98,7 @@ def _comparison(plan: Plan) -> Table:
     designs: list[tuple[str, Design | None, Baseline | None]] = [("this fabric", plan.asked, None)]
     designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines]
     table = _table(
-        "Beside single-plane fabrics of the same switches (percentages: this fabric's share, per host)"
+        "Compared with single-plane fabrics of the same switches (percentages: this fabric's share, per host)"
     )
     table.add_column("")
     for name, _, _ in designs:

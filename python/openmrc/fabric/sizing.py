@@ -1,4 +1,4 @@
-"""From what a user asks for to the numbers of one fabric: the smallest that fits."""
+"""Sizing: from a specification to the numbers of the smallest fabric that fits."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,7 +10,7 @@ from openmrc.fabric.spec import MAX_TIERS, Specification
 from openmrc.fabric.units import format_rate
 
 PLANE_CHOICES = (1, 2, 4, 8, 16)
-"""What ``planes: auto`` tries: NICs break out into powers of two."""
+"""Numbers of planes that ``planes: auto`` tries: NICs break out into powers of two."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def solve(spec: Specification, catalogue: Catalogue) -> Size:
     """The smallest fabric that the specification allows.
 
     Raises:
-        ArgumentError: if there is none, with the field and the numbers of the attempt that came nearest.
+        ArgumentError: if there is none, with the field and the numbers of the nearest attempt.
     """
     switch, capacity = choose_switch(spec, catalogue)
     best: Size | None = None
@@ -127,7 +127,7 @@ def _solve(spec: Specification, planes: int, switch: SwitchPart | None, capacity
         if count > 1 and core.blocks[count - 2] == 1:
             block = ("T0", "pod", "zone")[count - 2]
             raise ArgumentError(
-                f"tiers: one {block} holds all {spec.hosts} hosts, so nothing would ever cross "
+                f"tiers: one {block} holds all {spec.hosts} hosts, so no packet would cross "
                 f"the T{count - 1}s; ask for {count - 1}"
             )
         return Size(core, spec.nic.rate // planes, switch, capacity)
@@ -170,7 +170,7 @@ def build(
 
 
 def capacity(tiers: int, radix: int, oversubscription: list[Fraction] | None = None) -> int:
-    """The hosts that the largest fabric of so many tiers holds.
+    """The number of hosts of the largest fabric with this number of tiers.
 
     Raises:
         ArgumentError: if the radix is too small for any.
@@ -179,6 +179,6 @@ def capacity(tiers: int, radix: int, oversubscription: list[Fraction] | None = N
 
 
 def _ratios(given: list[Fraction] | None) -> list[tuple[int, int]]:
-    """(down, up) for tier 0, 1 and 2; what is not given is non-blocking."""
+    """(down, up) for tiers 0, 1 and 2; tiers that are not given are non-blocking."""
     ratios = [*(given or []), Fraction(1), Fraction(1), Fraction(1)][:3]
     return [(r.numerator, r.denominator) for r in ratios]

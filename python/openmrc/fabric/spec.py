@@ -1,7 +1,7 @@
-"""What a user says about a fabric: the YAML file that ``openmrc plan``, ``path`` and ``config`` take.
+"""The specification of a fabric: the YAML file of ``openmrc plan``, ``path`` and ``config``.
 
-Every default says where it comes from. Fields left ``auto`` are computed: the smallest fabric that holds the
-hosts.
+Every default says where it comes from. Fields that are ``auto`` are computed, for the smallest fabric that
+holds the hosts.
 """
 
 import ipaddress
@@ -56,17 +56,19 @@ class Nic(_Strict):
 
 
 class SwitchChoice(_Strict):
-    """Which switch the fabric is built of: by capacity, by name in the catalogue, or by port count."""
+    """The switch of the fabric: by capacity, by name in the catalogue, or by number of ports."""
 
     capacity: Rate | None = None
     """All ports together, bit/s."""
     model: str | None = None
-    """Name in the catalogue; without it the catalogue's first switch of the capacity."""
+    """Name in the catalogue; default the catalogue's first switch of the capacity."""
     radix: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
-    """Ports at the plane's port rate, where the switch is in no catalogue (a lab of software switches)."""
+    """Number of ports at the plane's port rate, for a switch that is in no catalogue (software switches in a
+    lab)."""
 
     cages: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
-    """With radix: cages the ports are broken out of, which platforms name them after; by default one each."""
+    """With radix: number of cages that the ports are broken out of, which decides port names; default one per
+    port."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -74,7 +76,7 @@ class SwitchChoice(_Strict):
         if not given:
             raise ValueError("one of capacity, model and radix is needed")
         if "radix" in given and len(given) > 1:
-            raise ValueError(f"radix says everything: leave out {given[0]}")
+            raise ValueError(f"radix is enough: leave out {given[0]}")
         if self.cages is not None and self.radix is None:
             raise ValueError("cages: only with radix; a switch of the catalogue has its own")
         return self
@@ -103,7 +105,7 @@ class Addressing(_Strict):
     block: Prefix32 = "5f00::/32"
     """uSID block; RFC 9602 sets 5f00::/16 aside for SRv6 SIDs."""
     links: Prefix32 = "fd5f::/32"
-    """Link ends get a /127 each (RFC 6164) out of this, by default unique local addresses (RFC 4193)."""
+    """Each link gets a /127 (RFC 6164) of this prefix; default unique local addresses (RFC 4193)."""
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
@@ -113,7 +115,7 @@ class Addressing(_Strict):
 
 
 class Dscp(_Strict):
-    """Code points of the packet classes (spec: wire, "DSCP"); the values are an operator's."""
+    """Code points of the packet classes (spec: wire, "DSCP"); an operator chooses the values."""
 
     no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = 0
     data: Annotated[StrictInt, Field(ge=0, le=63)] = 4
@@ -127,7 +129,7 @@ class Dscp(_Strict):
         seen: dict[int, str] = {}
         for name, value in self:
             if value in seen:
-                raise ValueError(f"{name}: code point {value} is already that of {seen[value]}")
+                raise ValueError(f"{name}: code point {value} is already used for {seen[value]}")
             seen[value] = name
         return self
 
@@ -142,17 +144,17 @@ class Qos(_Strict):
     base_rtt_us: Annotated[float, Field(gt=0, le=10_000)] = 12.0
     """Round-trip time of an MTU-size packet on the longest idle path; 12 us is NSCC's reference network."""
     ecn_min: Annotated[float, Field(gt=0, le=64)] = 0.2
-    """ECN marking begins here ..."""
+    """ECN marking begins at this queue length ..."""
     ecn_max: Annotated[float, Field(gt=0, le=64)] = 0.8
-    """... and is certain here. Off on the last hop."""
+    """... and is certain at this one. No marking on the last hop."""
     trim: Annotated[float, Field(gt=0, le=64)] = 1.0
-    """A queue this long trims."""
+    """From this queue length on, packets are trimmed."""
     trim_last_hop: Annotated[float, Field(gt=0, le=64)] = 1.5
     """The same, towards a host."""
     trim_size: Annotated[StrictInt, Field(ge=256, le=1024, multiple_of=4)] = 256
-    """Bytes left of a trimmed packet: two IPv6 headers, UDP, BTH, METH, TSETH and RETH fit in."""
+    """Length of a trimmed packet, bytes: room for two IPv6 headers, UDP, BTH, METH, TSETH and RETH."""
     mtu: Annotated[StrictInt, Field(ge=1280, le=9216)] = 9216
-    """Interface MTU, bytes; a path MTU of 4096 with all headers fits well within."""
+    """Interface MTU, bytes; a path MTU of 4096 with all headers fits."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -176,15 +178,17 @@ class Specification(_Strict):
     oversubscription: Annotated[
         list[Ratio], BeforeValidator(_ratios), Field(min_length=1, max_length=3, validate_default=True)
     ] = [Fraction(1)]
-    """Downlink to uplink bandwidth of a T0; a list for T0, T1, T2. What is not given is 1."""
+    """Ratio of downlink to uplink bandwidth of a T0; a list for T0, T1, T2. Default 1."""
     hosts_per_t0: Count = None
-    """Downlinks of a T0 (a rack, or several); ``auto``: hosts spread evenly over as few T0s as hold them."""
+    """Downlinks of a T0 (one rack or several); ``auto``: hosts are spread evenly over as few T0s as
+    possible."""
     uplinks_per_t0: Count = None
-    """Uplinks of a T0; ``auto``: what the oversubscription asks for."""
+    """Uplinks of a T0; ``auto``: as the oversubscription requires."""
     t0s_per_pod: Count = None
     """T0s in a pod, with three tiers or more."""
     parallel_links: Count = None
-    """Links from one T0 (pod, in three tiers) to one top switch; ``auto``: as many as spare top switches."""
+    """Links from one T0 (with three tiers: pod) to one top switch; ``auto``: the number that saves top
+    switches."""
     cables: CableLengths = CableLengths()
     addressing: Addressing = Addressing()
     qos: Qos = Qos()
@@ -227,7 +231,7 @@ def load(path: Path | str, *, hosts: int | None = None) -> Specification:
 
     Args:
         path: The YAML file.
-        hosts: Take this many hosts instead of the file's.
+        hosts: Number of hosts instead of the file's.
 
     Raises:
         FormatError: with file, line and field.

@@ -1,4 +1,4 @@
-"""A fabric: its switches, ports, paths and addresses, all computed when asked for and none of it stored."""
+"""A fabric: its switches, ports, paths and addresses, computed on request and not stored."""
 
 import ipaddress
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,9 @@ from openmrc.fabric.spec import Specification
 
 LOCAL_USID_MIN = 0xE000
 """First uSID of a T0's own downlinks."""
+
+_LOWER_INDEX = slice(6, 10)
+"""Bytes of the lower index in the address of a link end (spec: fabric, "SRv6 addressing plan")."""
 
 
 class SwitchId(NamedTuple):
@@ -41,9 +44,9 @@ class Port(NamedTuple):
     peer_port: str
     """Its port: ``p3`` of a host."""
     address: str
-    """Our end of the link."""
+    """Address of this end of the link."""
     peer_address: str
-    """Their end."""
+    """Address of the other end."""
     link: str
     """Name of the link."""
 
@@ -54,7 +57,7 @@ class Port(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What a switch knows: the uSIDs it owns, and its static routes."""
+    """Forwarding table of a switch: its own uSIDs, and static routes."""
 
     own: list[int]
     routes: list[tuple[int, int]]
@@ -67,14 +70,14 @@ class Hop(NamedTuple):
     switch: str
     usid: int
     port: str
-    """The port by which the packet leaves."""
+    """The port that the packet leaves at."""
     link: str
     """The link on that port."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """One way from a host to another."""
+    """A path from one host to another."""
 
     src: str
     dst: str
@@ -104,7 +107,7 @@ class Path:
 
     @property
     def addresses(self) -> tuple[ipaddress.IPv6Address, ...]:
-        """The outer destination address on each of the links: every switch takes its uSID off the front."""
+        """The outer destination address on each link: every switch removes its uSID from the front."""
         block, rest = int(self.address) >> 96 << 96, int(self.address) & (1 << 96) - 1
         shifted = (rest << 16 * i & (1 << 96) - 1 for i in range(len(self.hops) + 1))
         return tuple(ipaddress.IPv6Address(block | s) for s in shifted)
@@ -112,11 +115,11 @@ class Path:
 
 @dataclass(frozen=True)
 class Trace:
-    """What an outer destination address found in a capture says: the path, or what is left of it."""
+    """The path of an outer destination address from a capture, or the rest of the path."""
 
     address: ipaddress.IPv6Address
     switches: tuple[tuple[str, int], ...]
-    """The switches still to be visited, with their uSIDs."""
+    """The remaining switches, with their uSIDs."""
     links: tuple[str, ...]
     """The links between them, and the receiver's cable."""
     dst: str | None
@@ -124,18 +127,19 @@ class Trace:
     plane: int | None
     downlink: int
     whole: bool
-    """Whether the list is whole, as on the sender's cable (T0 and downlink may be the end of another)."""
+    """Whether the list is complete, as on the sender's cable (T0 and downlink may be the end of another
+    one)."""
     uplinks: tuple[int | None, ...]
-    """Uplinks taken at the sender's T0, T1, as far as the list shows or implies them."""
+    """Uplinks taken at the sender's T0 and T1, if the list shows or implies them."""
     ev: int | None
-    """The entropy value, where the list is whole."""
+    """The entropy value, if the list is complete."""
     senders: tuple[str, str] | None
-    """First and last of the hosts that can have sent it, where the list is whole."""
+    """First and last host that can have sent it, if the list is complete."""
 
 
 @dataclass(frozen=True)
 class EvFields:
-    """An entropy value taken apart, without endpoints."""
+    """The fields of an entropy value, without endpoints."""
 
     ev: int
     plane: int
@@ -144,7 +148,7 @@ class EvFields:
 
 
 class Paths(Sequence[Path]):
-    """Every path from one host to another, plane after plane; each computed when looked at."""
+    """Every path from one host to another, plane after plane; each is computed on access."""
 
     def __init__(self, fabric: "Fabric", src: int, dst: int) -> None:
         self._fabric, self._src, self._dst = fabric, src, dst
@@ -173,9 +177,9 @@ class Paths(Sequence[Path]):
 class Fabric:
     """A fabric, from its specification.
 
-    Hosts are given as numbers or names (``12`` or ``"h12"``). Everything about an address raises
-    :class:`openmrc.ArgumentError` for a fabric that cannot be addressed: more than three tiers, or more
-    switches than there are uSIDs.
+    Hosts are given as numbers or names (``12`` or ``"h12"``). Everything that needs addresses raises
+    :class:`openmrc.ArgumentError` for a fabric that cannot have any: one with more than three tiers, or with
+    more switches than uSIDs.
 
     Raises:
         ArgumentError: if no fabric fits the specification; the message names the field.
@@ -246,7 +250,7 @@ class Fabric:
     # --- switches -------------------------------------------------------------------------------------------
 
     def switches(self, plane: int | None = None) -> Iterator[SwitchId]:
-        """Every switch (of a plane): plane after plane, tier after tier."""
+        """Yields every switch (of a plane), plane after plane, tier after tier."""
         for p in range(self.planes) if plane is None else [plane]:
             for tier, count in enumerate(self.core.switches_per_tier):
                 for index in range(count):
@@ -271,7 +275,7 @@ class Fabric:
         """The forwarding table of a switch."""
         return Table(*self.core.table(switch))
 
-    # --- paths ----------------------------------------------------------------------------------------------
+    # --- hosts ----------------------------------------------------------------------------------------------
 
     def host(self, host: int | str) -> int:
         """The number of a host.
@@ -288,6 +292,40 @@ class Fabric:
             raise ArgumentError(f"host h{host}: this fabric has h0 to h{self.hosts - 1}")
         return host
 
+    def host_addresses(self, host: int | str) -> list[str]:
+        """A host's own addresses, one per plane.
+
+        Raises:
+            ArgumentError: if there is no such host.
+        """
+        number = self.host(host)
+        t0 = number // self.core.hosts_per_t0
+        return [
+            port.peer_address
+            for plane in range(self.planes)
+            for port in self.ports(SwitchId(plane, 0, t0))
+            if port.peer == f"h{number}"
+        ]
+
+    def host_of_address(self, address: str) -> str | None:
+        """The host that has this address, or ``None``.
+
+        Raises:
+            ArgumentError: if it is no IPv6 address.
+        """
+        try:
+            packed = ipaddress.IPv6Address(address).packed
+        except ValueError:
+            raise ArgumentError(f"{address!r} is not an IPv6 address") from None
+        # This place has the lower index of the link: for a host's link, the number of the host.
+        number = int.from_bytes(packed[_LOWER_INDEX])
+        if number >= self.hosts:
+            return None
+        own = (ipaddress.IPv6Address(each).packed for each in self.host_addresses(number))
+        return f"h{number}" if packed in own else None
+
+    # --- paths ----------------------------------------------------------------------------------------------
+
     def paths(self, src: int | str, dst: int | str) -> Paths:
         """Every path from one host to another."""
         return Paths(self, self.host(src), self.host(dst))
@@ -301,7 +339,7 @@ class Fabric:
         plane: int = 0,
         uplinks: Sequence[int] = (),
     ) -> Path:
-        """One path: by its EV, or by plane and uplinks (one per tier that it climbs)."""
+        """One path: by its EV, or by plane and uplinks (one for each tier below the top of the path)."""
         a, b = self.host(src), self.host(dst)
         if ev is None:
             return self._path(a, b, self.core.path_by(a, b, plane, list(uplinks)))
@@ -338,22 +376,29 @@ class Fabric:
         return self._ev_fields(what)
 
     def ev_profile(
-        self, src: int | str, dst: int | str, *, active: int = 128, backup: int | None = None, seed: int = 0
+        self,
+        src: int | str,
+        dst: int | str,
+        *,
+        active: int | None = None,
+        backup: int | None = None,
+        seed: int = 0,
     ) -> EvProfile:
-        """The entropy values that a queue pair from ``src`` to ``dst`` may use, equally many per plane.
+        """The entropy values that a queue pair from ``src`` to ``dst`` may use, the same number per plane.
 
         Args:
             src: Sender.
             dst: Receiver.
-            active: EVs in rotation, up to 256 (spec: paths, "EV set").
-            backup: EVs in reserve; as many again where the fabric has them.
-            seed: Other seeds take other uplinks where the fabric has more than are asked for.
+            active: EVs in rotation, up to 256 (spec: paths, "EV set"); default the transport's, 128.
+            backup: EVs in reserve; default the same number, if the fabric has them.
+            seed: Selects other uplinks where the fabric has more than needed.
 
         Raises:
             ArgumentError: if the numbers are out of range or there is no such host.
         """
         a, b = self.host(src), self.host(dst)
         count = self.core.path_count(a, b)
+        active = _core.QP_DEFAULTS["ev_active"] if active is None else active
         numbers = choose_paths(count, self.planes, a, b, active=active, backup=backup, seed=seed)
         rows = self.core.ev_rows(a, b, [n for group in numbers for n in group])
         return EvProfile.of_rows(f"h{a}", f"h{b}", rows, active=len(numbers[0]))

@@ -27,7 +27,7 @@ def parse_rate(text: object) -> int:
 
 
 def format_rate(rate: float) -> str:
-    """A rate with the unit that keeps it short: ``100G``, ``51.2T``."""
+    """A rate with a short unit: ``100G``, ``51.2T``."""
     for unit, factor in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6)):
         if rate >= factor:
             return f"{rate / factor:.6g}{unit}"

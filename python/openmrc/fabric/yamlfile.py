@@ -1,4 +1,4 @@
-"""Reading a YAML file into a pydantic model, with errors of one line: file, line, field, what is wrong."""
+"""Reads a YAML file into a pydantic model; errors have one line: file, line, field, reason."""
 
 import re
 from collections.abc import Hashable
@@ -16,11 +16,11 @@ Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[int | str, ...]
 
 _MOST_BYTES = 4 << 20
-"""A specification is a page of text. What is larger is not one, and YAML takes its time to say so."""
+"""A specification is about a page of text. A large file is none, and YAML would take long to parse it."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice: one of the two would be ignored silently."""
+    """Safe YAML that refuses duplicate keys: one of the two would be ignored silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen: set[object] = set()
@@ -47,39 +47,39 @@ _Loader.add_implicit_resolver(
 
 
 class Source(NamedTuple):
-    """Where a model came from: to say in which line of the file something stands."""
+    """The file of a model, and the lines of its fields."""
 
     path: Path
     root: yaml.Node | None
 
     def at(self, location: Location) -> str:
-        """``file:line`` of the innermost part of a location that is in the file; or just the file."""
+        """``file:line`` of the innermost part of a location that the file has; or only the file."""
         line = _line(self.root, location)
         return f"{self.path}:{line}" if line else str(self.path)
 
 
 class Sourced(BaseModel):
-    """A model that remembers the file it was read from, for messages about what turns out wrong later."""
+    """A model that remembers its file, for messages about errors that are found later."""
 
     _source: Source | None = PrivateAttr(None)
 
     def place(self, *location: int | str) -> str:
-        """Where a field stands, for messages: ``file:line: field``, or just the field."""
+        """The place of a field, for messages: ``file:line: field``, or only the field."""
         field = ".".join(str(part) for part in location)
         return f"{self._source.at(location)}: {field}" if self._source else field
 
     def __eq__(self, other: object) -> bool:
-        """Whether the fields are equal, wherever they come from."""
+        """Whether the fields are equal; the files do not matter."""
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     @property
     def beside(self) -> Path:
-        """The directory that names of other files are relative to."""
+        """The directory for relative names of other files."""
         return self._source.path.parent if self._source else Path()
 
 
 def read(path: Path, model: type[Model]) -> Model:
-    """The file as a model; one that is :class:`Sourced` knows where in the file what stands.
+    """The file as a model; a :class:`Sourced` model knows the line of each field.
 
     Raises:
         FormatError: if it is not YAML or does not fit the model, naming file, line and field.
@@ -124,7 +124,7 @@ def _describe(path: Path, root: yaml.Node | None, error: ValidationError) -> str
 
 
 def words(problem: ErrorDetails) -> str:
-    """What is wrong, in words of a file rather than of Python."""
+    """The reason, in words of a file and not of Python."""
     match problem["type"]:
         case "extra_forbidden":
             return "there is no such field"
@@ -139,7 +139,7 @@ def words(problem: ErrorDetails) -> str:
 
 
 def _telling(problems: list[ErrorDetails]) -> ErrorDetails:
-    """The first problem; where several types would do at its place, that of the type it came closest to."""
+    """The first problem; if several types are possible there, the problem with the closest type."""
     first = problems[0]["loc"]
     if not first:
         return problems[0]
@@ -149,11 +149,11 @@ def _telling(problems: list[ErrorDetails]) -> ErrorDetails:
 
 
 def _without_tags(node: yaml.Node | None, location: Location, *, missing: bool) -> Location:
-    """A location without pydantic's names for branches of unions, which are no keys of the file."""
+    """A location without pydantic's names of union branches, which are not in the file."""
     kept: list[int | str] = []
     for place, part in enumerate(location):
         keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        # Only a missing field is none of the file's keys and still to be named.
+        # A missing field is not in the file, but the message must name it.
         if isinstance(part, str) and part not in keys and not (missing and place == len(location) - 1):
             continue
         kept.append(part)
@@ -171,7 +171,7 @@ def _child(node: yaml.Node | None, part: int | str) -> yaml.Node | None:
 
 
 def _line(node: yaml.Node | None, location: Location) -> int | None:
-    """The line of the innermost part of a location that is in the file, from 1."""
+    """The line, from 1, of the innermost part of a location that the file has."""
     line = None
     for part in location:
         found = None

@@ -1,7 +1,7 @@
-"""A fabric for real: switches and hosts are network namespaces, links veth pairs; the kernel forwards.
+"""A fabric on one machine: switches and hosts are network namespaces, links are veth pairs.
 
-The switches run what ``openmrc config --platform linux`` writes. Hosts take the outer header off and hand the
-inner packet to its UDP socket. Needs root, Linux 6.1 and iproute2 6.1.
+The kernel forwards. Switches run the configuration of ``openmrc config --platform linux``. Hosts remove the
+outer header and pass the inner packet to its UDP socket. Needs root, Linux 6.1 and iproute2 6.1.
 
 >>> from openmrc.fabric import Fabric
 >>> from openmrc.lab import Lab

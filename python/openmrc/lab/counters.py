@@ -1,4 +1,4 @@
-"""A node's interfaces as the kernel sees them: packets, bytes, and whether they are up."""
+"""Counters and states of a node's interfaces, from the kernel."""
 
 import json
 import time
@@ -12,14 +12,14 @@ _PATIENCE_S = 30.0
 
 
 class PortCounters(NamedTuple):
-    """One interface since it was made."""
+    """Counters of an interface since it was created."""
 
     rx_packets: int
     rx_bytes: int
     tx_packets: int
     tx_bytes: int
     up: bool
-    """Whether packets pass: it is up, has a carrier, and the kernel has taken notice of both."""
+    """Whether packets pass: it is up and has a carrier, and the kernel has noticed both."""
 
 
 def read(namespace: str) -> dict[str, PortCounters]:
@@ -38,10 +38,10 @@ def read(namespace: str) -> dict[str, PortCounters]:
 
 
 def wait_until_up(namespace: str, ports: Iterable[str]) -> None:
-    """Returns once the ports pass packets and can ask for their neighbours.
+    """Waits until the ports pass packets and can resolve their neighbours.
 
-    The kernel activates a port, and gives it the link-local address that it asks from, some time after its
-    carrier is back.
+    The kernel activates a port, and gives it the link-local address for neighbour discovery, some time after
+    its carrier is back.
 
     Raises:
         DeviceError: if one of them does not come up.
@@ -50,7 +50,7 @@ def wait_until_up(namespace: str, ports: Iterable[str]) -> None:
     waiting = set(ports)
     while waiting := waiting - _ready(namespace):
         if time.monotonic() > deadline:
-            raise DeviceError(f"{namespace}: {min(waiting)} does not come up")
+            raise DeviceError(f"{namespace}: port {min(waiting)} does not come up")
         time.sleep(0.01)
 
 

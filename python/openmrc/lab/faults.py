@@ -1,7 +1,7 @@
-"""Links that are cut, switches that stand still, links that lose packets.
+"""Cut links, stopped switches, links that lose packets.
 
-A cut takes the link's upper end down, so that the lower one loses its carrier and keeps its configuration, as
-with a pulled cable. A stopped switch takes all its ports down. Loss is silent: no port notices.
+A cut takes the upper end of the link down: the lower end loses its carrier and keeps its configuration, as
+with a pulled cable. Stopping a switch takes all its ports down. Loss is silent: no port notices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _LD_RANDOM = "32 0 0 4294963256"
 
 
 def ports_down(layout: Layout, state: State) -> set[End]:
-    """The interfaces that have to be down for what has failed."""
+    """The interfaces that must be down because of the failures."""
     down = {layout.links[name].upper for name in state.cut}
     for switch in state.stopped:
         down.update(end for link in layout.links_of(switch) for end in link.ends if end.node == switch)
@@ -29,7 +29,7 @@ def ports_down(layout: Layout, state: State) -> set[End]:
 def apply_ports(layout: Layout, lab: str, before: set[End], after: set[End]) -> None:
     """Takes interfaces down and brings others up again, with their part of the switch's configuration.
 
-    The kernel forgets addresses and routes of an interface that is taken down.
+    The kernel drops the addresses and routes of an interface that is taken down.
     """
     configurations = Configurations(layout)
     for node, ports in _by_node(after - before):
@@ -40,33 +40,35 @@ def apply_ports(layout: Layout, lab: str, before: set[End], after: set[End]) -> 
     ends = {end for link in links if not after.intersection(link.ends) for end in link.ends}
     for node, ports in _by_node(ends):
         counters.wait_until_up(namespace(lab, node), ports)
-        # A neighbour that was looked for in vain is looked for again with the next packet, not a second on.
+        # A neighbour that was not found is looked up again with the next packet, not a second later.
         system.ip((f"neighbour flush dev {port}" for port in ports), namespace(lab, node))
 
 
-def waiting_ports(lab: str, down: set[End]) -> list[system.Waiting]:
-    """What takes these interfaces down as soon as it is told to."""
+def prepare_ports_down(lab: str, down: set[End]) -> list[system.PreparedTool]:
+    """Prepared commands that take these interfaces down."""
     return [
-        system.Waiting("ip", namespace(lab, node), [f"link set dev {port} down" for port in ports])
+        system.PreparedTool("ip", namespace(lab, node), [f"link set dev {port} down" for port in ports])
         for node, ports in _by_node(down)
     ]
 
 
 def apply_loss(lab: str, link: Link, loss: float) -> None:
-    """Makes a link lose this share of its packets, in both directions; 0 makes it whole."""
+    """Makes a link lose this share of its packets in both directions; 0 ends that."""
     for end in link.ends:
         space = namespace(lab, end.node)
-        # Without the queueing discipline the filter is gone too.
+        # Replacing the queueing discipline removes the filter.
         system.tc([f"qdisc replace dev {end.port} clsact"], space)
         system.tc([f"filter delete dev {end.port} egress"], space)
         if loss > 0:
             system.tc([_loss_filter(end, loss)], space)
 
 
-def waiting_loss(lab: str, link: Link, loss: float) -> list[system.Waiting]:
-    """What makes a whole link lose this share of its packets as soon as it is told to, at both ends."""
+def prepare_loss(lab: str, link: Link, loss: float) -> list[system.PreparedTool]:
+    """Prepared commands that make a link lose this share of its packets at both ends."""
     apply_loss(lab, link, 0.0)
-    return [system.Waiting("tc", namespace(lab, end.node), [_loss_filter(end, loss)]) for end in link.ends]
+    return [
+        system.PreparedTool("tc", namespace(lab, end.node), [_loss_filter(end, loss)]) for end in link.ends
+    ]
 
 
 def _loss_filter(end: End, loss: float) -> str:
@@ -74,10 +76,10 @@ def _loss_filter(end: End, loss: float) -> str:
 
 
 def loss_program(loss: float) -> str:
-    """A classic BPF program, as tc takes it, that drops this share of all packets.
+    """A classic BPF program for tc that drops this share of all packets.
 
     Raises:
-        ArgumentError: if it is no share.
+        ArgumentError: if it is not 0 to 1.
     """
     if not 0 <= loss <= 1:
         raise ArgumentError(f"loss: {loss:g} is not a share from 0 to 1")

@@ -1,9 +1,9 @@
-"""What a host is told: its addresses, what it decapsulates, and routes to every other host.
+"""The configuration of a host: its addresses, its uSIDs, and routes to every other host.
 
-The routes are for everything that does not build SRv6 itself: ping, iperf3, a software NIC over plain UDP.
-The kernel puts the outer header on; the flow's hash picks one of the paths of the plane whose address is sent
-to, as behind ECMP switches. But what is sent from UDP source port 0xC000 + n takes the plane's path n: the
-entropy values of a NIC over UDP sockets name paths of the fabric, one by one.
+The routes are for programs that do not build SRv6 themselves: ping, iperf3, a software NIC over UDP. The
+kernel adds the outer header. A hash of the flow selects one of the plane's paths, as ECMP does; but packets
+from UDP source port 0xC000 + n take path n of the plane, so that entropy values of a NIC over UDP sockets
+name paths of the fabric.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,14 @@ SYSCTL = """\
 net.ipv6.conf.all.seg6_enabled = 1
 net.ipv6.fib_multipath_hash_policy = 1
 """
-"""A port takes SRv6 packets, and a flow is told apart by its UDP or TCP ports too."""
+"""Ports accept SRv6 packets, and the flow hash covers UDP and TCP ports."""
 
 MAX_PATHS = 64
-"""Paths of a plane that the kernel's routes to a host offer; raw SRv6 packets may take all there are."""
+"""Most paths of a plane in the kernel's routes to a host; raw SRv6 packets can take all paths."""
 
 MAX_ENCAPSULATIONS = 100_000
-"""In a whole lab: outer headers that the kernel keeps ready. Larger labs offer fewer paths, at least one."""
+"""Most outer headers that the kernel keeps in one lab. Larger labs have fewer paths in their routes, at least
+one."""
 
 FIRST_SOURCE_PORT = 0xC000
 """UDP source port of a plane's path 0."""
@@ -30,11 +31,11 @@ FIRST_SOURCE_PORT = 0xC000
 _LOCAL_TABLE = 255
 _FIRST_TABLE = 1000
 _FIRST_PRIORITY = 1000
-"""Of rules: behind table local (0), before table main (32766)."""
+"""Priority of the rules: after table local (0), before table main (32766)."""
 
 
 def configuration(layout: Layout, host: str) -> Iterator[str]:
-    """The ``ip -6`` commands that make a host of an empty namespace with its ports."""
+    """Yields the ``ip -6`` commands that configure a host in a namespace that has its ports."""
     fabric, block = layout.fabric, prefix_text(layout.fabric)
     yield "link set dev lo up"
     yield "link add sr0 type bridge"
@@ -48,7 +49,7 @@ def configuration(layout: Layout, host: str) -> Iterator[str]:
         for usid in fabric.table(t0).own:
             yield f"route add {block}{usid:x}::/48 via {link.upper.address} dev {port}"
         downlinks.add(LOCAL_USID_MIN + int(link.upper.port.removeprefix("down")))
-    # Outer header off, inner packet to a socket: table local has this host's own addresses and no others.
+    # Remove the outer header, deliver the inner packet: table local has only this host's addresses.
     for usid in sorted(downlinks):
         yield f"route add {block}{usid:x}::/48 encap seg6local action End.DT6 table {_LOCAL_TABLE} dev sr0"
     for number in range(paths_by_port(layout)):
@@ -60,16 +61,16 @@ def configuration(layout: Layout, host: str) -> Iterator[str]:
 
 
 def paths_by_port(layout: Layout) -> int:
-    """How many of a plane's paths the kernel's routes offer, and have a UDP source port each."""
+    """Number of paths of a plane in the kernel's routes; each has a UDP source port."""
     hosts, planes = len(layout.hosts), layout.fabric.planes
     most = max((len(layout.fabric.paths("h0", host)) for host in layout.hosts[1:]), default=0)
-    # Each path is once a next hop and once a route of its own.
+    # Each path is needed twice: as a next hop, and as a route of its own.
     affordable = MAX_ENCAPSULATIONS // max(1, 2 * hosts * (hosts - 1) * planes)
     return min(most // planes, MAX_PATHS, max(1, affordable))
 
 
 def path_of_port(layout: Layout, src: str, dst: str, plane: int, source_port: int) -> Path:
-    """The path that a packet sent from this UDP source port to the plane's address takes."""
+    """The path of a packet from this UDP source port to the plane's address."""
     paths = layout.fabric.paths(src, dst)
     per_plane = len(paths) // layout.fabric.planes
     return paths[plane * per_plane + (source_port - FIRST_SOURCE_PORT) % per_plane]
@@ -88,7 +89,7 @@ def _routes(layout: Layout, host: str, peer: str, gateways: dict[str, str]) -> I
         )
         yield f"route add {addresses[port]}/128{hops}"
         for number in range(paths_by_port(layout)):
-            # Under one T0 there is one path a plane, and all source ports take it.
+            # Under one T0 there is one path per plane, and all source ports take it.
             address = paths[first + number % per_plane].address
             encapsulation = f"encap seg6 mode encap.red segs {address} via {gateways[port]} dev {port}"
             yield f"route add {addresses[port]}/128 {encapsulation} table {_FIRST_TABLE + number}"

@@ -1,37 +1,37 @@
-"""A lab: brings a fabric up in network namespaces, breaks and repairs it, takes it down."""
+"""A lab: brings up a fabric in network namespaces, breaks and repairs it, takes it down."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
-from openmrc.fabric import EvProfile, Fabric, Path
+from openmrc.fabric import Fabric, Path
 from openmrc.lab import counters, faults, hosts, softswitch, system
 from openmrc.lab.counters import PortCounters
-from openmrc.lab.layout import Layout, Link, namespace
+from openmrc.lab.layout import Layout, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
+from openmrc.sourceroutes import SourceRoutes
 from openmrc.switchconf.render import resolved
-from openmrc.verbs import Device, Port, SocketAddress
+from openmrc.verbs import Device, Port
 from openmrc.wire import EvFormat
 
 MAX_NODES = 2000
-"""Namespaces of a lab. A kernel takes more, a person's patience does not."""
+"""Most namespaces of a lab. The kernel allows more, but bringing them up takes too long."""
 
 _QUIET = """\
 net.ipv6.conf.default.accept_dad = 0
 net.ipv6.conf.default.accept_ra = 0
 net.ipv6.conf.default.router_solicitations = 0
 """
-"""For every interface that comes: addresses can be used at once, and nobody looks for routers."""
+"""For every new interface: addresses can be used at once, and there is no router discovery."""
 
 
 class Lab:
-    """A lab that is up. :meth:`up` makes one, :meth:`open` finds one.
+    """A lab that is up. :meth:`up` starts one, :meth:`open` finds one.
 
-    What has failed is kept in a file, so that any process can go on where another has stopped.
+    Its faults are kept in a file, so that any process can continue where another one has stopped.
     """
 
     def __init__(self, fabric: Fabric, state: State) -> None:
@@ -41,26 +41,26 @@ class Lab:
 
     @classmethod
     def up(cls, fabric: Fabric, *, progress: Callable[[str], Any] | None = None) -> Self:
-        """Makes namespaces and links and configures them.
+        """Creates and configures namespaces and links.
 
         A lab of the same name that did not come up completely is removed first.
 
         Args:
-            fabric: The fabric; its name is the lab's.
-            progress: Called with what is being done.
+            fabric: The fabric; the lab has its name.
+            progress: Called with the name of each step.
 
         Raises:
             PrivilegeError: without root.
             ArgumentError: if the fabric is too large or cannot be addressed.
-            StateError: if the lab is up already, or a namespace has one of its names.
-            DeviceError: if the kernel refuses something; what was made is removed.
+            StateError: if the lab is up already, or another namespace has one of its names.
+            DeviceError: if the kernel refuses something; everything created so far is removed.
         """
         system.require_root()
         say = progress or (lambda _: None)
         layout, name = Layout(fabric), fabric.spec.name
         if len(layout.nodes) > MAX_NODES:
             raise ArgumentError(
-                f"{len(layout.nodes)} switches and hosts are too many for a lab: {MAX_NODES} at most"
+                f"{len(layout.nodes)} switches and hosts are too many for a lab: at most {MAX_NODES}"
             )
         configurations = Configurations(layout)
         with locked():
@@ -100,19 +100,17 @@ class Lab:
 
     @classmethod
     def open(cls, name: str | None = None) -> Self:
-        """The lab of this name; without a name, the only one that is up.
+        """The lab with this name; without a name, the only one that is up.
 
         Raises:
             PrivilegeError: without root.
             StateError: if it is not up.
-            ArgumentError: if several are up and none is named.
+            ArgumentError: if several are up and no name is given.
         """
         system.require_root()
         state = State.load(the_name(name))
         if not state.complete:
-            raise StateError(
-                f"lab {state.name} did not come up; `openmrc lab down` removes what there is of it"
-            )
+            raise StateError(f"lab {state.name} did not come up completely; `openmrc lab down` removes it")
         return cls(Fabric.load(state.directory / SPECIFICATION), state)
 
     @property
@@ -134,9 +132,7 @@ class Lab:
 
     def addresses(self, host: str) -> list[str]:
         """A host's addresses, one per plane."""
-        return [
-            link.lower.address for link in sorted(self.layout.links_of(self.layout.node(host)), key=_plane)
-        ]
+        return self.fabric.host_addresses(self.layout.node(host))
 
     def device(self, host: str, **options: Any) -> Device:
         """A software NIC with a port per plane, whose entropy values are the fabric's paths.
@@ -144,25 +140,15 @@ class Lab:
         Open it with the calling thread in the host's namespace (:func:`openmrc.lab.entered`).
 
         Args:
-            host: Whose.
-            options: Other fields of the device. With ``ev_format=EvFormat.SRV6`` it builds SRv6 frames
-            itself, and
-                its entropy values are the fabric's 32-bit ones (:meth:`Fabric.path_of`); without, they are
-                the UDP source ports that the host's routes turn into paths (:meth:`path`).
+            host: The host.
+            options: Other fields of the device. With ``ev_format=EvFormat.SRV6`` it builds SRv6 frames,
+                and its entropy values are those of the fabric, 32 bits (:meth:`Fabric.path_of`). Otherwise
+                they are UDP source ports, which the host's routes turn into paths (:meth:`path`).
         """
-        addresses = self.addresses(host)
         if options.get("ev_format") in (EvFormat.SRV6, EvFormat.SRV6_SRH):
-            options.setdefault("paths_to", partial(self._paths, host))
-            return Device(ports=[Port(each) for each in addresses], **options)
+            return SourceRoutes(self.fabric, self.layout.node(host)).device(**options)
         sources = [hosts.FIRST_SOURCE_PORT + n for n in range(hosts.paths_by_port(self.layout))]
-        return Device(ports=[Port(each, source_ports=sources) for each in addresses], **options)
-
-    def _paths(self, host: str, remote: Sequence[SocketAddress]) -> EvProfile:
-        """The paths from a host to the one with these addresses."""
-        peer = self.layout.hosts_by_address.get(remote[0][0])
-        if peer is None:
-            raise ArgumentError(f"{remote[0][0]} is no host's address in lab {self.name}")
-        return self.fabric.ev_profile(host, peer)
+        return Device(ports=[Port(each, source_ports=sources) for each in self.addresses(host)], **options)
 
     def path(self, src: str, dst: str, plane: int, source_port: int) -> Path:
         """The path that packets of a NIC over UDP sockets take from this source port, its entropy value."""
@@ -181,10 +167,10 @@ class Lab:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def fail(self, what: str) -> None:
-        """Cuts a link, named itself or by one of its ports, or stops a switch.
+        """Cuts a link, given by its name or one of its ports, or stops a switch.
 
         Raises:
-            ArgumentError: if there is no such thing.
+            ArgumentError: if there is no such link, port or switch.
             StateError: if it has failed already.
         """
         if what in self.layout.switches:
@@ -193,11 +179,11 @@ class Lab:
             self._change_ports("cut", self.layout.link(what).name, present=True)
 
     def repair(self, what: str | None = None) -> list[str]:
-        """Makes a link or switch whole again; without a name, all of them. Returns what was repaired.
+        """Repairs a link or switch; without a name, all of them. Returns what was repaired.
 
         Raises:
-            ArgumentError: if there is no such thing.
-            StateError: if nothing is wrong with it.
+            ArgumentError: if there is no such link, port or switch.
+            StateError: if it has not failed.
         """
         self.state = State.load(self.name)
         if what is None:
@@ -210,7 +196,7 @@ class Lab:
             return [what]
         link = self.layout.link(what)
         if link.name not in self.state.cut and link.name not in self.state.loss:
-            raise StateError(f"{link.name} is whole")
+            raise StateError(f"{link.name} has not failed")
         if link.name in self.state.cut:
             self._change_ports("cut", link.name, present=False)
         if link.name in self.state.loss:
@@ -218,14 +204,14 @@ class Lab:
         return [link.name]
 
     def degrade(self, what: str, *, loss: float) -> None:
-        """Makes a link lose a share of its packets in both directions, without any port noticing.
+        """Makes a link lose a share of its packets in both directions; no port notices.
 
         Args:
-            what: The link, named itself or by one of its ports.
+            what: The link, by its name or by one of its ports.
             loss: 0 to 1.
 
         Raises:
-            ArgumentError: if there is no such link or it is no share.
+            ArgumentError: if there is no such link, or ``loss`` is not 0 to 1.
         """
         link = self.layout.link(what)
         faults.loss_program(loss)
@@ -239,25 +225,25 @@ class Lab:
 
     @contextmanager
     def ready_to_fail(self, what: str, *, loss: float | None = None) -> Iterator[Callable[[], int]]:
-        """Prepares all that takes time; yields what then fails ``what`` at a moment of the caller's choice.
+        """Prepares a fault; yields a function that makes it happen at the time of the call.
 
         Args:
             what: What to :meth:`fail`; with ``loss``, the link to :meth:`degrade`.
             loss: 0 to 1.
 
         Yields:
-            A function that returns the moment, nanoseconds of the monotonic clock: nothing was broken before.
+            A function that returns the time by the monotonic clock, nanoseconds; nothing was broken before.
 
         Raises:
-            ArgumentError: if there is no such thing or it is no share.
-            StateError: if something is wrong with it already.
+            ArgumentError: if there is no such link, port or switch, or ``loss`` is not 0 to 1.
+            StateError: if it has failed already.
         """
         with self._changing():
             state = self.state
             if loss is not None:
                 link = self.layout.link(what)
                 _check_whole(link.name, link.name in state.cut or link.name in state.loss)
-                tools = faults.waiting_loss(self.name, link, loss)
+                tools = faults.prepare_loss(self.name, link, loss)
                 state.loss[link.name] = loss
             else:
                 before = faults.ports_down(self.layout, state)
@@ -266,7 +252,7 @@ class Lab:
                     name, failed = self.layout.link(what).name, state.cut
                 _check_whole(name, name in failed)
                 failed.append(name)
-                tools = faults.waiting_ports(self.name, faults.ports_down(self.layout, state) - before)
+                tools = faults.prepare_ports_down(self.name, faults.ports_down(self.layout, state) - before)
             state.save()
 
         def go() -> int:
@@ -283,13 +269,15 @@ class Lab:
 
     # --- switches in user space -----------------------------------------------------------------------------
 
-    def soften(self, switch: str, *, rate: int | None = None, base_rtt_us: float | None = None) -> None:
-        """Puts a soft switch in place of the kernel's forwarding at a switch.
+    def start_soft_switch(
+        self, switch: str, *, rate: int | None = None, base_rtt_us: float | None = None
+    ) -> None:
+        """Replaces the kernel's forwarding at a switch by a soft switch.
 
         Args:
             switch: Its name.
-            rate: Of every port, bit/s; without one, ports are as fast as the machine.
-            base_rtt_us: Queue thresholds are shares of rate x base_rtt; the specification's if not given.
+            rate: Rate of every port, bit/s; default no limit.
+            base_rtt_us: Queue thresholds are shares of rate x base_rtt; default that of the specification.
 
         Raises:
             ArgumentError: if there is no such switch.
@@ -308,12 +296,12 @@ class Lab:
             )
             self.state.save()
 
-    def harden(self, switch: str) -> dict[str, int]:
-        """Lets the kernel forward again at a switch. Returns what the soft switch has counted.
+    def stop_soft_switch(self, switch: str) -> dict[str, int]:
+        """Lets the kernel forward again at a switch. Returns the counters of the soft switch.
 
         Raises:
             ArgumentError: if there is no such switch.
-            StateError: if it is no soft switch, or has died.
+            StateError: if it is no soft switch, or its process has ended.
         """
         self._switch(switch)
         with self._changing():
@@ -331,7 +319,7 @@ class Lab:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds off other processes, and takes over what they have changed."""
+        """Locks out other processes, and reloads what they have changed."""
         with locked():
             self.state = State.load(self.name)
             yield
@@ -340,14 +328,14 @@ class Lab:
         with self._changing():
             failed = getattr(self.state, kind)
             if (name in failed) == present:
-                raise StateError(f"{name} {'has failed already' if present else 'is whole'}")
+                raise StateError(f"{name} {'has failed already' if present else 'has not failed'}")
             before = faults.ports_down(self.layout, self.state)
             if present:
                 failed.append(name)
             else:
                 failed.remove(name)
             after = faults.ports_down(self.layout, self.state)
-            # Noted before it is done: a repair of what has not quite failed does no harm.
+            # Saved first: repairing something that has not failed completely is harmless.
             self.state.save()
             faults.apply_ports(self.layout, self.name, before, after)
 
@@ -358,7 +346,7 @@ def _check_whole(name: str, broken: bool) -> None:
 
 
 def remove(name: str) -> None:
-    """Takes a lab down, however much there is of it.
+    """Takes a lab down, also one that did not come up completely.
 
     Raises:
         StateError: if there is none of this name.
@@ -382,14 +370,10 @@ def _clear_remains(name: str) -> None:
 
 
 def _veth_commands(layout: Layout, name: str) -> list[str]:
-    # One packet is one packet on the link: the kernel cuts large sends apart before, not behind it.
+    # Packets on the link are real packets: the kernel segments large sends before the link, not after it.
     options = f"mtu {layout.fabric.spec.qos.mtu} gso_max_segs 1"
     return [
         f"link add {link.lower.port} {options} netns {namespace(name, link.lower.node)} type veth"
         f" peer name {link.upper.port} {options} netns {namespace(name, link.upper.node)}"
         for link in layout.links.values()
     ]
-
-
-def _plane(link: Link) -> int:
-    return int(link.lower.port.removeprefix("p"))

@@ -1,4 +1,4 @@
-"""What of a fabric becomes what in the kernel: namespaces, veth pairs, their names."""
+"""The namespaces and veth pairs of a fabric, and their names."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -22,7 +22,7 @@ class End(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A cable. The upper end is the one farther from the hosts."""
+    """A cable. The upper end is farther from the hosts."""
 
     name: str
     lower: End
@@ -66,19 +66,12 @@ class Layout:
     def _by_end(self) -> dict[str, Link]:
         return {str(end): link for link in self.links.values() for end in link.ends}
 
-    @cached_property
-    def hosts_by_address(self) -> dict[str, str]:
-        """Which host has each address."""
-        hosts = set(self.hosts)
-        ends = (link.lower for link in self.links.values())
-        return {end.address: end.node for end in ends if end.node in hosts}
-
     def links_of(self, node: str) -> list[Link]:
         """The links at a node."""
         return [link for link in self.links.values() if node in (link.lower.node, link.upper.node)]
 
     def link(self, name: str) -> Link:
-        """The link of this name, or the one at the port of this name (``p0/t0-1:up2``, ``h3:p0``).
+        """The link with this name, or at the port with this name (``p0/t0-1:up2``, ``h3:p0``).
 
         Raises:
             ArgumentError: if there is none.
@@ -92,7 +85,7 @@ class Layout:
         return link
 
     def node(self, name: str) -> str:
-        """The name, if there is such a switch or host.
+        """Checks the name of a switch or host, and returns it.
 
         Raises:
             ArgumentError: if there is none.

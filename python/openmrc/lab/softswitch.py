@@ -1,10 +1,8 @@
-"""The soft switch in place of the kernel's forwarding at a switch of a lab.
+"""Starts and stops soft switches in a lab: rates, finite queues, ECN marking and trimming.
 
-It does what a namespace cannot: a rate, finite queues, ECN marking, packet trimming. The kernel keeps the
-addresses and answers neighbour discovery, but forwards nothing.
-
-``python -m openmrc.lab.softswitch CONFIG.json`` runs one in the namespace it is started in, until SIGTERM;
-then it prints its counters as JSON.
+The kernel keeps the addresses and answers neighbour discovery, but does not forward. ``python -m
+openmrc.lab.softswitch CONFIG.json`` runs a soft switch in its namespace until SIGTERM, then prints its
+counters.
 """
 
 import json
@@ -24,9 +22,6 @@ from openmrc.lab import system
 from openmrc.lab.layout import Layout, namespace
 from openmrc.switchconf.facts import QosFacts
 
-UDP_PORT = 4791
-"""Where MRC is found (spec: wire, "Stack")."""
-
 _READY = "ready"
 _PATIENCE_S = 30.0
 
@@ -34,14 +29,14 @@ _PATIENCE_S = 30.0
 def configuration(
     layout: Layout, lab: str, switch: str, *, rate: int | None, base_rtt_us: float | None
 ) -> dict[str, Any]:
-    """What a soft switch is told in place of a switch of a lab.
+    """The configuration of a soft switch that replaces a switch of a lab.
 
     Args:
         layout: The lab's nodes and links.
         lab: Its name.
-        switch: Which switch.
-        rate: Of every port, bit/s; without one, ports are as fast as the machine.
-        base_rtt_us: Thresholds are shares of rate x base_rtt; the specification's if not given.
+        switch: The switch.
+        rate: Rate of every port, bit/s; ``None``: no limit.
+        base_rtt_us: Thresholds are shares of rate x base_rtt; ``None``: that of the specification.
     """
     fabric, number = layout.fabric, layout.switches[switch]
     table, ports = fabric.table(number), fabric.ports(number)
@@ -76,7 +71,7 @@ def configuration(
             codes.trimmed_last_hop,
             codes.control,
         ],
-        "udp_port": UDP_PORT,
+        "udp_port": _core.ROCE_PORT,
         "seed": number.plane << 24 | number.tier << 16 | number.index,
     }
 
@@ -98,7 +93,7 @@ def _macs(space: str) -> dict[str, str]:
 
 
 def start(space: str, config: dict[str, Any], directory: Path) -> int:
-    """Takes forwarding from the kernel, starts a soft switch, and returns its process id once it forwards.
+    """Disables forwarding in the kernel and starts a soft switch; returns its process id once it forwards.
 
     Raises:
         DeviceError: if it does not start.
@@ -109,7 +104,7 @@ def start(space: str, config: dict[str, Any], directory: Path) -> int:
     system.sysctl("net.ipv6.conf.all.forwarding = 0\n", space)
     said, complaints = directory / f"{space}.out", directory / f"{space}.err"
     command = [*system.inside(space), sys.executable, "-m", "openmrc.lab.softswitch", str(file)]
-    # A shell in between, so that it is nobody's child: it outlives the command that has started it.
+    # A shell in between, so that the process outlives the command that has started it.
     background = f'"$@" < /dev/null > {shlex.quote(str(said))} 2> {shlex.quote(str(complaints))} & echo $!'
     pid = int(system.run(["setsid", "sh", "-c", background, "sh", *command]))
     deadline = time.monotonic() + _PATIENCE_S
@@ -122,10 +117,10 @@ def start(space: str, config: dict[str, Any], directory: Path) -> int:
 
 
 def stop(space: str, pid: int, directory: Path) -> dict[str, int]:
-    """Ends a soft switch, gives forwarding back to the kernel, and returns what the switch has counted.
+    """Ends a soft switch and enables forwarding in the kernel; returns the counters of the soft switch.
 
     Raises:
-        StateError: if it has died before.
+        StateError: if its process had ended before.
     """
     if _runs(pid, space):
         os.kill(pid, signal.SIGTERM)
@@ -135,12 +130,12 @@ def stop(space: str, pid: int, directory: Path) -> dict[str, int]:
     lines = (directory / f"{space}.out").read_text(encoding="utf-8").splitlines()
     if len(lines) < 2:
         reason = _last_line(directory / f"{space}.err")
-        raise StateError(f"the soft switch in {space} had died: {reason}")
+        raise StateError(f"the soft switch in {space} had ended: {reason}")
     return dict(json.loads(lines[1]))
 
 
 def _runs(pid: int, space: str | None = None) -> bool:
-    """Whether the process lives (and is where it should be: numbers are used again)."""
+    """Whether the process lives, in the right namespace: process ids are reused."""
     try:
         inode = Path(f"/proc/{pid}/ns/net").stat().st_ino
         return space is None or inode == (system.NAMESPACES / space).stat().st_ino
@@ -150,15 +145,15 @@ def _runs(pid: int, space: str | None = None) -> bool:
 
 def _last_line(file: Path) -> str:
     lines = file.read_text(encoding="utf-8").strip().splitlines()
-    return lines[-1] if lines else "it does not say why"
+    return lines[-1] if lines else "it printed no reason"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a soft switch here."""
+    """Runs a soft switch in this namespace."""
     config = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     stopped, wake = os.pipe()
     os.set_blocking(wake, False)
-    # The handler proper runs in C and writes to the pipe: the switch does not hold the interpreter.
+    # The signal handler in C writes to the pipe: the soft switch does not need the interpreter for it.
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:

@@ -1,34 +1,37 @@
-"""What is known of a lab between commands: a directory under /run with its specification and its faults."""
+"""The state of a lab between commands: a directory in /run with its specification and its faults."""
 
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
 from openmrc.errors import ArgumentError, FormatError, StateError
+from openmrc.lab.system import NAMESPACES
 
 ROOT = Path(os.environ.get("OPENMRC_LAB_STATE", "/run/openmrc/lab"))
-"""Gone after a restart, as the namespaces are."""
+"""It is lost at a reboot, like the namespaces."""
 
 SPECIFICATION = "fabric.yaml"
+_OWN_NAMESPACE = Path("/proc/self/ns/net")
 _STATE = "state.json"
 _LOCK = "lock"
 
 
 @dataclass
 class State:
-    """A lab's state file."""
+    """The state file of a lab."""
 
     name: str
     namespaces: list[str]
-    """All it has or will have: what the next run removes if this one does not get to the end."""
+    """All namespaces, also those still to be created: the next run removes them if this one fails."""
     complete: bool = False
-    """Whether it came up."""
+    """Whether it came up completely."""
     cut: list[str] = field(default_factory=list)
     """Names of links that are cut."""
     stopped: list[str] = field(default_factory=list)
@@ -41,11 +44,11 @@ class State:
 
     @property
     def directory(self) -> Path:
-        """Where it is kept."""
+        """The directory of the state."""
         return ROOT / self.name
 
     def save(self) -> None:
-        """Writes it, whole or not at all."""
+        """Writes the file, completely or not at all."""
         self.directory.mkdir(parents=True, exist_ok=True)
         new = self.directory / f"{_STATE}.new"
         new.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
@@ -57,7 +60,7 @@ class State:
 
     @classmethod
     def load(cls, name: str) -> Self:
-        """The state of the lab of this name.
+        """The state of the lab with this name.
 
         Raises:
             StateError: if there is none.
@@ -78,7 +81,7 @@ def names() -> list[str]:
 
 
 def the_name(name: str | None) -> str:
-    """The name, or that of the only lab there is.
+    """The name, or the name of the only lab.
 
     Raises:
         StateError: if there is none.
@@ -90,13 +93,30 @@ def the_name(name: str | None) -> str:
     if not up:
         raise StateError("no lab is up; start one with `openmrc lab up FABRIC.yaml`")
     if len(up) > 1:
-        raise ArgumentError(f"several labs are up: {', '.join(up)}; say which with --lab")
+        raise ArgumentError(f"several labs are up: {', '.join(up)}; choose one with --lab")
     return up[0]
+
+
+def here() -> tuple[Path, str] | None:
+    """Specification of the lab and name of the node in whose namespace this process runs, or ``None``."""
+    own = _OWN_NAMESPACE.stat()
+    for name in names():
+        with suppress(StateError, FormatError, OSError):
+            for space in State.load(name).namespaces:
+                named = NAMESPACES / space
+                if named.exists() and os.path.samestat(named.stat(), own):
+                    return ROOT / name / SPECIFICATION, _node(name, space)
+    return None
+
+
+def _node(lab: str, space: str) -> str:
+    """``h3`` or ``p0/t1-2``, from the name of its namespace."""
+    return re.sub(r"^(p\d+)-", r"\1/", space.removeprefix(f"openmrc-{lab}-"))
 
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Lets one command at a time change labs."""
+    """Lets only one command at a time change labs."""
     ROOT.mkdir(parents=True, exist_ok=True)
     with (ROOT / _LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

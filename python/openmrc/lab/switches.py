@@ -1,6 +1,6 @@
-"""Switches of a lab run what the Linux renderer writes for them, as it is.
+"""The configuration of a lab's switches: the files of the Linux renderer, unchanged.
 
-Left out are its queues: schedulers are not in every kernel, and the soft switch does what they do and more.
+Its queues are not applied: not every kernel has the schedulers, and the soft switch replaces them.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ class Configurations:
         return dict(render_switch(self._facts.of(self._layout.switches[switch]), "linux"))
 
     def apply(self, switch: str, space: str) -> None:
-        """Configures the switch in its namespace, whose ports are there."""
+        """Configures the switch in its namespace, which has its ports."""
         files = self.files(switch)
         system.ip(files["ip.batch"].splitlines(), space)
         system.sysctl(files["sysctl.conf"], space)
 
     def lines_of_ports(self, switch: str, ports: Iterable[str]) -> list[str]:
-        """The commands that concern these ports, in the order of the file."""
+        """The commands for these ports, in the order of the file."""
         wanted = set(ports)
         lines = (line for line in self.files(switch)["ip.batch"].splitlines() if not line.startswith("#"))
         return [line for line in lines if _device(line) in wanted]

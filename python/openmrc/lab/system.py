@@ -1,4 +1,4 @@
-"""The commands a lab is made with: iproute2, whose input is what switches are configured with anyway."""
+"""The commands that make a lab: iproute2, which also configures the switches."""
 
 import ctypes
 import errno
@@ -22,18 +22,18 @@ _CLONE_NEWNET = 0x40000000
 _FAILED_LINE = re.compile(r"Command failed -:(\d+)")
 _MEMORY_TRIES, _MEMORY_PAUSE_S = 100, 0.01
 _GRACE_S = 2.0
-"""Seconds between SIGTERM and SIGKILL for what still runs in a lab that goes down."""
+"""Seconds between SIGTERM and SIGKILL for processes in a lab that is taken down."""
 
 
 def require_root() -> None:
-    """Refuses to go on without the privileges that namespaces need.
+    """Checks for the privileges and tools that namespaces need.
 
     Raises:
         PrivilegeError: if not root.
         UnsupportedError: if a tool is missing.
     """
     if os.geteuid() != 0:
-        raise PrivilegeError("a lab makes network namespaces, which needs root: use sudo")
+        raise PrivilegeError("a lab creates network namespaces, which needs root: use sudo")
     for tool in ("ip", "tc", "sysctl"):
         if shutil.which(tool) is None:
             raise UnsupportedError(f"{tool} is not installed; a lab needs iproute2 6.1 and procps")
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str], text: str | None = None) -> str:
     """Runs a command with ``text`` as its input and returns its output.
 
     Raises:
-        DeviceError: with the first line of what it complained about.
+        DeviceError: with the first lines of its error output.
     """
     result = subprocess.run(arguments, input=text, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -55,13 +55,13 @@ def run(arguments: Sequence[str], text: str | None = None) -> str:
 
 
 def ip(lines: Iterable[str], namespace: str | None = None) -> None:
-    """Runs ``ip -6`` commands as one batch, all or up to the first that fails.
+    """Runs ``ip -6`` commands as one batch, up to the first that fails.
 
-    Routes with SRv6 behind them take memory per processor, of which the kernel keeps some in store and makes
-    more in the background. A batch can be faster than that; then it goes on a moment later.
+    SRv6 routes take memory per processor. The kernel allocates it in the background, which a batch can
+    outrun; then the batch continues a moment later.
 
     Raises:
-        DeviceError: with what ``ip`` complained about.
+        DeviceError: with the error output of ``ip``.
     """
     commands = [*_tool("ip", namespace), "-6", "-batch", "-"]
     rest, patience = list(lines), _MEMORY_TRIES
@@ -86,12 +86,12 @@ def tc(lines: Iterable[str], namespace: str) -> None:
 
 
 def sysctl(text: str, namespace: str) -> None:
-    """Sets what a sysctl.conf says, in a namespace."""
+    """Applies a sysctl.conf in a namespace."""
     run([*inside(namespace), "sysctl", "-q", "-p", "-"], text)
 
 
 def inside(namespace: str) -> list[str]:
-    """What to put before a command so that it runs in a namespace."""
+    """The prefix of a command that runs in a namespace."""
     return ["ip", "netns", "exec", namespace]
 
 
@@ -99,10 +99,10 @@ def _tool(tool: str, namespace: str | None) -> list[str]:
     return [tool] if namespace is None else [tool, "-n", namespace]
 
 
-class Waiting:
-    """A tool of iproute2 in a namespace that has started and waits for its commands.
+class PreparedTool:
+    """A tool of iproute2 that has started in a namespace and waits for its commands.
 
-    Starting a process takes milliseconds, in which a fault would have no exact moment.
+    Starting a process takes milliseconds. With a started one, a fault has an exact time.
     """
 
     def __init__(self, tool: str, namespace: str, lines: Sequence[str]) -> None:
@@ -117,16 +117,16 @@ class Waiting:
         )
 
     def go(self) -> None:
-        """Hands the commands over."""
+        """Sends the commands."""
         assert self._process.stdin is not None
         self._process.stdin.write(self._text)
         self._process.stdin.flush()
 
     def finish(self) -> None:
-        """Waits until they are carried out; without :meth:`go`, none is.
+        """Waits until the commands are done; without :meth:`go`, none is run.
 
         Raises:
-            DeviceError: with what the tool complained about.
+            DeviceError: with the error output of the tool.
         """
         complaint = self._process.communicate()[1].strip()
         if self._process.returncode:
@@ -135,7 +135,7 @@ class Waiting:
 
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Moves the calling thread into a namespace for a while: sockets opened then belong to it for good.
+    """Moves the calling thread into a namespace in this block; sockets opened in it stay there.
 
     Raises:
         DeviceError: if there is no such namespace.
@@ -147,7 +147,7 @@ def entered(namespace: str) -> Iterator[None]:
             if libc.setns(file.fileno(), _CLONE_NEWNET):
                 raise DeviceError(ctypes.get_errno(), f"cannot enter {path}")
 
-    # The thread's own file, not the process's: another thread may be elsewhere.
+    # The file of the thread, not of the process: another thread may be in another namespace.
     own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
     with Path(own).open("rb") as home:
         enter(str(NAMESPACES / namespace))
@@ -158,12 +158,12 @@ def entered(namespace: str) -> Iterator[None]:
 
 
 def existing(namespaces: Iterable[str]) -> list[str]:
-    """Those of the namespaces that exist."""
+    """The namespaces that exist."""
     return [name for name in namespaces if (NAMESPACES / name).exists()]
 
 
 def remove(namespaces: Iterable[str]) -> None:
-    """Ends every process in the namespaces and deletes them; those that do not exist are passed over."""
+    """Ends every process in the namespaces and deletes them; ignores those that do not exist."""
     names = existing(namespaces)
     _end_processes(names)
     ip(f"netns delete {name}" for name in names)

@@ -1,7 +1,7 @@
-"""What a host still sends on given paths: seen where its T0 receives it, whoever has built the packet.
+"""Watches what a host sends on given paths, at the port of its T0, no matter who has built the packet.
 
-The kernel hands over copies of the packets whose outer destination is one of the paths' addresses and no
-others, so that watching a few paths costs next to nothing.
+The kernel copies only packets whose outer destination is the address of one of the paths, so watching a few
+paths costs almost nothing.
 """
 
 import ctypes
@@ -10,15 +10,16 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Path
 from openmrc.lab.layout import Layout, namespace
 from openmrc.lab.system import entered
 
 _ETH_P_ALL = 0x0003
-"""Before the kernel's own handlers, which write the next address into the packet."""
+"""Packets are copied before the kernel's own handlers, which change the destination address."""
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
 _SO_ATTACH_FILTER = 26
 _SO_RCVBUFFORCE = 33
@@ -30,40 +31,40 @@ _OPCODE = _ETHERNET + 2 * _IPV6 + _UDP
 _KEPT = _OPCODE + 1
 _LOAD_WORD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _MOST_PATHS = 400
-"""A classic BPF program has at most 4096 instructions; an address takes nine."""
+"""A classic BPF program has at most 4096 instructions; an address needs nine."""
 
 _DATA = range(0xC6, 0xCC)
 _FEEDBACK = (0xD1, 0xDC, 0xDD)
-"""Opcodes (spec: wire): writes; ACK, SACK, NACK. Probes, which a condemned path gets too, are neither."""
+"""Opcodes (spec: wire): writes; ACK, SACK, NACK. Probes are neither: condemned paths get them too."""
 
 
 class Seen(NamedTuple):
     """A packet on one of the paths."""
 
     time_ns: int
-    """When, nanoseconds of the monotonic clock."""
+    """Time by the monotonic clock, nanoseconds."""
     opcode: int
-    """Of MRC (spec: wire)."""
+    """Opcode of MRC (spec: wire)."""
 
     @property
     def is_data(self) -> bool:
-        """Whether it carries data."""
+        """Whether it is a data packet."""
         return self.opcode in _DATA
 
     @property
     def is_feedback(self) -> bool:
-        """Whether it answers data."""
+        """Whether it is feedback to data."""
         return self.opcode in _FEEDBACK
 
 
-class Tap:
-    """Watches the paths that begin at one port of a host. Close it, or use it in ``with``."""
+class Tap(Closable):
+    """Watches paths that begin at one port of a host."""
 
     def __init__(self, layout: Layout, lab: str, paths: Sequence[Path]) -> None:
-        """Begins to watch.
+        """Starts to watch.
 
         Raises:
-            ArgumentError: for paths of several ports, or too many.
+            ArgumentError: for paths of several ports, or too many paths.
         """
         first = {path.links[0] for path in paths}
         if len(first) != 1:
@@ -87,8 +88,8 @@ class Tap:
         )
 
     def seen(self) -> list[Seen]:
-        """The packets since the last time."""
-        # Packets are stamped with the time of day; both clocks are read together to convert.
+        """The packets since the last call."""
+        # Packets have wall-clock times; both clocks are read together for the conversion.
         offset = time.time_ns() - time.monotonic_ns()
         found: list[Seen] = []
         while True:
@@ -101,21 +102,15 @@ class Tap:
             found.append(Seen(seconds * 1_000_000_000 + nanoseconds - offset, data[_OPCODE]))
 
     def close(self) -> None:
-        """Ends watching."""
+        """Stops to watch."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def address_filter(addresses: Iterable[str]) -> list[tuple[int, int, int, int]]:
     """A classic BPF program (code, jump if true, jump if false, operand) that passes these destinations.
 
     Raises:
-        ArgumentError: for more than a program can hold.
+        ArgumentError: for too many addresses.
     """
     wanted = sorted({IPv6Address(address).packed for address in addresses})
     if len(wanted) > _MOST_PATHS:
@@ -125,7 +120,7 @@ def address_filter(addresses: Iterable[str]) -> list[tuple[int, int, int, int]]:
         words = struct.unpack(">4I", packed)
         for number, word in enumerate(words):
             program.append((_LOAD_WORD, 0, 0, _DESTINATION + 4 * number))
-            # A difference skips what is left of this address: two instructions a word, and the return.
+            # On a difference, skip the rest of this address: two instructions per word, and the return.
             program.append((_JUMP_EQUAL, 0, 2 * (3 - number) + 1, word))
         program.append((_RETURN, 0, 0, _KEPT))
     program.append((_RETURN, 0, 0, 0))

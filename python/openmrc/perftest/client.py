@@ -2,21 +2,38 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
+from openmrc import handshake
+from openmrc.channel import Channel
 from openmrc.errors import ConnectError
-from openmrc.outofband import Channel, Message, dial
 from openmrc.perftest import protocol as p
 from openmrc.perftest.endpoint import Endpoint
 from openmrc.perftest.results import Bandwidth, Latency, bandwidth, latency
 from openmrc.perftest.settings import Settings
-from openmrc.planes import path_mtu
+
+
+class Measuring:
+    """A connection to a server. Iterating over it yields a result for each size, measured at that moment."""
+
+    def __init__(self, settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> None:
+        self._settings = settings
+        self._endpoint = endpoint
+        self._channel = channel
+        self.paths = len(endpoint.qps[0].ev_states())
+        """Paths that each queue pair may use, in rotation and in reserve."""
+
+    def __iter__(self) -> "Iterator[Bandwidth | Latency]":
+        for run in self._settings.runs():
+            result = _run(self._settings, run, self._endpoint, self._channel)
+            self._channel.send(p.Result(result=result.as_dict()))
+            yield result
+        self._channel.send(p.Bye())
 
 
 @contextlib.contextmanager
-def measuring(
-    settings: Settings, host: str, port: int = p.DEFAULT_PORT
-) -> "Iterator[Iterator[Bandwidth | Latency]]":
-    """Connects to a server; gives the results, each of which is measured when it is asked for.
+def measuring(settings: Settings, host: str, port: int = p.DEFAULT_PORT) -> Iterator[Measuring]:
+    """Connects to a server.
 
     Raises:
         ConnectError: if there is no server, it refuses, or it goes away.
@@ -24,8 +41,7 @@ def measuring(
     """
     with contextlib.ExitStack() as stack:
         hint = f"start `openmrc {settings.test}{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there first"
-        channel: Channel[Message] = Channel(dial(host, port, hint), f"{host}:{port}", p.MESSAGES)
-        stack.callback(channel.close)
+        channel = stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint))
         context = settings.planes.open(channel.local_address(), channel.remote_address())
         endpoint = stack.enter_context(
             Endpoint(
@@ -36,64 +52,45 @@ def measuring(
                 impairments=settings.impairments,
             )
         )
-        _introduce(settings, endpoint, channel)
-        yield _results(settings, endpoint, channel)
+        _connect(settings, endpoint, channel)
+        yield Measuring(settings, endpoint, channel)
 
 
-def _results(
-    settings: Settings, endpoint: Endpoint, channel: Channel[Message]
-) -> "Iterator[Bandwidth | Latency]":
-    for run in settings.runs():
-        result = _run(settings, run, endpoint, channel)
-        channel.send(p.Result(result=result.as_dict()))
-        yield result
-    channel.send(p.Bye())
-
-
-def _introduce(settings: Settings, endpoint: Endpoint, channel: Channel[Message]) -> None:
+def _connect(settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> None:
     addresses = endpoint.context.addresses
-    channel.send(
-        p.Hello(
-            version=p.VERSION,
-            test=settings.test,
-            planes=len(addresses),
-            qps=settings.qps,
-            buffer=settings.buffer,
-            depth=settings.depth,
-        )
-    )
-    offer = channel.expect(p.Offer)
-    theirs = offer.ends[0].addresses
-    if len(theirs) != len(addresses):
-        raise ConnectError(
-            f"this end has {len(addresses)} planes and {channel.peer} {len(theirs)}: say --addresses at both"
-        )
-    largest = path_mtu(addresses, theirs, largest=settings.mtu or 4096)
-    if settings.mtu is not None and largest < settings.mtu:
-        raise ConnectError(
-            f"the routes to {channel.peer} carry {largest} bytes of payload, not {settings.mtu}"
-        )
-    channel.send(p.Accept(ends=endpoint.ends, buffer=endpoint.inbox, path_mtu=largest))
-    connected = channel.expect(p.Connected)
-    endpoint.connect(offer.ends, offer.buffer, connected.path_mtu)
+    wanted = p.Wanted(test=settings.test, qps=settings.qps, buffer=settings.buffer, depth=settings.depth)
+    with handshake.calling(
+        channel, endpoint.context, path_mtu=settings.mtu, data=wanted.model_dump(mode="json")
+    ) as calling:
+        offer = calling.offer
+        if len(offer.addresses) != len(addresses):
+            raise ConnectError(
+                f"this end has {len(addresses)} planes and {channel.peer} {len(offer.addresses)}:"
+                " say --addresses at both"
+            )
+        largest = settings.planes.path_mtu(addresses, offer.addresses, largest=offer.path_mtu)
+        if settings.mtu is not None and largest < settings.mtu:
+            raise ConnectError(
+                f"the routes to {channel.peer} carry {largest} bytes of payload, not {settings.mtu}"
+            )
+        endpoint.aim(offer)
+        calling.accept(endpoint.end(largest))
 
 
-def _run(
-    settings: Settings, run: p.Run, endpoint: Endpoint, channel: Channel[Message]
-) -> Bandwidth | Latency:
+def _run(settings: Settings, run: p.Run, endpoint: Endpoint, channel: Channel[Any]) -> Bandwidth | Latency:
     endpoint.prepare()
     channel.send(run)
-    channel.expect(p.Going)
+    channel.expect(p.Started)
     if settings.test == "write-lat":
         figures = latency(run.size, endpoint.latency(run, channel, client=True))
         channel.send(p.Finished())
-        channel.expect(p.Ran, None)
+        channel.expect(p.Counted, None)
         return figures
     before = endpoint.counters()
     sent = [endpoint.bandwidth(run, channel)]
     counters = {name: value - before[name] for name, value in endpoint.counters().items()}
     channel.send(p.Finished())
-    ran = channel.expect(p.Ran, None)
-    if ran.sent is not None:
-        sent.append(ran.sent)
+    counted = channel.expect(p.Counted, None)
+    if counted.sent is not None:
+        sent.append(counted.sent)
     return bandwidth(run.size, sent, counters, intervals=settings.interval is not None)

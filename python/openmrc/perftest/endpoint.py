@@ -1,26 +1,27 @@
 """One end of a measurement: device, queue pairs, memory, and the loops that run on them."""
 
 import contextlib
-import secrets
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from openmrc import _core
+from openmrc.channel import Channel
+from openmrc.closing import Closable
 from openmrc.errors import ArgumentError, ConnectError, Error
-from openmrc.outofband import Channel, QueuePairEnd, bring_up, own_end
-from openmrc.perftest.protocol import Buffer, Run
+from openmrc.handshake import Accept, End, Offer, Options
+from openmrc.perftest.protocol import Run
 from openmrc.testing import Impairment, impair
-from openmrc.verbs import Context, QpCap, QueuePair
+from openmrc.verbs import Context, QpCap, QueuePair, RemoteBuffer
 
 INLINE = 220
-"""Bytes that every queue pair can take while posting."""
+"""Bytes that every queue pair can send inline."""
 
 _WATCH = 0.05
 _T = TypeVar("_T")
 
 
-class Endpoint:
+class Endpoint(Closable):
     """Queue pairs and memory on an open device; closing it closes the device."""
 
     def __init__(
@@ -30,49 +31,42 @@ class Endpoint:
         self._impairments = impairments
         with contextlib.ExitStack() as undo:
             undo.enter_context(context)
-            if impairments:  # Now, to hear early if one is impossible; their time starts with each run.
+            if impairments:  # Now, to fail early if one is impossible; their time starts with each run.
                 impair(context, *impairments, seed=1)
             self._pd = context.alloc_pd()
             self._cq = context.create_cq(max(1024, 2 * qps * depth))
             cap = QpCap(max_send_wr=depth, max_recv_wr=0, max_inline_data=INLINE)
             self.qps: list[QueuePair] = [self._pd.create_qp(self._cq, cap=cap) for _ in range(qps)]
-            self._psns = [secrets.randbits(24) for _ in self.qps]
             # What is sent and what is written to are apart, so that the two directions do not meet.
             self._source = _core.PerfBuffer(self._pd._core, buffer)
             self._inbox = _core.PerfBuffer(self._pd._core, buffer)
             self._target: tuple[int, int, int] = (0, 0, 0)
             undo.pop_all()
 
-    @property
-    def ends(self) -> list[QueuePairEnd]:
-        """What the peer needs to know of the queue pairs."""
-        return [own_end(qp, psn) for qp, psn in zip(self.qps, self._psns, strict=True)]
+    def end(self, path_mtu: int) -> End:
+        """This end, for the handshake."""
+        inbox = RemoteBuffer(self._inbox.addr, self._inbox.length, self._inbox.rkey)
+        return End(self.qps, buffers=[inbox], options=Options(path_mtu=path_mtu))
 
-    @property
-    def inbox(self) -> Buffer:
-        """Where the peer may write."""
-        return Buffer(addr=self._inbox.addr, length=self._inbox.length, rkey=self._inbox.rkey)
-
-    def connect(self, ends: Sequence[QueuePairEnd], target: Buffer, path_mtu: int) -> None:
-        """Takes every queue pair to RTS.
+    def aim(self, theirs: Offer | Accept) -> None:
+        """Takes the peer's buffer as the target of all writes.
 
         Raises:
-            ConnectError: if the peer has another number of them.
+            ConnectError: if the peer has none.
         """
-        if len(ends) != len(self.qps):
-            raise ConnectError(f"the other end has {len(ends)} queue pairs, this one {len(self.qps)}")
-        for qp, psn, end in zip(self.qps, self._psns, ends, strict=True):
-            bring_up(qp, psn, end, path_mtu)
+        if len(theirs.buffers) != 1:
+            raise ConnectError(f"the other end offers {len(theirs.buffers)} buffers, not one")
+        [target] = theirs.buffers
         self._target = (target.addr, target.length, target.rkey)
 
     def prepare(self) -> None:
-        """Makes ready for the next run: memory cleared, impairments from their beginning."""
+        """Prepares the next run: clears the memory, restarts the impairments."""
         self._inbox.clear()
         if self._impairments:
             impair(self.context, *self._impairments, seed=1)
 
     def bandwidth(self, run: Run, channel: Channel[Any]) -> dict[str, Any]:
-        """Writes as fast as it goes; what the loop counted."""
+        """Writes as fast as possible; returns what the loop counted."""
         return _watched(
             channel,
             lambda stop: _core.write_bw(
@@ -96,7 +90,7 @@ class Endpoint:
         )
 
     def latency(self, run: Run, channel: Channel[Any], *, client: bool) -> list[int]:
-        """Plays ball; the client's half round trips in nanoseconds."""
+        """Writes to and fro; the client's half round trips in nanoseconds."""
         iterations = run.iterations
         if iterations is None:
             raise ArgumentError("write-lat counts iterations")
@@ -130,15 +124,9 @@ class Endpoint:
         """Closes the device."""
         self.context.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _watched(channel: Channel[Any], loop: Callable[[_core.PerfStop], _T]) -> _T:
-    """Runs a loop in a thread of its own; ends it on Ctrl-C and when the other end goes away."""
+    """Runs a loop in its own thread; stops it on Ctrl-C and when the other end goes away."""
     stop = _core.PerfStop()
     outcome: list[_T] = []
     failure: list[Error] = []

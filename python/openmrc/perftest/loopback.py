@@ -1,4 +1,4 @@
-"""Both ends on this machine: a server in a process of its own, each end on a processor of its own."""
+"""Both ends on this machine: the server in a second process, each end on its own processor."""
 
 import contextlib
 import multiprocessing
@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
 from openmrc.errors import ArgumentError, ConnectError, Error
-from openmrc.perftest.client import measuring
-from openmrc.perftest.results import Bandwidth, Latency
+from openmrc.perftest.client import Measuring, measuring
 from openmrc.perftest.server import Server
 from openmrc.perftest.settings import Settings
 
@@ -17,7 +16,7 @@ _START = 30.0
 
 
 def pin(cpu: int | None) -> None:
-    """Keeps this process, and all threads it will have, on one processor, as ``taskset -c`` does.
+    """Binds this process and all its future threads to one processor, as ``taskset -c`` does.
 
     Raises:
         ArgumentError: if there is no such processor for this process.
@@ -31,9 +30,9 @@ def pin(cpu: int | None) -> None:
 
 
 def choose_cpus(wanted: Sequence[int]) -> tuple[int | None, int | None]:
-    """Processors of client and server: those asked for, else two of this process's; none if it has one."""
+    """Processors of client and server: those given, else the first two allowed; none if only one is."""
     if len(wanted) > 2:
-        raise ArgumentError(f"there are two ends, and {len(wanted)} processors were given")
+        raise ArgumentError(f"--cpu takes at most two processors, one for each end, not {len(wanted)}")
     if wanted:
         return wanted[0], wanted[-1]
     allowed = sorted(os.sched_getaffinity(0))
@@ -41,32 +40,34 @@ def choose_cpus(wanted: Sequence[int]) -> tuple[int | None, int | None]:
 
 
 @contextlib.contextmanager
-def measuring_here(settings: Settings, cpus: Sequence[int] = ()) -> "Iterator[Iterator[Bandwidth | Latency]]":
-    """Starts a server and connects to it; the results are as :func:`openmrc.perftest.client.measuring` gives.
+def measuring_here(settings: Settings, cpus: Sequence[int] = ()) -> Iterator[Measuring]:
+    """Starts a server in another process and connects to it.
 
     Raises:
-        ArgumentError: for a processor that is not there.
+        ArgumentError: for a processor that is not there, or in SRv6 mode.
         ConnectError, DeviceError: as :func:`openmrc.perftest.client.measuring`.
     """
+    if settings.planes.routes is not None:
+        raise ArgumentError("--loopback has both ends on one host: --srv6 needs two hosts")
     client_cpu, server_cpu = choose_cpus(cpus)
     with serving(settings, server_cpu) as port:
         pin(client_cpu)
-        with measuring(settings, "127.0.0.1", port) as results:
-            yield results
+        with measuring(settings, "127.0.0.1", port) as connected:
+            yield connected
 
 
 @contextlib.contextmanager
 def serving(settings: Settings, cpu: int | None) -> Iterator[int]:
-    """A server for one client, in another process, while the block runs; gives its port."""
+    """Runs a server for one client in another process; yields its port."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     server = spawn.Process(target=_serve, args=(settings, cpu, theirs), daemon=True)
-    # Ctrl-C reaches the whole foreground: the client hears it and tells the server by leaving.
-    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches both processes. The client handles it; the server notices that the client leaves.
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         server.start()
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, handler)
     theirs.close()
     try:
         if not ours.poll(_START):

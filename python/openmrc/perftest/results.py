@@ -28,18 +28,18 @@ class Bandwidth:
     """Best 10 ms; the average, if the run was shorter."""
     messages_per_second: float
     data_packets: int
-    """Data packets sent by the client, repetitions included; so are the next."""
+    """Data packets sent by the client, with retransmissions. The following are the client's too."""
     retransmits: int
     lost: int
-    """Packets taken for lost."""
+    """Packets declared lost."""
     trimmed: int
-    """Packets that came back as trimmed."""
+    """Packets that the receiver reported as trimmed."""
     spurious: int
-    """Packets taken for lost that had arrived."""
+    """Packets declared lost that had arrived."""
     timeouts: int
     probes: int
     condemned: int
-    """Paths taken out of rotation."""
+    """How often a path was taken out of rotation."""
     intervals: dict[str, Any] | None = None
     """``length_ms``, ``start_ns`` (monotonic clock) and ``bytes`` completed in each interval."""
 
@@ -84,15 +84,15 @@ def bandwidth(
 
     Args:
         size: Bytes per message.
-        sent: What the loop counted, for each direction; the client's first.
-        counters: The client's transport counters, the difference over the run.
-        intervals: Whether to keep the client's bytes by interval.
+        sent: What the loops counted, one for each direction, the client's first.
+        counters: Growth of the client's transport counters during the run.
+        intervals: Whether to report the client's bytes by interval.
 
     Raises:
         ConnectError: if nothing completed.
     """
     if not all(each["messages"] for each in sent):
-        raise ConnectError("not one message was completed")
+        raise ConnectError("no message was completed")
     goodput = sum(each["bytes"] * 8 / each["elapsed_ns"] for each in sent)
     first = sent[0]
     return Bandwidth(
@@ -117,7 +117,7 @@ def bandwidth(
 
 
 def peak_gbps(sent: dict[str, Any]) -> float:
-    """The best 10 ms of a run; 0 if it was shorter."""
+    """Goodput of the best 10 ms of a run; 0 if the run was shorter."""
     buckets, width = sent["buckets"], sent["bucket_ns"]
     together = max(1, math.ceil(_PEAK_NS / width))
     # The last interval was not finished.
@@ -138,7 +138,7 @@ def latency(size: int, half_trips_ns: Sequence[int]) -> Latency:
         ConnectError: if no round trip was completed.
     """
     if not half_trips_ns:
-        raise ConnectError("not one round trip was completed")
+        raise ConnectError("no round trip was completed")
     ordered = sorted(half_trips_ns)
     return Latency(
         size=size,
@@ -155,5 +155,5 @@ def latency(size: int, half_trips_ns: Sequence[int]) -> Latency:
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
-    """The smallest value that at least ``share`` of all do not exceed (nearest rank)."""
+    """The smallest value that a share of all values does not exceed (nearest rank)."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

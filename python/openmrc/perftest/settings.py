@@ -1,4 +1,4 @@
-"""What to measure, with perftest's defaults and limits."""
+"""The settings of a measurement, with perftest's defaults and limits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,37 +12,37 @@ SWEEP = tuple(1 << power for power in range(1, 24))
 """Sizes of ``-a``: 2 bytes to 8 MiB."""
 
 _LONG = 65536
-"""Bytes from which a completion for each message costs nothing that shows."""
+"""From this many bytes on, a completion for each message has no measurable cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One invocation of write-bw or write-lat; of the server's only planes and impairments count."""
+    """One run of write-bw or write-lat. At the server only planes and impairments are used."""
 
     test: Test
     sizes: Sequence[int] = ()
     """Bytes per message, one run for each."""
     iterations: int | None = None
-    """Messages per run; of write-lat, round trips. Default perftest's: 5000 and 1000."""
+    """Messages per run, with write-lat round trips. Default as in perftest: 5000 and 1000."""
     duration: float | None = None
-    """Instead: seconds per run."""
+    """Seconds per run, instead of iterations."""
     bidirectional: bool = False
     qps: int = 1
     mtu: int | None = None
-    """Payload bytes per packet; default what the routes carry, at most 4096."""
+    """Payload bytes per packet; default what the routes carry, at most the NIC's default."""
     tx_depth: int | None = None
-    """Messages outstanding per queue pair; default 128, and for short messages as many as make 1 MiB."""
+    """Messages outstanding per queue pair; default 128, for short messages enough for 1 MiB."""
     post_list: int | None = None
-    """Messages per call that posts them; default 16, for short ones 64, for long ones 1."""
+    """Messages per call of post; default 16, for short messages 64, for long ones 1."""
     cq_mod: int | None = None
     """Messages per completion; default 16, for long messages 1."""
     inline: int | None = None
     """Longest message that is copied while posting; default 220 for latency, none for bandwidth."""
     interval: float | None = None
-    """Seconds of the intervals to report goodput for; ``None``: do not."""
+    """Report goodput for intervals of this many seconds; ``None``: do not."""
     planes: Planes = field(default_factory=Planes)
     impairments: Sequence[Impairment] = ()
-    """Harm to this end's packets, scheduled from the beginning of each run."""
+    """Impairments of this end's packets; their time starts with each run."""
 
     def __post_init__(self) -> None:
         for size in self.sizes:
@@ -55,9 +55,9 @@ class Settings:
         if self.duration is not None and self.duration <= 0:
             raise ArgumentError(f"a duration is more than 0 seconds, not {self.duration:g}")
         if self.test == "write-lat" and self.duration is not None:
-            raise ArgumentError("write-lat counts iterations (-n), it has no duration")
+            raise ArgumentError("write-lat counts iterations (-n); it has no duration")
         if self.test == "write-lat" and (self.qps != 1 or self.bidirectional):
-            raise ArgumentError("write-lat plays one ball: -q and -b are for write-bw")
+            raise ArgumentError("write-lat has one message in flight: -q and -b are for write-bw")
         if self.interval is not None and self.interval < 1e-5:
             raise ArgumentError(f"an interval has at least 0.01 ms, not {self.interval * 1e3:g}")
 
@@ -80,11 +80,11 @@ class Settings:
     @property
     def buffer(self) -> int:
         """Bytes of memory to write from and to."""
-        # Rounded up to pages: short messages take their places in turn, as in perftest.
+        # At least a page: short messages use different places in turn, as in perftest.
         return max(4096, *self.sizes)
 
     def runs(self) -> Iterator[Run]:
-        """A run for each size."""
+        """Yields a run for each size."""
         latency = self.test == "write-lat"
         iterations = self.iterations
         if iterations is None and self.duration is None:

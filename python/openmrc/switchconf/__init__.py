@@ -1,4 +1,4 @@
-"""Configurations of a fabric's switches, and the proof that they are right."""
+"""Configurations of a fabric's switches, and their verification."""
 
 from openmrc.switchconf.render import FILES, render, render_switch
 from openmrc.switchconf.verify import Problem, Result, verify

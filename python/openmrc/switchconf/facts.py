@@ -1,4 +1,4 @@
-"""What one switch has to be told, independent of its platform (spec: fabric, "What switches are told")."""
+"""The configuration data of one switch, for all platforms (spec: fabric, "What switches are told")."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from openmrc.fabric.spec import Platform, Qos, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.switchconf.interfaces import NAMES, breakout, sonic_lanes
 
-# Traffic classes. Trimmed packets get a class of their own where a platform derives their code point from it:
-# packets that arrive trimmed are in CONTROL, so that a last hop does not rewrite what an earlier switch has
-# said.
+# Traffic classes. Trimmed packets have their own class where a platform derives their code point from it.
+# Packets that arrive trimmed are in CONTROL, so that a last hop does not rewrite the code point of an earlier
+# switch.
 PLAIN, DATA, TRIMMED, CONTROL = 0, 1, 5, 6
 
 
@@ -22,9 +22,9 @@ class PortFacts(NamedTuple):
     address: str
     uplink: bool
     ecn: bool
-    """Whether its queue marks: T0 uplinks and all ports of higher tiers, not the last hop."""
+    """Whether its queue marks ECN: T0 uplinks and all ports of higher tiers, not the last hop."""
     lanes: str
-    """SONiC's list of lanes."""
+    """The list of lanes for SONiC."""
     cage: int
     """Cage, from 1."""
 
@@ -39,7 +39,7 @@ class RouteFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class QosFacts:
-    """Queue settings, in bytes, from shares of a plane's bandwidth-delay product."""
+    """Queue settings in bytes, computed from shares of a plane's bandwidth-delay product."""
 
     plain_codes: tuple[int, ...]
     data_codes: tuple[int, ...]
@@ -49,7 +49,7 @@ class QosFacts:
     ecn_min: int
     ecn_max: int
     limit: int
-    """Longest data queue: beyond it packets are trimmed or dropped."""
+    """Longest data queue; further packets are trimmed or dropped."""
     limit_last_hop: int
     control_limit: int
     trim_size: int
@@ -115,7 +115,7 @@ class SwitchFacts:
 
 
 class Facts:
-    """Gives the facts of each switch of a fabric for a platform.
+    """The facts of each switch of a fabric for a platform.
 
     Raises:
         ArgumentError: if the fabric cannot be addressed.
@@ -167,6 +167,6 @@ class Facts:
 
 
 def prefix_text(fabric: Fabric) -> str:
-    """The uSID block as the beginning of an address: ``5f00:0:``."""
+    """The uSID block as the first part of an address: ``5f00:0:``."""
     block = fabric.spec.prefix_bits()[0]
     return f"{block >> 16:x}:{block & 0xFFFF:x}:"

@@ -1,4 +1,4 @@
-"""What platforms call a switch's ports.
+"""Names of a switch's ports on each platform.
 
 Ports are numbered with the downlinks first. A cage of eight lanes is broken out into 1, 2, 4 or 8 of them.
 """
@@ -13,14 +13,14 @@ LANES = 8
 
 
 def breakout(fabric: Fabric) -> int:
-    """Ports per cage: the fewest of 1, 2, 4, 8 that give the radix."""
+    """Ports per cage: the smallest of 1, 2, 4, 8 that gives the radix."""
     part, choice = fabric.size.switch, fabric.spec.switch
     cages = part.cages if part is not None else choice.cages or fabric.radix
     return next((b for b in (1, 2, 4, LANES) if cages * b >= fabric.radix), LANES)
 
 
 def sonic_lanes(number: int, ports: int) -> str:
-    """The chip's lanes of a port, as SONiC's PORT table lists them."""
+    """The lanes of a port, as in the PORT table of SONiC."""
     width = LANES // ports
     first = number * width + 1
     return ",".join(str(lane) for lane in range(first, first + width))

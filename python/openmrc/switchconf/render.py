@@ -1,8 +1,7 @@
 """Writes the configuration of every switch of a fabric, a directory for each.
 
-The same specification gives the same bytes: nothing depends on time, host or order of hashing. Beside the
-switches a copy of the specification is left, with everything that was ``auto`` filled in, so that the
-directory can be verified by itself.
+The same specification always gives the same bytes: nothing depends on time, host or hash order. The directory
+also gets a copy of the specification with all ``auto`` fields filled in, so that it can be verified alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +52,7 @@ _environment.globals.update(PLAIN=PLAIN, DATA=DATA, TRIMMED=TRIMMED, CONTROL=CON
 
 
 def _cages(facts: SwitchFacts) -> list[str]:
-    """Cumulus' names of the cages in use."""
+    """The names of the cages in use on Cumulus."""
     return [f"swp{index}" for index in sorted({port.cage for port in facts.ports})]
 
 
@@ -77,9 +76,9 @@ def render(
 
     Args:
         fabric: The fabric.
-        platform: Which system the switches run.
+        platform: The system of the switches.
         out: A directory that does not exist yet or is empty; switch ``p3/t0-17`` goes to ``out/p3/t0-17/``.
-        progress: Called with the switches written and the switches there are.
+        progress: Called with the number of switches written and of all switches.
 
     Returns:
         The number of switches.
@@ -93,7 +92,7 @@ def render(
     out = Path(out)
     facts = Facts(fabric, platform)
     if out.exists() and any(out.iterdir()):
-        raise ArgumentError(f"{out} is not empty; configurations go into a directory of their own")
+        raise ArgumentError(f"{out} is not empty; configurations need an empty directory")
     out.mkdir(parents=True, exist_ok=True)
     (out / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
     (out / PLATFORM).write_text(f"{platform}\n", encoding="ascii")
@@ -112,12 +111,12 @@ def render(
 
 
 def switch_directory(out: Path, switch: SwitchId) -> Path:
-    """Where a switch's files are."""
+    """The directory of a switch's files."""
     return out / f"p{switch.plane}" / f"t{switch.tier}-{switch.index}"
 
 
 def resolved(fabric: Fabric) -> str:
-    """The specification as YAML, free of ``auto`` and of the catalogue where they decide the fabric."""
+    """The specification as YAML, without ``auto`` and the catalogue, as far as they decide the fabric."""
     spec: Specification = fabric.spec
     part = fabric.size.switch
     switch = {"radix": fabric.radix, "cages": part.cages if part else spec.switch.cages or fabric.radix}
@@ -136,7 +135,7 @@ def resolved(fabric: Fabric) -> str:
     for field in ("cables", "addressing", "qos"):
         value[field] = getattr(spec, field).model_dump()
     value["mtu"] = spec.mtu
-    header = f"# {spec.name}: what the configurations beside this file were made from.\n"
+    header = f"# {spec.name}: the specification of the configurations in this directory.\n"
     return header + yaml.safe_dump(value, sort_keys=False)
 
 

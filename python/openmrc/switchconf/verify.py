@@ -1,11 +1,8 @@
-"""Proves rendered configurations right, from the files alone.
+"""Verifies rendered configurations, from the files alone.
 
-Every switch's files are parsed back and every entry is checked against the cabling and the addressing plan:
-the link addresses are those of the fabric's cables; a route for a uSID leaves by the one port behind which
-that uSID's owner is; no uSID is missing, none is there twice, none is there for nothing. From that it follows
-that every path arrives (the argument is in docs/fabric.md). In a small fabric the conclusion is checked as
-well: a packet is walked along every path, through the parsed tables, and every entry must have been used in
-the end.
+The files of every switch are parsed, and every entry is checked against the cabling and the addressing plan:
+link addresses, the port of each route, missing, duplicate and unnecessary uSIDs. docs/fabric.md shows that
+every path arrives then. In a small fabric a packet is also walked along every path through the parsed tables.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +21,11 @@ from openmrc.switchconf.render import FILES, PLATFORM, SPECIFICATION, switch_dir
 from openmrc.switchconf.walk import World, connect, tables_of, usid_of
 
 WALK_LIMIT = 200_000
-"""Paths (T0, uplinks, host, plane) up to which every one is walked."""
+"""Up to this number of paths (T0, uplinks, host, plane), every path is walked."""
 
 
 class Problem(NamedTuple):
-    """Something wrong in a switch's files."""
+    """An error in a switch's files."""
 
     switch: str
     file: str
@@ -42,19 +39,19 @@ class Problem(NamedTuple):
 
 @dataclass
 class Result:
-    """What :func:`verify` found."""
+    """The result of :func:`verify`."""
 
     platform: Platform
     switches: int = 0
     entries: int = 0
-    """Own uSIDs and routes, as read from the files."""
+    """Number of own uSIDs and routes in the files."""
     paths: int | None = None
-    """Paths walked; None if the fabric is too large to walk them all."""
+    """Number of paths walked; ``None``: the fabric is too large."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problems
 
 
@@ -65,11 +62,11 @@ def verify(
 
     Args:
         directory: The directory, with the specification and a directory per switch.
-        walk: Whether to walk every path too; by default if there are at most :data:`WALK_LIMIT`.
-        progress: Called with the switches done and the switches there are.
+        walk: Whether to walk every path too; default if there are at most :data:`WALK_LIMIT`.
+        progress: Called with the number of switches done and of all switches.
 
     Raises:
-        FormatError: if the directory is not one, or its specification is wrong.
+        FormatError: if it is no such directory, or its specification is wrong.
         OSError: if a file cannot be read.
     """
     root = Path(directory)
@@ -95,13 +92,13 @@ def verify(
 
 
 def count_paths(fabric: Fabric) -> int:
-    """Every (source T0, uplinks, destination host, plane): what distinguishes path addresses."""
+    """Number of different path addresses: source T0, uplinks, destination host and plane."""
     core = fabric.core
     per_t0 = core.hosts_per_t0
     total = 0
     for t0 in range(core.switches_per_tier[0]):
         src = t0 * per_t0
-        # One destination per T0 stands for all of its hosts.
+        # One destination per T0 represents all of its hosts.
         for other in range(core.switches_per_tier[0]):
             hosts = min(per_t0, fabric.hosts - other * per_t0)
             dst = other * per_t0
@@ -118,9 +115,7 @@ def _platform(root: Path) -> Platform:
     try:
         name = (root / PLATFORM).read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        raise FormatError(
-            f"{root}: no file {PLATFORM}; `openmrc config` writes one beside the switches"
-        ) from None
+        raise FormatError(f"{root}: no file {PLATFORM}; `openmrc config` writes one there") from None
     except UnicodeDecodeError:
         name = "?"
     if name not in FILES:
@@ -129,7 +124,7 @@ def _platform(root: Path) -> Platform:
 
 
 def _strangers(fabric: Fabric, root: Path) -> Iterator[Problem]:
-    """Directories of switches that the fabric does not have: somebody would load them."""
+    """Directories of switches that the fabric does not have; somebody could load them."""
     for plane in sorted(root.glob("p*")):
         for directory in sorted(plane.glob("t*")):
             name = f"{plane.name}/{directory.name}"
@@ -176,7 +171,7 @@ class _Checker:
         return str(switch_directory(Path(), switch) / name)
 
     def _usid(self, prefix: str) -> int | None:
-        """The uSID of a prefix, quickly where it is written as it should be."""
+        """The uSID of a prefix; fast for the usual spelling."""
         if prefix.startswith(self.prefix) and prefix.endswith("::/48"):
             digits = prefix[len(self.prefix) : -5]
             if 0 < len(digits) <= 4 and ":" not in digits:
@@ -189,11 +184,11 @@ class _Checker:
     # --- checks ---------------------------------------------------------------------------------------------
 
     def _interfaces(self, parsed: Parsed, ports: dict[str, Port]) -> None:
-        """Every cable's end has its address: then next hops say which port they are behind."""
+        """Checks the address of every cable end; then a next hop determines its port."""
         for name, (address, where) in parsed.addresses.items():
             port = ports.get(name)
             if port is None:
-                parsed.complain(where, f"{name} has an address, but nothing is connected there")
+                parsed.complain(where, f"{name} has an address, but nothing is connected to it")
             elif address != f"{port.address}/127" and not _same(address, f"{port.address}/127"):
                 text = f"{name} has address {address}, its end of {port.link} is {port.address}/127"
                 parsed.complain(where, text)
@@ -252,7 +247,7 @@ class _Checker:
     def _facts(self, switch: SwitchId, parsed: Parsed, ports: dict[str, Port]) -> None:
         place = _file(parsed)
         if not parsed.forwards:
-            parsed.complain(place, "IPv6 forwarding or SRv6 is not switched on")
+            parsed.complain(place, "IPv6 forwarding or SRv6 is not enabled")
         if parsed.srv6_interfaces is not None:
             for name in ports.keys() - parsed.srv6_interfaces:
                 parsed.complain(Where("sysctl.conf", 0), f"seg6_enabled is not set on {name}")
@@ -271,7 +266,7 @@ class _Checker:
 
 
 def _walk(fabric: Fabric, checker: _Checker, kept: dict[str, Parsed], result: Result) -> None:
-    """Sends a packet along every path, then asks which entries none of them needed."""
+    """Walks a packet along every path, then finds the entries that no packet used."""
     ids = {str(switch): switch for switch in fabric.switches()}
     world = _world(fabric, checker, kept, ids)
     result.paths = 0
@@ -317,7 +312,7 @@ def _world(fabric: Fabric, checker: _Checker, kept: dict[str, Parsed], ids: dict
 
 
 def _pairs(fabric: Fabric) -> Iterator[tuple[int, int]]:
-    """A sender under each T0, with every host: path addresses differ by no more than that."""
+    """Pairs of one sender under each T0 with every host; other senders have the same path addresses."""
     per_t0 = fabric.core.hosts_per_t0
     for first in range(0, fabric.hosts, per_t0):
         for dst in range(fabric.hosts):
@@ -328,7 +323,7 @@ def _pairs(fabric: Fabric) -> Iterator[tuple[int, int]]:
 
 
 def _file(parsed: Parsed) -> Where:
-    """The file that something is missing from."""
+    """The file that an entry is missing from."""
     for where in (*(r.where for r in parsed.routes[:1]), *(w for _, w in parsed.own[:1])):
         return Where(where.file, 0)
     for _, where in parsed.addresses.values():
@@ -344,6 +339,6 @@ def _canonical(address: str) -> str | None:
 
 
 def _same(a: str, b: str) -> bool:
-    """Whether two addresses with prefix length are the same, however they are written."""
+    """Whether two addresses with prefix length are equal, in any spelling."""
     (one, _, length), (other, _, expected) = a.partition("/"), b.partition("/")
     return length == expected and _canonical(one) == _canonical(other)

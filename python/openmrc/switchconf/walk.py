@@ -1,7 +1,7 @@
 """Walks packets through parsed configurations, hop by hop, as the switches would forward them.
 
-Nothing is taken from the fabric's arithmetic here but the path addresses that senders use: who is behind a
-port follows from the addresses of the link ends, what a switch does follows from its own entries and routes.
+Only the senders' path addresses come from the fabric's arithmetic. The neighbour at a port follows from the
+addresses of the link ends; the action of a switch follows from its own entries and routes.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _MOST_HOPS = 16
 
 @dataclass
 class Tables:
-    """The forwarding of one switch, by the 16 bits behind the block."""
+    """The forwarding table of one switch, by the 16 bits after the block."""
 
     own: set[int]
     routes: dict[int, Route]
@@ -26,7 +26,7 @@ class Tables:
 
 @dataclass
 class World:
-    """All switches, and who is at the other end of every link."""
+    """All switches, and the neighbour at every link."""
 
     tables: dict[str, Tables]
     neighbours: dict[tuple[str, str], tuple[str, str]]
@@ -38,7 +38,7 @@ class World:
         """Sends one packet into a switch.
 
         Returns:
-            The host it reaches and "", or None and what went wrong; then the last switch that had a route for
+            The host that it reaches and "", or ``None`` and the reason; then the last switch with a route for
             it, and that route.
         """
         value = int(address)
@@ -67,7 +67,7 @@ class World:
 
 
 def connect(addresses: dict[str, dict[str, int]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Joins interfaces whose addresses share a /127.
+    """Connects interfaces whose addresses share a /127.
 
     Args:
         addresses: Switch -> interface -> address.
@@ -98,7 +98,7 @@ def usid_of(prefix: str, block: int) -> int | None:
 
 
 def tables_of(parsed: Parsed, block: int) -> Tables:
-    """The forwarding table that a parsed configuration makes."""
+    """The forwarding table of a parsed configuration."""
     addresses = {_address(a): interface for interface, (a, _) in parsed.addresses.items()}
     own = {u for prefix, _ in parsed.own if (u := usid_of(prefix, block)) is not None}
     routes: dict[int, Route] = {}

@@ -1,4 +1,4 @@
-"""What is to be sent: the files and directories on a command line, with their paths at the receiver."""
+"""The files and directories of a command line, with their paths at the receiver."""
 
 import os
 import stat
@@ -12,23 +12,22 @@ from openmrc.transfer.protocol import Entry
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something to send."""
+    """A file or empty directory to send."""
 
     local: Path
     entry: Entry
 
 
 def collect(paths: Iterable[Path]) -> list[Source]:
-    """Finds all that is below the given paths, in a stable order.
+    """Finds everything below the given paths, in a stable order.
 
-    A file gets its own name at the receiver; a directory its own name with all below it, as with ``cp -r``.
+    A file keeps its name at the receiver; a directory keeps its name and contents, as with ``cp -r``.
     Symbolic links to files are followed.
 
     Raises:
         OSError: for a path that does not exist or cannot be read.
-        ArgumentError: for what is neither file nor directory, a link to a directory inside a tree, or two
-        paths that would get
-            the same name.
+        ArgumentError: for something that is neither file nor directory, for a link to a directory inside a
+            tree, or for two paths that would get the same name.
     """
     found: dict[str, Source] = {}
     for path in paths:
@@ -36,7 +35,7 @@ def collect(paths: Iterable[Path]) -> list[Source]:
             clash = found.setdefault(source.entry.path, source)
             if clash is not source:
                 both = f"{clash.local} and {source.local}"
-                raise ArgumentError(f"{both} would both become {source.entry.path}; send one at a time")
+                raise ArgumentError(f"{both} would both become {source.entry.path}; send them one at a time")
     return list(found.values())
 
 
@@ -69,7 +68,7 @@ def _file(local: Path, name: str) -> Source:
     status = local.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ArgumentError(f"{local} is neither a file nor a directory")
-    # Unreadable files are found now, not after an hour of sending others.
+    # An unreadable file is found now, not after an hour of sending others.
     with local.open("rb"):
         pass
     try:

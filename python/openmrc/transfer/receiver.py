@@ -1,8 +1,6 @@
-"""The receiving end of transfers, which ``openmrc serve`` runs: a thread for each connection."""
+"""The receiving end of transfers, for ``openmrc serve``: one thread per connection."""
 
 import contextlib
-import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -10,22 +8,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from openmrc.errors import ConnectError, Error
-from openmrc.outofband import Channel, Refused, listen, plain_address
-from openmrc.planes import Planes, path_mtu
+from openmrc import handshake
+from openmrc.channel import Channel, Refused, wait_readable
+from openmrc.closing import Closable
+from openmrc.errors import ClosedError, ConnectError, Error
+from openmrc.handshake import Listener
+from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
-from openmrc.transfer.ring import BLOCK_BYTES, BLOCKS, Block, ReceivingRing
+from openmrc.transfer.ring import Block, ReceivingRing
 from openmrc.transfer.store import Incoming, Store, StoreError, describe
 
 MAX_CLIENTS = 64
 
+_MANIFEST_TIMEOUT = 120.0
+"""Seconds for the manifest, which may have 64 MiB."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something a person at the receiver wants to know of."""
+    """Something that the receiver reports."""
 
     kind: str
-    """``connected``, ``stored``, ``failed``, ``broken`` (a connection, with what was on its way) or
+    """``connected``, ``stored``, ``failed``, ``broken`` (the connection, with all unfinished files) or
     ``done``."""
     peer: str
     path: str | None = None
@@ -35,7 +39,7 @@ class Event:
     reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Without what is not set."""
+        """For JSON, without unset fields."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -43,18 +47,18 @@ class Event:
 Observer = Callable[[Event], None]
 
 
-class Server:
+class Server(Closable):
     """Listens, and gives each sender a thread, a queue pair and a ring.
 
     Args:
-        store: Where files go.
+        store: Stores the files.
         host: Address to listen on; empty: all.
         port: TCP port; 0: any free one.
         planes: The addresses to receive data on.
-        observer: Called with every event, by any thread.
+        observer: Called with every event, from any thread.
 
     Raises:
-        OSError: if the address or port cannot be listened on, or a plane's address not be bound.
+        OSError: if it cannot listen on the address and port, or bind the address of a plane.
     """
 
     def __init__(
@@ -70,16 +74,15 @@ class Server:
         self._planes = planes or Planes()
         self._observe = observer or (lambda event: None)
         self._sessions: set[Session] = set()
-        self._closed = False
         self._lock = threading.Lock()
         self._context = self._planes.open_named()
         try:
-            self._listener = listen(host, port)
+            self._listener = Listener(p.PROTOCOL, host, port)
         except BaseException:
             if self._context is not None:
                 self._context.close()
             raise
-        self.port: int = self._listener.getsockname()[1]
+        self.port: int = self._listener.address[1]
         """TCP port it listens on."""
 
     def serve(self, *, once: bool = False) -> bool:
@@ -90,20 +93,15 @@ class Server:
         """
         while True:
             try:
-                connection, address = self._listener.accept()
-            except OSError:
-                if self._closed:
-                    return True
-                raise
-            session = Session(self, connection, f"{plain_address(address[0])}:{address[1]}")
+                session = Session(self, self._listener.accept())
+            except ClosedError:
+                return True
             with self._lock:
                 full = len(self._sessions) >= MAX_CLIENTS
                 if not full:
                     self._sessions.add(session)
             if full:
-                session.refuse(
-                    f"{MAX_CLIENTS} transfers are under way, which is all at a time; try again later"
-                )
+                session.refuse(f"{MAX_CLIENTS} transfers are running, which is the limit; try again later")
                 continue
             session.thread.start()
             if once:
@@ -111,10 +109,7 @@ class Server:
                 return session.complete
 
     def close(self) -> None:
-        """Breaks off what is under way, leaving nothing of it, and stops listening; :meth:`serve` returns."""
-        self._closed = True
-        with contextlib.suppress(OSError):  # Wakes a thread that waits in accept.
-            self._listener.shutdown(socket.SHUT_RDWR)
+        """Breaks off all transfers, discards their files and stops listening; :meth:`serve` returns."""
         self._listener.close()
         with self._lock:
             sessions = list(self._sessions)
@@ -133,37 +128,37 @@ class Server:
 class Session:
     """One sender's connection."""
 
-    def __init__(self, server: Server, connection: socket.socket, peer: str) -> None:
+    def __init__(self, server: Server, channel: Channel[Any]) -> None:
         self._server = server
         self._store = server._store
         self._observe = server._observe
-        self._peer = peer
-        self._channel = Channel(connection, peer, p.MESSAGES)
+        self._channel = channel
+        self._peer = channel.peer
         self._entries: list[p.Entry] = []
         self._if_exists: p.IfExists = "refuse"
         self._open: dict[int, Incoming] = {}
         self._digests: dict[int, str] = {}
         self._settled: set[int] = set()
         self._begun: dict[int, float] = {}
-        # Flushing to disk takes long; blocks of the next file are received meanwhile.
+        # Flushing to disk takes long; meanwhile blocks of the next file are received.
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="openmrc-flush")
-        self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {peer}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {self._peer}", daemon=True)
         self._failed = False
         self._finished = False
 
     @property
     def complete(self) -> bool:
-        """Whether the sender said good-bye and every file it wanted to send was stored."""
+        """Whether the sender has finished and every file was stored."""
         return self._finished and not self._failed
 
     def refuse(self, reason: str) -> None:
-        """Says no, and ends the connection."""
+        """Refuses the sender and closes the connection."""
         with contextlib.suppress(ConnectError):
             self._channel.send(Refused(reason=reason))
         self._channel.close()
 
     def interrupt(self) -> None:
-        """Ends the connection under the session's thread."""
+        """Ends the connection while the session's thread may be waiting on it."""
         self._channel.shutdown()
 
     def _run(self) -> None:
@@ -175,53 +170,36 @@ class Session:
                 stack.callback(self._flusher.shutdown)
                 self._converse(stack)
         except (Error, OSError) as error:
-            # Of two causes the first is the one to name; the sender may be past hearing it.
+            # If there are two causes, this is the first; the sender may not be there any more.
             self._observe(Event("broken", self._peer, reason=str(error)))
 
     def _converse(self, stack: contextlib.ExitStack) -> None:
+        ring = self._connect(stack)
+        self._observe(Event("connected", self._peer))
         try:
-            ring = self._introduce(stack)
             self._plan()
-        except StoreError as error:
-            self._channel.send(Refused(reason=str(error)))
-            raise
         except ConnectError:
             raise
         except (Error, OSError) as error:
-            self._channel.send(Refused(reason=f"the receiver cannot: {error}"))
+            self._channel.send(Refused(reason=str(error)))
             raise
         self._receive(ring)
 
-    def _introduce(self, stack: contextlib.ExitStack) -> ReceivingRing:
-        hello = self._channel.expect(p.Hello)
-        if hello.version != p.VERSION:
-            raise StoreError(f"protocol version {hello.version} was offered, {p.VERSION} is spoken here")
-        context = self._server._context
-        if context is None:
-            context = stack.enter_context(
-                self._server._planes.open(
-                    self._channel.local_address(), self._channel.remote_address(), count=hello.planes
-                )
-            )
-        ring = stack.enter_context(ReceivingRing(context, self._peer, blocks=BLOCKS, block_bytes=BLOCK_BYTES))
-        self._channel.send(
-            p.Offer(
-                end=ring.end,
-                addr=ring.region.addr,
-                rkey=ring.region.rkey,
-                blocks=ring.blocks,
-                block_bytes=ring.block_bytes,
-            )
-        )
-        accept = self._channel.expect(p.Accept)
-        mtu = path_mtu(context.addresses, accept.end.addresses, largest=accept.path_mtu)
-        ring.connect(accept.end, mtu)
-        self._channel.send(p.Connected(path_mtu=mtu))
-        self._observe(Event("connected", self._peer))
+    def _connect(self, stack: contextlib.ExitStack) -> ReceivingRing:
+        planes, channel = self._server._planes, self._channel
+        with handshake.answering(channel, p.PROTOCOL) as answering:
+            request = answering.request
+            context = self._server._context
+            if context is None:
+                local, remote = channel.local_address(), channel.remote_address()
+                context = stack.enter_context(planes.open(local, remote, count=len(request.addresses)))
+            ring = stack.enter_context(ReceivingRing(context, self._peer))
+            largest = planes.path_mtu(context.addresses, request.addresses, largest=request.path_mtu)
+            answering.offer(ring.end(largest))
         return ring
 
     def _plan(self) -> None:
-        manifest = self._channel.expect(p.Manifest)
+        manifest = self._channel.expect(p.Manifest, _MANIFEST_TIMEOUT)
         self._entries, self._if_exists = manifest.entries, manifest.if_exists
         verdicts = self._store.judge(self._entries, self._if_exists)
         self._settled = {i for i, verdict in enumerate(verdicts) if verdict.error is not None}
@@ -231,7 +209,7 @@ class Session:
     def _receive(self, ring: ReceivingRing) -> None:
         while True:
             ring.cq.arm()
-            select.select([self._channel.fileno(), ring.cq.fileno()], [], [])
+            wait_readable(self._channel, ring.cq)
             ring.cq.acknowledge()
             for block in ring.arrived():
                 self._take(block)
@@ -250,10 +228,10 @@ class Session:
         index = block.tag
         if index >= len(self._entries):
             raise ConnectError(
-                f"{self._peer} sent a block of file {index}; it announced {len(self._entries)}"
+                f"{self._peer} sent a block of file {index}, but announced {len(self._entries)} files"
             )
         if index in self._settled:
-            return  # It failed; this was on its way already.
+            return  # It has failed; this block was already on its way.
         try:
             incoming = self._incoming(index)
             incoming.write(block.data)
@@ -272,12 +250,12 @@ class Session:
     def _end(self, end: p.End) -> None:
         index = end.index
         if index >= len(self._entries):
-            raise ConnectError(f"{self._peer} ended file {index}; it announced {len(self._entries)}")
+            raise ConnectError(f"{self._peer} ended file {index}, but announced {len(self._entries)} files")
         if index in self._settled:
             return
         entry = self._entries[index]
         if end.digest is None:
-            self._fail(index, StoreError("the sender could not read it to its end"))
+            self._fail(index, StoreError("the sender could not read all of it"))
             return
         try:
             if entry.directory:
@@ -333,7 +311,7 @@ class Session:
                     "failed",
                     self._peer,
                     self._entries[index].path,
-                    reason="the connection broke; nothing is left of it",
+                    reason="the connection broke; the file was discarded",
                 )
             )
         self._open.clear()

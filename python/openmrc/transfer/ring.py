@@ -1,24 +1,18 @@
 """The data path of a transfer: blocks of files as RDMA writes into a ring of memory at the receiver.
 
-The ring is small (32 MiB by default), so blocks are hashed and stored while they are still in the
-processor's cache, and files may be of any size. A block's write carries a number (which file it belongs to)
-as immediate value; its place follows from counting. When the receiver is done with a block it says so with
-an empty write with immediate: how many blocks it has consumed so far, modulo 2^32. Both directions go over
-every plane.
-
-Why not write into a mapping of the file itself? It would save a copy of warm memory and cost a page fault
-per page inside the NIC's engine, where a slow disk would hold up every queue pair; and a mapped file that
-somebody truncates, or a disk that fills up, kills the process (SIGBUS) where a system call returns an error.
+The ring is small, so blocks are hashed and stored while they are still in the processor's cache.
+docs/decisions.md says why files are not mapped and written directly.
 """
 
 import mmap
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
+from openmrc.channel import parse
+from openmrc.closing import Closable
 from openmrc.errors import ConnectError
-from openmrc.outofband import QueuePairEnd, bring_up, own_end
+from openmrc.handshake import End, Offer, Options
+from openmrc.transfer.protocol import RingShape
 from openmrc.verbs import (
     AccessFlags,
     Completion,
@@ -35,19 +29,19 @@ from openmrc.verbs import (
 
 BLOCKS = 16
 BLOCK_BYTES = 2 << 20
-"""Together a window of 32 MiB: what 100 Gb/s carry in 2.5 ms, in which a disk may hiccup."""
+"""Together a window of 32 MiB: what 100 Gb/s carry in 2.5 ms, in which a disk may stall."""
 
 _U32 = (1 << 32) - 1
 
 _MEANING = {
     WcStatus.RETRY_EXC_ERR: "it does not answer on any plane",
     WcStatus.REM_ACCESS_ERR: "it refused a write",
-    WcStatus.REM_OP_ERR: "it could not take a write",
+    WcStatus.REM_OP_ERR: "it could not execute a write",
     WcStatus.WR_FLUSH_ERR: "the queue pair broke",
 }
 
 
-class _End:
+class _Ring(Closable):
     """One end: a queue pair, one completion queue for everything, and block-sized pieces of memory."""
 
     def __init__(
@@ -66,16 +60,6 @@ class _End:
         self.region: MemoryRegion = self.pd.register(self.buffer, access)
         cap = QpCap(max_send_wr=2 * blocks, max_recv_wr=2 * blocks)
         self.qp: QueuePair = self.pd.create_qp(self.cq, cap=cap, sq_sig_all=True)
-        self._psn = secrets.randbits(24)
-
-    @property
-    def end(self) -> QueuePairEnd:
-        """What the peer needs to know."""
-        return own_end(self.qp, self._psn)
-
-    def connect(self, theirs: QueuePairEnd, path_mtu: int) -> None:
-        """Takes the queue pair to RTS."""
-        bring_up(self.qp, self._psn, theirs, path_mtu, receives=2 * self.blocks)
 
     def block(self, number: int) -> memoryview:
         """The memory of the block with this number, counted from the beginning of the transfer."""
@@ -83,10 +67,10 @@ class _End:
         return self._view[start : start + self.block_bytes]
 
     def completions(self) -> Iterator[Completion]:
-        """What has completed, without waiting.
+        """Yields completions, without waiting.
 
         Raises:
-            ConnectError: if something completed with an error.
+            ConnectError: if a request failed.
         """
         for completion in self.cq.poll(4 * self.blocks):
             if not completion.ok:
@@ -97,17 +81,11 @@ class _End:
             yield completion
 
     def close(self) -> None:
-        """Ends the queue pair and frees the memory. Doing it twice is harmless."""
+        """Closes the queue pair and frees the memory. Closing twice is harmless."""
         self.pd.close()
         self.cq.close()
-        # The mapping goes with its last view; somebody may still be looking at a block.
+        # The mapping is freed with its last view; a caller may still hold one of a block.
         self._view.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +97,8 @@ class Block:
     data: memoryview
 
 
-class ReceivingRing(_End):
-    """The receiver's end: peers write into it."""
+class ReceivingRing(_Ring):
+    """The receiver's end: the sender writes into it."""
 
     def __init__(
         self, context: Context, peer: str, *, blocks: int = BLOCKS, block_bytes: int = BLOCK_BYTES
@@ -130,11 +108,22 @@ class ReceivingRing(_End):
         )
         self._consumed = 0
 
+    def end(self, path_mtu: int | None = None) -> End:
+        """This end, for the handshake: the ring is offered as the one buffer."""
+        shape = RingShape(blocks=self.blocks, block_bytes=self.block_bytes)
+        return End(
+            [self.qp],
+            buffers=[self.region],
+            data=shape.model_dump(),
+            options=Options(path_mtu=path_mtu),
+            receives=2 * self.blocks,
+        )
+
     def arrived(self) -> Iterator[Block]:
-        """Blocks that have arrived, in order. A block's memory is given back when the next is asked for.
+        """Yields the blocks that have arrived, in order. Asking for the next gives a block's memory back.
 
         Raises:
-            ConnectError: if the queue pair broke or a block is longer than blocks are.
+            ConnectError: if the queue pair broke or a block is too long.
         """
         for completion in self.completions():
             if completion.opcode is not WcOpcode.RECV_RDMA_WITH_IMM:
@@ -149,32 +138,43 @@ class ReceivingRing(_End):
             self.qp.post_send(SendWR(imm_data=self._consumed & _U32))
 
 
-class SendingRing(_End):
-    """The sender's end: its memory is where blocks are written from."""
+class SendingRing(_Ring):
+    """The sender's end: blocks are written from its memory.
 
-    def __init__(
-        self, context: Context, peer: str, *, addr: int, rkey: int, blocks: int, block_bytes: int
-    ) -> None:
-        super().__init__(context, peer, blocks, block_bytes, AccessFlags.NONE)
-        self._addr = addr
-        self._rkey = rkey
+    Raises:
+        ConnectError: if the receiver offers no ring.
+    """
+
+    def __init__(self, context: Context, peer: str, offer: Offer) -> None:
+        shape = parse(RingShape, offer.data, peer)
+        if len(offer.buffers) != 1 or offer.buffers[0].length < shape.blocks * shape.block_bytes:
+            raise ConnectError(
+                f"{peer} offers no buffer of {shape.blocks} blocks of {shape.block_bytes} bytes"
+            )
+        super().__init__(context, peer, shape.blocks, shape.block_bytes, AccessFlags.NONE)
+        self._addr = offer.buffers[0].addr
+        self._rkey = offer.buffers[0].rkey
         self._posted = 0
         self._completed = 0
         self._consumed = 0
-        self._lengths: list[int] = [0] * blocks
+        self._lengths: list[int] = [0] * self.blocks
         self.bytes_consumed = 0
         """Bytes that the receiver has taken out of the ring."""
 
+    def end(self, path_mtu: int | None = None) -> End:
+        """This end, for the handshake."""
+        return End([self.qp], options=Options(path_mtu=path_mtu), receives=2 * self.blocks)
+
     @property
     def drained(self) -> bool:
-        """Whether the receiver has consumed all that was posted."""
+        """Whether the receiver has consumed everything that was posted."""
         return self._consumed == self._posted and self._completed == self._posted
 
     def free(self) -> memoryview | None:
         """The next block to fill.
 
-        ``None`` while the receiver has not consumed enough, or packets with the block's last contents may
-        have to be sent again.
+        ``None`` while the receiver has not consumed enough, or while packets of the block's last contents may
+        still be sent again.
         """
         if self._posted - min(self._consumed, self._completed) >= self.blocks:
             return None
@@ -185,8 +185,8 @@ class SendingRing(_End):
 
         Args:
             length: Bytes.
-            tag: Comes with the block.
-            source: Where they are; default the beginning of the block that :meth:`free` gave.
+            tag: Sent with the block.
+            source: Where the bytes are; default the beginning of the block from :meth:`free`.
         """
         slot = self._posted % self.blocks
         offset = slot * self.block_bytes
@@ -202,10 +202,10 @@ class SendingRing(_End):
         self._posted += 1
 
     def poll(self) -> None:
-        """Takes note of what has completed and what was consumed.
+        """Handles completions: own writes, and the receiver's credit.
 
         Raises:
-            ConnectError: if the queue pair broke, or the receiver talks nonsense.
+            ConnectError: if the queue pair broke, or the receiver claims what cannot be.
         """
         for completion in self.completions():
             if completion.opcode is WcOpcode.RDMA_WRITE:
@@ -213,7 +213,7 @@ class SendingRing(_End):
                 continue
             consumed = (completion.imm_data or 0) - self._consumed & _U32
             if consumed > self._posted - self._consumed:
-                raise ConnectError(f"{self.peer} claims to have consumed blocks that were never sent")
+                raise ConnectError(f"{self.peer} claims to have consumed blocks that were not sent")
             for _ in range(consumed):
                 self.bytes_consumed += self._lengths[self._consumed % self.blocks]
                 self._consumed += 1

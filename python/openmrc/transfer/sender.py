@@ -1,25 +1,27 @@
-"""The sending end of a transfer, which ``openmrc put`` runs."""
+"""The sending end of a transfer, for ``openmrc put``."""
 
 import contextlib
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import xxhash
 
+from openmrc import handshake
+from openmrc.channel import Message, Refused, wait_readable
+from openmrc.closing import Closable
 from openmrc.errors import ConnectError, Error
-from openmrc.outofband import Channel, Message, Refused, dial
-from openmrc.planes import Planes, path_mtu
+from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.ring import SendingRing
+from openmrc.transfer.store import digest_of
 from openmrc.verbs import Context, EvState
 
 _UNANSWERED = 64
-"""Files that may wait for the receiver's answer while the next are sent."""
+"""Most files that may wait for the receiver's answer while the next are sent."""
 _TICK = 0.1
 
 Status = Literal["stored", "unchanged", "failed"]
@@ -27,48 +29,48 @@ Status = Literal["stored", "unchanged", "failed"]
 
 @dataclass(slots=True)
 class FileResult:
-    """What became of a file or empty directory."""
+    """The result for a file or empty directory."""
 
     path: str
     """Its path at the receiver."""
     bytes: int
     status: Status
     digest: str | None = None
-    """XXH3-128 of its contents, as ``xxhsum -H2`` prints it; the receiver found the same."""
+    """XXH3-128 of its contents, as ``xxhsum -H2`` prints it; the receiver computed the same."""
     reason: str | None = None
-    """Why it failed."""
+    """Reason of a failure."""
 
 
 @dataclass(slots=True)
 class PlaneState:
-    """One plane as the sender sees it."""
+    """State of a plane at the sender."""
 
     address: str
     tx_packets: int = 0
     tx_bytes: int = 0
-    """UDP payload sent, headers and repetitions included."""
+    """UDP payload sent, with headers and retransmissions."""
     good: int = 0
-    """Paths in use or ready."""
+    """Paths in rotation or in reserve."""
     bad: int = 0
     """Paths believed broken."""
 
     @property
     def alive(self) -> bool:
-        """Whether any path is left."""
+        """Whether a path is left."""
         return self.good > 0 or self.bad == 0
 
 
 @dataclass(slots=True)
 class Report:
-    """What a transfer came to."""
+    """The result of a transfer."""
 
     files: list[FileResult]
     bytes: int
-    """Bytes of the files that were sent and stored."""
+    """Bytes of all files that were sent and stored."""
     seconds: float
-    """From the first byte to the last answer, flushing to disk included."""
+    """From the first byte to the last answer, with the time for flushing to disk."""
     network_seconds: float
-    """From the first byte until the receiver had the last."""
+    """From the first byte until the receiver had the last byte."""
     planes: list[PlaneState] = field(default_factory=list)
     transport: dict[str, int] = field(default_factory=dict)
     """The queue pair's counters."""
@@ -80,7 +82,7 @@ class Report:
 
     @property
     def goodput_gbps(self) -> float | None:
-        """Payload bits per second while data flowed, 10^9; ``None`` if none did."""
+        """Payload, 10^9 bits per second, during :attr:`network_seconds`; ``None`` without data."""
         return self.bytes * 8 / self.network_seconds / 1e9 if self.bytes and self.network_seconds else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class Report:
         return {**asdict(self), "goodput_gbps": self.goodput_gbps, "complete": self.complete}
 
 
-class Sender:
+class Sender(Closable):
     """A connection to a receiver.
 
     Args:
@@ -96,7 +98,7 @@ class Sender:
         port: Its TCP port.
         planes: The addresses to send from.
         mtu: Payload bytes per packet; default what the routes carry, at most 4096.
-        configure: Called with the open device before anything is sent, for tests.
+        configure: Called with the open device before anything is sent; for tests.
 
     Raises:
         ConnectError: if there is no receiver, or it refuses.
@@ -114,7 +116,7 @@ class Sender:
     ) -> None:
         self.receiver = f"{host}:{port}"
         self.total_bytes = 0
-        """Bytes that will be sent, once the receiver has said which files it wants."""
+        """Bytes to send; known once the receiver has answered which files it wants."""
         self._sources: Sequence[Source] = ()
         self._results: dict[int, FileResult] = {}
         self._unanswered: set[int] = set()
@@ -124,14 +126,14 @@ class Sender:
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._stack)
             hint = f"start `openmrc serve DIR{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there"
-            self._channel = Channel(dial(host, port, hint), self.receiver, p.MESSAGES)
-            self._stack.callback(self._channel.close)
+            self._channel = self._stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint))
             self.context = self._stack.enter_context(
                 (planes or Planes()).open(self._channel.local_address(), self._channel.remote_address())
             )
             if configure:
                 configure(self.context)
-            self._ring = self._introduce(mtu)
+            self._planes = planes or Planes()
+            self._ring = self._connect(mtu)
             undo.pop_all()
 
     def send(
@@ -140,17 +142,16 @@ class Sender:
         if_exists: p.IfExists = "refuse",
         on_tick: "Callable[[Sender], None] | None" = None,
     ) -> Report:
-        """Sends files; returns when the receiver has answered for each.
+        """Sends files; returns when the receiver has answered for every file.
 
         Args:
             sources: What to send.
-            if_exists: What the receiver does about names that are taken.
-            on_tick: Called with this object several times a second, to show progress.
+            if_exists: What the receiver does if a name is taken.
+            on_tick: Called with this object several times a second, for a progress display.
 
         Raises:
-            ConnectError: if the connection or every plane broke. What was answered before is stored; of all
-            other
-                files nothing is left at the receiver.
+            ConnectError: if the connection or every plane broke. Files that were answered are stored; nothing
+                is left of all others at the receiver.
         """
         if on_tick:
             self._on_tick = on_tick
@@ -180,16 +181,16 @@ class Sender:
 
     @property
     def bytes_placed(self) -> int:
-        """Bytes that the receiver has taken so far."""
+        """Bytes that the receiver has consumed so far."""
         return self._ring.bytes_consumed
 
     @property
     def results(self) -> list[FileResult]:
-        """Files that have been answered so far."""
+        """Results of the files that have been answered so far."""
         return [self._results[index] for index in sorted(self._results)]
 
     def plane_states(self) -> list[PlaneState]:
-        """Every plane as it is now."""
+        """The state of every plane."""
         states = [
             PlaneState(address, port["tx_packets"], port["tx_bytes"])
             for (address, _), port in zip(self.context.addresses, self.context.stats()["ports"], strict=True)
@@ -202,42 +203,24 @@ class Sender:
         return states
 
     def close(self) -> None:
-        """Ends the connection; the receiver discards what is not complete. Doing it twice is harmless."""
+        """Closes the connection; the receiver discards incomplete files. Closing twice is harmless."""
         self._stack.close()
 
-    def __enter__(self) -> Self:
-        return self
+    # --- connecting -----------------------------------------------------------------------------------------
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # --- introduction
-    # --------------------------------------------------------------------------------------------
-
-    def _introduce(self, mtu: int | None) -> SendingRing:
+    def _connect(self, mtu: int | None) -> SendingRing:
         addresses = self.context.addresses
-        self._channel.send(p.Hello(version=p.VERSION, planes=len(addresses)))
-        offer = self._channel.expect(p.Offer)
-        ring = self._stack.enter_context(
-            SendingRing(
-                self.context,
-                self.receiver,
-                addr=offer.addr,
-                rkey=offer.rkey,
-                blocks=offer.blocks,
-                block_bytes=offer.block_bytes,
-            )
-        )
-        self.peer_planes = len(offer.end.addresses)
-        """How many planes the receiver has; those used are the first of both ends."""
-        largest = path_mtu(addresses, offer.end.addresses, largest=mtu or 4096)
-        self._channel.send(p.Accept(end=ring.end, path_mtu=largest))
-        connected = self._channel.expect(p.Connected)
-        ring.connect(offer.end, connected.path_mtu)
+        with handshake.calling(self._channel, self.context, path_mtu=mtu) as calling:
+            offer = calling.offer
+            self.peer_planes = len(offer.addresses)
+            """How many planes the receiver has; the first planes of both ends are used."""
+            ring = self._stack.enter_context(SendingRing(self.context, self.receiver, offer))
+            largest = self._planes.path_mtu(addresses, offer.addresses, largest=offer.path_mtu)
+            calling.accept(ring.end(largest))
         return ring
 
     def _plan(self, sources: Sequence[Source], if_exists: p.IfExists) -> list[int]:
-        """Asks which files are wanted, and notes the others."""
+        """Asks which files the receiver wants; settles the others."""
         self._channel.send(p.Manifest(entries=[source.entry for source in sources], if_exists=if_exists))
         # No timeout: the receiver may be reading files to compare them.
         plan: p.Plan = self._channel.expect(p.Plan, None)
@@ -254,8 +237,7 @@ class Sender:
         self.total_bytes = sum(sources[index].entry.size for index in wanted)
         return wanted
 
-    # --- sending
-    # -------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------
 
     def _send_file(self, index: int) -> None:
         source = self._sources[index]
@@ -306,18 +288,18 @@ class Sender:
 
     def _sleep(self) -> None:
         self._ring.cq.arm()
-        select.select([self._channel.fileno(), self._ring.cq.fileno()], [], [], _TICK)
+        wait_readable(self._channel, self._ring.cq, timeout=_TICK)
         self._ring.cq.acknowledge()
 
     def _progress(self) -> None:
         self._ring.poll()
         for message in self._channel.arrived():
-            self._heed(message)
+            self._handle(message)
         if (now := time.monotonic()) >= self._next_tick:
             self._next_tick = now + _TICK
             self._on_tick(self)
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         match message:
             case p.Stored() if message.index < len(self._sources):
                 self._settle(message.index, "stored", digest=message.digest or None)
@@ -332,17 +314,14 @@ class Sender:
         self, index: int, status: Status, *, digest: str | None = None, reason: str | None = None
     ) -> None:
         entry = self._sources[index].entry
-        # The first word counts: a file that was given up here is reported as failed by the receiver, too.
+        # The first result counts: the receiver also reports a file as failed that was given up here.
         self._results.setdefault(index, FileResult(entry.path, entry.size, status, digest, reason))
         self._unanswered.discard(index)
 
 
 def _digest_of(source: Source) -> str | None:
-    digest = xxhash.xxh3_128()
     try:
         with source.local.open("rb", buffering=0) as file:
-            while piece := file.read(4 << 20):
-                digest.update(piece)
+            return digest_of(file)
     except OSError:
-        return None  # Sending it will fail as well, and say why.
-    return str(digest.hexdigest())
+        return None  # Sending the file will fail too, with the reason.

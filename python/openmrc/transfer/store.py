@@ -1,12 +1,10 @@
-"""Where received files go: below one directory, under their names only when complete and right.
+"""Stores received files below one directory; a file gets its name only when it is complete and correct.
 
-A file is written without a name (``O_TMPFILE``) and gets its name in one step at the end, so that no
-interruption of any kind, not even SIGKILL, leaves half a file under it. Where the file system has no
-nameless files, the name is hidden and begins with ``.openmrc-``.
-
-Paths come from the network. Each is taken apart and walked one directory at a time from the root's
-descriptor without following symbolic links; so neither ``..`` nor a link that somebody has put there leads
-out.
+A file is written without a name (``O_TMPFILE``) and named in one step at the end, so no interruption, not
+even SIGKILL, leaves a partial file under the name. File systems without nameless files get a hidden name
+instead.
+Paths come from the network: each is walked directory by directory from the root's descriptor, without
+following symbolic links, so that neither ``..`` nor a link leads outside.
 """
 
 import contextlib
@@ -16,14 +14,16 @@ import secrets
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import IO
 
 import xxhash
 
+from openmrc.closing import Closable
 from openmrc.errors import Error
 from openmrc.transfer.protocol import Entry, IfExists, Verdict
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME_MAX = 255
 _PIECE = 4 << 20
 
@@ -36,7 +36,7 @@ def split(path: str) -> tuple[str, ...]:
     """The names of a relative path.
 
     Raises:
-        StoreError: if it is not plainly below where it starts: absolute, with ``.`` or ``..`` or empty names.
+        StoreError: if it is absolute, or has an empty name, ``.`` or ``..``.
     """
     names = tuple(path.split("/"))
     for name in names:
@@ -48,16 +48,16 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def describe(error: OSError) -> str:
-    """The system's words for an error, without the path, which the reader knows."""
+    """The system's text of an error, without the path, which the reader knows."""
     return error.strerror or str(error)
 
 
-class Store:
-    """A directory that files are received into.
+class Store(Closable):
+    """A directory that receives files.
 
     Args:
-        root: The directory. It is kept open; renaming it does not matter.
-        sync: Whether files are on the disk, and not only in the page cache, before they get their names.
+        root: The directory. It is kept open, so renaming it has no effect.
+        sync: Whether a file must be on the disk, and not only in the page cache, before it gets its name.
 
     Raises:
         OSError: if it is not a directory or cannot be opened.
@@ -69,15 +69,15 @@ class Store:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def free_bytes(self) -> int:
-        """What the file system has left for this user."""
+        """Bytes that this user can still store on the file system."""
         fs = os.fstatvfs(self._fd)
         return fs.f_bavail * fs.f_frsize
 
     def judge(self, entries: Sequence[Entry], if_exists: IfExists) -> list[Verdict]:
-        """Looks at everything before any of it is sent; changes nothing.
+        """Checks all entries before any byte is sent; changes nothing.
 
         Raises:
-            StoreError: if all of it together has no room.
+            StoreError: if there is not enough space for all of them.
         """
         seen: set[tuple[str, ...]] = set()
         verdicts = []
@@ -95,12 +95,12 @@ class Store:
         needed = sum(e.size for e, v in zip(entries, verdicts, strict=True) if v == Verdict())
         if needed > self.free_bytes():
             raise StoreError(
-                f"{needed / 1e9:.1f} GB are to be stored and {self.free_bytes() / 1e9:.1f} GB are free"
+                f"no space: {needed / 1e9:.1f} GB are needed, {self.free_bytes() / 1e9:.1f} GB are free"
             )
         return verdicts
 
     def create(self, entry: Entry, if_exists: IfExists) -> "Incoming":
-        """Begins a file, in directories that are made as needed.
+        """Creates a file, and its directories if needed.
 
         Raises:
             StoreError: if its path is refused.
@@ -115,7 +115,7 @@ class Store:
             raise
 
     def make_directory(self, entry: Entry) -> None:
-        """Makes a directory, unless it exists.
+        """Makes a directory if it does not exist.
 
         Raises:
             StoreError: if its path is refused.
@@ -124,14 +124,8 @@ class Store:
         os.close(self._walk(split(entry.path), make=True))
 
     def close(self) -> None:
-        """Lets the directory go."""
+        """Closes the directory."""
         os.close(self._fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _judge(self, names: tuple[str, ...], entry: Entry, if_exists: IfExists) -> str | None:
         try:
@@ -148,11 +142,12 @@ class Store:
             except FileNotFoundError:
                 return None
             if stat.S_ISDIR(found.st_mode):
-                raise StoreError("is a directory there")
+                raise StoreError("there is a directory of this name")
             if if_exists == "refuse":
-                raise StoreError("exists already (--if-exists replace or update says otherwise)")
+                raise StoreError("exists already (use --if-exists replace or update)")
             if if_exists == "update" and stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
-                return _digest_of(names[-1], parent)
+                with os.fdopen(os.open(names[-1], _FILE, dir_fd=parent), "rb") as file:
+                    return digest_of(file)
             return None
         finally:
             os.close(parent)
@@ -169,7 +164,7 @@ class Store:
                     below = os.open(name, _DIRECTORY, dir_fd=at)
                 except OSError as error:
                     if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                        raise StoreError(f"{name!r} on the way there is a file or a symbolic link") from None
+                        raise StoreError(f"{name!r} in its path is a file or a symbolic link") from None
                     raise
                 os.close(at)
                 at = below
@@ -180,7 +175,7 @@ class Store:
 
 
 class Incoming:
-    """A file on its way in: nameless until :meth:`commit`.
+    """A file that is being received: nameless until :meth:`commit`.
 
     It owns ``parent``, a descriptor of its directory.
     """
@@ -213,8 +208,8 @@ class Incoming:
         """Appends bytes.
 
         Raises:
-            StoreError: if they are more than the file was said to have.
-            OSError: if the system refuses, such as for want of space.
+            StoreError: if the file becomes longer than announced.
+            OSError: if the system refuses, for example without space.
         """
         if self.received + len(data) > self.entry.size:
             raise StoreError(f"more arrived than the {self.entry.size} bytes that were announced")
@@ -233,8 +228,8 @@ class Incoming:
         """Checks the digest, then gives the file its name and closes it. Returns the digest.
 
         Raises:
-            StoreError: if the digest is not that of what arrived, or the name has been taken meanwhile.
-            OSError: if the system refuses, such as to write what it had accepted.
+            StoreError: if the digest is wrong, or the name has been taken in the meantime.
+            OSError: if the system refuses, for example to write cached data.
         """
         try:
             mine = self._hash.hexdigest()
@@ -257,7 +252,7 @@ class Incoming:
                 os.link(f"/proc/self/fd/{self._fd}", self._name, dst_dir_fd=at)
                 return
             if self._hidden is None:
-                # A link cannot replace; a rename can, but needs a name to start from.
+                # A link cannot replace a name. A rename can, but it needs a name to start from.
                 hidden = _hidden_name()
                 os.link(f"/proc/self/fd/{self._fd}", hidden, dst_dir_fd=at)
                 self._hidden = hidden
@@ -267,10 +262,10 @@ class Incoming:
             else:
                 os.link(self._hidden, self._name, src_dir_fd=at, dst_dir_fd=at)
         except FileExistsError:
-            raise StoreError("the name was taken while it was on its way") from None
+            raise StoreError("the name was taken while the file was sent") from None
 
     def discard(self) -> None:
-        """Closes it; without a name nothing is left of it. Doing it twice is harmless."""
+        """Closes it; a file without a name is gone then. Calling it twice is harmless."""
         if self._fd < 0:
             return
         if self._hidden is not None:
@@ -285,16 +280,16 @@ def _hidden_name() -> str:
     return f".openmrc-{secrets.token_hex(8)}"
 
 
-def _digest_of(name: str, parent: int) -> str:
+def digest_of(file: IO[bytes]) -> str:
+    """XXH3-128 of a file that is open for reading."""
     digest = xxhash.xxh3_128()
-    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent), "rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
+    while piece := file.read(_PIECE):
+        digest.update(piece)
     return str(digest.hexdigest())
 
 
 def _umask() -> int:
-    # os.umask can only be read by setting it, for every thread of the process.
+    # os.umask can be read only by setting it, for all threads of the process.
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

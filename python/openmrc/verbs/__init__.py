@@ -3,9 +3,9 @@
     Device -> Context -> ProtectionDomain -> MemoryRegion, QueuePair
                       -> CompletionQueue
 
-Whoever knows ibverbs finds its objects, names and numbers, less the prefixes; where Python has a better way,
-it is taken: ``with`` blocks instead of destroy calls, exceptions instead of errno, buffers instead of
-pointers. MRC has RDMA WRITE and RDMA WRITE WITH IMMEDIATE only.
+Objects, names and numbers are those of ibverbs without the prefixes. Python's means replace C's: ``with``
+blocks for destroy calls, exceptions for errno, buffers for pointers. MRC has RDMA WRITE and RDMA WRITE WITH
+IMMEDIATE only.
 """
 
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo, SocketAddress

@@ -1,34 +1,38 @@
-"""What a queue pair is made with and what it is told at each step of its life."""
+"""The capacities and attributes of a queue pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.verbs.enums import AccessFlags, Capabilities, QpState
 
 SocketAddress = tuple[str, int]
 """IP address and UDP port of one port of a device."""
 
+_MPR_UNIT = 128
+"""PSNs (spec: transport, MPR)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpCap:
-    """How much a queue pair can hold (``ibv_qp_cap``). Defaults: what perftest asks for, rounded up."""
+    """How much a queue pair can hold (``ibv_qp_cap``). The defaults come from the NIC."""
 
-    max_send_wr: int = 128
+    max_send_wr: int = _core.QP_CAP_DEFAULTS["max_send_wr"]
     """Sends outstanding, 1 to 32768."""
-    max_recv_wr: int = 512
+    max_recv_wr: int = _core.QP_CAP_DEFAULTS["max_recv_wr"]
     """Receives posted, 0 to 65536."""
-    max_send_sge: int = 4
+    max_send_sge: int = _core.QP_CAP_DEFAULTS["max_send_sge"]
     """Pieces in a scatter list, 1 to 16."""
-    max_inline_data: int = 256
+    max_inline_data: int = _core.QP_CAP_DEFAULTS["max_inline_data"]
     """Bytes of an inline payload, 0 to 4096."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpAttr:
-    """Attributes of a queue pair, ``ibv_qp_attr`` with MRC's own (spec: transport, Queue pair life).
+    """Attributes of a queue pair: ``ibv_qp_attr`` and those of MRC (spec: transport, Queue pair life).
 
-    In modify, what is given is set.
+    ``modify`` sets those that are given.
 
     | step | needs | takes besides |
     |---|---|---|
@@ -41,7 +45,7 @@ class QpAttr:
     """
 
     access: AccessFlags | None = None
-    """What the peer may do with regions that allow it too; default REMOTE_WRITE."""
+    """What the peer may do, with regions that allow it too; default REMOTE_WRITE."""
     dest_qp_num: int | None = None
     """The peer's queue pair number, 24 bits."""
     rq_psn: int | None = None
@@ -49,7 +53,7 @@ class QpAttr:
     sq_psn: int | None = None
     """First PSN sent, 24 bits."""
     remote: Sequence[SocketAddress] | None = None
-    """The peer's :attr:`Context.addresses`: one per port. The ports used are those that both ends have."""
+    """The peer's :attr:`Context.addresses`, one per port. The ports that both ends have are used."""
     path_mtu: int | None = None
     """Payload bytes per packet, 256 to 8192; default 4096. With all headers it must fit the interfaces'
     MTU."""
@@ -62,12 +66,12 @@ class QpAttr:
     max_wimm_dest: int | None = None
     """Writes with immediate in flight as responder; default 128."""
     timeout: int | None = None
-    """ACK timeout: 1.024 us x 2^timeout, 0 to 24; default 14, for a host that may be descheduled for
+    """ACK timeout: 1.024 us x 2^timeout, 0 to 24; default 14, because a process may be descheduled for
     milliseconds."""
     linear_cnt: int | None = None
     """Retries at a fixed interval, at most 7; default 7."""
     exp_cnt: int | None = None
-    """Retries with doubling interval after those, at most 25, which is for ever; default 7."""
+    """Retries with doubling interval after those, at most 25, which means no end; default 7."""
     caps: Capabilities | None = None
     """Optional behaviour that both ends have; default all."""
     ev_profile_id: int | None = None
@@ -75,16 +79,16 @@ class QpAttr:
     cc_profile_id: int | None = None
     """Congestion control profile; 0, the default, is the device's own."""
     seed: int | None = None
-    """Seed of the queue pair's choices: order of its paths, jitter of its probes; default random. 64 bits."""
+    """Seed of the order of its paths and of the jitter of its probes, 64 bits; default random."""
 
 
 @dataclass(frozen=True, slots=True)
 class QpInfo:
-    """A queue pair as :meth:`QueuePair.query` shows it."""
+    """What :meth:`QueuePair.query` returns."""
 
     state: QpState
     attr: QpAttr
-    """The attributes as far as they are set."""
+    """The attributes that are set."""
     cap: QpCap
     sq_sig_all: bool
     """Whether every send raises a completion."""
@@ -92,11 +96,11 @@ class QpInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpHint:
-    """What traffic an application expects; a queue pair's in-flight window follows where none is given.
+    """The traffic that an application expects. It decides the in-flight window where none is given.
 
-    A software NIC has one resource that peers can exhaust: the receive buffers of a host's sockets. What
-    overflows there is lost without a trace, which MRC takes for broken paths. So the queue pairs that write
-    to one host at a time share its buffers: see :meth:`mpr`.
+    Peers can exhaust one resource of a software NIC: the receive buffers of its sockets. Packets that
+    overflow them are lost, and the sender may take that for broken paths. So the queue pairs that write to
+    one host at the same time share its buffers: see :meth:`mpr`.
     """
 
     num_qps_per_peer: int = 1
@@ -113,12 +117,12 @@ class QpHint:
                 raise ArgumentError(f"{name} must be a number of at least 1, not {value!r}")
 
     def mpr(self, receive_buffer: int, path_mtu: int) -> int:
-        """The window as requestor, 1 to 8 times 128 PSNs, with which the peer can hold what is in flight.
+        """The window as requestor, 1 to 8 times 128 PSNs, that fits the peer's receive buffers.
 
         Args:
-            receive_buffer: Bytes that the peer's sockets hold, all ports together.
+            receive_buffer: Bytes that all sockets of the peer can queue.
             path_mtu: Payload bytes per packet.
         """
         # The kernel accounts a packet at up to twice its size (skb truesize).
         sharing = max(self.num_remote_recv_peers, self.num_qps_per_peer)
-        return max(1, min(8, receive_buffer // (2 * sharing * 128 * path_mtu)))
+        return max(1, min(_core.QP_DEFAULTS["mpr"], receive_buffer // (2 * sharing * _MPR_UNIT * path_mtu)))

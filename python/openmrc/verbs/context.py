@@ -3,10 +3,10 @@
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device
 from openmrc.verbs.events import AsyncEvent, AsyncEvents, EventQueue, EvEvent, EvEvents
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
 
 
-class Context:
+class Context(Closable):
     """An open device (``ibv_context``); made by :meth:`Device.open`.
 
-    It owns a thread, the engine, that sends and receives for all queue pairs, never holds Python's global
-    lock, and sleeps when there is nothing to do. What is made on a context lives until it is closed; closing
-    the context, or leaving its ``with`` block, closes all of it, also while data are flowing.
+    It owns a thread, the engine, which sends and receives for all queue pairs. The engine never holds the
+    GIL, and it sleeps when there is nothing to do. Closing the context, or leaving its ``with`` block, closes
+    every object made on it, also while data are in flight.
     """
 
     def __init__(self, device: Device) -> None:
@@ -34,7 +34,7 @@ class Context:
         """Asynchronous events (``ibv_get_async_event``)."""
         self.ev_events: EventQueue[EvEvent] = EvEvents(self._core)
         """Every path condemned or brought back, of all queue pairs; a controller filters them by profile."""
-        # A program that ends without closing still stops its engine before memory goes away.
+        # A program that ends without closing must still stop its engine before memory is freed.
         self._finalizer = weakref.finalize(self, self._core.close)
 
     @property
@@ -49,7 +49,7 @@ class Context:
 
     @property
     def receive_buffer(self) -> int:
-        """Bytes that the receive buffers of all ports hold, as the kernel granted them."""
+        """Bytes of the receive buffers of all ports, as granted by the kernel."""
         return self._core.receive_buffer
 
     def alloc_pd(self) -> ProtectionDomain:
@@ -76,9 +76,10 @@ class Context:
 
     @contextlib.contextmanager
     def polling(self) -> Iterator[None]:
-        """While inside, the engine's thread stands aside and whoever polls drives the engine: lowest latency.
+        """In the block, polling threads drive the engine instead of its own thread: lowest latency.
 
-        Then nothing moves unless some thread keeps calling :meth:`CompletionQueue.poll` or :meth:`progress`.
+        Nothing is sent or received unless a thread keeps calling :meth:`CompletionQueue.poll` or
+        :meth:`progress`.
         """
         guard = self._core.polling()
         try:
@@ -87,11 +88,11 @@ class Context:
             guard.close()
 
     def progress(self) -> None:
-        """One turn of the engine in this thread, if inside :meth:`polling`."""
+        """Runs one turn of the engine in this thread, if inside :meth:`polling`."""
         self._core.progress()
 
     def ports_up(self) -> list[int]:
-        """Ports that are up: switched on, and their address present on an interface that runs.
+        """Ports that are up: enabled, with their address on an interface that is running.
 
         Raises:
             ClosedError: if the context is closed.
@@ -99,10 +100,10 @@ class Context:
         return self._core.ports_up()
 
     def stats(self) -> dict[str, Any]:
-        """Everything the NIC counts; counters only grow.
+        """All counters of the NIC; they only grow.
 
         ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``iterations`` and
-        ``sleeps``: of the engine.
+        ``sleeps``: turns of the engine, and how often it slept.
 
         Raises:
             ClosedError: if the context is closed.
@@ -112,9 +113,9 @@ class Context:
     def path_stats(self) -> list[dict[str, Any]]:
         """Counters per path: ``port``, ``ev``, ``tx_packets``, ``tx_bytes``, ``last_tx_ns``.
 
-        The last is when the path was last used, nanoseconds of the monotonic clock; 0 if never. In SRv6
-        mode, where an entropy value names another path to each peer, also ``address``, the outer
-        destination, and ``segment``, that of the SRH or None.
+        ``last_tx_ns`` is the time of the last packet on the path by the monotonic clock, 0 if there was none.
+        In SRv6 mode an entropy value names a different path to each peer; there ``address`` is the outer
+        destination, and ``segment`` that of the SRH or None.
 
         Raises:
             ClosedError: if the context is closed.
@@ -122,7 +123,7 @@ class Context:
         return self._core.path_stats()
 
     def _know_paths_to(self, addresses: "Iterable[SocketAddress]") -> None:
-        """In SRv6 mode, sees to it that there is an EV profile for this node."""
+        """In SRv6 mode, makes an EV profile for this node if there is none."""
         if self.device.paths_to is None or not self.device.is_srv6:
             return
         peer = tuple((addr, udp_port) for addr, udp_port in addresses)
@@ -141,8 +142,8 @@ class Context:
     def close(self) -> None:
         """Closes everything made on it, stops the engine and closes the sockets (``ibv_close_device``).
 
-        Work under way is dropped without completions; who waits for a completion or an event gets a
-        ClosedError. Doing it twice is harmless.
+        Outstanding work is dropped without completions. Threads and tasks that wait for a completion or an
+        event get a ClosedError. Closing twice is harmless.
         """
         for pd in list(self._pds):
             pd.close()
@@ -151,14 +152,6 @@ class Context:
         self.async_events.close()
         self.ev_events.close()
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.device.ports)} ports"

@@ -1,12 +1,12 @@
-"""Completion queues: polled, waited for, or awaited."""
+"""Completion queues: polling, waiting, asyncio."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import ClosedError, DeadlineError, StateError
 from openmrc.verbs.waiting import Waitable
 from openmrc.verbs.work import Completion
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from openmrc.verbs.qp import QueuePair
 
 
-class CompletionQueue(Waitable):
+class CompletionQueue(Waitable, Closable):
     """A bounded queue of completions (``ibv_cq``); made by :meth:`Context.create_cq`.
 
-    Completions can be had in four ways: :meth:`poll` returns what is there, :meth:`wait` sleeps until there
-    is something, :meth:`take` does both for a number of completions; in asyncio ``await cq.wait_async()`` and
-    ``async for wc in cq`` do the same without holding up the event loop. They can be mixed, and used by
-    several threads and tasks at a time.
+    There are four ways to get completions. :meth:`poll` returns those that are there. :meth:`wait` sleeps
+    until there is one. :meth:`take` does both for a number of completions. ``await cq.wait_async()`` and
+    ``async for wc in cq`` are for asyncio. They can be mixed, and several threads and tasks can use them at
+    the same time.
 
-    A queue that gets more completions than it holds loses them, and says so: its queue pairs go to ERROR, the
-    context gets an asynchronous event, and polling raises :class:`openmrc.errors.OverrunError` once what it
-    held has been taken. A queue of the sum of its queue pairs' ``max_send_wr`` and ``max_recv_wr`` cannot
+    A queue that overruns loses completions. Its queue pairs go to ERROR, the context gets an asynchronous
+    event, and :meth:`poll` raises :class:`openmrc.errors.OverrunError` after the completions that the queue
+    still holds. A queue as large as the sum of its queue pairs' ``max_send_wr`` and ``max_recv_wr`` cannot
     overrun.
     """
 
@@ -39,16 +39,16 @@ class CompletionQueue(Waitable):
 
     @property
     def handle(self) -> int:
-        """Its number, as in asynchronous events."""
+        """Its number in asynchronous events."""
         return self._core.handle
 
     @property
     def cqe(self) -> int:
-        """Most completions it holds."""
+        """Number of completions that it can hold."""
         return self._core.cqe
 
     def __len__(self) -> int:
-        """Completions waiting now."""
+        """Number of completions that are there now."""
         return len(self._core)
 
     def __bool__(self) -> bool:
@@ -57,32 +57,32 @@ class CompletionQueue(Waitable):
     def poll(self, num_entries: int = 16) -> list[Completion]:
         """Takes up to ``num_entries`` completions, oldest first, and returns at once (``ibv_poll_cq``).
 
-        In :meth:`Context.polling` it also drives the engine when the queue is empty.
+        Inside :meth:`Context.polling` it also drives the engine if the queue is empty.
 
         Raises:
-            OverrunError: if the queue has overrun and what it held has been taken.
+            OverrunError: if the queue has overrun and is empty now.
             ClosedError: if it is closed.
         """
         self._check_open()
         return self._core.poll(num_entries)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleeps until there is something to poll; whether there is.
+        """Sleeps until there is a completion; whether there is one.
 
         Args:
-            timeout: Seconds at most; ``None``: as long as it takes.
+            timeout: Seconds at most; ``None``: no limit.
 
         Raises:
-            ClosedError: if it is closed, now or meanwhile.
+            ClosedError: if it is closed, before or during the call.
         """
         return self._wait(timeout)
 
     def take(self, num_entries: int = 1, timeout: float | None = None) -> list[Completion]:
-        """Takes exactly ``num_entries`` completions, sleeping until they are there.
+        """Takes exactly ``num_entries`` completions; sleeps until they are there.
 
         Raises:
-            DeadlineError: if fewer came within ``timeout`` seconds; they stay in the exception's
-                ``completions``.
+            DeadlineError: if there are fewer after ``timeout`` seconds; the exception's ``completions`` has
+                those.
             OverrunError, ClosedError: as :meth:`poll`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -100,44 +100,44 @@ class CompletionQueue(Waitable):
         return taken
 
     async def wait_async(self, timeout: float | None = None) -> None:
-        """Waits, as a task of an event loop, until there is something to poll.
+        """Waits, as a task of an event loop, until there is a completion.
 
         Raises:
             TimeoutError: after ``timeout`` seconds.
-            ClosedError: if it is closed, now or meanwhile.
+            ClosedError: if it is closed, before or during the call.
         """
         async with asyncio.timeout(timeout):
             await self._wait_async()
 
     async def __aiter__(self) -> AsyncIterator[Completion]:
-        """Every completion as it comes, until the loop is left or the queue is closed."""
+        """Yields every completion, until the loop is left or the queue is closed."""
         while not self._closed:
             try:
                 await self._wait_async()
             except ClosedError:
                 return
-            # One at a time: what a consumer that stops does not take stays in the queue.
+            # One at a time: a consumer that stops leaves the others in the queue.
             for completion in self._core.poll(1):
                 yield completion
 
     def fileno(self) -> int:
-        """The queue's descriptor, for select and its kind: becomes readable once per :meth:`arm`."""
+        """The queue's descriptor, for poll or select: it becomes readable once per :meth:`arm`."""
         return self._core.fileno()
 
     def arm(self) -> None:
-        """Asks for the descriptor to become readable at the next completion, or at once if one is waiting.
+        """Makes the descriptor readable at the next completion, or at once if there is one already.
 
-        (``ibv_req_notify_cq``, without its race: the order of arming and polling does not matter.)
+        It is ``ibv_req_notify_cq`` without its race: the order of arming and polling does not matter.
         """
         self._core.arm()
 
     def acknowledge(self) -> bool:
-        """Makes the descriptor unreadable again; whether it was readable (``ibv_get_cq_event``)."""
+        """Clears the descriptor; whether it was readable (``ibv_get_cq_event``)."""
         with self._lock:
             return self._acknowledge()
 
     def close(self) -> None:
-        """Ends it; who waits for it gets a ClosedError (``ibv_destroy_cq``). Doing it twice is harmless.
+        """Closes it (``ibv_destroy_cq``); waiting threads and tasks get a ClosedError.
 
         Raises:
             StateError: if a queue pair still uses it.
@@ -145,7 +145,7 @@ class CompletionQueue(Waitable):
         if self._qps:
             users = ", ".join(f"0x{qp.qp_num:06x}" for qp in self._qps)
             raise StateError(
-                f"completion queue {self.handle} is used by queue pair {users}: close that first"
+                f"completion queue {self.handle} is in use by queue pair {users}: close that first"
             )
         if not self._closed:
             self._closed = True
@@ -165,14 +165,6 @@ class CompletionQueue(Waitable):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"completion queue {self.handle} is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<CompletionQueue {self.handle}: {len(self)} of {self.cqe}>"

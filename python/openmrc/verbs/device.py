@@ -1,4 +1,4 @@
-"""Devices: which addresses of this host are the ports (planes) of a software NIC, and how it behaves."""
+"""Devices: the ports (planes) of a software NIC, and its settings."""
 
 import dataclasses
 import fcntl
@@ -31,7 +31,7 @@ class Srv6Path(Protocol):
 
     @property
     def plane(self) -> int:
-        """The port it leaves by."""
+        """The port that it starts at."""
 
     @property
     def address(self) -> IPv6Address:
@@ -43,7 +43,7 @@ class Srv6Paths(Protocol):
 
     @property
     def entries(self) -> Sequence[Srv6Path]:
-        """All of them; of each plane those in rotation first."""
+        """All paths; in each plane those in rotation come first."""
 
     @property
     def active(self) -> int:
@@ -52,73 +52,73 @@ class Srv6Paths(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port of a device, which is one plane of the fabric."""
+    """One port of a device: one plane of the fabric."""
 
     addr: str
     """An address of this host, IPv4 or IPv6. Ports of a device differ in address or in UDP port."""
     udp_port: int = _core.ROCE_PORT
     """UDP port it receives on."""
     source_ports: Sequence[int] = ()
-    """UDP source ports of the device's own entropy values; empty: ``evs_per_port`` that the kernel chooses.
-    None in SRv6 mode."""
+    """UDP source ports that are the device's own entropy values; empty: the kernel chooses ``evs_per_port``
+    of them. Not in SRv6 mode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A software NIC that can be opened. ``None`` stands for the core's default, named with each field.
+    """A software NIC that can be opened. ``None`` means the core's default, which each field names.
 
     Raises:
         ArgumentError: says what is wrong with the description.
     """
 
     ports: Sequence[Port]
-    """Its ports, 1 to 16, all IPv4 or all IPv6. Both ends of a connection name the planes in the same
-    order."""
+    """1 to 16 ports, all IPv4 or all IPv6. Both ends of a connection need the planes in the same order."""
     name: str = "mrc0"
     """For people."""
     ev_format: EvFormat = EvFormat.UDP
-    """Where entropy values go; the same at both ends of a connection. UDP: the UDP source port. STRUCTURED:
-    source port and flow label. SRV6, SRV6_SRH: the NIC builds the outer header itself, which needs
-    CAP_NET_RAW; its paths come with EV profiles, each to one peer."""
+    """Where packets carry entropy values; the same at both ends of a connection. UDP: the UDP source port.
+    STRUCTURED: source port and flow label. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
+        needs
+    CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
     paths_to: Callable[[Sequence["SocketAddress"]], Srv6Paths] | None = None
-    """SRv6 mode: the paths to the node with these addresses, one per port. Asked when a queue pair is
-    connected without an EV profile, and when a node is made known or probed; once per node. Without it EV
-    profiles are made by hand (:meth:`openmrc.controller.Controller.ev_profile_to`)."""
+    """SRv6 mode: returns the paths to the node with these addresses, one per port. Called once per node, when
+    a queue pair is connected without an EV profile, or when the node is made known or probed. Without it, EV
+    profiles are made by :meth:`openmrc.controller.Controller.ev_profile_to`."""
     evs_per_port: int | None = None
-    """Entropy values per port, half active and half in reserve; default 256 over the ports (spec: paths, EV
-    set)."""
+    """Entropy values per port, half of them active and half in reserve; default 256 divided by the number of
+    ports (spec: paths, EV set)."""
     receive_buffer: int | None = None
-    """Bytes of each port's receive buffer; default 16 MiB. The kernel gives less (net.core.rmem_max) unless
-    privileged."""
+    """Bytes of each port's receive buffer; default 16 MiB. Without privileges the kernel grants less
+    (net.core.rmem_max)."""
     send_buffer: int | None = None
     """Bytes of each path's send buffer; default 1 MiB."""
     segmentation: bool | None = None
-    """Whether several packets may share a system call (UDP GSO and GRO) where the kernel has it; default
-    yes."""
+    """Whether several packets may share a system call (UDP GSO and GRO), where the kernel supports it;
+    default yes."""
     ev_burst: int | None = None
-    """Consecutive packets on one path, at most: fewer where so many do not fit one system call, or do not
-    come at once (8 then). Default 15, as many of 4096 bytes as fit. 1 is what hardware does."""
+    """Most consecutive packets on one path. Fewer if they do not fit into one system call, and at most 8 if
+    they are not posted together. Default 15: the packets of 4096 bytes that fit. Hardware uses 1."""
     dscp: "DscpMap | None" = None
     """DSCP code points; default those of :data:`openmrc.wire.DSCP`."""
     network_trims: bool | None = None
     """Whether switches of this network trim packets; default no."""
     base_rtt_us: float | None = None
-    """Round-trip time of an idle path, microseconds; default 500: a host that shares its processors, not a
-    wire."""
+    """Round-trip time of an idle path, microseconds; default 500: processes share the processors of a
+    host."""
     link_rate_bps: int | None = None
     """Rate of all ports together, bits per second; default 25 Gb/s."""
     fixed_window: int | None = None
-    """Fixed congestion window in bytes; default 1 MiB. 0: congestion control is ``uet-1.0-nscc``."""
+    """Fixed congestion window in bytes; default 1 MiB. 0: ``uet-1.0-nscc`` controls congestion."""
     ack_every_bytes: int | None = None
-    """As responder, a SACK at least after so many bytes; default 128 KiB."""
+    """As responder, a SACK after at most this many bytes; default 128 KiB."""
     ack_delay_us: float | None = None
-    """As responder, a SACK at the latest so many microseconds after a packet; default 50."""
+    """As responder, a SACK at most this many microseconds after a packet; default 50."""
     spin_us: float | None = None
-    """Microseconds that the engine keeps looking for packets before it sleeps; default 0."""
+    """Microseconds that the engine polls for packets before it sleeps; default 0."""
     cpu: int | None = None
     """Processor to bind the engine's thread to; default none."""
     seed: int | None = None
-    """Seed of everything random except keys; default from the system."""
+    """Seed of everything random except keys; default from the operating system."""
     max_qps: int | None = None
     """Most queue pairs, 1 to 16384; default 16384."""
 
@@ -129,12 +129,12 @@ class Device:
 
     @classmethod
     def from_addresses(cls, *addrs: str, **options: object) -> Self:
-        """A device whose ports are these addresses of this host, one plane each."""
+        """A device with these addresses of this host as its ports, one plane each."""
         return cls(ports=[Port(addr) for addr in addrs], **options)  # type: ignore[arg-type]
 
     @classmethod
     def from_interfaces(cls, *interfaces: str, ipv6: bool = False, **options: object) -> Self:
-        """A device whose ports are these network interfaces, such as ``eth0``, one plane each.
+        """A device with these network interfaces as its ports, such as ``eth0``, one plane each.
 
         Args:
             interfaces: Their names.
@@ -149,10 +149,10 @@ class Device:
 
     @classmethod
     def loopback(cls, node: int = 1, planes: int = 8, **options: object) -> Self:
-        """A device of this host alone: plane p, from 1, at 127.p.``node``.1. Needs no configuration.
+        """A device for connections inside this host: plane p, from 1, is 127.p.``node``.1.
 
         Args:
-            node: Tells devices apart, 0 to 255.
+            node: Number of the device, 0 to 255.
             planes: Ports, 1 to 16.
             options: Other fields.
         """
@@ -173,16 +173,15 @@ class Device:
         """Opens its sockets and starts its engine (``ibv_open_device``).
 
         Raises:
-            DeviceError: if an address is not of this host, a UDP port is taken, descriptors have run out,
-            or SRv6
-                mode lacks CAP_NET_RAW.
+            DeviceError: if an address is not of this host, a UDP port is taken, descriptors have run out, or
+                SRv6 mode lacks CAP_NET_RAW.
         """
         from openmrc.verbs.context import Context
 
         return Context(self)
 
     def replace(self, **fields: object) -> Self:
-        """The same device with other values in some fields."""
+        """The same device with other values for some fields."""
         return dataclasses.replace(self, **fields)  # type: ignore[arg-type]
 
 

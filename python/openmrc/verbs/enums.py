@@ -1,13 +1,13 @@
-"""The enumerations of verbs, with ibverbs' names and numbers without their prefixes.
+"""The enumerations of verbs, with the names and numbers of ibverbs, without the prefixes.
 
-What ibverbs has and MRC has not (READ, SEND, atomics, shared receive queues) is not here.
+READ, SEND, atomics and shared receive queues are not here: MRC does not have them.
 """
 
 import enum
 
 
 class QpState(enum.IntEnum):
-    """Where a queue pair is in its life (``ibv_qp_state``)."""
+    """State of a queue pair (``ibv_qp_state``)."""
 
     RESET = 0
     """Just made, or reset: nothing can be posted."""
@@ -18,20 +18,21 @@ class QpState(enum.IntEnum):
     RTS = 3
     """Ready to send as well."""
     ERROR = 6
-    """Broken, or closed on purpose: what is outstanding completes with WR_FLUSH_ERR."""
+    """Broken, or set by the application: outstanding requests complete with WR_FLUSH_ERR."""
 
 
 class WcStatus(enum.IntEnum):
     """How a work request ended (``ibv_wc_status``)."""
 
     SUCCESS = 0
-    """Done; for a send: the peer has acknowledged all of it."""
+    """Done. A send is done when the peer has acknowledged all of it."""
     LOC_LEN_ERR = 1
     """The message is longer than the queue pair can send."""
     LOC_PROT_ERR = 4
-    """A scatter list names memory that is not registered (any more) in the queue pair's protection domain."""
+    """A scatter list names memory that is not, or no longer, registered in the queue pair's protection
+    domain."""
     WR_FLUSH_ERR = 5
-    """Not executed: the queue pair went to ERROR before."""
+    """Not executed, because the queue pair went to ERROR first."""
     REM_INV_REQ_ERR = 9
     """The peer did not understand the request."""
     REM_ACCESS_ERR = 10
@@ -39,16 +40,16 @@ class WcStatus(enum.IntEnum):
     REM_OP_ERR = 11
     """The peer could not execute it: no receive posted, or too many immediates in flight."""
     RETRY_EXC_ERR = 12
-    """The peer did not answer on any path until the retries ended."""
+    """The peer did not answer on any path during all retries."""
 
 
 class WcOpcode(enum.IntEnum):
-    """What kind of work ended (``ibv_wc_opcode``)."""
+    """Kind of a completed work request (``ibv_wc_opcode``)."""
 
     RDMA_WRITE = 1
-    """A send, with immediate or without."""
+    """A send, with or without an immediate."""
     RECV_RDMA_WITH_IMM = 129
-    """A receive: a peer's write with immediate, and every write before it, has arrived."""
+    """A receive: a write with immediate of the peer, and all its writes before, have arrived."""
 
 
 class WrOpcode(enum.IntEnum):
@@ -65,16 +66,16 @@ class SendFlags(enum.IntFlag):
 
     NONE = 0
     SIGNALED = 2
-    """Raise a completion. Sends that fail raise one in any case."""
+    """Raise a completion. A send that fails raises one in any case."""
     SOLICITED = 4
     """Ask for a solicited event at the peer."""
     INLINE = 8
-    """The data are bytes-like objects, copied while posting: they need no registration and may change at
-    once."""
+    """The data are bytes-like objects that are copied while posting. They need no registration and may change
+    right after."""
 
 
 class AccessFlags(enum.IntFlag):
-    """What may be done with a memory region (``ibv_access_flags``). This side may always read."""
+    """Access rights of a memory region (``ibv_access_flags``). This side may always read."""
 
     NONE = 0
     LOCAL_WRITE = 1
@@ -84,41 +85,41 @@ class AccessFlags(enum.IntFlag):
 
 
 class Capabilities(enum.IntFlag):
-    """Optional behaviour of a queue pair, on only where both ends have it."""
+    """Optional behaviour of a queue pair; it is used only if both ends have it."""
 
     NONE = 0
     TRIM_NACK = 1
     """Trimmed packets are answered with a NACK."""
     DYNAMIC_MPR = 2
-    """The responder may change the in-flight window it grants as it goes."""
+    """The responder may change the in-flight window that it grants at any time."""
     SERVICE_TIME = 4
-    """The responder takes its own time out of the timestamps it reflects."""
+    """The responder subtracts its own service time from the timestamps that it reflects."""
     ALL = 7
 
 
 class AsyncEventType(enum.StrEnum):
-    """What an asynchronous event is about (``ibv_event_type``)."""
+    """Kind of an asynchronous event (``ibv_event_type``)."""
 
     PORT_ACTIVE = "port_active"
     """A port came up."""
     PORT_ERR = "port_err"
     """A port went down."""
     PEER_PORTS = "peer_ports"
-    """A peer's ports changed; MRC's own, from a port status update."""
+    """A port status update of a peer arrived; MRC's own event."""
     QP_FATAL = "qp_fatal"
-    """A queue pair went to ERROR by itself."""
+    """A queue pair went to ERROR because of a fault."""
     CQ_ERR = "cq_err"
     """A completion queue overran; its queue pairs are in ERROR."""
 
 
 class EvState(enum.StrEnum):
-    """What a queue pair believes of a path (spec: paths, EV set)."""
+    """State of a path at a queue pair (spec: paths, EV set)."""
 
     GOOD = "good"
-    """In rotation, or ready in reserve."""
+    """In rotation, or in reserve."""
     SKIP = "skip"
-    """Congested: misses one turn."""
+    """Congested: skipped for one turn."""
     ASSUMED_BAD = "assumed_bad"
     """Believed broken: out of rotation, and probed."""
     DENIED = "denied"
-    """Switched off by the controller."""
+    """Disabled by the controller."""

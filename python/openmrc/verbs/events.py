@@ -1,4 +1,4 @@
-"""Events that no work request asked for: ports, queue pairs and completion queues in error, paths."""
+"""Asynchronous events (ports, queue pairs and completion queues in error) and EV events (paths)."""
 
 import threading
 from collections import deque
@@ -14,7 +14,7 @@ from openmrc.verbs.waiting import Waitable
 
 @dataclass(frozen=True, slots=True)
 class AsyncEvent:
-    """Something happened to an object of the context (``ibv_async_event``)."""
+    """An event about an object of the context (``ibv_async_event``)."""
 
     type: AsyncEventType
     port: int | None = None
@@ -31,10 +31,10 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True)
 class EvEvent:
-    """A path was condemned or came back, as one queue pair saw it (spec: paths, EV events)."""
+    """A queue pair condemned a path or took it back (spec: paths, EV events)."""
 
     time_ns: int
-    """When: nanoseconds of the monotonic clock."""
+    """Time by the monotonic clock, nanoseconds."""
     profile_id: int
     """The queue pair's EV profile."""
     qp_num: int
@@ -46,7 +46,7 @@ class EvEvent:
     state: EvState
     """ASSUMED_BAD or GOOD."""
     drop_count: int
-    """Events lost between the previous one and this because nobody took them in time (mrc_ctl.h,
+    """Events lost between the previous one and this one, because the queue was full (mrc_ctl.h,
     drop_count)."""
 
 
@@ -54,12 +54,12 @@ E = TypeVar("E")
 
 
 class EventQueue(Waitable, Generic[E]):
-    """A bounded queue of events: get the next one, wait for it, or iterate over them in asyncio."""
+    """A bounded queue of events: poll, wait, or iterate in asyncio."""
 
     _what: ClassVar[str]
 
     def __init__(self, core: _core.Context, fd: int) -> None:
-        # The descriptor is readable while the queue holds anything: nothing to arm, nothing to clear.
+        # The descriptor is readable while the queue is not empty: there is nothing to arm or to clear.
         super().__init__(fd)
         self._core = core
         self._next: deque[E] = deque()
@@ -67,7 +67,7 @@ class EventQueue(Waitable, Generic[E]):
         self._closed = False
 
     def _take(self) -> E | None:
-        """The oldest event in the core's queue."""
+        """The oldest event in the core's queue, or ``None``."""
         raise NotImplementedError
 
     def poll(self) -> E | None:
@@ -84,10 +84,10 @@ class EventQueue(Waitable, Generic[E]):
             return self._take()
 
     def get(self, timeout: float | None = None) -> E | None:
-        """The next event, waited for at most ``timeout`` seconds (``None``: for ever); ``None`` after that.
+        """Waits for the next event, at most ``timeout`` seconds (``None``: no limit).
 
         Raises:
-            ClosedError: if the context is closed, now or meanwhile.
+            ClosedError: if the context is closed, before or during the call.
         """
         while self._wait(timeout):
             if (event := self.poll()) is not None:
@@ -95,7 +95,7 @@ class EventQueue(Waitable, Generic[E]):
         return None
 
     async def __aiter__(self) -> AsyncIterator[E]:
-        """Every event as it comes, until the loop is left or the context is closed."""
+        """Yields every event, until the loop is left or the context is closed."""
         while True:
             try:
                 await self._wait_async()
@@ -106,11 +106,11 @@ class EventQueue(Waitable, Generic[E]):
                 yield event
 
     def fileno(self) -> int:
-        """A descriptor that is readable while the queue holds anything. It belongs to the queue."""
+        """A descriptor that is readable while the queue is not empty. It belongs to the queue."""
         return self._fd
 
     def close(self) -> None:
-        """Who waits gets a ClosedError."""
+        """Closes it; waiting threads and tasks get a ClosedError."""
         self._closed = True
         self._wake()
 
@@ -153,7 +153,7 @@ class EvEvents(EventQueue[EvEvent]):
 
     @property
     def dropped(self) -> int:
-        """Events that did not fit the queue, since the beginning."""
+        """Number of events that were lost because the queue was full."""
         return self._core.ev_events_dropped()
 
     def _take(self) -> EvEvent | None:

@@ -1,10 +1,10 @@
-"""Protection domains and memory regions: which bytes of the process the network may touch, and whose."""
+"""Protection domains and memory regions: which bytes of the process peers may write."""
 
 import importlib
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import ClosedError, RegistrationError
 from openmrc.verbs.attr import QpCap, QpHint
 from openmrc.verbs.enums import AccessFlags
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 REMOTE_WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
 
 
-class ProtectionDomain:
-    """Memory regions and queue pairs that may meet (``ibv_pd``); made by :meth:`Context.alloc_pd`.
+class ProtectionDomain(Closable):
+    """Memory regions and queue pairs that belong together (``ibv_pd``); made by :meth:`Context.alloc_pd`.
 
-    A write that comes in on a queue pair of one domain cannot reach a region of another, whatever key it
-    carries. Closing a domain closes what was made in it.
+    A write that arrives on a queue pair of one domain cannot reach a region of another domain, whatever key
+    it carries. Closing a domain closes everything made in it.
     """
 
     def __init__(self, context: "Context", core: _core.ProtectionDomain) -> None:
         self.context = context
         self._core = core
-        # A region or queue pair lives until it is closed, as in ibverbs, not until Python loses sight of it:
-        # peers may still name it.
+        # A region or queue pair lives until it is closed, as in ibverbs, even without a reference from
+        # Python: peers may still name it.
         self._regions: set[MemoryRegion] = set()
         self._qps: set[QueuePair] = set()
 
@@ -41,16 +41,16 @@ class ProtectionDomain:
         return self._core.handle
 
     def register(self, buffer: "Buffer | Any", access: AccessFlags = REMOTE_WRITABLE) -> "MemoryRegion":
-        """Registers a buffer, which is pinned until the region is closed (``ibv_reg_mr``).
+        """Registers a buffer and pins it until the region is closed (``ibv_reg_mr``).
 
         Args:
-            buffer: Anything writable with the buffer protocol whose bytes lie in one piece: bytearray,
-                memoryview, mmap, array, a NumPy array; or a PyTorch tensor in main memory.
-            access: What may be done with it. A buffer that is only read, the source of writes, needs no
-                right: ``AccessFlags.NONE``; then it may be read-only too.
+            buffer: A writable, contiguous object with the buffer protocol: bytearray, memoryview, mmap,
+                array, NumPy array; or a PyTorch tensor in main memory.
+            access: Access rights. A buffer that is only the source of writes needs none
+                (``AccessFlags.NONE``); it may be read-only.
 
         Raises:
-            RegistrationError: if it is no buffer, read-only, or not C-contiguous; says which.
+            RegistrationError: if it is no buffer, read-only, or not C-contiguous; the message says which.
             ArgumentError: for REMOTE_WRITE without LOCAL_WRITE.
             ClosedError: if the domain or its context is closed.
         """
@@ -85,7 +85,7 @@ class ProtectionDomain:
         return QueuePair(self, send_cq, recv_cq or send_cq, cap or QpCap(), sq_sig_all=sq_sig_all, hint=hint)
 
     def close(self) -> None:
-        """Closes its queue pairs and regions, and itself (``ibv_dealloc_pd``). Doing it twice is harmless."""
+        """Closes its queue pairs and regions, then itself (``ibv_dealloc_pd``). Closing twice is harmless."""
         for qp in list(self._qps):
             qp.close()
         for region in list(self._regions):
@@ -93,20 +93,12 @@ class ProtectionDomain:
         self._core.close()
         self.context._pds.discard(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<ProtectionDomain {self.handle} of {self.context.device.name}>"
 
 
 def _exporter(buffer: Any) -> Any:
-    """What has the buffer protocol: ``buffer`` itself, or the bytes of a PyTorch tensor as a NumPy array."""
+    """``buffer`` itself, or the bytes of a PyTorch tensor as a NumPy array, which has the buffer protocol."""
     if not (hasattr(buffer, "data_ptr") and hasattr(buffer, "is_contiguous")):
         return buffer
     if buffer.device.type != "cpu":
@@ -118,17 +110,17 @@ def _exporter(buffer: Any) -> Any:
             f"a tensor of shape {tuple(buffer.shape)} and strides {tuple(buffer.stride())} is not contiguous:"
             " its bytes must lie in one piece; use .contiguous()"
         )
-    # As bytes, because NumPy does not know all of PyTorch's types (bfloat16).
+    # As bytes: NumPy does not have all types of PyTorch (bfloat16).
     torch = importlib.import_module("torch")
     return buffer.detach().reshape(-1).view(torch.uint8).numpy()
 
 
-class MemoryRegion:
+class MemoryRegion(Closable):
     """A registered buffer (``ibv_mr``); made by :meth:`ProtectionDomain.register`.
 
-    The buffer is pinned: it can neither be freed nor resized while it is registered. Once :meth:`close` has
-    returned the NIC neither reads nor writes a byte of it, whatever packets are still under way, and its keys
-    are never valid again.
+    The buffer is pinned: it cannot be freed or resized while it is registered. After :meth:`close` has
+    returned, the NIC does not read or write any byte of it, whatever packets are still in flight. The keys
+    never become valid again.
     """
 
     def __init__(self, pd: ProtectionDomain, core: _core.MemoryRegion, buffer: Any) -> None:
@@ -143,7 +135,7 @@ class MemoryRegion:
 
     @property
     def addr(self) -> int:
-        """Address of the first byte, which is also the virtual address that peers name."""
+        """Address of the first byte; peers use the same number as virtual address."""
         return self._core.addr
 
     @property
@@ -172,7 +164,7 @@ class MemoryRegion:
         return self._core.closed
 
     def sge(self, offset: int = 0, length: int | None = None) -> Sge:
-        """The piece of ``length`` bytes (default: all that is left) that begins ``offset`` bytes in.
+        """The piece of ``length`` bytes (default: the rest) at ``offset``.
 
         Raises:
             ArgumentError: if it reaches beyond the region.
@@ -183,7 +175,7 @@ class MemoryRegion:
         return Sge(self.addr + first, size, self.lkey)
 
     def remote(self, offset: int = 0, length: int | None = None) -> RemoteBuffer:
-        """What a peer must know to write here: address, length, rkey. Hand it over out of band.
+        """What a peer needs to write here: address, length, rkey. Pass it on out of band.
 
         Raises:
             ArgumentError: if the part reaches beyond the region.
@@ -197,21 +189,13 @@ class MemoryRegion:
             raise ClosedError(f"memory region 0x{self.lkey:08x} is closed: register the buffer again")
 
     def close(self) -> None:
-        """Ends the registration and lets go of the buffer (``ibv_dereg_mr``). Doing it twice is harmless.
+        """Ends the registration and releases the buffer (``ibv_dereg_mr``). Closing twice is harmless.
 
-        Sends under way that refer to it complete with LOC_PROT_ERR.
+        Outstanding sends that refer to it complete with LOC_PROT_ERR.
         """
         self._core.close()
         self._buffer = None
         self.pd._regions.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self.length

@@ -1,10 +1,11 @@
-"""Queue pairs: made in RESET, taken through their states, fed with work requests."""
+"""Queue pairs: states, attributes, work requests."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo
 from openmrc.verbs.enums import AccessFlags, Capabilities, EvState, QpState, SendFlags
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
     from openmrc.verbs.cq import CompletionQueue
 
 Offsets = int | Sequence[int]
-"""One number for all, or one per write: any sequence; a NumPy array of int64 is read without a Python number
-each."""
+"""One number for all writes, or a sequence with one per write; a NumPy array of int64 is read without making
+Python numbers."""
 
 
-class QueuePair:
+class QueuePair(Closable):
     """A queue pair (``ibv_qp``); made by :meth:`ProtectionDomain.create_qp`.
 
-    To connect two, see :mod:`openmrc.connect`, or exchange :attr:`qp_num`, a PSN per direction and
-    :attr:`Context.addresses` by other means and call :meth:`modify` three times at each end. Methods may be
-    called from several threads.
+    :mod:`openmrc.connect` connects two. Alternatively, exchange :attr:`qp_num`, a PSN per direction and
+    :attr:`Context.addresses` by other means, and call :meth:`modify` three times at each end. Several threads
+    may call the methods.
     """
 
     def __init__(
@@ -60,29 +61,29 @@ class QueuePair:
 
     @property
     def state(self) -> QpState:
-        """Where it is in its life."""
+        """Its state."""
         return QpState(self._core.state)
 
     @property
     def cap(self) -> QpCap:
-        """What it can hold."""
+        """Its capacities."""
         return QpCap(**self._core.cap)
 
     @property
     def send_outstanding(self) -> int:
-        """Sends posted that have not completed; at most ``cap.max_send_wr``."""
+        """Sends that have not completed; at most ``cap.max_send_wr``."""
         return self._core.send_outstanding
 
     def modify(self, state: QpState, attr: QpAttr | None = None, **attributes: Any) -> None:
-        """Takes it to another state with the attributes that step needs (``ibv_modify_qp``).
+        """Takes it to another state, with the attributes that the step needs (``ibv_modify_qp``).
 
-        The attributes are those of :class:`QpAttr`, as an object, as keywords, or both. To ERROR: what is
-        outstanding is flushed. To RESET: it is dropped without completions.
+        The attributes are those of :class:`QpAttr`, as an object, as keywords, or both. To ERROR: outstanding
+        requests are flushed. To RESET: they are dropped without completions.
 
         Raises:
-            StateError: if the step does not exist, lacks an attribute, or does not take one; nothing has
-                changed then.
-            ArgumentError: if a value is out of range; nothing has changed then.
+            StateError: if the step does not exist, lacks an attribute, or does not take one of those given;
+                then nothing has changed.
+            ArgumentError: if a value is out of range; then nothing has changed.
             ClosedError: if the queue pair is closed.
         """
         try:
@@ -94,14 +95,14 @@ class QueuePair:
                 f"a queue pair has no attribute {unknown}; it has {', '.join(sorted(names))}"
             ) from error
         if state == QpState.RTS and attr.mpr is None and self.hint is not None:
-            path_mtu = self.query().attr.path_mtu or 4096
+            path_mtu = self.query().attr.path_mtu or _core.QP_DEFAULTS["path_mtu"]
             attr = dataclasses.replace(attr, mpr=self.hint.mpr(self.context.receive_buffer, path_mtu))
         if state == QpState.RTR and attr.ev_profile_id is None and attr.remote is not None:
             self.context._know_paths_to(attr.remote)
         self._core.modify(int(state), attr)
 
     def query(self) -> QpInfo:
-        """State, attributes as far as they are set, and capacities (``ibv_query_qp``).
+        """State, attributes that are set, and capacities (``ibv_query_qp``).
 
         Raises:
             ClosedError: if it is closed.
@@ -117,16 +118,13 @@ class QueuePair:
     def post_send(self, requests: SendWR | Iterable[SendWR]) -> None:
         """Posts sends, all of them or none (``ibv_post_send``).
 
-        Needs RTS; in ERROR they are taken and complete with WR_FLUSH_ERR.
-
-        A scatter list that names memory it may not does not fail here but completes with LOC_PROT_ERR, as in
-        ibverbs.
+        Needs RTS. In ERROR they are accepted and complete with WR_FLUSH_ERR. A scatter list that names memory
+        without permission does not fail here; it completes with LOC_PROT_ERR, as in ibverbs.
 
         Raises:
-            StateError: if the state is another.
-            QueueFullError: if the send queue has not room for all.
-            ArgumentError: for a request that cannot be executed: too long, too many pieces, a number out of
-                range.
+            StateError: in any other state.
+            QueueFullError: if the send queue has no room for all of them.
+            ArgumentError: if a request is too long, has too many pieces, or has a number out of range.
             ClosedError: if the queue pair is closed.
         """
         self._core.post_send([requests] if isinstance(requests, SendWR) else list(requests))
@@ -135,7 +133,7 @@ class QueuePair:
         """Posts receives, all of them or none (``ibv_post_recv``). Needs INIT, RTR or RTS.
 
         Args:
-            requests: Work requests, or how many receives with ``wr_id`` 0.
+            requests: Work requests, or a number of receives with ``wr_id`` 0.
 
         Raises:
             StateError, QueueFullError, ClosedError: as :meth:`post_send`.
@@ -154,13 +152,13 @@ class QueuePair:
         wr_id: int = 0,
         send_flags: SendFlags = SendFlags.SIGNALED,
     ) -> None:
-        """Posts one write of all of ``source`` to the beginning of ``remote``.
+        """Posts one write of the whole ``source`` to the beginning of ``remote``.
 
         Args:
-            source: A region, a piece of one (:meth:`MemoryRegion.sge`), or bytes to copy at once (inline).
-            remote: Where to; :meth:`RemoteBuffer.at` names a place inside.
-            imm_data: Value for a receive of the peer's.
-            wr_id: Comes back in the completion.
+            source: A region, a piece of one (:meth:`MemoryRegion.sge`), or bytes, which are copied (inline).
+            remote: The destination; :meth:`RemoteBuffer.at` selects a part of a buffer.
+            imm_data: Value for a receive of the peer.
+            wr_id: Returned in the completion.
             send_flags: INLINE is added for bytes.
 
         Raises:
@@ -201,26 +199,26 @@ class QueuePair:
         wr_id: int = 0,
         signal_every: int | None = None,
     ) -> int:
-        """Posts many writes in one call, without a Python object for each; returns how many.
+        """Posts many writes in one call, without a Python object for each; returns their number.
 
-        Write ``i`` takes ``length`` bytes from ``offset + i * stride`` of the region to ``remote_offset + i *
-        remote_stride`` of the remote buffer and has ``wr_id + i``. All are posted or none.
+        Write ``i`` copies ``length`` bytes from ``offset + i * stride`` in the region to ``remote_offset + i
+        * remote_stride`` in the remote buffer and has ``wr_id + i``. All are posted or none.
 
         Args:
             source: Where the bytes come from.
             remote: Where they go.
             length: Bytes of each write, one number or one per write.
-            count: How many; needed where ``length`` and the offsets are single numbers.
-            offset: Where the first, or each, begins in ``source``.
-            remote_offset: Where the first, or each, goes in ``remote``.
-            stride: From the beginning of one to that of the next in ``source``; 0: all the same bytes.
+            count: Number of writes; needed if ``length`` and the offsets are single numbers.
+            offset: Beginning of the first write, or of each, in ``source``.
+            remote_offset: The same in ``remote``.
+            stride: Distance between the beginnings of two writes in ``source``; 0: all write the same bytes.
             remote_stride: The same in ``remote``.
-            wr_id: Of the first.
-            signal_every: Every how many raise a completion; 1: all; ``None``: the last only. The last always
-                does, so that its completion says that all are done.
+            wr_id: Of the first write.
+            signal_every: One write in this many raises a completion; 1: every write; ``None``: only the last.
+                The last always raises one: it says that all are done.
 
         Raises:
-            ArgumentError: if a write reaches beyond ``source`` or ``remote``, or sequences differ in length.
+            ArgumentError: if a write exceeds ``source`` or ``remote``, or sequences differ in length.
             ClosedError: if the region or the queue pair is closed.
             StateError, QueueFullError: as :meth:`post_send`.
         """
@@ -239,7 +237,7 @@ class QueuePair:
         )
 
     def stats(self) -> dict[str, int]:
-        """Counters of the transport by name; all zero before RTR. Times in nanoseconds, sizes in bytes.
+        """Counters of the transport by name; zero before RTR. Times in nanoseconds, sizes in bytes.
 
         Raises:
             ClosedError: if it is closed.
@@ -247,7 +245,7 @@ class QueuePair:
         return self._core.stats()
 
     def ev_states(self) -> list[tuple[int, int, EvState]]:
-        """Every path it may use: port, entropy value, state; empty before RTR.
+        """Port, entropy value and state of every path that it may use; empty before RTR.
 
         Raises:
             ClosedError: if it is closed.
@@ -255,7 +253,7 @@ class QueuePair:
         return [(port, ev, EvState(state)) for port, ev, state in self._core.ev_states()]
 
     def ports_up(self) -> list[int]:
-        """Ports it uses now: up here, up at the peer as far as is known, with an address at both ends.
+        """Ports in use: up here, up at the peer as far as this end knows, with an address at both ends.
 
         Raises:
             ClosedError: if it is closed.
@@ -263,19 +261,11 @@ class QueuePair:
         return self._core.ports_up()
 
     def close(self) -> None:
-        """Ends it (``ibv_destroy_qp``); what is outstanding is dropped without completions."""
+        """Closes it (``ibv_destroy_qp``); outstanding requests are dropped without completions."""
         self._core.close()
         self.pd._qps.discard(self)
         self.send_cq._qps.discard(self)
         self.recv_cq._qps.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<QueuePair 0x{self.qp_num:06x} in {self.state.name}>"

@@ -1,8 +1,8 @@
-"""Waiting for a descriptor from threads and from asyncio, without lost wake-ups and without looking twice.
+"""Waiting for a descriptor from threads and from asyncio, without lost wake-ups.
 
-What is waited for is a level: "the queue holds something". The descriptor only says when to look again. Many
-may wait at a time, threads and tasks of any event loop; whoever wakes clears the descriptor for all, so it
-asks for the next signal on behalf of those who still sleep.
+The condition is a level: "the queue is not empty". The descriptor only says when to check again. Threads and
+tasks of any event loop may wait at the same time. The first to wake clears the descriptor and arms it for the
+others.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 
 class Waitable:
-    """Something that is waited for by a descriptor, which becomes readable when there may be something.
+    """An object that can be waited for by a descriptor, which becomes readable when the condition may hold.
 
-    A base class rather than a part, so that an object and what waits for it are no cycle of references:
-    whatever holds a descriptor goes when the last reference does.
+    It is a base class and not a member, to avoid a reference cycle: the object and its descriptor are freed
+    with the last reference.
     """
 
     def __init__(self, fd: int) -> None:
@@ -28,31 +28,31 @@ class Waitable:
         self._loops: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
 
     def _ready(self) -> bool:
-        """Whether there is something; raises what a sleeper should see instead."""
+        """Whether the condition holds; raises what a sleeper should raise instead."""
         raise NotImplementedError
 
     def _arm(self) -> None:
-        """Asks for the descriptor to become readable, at once if there is something already."""
+        """Makes the descriptor readable once the condition holds, at once if it does already."""
 
     def _clear(self) -> bool:
-        """Makes the descriptor unreadable; whether it was readable."""
+        """Clears the descriptor; whether it was readable."""
         return False
 
     def _acknowledge(self) -> bool:
-        """Clears the descriptor and asks for the next signal if others still sleep. With the lock held."""
+        """Clears the descriptor and arms it again if others still sleep. Needs the lock."""
         readable = self._clear()
         if self._sleepers:
             self._arm()
         return readable
 
     def _wake(self) -> None:
-        """Lets every sleeper look again."""
+        """Makes every sleeper check again."""
         with self._lock:
             loops = list(self._loops)
             if self._sleepers:
                 os.eventfd_write(self._fd, 1)
         for loop in loops:
-            with contextlib.suppress(RuntimeError):  # The loop was closed under its tasks.
+            with contextlib.suppress(RuntimeError):  # The loop was closed while tasks waited.
                 loop.call_soon_threadsafe(self._wake_tasks, loop)
 
     @contextlib.contextmanager
@@ -67,7 +67,7 @@ class Waitable:
                 self._acknowledge()
 
     def _wait(self, timeout: float | None) -> bool:
-        """Sleeps until there is something, at most ``timeout`` seconds (``None``: as long as it takes).
+        """Sleeps until the condition holds, at most ``timeout`` seconds (``None``: no limit).
 
         A signal handler that raises, such as Ctrl-C's, ends it.
         """
@@ -80,7 +80,7 @@ class Waitable:
         poll.register(self._fd, select.POLLIN)
         with self._sleeping():
             while True:
-                # Armed before looking: what comes after the look is signalled.
+                # Arm, then check: an event after the check is signalled.
                 self._arm()
                 if self._ready():
                     return True
@@ -92,7 +92,7 @@ class Waitable:
                         self._acknowledge()
 
     async def _wait_async(self) -> None:
-        """As :meth:`_wait`, for a task: the event loop goes on meanwhile."""
+        """As :meth:`_wait`, for a task: the event loop keeps running."""
         loop = asyncio.get_running_loop()
         while not self._ready():
             future = loop.create_future()

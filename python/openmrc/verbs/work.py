@@ -1,4 +1,4 @@
-"""Work requests and completions: what is posted to a queue pair and what comes back."""
+"""Work requests and completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,31 +24,31 @@ class Sge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteBuffer:
-    """Registered memory of a peer: what it tells others so that they can write there.
+    """Registered memory of a peer: what others need in order to write there.
 
-    Nothing stops an application from naming other addresses; the peer's NIC refuses them, and the queue pair
-    goes to ERROR. :meth:`at` refuses here, before.
+    An application can name other addresses; then the peer's NIC refuses the write, and the queue pair goes to
+    ERROR. :meth:`at` refuses such a part here, before anything is sent.
     """
 
     addr: int
-    """Virtual address of the first byte, as in every packet's RETH."""
+    """Virtual address of the first byte, as in the RETH."""
     length: int
     """Bytes."""
     rkey: int
     """Key of the region, 32 bits."""
 
     def at(self, offset: int = 0, length: int | None = None) -> "RemoteBuffer":
-        """The part of ``length`` bytes (default: all that is left) that begins ``offset`` bytes in.
+        """The part of ``length`` bytes (default: the rest) at ``offset``.
 
         Raises:
-            ArgumentError: if it reaches beyond the buffer.
+            ArgumentError: if it exceeds the buffer.
         """
         first, size = part(f"remote buffer 0x{self.rkey:08x}", self.length, offset, length)
         return RemoteBuffer(self.addr + first, size, self.rkey)
 
 
 def part(what: str, total: int, offset: int, length: int | None) -> tuple[int, int]:
-    """Checks that ``length`` bytes at ``offset`` lie in ``total`` and returns both."""
+    """Checks that ``length`` bytes at ``offset`` lie in ``total``; returns offset and length."""
     if not 0 <= offset <= total:
         raise ArgumentError(f"offset {offset} is outside {what} of {total} bytes: 0 to {total} is allowed")
     left = total - offset
@@ -65,12 +65,12 @@ def part(what: str, total: int, offset: int, length: int | None) -> tuple[int, i
 class SendWR:
     """An RDMA WRITE (``ibv_send_wr``), with immediate if ``imm_data`` is given.
 
-    The memory that ``sg_list`` names must not change until the completion; with ``SendFlags.INLINE`` the list
-    holds bytes-like objects instead, which are copied while posting.
+    The memory in ``sg_list`` must not change before the completion. With ``SendFlags.INLINE`` the list has
+    bytes-like objects instead, which are copied while posting.
     """
 
     sg_list: "Sequence[Sge | Buffer]" = ()
-    """Where the bytes come from, one piece after the other; empty for a write of nothing."""
+    """Pieces of memory, one after the other; empty for a write without data."""
     remote_addr: int = 0
     """Virtual address of the first byte at the peer."""
     rkey: int = 0
@@ -78,27 +78,27 @@ class SendWR:
     imm_data: int | None = None
     """Value for the peer's receive completion, 32 bits."""
     wr_id: int = 0
-    """Comes back in the completion, 64 bits."""
+    """Returned in the completion, 64 bits."""
     opcode: WrOpcode | None = None
-    """RDMA_WRITE or RDMA_WRITE_WITH_IMM; ``None``: as ``imm_data`` says. What contradicts it is refused."""
+    """RDMA_WRITE or RDMA_WRITE_WITH_IMM; ``None``: ``imm_data`` decides. A contradiction is refused."""
     send_flags: SendFlags = SendFlags.SIGNALED
 
 
 @dataclass(frozen=True, slots=True)
 class RecvWR:
-    """Room for one write with immediate (``ibv_recv_wr``); the data go where the peer's write says."""
+    """Room for one write with immediate (``ibv_recv_wr``); the peer's write says where the data go."""
 
     wr_id: int = 0
-    """Comes back in the completion, 64 bits."""
+    """Returned in the completion, 64 bits."""
 
 
 class Completion(NamedTuple):
-    """A work request that has ended (``ibv_wc``)."""
+    """A completed work request (``ibv_wc``)."""
 
     wr_id: int
-    """The application's name for the work request."""
+    """The number that the application gave the work request."""
     status: WcStatus
-    """How it ended; anything but SUCCESS means that the queue pair is in ERROR."""
+    """The result; anything but SUCCESS means that the queue pair is in ERROR."""
     opcode: WcOpcode
     """RDMA_WRITE for sends, RECV_RDMA_WITH_IMM for receives."""
     byte_len: int

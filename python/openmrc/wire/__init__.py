@@ -10,8 +10,8 @@
     >>> print(frame)
     2001:db8::1 > 2001:db8::2 ev 0xc0010002 WRITE_ONLY qp 0x00002a psn 7 msn 0 va 0x1000 dma_len 3 len 3
 
-Every object is immutable, compares by value, and has the fields of the header it stands for. The bytes are
-the business of the Rust core: the same code that the endpoint runs.
+Every object is immutable, is compared by value, and has the fields of its header. The Rust core converts to
+and from bytes, with the same code as the endpoint.
 """
 
 from openmrc.wire.bodies import (

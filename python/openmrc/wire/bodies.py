@@ -1,4 +1,4 @@
-"""What follows the BTH: the extension headers of each kind of packet."""
+"""The extension headers after the BTH, for each kind of packet."""
 
 import enum
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from openmrc.wire.value import (
 
 
 class Position(enum.StrEnum):
-    """Which part of its message a data packet is."""
+    """The part of its message that a data packet carries."""
 
     FIRST = "first"
     MIDDLE = "middle"
@@ -31,13 +31,13 @@ class Position(enum.StrEnum):
 
 
 class Mark(enum.StrEnum):
-    """What a SACK says about the path of the packet that triggered it (SETH.m)."""
+    """The state of the path of the packet that triggered a SACK (SETH.m)."""
 
     NONE = "none"
     SKIP_ONCE = "skip_once"
     """The packet was ECN-marked."""
     ALWAYS_SKIP = "always_skip"
-    """Give the path up."""
+    """The path is to be given up."""
 
 
 class NackReason(enum.StrEnum):
@@ -53,7 +53,7 @@ class NackReason(enum.StrEnum):
 
 
 class EndpointOp(enum.StrEnum):
-    """What an endpoint request asks for."""
+    """The kind of an endpoint request."""
 
     PORT_STATUS_UPDATE = "port_status_update"
     EV_PROBE = "ev_probe"
@@ -61,11 +61,11 @@ class EndpointOp(enum.StrEnum):
 
 @header
 class Timestamp(Value):
-    """A transmit timestamp: units of 128 ns, wrapping every 8.4 ms; only its owner interprets it."""
+    """A transmit timestamp in units of 128 ns; it wraps every 8.4 ms, and only its sender interprets it."""
 
     ticks: U16 = 0
     service_time: bool = False
-    """TSR: take the responder's service time out of the reflected value."""
+    """TSR: the responder subtracts its service time from the reflected value."""
 
 
 @header
@@ -92,7 +92,7 @@ class Write(Value):
         return f"WRITE_{self.position.name}" + ("_IMM" if self.imm is not None else "")
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         text = f"msn {self.msn}" + (
             f" rqmsn {self.rqmsn} imm 0x{self.imm:08x}" if self.imm is not None else ""
         )
@@ -117,7 +117,7 @@ class RcWrite(Value):
         return f"RC_WRITE_{self.position.name}" + ("_IMM" if self.imm is not None else "")
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         text = f"imm 0x{self.imm:08x} " if self.imm is not None else ""
         if self.position in (Position.FIRST, Position.ONLY):
             text += f"va 0x{self.va:x} dma_len {self.dma_len}"
@@ -134,7 +134,7 @@ class _Aeth(Value):
     msn: U24 = 0
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         known = {
             0x60: "NAK PSN sequence error",
             0x61: "NAK invalid request",
@@ -187,7 +187,7 @@ class Sack(Value):
     mark: Mark = Mark.NONE
     probe_reply: bool = False
     ack_psn_offset: I16 = 0
-    """From cack_psn to the PSN that triggered this; the probe id if ``probe_reply``."""
+    """Distance from cack_psn to the PSN that triggered this SACK; the probe id if ``probe_reply``."""
     entropy: Hex32 = 0
     """The triggering packet's EV, reflected."""
     spdcid: Hex16 = 0
@@ -202,7 +202,7 @@ class Sack(Value):
     cc: CcState = CcState()
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         about = f"probe {self.ack_psn_offset & 0xFFFF}" if self.probe_reply else f"ack {self.acked_psn}"
         text = f"cack {self.cack_psn} {about}"
         if self.bitmap:
@@ -214,7 +214,7 @@ class Sack(Value):
 
     @property
     def acked_psn(self) -> int:
-        """The PSN that triggered this SACK; of no meaning if ``probe_reply``."""
+        """The PSN that triggered this SACK; meaningless if ``probe_reply``."""
         return (self.cack_psn + self.ack_psn_offset) & 0xFFFFFF
 
 
@@ -235,7 +235,7 @@ class Nack(Value):
     timestamp: U16 = 0
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         return f"refuses {self.nack_psn} {self.reason.name} ev 0x{self.entropy:x}"
 
 
@@ -253,7 +253,7 @@ class Probe(Value):
     timestamp: Timestamp = Timestamp()
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         return f"probe {self.probe_id}"
 
 
@@ -271,7 +271,7 @@ class EndpointRequest(Value):
     timestamp: Timestamp = Timestamp()
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         ports = f" ports 0x{self.port_status_mask:x}" if self.op is EndpointOp.PORT_STATUS_UPDATE else ""
         return self.op.name + ports
 
@@ -287,7 +287,7 @@ class EndpointResponse(Value):
     timestamp: U16 = 0
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         return self.op.name
 
 
@@ -299,7 +299,7 @@ class Cnp(Value):
     name: ClassVar[str] = "CNP"
 
     def summary(self) -> str:
-        """The fields that matter, in a few words."""
+        """The important fields as a short text."""
         return ""
 
 
@@ -312,5 +312,5 @@ _BODIES: dict[str, type[Value]] = {
 
 
 def body_from_core(kind: str, fields: dict[str, Any]) -> Body:
-    """The body that the core describes as (kind, fields)."""
+    """The body for the core's pair of kind and fields."""
     return _BODIES[kind]._from_core(fields)  # type: ignore[return-value]  # every class of the table is in Body

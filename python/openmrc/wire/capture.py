@@ -4,23 +4,23 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from openmrc import _core
+from openmrc.closing import Closable
 from openmrc.errors import FormatError
 from openmrc.wire.frame import Frame, LinkType, decode
 from openmrc.wire.layers import DSCP, ROCE_PORT, DscpMap
 
 _MAGIC_NANOSECONDS = 0xA1B23C4D
 _SNAPLEN = 262_144
-"""tcpdump's limit."""
+"""The limit of tcpdump."""
 
 
-class Capture:
-    """An open capture file: an iterator over its packets, decoded.
+class Capture(Closable):
+    """An open capture file: an iterator over its decoded packets.
 
-    Use it in a ``with`` statement, or let it close its file at its end.
+    It closes the file at its end, or at the end of a ``with`` block.
     """
 
     def __init__(self, file: BinaryIO, name: str, *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> None:
@@ -46,7 +46,7 @@ class Capture:
         """The next packet.
 
         Raises:
-            FormatError: where the file is damaged or ends within a packet.
+            FormatError: if the file is damaged here, or ends within a packet.
         """
         try:
             time_ns, linktype, wire_len, data = next(self._packets)
@@ -63,14 +63,6 @@ class Capture:
         self._file.close()
         self._packets = iter(())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> Capture:
     """Opens a capture file, pcap or pcapng, of any byte order and time resolution.
@@ -78,14 +70,15 @@ def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: Dscp
     Args:
         path: The file.
         port: UDP destination port of MRC.
-        dscp: Code points, by which trimmed packets are known.
+        dscp: Code points, which tell trimmed packets.
 
     Returns:
-        An iterator of :class:`Frame`. Packets that are not MRC come too, with the reason in ``Frame.error``.
+        An iterator of :class:`Frame`. Packets that are not MRC are included, with the reason in
+        ``Frame.error``.
 
     Raises:
         OSError: if the file cannot be opened.
-        FormatError: if it is no capture; also while iterating, where it is damaged or ends within a packet.
+        FormatError: if it is no capture; during iteration, if it is damaged or ends within a packet.
     """
     return Capture(Path(path).open("rb"), os.fspath(path), port=port, dscp=dscp)
 
@@ -99,11 +92,11 @@ def write_pcap(
 
     Args:
         path: The file; replaced if it exists.
-        packets: Bytes as :meth:`Packet.to_bytes` makes them, or pairs of nanoseconds since 1970 and bytes.
-        linktype: How the bytes begin: RAW for packets without an Ethernet header.
+        packets: Bytes as from :meth:`Packet.to_bytes`, or pairs of nanoseconds since 1970 and bytes.
+        linktype: The first header: RAW for packets without an Ethernet header.
 
     Returns:
-        How many packets were written.
+        The number of packets.
     """
     count = 0
     with Path(path).open("wb") as file:

@@ -27,12 +27,12 @@ _ECN_NAMES = ("", "", "", "CE")
 
 
 class LinkType(enum.IntEnum):
-    """How captured bytes begin (the LINKTYPE numbers of tcpdump.org)."""
+    """The first header of captured bytes (LINKTYPE numbers of tcpdump.org)."""
 
     NULL = 0
     ETHERNET = 1
     RAW = 101
-    """An IP header at once."""
+    """An IP header."""
     LOOP = 108
     LINUX_SLL = 113
     IPV4 = 228
@@ -41,28 +41,28 @@ class LinkType(enum.IntEnum):
 
 
 class IcrcVerdict(enum.StrEnum):
-    """What the last four bytes of a packet say."""
+    """Result of checking the last four bytes of a packet."""
 
     GOOD = "good"
     BAD = "bad"
     TRIMMED = "trimmed"
-    """A switch has cut the iCRC off with the payload."""
+    """A switch has trimmed the iCRC together with the payload."""
     UNKNOWN = "unknown"
-    """The capture was cut before it, or the packet was not understood that far."""
+    """The capture ends before it, or the packet could not be decoded that far."""
 
 
 @header
 class Drop(Value):
-    """Why a receiver drops a packet, or why it could not be decoded further."""
+    """The reason why a receiver drops a packet, or why it could not be decoded further."""
 
     counter: str
-    """Name of the counter for this cause; stable."""
+    """Name of the counter of this cause; it is stable."""
     message: str
 
 
 @header
 class Frame(Value):
-    """A captured packet: every layer that could be read, and the reason if one could not."""
+    """A captured packet: every layer that could be decoded, and the reason if one could not."""
 
     ethernet: Ethernet | None = None
     outer: Outer | None = None
@@ -72,7 +72,7 @@ class Frame(Value):
     bth: Bth | None = None
     packet: Packet | None = None
     payload_len: int = 0
-    """Payload bytes on the wire; more than ``packet.payload`` holds if the capture was cut."""
+    """Payload bytes on the wire; more than in ``packet.payload`` if the capture was cut."""
     trimmed: NackReason | None = None
     """TRIMMED or TRIMMED_LAST_HOP if a switch has trimmed the packet."""
     cut: bool = False
@@ -87,7 +87,7 @@ class Frame(Value):
 
     @property
     def ok(self) -> bool:
-        """Whether a receiver would take the packet, whole or trimmed."""
+        """Whether a receiver would accept the packet, complete or trimmed."""
         return self.packet is not None and self.error is None
 
     @property
@@ -102,29 +102,29 @@ class Frame(Value):
 
     @property
     def dscp(self) -> int | None:
-        """The code point that counts: that of the outermost IP header, which switches rewrite."""
+        """The code point of the outermost IP header, which switches rewrite."""
         if self.outer is not None:
             return self.outer.ip.dscp
         return None if self.ip is None else self.ip.dscp
 
     @property
     def path(self) -> IPv6Address | None:
-        """SRv6 mode: the path still to be travelled."""
+        """SRv6 mode: the rest of the path."""
         return None if self.outer is None else self.outer.ip.dst
 
     def ev(self, ev_format: EvFormat = EvFormat.STRUCTURED) -> int | None:
-        """The entropy value that the packet carries; the format is not written in the packet."""
+        """The entropy value of the packet; the packet does not say its format."""
         if self.udp is None:
             return None
         flow_label = self.ip.flow_label if isinstance(self.ip, IPv6) else 0
         return ev_format.read(self.udp.sport, flow_label)
 
     def __str__(self) -> str:
-        """One line, as tcpdump would put it."""
+        """One line, in the style of tcpdump."""
         return " ".join(part for part in self._words() if part)
 
     def _ev_word(self) -> str:
-        # Which format is in use is not written in the packet: over IPv6 all 32 bits are shown.
+        # The packet does not say the format: over IPv6 all 32 bits are shown.
         if self.packet is None or self.udp is None:
             return ""
         if isinstance(self.ip, IPv6):
@@ -167,13 +167,13 @@ def decode(
     port: int = ROCE_PORT,
     dscp: DscpMap = DSCP,
 ) -> Frame:
-    """Decodes one captured packet. What is wrong with it is said in ``Frame.error``, never raised.
+    """Decodes one captured packet. ``Frame.error`` has what is wrong with it; nothing is raised.
 
     Args:
         data: The bytes that were captured.
-        linktype: How they begin.
+        linktype: Their first header.
         wire_len: Bytes on the wire, if the capture was cut.
-        time_ns: Time of capture, handed through.
+        time_ns: Time of capture, for the frame.
         port: UDP destination port of MRC.
         dscp: Code points, by which trimmed packets are known.
     """
@@ -207,17 +207,17 @@ def trim(
     port: int = ROCE_PORT,
     dscp: DscpMap = DSCP,
 ) -> bytes:
-    """The packet as a trimming switch forwards it: headers only, DSCP rewritten, lengths mended.
+    """The packet as a trimming switch forwards it: headers only, with new DSCP and lengths.
 
     Args:
-        data: A whole packet.
-        linktype: How it begins.
+        data: A complete packet.
+        linktype: Its first header.
         last_hop: Whether the full queue is the receiver's downlink (TRIMMED_LASTHOP).
         port: UDP destination port of MRC.
         dscp: Code points.
 
     Raises:
-        ArgumentError: for a packet that a switch drops instead: not a WRITE, or not in a trimmable class.
+        ArgumentError: if a switch would drop the packet: not a WRITE, or not in a class that is trimmed.
     """
     try:
         return _core.trim_frame(bytes(data), linktype=linktype, port=port, dscp=dscp, last_hop=last_hop)

@@ -1,4 +1,4 @@
-"""The headers outside a packet, and what they say about its path and its class."""
+"""The headers around a packet, which tell its path and its class."""
 
 import enum
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Udp(Value):
 
 @header
 class Bth(Value):
-    """Base transport header as it came, whatever follows it."""
+    """Base transport header as it arrived, whatever follows."""
 
     opcode: Hex8
     solicited: bool
@@ -119,7 +119,7 @@ class Bth(Value):
 
 @header
 class DscpMap(Value):
-    """The code point of each class. An operator's choice; the defaults are the core's."""
+    """The code point of each class. An operator chooses them; the defaults come from the core."""
 
     no_trim: U6
     trimmable: U6
@@ -134,7 +134,7 @@ DSCP = DscpMap._from_core(_core.dscp_defaults())
 
 
 class EvFormat(enum.StrEnum):
-    """How switches are told the path, and so where an entropy value is carried."""
+    """How a packet tells switches its path: where it carries the entropy value."""
 
     UDP = "udp"
     """16 bits: UDP source port."""
@@ -162,7 +162,7 @@ class EvFormat(enum.StrEnum):
 
 
 def ip_from_core(fields: dict[str, Any] | None) -> IPv4 | IPv6 | None:
-    """The IP header that the core describes."""
+    """The IP header for the core's fields."""
     if fields is None:
         return None
     return IPv4._from_core(fields) if "ttl" in fields else IPv6._from_core(fields)
@@ -184,7 +184,7 @@ def parse_usids(address: IPv6Address | str) -> tuple[int, tuple[int, ...]]:
     """Block and uSIDs of a path address.
 
     Raises:
-        ArgumentError: if it holds no uSID, or one behind a zero.
+        ArgumentError: if it has no uSID, or one after a zero.
     """
     try:
         block, usids = _core.parse_usids(IPv6Address(address))

@@ -1,4 +1,4 @@
-"""A packet from the BTH on, and how it becomes bytes."""
+"""A packet from the BTH on, and its conversion to bytes."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from openmrc.wire.value import U24, Hex8, Hex16, Hex24, Value, header
 
 
 class Layers(NamedTuple):
-    """The headers outside a packet, outermost first, for building it."""
+    """The headers around a packet, outermost first, for building it."""
 
     ethernet: Ethernet | None
     outer: Outer | None
@@ -28,7 +28,7 @@ class Packet(Value):
     psn: U24
     body: Body
     payload: bytes = b""
-    """Without padding. In a capture that was cut, what was kept of it."""
+    """Without padding. In a capture that was cut, only the captured part."""
     pkey: Hex16 = 0xFFFF
     ack_req: bool = False
     rtx: bool = False
@@ -59,25 +59,25 @@ class Packet(Value):
         udp_checksum: bool = True,
         ethernet: Ethernet | None = None,
     ) -> bytes:
-        """The whole packet, from the Ethernet header if one is given, else from the IP header, to the iCRC.
+        """The complete packet, from the Ethernet or IP header to the iCRC.
 
         Args:
-            src: IPv4 or IPv6 address, as is ``dst``, of the same family.
-            dst: The receiver.
-            ev: Entropy value; goes into UDP source port and flow label as ``ev_format`` says.
-            ev_format: Where the entropy value goes.
+            src: IPv4 or IPv6 address of the sender.
+            dst: Address of the receiver, of the same family.
+            ev: Entropy value.
+            ev_format: Where the packet carries the entropy value.
             path: SRv6 mode: destination of an outer IPv6 header, see :func:`openmrc.wire.usid_address`.
             segment: SRv6 mode: one more segment, in an SRH.
             outer_src: SRv6 mode: source of the outer header; ``src`` if not given.
             dport: UDP destination port.
-            dscp: Code point of all IP headers; by default that of the packet's class in a network that trims.
+            dscp: Code point of all IP headers; default that of the packet's class in a network that trims.
             ecn: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
             hop_limit: Hop limit or TTL.
-            udp_checksum: Whether to compute it; 0 is sent if not.
+            udp_checksum: Whether to compute it; otherwise it is 0.
             ethernet: Ethernet header; its type is filled in.
 
         Raises:
-            ArgumentError: for values that do not fit their field, addresses of two families, payload behind
+            ArgumentError: for values that do not fit their field, addresses of two families, or payload after
                 headers that carry none.
         """
         try:

@@ -1,4 +1,4 @@
-"""What every header class has in common: checked fields, a readable ``repr``, a form for JSON."""
+"""The common part of all header classes: checked fields, a readable ``repr``, a form for JSON."""
 
 import dataclasses
 import enum
@@ -12,7 +12,7 @@ from openmrc.errors import ArgumentError
 
 
 class Number(NamedTuple):
-    """The range of an integer field, and how it is shown."""
+    """Range and display of an integer field."""
 
     minimum: int
     maximum: int
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def header(cls: type[_T]) -> type[_T]:
-    """Makes a header class, a subclass of :class:`Value`, out of its annotated fields."""
+    """Makes a header class, a subclass of :class:`Value`, from its annotated fields."""
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)(cls)
 
 
@@ -53,14 +53,14 @@ class _Field(NamedTuple):
     number: Number | None
     """Set for integers."""
     kind: type | None
-    """Set for enumerations and nested values: what a plain value is turned into."""
+    """Set for enumerations and nested values: the type that a plain value is converted to."""
 
 
 _TABLES: dict[type, dict[str, _Field]] = {}
 
 
 def _fields(cls: type) -> dict[str, _Field]:
-    """How each field of a header class is checked, converted and shown; made once for each class."""
+    """The check, conversion and display of each field of a header class; computed once per class."""
     table = _TABLES.get(cls)
     if table is None:
         table = _TABLES[cls] = _read_annotations(cls)
@@ -74,7 +74,7 @@ def _read_annotations(cls: type) -> dict[str, _Field]:
         hint = hints[name]
         if typing.get_origin(hint) in (types.UnionType, typing.Union):
             (hint, *others) = (each for each in typing.get_args(hint) if each is not types.NoneType)
-            if others:  # a choice of classes: always given as one of them
+            if others:  # a union of classes: the value is always one of them
                 hint = object
         number = kind = None
         if typing.get_origin(hint) is Annotated:
@@ -120,7 +120,7 @@ class Value:
 
     @classmethod
     def _from_core(cls, values: Mapping[str, Any]) -> Self:
-        """Makes the object out of the core's dictionary of the same fields."""
+        """Makes the object from the core's dictionary of the same fields."""
         kinds = _fields(cls)
         converted = {}
         for name, value in values.items():
@@ -131,11 +131,11 @@ class Value:
         return cls(**converted)
 
     def __repr__(self) -> str:
-        """The call that makes this object; fields at their defaults are left out."""
+        """The call that makes this object, without fields that have their default."""
         return f"{type(self).__name__}({', '.join(self.shown_fields())})"
 
     def shown_fields(self) -> list[str]:
-        """``name=value`` of every field that is not at its default, as Python would read it."""
+        """``name=value`` of every field that does not have its default, as Python source."""
         return [
             f"{each.name}={self._show(each.name)}"
             for each in dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
@@ -143,7 +143,7 @@ class Value:
         ]
 
     def flat_fields(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """Name and value of every field that is there, for people; nested fields as ``name.field``."""
+        """Name and value of every field that is set, for people; nested fields as ``name.field``."""
         for name in _fields(type(self)):
             value = getattr(self, name)
             if isinstance(value, Value):
@@ -170,7 +170,7 @@ class Value:
     def to_dict(self) -> dict[str, Any]:
         """The fields as values that JSON has: addresses and enumerations as strings, bytes as hexadecimal.
 
-        The body of a packet also says its ``kind``.
+        The body of a packet also has its ``kind``.
         """
         kind = {"kind": self.kind} if hasattr(self, "kind") else {}
         return kind | {name: _plain(getattr(self, name)) for name in _fields(type(self))}

@@ -14,6 +14,7 @@ use pyo3::types::PyDict;
 
 use super::context::Context;
 use super::convert::{duration, optional, socket_addresses};
+use super::defaults;
 use super::error::{OrRaise, refused};
 use crate::wire::Mirror;
 
@@ -155,7 +156,7 @@ fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfileConfig> {
         Ok::<_, PyErr>(Span::from_nanos(duration(value, 1e-6, name)?.as_nanos() as u64))
     };
     let required = |name: &str| refused(format!("a congestion control profile needs {name}"));
-    let path_mtu = optional!(from, "path_mtu", "256 to 8192")?.unwrap_or(4096);
+    let path_mtu = optional!(from, "path_mtu", "256 to 8192")?.unwrap_or_else(defaults::path_mtu);
     let base_rtt: f64 =
         optional!(from, "base_rtt_us", "a number of microseconds")?.ok_or_else(|| required("base_rtt_us"))?;
     let base_rtt = micros("base_rtt_us", base_rtt)?;

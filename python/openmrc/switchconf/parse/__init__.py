@@ -1,4 +1,4 @@
-"""Reads rendered configurations back, from the text alone: nothing here knows how they were made."""
+"""Parses rendered configurations from their text alone; nothing here uses the renderer."""
 
 from collections.abc import Callable
 

@@ -21,7 +21,7 @@ def parse(files: Files) -> Parsed:
 
 
 class _Reader:
-    """Sections begin at the margin; what is indented belongs to them."""
+    """A section begins at the margin; indented lines belong to it."""
 
     def __init__(self, parsed: Parsed) -> None:
         self.parsed = parsed
@@ -136,6 +136,6 @@ class _Reader:
 
 
 def _prefix(block: str, usid: int) -> str:
-    """``block::/32`` and a uSID as the /48 that the switch matches."""
+    """The /48 that the switch matches for ``block::/32`` and a uSID."""
     groups = [*block.removesuffix("/32").removesuffix("::").split(":"), "0"][:2]
     return f"{groups[0]}:{groups[1]}:{usid:x}::/48"

@@ -18,7 +18,8 @@ UN = [
     "dev",
     "sr0",
 ]
-"""What behind ``route add PREFIX`` makes the kernel shift (seg6local End, NEXT-CSID flavor, F3216)."""
+"""After ``route add PREFIX``, this makes the kernel shift the address (seg6local End, NEXT-CSID flavor,
+F3216)."""
 
 _SYSCTL = re.compile(r"net\.ipv6\.conf\.([\w-]+)\.(\w+)\s*=\s*(\S+)", re.ASCII)
 _RED = re.compile(r".*\bred limit \d+ min (\d+) max (\d+) avpkt .* ecn", re.ASCII)
@@ -62,7 +63,7 @@ def _ip_batch(files: Files, parsed: Parsed) -> None:
 
 
 def sysctl(files: Files, parsed: Parsed) -> None:
-    """Forwarding and SRv6 switches."""
+    """The settings for forwarding and SRv6."""
     name = "sysctl.conf"
     values: dict[tuple[str, str], str] = {}
     for number, line in enumerate(files.text(name, parsed).splitlines(), start=1):
@@ -80,7 +81,7 @@ def sysctl(files: Files, parsed: Parsed) -> None:
 
 
 def qos(files: Files, parsed: Parsed) -> None:
-    """Which interfaces mark, and which code points go first."""
+    """Interfaces that mark, and code points with strict priority."""
     name = "qos.sh"
     lists: dict[str, set[str]] = {}
     loop = None

@@ -1,4 +1,4 @@
-"""What is read back from one switch's files, whatever its platform."""
+"""What is parsed from one switch's files, for all platforms."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +8,7 @@ ROUTING_PROTOCOLS = ("bgp", "ospf", "ospf6", "isis", "rip", "ripng", "eigrp", "b
 
 
 class Where(NamedTuple):
-    """A place in a file: its line, or, where a format has no lines of its own, a text that stands on it."""
+    """A place in a file: its line, or, for formats without lines, a text on that line."""
 
     file: str
     at: int | str
@@ -27,13 +27,13 @@ class Route(NamedTuple):
 
     prefix: str
     interface: str | None
-    """None where the platform finds it by the next hop's address."""
+    """``None`` if the platform finds it by the address of the next hop."""
     next_hop: str
     where: Where
 
 
 class Complaint(NamedTuple):
-    """Something that is wrong, and where."""
+    """An error and its place."""
 
     where: Where
     text: str
@@ -41,7 +41,7 @@ class Complaint(NamedTuple):
 
 @dataclass
 class Parsed:
-    """A switch as its files describe it."""
+    """A switch, as described by its files."""
 
     hostname: str | None = None
     addresses: dict[str, tuple[str, Where]] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class Parsed:
     """Prefixes at which it shifts the address (uN)."""
     routes: list[Route] = field(default_factory=list)
     forwards: bool = False
-    """Whether IPv6 forwarding and SRv6 are switched on."""
+    """Whether IPv6 forwarding and SRv6 are enabled."""
     srv6_interfaces: set[str] | None = None
-    """Interfaces that take SRv6 packets; None where all do."""
+    """Interfaces that accept SRv6 packets; ``None``: all."""
     marking: set[str] = field(default_factory=set)
     """Interfaces whose queue marks ECN."""
     thresholds: set[tuple[int, int]] = field(default_factory=set)
@@ -60,14 +60,14 @@ class Parsed:
     strict_codes: set[int] = field(default_factory=set)
     """Code points that are served with strict priority."""
     complaints: list[Complaint] = field(default_factory=list)
-    """Lines that are not understood, routing protocols, PFC, and whatever else must not be."""
+    """Lines that are not understood, routing protocols, PFC, and everything else that is not allowed."""
 
     def complain(self, where: Where, text: str) -> None:
-        """Adds a complaint."""
+        """Adds an error."""
         self.complaints.append(Complaint(where, text))
 
     def address(self, interface: str, address: str, where: Where) -> None:
-        """An interface's address; a second one is a complaint."""
+        """Sets an interface's address; a second address is an error."""
         if interface in self.addresses:
             self.complain(where, f"{interface} has a second address, {address}")
         self.addresses[interface] = (address, where)
@@ -80,7 +80,7 @@ class Files:
         self.directory = directory
 
     def text(self, name: str, parsed: Parsed) -> str:
-        """The text of a file; empty, with a complaint, if it cannot be read."""
+        """The text of a file; empty, with an error, if it cannot be read."""
         try:
             return (self.directory / name).read_text(encoding="utf-8")
         except FileNotFoundError:

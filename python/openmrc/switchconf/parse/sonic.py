@@ -32,7 +32,7 @@ _KNOWN = {
 
 
 class _DuplicateError(ValueError):
-    """A key that an object has twice: JSON would keep the last one silently."""
+    """A duplicate key of an object: JSON would silently keep the last one."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -70,12 +70,12 @@ def parse(files: Files) -> Parsed:
 
 
 class _ShapeError(ValueError):
-    """The JSON is not tables of entries."""
+    """The JSON does not consist of tables of entries."""
 
 
 def _tables(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
     parsed.hostname = tables.get("DEVICE_METADATA", {}).get("localhost", {}).get("hostname")
-    parsed.forwards = True  # SONiC forwards IPv6 as it comes.
+    parsed.forwards = True  # SONiC forwards IPv6 by default.
     for table in tables:
         if table in _FORBIDDEN:
             parsed.complain(_at(table), f"table {table} must not be there: no routing protocol, no PFC")

@@ -1,0 +1,47 @@
+//! The NIC's defaults and limits, for Python to show and to negotiate with: `openmrc._core.QP_DEFAULTS`,
+//! `QP_CAP_DEFAULTS` and `MAX_ACTIVE_EVS`. Nothing is decided here: every value comes from the crate that owns it.
+
+use std::sync::Arc;
+
+use openmrc_nic::QpCap;
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig};
+use openmrc_transport::{EvProfile, PathEntry, Span};
+use openmrc_wire::Ev;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// A queue pair as the transport makes it where nothing else is asked for. Its one path and its congestion control are
+/// placeholders.
+fn qp_config() -> QpConfig {
+    let path = PathEntry { ev: Ev(1), port: 0 };
+    let profile = EvProfile::new(&[path]).unwrap_or_else(|_| unreachable!("one path on port 0 is a profile"));
+    let paths = PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(1), false));
+    QpConfig::new(1, 1, paths, Arc::new(CcProfile::FixedWindow(1)))
+}
+
+/// Payload bytes per packet.
+pub fn path_mtu() -> u16 {
+    qp_config().path_mtu
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let (config, requestor, responder) =
+        (qp_config(), RequestorConfig::default(), ResponderConfig::default());
+    let qp = PyDict::new(py);
+    qp.set_item("path_mtu", config.path_mtu)?;
+    qp.set_item("mpr", requestor.mpr)?;
+    qp.set_item("mpr_dest", responder.mpr_dest)?;
+    qp.set_item("max_wimm", requestor.max_wimm)?;
+    qp.set_item("max_wimm_dest", responder.max_wimm_dest)?;
+    qp.set_item("ev_active", config.paths.active)?;
+    let default = QpCap::default();
+    let cap = PyDict::new(py);
+    cap.set_item("max_send_wr", default.max_send_wr)?;
+    cap.set_item("max_recv_wr", default.max_recv_wr)?;
+    cap.set_item("max_send_sge", default.max_send_sge)?;
+    cap.set_item("max_inline_data", default.max_inline_data)?;
+    module.add("QP_DEFAULTS", qp)?;
+    module.add("QP_CAP_DEFAULTS", cap)?;
+    module.add("MAX_ACTIVE_EVS", PathConfig::MOST)
+}

@@ -1,0 +1,1 @@
+"""What ``openmrc demo`` and ``openmrc lab demo`` run: one on loopback, one in the lab."""

@@ -1,0 +1,167 @@
+"""The MRC run: the ring of writes through the schedule, and what the hosts' EV events say about it."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from openmrc.demos.lab.director import Log, direct
+from openmrc.demos.lab.recording import Dead, Event, FaultRecord, Recording, Verdict
+from openmrc.demos.lab.ring import Ring
+from openmrc.demos.lab.scene import RING, Fault, broken_links, neighbours, pairs, paths_over
+from openmrc.lab import Lab
+from openmrc.lab.locate import locate
+from openmrc.lab.tap import Tap
+from openmrc.verbs import EvState
+
+_Key = tuple[str, str, int]
+"""Source, destination, entropy value: a path."""
+
+_SUSPECTED_AFTER = 2
+"""A lossy path is suspected once it has been condemned this often."""
+
+WARM_UP_S = 1.0
+"""Time before the schedule begins."""
+
+
+def run(
+    lab: Lab,
+    faults: Sequence[Fault],
+    rate_bps: float,
+    log: Log,
+    tick: Callable[[Recording], None],
+    *,
+    srv6: bool = False,
+) -> Recording:
+    """Runs it; with ``srv6``, the NICs build SRv6 frames themselves.
+
+    Raises:
+        Error: if a queue pair broke.
+    """
+    with Ring(lab, rate_bps, srv6=srv6) as ring:
+        observer = _Observer(lab, ring)
+        try:
+            ring.start()
+            time.sleep(WARM_UP_S)
+            direct(lab, faults, observer, log, lambda: tick(ring.recording))
+            return ring.stop()
+        finally:
+            observer.close()
+
+
+class _Observer:
+    """Watches dead paths and collects EV events."""
+
+    def __init__(self, lab: Lab, ring: Ring) -> None:
+        self._lab = lab
+        self._ring = ring
+        self.recording = ring.recording
+        self._taps: list[Tap] = []
+        self._streams = {(stream.src, stream.qp.qp_num): stream for stream in ring.streams}
+        self._paths = {
+            (path.src, path.dst, path.ev): path
+            for src, dst in pairs(RING)
+            for path in lab.fabric.paths(src, dst)
+        }
+        self._bad: set[_Key] = set()
+
+    def check(self) -> None:
+        self._ring.check()
+
+    def before(self, fault: Fault) -> None:
+        self._take_events()
+        if fault.dead:
+            self._taps = taps(self._lab, RING, broken_links(self._lab.layout, fault))
+
+    def after(self, record: FaultRecord) -> None:
+        bad = set(self._bad)
+        record.events = [event for event in self._take_events() if event[0] >= record.began_ns]
+        if record.fault.dead:
+            record.dead = self._read_taps(record.began_ns)
+        if record.fault.kind == "port":
+            host, _, port = record.fault.what.partition(":p")
+            rows = self._ring.contexts[host].path_stats()
+            last = max(row["last_tx_ns"] for row in rows if row["port"] == int(port))
+            record.own_port_last_ns = max(last, record.began_ns)
+        else:
+            record.verdict = self._verdict(record, bad)
+
+    def settle(self) -> None:
+        self._take_events()
+
+    def close(self) -> None:
+        for tap in self._taps:
+            tap.close()
+        self._taps = []
+
+    def _read_taps(self, began_ns: int) -> Dead:
+        seen = [each for tap in self._taps for each in tap.seen() if each.time_ns >= began_ns]
+        self.close()
+        return Dead(
+            sorted(each.time_ns for each in seen if each.is_data),
+            sorted(each.time_ns for each in seen if each.is_feedback),
+        )
+
+    def _take_events(self) -> list[Event]:
+        found = []
+        for host, context in self._ring.contexts.items():
+            while (event := context.ev_events.poll()) is not None:
+                stream = self._streams.get((host, event.qp_num))
+                if stream is None:
+                    continue
+                path = self._ring.path(stream.src, stream.dst, event.port, event.ev)
+                condemned = event.state is EvState.ASSUMED_BAD
+                found.append((event.time_ns, stream.src, stream.dst, path.ev, condemned))
+        found.sort()
+        for _, *key, condemned in found:
+            _note(self._bad, key, condemned)
+        return found
+
+    def _verdict(self, record: FaultRecord, bad: set[_Key]) -> Verdict:
+        """Locates the fault after each event, as a controller would."""
+        truth = broken_links(self._lab.layout, record.fault)
+        lossy = record.fault.kind == "loss"
+        times: Counter[_Key] = Counter()
+        since = None
+        for when, src, dst, ev, condemned in record.events:
+            key = (src, dst, ev)
+            times[key] += condemned
+            # A path that loses few packets comes back between its losses, so coming back does not clear it.
+            # One that was condemned only once may have had bad luck.
+            if not lossy:
+                _note(bad, key, condemned)
+            elif times[key] >= _SUSPECTED_AFTER:
+                bad.add(key)
+            links = self._located(bad)
+            if not (links and truth.issuperset(links)):
+                since = None
+            elif since is None:
+                since = when
+        links = self._located(bad)
+        tellers = {src for src, dst, ev in bad if truth.intersection(self._paths[src, dst, ev].links)}
+        hosts = [host for host in RING if host in tellers]
+        return Verdict(links, hosts, since, right=bool(links) and truth.issuperset(links))
+
+    def _located(self, bad: set[_Key]) -> list[str]:
+        dead = [self._paths[key] for key in bad]
+        return locate(dead, [path for key, path in self._paths.items() if key not in bad])
+
+
+def _note(bad: set[_Key], key: Iterable[Any], condemned: bool) -> None:
+    (bad.add if condemned else bad.discard)(tuple(key))
+
+
+def taps(lab: Lab, hosts: Sequence[str], links: set[str]) -> list[Tap]:
+    """A tap for each host port of a ring from which dead paths begin, except the port that fails."""
+    made = []
+    for host in hosts:
+        for plane in range(lab.fabric.planes):
+            paths = [
+                path
+                for peer in neighbours(host, hosts)
+                for path in paths_over(lab.layout, host, peer, links)
+                if path.plane == plane and path.links[0] not in links
+            ]
+            if paths:
+                made.append(Tap(lab.layout, lab.name, paths))
+    return made

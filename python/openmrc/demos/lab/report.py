@@ -1,0 +1,138 @@
+"""The demo for people: progress while it runs, and the table at its end."""
+
+import time
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from openmrc.closing import Closable
+from openmrc.demos.lab.analysis import ENOUGH, Figures, figures
+from openmrc.demos.lab.flows import congestion_control
+from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
+from openmrc.demos.series import WINDOW_NS
+from openmrc.units import duration
+
+_EVERY_S = 0.25
+_SHOWN_NS = 500_000_000
+
+
+class Progress(Closable):
+    """Shows what happens, and on a terminal the goodput.
+
+    Args:
+        console: Where; its status line is updated only on a terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("") if console.is_terminal else None
+        self._due = 0.0
+        self._began = time.monotonic()
+        self.phase = ""
+        """What is running now; printed before each line."""
+        if self._status is not None:
+            self._status.start()
+
+    def close(self) -> None:
+        """Ends the status line."""
+        if self._status is not None:
+            self._status.stop()
+
+    def log(self, what: str) -> None:
+        """A line for something that happens."""
+        now = time.monotonic() - self._began
+        self._console.print(f"{now:6.1f} s  {self.phase:4}  {what}", markup=False)
+
+    def tick(self, recording: Recording | None) -> None:
+        """Updates the goodput."""
+        now = time.monotonic()
+        if self._status is None or now < self._due:
+            return
+        self._due = now + _EVERY_S
+        if recording is None or len(recording.series.time_ns) < 2:
+            self._status.update("waiting for routes")
+            return
+        series = recording.series
+        last = series.time_ns[-1]
+        parts = []
+        for transport, name in NAMES.items():
+            if flows := recording.flows_of(transport):
+                rate = series.bps(flows, last - _SHOWN_NS, last) or 0.0
+                parts.append(f"{name} {rate / 1e6:6.0f} Mb/s")
+        self._status.update("   ".join(parts))
+
+
+def summary(
+    mrc: Recording | None, conventional: Recording | None, timers: str, rate_bps: float
+) -> RenderableType:
+    """The table, and what a reader needs to know about it."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("fault")
+    table.add_column("over", no_wrap=True)
+    for name in ("flows hit", "outage", "slowest data", "lost in it", "for"):
+        table.add_column(name, justify="right")
+    runs: list[tuple[Recording, Sequence[Transport]]] = []
+    if mrc is not None:
+        runs.append((mrc, ("mrc",)))
+    if conventional is not None:
+        runs.append((conventional, ("tcp", "udp")))
+    for number, record in enumerate(runs[0][0].faults):
+        title = record.fault.title
+        for recording, transports in runs:
+            for transport in transports:
+                found = figures(recording, recording.faults[number], transport)
+                table.add_row(title, NAMES[transport], *_cells(found))
+                title = ""
+        table.add_section()
+    lines: list[RenderableType] = [table, Text(_LEGEND, style="dim"), Text()]
+    if conventional is not None:
+        lines.append(Text(f"TCP ({congestion_control()}) and UDP behind FRR: {timers}, ECMP over all paths"))
+    if mrc is not None:
+        lines += [Text(f"MRC's hosts say: {_say(record)}") for record in mrc.faults]
+        verdict = "no byte wrong" if not mrc.wrong else f"{mrc.wrong} WRONG"
+        style = "bold green" if not mrc.wrong else "bold red"
+        lines.append(Text(f"MRC: {mrc.pieces} writes arrived and were checked, {verdict}", style))
+    lines.append(Text(f"each host offered {rate_bps / 1e6:g} Mb/s", style="dim"))
+    return Group(*lines)
+
+
+_LEGEND = f"""\
+outage: the longest time in which a flow (queue pair, connection, datagrams) got less than {ENOUGH:.0%} of its
+goodput before, over windows of {WINDOW_NS // 1_000_000} ms. slowest data: the longest time from posting to
+arrival; in brackets before the fault. lost in it: data packets that MRC still sent on dead paths, datagrams
+that never arrived; for: until the last of them."""
+
+
+def _cells(found: Figures) -> list[str]:
+    wait = "-"
+    if found.wait_ms is not None:
+        wait = f"{duration(found.wait_ms)} ({duration(found.wait_before_ms or 0.0)})"
+    return [
+        f"{found.flows_hit} of {found.flows}",
+        duration(found.outage_ms) if found.flows_hit else "none",
+        wait,
+        "-" if found.hole_packets is None else str(found.hole_packets),
+        duration(found.hole_ms) if found.hole_ms is not None and found.hole_packets != 0 else "-",
+    ]
+
+
+def _say(record: FaultRecord) -> str:
+    verdict = record.verdict
+    if verdict is None:
+        return f"{record.fault.what} is down: the host sees it itself and tells its peers"
+    if not verdict.links:
+        return f"nothing; the cause was {record.fault.what}"
+    when = ""
+    if verdict.since_ns is not None:
+        when = f" after {duration((verdict.since_ns - record.began_ns) / 1e6)}"
+    right = "which is right" if verdict.right else f"WRONG: it was {record.fault.what}"
+    named = ", ".join(verdict.links)
+    common = {end.split(":")[0] for end in verdict.links[0].split("--")}
+    for link in verdict.links[1:]:
+        common &= {end.split(":")[0] for end in link.split("--")}
+    if len(verdict.links) > 1 and len(common) == 1:
+        named = f"{common.pop()} ({len(verdict.links)} of its links)"
+    return f"{named} is broken, by the events of {len(verdict.hosts)} hosts{when}: {right}"

@@ -1,0 +1,124 @@
+"""The whole demo: a lab, one run or both, and nothing left behind."""
+
+import fcntl
+import gc
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from openmrc.demos.lab import conventional, frr, mrc
+from openmrc.demos.lab.recording import Recording
+from openmrc.demos.lab.report import Progress
+from openmrc.demos.lab.scene import NAME, fabric, schedule
+from openmrc.errors import StateError
+from openmrc.lab import Lab, system
+from openmrc.lab.lab import remove
+from openmrc.lab.state import ROOT, names
+
+Only = Literal["mrc", "frr"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user chooses."""
+
+    only: Only | None = None
+    duration: float = 30.0
+    """Seconds that the faults of each run take."""
+    rate_bps: float = 40e6
+    """What each host offers: little enough that two processors can forward it all."""
+    srv6: bool = False
+    """Whether the NICs build SRv6 frames themselves or send over UDP sockets."""
+    timers: frr.Timers = field(default_factory=frr.Timers)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the runs have measured; ``None``: it did not run."""
+
+    mrc: Recording | None
+    conventional: Recording | None
+    remark: str | None
+    """Why one did not run."""
+
+
+def run(settings: Settings, progress: Progress) -> Outcome:
+    """Brings the lab up, runs what is asked for, and always takes it down.
+
+    Raises:
+        PrivilegeError: without root.
+        StateError: if the demo runs already, or only the conventional run was asked for and FRR is missing.
+        DeviceError: if the kernel or FRR refuses something.
+        Error: if a queue pair or a connection broke.
+    """
+    system.require_root()
+    missing = frr.why_not() if settings.only != "mrc" else None
+    if missing and settings.only == "frr":
+        raise StateError(missing)
+    with _alone(), _interrupted_by_signals():
+        progress.phase = "lab"
+        lab = Lab.up(fabric(), progress=progress.log)
+        # A garbage collection over all samples takes tens of milliseconds, in which nothing would be sent.
+        gc.disable()
+        try:
+            faults = schedule(settings.duration)
+            source_routed = routed = None
+            if settings.only != "frr":
+                progress.phase = "MRC"
+                source_routed = mrc.run(
+                    lab, faults, settings.rate_bps, progress.log, progress.tick, srv6=settings.srv6
+                )
+            if settings.only != "mrc" and not missing:
+                progress.phase = "FRR"
+                routed = conventional.run(
+                    lab, faults, settings.rate_bps, settings.timers, progress.log, progress.tick
+                )
+        finally:
+            gc.enable()
+            # A second Ctrl-C must not leave half of the lab behind.
+            with _undisturbed():
+                lab.down()
+    remark = f"the run with BGP was left out: {missing}" if missing else None
+    return Outcome(source_routed, routed, remark)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One demo at a time; removes what a killed demo has left behind."""
+    ROOT.mkdir(parents=True, exist_ok=True)
+    with (ROOT / f"{NAME}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateError("the demo is running already; one at a time is possible") from None
+        if NAME in names():
+            remove(NAME)
+        yield
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the demo as Ctrl-C does: the lab is taken down."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,156 @@
+"""Throughput over time: what each plane delivered, stacked, and the share of its paths out of use."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openmrc.demos.loopback.receiver import VERIFIED
+from openmrc.demos.loopback.run import Outcome
+from openmrc.demos.series import Window
+from openmrc.demos.style import (
+    ALARM,
+    AMBER,
+    DARK,
+    FAINT,
+    INK,
+    LIGHT,
+    VIOLET,
+    PictureError,
+    drawing,
+    mark_fault,
+    plain,
+)
+
+try:
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.patches import Patch
+except ImportError:  # Without matplotlib, `drawing` refuses.
+    pass
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_FAULT_COLOURS = {"plane_dead": ALARM, "paths_lossy": AMBER, "paths_congested": VIOLET}
+_HEADROOM = 1.36
+"""Height of the upper part over the highest throughput: room for the faults' names."""
+
+
+def draw(outcome: Outcome, path: Path) -> None:
+    """Writes the picture, in the format that the file's extension says (PNG, SVG, PDF).
+
+    Raises:
+        PictureError: if matplotlib is not installed, or the run was too short to show anything.
+        OSError: if the file cannot be written.
+        ValueError: for a format matplotlib does not know.
+    """
+    windows = outcome.receiver.series.windows()
+    with drawing(path, 9, 5.4) as figure:
+        if len(windows) < 4:
+            raise PictureError("no picture: the run was too short")
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 0.32])
+        _throughput(above, outcome, windows)
+        _paths(below, outcome)
+        _title(figure, outcome)
+        above.set_xlim(0, _seconds(outcome, windows[-1].middle_ns))
+
+
+def _seconds(outcome: Outcome, time_ns: int) -> float:
+    return (time_ns - outcome.began_ns) / 1e9
+
+
+def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
+    count = len(windows[0].bps) - 1
+    dead = outcome.schedule.dead_plane
+    # The plane that fails lies on top, where its absence shows best.
+    order = [plane for plane in range(count) if plane != dead] + [dead]
+    colours = [ALARM if plane == dead else _shade(i / max(1, count - 2)) for i, plane in enumerate(order)]
+    seconds = [_seconds(outcome, window.middle_ns) for window in windows]
+    stacked = axes.stackplot(
+        seconds,
+        [[window.bps[VERIFIED + 1 + plane] / 1e9 for window in windows] for plane in order],
+        colors=colours,
+        edgecolor="white",
+        linewidth=0.15,
+        zorder=2,
+    )
+    verified = [window.bps[VERIFIED] / 1e9 for window in windows]
+    (line,) = axes.plot(seconds, verified, color=INK, linewidth=0.8, zorder=3)
+    received = [sum(window.bps[VERIFIED + 1 :]) / 1e9 for window in windows]
+    axes.set_ylim(0, _HEADROOM * max(*received, *verified))
+    axes.set_ylabel("Gb/s")
+    for row, record in enumerate(sorted(outcome.records, key=lambda record: record.began_ns)):
+        mark_fault(
+            axes,
+            _seconds(outcome, record.began_ns),
+            _seconds(outcome, record.ended_ns or outcome.finished_ns),
+            record.fault.title,
+            colour=_FAULT_COLOURS.get(record.fault.name, FAINT),
+            row=row,
+        )
+    axes.legend(
+        [line, *reversed(stacked)],
+        ["goodput, verified", *(f"plane {plane}, received" for plane in reversed(order))],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+    )
+    plain(axes)
+
+
+def _paths(axes: "Axes", outcome: Outcome) -> None:
+    """Share of each plane's paths that the sender believes broken."""
+    states = outcome.states
+    if len(states.time_ns) < 2:
+        return
+    edges = [_seconds(outcome, when) for when in states.time_ns]
+    edges.append(max(edges[-1] + 0.05, _seconds(outcome, outcome.finished_ns)))
+    count = len(states.bad[0])
+    colours = LinearSegmentedColormap.from_list("paths", ["#eef2f5", "#f4b8a6", ALARM])
+    axes.pcolormesh(
+        edges,
+        [plane - 0.5 for plane in range(count + 1)],
+        [[moment[plane] for moment in states.bad] for plane in range(count)],
+        cmap=colours,
+        vmin=0,
+        vmax=1,
+        linewidth=0,
+        rasterized=True,
+    )
+    axes.hlines([plane + 0.5 for plane in range(count - 1)], 0, edges[-1], color="white", linewidth=1)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.set_yticks(range(count), [str(plane) for plane in range(count)])
+    axes.set_ylabel("plane")
+    axes.set_xlabel("seconds since the first byte")
+    axes.legend(
+        [Patch(facecolor=colours(share), edgecolor=FAINT, linewidth=0.4) for share in (0.0, 0.5, 1.0)],
+        ["no path out of use", "half of them", "all of them"],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.06),
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+    )
+    plain(axes)
+    axes.tick_params(axis="y", labelsize=7, length=0)
+
+
+def _title(figure: "Figure", outcome: Outcome) -> None:
+    seconds = _seconds(outcome, outcome.finished_ns)
+    moved = outcome.sent_files * outcome.source_size
+    verdict = "every byte verified" if outcome.verified else "NOT every byte arrived"
+    figure.suptitle(
+        f"{moved / 1e9:.1f} GB over {len(outcome.addresses)} planes in {seconds:.1f} s, {verdict}",
+        x=0.01,
+        ha="left",
+        fontsize=11,
+        fontweight="bold",
+        color=INK if outcome.verified else ALARM,
+    )
+
+
+def _shade(share: float) -> str:
+    first, last = (tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5)) for colour in (DARK, LIGHT))
+    mixed = (round(a + (b - a) * share) for a, b in zip(first, last, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -1,0 +1,133 @@
+"""The messages of the handshake, and what a protocol adds to them. Every field is validated on arrival."""
+
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, field_validator
+
+from openmrc.channel import Message, Refused, messages
+from openmrc.verbs import Capabilities, SocketAddress
+from openmrc.wire import EvFormat
+
+VERSION = 1
+"""Version of the handshake itself, the same for every protocol. Raise it whenever a message below changes."""
+
+U24 = Annotated[int, Field(ge=0, lt=1 << 24)]
+U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
+U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
+PathMtu = Annotated[int, Field(ge=256, le=8192)]
+_UdpPort = Annotated[int, Field(gt=0, lt=1 << 16)]
+_Mpr = Annotated[int, Field(ge=1, le=255)]
+_Wimm = Annotated[int, Field(ge=1, le=16384)]
+
+
+class Greeting(Message):
+    """The first message of both ends. It is the same in every version; unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    type: Literal["greeting"] = "greeting"
+    handshake: int = VERSION
+    protocol: str
+    version: int
+
+
+class QpEnd(Message):
+    """What one queue pair needs to know of the other. Windows and capabilities as in :class:`QpAttr`."""
+
+    qp_num: U24
+    psn: U24
+    mpr: _Mpr
+    mpr_dest: _Mpr
+    max_wimm: _Wimm
+    max_wimm_dest: _Wimm
+    caps: Annotated[int, Field(ge=0, le=int(Capabilities.ALL))]
+
+
+class Buffer(Message):
+    """Memory that the peer may write."""
+
+    addr: U64
+    length: U64
+    rkey: U32
+
+
+class Located(Message):
+    """What each end says about its device before queue pairs are connected."""
+
+    addresses: Annotated[list[tuple[str, _UdpPort]], Field(min_length=1, max_length=16)]
+    """Address and UDP port of each port of the sender's device, by plane."""
+    ev_format: EvFormat
+    """Where the sender's device puts entropy values (:attr:`openmrc.verbs.Device.ev_format`)."""
+    path_mtu: PathMtu
+    """Most payload bytes per packet that the sender can use."""
+    data: JsonValue = None
+    """What the protocol adds."""
+
+    @field_validator("addresses")
+    @classmethod
+    def _check_addresses(cls, addresses: list[SocketAddress]) -> list[SocketAddress]:
+        for address, _ in addresses:
+            ip_address(address)
+        return addresses
+
+
+class Request(Located):
+    """What the caller wants."""
+
+    type: Literal["request"] = "request"
+
+
+class _Terms(Located):
+    device: Annotated[str, Field(max_length=256)]
+    """Name of the sender's device."""
+    qps: list[QpEnd]
+    buffers: list[Buffer]
+
+
+class Offer(_Terms):
+    """The listener's queue pairs and buffers."""
+
+    type: Literal["offer"] = "offer"
+
+
+class Accept(_Terms):
+    """The caller's queue pairs and buffers. With this, both ends know all they need."""
+
+    type: Literal["accept"] = "accept"
+
+
+class Ready(Message):
+    """All queue pairs of this end are in RTS."""
+
+    type: Literal["ready"] = "ready"
+
+
+class Protocol:
+    """What two programs speak after they have met.
+
+    ::
+
+        caller                                              listener
+        Greeting {protocol, version}                ->
+                                                    <-      Greeting {protocol, version}
+        Request {addresses, path MTU, data}         ->
+                                                    <-      Offer {queue pairs, buffers, path MTU, data}
+        Accept {queue pairs, buffers, path MTU, data} ->
+                                                    <-      Ready
+        Ready                                       ->
+
+    An end that cannot go on sends ``Refused`` with a reason instead, except to a stranger whose first bytes
+    are no message at all. Both ends use the smaller path MTU and windows, and the capabilities that both
+    have.
+
+    Args:
+        name: What a greeting says; other names are refused.
+        version: Of the messages of this protocol.
+        kinds: The messages that follow the handshake.
+    """
+
+    def __init__(self, name: str, version: int, *kinds: type[Message]) -> None:
+        self.name = name
+        self.version = version
+        self.messages: TypeAdapter[Any] = messages(Greeting, Request, Offer, Accept, Ready, Refused, *kinds)
