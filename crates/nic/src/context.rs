@@ -202,7 +202,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if it does not exist.
     pub fn ev_profile(&self, id: u16) -> Result<Vec<PathEntry>> {
-        Ok(self.shared.lock_open()?.ev_profiles.get(id)?.profile.entries().to_vec())
+        Ok(self.shared.lock_open()?.profiles.ev.get(id)?.profile.entries().to_vec())
     }
 
     /// Denies or allows an entropy value in every queue pair of a profile; returns how many use it.
@@ -220,7 +220,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there are too many.
     pub fn create_cc_profile(&self, profile: CcProfileConfig) -> Result<u16> {
-        self.shared.lock_open()?.cc_profiles.add(profile)
+        self.shared.lock_open()?.profiles.cc.add(profile)
     }
 
     /// Destroys a congestion control profile. Queue pairs that use it keep it.
@@ -228,7 +228,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if it does not exist or is the default profile.
     pub fn destroy_cc_profile(&self, id: u16) -> Result<()> {
-        self.shared.lock_open()?.cc_profiles.remove(id).map(drop)
+        self.shared.lock_open()?.profiles.cc.remove(id).map(drop)
     }
 
     // --- peers and ports ---------------------------------------------------------------------------------------
@@ -304,6 +304,8 @@ impl Context {
     pub fn port_states(&self) -> Result<Vec<PortState>> {
         let engine = self.shared.lock_open()?;
         Ok(engine
+            .egress
+            .net
             .ports
             .iter()
             .map(|p| PortState {
@@ -321,7 +323,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn ports_up(&self) -> Result<PortSet> {
-        Ok(self.shared.lock_open()?.ports_up())
+        Ok(self.shared.lock_open()?.egress.net.ports_up())
     }
 
     /// Switches a port on or off. A port that is off sends nothing and ignores received packets. Peers are informed.
@@ -342,7 +344,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if a rule is not valid.
     pub fn set_impairments(&self, rules: Vec<ImpairRule>, seed: u64) -> Result<()> {
-        self.shared.lock_open()?.impairer.set(sys::now(), rules, seed)?;
+        self.shared.lock_open()?.egress.net.impairer.set(sys::now(), rules, seed)?;
         self.shared.kick();
         Ok(())
     }
@@ -352,7 +354,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn impairment_hits(&self) -> Result<Vec<u64>> {
-        Ok(self.shared.lock_open()?.impairer.hits())
+        Ok(self.shared.lock_open()?.egress.net.impairer.hits())
     }
 
     /// When each rule acted last, nanoseconds of [`crate::monotonic_ns`]; `None` if it has not.
@@ -360,7 +362,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn impairment_last_hits(&self) -> Result<Vec<Option<u64>>> {
-        let last = self.shared.lock_open()?.impairer.last_hits();
+        let last = self.shared.lock_open()?.egress.net.impairer.last_hits();
         Ok(last.into_iter().map(|at| at.map(|at| at.0 / 1000)).collect())
     }
 

@@ -9,24 +9,22 @@ use std::collections::binary_heap::PeekMut;
 use std::time::Duration;
 
 use openmrc_transport::{PortSet, Span, Time};
-use openmrc_wire::{DscpMap, Ev, Packet, opcode};
+use openmrc_wire::{DscpMap, Ev, Packet};
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::{Error, Result};
 use crate::impair::{EvSelection, ImpairRule, Impairment, MAX_RULES, PacketClass};
 use crate::socket;
+use crate::tx::RunKey;
 
 /// A packet that is about to be sent, as bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outgoing {
-    /// Index of the path.
-    pub path: u16,
+    /// Its path, its traffic class and its peer.
+    pub key: RunKey,
     pub port: u8,
     pub ev: Ev,
-    pub peer: u32,
-    /// Traffic class octet.
-    pub class: u8,
     pub bytes: Vec<u8>,
 }
 
@@ -44,12 +42,6 @@ impl RuleSet {
     fn contains(self, rule: usize) -> bool {
         self.0 & 1 << rule != 0
     }
-}
-
-/// Whether an opcode is that of an RDMA write.
-#[inline]
-pub(crate) fn is_data(opcode: u8) -> bool {
-    (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(&opcode)
 }
 
 /// A rule in force, and how often it has acted.
@@ -204,7 +196,7 @@ impl Impairer {
     /// Draws the rules for a packet and applies them.
     #[cfg(test)]
     pub fn submit(&mut self, now: Time, packet: Outgoing, out: &mut Vec<Outgoing>) {
-        let is_data = packet.bytes.first().is_some_and(|&opcode| is_data(opcode));
+        let is_data = packet.bytes.first().is_some_and(|&opcode| crate::tx::is_data(opcode));
         let rules = self.draw(now, packet.port, packet.ev, is_data);
         self.apply(now, packet, rules, out);
     }
@@ -231,7 +223,7 @@ impl Impairer {
                     let jitter = Span::from_nanos(self.rng.random_range(0..=span(jitter).as_nanos()));
                     delayed_until = Some(now + span(delay) + jitter);
                 }
-                Impairment::EcnMark => packet.class = socket::marked(packet.class),
+                Impairment::EcnMark => packet.key.class = socket::marked(packet.key.class),
                 Impairment::Trim { last_hop } => {
                     if !self.trim(&mut packet, last_hop) {
                         continue;
@@ -324,7 +316,7 @@ impl Impairer {
         }
         packet.bytes.truncate(parsed.header_len());
         let dscp = if last_hop { self.dscp.trimmed_last_hop } else { self.dscp.trimmed };
-        packet.class = socket::traffic_class(dscp, false);
+        packet.key.class = socket::traffic_class(dscp, false);
         true
     }
 }
@@ -335,12 +327,15 @@ fn span(duration: Duration) -> Span {
 
 #[cfg(test)]
 mod tests {
+    use openmrc_wire::opcode;
+
     use super::*;
 
     fn packet(port: u8, tag: u8) -> Outgoing {
         let mut bytes = vec![tag; 64];
         bytes[0] = opcode::WRITE_FIRST;
-        Outgoing { path: 0, port, ev: Ev(1000 + u32::from(tag)), peer: 0, class: 2, bytes }
+        let key = RunKey { path: 0, class: 2, peer: 0 };
+        Outgoing { key, port, ev: Ev(1000 + u32::from(tag)), bytes }
     }
 
     fn impairer(rules: Vec<ImpairRule>) -> Impairer {

@@ -83,7 +83,7 @@ impl MemoryRegion {
             return Err(Error::invalid(format!("{len} bytes at {addr:p} reach beyond the address space")));
         }
         let region = Region { key: 0, pd, access, addr: addr as u64, len: len as u64, owner: Some(owner) };
-        let key = shared.lock_open()?.memory.insert(region)?;
+        let key = shared.lock_open()?.verbs.memory.insert(region)?;
         Ok(MemoryRegion { shared: Arc::clone(shared), key, addr: addr as u64, len, access, registered: true })
     }
 
@@ -157,7 +157,7 @@ impl MemoryRegion {
     pub fn deregister(&mut self) {
         if std::mem::take(&mut self.registered) {
             // The lock is released before the owner is dropped, as that may run code of the application.
-            let owner = self.shared.lock().memory.remove(self.key);
+            let owner = self.shared.lock().verbs.memory.remove(self.key);
             drop(owner);
         }
     }

@@ -67,6 +67,14 @@ impl TxPath {
         }
     }
 
+    /// Whether it leads to the node at this address on its plane. By UDP sockets it leads to every node.
+    pub fn leads_to(&self, addr: Option<SocketAddr>) -> bool {
+        match &self.via {
+            Via::Socket { .. } => true,
+            Via::Srv6(path) => Some(path.peer) == addr,
+        }
+    }
+
     /// Its SRv6 route, if it has one.
     pub fn route(&self) -> Option<SegmentRoute> {
         match &self.via {

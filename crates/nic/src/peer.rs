@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use openmrc_sockets::SockAddr;
 use openmrc_transport::PortSet;
+use openmrc_transport::node::PeerId;
 use openmrc_wire::IcrcSeed;
 
 use crate::error::{Error, Result};
@@ -22,10 +23,8 @@ struct Plane {
 pub(crate) struct Peer {
     pub addrs: Vec<SocketAddr>,
     planes: Vec<Plane>,
-    /// Ports it says are up.
-    pub up: PortSet,
     /// Queue pairs connected to it, and whether it was added by name.
-    pub users: u32,
+    users: u32,
     /// SRv6 mode: paths to it, by port, for what may go on any, and where the next of those goes.
     paths: Vec<Vec<u16>>,
     next_path: usize,
@@ -53,8 +52,7 @@ impl Peer {
                 seed_rx,
             });
         }
-        let up = PortSet::first(planes.len());
-        Ok(Peer { addrs: addrs.to_vec(), planes, up, users: 0, paths: Vec::new(), next_path: 0 })
+        Ok(Peer { addrs: addrs.to_vec(), planes, users: 0, paths: Vec::new(), next_path: 0 })
     }
 
     /// Ports at which it has an address.
@@ -110,11 +108,11 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// The peer with these addresses, made if it is new; whether it is. It is used once more.
-    pub fn acquire(&mut self, addrs: &[SocketAddr], local: &[IpAddr]) -> Result<(u32, bool)> {
+    /// The peer with these addresses, used once more; made if it is new.
+    pub fn acquire(&mut self, addrs: &[SocketAddr], local: &[IpAddr]) -> Result<PeerId> {
         let known = self.slots.iter().position(|p| p.as_ref().is_some_and(|p| p.addrs == addrs));
-        let (index, new) = match known {
-            Some(index) => (index, false),
+        let index = match known {
+            Some(index) => index,
             None => {
                 let peer = Peer::new(addrs, local)?;
                 let index = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -122,41 +120,40 @@ impl Peers {
                     self.slots.len() - 1
                 });
                 self.slots[index] = Some(peer);
-                (index, true)
+                index
             }
         };
         if let Some(peer) = &mut self.slots[index] {
             peer.users += 1;
         }
-        Ok((index as u32, new))
+        Ok(index as PeerId)
     }
 
-    /// Used once less; whether nobody uses it now and it is forgotten.
-    pub fn release(&mut self, index: u32) -> bool {
+    /// Used once less, and forgotten if nobody uses it now.
+    pub fn release(&mut self, index: PeerId) {
         let slot = &mut self.slots[index as usize];
-        let Some(peer) = slot else { return false };
-        peer.users -= 1;
-        let gone = peer.users == 0;
-        if gone {
-            *slot = None;
+        if let Some(peer) = slot {
+            peer.users -= 1;
+            if peer.users == 0 {
+                *slot = None;
+            }
         }
-        gone
     }
 
     #[inline]
-    pub fn get(&self, index: u32) -> Option<&Peer> {
+    pub fn get(&self, index: PeerId) -> Option<&Peer> {
         self.slots.get(index as usize).and_then(Option::as_ref)
     }
 
-    pub fn get_mut(&mut self, index: u32) -> Option<&mut Peer> {
+    pub fn get_mut(&mut self, index: PeerId) -> Option<&mut Peer> {
         self.slots.get_mut(index as usize).and_then(Option::as_mut)
     }
 
     /// The peer that an endpoint packet from `source`, received on `port`, comes from. With several nodes at one address
     /// (loopback) the plane decides.
-    pub fn by_source(&self, port: u8, source: IpAddr) -> Option<u32> {
+    pub fn by_source(&self, port: u8, source: IpAddr) -> Option<PeerId> {
         let find = |fits: &dyn Fn(&Peer) -> bool| {
-            self.slots.iter().position(|p| p.as_ref().is_some_and(fits)).map(|i| i as u32)
+            self.slots.iter().position(|p| p.as_ref().is_some_and(fits)).map(|i| i as PeerId)
         };
         find(&|p| p.seed_rx(port, source).is_some()).or_else(|| find(&|p| p.owns(source)))
     }

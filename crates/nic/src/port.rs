@@ -6,22 +6,25 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use openmrc_sockets::{InterfaceAddr, interface_of};
-use openmrc_transport::{Span, Time};
+use openmrc_transport::Time;
 
 use crate::socket::RxSocket;
 use crate::stats::PortStats;
-
-/// How long a port rests after the device queue was full (ENOBUFS), of whose emptying nobody tells.
-pub(crate) const NOBUFS_PAUSE: Span = Span::from_micros(100);
+use crate::tx::RunKey;
 
 /// A run that the kernel would not take, as bytes.
 pub(crate) struct HeldRun {
-    /// Index of the path.
-    pub path: u16,
-    pub peer: u32,
-    pub class: u8,
+    pub key: RunKey,
+    /// Length of every packet but the last.
     pub segment: usize,
     pub bytes: Vec<u8>,
+}
+
+impl HeldRun {
+    /// How many packets it has.
+    pub fn packets(&self) -> u64 {
+        self.bytes.len().div_ceil(self.segment.max(1)) as u64
+    }
 }
 
 /// A port.
@@ -29,7 +32,7 @@ pub(crate) struct Port {
     pub addr: SocketAddr,
     pub rx: RxSocket,
     /// Paths of the device's own profile, for what may go on any; none in SRv6 mode, where a path ends at one node.
-    pub own_paths: Range<u16>,
+    own_paths: Range<u16>,
     next_path: u16,
     /// Switched on by the administrator.
     pub admin_up: bool,
@@ -44,7 +47,7 @@ pub(crate) struct Port {
     pub retry_at: Time,
     pub stats: PortStats,
     /// The socket's own count of drops when last seen.
-    pub rxq_dropped: u32,
+    rxq_dropped: u32,
 }
 
 impl Port {
@@ -85,10 +88,18 @@ impl Port {
         }
     }
 
+    /// The socket has dropped this many packets since it was opened; returns how many of them are new.
+    pub fn count_dropped(&mut self, dropped: u32) -> u64 {
+        let new = u64::from(dropped.wrapping_sub(self.rxq_dropped));
+        self.rxq_dropped = dropped;
+        self.stats.rx_overflow += new;
+        new
+    }
+
     /// A path for what may go on any of the device's own: each in turn.
-    pub fn any_path(&mut self) -> u16 {
+    pub fn any_path(&mut self) -> Option<u16> {
         let path = self.next_path;
         self.next_path = if path + 1 < self.own_paths.end { path + 1 } else { self.own_paths.start };
-        path
+        self.own_paths.contains(&path).then_some(path)
     }
 }

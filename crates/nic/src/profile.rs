@@ -27,6 +27,23 @@ pub struct EvProfileConfig {
     pub min_active: Option<u16>,
 }
 
+impl EvProfileConfig {
+    /// Routes are for SRv6 mode, and needed there.
+    pub(crate) fn check_routes(&self, srv6: bool) -> Result<()> {
+        let routes = if srv6 { self.paths.len() } else { 0 };
+        if self.routes.len() == routes && self.peer.is_empty() == (routes == 0) {
+            return Ok(());
+        }
+        Err(Error::invalid(match srv6 {
+            false => "only a device in SRv6 mode has paths with routes".to_owned(),
+            true => format!(
+                "{routes} paths in SRv6 mode need as many routes, not {}, and a peer where they end",
+                self.routes.len()
+            ),
+        }))
+    }
+}
+
 /// An EV profile and the device's paths that it uses.
 #[derive(Clone)]
 pub(crate) struct Paths {
@@ -79,14 +96,14 @@ impl Paths {
 }
 
 /// A table of profiles, numbered from 0.
-pub(crate) struct Profiles<T> {
+pub(crate) struct ProfileTable<T> {
     what: &'static str,
     slots: Vec<Option<T>>,
 }
 
-impl<T: Clone> Profiles<T> {
+impl<T: Clone> ProfileTable<T> {
     pub fn new(what: &'static str, own: Option<T>) -> Self {
-        Profiles { what, slots: vec![own] }
+        ProfileTable { what, slots: vec![own] }
     }
 
     /// The number of one that fits.
@@ -130,6 +147,3 @@ pub struct CcProfileConfig {
     /// What is known of the paths.
     pub model: PathModel,
 }
-
-/// Congestion control profiles.
-pub(crate) type CcProfiles = Profiles<CcProfileConfig>;

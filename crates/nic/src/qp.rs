@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
+use openmrc_transport::node::Place;
 use openmrc_transport::{PathEntry, PortSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -117,7 +118,7 @@ impl QueuePair {
     /// [`Error::Transition`] if there is no such transition, or it needs other attributes;
     /// [`Error::InvalidArgument`] if a value is out of range. Nothing has changed then.
     pub fn modify(&self, state: QpState, attr: &QpAttr) -> Result<()> {
-        self.engine()?.modify_qp(&self.shared, self.qp.index, state, attr)?;
+        self.engine()?.modify_qp(&self.shared, self.qp.place, state, attr)?;
         self.shared.kick();
         Ok(())
     }
@@ -127,7 +128,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn query(&self) -> Result<QpInfo> {
-        self.engine()?.query_qp(self.qp.index)
+        self.engine()?.query_qp(self.qp.place)
     }
 
     /// Counters of the transport. They are zero before RTR.
@@ -135,7 +136,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<QpStats> {
-        self.engine()?.qp_stats(self.qp.index)
+        self.engine()?.qp_stats(self.qp.place)
     }
 
     /// Every path it may use, with its state. Empty before RTR.
@@ -143,7 +144,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn ev_states(&self) -> Result<Vec<(PathEntry, EvState)>> {
-        self.engine()?.qp_ev_states(self.qp.index)
+        self.engine()?.qp_ev_states(self.qp.place)
     }
 
     /// Ports it uses now: those that have an address at both ends, are up here, and are not known to be down at the
@@ -152,7 +153,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn ports_up(&self) -> Result<PortSet> {
-        self.engine()?.qp_ports(self.qp.index)
+        self.engine()?.qp_ports(self.qp.place)
     }
 
     /// Posts sends, all or none. It needs RTS; in ERROR they complete with WR_FLUSH_ERR. In polling mode
@@ -186,7 +187,7 @@ impl QueuePair {
             qp.send_outstanding.fetch_add(requests.len(), Ordering::AcqRel);
         }
         if state == QpState::Error {
-            self.engine()?.flush_queues(&self.shared, qp.index);
+            self.engine()?.flush_queues(&self.shared, qp.place);
         } else if !requests.is_empty() {
             self.shared.submit(qp);
             self.shared.drive_if_polling();
@@ -211,7 +212,7 @@ impl QueuePair {
             receives.extend(requests.iter().map(|r| r.wr_id));
         }
         if state == QpState::Error || qp.state() == QpState::Error {
-            self.engine()?.flush_queues(&self.shared, qp.index);
+            self.engine()?.flush_queues(&self.shared, qp.place);
         }
         Ok(())
     }
@@ -225,7 +226,7 @@ impl QueuePair {
     /// are removed. A second call does nothing.
     pub fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
-            self.shared.lock().destroy_qp(self.qp.index);
+            self.shared.lock().destroy_qp(self.qp.place);
         }
     }
 
@@ -263,8 +264,8 @@ impl Drop for QueuePair {
 /// The part of a queue pair that engine and application share.
 pub(crate) struct QpShared {
     pub num: u32,
-    /// Index in the engine's table.
-    pub index: u32,
+    /// Its place in the node's table.
+    pub place: Place,
     pub cap: QpCap,
     pub sq_sig_all: bool,
     pub send_cq: Arc<CqShared>,
@@ -283,7 +284,7 @@ pub(crate) struct QpShared {
 impl QpShared {
     pub fn new(
         num: u32,
-        index: u32,
+        place: Place,
         cap: QpCap,
         sq_sig_all: bool,
         send_cq: Arc<CqShared>,
@@ -291,7 +292,7 @@ impl QpShared {
     ) -> Self {
         QpShared {
             num,
-            index,
+            place,
             cap,
             sq_sig_all,
             send_cq,
@@ -312,6 +313,17 @@ impl QpShared {
 
     pub fn set_state(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Back to RESET: everything outstanding is forgotten, without completions.
+    pub fn reset(&self) {
+        self.set_state(QpState::Reset);
+        self.pending.lock().clear();
+        self.receives.lock().clear();
+        self.send_outstanding.store(0, Ordering::Release);
+        for cq in [&self.send_cq, &self.recv_cq] {
+            cq.forget(self.num);
+        }
     }
 
     /// The completion of a send.

@@ -67,8 +67,8 @@ impl Shared {
         let epoll = Epoll::new().map_err(|e| Error::os("epoll", e))?;
         let wake = EventFd::new().map_err(|e| Error::os("wake-up event", e))?;
         epoll.add(wake.fd(), Interest::Readable, TOKEN_WAKE).map_err(|e| Error::os("wake-up event", e))?;
-        let engine = Engine::new(Arc::clone(&config), &epoll)?;
-        Ok(Arc::new(Shared {
+        let engine = Engine::open(Arc::clone(&config), &epoll)?;
+        let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             epoll,
             wake,
@@ -87,7 +87,9 @@ impl Shared {
             pollers_gone: Condvar::new(),
             next_handle: AtomicU32::new(1),
             config,
-        }))
+        });
+        shared.lock().start(&shared);
+        Ok(shared)
     }
 
     /// Tells the engine's thread to end.
@@ -140,7 +142,7 @@ impl Shared {
         if qp.submitted.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.submissions.lock().push(qp.index);
+        self.submissions.lock().push(qp.place);
         self.any_submitted.store(true, Ordering::SeqCst);
         self.kick();
     }

@@ -1,8 +1,9 @@
 //! Counters: packets and bytes per port, packets and time of last use per path, and drops by cause.
 
+use openmrc_transport::node::NodeStats;
 use openmrc_wire::{DecodeError, Ev};
 
-use crate::path::SegmentRoute;
+use crate::path::{SegmentRoute, TxPath};
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
@@ -170,6 +171,19 @@ pub struct PathStats {
     pub last_tx_ns: u64,
 }
 
+impl PathStats {
+    pub(crate) fn new(path: &TxPath) -> Self {
+        PathStats {
+            port: path.port,
+            ev: path.ev,
+            route: path.route(),
+            tx_packets: path.packets,
+            tx_bytes: path.bytes,
+            last_tx_ns: path.last_tx_ns,
+        }
+    }
+}
+
 /// A snapshot of the counters of a context.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ContextStats {
@@ -177,6 +191,8 @@ pub struct ContextStats {
     pub ports: Vec<PortStats>,
     /// Drops and refusals by cause.
     pub causes: Causes,
+    /// Counters of the node: port status updates, EV probes, overflows.
+    pub node: NodeStats,
     /// Turns of the engine.
     pub iterations: u64,
     /// Number of times the engine slept.

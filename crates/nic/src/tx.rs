@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use openmrc_sockets::{SockAddr, send_message};
-use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet};
+use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, opcode};
 
 use crate::arena::Arena;
 
@@ -17,6 +17,12 @@ const MAX_BYTES: usize = 65_507;
 /// How many packets of this path MTU fit into a run.
 pub fn most_in_run(path_mtu: u16) -> u8 {
     (MAX_BYTES / (usize::from(path_mtu) + MAX_HEADER_LEN)).min(MAX_SEGMENTS) as u8
+}
+
+/// Whether an opcode, the first byte of a packet, is that of data: an RDMA write.
+#[inline]
+pub(crate) fn is_data(opcode: u8) -> bool {
+    (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(&opcode)
 }
 
 /// What all packets of a run have in common.

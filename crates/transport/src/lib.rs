@@ -1,24 +1,22 @@
-//! What a queue pair does, without I/O and without a clock.
+//! What a host's NIC does, without I/O and without a clock.
 //!
-//! A driver - the simulator in virtual time, the software NIC in real time - owns the queue pairs. It hands in
-//! packets, marks and the time, asks for packets to send, and offers a [`Host`] through which the queue pair
-//! places data, sends feedback and reports completions:
+//! A driver - the simulator in virtual time, the software NIC in real time - owns a [`node::Node`] and its queue pairs.
 //!
-//! ```text
-//! post_send(wr) ──> ┌───────────┐ ──poll_transmit(now, ports) -> Transmit {packet, path, port, payload}
-//! handle_packet ──> │ QueuePair │ ──Host: place / transmit feedback / completion / EV event / fatal
-//! handle_timeout ─> └───────────┘ ──poll_timeout -> next deadline
-//! ```
+//! | module | subject |
+//! |---|---|
+//! | [`api`] | what a queue pair is to its node, and what it asks of its host |
+//! | [`node`] | everything around queue pairs: turns, timers, ports, endpoint requests, receive pressure |
+//! | [`mrc`], [`rocev2`] | the queue pairs |
+//! | [`profile`] | the paths between two nodes |
+//! | [`random`], [`time`] | draws without state; simulated or real time in picoseconds |
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod endpoint;
 pub mod mrc;
 pub mod node;
 pub mod profile;
 pub mod random;
 pub mod rocev2;
-pub mod schedule;
 pub mod time;
 
 pub use api::{

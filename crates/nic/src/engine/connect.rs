@@ -1,17 +1,18 @@
 //! What a queue pair needs to become RTR and then RTS: a peer, paths, congestion control, and a configuration of the
 //! transport from attributes and defaults.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use openmrc_transport::mrc::{
     self, CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig,
 };
+use openmrc_transport::node::Place;
 use openmrc_transport::{Span, Time};
 use openmrc_wire::{MAX_HEADER_LEN, Psn, encap};
 
-use super::{Engine, Qp};
+use super::Engine;
+use super::verbs::QpLink;
 use crate::attr::{DEFAULT_PATH_MTU, QpAttr};
 use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
@@ -23,51 +24,38 @@ const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
 
 impl Engine {
     /// INIT to RTR: the peer and the paths are known, packets may come.
-    pub(super) fn connect_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
-        let (profile, paths) = self.profile_for(attr)?;
-        let config = self.transport_config(index, attr, &paths)?;
+    pub(super) fn connect_qp(&mut self, now: Time, place: Place, attr: &QpAttr) -> Result<()> {
+        let (profile, paths) = self.profiles.meant_by(attr)?;
+        let config = self.transport_config(place, attr, &paths)?;
         let remote = attr.remote.as_deref().unwrap_or_default();
         self.check_mtu(config.path_mtu, remote.len(), self.outside_inner_ip(&paths))?;
-        let transport = mrc::QueuePair::new_responder(now, &config)?;
-        let local: Vec<IpAddr> = self.ports.iter().map(|p| p.addr.ip()).collect();
-        let (peer, new) = self.peers.acquire(remote, &local)?;
-        if let Some(known) = self.peers.get_mut(peer).filter(|_| self.config.is_srv6()) {
-            known.set_paths(paths.iter());
+        let qp = mrc::QueuePair::new_responder(now, &config)?;
+        let peer = self.egress.net.acquire_peer(remote, &paths)?;
+        self.node.connect(now, place, peer, self.peer_ports(peer), qp);
+        if let Some(io) = self.verbs.get_mut(place) {
+            io.link = Some(QpLink { peer, paths, profile });
         }
-        if new {
-            self.endpoint.add_peer(now, peer);
-        }
-        let Some(qp) = self.qps[index as usize].as_deref_mut() else { return Ok(()) };
-        qp.transport = Some(transport);
-        qp.io.peer = Some(peer);
-        qp.io.paths = Some(paths);
-        qp.io.ev_profile = profile;
-        qp.io.flushed = false;
-        self.update_ports(now, index as usize);
         Ok(())
     }
 
-    /// RTR to RTS: what the sending half needs is known too.
-    pub(super) fn start_qp(&mut self, now: Time, index: u32, attr: &QpAttr) -> Result<()> {
-        let (profile, paths) = self.profile_for(attr)?;
-        let config = self.transport_config(index, attr, &paths)?;
-        let Some(Qp { transport: Some(transport), io }) = self.qps[index as usize].as_deref_mut() else {
-            return Err(Error::Closed("the queue pair"));
-        };
-        transport.start_requestor(now, &config)?;
-        io.paths = Some(paths);
-        io.ev_profile = profile;
-        self.update_ports(now, index as usize);
+    /// RTR to RTS: what the requestor needs is known too.
+    pub(super) fn start_qp(&mut self, now: Time, place: Place, attr: &QpAttr) -> Result<()> {
+        let (profile, paths) = self.profiles.meant_by(attr)?;
+        let config = self.transport_config(place, attr, &paths)?;
+        let closed = || Error::Closed("the queue pair");
+        self.node.update(place, |qp| qp.start_requestor(now, &config)).ok_or_else(closed)??;
+        let link = self.verbs.get_mut(place).and_then(|io| io.link.as_mut()).ok_or_else(closed)?;
+        (link.paths, link.profile) = (paths, profile);
         Ok(())
     }
 
     /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
-    fn transport_config(&self, index: u32, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
-        let io = &self.qp(index)?.io;
+    fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
+        let io = self.io(place)?;
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
         let CcProfileConfig { cc, model } = match attr.cc_profile_id.unwrap_or(0) {
             0 => default_cc(&self.config, path_mtu),
-            id => self.cc_profiles.get(id)?,
+            id => self.profiles.cc.get(id)?,
         };
         let psn = |name: &str, value: u32| match value < 1 << Psn::BITS {
             true => Ok(Psn::new(value)),
@@ -110,14 +98,14 @@ impl Engine {
 
     /// Bytes of headers outside the IP header that encloses UDP, on the longest of these paths.
     fn outside_inner_ip(&self, paths: &Paths) -> usize {
-        let route = |(_, number)| self.paths[usize::from(number)].route();
+        let route = |(_, number)| self.egress.net.paths[usize::from(number)].route();
         paths.iter().filter_map(route).map(|r| encap::overhead(r.segment.is_some())).max().unwrap_or(0)
     }
 
-    /// Whether packets of this path MTU, with so many bytes outside their IP header, fit the interfaces of the first
+    /// Whether packets of this path MTU, with `outside` bytes outside their IP header, fit the interfaces of the first
     /// `ports` ports.
     fn check_mtu(&self, path_mtu: u16, ports: usize, outside: usize) -> Result<()> {
-        for port in self.ports.iter().take(ports) {
+        for port in self.egress.net.ports.iter().take(ports) {
             let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
             let needed = usize::from(path_mtu) + ENVELOPE + ip;
             let Some(interface) = &port.interface else { continue };

@@ -1,4 +1,4 @@
-//! Where the next datagram will be.
+//! Where the next datagram is expected.
 //!
 //! A sender takes the ports in turn, a run of packets on each. So the next datagram is looked for where the run goes on
 //! or, when it is complete, on the port whose last datagram arrived longest ago; only if nothing is there is the system
@@ -10,7 +10,7 @@ use openmrc_transport::{PortSet, Time};
 
 /// Wrong guesses of a poller from one look at another port to the next, in the middle of a run: most come true where
 /// they were made, unless they have been wrong for long.
-const MISSES_PER_LOOK_BESIDE: u32 = 8;
+const MISSES_PER_LOOK_ELSEWHERE: u32 = 8;
 const MISSES_WHILE_SURE: u32 = 32;
 
 pub(super) struct NextPort {
@@ -24,15 +24,15 @@ pub(super) struct NextPort {
     ready: u32,
     /// When the system was asked, by the clock of `arrived`.
     asked: u64,
-    /// Polling: the port looked at besides, each in turn, and how often there was nothing.
-    pub beside: usize,
+    /// Polling: the other port looked at last, and how often there was nothing where it was expected.
+    pub elsewhere: usize,
     misses: u32,
     /// Polling: when there was a look last.
     pub looked: Time,
 }
 
 impl NextPort {
-    /// For so many ports, which at first are taken to be used in order.
+    /// For this many ports, which at first are taken to be used in order.
     pub fn new(count: usize) -> Self {
         NextPort {
             port: 0,
@@ -41,7 +41,7 @@ impl NextPort {
             count,
             ready: u32::MAX,
             asked: 0,
-            beside: 0,
+            elsewhere: 0,
             misses: 0,
             looked: Time::ZERO,
         }
@@ -65,8 +65,9 @@ impl NextPort {
         ready != 0
     }
 
-    /// So many data packets that arrived at `arrived` have been taken from `port`; senders' runs have `burst`.
-    pub fn came(&mut self, now: Time, port: usize, arrived: u64, packets: usize, burst: usize) {
+    /// `packets` data packets, the last of which arrived at `arrived`, have been taken from `port`; senders' runs have
+    /// `burst`.
+    pub fn received(&mut self, now: Time, port: usize, arrived: u64, packets: usize, burst: usize) {
         if port != self.port {
             self.port = port;
             self.run = 0;
@@ -82,7 +83,7 @@ impl NextPort {
     }
 
     /// A datagram that is no part of a run, feedback say, has been taken from `port`: the run goes on where it was.
-    pub fn came_beside(&mut self, port: usize, arrived: u64) {
+    pub fn received_other(&mut self, port: usize, arrived: u64) {
         self.ready |= 1 << port;
         self.arrived[port] = arrived;
     }
@@ -102,10 +103,10 @@ impl NextPort {
 
     /// Polling: whether to look at another port too, after nothing was where it was expected. Within a run now and
     /// then; between runs, where the guess is less sure, at once.
-    pub fn looks_beside(&mut self) -> bool {
+    pub fn looks_elsewhere(&mut self) -> bool {
         self.misses = self.misses.wrapping_add(1);
         let often = self.run == 0 || self.misses > MISSES_WHILE_SURE;
-        self.misses.is_multiple_of(if often { 2 } else { MISSES_PER_LOOK_BESIDE })
+        self.misses.is_multiple_of(if often { 2 } else { MISSES_PER_LOOK_ELSEWHERE })
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
                 return false;
             };
             self.order.push(arrived);
-            self.next.came(Time(0), port, arrived, 1, BURST);
+            self.next.received(Time(0), port, arrived, 1, BURST);
             true
         }
 

@@ -1,78 +1,144 @@
-//! From datagrams to the transport: what is looked at before a packet may mean anything, in the order of cost, and what
-//! is counted when it may not (spec: wire, "Bad input"). Nothing is ever answered to a packet refused here.
+//! From datagrams to the node: what is looked at before a packet may mean anything, in the order of cost, and what is counted
+//! when it may not (spec: wire, "Bad input"). Nothing is ever answered to a packet refused here.
 
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
 
-use openmrc_sockets::{Interest, RecvBuffer, RecvMeta};
-use openmrc_transport::mrc::LASTING_BURST;
-use openmrc_transport::{Received, Span, Time, Transport, Trim};
-use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet, opcode};
+use openmrc_sockets::{Interest, RecvMeta};
+use openmrc_transport::mrc::{self, LASTING_BURST};
+use openmrc_transport::node::Node;
+use openmrc_transport::{Received, Span, Time, Trim};
+use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 
-use super::{Engine, Inbox, Qp, QpHost, qp_host};
+use super::egress::Egress;
+use super::next_port::NextPort;
+use super::verbs::Verbs;
+use super::{Engine, Environment};
+use crate::datapath::Inbox;
+use crate::device::DeviceConfig;
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
 use crate::sys;
+use crate::tx::is_data;
 
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
+/// Datagrams in a turn before sending again.
+const DATAGRAMS_PER_TURN: usize = 32;
+
+/// Eager turns without runs from or to anybody until traffic no longer counts as bulk: some milliseconds.
+const BULK_TURNS: u32 = 4096;
+
 /// A poller that has been away for so long finds all ports worth a look.
 const LONG_AWAY: Span = Span::from_micros(10);
 
+/// The receiving side of a device.
+pub(super) struct Ingress {
+    inbox: Inbox,
+    next_port: NextPort,
+    /// The ports' sockets are watched by epoll.
+    watching: bool,
+    /// This turn is taken by an application that polls.
+    pub eager: bool,
+    /// Eager turns for which traffic still counts as bulk, not as single messages.
+    bulk: u32,
+}
+
+/// What one system call has brought.
+#[derive(Default)]
+struct Brought {
+    packets: usize,
+    data: usize,
+    /// When the last of them arrived in the socket's queue, nanoseconds by the kernel's clock.
+    arrived_ns: u64,
+}
+
+impl Brought {
+    #[inline]
+    fn add(&mut self, bytes: &[u8], meta: &RecvMeta) {
+        let packets = bytes.len().div_ceil(meta.segment).max(1);
+        self.packets += packets;
+        self.arrived_ns = meta.arrived_ns;
+        if bytes.first().is_some_and(|&opcode| is_data(opcode)) {
+            self.data += packets;
+        }
+    }
+}
+
+impl Ingress {
+    /// For this many ports, whose sockets are watched.
+    pub fn new(inbox: Inbox, ports: usize) -> Self {
+        Ingress { inbox, next_port: NextPort::new(ports), watching: true, eager: false, bulk: 0 }
+    }
+
+    /// A whole run has been sent, or several packets have come at once.
+    #[inline]
+    pub fn saw_bulk(&mut self) {
+        self.bulk = BULK_TURNS;
+    }
+}
+
 impl Engine {
-    /// Takes up to `budget` datagrams from the sockets of all ports; whether there was anything.
-    pub(super) fn receive(&mut self, shared: &Shared, budget: usize) -> bool {
-        if !self.watching {
+    /// Takes datagrams from the sockets of the ports; whether there were any.
+    #[inline]
+    pub(super) fn receive(&mut self, shared: &Shared) -> bool {
+        if self.ingress.eager {
+            self.ingress.bulk = self.ingress.bulk.saturating_sub(1);
+            if self.ingress.bulk == 0 {
+                return self.receive_polled(shared);
+            }
+        }
+        self.receive_watched(shared)
+    }
+
+    /// Takes up to [`DATAGRAMS_PER_TURN`] datagrams, from the ports on which the system says there are any.
+    fn receive_watched(&mut self, shared: &Shared) -> bool {
+        if !self.ingress.watching {
             self.watch_ports(shared, true);
         }
-        let Some(mut inbox) = self.inbox.take() else { return false };
         let mut worked = false;
-        for _ in 0..budget {
-            let received =
-                self.next_port.expected() && self.receive_port(shared, self.next_port.port, &mut inbox);
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let next = &self.ingress.next_port;
+            let received = next.expected() && self.receive_port(shared, self.ingress.next_port.port);
             if !received {
                 let asked = sys::realtime_ns();
                 let (ports, events) = self.ready_ports(shared);
                 worked |= events;
-                if !self.next_port.look(asked, ports) {
+                if !self.ingress.next_port.look(asked, ports) {
                     break;
                 }
-                self.receive_port(shared, self.next_port.port, &mut inbox);
+                self.receive_port(shared, self.ingress.next_port.port);
             }
             worked = true;
         }
-        self.inbox = Some(inbox);
         worked
     }
 
-    /// Takes one datagram, without asking which port has any: the shortest way for who polls. The sockets are not even
-    /// watched then, so that those who send to them need not tell.
+    /// Takes one datagram, without asking which port has any: the shortest way for an application that polls. The sockets are
+    /// not even watched then, so that those who send to them need not tell.
     #[inline]
-    pub(super) fn receive_polled(&mut self, shared: &Shared) -> bool {
-        if self.watching {
+    fn receive_polled(&mut self, shared: &Shared) -> bool {
+        if self.ingress.watching {
             self.watch_ports(shared, false);
         }
-        let Some(mut inbox) = self.inbox.take() else { return false };
-        let received = self.receive_port(shared, self.next_port.port, &mut inbox)
-            || self.look_beside(shared, &mut inbox);
-        self.inbox = Some(inbox);
-        received
+        self.receive_port(shared, self.ingress.next_port.port) || self.look_at_another_port(shared)
     }
 
     /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
-    fn look_beside(&mut self, shared: &Shared, inbox: &mut Inbox) -> bool {
-        if !self.next_port.looks_beside() {
+    fn look_at_another_port(&mut self, shared: &Shared) -> bool {
+        if !self.ingress.next_port.looks_elsewhere() {
             return false;
         }
         let now = sys::now();
-        let away = now.since(std::mem::replace(&mut self.next_port.looked, now));
-        let count = self.ports.len();
+        let next = &mut self.ingress.next_port;
+        let away = now.since(std::mem::replace(&mut next.looked, now));
+        let count = self.egress.net.ports.len();
         for _ in 0..if away > LONG_AWAY { count } else { 1 } {
-            let port = if self.next_port.beside + 1 < count { self.next_port.beside + 1 } else { 0 };
-            self.next_port.beside = port;
-            if port != self.next_port.port && self.receive_port(shared, port, inbox) {
+            let next = &mut self.ingress.next_port;
+            let port = if next.elsewhere + 1 < count { next.elsewhere + 1 } else { 0 };
+            next.elsewhere = port;
+            if port != next.port && self.receive_port(shared, port) {
                 return true;
             }
         }
@@ -81,8 +147,8 @@ impl Engine {
 
     /// Lets epoll tell of packets on the ports, or not.
     fn watch_ports(&mut self, shared: &Shared, watch: bool) {
-        self.watching = watch;
-        for (index, port) in self.ports.iter_mut().enumerate() {
+        self.ingress.watching = watch;
+        for (index, port) in self.egress.net.ports.iter_mut().enumerate() {
             port.rx.set_gro(true);
             let fd = port.rx.fd();
             // It can only fail if that is how it is already.
@@ -91,6 +157,11 @@ impl Engine {
                 false => shared.epoll.remove(fd),
             };
         }
+    }
+
+    /// Lets epoll tell when the sockets that held packets wait for can be written.
+    pub fn watch_held(&mut self, shared: &Shared) {
+        self.egress.datapath.watch_held(&mut self.egress.net, &shared.epoll, TOKEN_TX);
     }
 
     /// Ports on which something waits, one bit each; everything else that epoll reports is done at once. The flag
@@ -103,89 +174,100 @@ impl Engine {
             let token = event.u64;
             match token {
                 // Meant for the engine's thread: a poller must not take its wake-up call away.
-                TOKEN_WAKE if !self.eager => {
+                TOKEN_WAKE if !self.ingress.eager => {
                     shared.wake.clear();
                 }
                 TOKEN_WAKE => {}
                 TOKEN_LINKS => self.links_changed(shared),
-                TOKEN_TX.. => self.writable(shared, (token - TOKEN_TX) as usize, sys::now()),
+                TOKEN_TX.. => {
+                    let path = (token - TOKEN_TX) as usize;
+                    self.egress.datapath.writable(&mut self.egress.net, &shared.epoll, path, sys::now());
+                }
                 port => ports |= 1 << port,
             }
         }
         (ports, !events.is_empty())
     }
 
-    /// Takes one datagram, or a batch of frames, from a port; whether there was one.
+    /// Receives once from a port; whether there was anything.
     #[inline]
-    fn receive_port(&mut self, shared: &Shared, port: usize, inbox: &mut Inbox) -> bool {
-        match inbox {
-            Inbox::Datagrams(rx) => self.receive_datagram(shared, port, rx),
-            Inbox::Frames(frames) => self.receive_frames(shared, port, frames),
+    fn receive_port(&mut self, shared: &Shared, port: usize) -> bool {
+        let Engine { ingress, node, verbs, egress, config, .. } = self;
+        let Ingress { inbox, next_port, watching, .. } = ingress;
+        let fd = egress.net.ports[port].rx.fd();
+        let mut brought = Brought::default();
+        let mut receiver = Receiver { node, verbs, egress, config, shared, port, now: Time::ZERO };
+        let received = inbox.receive(fd, |datagram| {
+            if receiver.now == Time::ZERO {
+                receiver.now = sys::now();
+            }
+            match datagram {
+                Some((bytes, meta)) => {
+                    brought.add(bytes, &meta);
+                    receiver.datagram(&meta, bytes);
+                }
+                None => receiver.egress.net.causes.add(Cause::Unexpected, 1),
+            }
+        });
+        let now = receiver.now;
+        let socket = &mut egress.net.ports[port].rx;
+        if !*watching || !received {
+            socket.adapt_gro(brought.packets);
         }
-    }
-
-    fn receive_datagram(&mut self, shared: &Shared, port: usize, rx: &mut RecvBuffer) -> bool {
-        // An error other than "nothing there" (a route's, say) is reported once and means nothing to a receiver.
-        let socket = &mut self.ports[port].rx;
-        let Ok((bytes, meta)) = rx.receive(socket.fd()) else {
-            socket.adapt_gro(0);
-            if self.watching {
-                self.next_port.missed(port);
+        if !received {
+            if *watching {
+                next_port.missed(port);
             }
             return false;
-        };
-        let packets = bytes.len().div_ceil(meta.segment);
-        if !self.watching {
-            socket.adapt_gro(packets);
         }
-        let now = sys::now();
-        if bytes.first().is_some_and(|op| (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(op)) {
-            // Whoever sends in runs is expected to do so as we do.
-            self.next_port.came(
-                now,
-                port,
-                meta.arrived_ns,
-                packets,
-                usize::from(self.config.ev_burst.min(LASTING_BURST)),
-            );
-            if packets > 1 {
-                self.saw_bulk();
-            }
+        if brought.data > 0 {
+            // A peer is expected to send in runs as this node does.
+            let run = usize::from(config.ev_burst.min(LASTING_BURST));
+            next_port.received(now, port, brought.arrived_ns, brought.data, run);
         } else {
-            self.next_port.came_beside(port, meta.arrived_ns);
+            next_port.received_other(port, brought.arrived_ns);
         }
-        self.datagram_in(shared, now, port, &meta, bytes);
-        self.settle(shared, now);
-        self.send_feedback(now);
+        if brought.data > 1 {
+            ingress.saw_bulk();
+        }
+        egress.send_waiting(now);
         true
     }
+}
 
-    pub(super) fn datagram_in(
-        &mut self,
-        shared: &Shared,
-        now: Time,
-        port: usize,
-        meta: &RecvMeta,
-        bytes: &[u8],
-    ) {
+/// What datagrams from a port meet.
+struct Receiver<'a> {
+    node: &'a mut Node<mrc::QueuePair>,
+    verbs: &'a mut Verbs,
+    egress: &'a mut Egress,
+    config: &'a DeviceConfig,
+    shared: &'a Shared,
+    port: usize,
+    now: Time,
+}
+
+impl Receiver<'_> {
+    /// Handles the packets of a datagram, all of `meta.segment` bytes but the last.
+    #[inline]
+    fn datagram(&mut self, meta: &RecvMeta, bytes: &[u8]) {
         let packets = bytes.len().div_ceil(meta.segment).max(1) as u64;
-        let stats = &mut self.ports[port].stats;
-        stats.rx_datagrams += 1;
-        stats.rx_packets += packets;
-        stats.rx_bytes += bytes.len() as u64;
-        self.pressure.received(bytes.len());
+        let net = &mut self.egress.net;
+        let port = &mut net.ports[self.port];
+        port.stats.rx_datagrams += 1;
+        port.stats.rx_packets += packets;
+        port.stats.rx_bytes += bytes.len() as u64;
         if socket::is_marked(meta.traffic_class) {
-            stats.rx_ecn_marked += packets;
+            port.stats.rx_ecn_marked += packets;
         }
-        if let Some(dropped) = meta.dropped {
-            let new = u64::from(dropped.wrapping_sub(self.ports[port].rxq_dropped));
-            self.ports[port].rxq_dropped = dropped;
-            self.ports[port].stats.rx_overflow += new;
-            self.causes.add(Cause::SocketOverflow, new);
+        let dropped = meta.dropped.map_or(0, |dropped| port.count_dropped(dropped));
+        if dropped > 0 {
+            net.causes.add(Cause::SocketOverflow, dropped);
+            // Before the packets behind the gap: their SACKs tell of it.
+            self.node.overflowed(self.now);
         }
         let refused = if meta.truncated {
             Some(Cause::Truncated)
-        } else if !self.ports[port].is_up() {
+        } else if !net.ports[self.port].is_up() {
             Some(Cause::PortDown)
         } else if bytes.is_empty() {
             Some(Cause::Short)
@@ -193,25 +275,18 @@ impl Engine {
             None
         };
         if let Some(cause) = refused {
-            self.causes.add(cause, packets);
+            net.causes.add(cause, packets);
             return;
         }
         for one in bytes.chunks(meta.segment) {
-            if let Err(cause) = self.packet_in(shared, now, port, meta, one) {
-                self.causes.add(cause, 1);
+            if let Err(cause) = self.packet(meta, one) {
+                self.egress.net.causes.add(cause, 1);
             }
         }
     }
 
     #[inline]
-    fn packet_in(
-        &mut self,
-        shared: &Shared,
-        now: Time,
-        port: usize,
-        meta: &RecvMeta,
-        bytes: &[u8],
-    ) -> Result<(), Cause> {
+    fn packet(&mut self, meta: &RecvMeta, bytes: &[u8]) -> Result<(), Cause> {
         let trim = match self.config.dscp.trimmed_reason(meta.traffic_class >> 2) {
             None => None,
             Some(NackReason::TrimmedLastHop) => Some(Trim::LastHop),
@@ -224,36 +299,32 @@ impl Engine {
         if trim.is_some() && !packet.is_data() {
             return Err(Cause::TrimmedControl);
         }
+        let entropy = Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) };
         let received = Received {
             packet,
-            ev: self
-                .config
-                .ev_format
-                .read(Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) }),
-            port: port as u8,
+            ev: self.config.ev_format.read(entropy),
+            port: self.port as u8,
             ecn_ce: socket::is_marked(meta.traffic_class),
             trim,
         };
         if packet.dest_qp == ENDPOINT_QP {
-            return self.endpoint_in(shared, now, meta, bytes, &received);
+            return self.endpoint_packet(meta, bytes, &received);
         }
-        let index = self.place_of(packet.dest_qp);
-        let peer = index
-            .and_then(|i| self.qps[i].as_ref())
-            .and_then(|qp| qp.io.peer)
-            .and_then(|peer| self.peers.get(peer));
-        let dest_port = self.ports[port].addr.port();
+        let place = self.node.find(packet.dest_qp);
+        let peer =
+            place.and_then(|place| self.node.peer(place)).and_then(|peer| self.egress.net.peers.get(peer));
+        let dest_port = self.egress.net.ports[self.port].addr.port();
         let intact = |seed: &IcrcSeed| trim.is_some() || seed.verify(meta.source_port, dest_port, bytes);
         // The usual packet: from the peer's address on this plane.
-        match peer.and_then(|p| p.seed_rx(port as u8, meta.source)) {
+        match peer.and_then(|p| p.seed_rx(self.port as u8, meta.source)) {
             Some(seed) if intact(seed) => {}
             Some(_) => return Err(Cause::BadIcrc),
             None => {
-                let seed = self.seed_between(meta.source, port).ok_or(Cause::WrongPeer)?;
+                let seed = self.egress.net.seed_between(meta.source, self.port).ok_or(Cause::WrongPeer)?;
                 if !intact(&seed) {
                     return Err(Cause::BadIcrc);
                 }
-                let owner = match index {
+                let owner = match place {
                     None => return Err(Cause::UnknownQp),
                     Some(_) => peer.ok_or(Cause::QpNotReady)?,
                 };
@@ -262,20 +333,29 @@ impl Engine {
                 }
             }
         }
-        let Some(index) = index else { return Err(Cause::UnknownQp) };
-        let Some(Qp { transport: Some(transport), io }) = self.qps[index].as_deref_mut() else {
-            return Err(Cause::QpNotReady);
-        };
-        if !std::mem::replace(&mut io.receiving, true) {
-            self.pressure.receives(now, index as u32);
-        }
-        transport.handle_packet(now, &received, &mut qp_host!(self, io, shared, now, payload));
-        self.touch(index as u32);
+        let Some(place) = place else { return Err(Cause::UnknownQp) };
+        let Receiver { node, verbs, egress, shared, now, .. } = self;
+        let mut host = Environment { verbs, egress, shared, payload, now: *now };
+        node.handle(*now, place, &received, bytes.len() as u32, &mut host);
         Ok(())
     }
 
-    /// The iCRC's constant part for packets from any address to our port.
-    pub(super) fn seed_between(&self, source: IpAddr, port: usize) -> Option<IcrcSeed> {
-        IcrcSeed::between(source, self.ports[port].addr.ip())
+    /// A packet for the endpoint: EV probes and port status.
+    fn endpoint_packet(&mut self, meta: &RecvMeta, bytes: &[u8], received: &Received) -> Result<(), Cause> {
+        let net = &self.egress.net;
+        let seed = net.seed_between(meta.source, self.port).ok_or(Cause::WrongPeer)?;
+        if received.trim.is_some() {
+            return Err(Cause::TrimmedControl);
+        }
+        if !seed.verify(meta.source_port, net.ports[self.port].addr.port(), bytes) {
+            return Err(Cause::BadIcrc);
+        }
+        let peer = net.peers.by_source(received.port, meta.source).ok_or(Cause::WrongPeer)?;
+        let Receiver { node, verbs, egress, shared, now, .. } = self;
+        let mut host = Environment { verbs, egress, shared, payload: &[], now: *now };
+        match node.handle_endpoint(*now, peer, received, &mut host) {
+            true => Ok(()),
+            false => Err(Cause::Unexpected),
+        }
     }
 }

@@ -19,8 +19,8 @@ mod posts;
 mod prefetch;
 mod queue_pair;
 
-use openmrc_transport::node::ENDPOINT_QP;
 use openmrc_transport::{Received, Time, Trim};
+use openmrc_wire::ENDPOINT_QP;
 use openmrc_wire::Ev;
 
 pub(crate) use self::endpoints::Endpoints;

@@ -35,7 +35,7 @@ use openmrc_wire::{Body, EndpointOp};
 pub use config::{NodeConfig, Numbers};
 pub use host::NodeHost;
 pub use pressure::{Buffers, DestinationControl, Pressure, PressureConfig};
-pub use requests::{ENDPOINT_QP, MAX_EV_PROBES, ProbeTimeout, Route};
+pub use requests::{MAX_EV_PROBES, ProbeTimeout, Route};
 pub use table::{PeerId, Place, QpId, TableFull};
 
 use self::host::QpHost;

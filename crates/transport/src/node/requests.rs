@@ -1,6 +1,6 @@
 //! Endpoint requests on QP 0x2: ids, and EV probes that wait for an answer (spec: transport, "Probes and port status").
 
-use openmrc_wire::{Body, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
+use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
 
 use super::table::PeerId;
 use super::{NodeHost, NodeStats};
@@ -8,9 +8,6 @@ use crate::api::{PortSet, TrafficClass};
 use crate::profile::PathId;
 use crate::random::mix;
 use crate::time::{Span, Time};
-
-/// The reserved queue pair number of endpoint requests and responses.
-pub const ENDPOINT_QP: u32 = 2;
 
 /// Most EV probes that can be outstanding.
 pub const MAX_EV_PROBES: usize = 4096;

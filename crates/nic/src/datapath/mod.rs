@@ -1,0 +1,279 @@
+//! The two ways in which packets leave this host and come in: UDP sockets, and SRv6 frames on packet sockets. Everything
+//! that depends on which of them a device uses is behind [`Datapath`] and [`Inbox`].
+
+mod srv6;
+mod udp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use openmrc_sockets::{Epoll, InterfaceAddr, LinkWatch, RecvBuffer, RecvMeta, SendError};
+use openmrc_transport::{PathEntry, Span, Time};
+use openmrc_wire::{DscpMap, Packet};
+
+use crate::device::{DeviceConfig, PortConfig};
+use crate::error::Result;
+use crate::frames::FrameBuffer;
+use crate::impairer::Outgoing;
+use crate::network::Network;
+use crate::path::SegmentRoute;
+use crate::port::Port;
+use crate::profile::Paths;
+use crate::socket::LONGEST_DATAGRAM;
+use crate::stats::Cause;
+use crate::tx::RunKey;
+use srv6::Srv6;
+use udp::Udp;
+
+/// How long a port rests after the device queue was full (ENOBUFS), of whose emptying nobody tells.
+const NOBUFS_PAUSE: Span = Span::from_micros(100);
+
+/// How packets leave.
+pub(crate) enum Datapath {
+    /// By UDP sockets, one for each source port.
+    Udp(Box<Udp>),
+    /// As SRv6 frames, by one packet socket for each port.
+    Srv6(Box<Srv6>),
+}
+
+impl Datapath {
+    /// The datapath of a device.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(config: &Arc<DeviceConfig>) -> Result<Self> {
+        Ok(match config.is_srv6() {
+            false => Datapath::Udp(Box::new(Udp::new(Arc::clone(config)))),
+            true => Datapath::Srv6(Box::new(Srv6::open(config)?)),
+        })
+    }
+
+    /// A port, its sockets open, and the paths that the device has by it from the start, added to `net`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_port(
+        &self,
+        net: &mut Network,
+        port: &PortConfig,
+        interfaces: &[InterfaceAddr],
+    ) -> Result<Port> {
+        match self {
+            Datapath::Udp(udp) => udp.open_port(net, port),
+            Datapath::Srv6(srv6) => srv6.open_port(port, interfaces),
+        }
+    }
+
+    /// A watch on the interfaces, if the system allows one.
+    pub fn watch_links(&self) -> Option<LinkWatch> {
+        let neighbours = matches!(self, Datapath::Srv6(_));
+        LinkWatch::open(neighbours).ok()
+    }
+
+    /// Room for what comes in.
+    pub fn inbox(&self, dscp: DscpMap) -> Inbox {
+        match self {
+            Datapath::Udp(_) => Inbox::Datagrams(Box::new(RecvBuffer::new(LONGEST_DATAGRAM))),
+            Datapath::Srv6(_) => Inbox::Frames { frames: Box::new(FrameBuffer::new()), dscp },
+        }
+    }
+
+    // --- paths ---------------------------------------------------------------------------------------------------
+
+    /// The number of a path to `peer` (any node, if it is empty), opened if nobody has used it yet.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] if there can be no such path, or the system's.
+    pub fn open_path(
+        &mut self,
+        net: &mut Network,
+        entry: PathEntry,
+        route: Option<SegmentRoute>,
+        peer: &[SocketAddr],
+    ) -> Result<u16> {
+        net.check_port(entry.port.into())?;
+        match self {
+            Datapath::Udp(udp) => udp.open_path(net, entry, route),
+            Datapath::Srv6(srv6) => srv6.open_path(net, entry, route, peer),
+        }
+    }
+
+    /// Takes over the kernel's routes and neighbours as they are now.
+    pub fn refresh_next_hops(&mut self, net: &mut Network, now: Time) {
+        if let Datapath::Srv6(srv6) = self {
+            srv6.refresh_next_hops(net, now);
+        }
+    }
+
+    /// When that is due even if nothing has changed.
+    pub fn next_refresh(&self) -> Time {
+        match self {
+            Datapath::Udp(_) => Time::NEVER,
+            Datapath::Srv6(srv6) => srv6.next_refresh(),
+        }
+    }
+
+    /// Of these paths, on ports that are up: how many have a next hop that has answered, and one that has not.
+    pub fn next_hops_of(&self, net: &Network, paths: &Paths) -> (usize, Option<String>) {
+        match self {
+            Datapath::Udp(_) => (0, None),
+            Datapath::Srv6(srv6) => srv6.next_hops_of(net, paths),
+        }
+    }
+
+    // --- sending -------------------------------------------------------------------------------------------------
+
+    /// Adds a packet to what is sent next. Its payload lies in `pieces`, which must stay valid until [`Datapath::flush`].
+    #[inline]
+    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[&[u8]], now: Time) {
+        match self {
+            Datapath::Udp(udp) => udp.push(net, key, packet, pieces, now),
+            Datapath::Srv6(srv6) => srv6.push(net, key, packet, pieces, now),
+        }
+    }
+
+    /// Sends everything that was added.
+    #[inline]
+    pub fn flush(&mut self, net: &mut Network, now: Time) {
+        match self {
+            Datapath::Udp(udp) => udp.flush(net, now),
+            Datapath::Srv6(srv6) => srv6.flush(net, now),
+        }
+    }
+
+    /// For what does not leave by the fast path.
+    fn offering(&mut self) -> &mut dyn Offer {
+        match self {
+            Datapath::Udp(udp) => &mut **udp,
+            Datapath::Srv6(srv6) => &mut **srv6,
+        }
+    }
+
+    /// Sends what the impairer has held back until now.
+    pub fn send_impaired_due(&mut self, net: &mut Network, now: Time) {
+        let mut due = Vec::new();
+        net.impairer.take_due(now, &mut due);
+        self.offering().send_outgoing(net, &mut due, now);
+    }
+
+    /// Offers what a port holds again, in order.
+    pub fn retry_held(&mut self, net: &mut Network, port: usize, now: Time) {
+        self.offering().retry_held(net, port, now);
+    }
+
+    /// Lets epoll tell when the sockets that hold runs wait for can be written again; token `first_token + path`.
+    pub fn watch_held(&mut self, net: &mut Network, epoll: &Epoll, first_token: u64) {
+        if let Datapath::Udp(_) = self {
+            udp::watch_held(net, epoll, first_token);
+        }
+    }
+
+    /// The socket of a path can be written again.
+    pub fn writable(&mut self, net: &mut Network, epoll: &Epoll, path: usize, now: Time) {
+        if let Some(port) = udp::unwatch(net, epoll, path) {
+            self.retry_held(net, port, now);
+        }
+    }
+}
+
+/// Room for what comes in.
+pub(crate) enum Inbox {
+    Datagrams(Box<RecvBuffer>),
+    Frames { frames: Box<FrameBuffer>, dscp: DscpMap },
+}
+
+impl Inbox {
+    /// Receives once from a port's socket and gives `each` the datagrams, `None` for one that is none. Says whether
+    /// anything came: any error (nothing there, a route's, the interface's) means nothing to a receiver.
+    #[inline]
+    pub fn receive(&mut self, fd: RawFd, mut each: impl FnMut(Option<(&[u8], RecvMeta)>)) -> bool {
+        match self {
+            Inbox::Datagrams(room) => {
+                let Ok(datagram) = room.receive(fd) else { return false };
+                each(Some(datagram));
+                true
+            }
+            Inbox::Frames { frames, dscp } => {
+                let Ok(count @ 1..) = frames.receive(fd) else { return false };
+                let trimmed = |code| dscp.trimmed_reason(code).is_some();
+                (0..count).for_each(|index| each(frames.frame(index, trimmed)));
+                true
+            }
+        }
+    }
+}
+
+/// Sends packets that are bytes already: held back by the kernel or the impairer.
+trait Offer {
+    /// Offers packets in one piece, each of `segment` bytes but the last. Returns how many bytes are done with; if not all,
+    /// the port's next try is arranged.
+    fn offer(&mut self, net: &mut Network, key: RunKey, bytes: &[u8], segment: usize, now: Time) -> usize;
+
+    /// Sends packets in one piece, behind what the port holds already.
+    fn send_piece(&mut self, net: &mut Network, key: RunKey, bytes: &[u8], segment: usize, now: Time) {
+        if bytes.is_empty() {
+            return;
+        }
+        let waits = !net.ports[net.port_of(key.path)].held.is_empty();
+        let done = if waits { 0 } else { self.offer(net, key, bytes, segment, now) };
+        if done < bytes.len() {
+            net.hold(key, bytes[done..].to_vec(), segment);
+        }
+    }
+
+    /// Sends what the impairer has released.
+    fn send_outgoing(&mut self, net: &mut Network, out: &mut Vec<Outgoing>, now: Time) {
+        for packet in out.drain(..) {
+            if net.ports[usize::from(packet.port)].is_up() {
+                self.send_piece(net, packet.key, &packet.bytes, packet.bytes.len(), now);
+            } else {
+                net.causes.add(Cause::TxNoPort, 1);
+            }
+        }
+    }
+
+    /// Offers what a port holds again, in order.
+    fn retry_held(&mut self, net: &mut Network, port: usize, now: Time) {
+        net.ports[port].retry_at = Time::NEVER;
+        while let Some(mut held) = net.ports[port].held.pop_front() {
+            if !net.ports[port].is_up() {
+                net.causes.add(Cause::TxNoPort, held.packets());
+                continue;
+            }
+            let done = self.offer(net, held.key, &held.bytes, held.segment, now);
+            if done < held.bytes.len() {
+                held.bytes.drain(..done);
+                net.ports[port].held.push_front(held);
+                break;
+            }
+        }
+    }
+}
+
+/// What became of bytes offered to the kernel.
+enum Sent {
+    Done,
+    /// Not now: keep them, and try again at this time ([`Time::NEVER`]: when the socket can be written).
+    Later(Time),
+    /// Never.
+    Lost(Cause),
+    /// The kernel cannot cut runs into packets: try again one by one.
+    OneByOne,
+}
+
+impl Sent {
+    fn new(result: io::Result<()>, now: Time) -> Self {
+        let Err(error) = result else { return Sent::Done };
+        match SendError::from(&error) {
+            SendError::WouldBlock => Sent::Later(Time::NEVER),
+            SendError::NoBuffers => Sent::Later(now + NOBUFS_PAUSE),
+            SendError::CannotSegment => Sent::OneByOne,
+            SendError::Unreachable => Sent::Lost(Cause::TxUnreachable),
+            SendError::Refused => Sent::Lost(Cause::TxRefused),
+            SendError::TooLong => Sent::Lost(Cause::TxTooLong),
+            SendError::Other => Sent::Lost(Cause::TxError),
+        }
+    }
+}

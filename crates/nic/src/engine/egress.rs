@@ -1,0 +1,99 @@
+//! What leaves this node: data in runs, feedback at once, behind what the impairer or the kernel holds back.
+
+use std::sync::Arc;
+
+use openmrc_transport::node::PeerId;
+use openmrc_transport::{Time, TrafficClass};
+use openmrc_wire::{DscpMap, Packet};
+
+use crate::datapath::Datapath;
+use crate::device::DeviceConfig;
+use crate::network::Network;
+use crate::socket;
+use crate::tx::RunKey;
+
+/// The sending side of a device.
+pub(crate) struct Egress {
+    pub net: Network,
+    pub datapath: Datapath,
+    config: Arc<DeviceConfig>,
+    /// Packets without payload, waiting to be sent.
+    waiting: Vec<(RunKey, Packet)>,
+}
+
+impl Egress {
+    pub fn new(config: Arc<DeviceConfig>, net: Network, datapath: Datapath) -> Self {
+        Egress { net, datapath, config, waiting: Vec::new() }
+    }
+
+    fn key(&self, peer: PeerId, path: u16, packet: &Packet, class: TrafficClass) -> RunKey {
+        let dscp = self.config.dscp.code(DscpMap::class_of(packet, self.config.network_trims));
+        // Data and probes are ECN-capable.
+        RunKey { path, peer, class: socket::traffic_class(dscp, class != TrafficClass::Control) }
+    }
+
+    /// A packet without payload, sent with [`Egress::send_waiting`].
+    pub fn queue(&mut self, peer: PeerId, path: u16, packet: Packet, class: TrafficClass) {
+        let key = self.key(peer, path, &packet, class);
+        self.waiting.push((key, packet));
+    }
+
+    /// Adds a data packet to what is sent next. Its payload lies in `pieces`, which must stay valid until it is sent.
+    #[inline]
+    pub fn push(
+        &mut self,
+        peer: PeerId,
+        path: u16,
+        packet: &Packet,
+        class: TrafficClass,
+        pieces: &[&[u8]],
+        now: Time,
+    ) {
+        let key = self.key(peer, path, packet, class);
+        self.datapath.push(&mut self.net, key, packet, pieces, now);
+    }
+
+    /// Sends everything that was added.
+    #[inline]
+    pub fn flush(&mut self, now: Time) {
+        self.datapath.flush(&mut self.net, now);
+    }
+
+    /// Sends the packets without payload that wait.
+    #[inline]
+    pub fn send_waiting(&mut self, now: Time) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (key, packet) in self.waiting.drain(..) {
+            self.datapath.push(&mut self.net, key, &packet, &[], now);
+        }
+        self.flush(now);
+    }
+
+    /// When something is due though nothing happens.
+    pub fn next_due(&self) -> Time {
+        let held = self.net.ports.iter().map(|port| port.retry_at).min().unwrap_or(Time::NEVER);
+        held.min(self.net.impairer.next_due()).min(self.datapath.next_refresh())
+    }
+
+    /// Does what is due; says whether there was anything.
+    pub fn handle_due(&mut self, now: Time) -> bool {
+        if self.next_due() > now {
+            return false;
+        }
+        let Egress { net, datapath, .. } = self;
+        if datapath.next_refresh() <= now {
+            datapath.refresh_next_hops(net, now);
+        }
+        if net.impairer.next_due() <= now {
+            datapath.send_impaired_due(net, now);
+        }
+        for port in 0..net.ports.len() {
+            if net.ports[port].retry_at <= now {
+                datapath.retry_held(net, port, now);
+            }
+        }
+        true
+    }
+}

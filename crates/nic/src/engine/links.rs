@@ -1,0 +1,118 @@
+//! Peers, ports and the interfaces behind them, as the application and the system change them.
+
+use std::net::SocketAddr;
+
+use openmrc_sockets::{LinkWatch, Netlink};
+use openmrc_transport::node::{PeerId, Route};
+use openmrc_transport::{PathEntry, PortSet, Span, Time};
+
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::events::AsyncEvent;
+use crate::shared::Shared;
+use crate::sys;
+
+/// What is known of the interfaces.
+pub(super) struct Links {
+    /// About this device's network namespace; a poller's may be another.
+    netlink: Netlink,
+    watch: Option<LinkWatch>,
+}
+
+impl Links {
+    pub fn new(netlink: Netlink, watch: Option<LinkWatch>) -> Self {
+        Links { netlink, watch }
+    }
+
+    pub fn close(&mut self) {
+        self.watch = None;
+    }
+}
+
+impl Engine {
+    // --- peers -----------------------------------------------------------------------------------------------------
+
+    /// The peer with these addresses, used once more. In SRv6 mode an EV profile must have paths to it.
+    pub fn add_peer(&mut self, addrs: &[SocketAddr]) -> Result<PeerId> {
+        let paths = self.profiles.paths_to(addrs)?;
+        let peer = self.egress.net.acquire_peer(addrs, &paths)?;
+        let ports = self.peer_ports(peer);
+        self.node.add_peer(sys::now(), peer, ports);
+        Ok(peer)
+    }
+
+    /// Ports at which a peer has an address.
+    pub(super) fn peer_ports(&self, peer: PeerId) -> PortSet {
+        self.egress.net.peers.get(peer).map_or(PortSet::EMPTY, crate::peer::Peer::ports)
+    }
+
+    pub fn remove_peer(&mut self, peer: PeerId) {
+        if self.egress.net.peers.get(peer).is_some() {
+            self.egress.net.peers.release(peer);
+            self.node.remove_peer(peer);
+        }
+    }
+
+    /// Sends an EV probe on a path; gives its id.
+    pub fn probe_path(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        peer: PeerId,
+        entry: PathEntry,
+        timeout: Span,
+    ) -> Result<u16> {
+        let net = &self.egress.net;
+        let addrs = net.peers.get(peer).map_or(&[][..], |peer| &peer.addrs);
+        let path = net
+            .path_to(addrs, entry)
+            .ok_or_else(|| Error::invalid(format!("no path has EV {} on port {}", entry.ev.0, entry.port)))?;
+        let route = Route::Path { ev: entry.ev, path, port: entry.port };
+        let id = self.with_node(shared, now, |node, host| node.probe(now, peer, route, timeout, host));
+        self.egress.send_waiting(now);
+        id.ok_or_else(|| Error::invalid("too many EV probes are outstanding"))
+    }
+
+    // --- ports -----------------------------------------------------------------------------------------------------
+
+    /// Switches a port on or off.
+    pub fn set_port_admin(&mut self, shared: &Shared, port: usize, up: bool) -> Result<()> {
+        self.egress.net.check_port(port)?;
+        self.egress.net.ports[port].admin_up = up;
+        self.ports_changed(shared, sys::now());
+        Ok(())
+    }
+
+    /// Interfaces or addresses have changed.
+    pub(super) fn links_changed(&mut self, shared: &Shared) {
+        if let Some(watch) = &self.links.watch {
+            watch.drain();
+        }
+        let Ok(list) = self.links.netlink.interface_addrs() else { return };
+        let now = sys::now();
+        self.egress.net.ports.iter_mut().for_each(|port| port.check_link(&list));
+        self.refresh_next_hops(now);
+        self.ports_changed(shared, now);
+    }
+
+    /// Takes over the kernel's routes and neighbours as they are now.
+    pub fn refresh_next_hops(&mut self, now: Time) {
+        self.egress.datapath.refresh_next_hops(&mut self.egress.net, now);
+    }
+
+    /// Ports may have come up or gone down: the application, the node and through it the peers are told.
+    fn ports_changed(&mut self, shared: &Shared, now: Time) {
+        let (before, up) = (self.node.own_ports(), self.egress.net.ports_up());
+        for port in PortSet(before.0 ^ up.0).iter() {
+            if up.contains(port) {
+                shared.events.push(AsyncEvent::PortUp(port));
+            } else {
+                shared.events.push(AsyncEvent::PortDown(port));
+                self.egress.net.drop_held(port.into());
+            }
+        }
+        self.with_node(shared, now, |node, host| node.set_own_ports(now, up, host));
+        self.posting.blocked = false;
+        self.egress.send_waiting(now);
+    }
+}

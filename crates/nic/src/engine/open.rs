@@ -1,0 +1,90 @@
+//! Opening a device: its sockets, its own paths, and the node behind them.
+
+use std::sync::Arc;
+
+use openmrc_sockets::{Epoll, Interest, Netlink};
+use openmrc_transport::node::{Node, NodeConfig, PressureConfig};
+use openmrc_transport::{PortSet, Span};
+
+use super::Engine;
+use super::connect::{default_cc, span};
+use super::egress::Egress;
+use super::links::Links;
+use super::profiles::Profiles;
+use super::receive::Ingress;
+use super::transmit::Posting;
+use super::verbs::Verbs;
+use crate::attr::DEFAULT_PATH_MTU;
+use crate::datapath::Datapath;
+use crate::device::DeviceConfig;
+use crate::error::{Error, Result};
+use crate::impairer::Impairer;
+use crate::network::Network;
+use crate::peer::Peers;
+use crate::shared::{Shared, TOKEN_LINKS};
+use crate::stats::Causes;
+use crate::sys;
+
+/// From one look at the receive buffers to the next, while data comes in.
+const LOOK_AT_BUFFERS: Span = Span::from_micros(500);
+
+impl Engine {
+    /// Opens the device's sockets and watches them.
+    pub fn open(config: Arc<DeviceConfig>, epoll: &Epoll) -> Result<Self> {
+        let seed = match config.seed {
+            Some(seed) => seed,
+            None => sys::random_u64().map_err(|e| Error::os("seed", e))?,
+        };
+        let netlink = Netlink::open().map_err(|e| Error::os("netlink socket", e))?;
+        let interfaces =
+            netlink.interface_addrs().map_err(|e| Error::os("list of interface addresses", e))?;
+        let datapath = Datapath::open(&config)?;
+        let mut net = Network {
+            ports: Vec::new(),
+            paths: Vec::new(),
+            peers: Peers::default(),
+            impairer: Impairer::new(config.dscp),
+            causes: Causes::default(),
+        };
+        for (index, port) in config.ports.iter().enumerate() {
+            let mut port = datapath.open_port(&mut net, port, &interfaces)?;
+            epoll
+                .add(port.rx.fd(), Interest::Readable, index as u64)
+                .map_err(|e| Error::os("watching a port", e))?;
+            port.check_link(&interfaces);
+            net.ports.push(port);
+        }
+        // Without netlink (a sandbox may forbid it) interfaces are taken to stay as they are.
+        let watch = datapath
+            .watch_links()
+            .filter(|links| epoll.add(links.fd(), Interest::Readable, TOKEN_LINKS).is_ok());
+        let profiles = Profiles::new(&net, default_cc(&config, DEFAULT_PATH_MTU))?;
+        Ok(Engine {
+            node: Node::new(&Arc::new(node_config(&config, seed))),
+            verbs: Verbs::new(),
+            posting: Posting::default(),
+            ingress: Ingress::new(datapath.inbox(config.dscp), net.ports.len()),
+            egress: Egress::new(Arc::clone(&config), net, datapath),
+            profiles,
+            links: Links::new(netlink, watch),
+            turns: 0,
+            seed,
+            config,
+        })
+    }
+
+    /// Tells the node which ports are up from the start.
+    pub fn start(&mut self, shared: &Shared) {
+        let up = self.egress.net.ports_up();
+        let now = sys::now();
+        self.with_node(shared, now, |node, host| node.set_own_ports(now, up, host));
+    }
+}
+
+/// What the node is told of this device.
+fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
+    let ports = PortSet::first(config.ports.len());
+    let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
+    let base_rtt = span(config.base_rtt);
+    NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.ev_burst, pressure) }
+}

@@ -1,0 +1,126 @@
+//! What packets need on their way out: ports, paths, peers and impairments, and counters of what becomes of them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use openmrc_transport::node::PeerId;
+use openmrc_transport::{PathEntry, PortSet, Time};
+use openmrc_wire::IcrcSeed;
+
+use crate::error::{Error, Result};
+use crate::impairer::Impairer;
+use crate::path::TxPath;
+use crate::peer::Peers;
+use crate::port::{HeldRun, Port};
+use crate::profile::Paths;
+use crate::stats::{Cause, Causes};
+use crate::tx::RunKey;
+
+/// Ports, paths and peers of a device.
+pub(crate) struct Network {
+    pub ports: Vec<Port>,
+    pub paths: Vec<TxPath>,
+    pub peers: Peers,
+    pub impairer: Impairer,
+    pub causes: Causes,
+}
+
+impl Network {
+    /// Ports that are up.
+    pub fn ports_up(&self) -> PortSet {
+        self.ports_that(Port::is_up)
+    }
+
+    /// Ports that can take a packet now.
+    pub fn free_ports(&self) -> PortSet {
+        self.ports_that(Port::is_free)
+    }
+
+    fn ports_that(&self, fits: impl Fn(&Port) -> bool) -> PortSet {
+        let fitting = self.ports.iter().enumerate().filter(|(_, port)| fits(port));
+        fitting.fold(PortSet::EMPTY, |set, (index, _)| set.with(index as u8))
+    }
+
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the device has no such port.
+    pub fn check_port(&self, port: usize) -> Result<()> {
+        match self.ports.get(port) {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid(format!(
+                "port {port} does not exist: the device has {}",
+                self.ports.len()
+            ))),
+        }
+    }
+
+    /// The device's own address on each port.
+    fn own_addrs(&self) -> Vec<IpAddr> {
+        self.ports.iter().map(|port| port.addr.ip()).collect()
+    }
+
+    /// The peer with these addresses, used once more. `paths` lead to it.
+    pub fn acquire_peer(&mut self, addrs: &[SocketAddr], paths: &Paths) -> Result<PeerId> {
+        let peer = self.peers.acquire(addrs, &self.own_addrs())?;
+        if let Some(known) = self.peers.get_mut(peer).filter(|_| !paths.peer.is_empty()) {
+            known.set_paths(paths.iter());
+        }
+        Ok(peer)
+    }
+
+    /// The port of a path.
+    #[inline]
+    pub fn port_of(&self, path: u16) -> usize {
+        usize::from(self.paths[usize::from(path)].port)
+    }
+
+    /// The number of the path to a node at `addrs` with this entropy value. Paths over UDP sockets lead to every node.
+    pub fn path_to(&self, addrs: &[SocketAddr], entry: PathEntry) -> Option<u16> {
+        let addr = addrs.get(usize::from(entry.port));
+        let fits =
+            |path: &TxPath| path.ev == entry.ev && path.port == entry.port && path.leads_to(addr.copied());
+        self.paths.iter().position(fits).map(|index| index as u16)
+    }
+
+    /// A path by this port to a peer, for a packet that may go on any: each in turn.
+    pub fn any_path(&mut self, peer: PeerId, port: u8) -> Option<u16> {
+        let to_peer = self.peers.get_mut(peer).and_then(|peer| peer.any_path(port));
+        to_peer.or_else(|| self.ports.get_mut(usize::from(port)).and_then(Port::any_path))
+    }
+
+    /// The iCRC's constant part for packets from any address to our port.
+    pub fn seed_between(&self, source: IpAddr, port: usize) -> Option<IcrcSeed> {
+        IcrcSeed::between(source, self.ports[port].addr.ip())
+    }
+
+    /// Counts packets sent on a path by one system call.
+    pub fn count_call(&mut self, path: u16, packets: usize, bytes: usize, now: Time) {
+        self.count_sent(path, packets, bytes, now);
+        let port = self.port_of(path);
+        self.ports[port].stats.tx_calls += 1;
+    }
+
+    /// Counts packets sent on a path, but not the system call.
+    #[inline]
+    pub fn count_sent(&mut self, path: u16, packets: usize, bytes: usize, now: Time) {
+        let path = &mut self.paths[usize::from(path)];
+        path.packets += packets as u64;
+        path.bytes += bytes as u64;
+        path.last_tx_ns = now.0 / 1000;
+        let stats = &mut self.ports[usize::from(path.port)].stats;
+        stats.tx_packets += packets as u64;
+        stats.tx_bytes += bytes as u64;
+    }
+
+    /// Keeps packets until their port can take them; no data is offered to it before.
+    pub fn hold(&mut self, key: RunKey, bytes: Vec<u8>, segment: usize) {
+        let held = HeldRun { key, segment, bytes };
+        self.causes.add(Cause::TxHeld, held.packets());
+        let port = self.port_of(key.path);
+        self.ports[port].held.push_back(held);
+    }
+
+    /// A port is down: what it holds is lost.
+    pub fn drop_held(&mut self, port: usize) {
+        let lost = self.ports[port].held.drain(..).map(|held| held.packets()).sum();
+        self.causes.add(Cause::TxNoPort, lost);
+    }
+}
