@@ -111,7 +111,8 @@ class Addressing(_Strict):
     block: Prefix32 = _prefix_text(_core.DEFAULT_USID_BLOCK)
     """uSID block; default 5f00::/32, as RFC 9602 reserves 5f00::/16 for SRv6 SIDs."""
     links: Prefix32 = _prefix_text(_core.DEFAULT_LINK_PREFIX)
-    """Each link gets a /127 (RFC 6164) of this prefix; default fd5f::/32, unique local addresses (RFC 4193)."""
+    """Each link gets a /127 (RFC 6164) of this prefix; default fd5f::/32, unique local addresses (RFC
+    4193)."""
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
