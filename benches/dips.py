@@ -1,4 +1,4 @@
-"""How long the goodput stayed down after a fault, from samples of bytes per interval."""
+"""The longest dip of the goodput after a fault, from samples of bytes per interval."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -7,16 +7,16 @@ from statistics import median
 def longest_dip(
     bytes_per_interval: Sequence[int], interval_ms: float, fault_ms: float, share: float
 ) -> float:
-    """The longest time in milliseconds that goodput after a fault was below a share of what it settled at.
+    """The longest time in milliseconds for which goodput after a fault was below a share of its later level.
 
-    What it settled at is the median over the second half of the time after the fault: what the remaining
-    planes give on this machine. On loopback that is bound by the processor, not by seven eighths of a wire.
+    The later level is the median over the second half of the time after the fault: the goodput of the
+    remaining planes on this machine. On loopback the processor limits it, not seven eighths of a wire.
 
     Args:
         bytes_per_interval: Bytes completed in each interval of the run, from its beginning.
         interval_ms: The length of an interval.
-        fault_ms: When the fault happened, from the beginning of the run.
-        share: The share of the settled goodput that counts as down, such as 0.8.
+        fault_ms: Time of the fault from the beginning of the run.
+        share: Goodput below this share of the later level is a dip, such as 0.8.
 
     Raises:
         ValueError: fewer than eight intervals follow the fault.

@@ -1,45 +1,45 @@
-"""The benchmark table: which figures openmrc wants to reach and how each follows from the measurements.
+"""The benchmark table: its figures, their targets, and how each figure is computed from measurements.
 
-A figure is computed within one repetition from instruments that ran in it, one after the other. A new row is
-a :class:`Figure` here and, if it needs one, an instrument in ``instruments.py``.
+A figure is computed from the measurements of one repetition. A new row needs a :class:`Figure` here and,
+if no measurement for it exists, an instrument in ``instruments.py``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import instruments as on
+import instruments
 from instruments import Instrument, NotMeasured, Numbers
 
 Repetition = Mapping[str, Numbers | NotMeasured]
-"""What each instrument gave in one repetition, by its name."""
+"""The result of every instrument in one repetition, by its name."""
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What a figure has to reach."""
+class Target:
+    """The condition that a figure has to fulfil."""
 
     text: str
     holds: Callable[[float], bool]
 
 
-def at_least(limit: float, unit: str = "") -> Reach:
+def at_least(limit: float, unit: str = "") -> Target:
     """The figure is ``limit`` or more."""
-    return Reach(f">= {limit:g}{unit}", lambda value: value >= limit)
+    return Target(f">= {limit:g}{unit}", lambda value: value >= limit)
 
 
-def at_most(limit: float, unit: str = "") -> Reach:
+def at_most(limit: float, unit: str = "") -> Target:
     """The figure is ``limit`` or less."""
-    return Reach(f"<= {limit:g}{unit}", lambda value: value <= limit)
+    return Target(f"<= {limit:g}{unit}", lambda value: value <= limit)
 
 
-def above(limit: float) -> Reach:
+def above(limit: float) -> Target:
     """The figure is more than ``limit``."""
-    return Reach(f"> {limit:g}", lambda value: value > limit)
+    return Target(f"> {limit:g}", lambda value: value > limit)
 
 
-def below(limit: float, unit: str = "") -> Reach:
+def below(limit: float, unit: str = "") -> Target:
     """The figure is less than ``limit``."""
-    return Reach(f"< {limit:g}{unit}", lambda value: value < limit)
+    return Target(f"< {limit:g}{unit}", lambda value: value < limit)
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,24 @@ class Figure:
     """A row of the table."""
 
     name: str
-    reach: Reach
+    target: Target
     subject: tuple[Instrument, str]
-    """Instrument and number of openmrc's side."""
+    """The measured number of openmrc: instrument and key."""
     reference: tuple[Instrument, str] | None = None
-    """Instrument and number it is divided by; without one the figure is the subject itself."""
+    """The number by which the subject is divided; without it the figure is the subject itself."""
     unit: str = ""
     section: str = "results"
-    """The table it is in: each has its place in docs/benchmarks.md."""
+    """The table of docs/benchmarks.md that contains the figure."""
 
     def instruments(self) -> Sequence[Instrument]:
-        """What has to be measured, the reference first."""
+        """The instruments of the figure, the reference first."""
         return [each[0] for each in (self.reference, self.subject) if each]
 
     def value(self, repetition: Repetition) -> float:
         """The figure of one repetition.
 
         Raises:
-            NotMeasured: an instrument it needs gave no numbers.
+            NotMeasured: one of its instruments has no result.
         """
         subject = _number(repetition, self.subject)
         if self.reference is None:
@@ -84,27 +84,29 @@ def _number(repetition: Repetition, source: tuple[Instrument, str]) -> float:
 
 
 _MIB = str(1 << 20)
-_CEILING_4096 = on.udp_ceiling(4096)
-_CEILING_8192 = on.udp_ceiling(8192)
-_CEILING_64 = on.udp_ceiling(64)
-_TCP = on.iperf3_tcp()
-_PINGPONG = on.udp_pingpong(2)
+_CEILING_4096 = instruments.udp_ceiling(4096)
+_CEILING_8192 = instruments.udp_ceiling(8192)
+_CEILING_64 = instruments.udp_ceiling(64)
+_TCP = instruments.iperf3_tcp()
+_PINGPONG = instruments.udp_pingpong(2)
 _SPRAY = ("--ports", "8", "--evs", "128")
 
-_WRITE_4096 = on.write_bw(
+_WRITE_4096 = instruments.write_bw(
     "write-bw-4096", "openmrc, 1 MiB writes, path MTU 4096", "--size", _MIB, "--mtu", "4096", *_SPRAY
 )
-_WRITE_8192 = on.write_bw(
+_WRITE_8192 = instruments.write_bw(
     "write-bw-8192", "openmrc, 1 MiB writes, path MTU 8192", "--size", _MIB, "--mtu", "8192", *_SPRAY
 )
-_WRITE_64 = on.write_bw("write-bw-64", "openmrc, 64-byte writes, posted in batches", "--size", "64", *_SPRAY)
-_LOSS_01 = on.write_bw(
+_WRITE_64 = instruments.write_bw(
+    "write-bw-64", "openmrc, 64-byte writes, posted in batches", "--size", "64", *_SPRAY
+)
+_LOSS_01 = instruments.write_bw(
     "write-bw-loss-0.1%", "openmrc, 0.1 % loss", "--size", _MIB, "--mtu", "4096", *_SPRAY, "--loss", "0.001"
 )
-_LOSS_1 = on.write_bw(
+_LOSS_1 = instruments.write_bw(
     "write-bw-loss-1%", "openmrc, 1 % loss", "--size", _MIB, "--mtu", "4096", *_SPRAY, "--loss", "0.01"
 )
-_DEATH = on.plane_death(
+_DEATH = instruments.plane_death(
     "write-bw-plane-death",
     "openmrc, one plane of eight goes silent",
     "--size",
@@ -113,26 +115,28 @@ _DEATH = on.plane_death(
     "4096",
     *_SPRAY,
 )
-_LATENCY = on.write_lat(2)
-_HOPS = on.four_hops(4096)
-_STATE = on.state_per_qp()
+_LATENCY = instruments.write_lat(2)
+_HOPS = instruments.four_hops(4096)
+_STATE = instruments.state_per_qp()
 
-_SIM_FAT_TREE = on.simulation(
+_SIM_FAT_TREE = instruments.simulation(
     "fat-tree", "1,024 hosts, three tiers of 100 Gb/s, permutation of 2,000,000 bytes"
 )
-_SIM_LEAF_SPINE = on.simulation(
+_SIM_LEAF_SPINE = instruments.simulation(
     "leaf-spine", "8,192 hosts, two tiers of 800 Gb/s, permutation of 1,001,000 bytes"
 )
-_SIM_ALL_REDUCE = on.simulation(
+_SIM_ALL_REDUCE = instruments.simulation(
     "all-reduce", "64 hosts, 4 planes of 100 Gb/s, ring all-reduce of 1 GiB, 0.1 % loss"
 )
-_SIM_REFERENCE = on.simulation("reference", "131,072 hosts, 8 planes of 100 Gb/s, permutation of 1 MiB")
+_SIM_REFERENCE = instruments.simulation(
+    "reference", "131,072 hosts, 8 planes of 100 Gb/s, permutation of 1 MiB"
+)
 _SIM_GROWTH = [
-    on.simulation(f"planes-{hosts}", f"{hosts:,} hosts, otherwise as the reference")
+    instruments.simulation(f"planes-{hosts}", f"{hosts:,} hosts, otherwise as the reference")
     for hosts in (1024, 4096, 16384, 65536)
 ]
 GROWTH = [*_SIM_GROWTH, _SIM_REFERENCE]
-"""The same simulation on ever more hosts."""
+"""The same simulation with more and more hosts."""
 
 # What the UEC consortium's own simulator needs for the first two shapes on the same kind of machine: 12.5 s
 # for 501,760 data packets; 53.7 s and 1.1 GB for 2,007,040.
@@ -244,7 +248,7 @@ FIGURES: Sequence[Figure] = [
 
 
 def needed(figures: Sequence[Figure]) -> list[Instrument]:
-    """Every instrument the figures need, once, the two sides of a figure next to each other if possible.
+    """The instruments of the figures, each once; if possible, the two of a figure are neighbours.
 
     Where growth is a figure, so is the curve between its ends.
     """

@@ -1,4 +1,4 @@
-"""How the simulator's time for a packet grows with the number of hosts, as a picture."""
+"""A picture: time per packet of the simulator against the number of hosts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from instruments import NotMeasured
 
 
 def points(repetitions: Sequence[Repetition]) -> list[tuple[float, float]]:
-    """Hosts and nanoseconds per packet, medians; none unless every size was measured every time."""
+    """Hosts and median nanoseconds per packet; empty unless every size was measured in every repetition."""
     found = []
     for instrument in GROWTH:
         samples = [each.get(instrument.name) for each in repetitions]
@@ -21,7 +21,7 @@ def points(repetitions: Sequence[Repetition]) -> list[tuple[float, float]]:
 
 
 def draw(repetitions: Sequence[Repetition], path: Path) -> bool:
-    """Draws the curve into ``path``; says whether there was one to draw."""
+    """Draws the curve into ``path``; returns False if there are no points."""
     curve = points(repetitions)
     if not curve:
         return False
@@ -33,7 +33,7 @@ def draw(repetitions: Sequence[Repetition], path: Path) -> bool:
     axes = picture.add_subplot()
     hosts, times = zip(*curve, strict=True)
     axes.plot(hosts, times, marker="o", color="tab:blue", label="measured")
-    axes.axhline(3 * times[0], color="tab:red", linestyle="--", label="three times that of the smallest")
+    axes.axhline(3 * times[0], color="tab:red", linestyle="--", label="three times the smallest")
     for count, time in curve:
         axes.annotate(f"{time:,.0f}", (count, time), xytext=(0, 8), textcoords="offset points", ha="center")
     axes.set_xscale("log", base=2)

@@ -1,8 +1,8 @@
-"""MRC in SRv6 mode over the kernel switches of a lab, and plain UDP over the same ones; called by ``run.py``.
+"""MRC in SRv6 mode and plain UDP over the kernel switches of a lab; called by ``run.py``.
 
-Four links and three switches lie between the two hosts. For UDP the switches of one path forward two
-addresses of its own by plain IPv6 routes; MRC sprays over all paths by their uSID lists. Sender and receiver
-have a core each; what the kernel does on the way is done by the sender's.
+Four links and three switches are between the two hosts. For UDP, the switches of one path forward two extra
+addresses by plain IPv6 routes. MRC sprays over all paths by their uSID lists. Sender and receiver have a core
+each; the kernel forwards on the sender's core.
 """
 
 import argparse
@@ -43,7 +43,7 @@ _MEMORY = 64 << 20
 
 @contextmanager
 def lab_with_plain_routes() -> Iterator[Lab]:
-    """A lab of two planes of two T0 and two T1, gone afterwards."""
+    """A lab of two planes with two T0 and two T1 each, removed afterwards."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "hops.yaml")
         file.write_text(SPECIFICATION.format(name=f"bench-{os.getpid()}"))
@@ -56,7 +56,7 @@ def lab_with_plain_routes() -> Iterator[Lab]:
 
 
 def add_plain_routes(lab: Lab) -> None:
-    """Lets the nodes of the first path forward the plain addresses in both directions."""
+    """Adds routes for the plain addresses to all nodes of the first path, in both directions."""
     path = lab.fabric.paths(SRC, DST)[0]
     nodes = [SRC, *(hop.switch for hop in path.hops), DST]
     links = [lab.layout.links[name] for name in path.links]
@@ -72,7 +72,7 @@ def add_plain_routes(lab: Lab) -> None:
 
 
 def mrc(lab: Lab, *, size: int, seconds: float, cpus: tuple[int, int]) -> dict[str, float]:
-    """Writes of ``size`` bytes as fast as they go: packets per second and goodput."""
+    """Packets per second and goodput of writes of ``size`` bytes."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
     server = fork.Process(target=_serve, args=(lab, theirs, cpus[1]), daemon=True)
@@ -89,7 +89,7 @@ def mrc(lab: Lab, *, size: int, seconds: float, cpus: tuple[int, int]) -> dict[s
             end.connect(offer)
             [target] = offer.buffers
             ours.send("connected")
-            for length in (0.2, seconds):  # the first to reach full speed
+            for length in (0.2, seconds):  # the first run is a warm-up
                 before = qp.stats()
                 result = _core.write_bw(
                     context._core,
@@ -144,7 +144,7 @@ def _endpoint(context: Any) -> tuple[QueuePair, Any, Any]:
 
 
 def main() -> int:
-    """Measures both once and prints one JSON object."""
+    """Measures UDP and MRC once and prints one JSON object."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -167,13 +167,14 @@ def main() -> int:
                     ]
                 )
             )
-            # Writes of one packet each would measure posting: long ones are cut into packets of this size.
+            # One packet per write would measure the cost of posting, so a write is 1 MiB, cut into packets
+            # of the path MTU.
             size = 1 << 20 if options.size >= 4096 else options.size
-            ours = mrc(lab, size=size, seconds=options.seconds, cpus=(first, second))
+            result = mrc(lab, size=size, seconds=options.seconds, cpus=(first, second))
     except Error as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({"udp": {"pps": plain["pps"], "gbps": plain["gbps"]}, "mrc": ours}))
+    print(json.dumps({"udp": {"pps": plain["pps"], "gbps": plain["gbps"]}, "mrc": result}))
     return 0
 
 

@@ -1,9 +1,10 @@
-"""How far transports stay behind the least time there is: completion times over closed forms, as a table.
+"""Completion times of simulated transports, divided by the least possible time, as a table.
 
     python benches/ideal.py [--transports mrc,uet,adaptive] [--quick]
 
-The least time counts every header on every cable, and the last packet's way through the idle fabric. What it
-leaves out is what congestion control needs to find the rate, feedback, and chance.
+The least possible time is a closed form: all headers on every cable, and the latency of the last packet
+in the idle fabric. It does not contain feedback, collisions, or the time in which congestion control
+finds the rate.
 """
 
 import argparse
@@ -18,20 +19,20 @@ SIZES = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
 
 
 def full_packet(kind: str, mtu: int = 4096) -> int:
-    """Bytes of a full packet on a cable."""
+    """Bytes of a full packet on a cable, with all headers."""
     return mtu + HEADERS[kind]
 
 
 def least_us(scenario: sim.Scenario, packets: int, links: int) -> float:
-    """Packets to one host one after the other on each plane, the last all the way over so many links."""
+    """Time of ``packets`` packets to one host, in sequence on each plane, over ``links`` links."""
     gbps = scenario.network.port_rate / 1e9
-    one = full_packet(scenario.transport.kind) * 8 / gbps * 1e-3
+    packet_us = full_packet(scenario.transport.kind) * 8 / gbps * 1e-3
     rounds = -(-packets // scenario.topology.planes)
-    return (rounds - 1) * one + links * (one + 1.0)
+    return (rounds - 1) * packet_us + links * (packet_us + 1.0)
 
 
 def ratios(scenario: sim.Scenario, packets: int, links: int, seeds: int) -> tuple[float, float]:
-    """Median and last completion over the least time, averaged over seeds."""
+    """Median and last completion, each divided by the least time and averaged over seeds."""
     medians, lasts = [], []
     for seed in range(1, seeds + 1):
         summary = sim.run(scenario.model_copy(update={"seed": seed})).summary()
@@ -84,8 +85,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--transports", default="mrc", help="as openmrc compare takes them, without planes=")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="without the longest messages")
-    parser.add_argument("--only", default="", help="shapes with this text in their name")
+    parser.add_argument("--quick", action="store_true", help="leave out the longest messages")
+    parser.add_argument("--only", default="", help="only shapes with this text in their name")
     options = parser.parse_args()
     names = transports.names(options.transports)
     print("| shape | " + " | ".join(f"{name}: median | last" for name in names) + " |")

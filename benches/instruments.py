@@ -1,8 +1,8 @@
 """The measurements behind the benchmark table: each runs one program once and returns its numbers.
 
-An instrument knows how to run something and which numbers come out of it; what the numbers are compared with
-is in ``figures.py``. An instrument that cannot run, or whose program fails, raises :class:`NotMeasured` with
-the reason: a missing number is reported, never replaced.
+An instrument runs a program and reads its numbers; ``figures.py`` compares them. An instrument that
+cannot run, or whose program fails, raises :class:`NotMeasured` with the reason. A missing number is
+reported, never replaced.
 """
 
 import json
@@ -25,7 +25,7 @@ Numbers = Mapping[str, float]
 ROOT = Path(__file__).resolve().parent.parent
 
 
-class NotMeasured(Exception):  # noqa: N818 - a state of a figure rather than a mistake
+class NotMeasured(Exception):  # noqa: N818 - a result of an instrument, not a mistake
     """An instrument could not run here; the message is the reason."""
 
 
@@ -56,7 +56,7 @@ def run(command: Sequence[str], timeout: float, **environment: str) -> str:
     """Runs a program and returns its standard output.
 
     Raises:
-        NotMeasured: it is not there, fails, or takes longer than ``timeout`` seconds.
+        NotMeasured: it is not installed, fails, or takes longer than ``timeout`` seconds.
     """
     try:
         result = subprocess.run(
@@ -73,8 +73,8 @@ def run(command: Sequence[str], timeout: float, **environment: str) -> str:
     except subprocess.TimeoutExpired:
         raise NotMeasured(f"{_short(command)} did not end within {timeout:.0f} s") from None
     if result.returncode:
-        said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
-        raise NotMeasured(f"{_short(command)}: {said.removeprefix('error: ')}")
+        last_line = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
+        raise NotMeasured(f"{_short(command)}: {last_line.removeprefix('error: ')}")
     return result.stdout
 
 
@@ -98,7 +98,7 @@ def pick(result: Mapping[str, Any], *keys: str) -> Any:
     """The value at a path of keys in a program's JSON.
 
     Raises:
-        NotMeasured: it is not there.
+        NotMeasured: the path does not exist.
     """
     value: Any = result
     for key in keys:
@@ -180,7 +180,7 @@ def iperf3_tcp() -> Instrument:
 
 
 def _wait_for_listener(port: int) -> None:
-    # Not by connecting: a one-off server would take that for its test.
+    # A connection would count as the one test of a one-off server, so the kernel's table is read instead.
     wanted = f":{port:04X}"
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -196,12 +196,12 @@ def _wait_for_listener(port: int) -> None:
 
 
 def _openmrc() -> str:
-    # The command of the interpreter that runs this, not whatever PATH finds.
+    # The command that belongs to this interpreter, not the first one in PATH.
     return str(Path(sys.executable).parent / "openmrc")
 
 
 def write_bw(name: str, describe: str, *flags: str) -> Instrument:
-    """``openmrc write-bw`` between two processes here: ``gbps`` of goodput and ``pps`` of writes."""
+    """``openmrc write-bw`` between two local processes: ``gbps`` of goodput and ``pps`` of writes."""
 
     def measure(bench: Bench) -> Numbers:
         command = [_openmrc(), "write-bw", "--loopback", "--json", "--duration", str(bench.seconds), *flags]
@@ -212,10 +212,10 @@ def write_bw(name: str, describe: str, *flags: str) -> Instrument:
 
 
 def plane_death(name: str, describe: str, *flags: str) -> Instrument:
-    """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest time of too little.
+    """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest dip.
 
-    Too little is a goodput below 0.8 of what the other planes settle at. ``before_ms`` is the same without a
-    fault, in the time before: how long this machine stands still by itself.
+    A dip is a goodput below 0.8 of the later level with seven planes. ``before_ms`` is the longest dip
+    before the fault: pauses of the machine itself.
     """
 
     def measure(bench: Bench) -> Numbers:
@@ -238,7 +238,7 @@ def plane_death(name: str, describe: str, *flags: str) -> Instrument:
 
 
 def write_lat(size: int) -> Instrument:
-    """``openmrc write-lat`` between two polling processes here: ``p50_us`` and ``p99_us``, one way."""
+    """``openmrc write-lat`` between two local polling processes: ``p50_us`` and ``p99_us``, one way."""
 
     def measure(bench: Bench) -> Numbers:
         command = [_openmrc(), "write-lat", "--loopback", "--json", "--size", str(size)]
@@ -249,7 +249,7 @@ def write_lat(size: int) -> Instrument:
 
 
 def four_hops(size: int) -> Instrument:
-    """A lab's kernel switches, three between two hosts: ``mrc_pps`` in SRv6 mode, ``udp_pps`` plainly."""
+    """Three kernel switches of a lab between two hosts: ``mrc_pps`` in SRv6 mode, ``udp_pps`` without."""
 
     def measure(bench: Bench) -> Numbers:
         if os.geteuid() != 0:
@@ -265,7 +265,7 @@ def four_hops(size: int) -> Instrument:
 
 
 def state_per_qp() -> Instrument:
-    """The memory of one MRC queue pair as the transport's own test counts it: ``bytes``."""
+    """``bytes``: the memory of one MRC queue pair, counted by a test of the transport."""
 
     def measure(bench: Bench) -> Numbers:
         command = ["cargo", "test", "--locked", "--package", "openmrc-transport", "state_per_qp"]

@@ -1,9 +1,9 @@
-"""How quickly MRC leaves a dead link in the lab: many cuts and lost ports under a ring of writes. Needs root.
+"""How quickly MRC leaves a dead link in the lab: cuts and lost ports during a ring of writes. Needs root.
 
     sudo .venv/bin/python benches/recovery.py --cuts 50
 
-Every other cut is silent: the ports stay up and nothing but the loss tells. Times are from just before the
-command to cut until the last data packet was sent on a path over the link, as the T0 saw it come in.
+Every second cut is silent: the ports stay up and only packets are lost. Times begin just before the
+command that cuts. They end with the last data packet that a T0 received for a path over the link.
 """
 
 import argparse
@@ -24,29 +24,29 @@ from openmrc.lab import Lab
 Result = dict[str, Any]
 
 ALL_HOSTS = ("h0", "h2", "h4", "h6")
-"""Under a T0 each."""
+"""One host of each T0."""
 
-LOOK_NS = 200_000_000
-"""After a fault."""
+OBSERVED_NS = 200_000_000
+"""Observed time after a fault, and before it."""
 MARGIN_NS = 2_000_000
-"""What was posted so short before may still meet the fault."""
+"""Writes posted this long before a fault may still be affected by it."""
 CALM_NS = 10_000_000
-"""For so long all has to go on as before, to be over."""
+"""The effect of a fault has ended if the backlog stays at its usual level for this long."""
 PAUSE_S = 0.5
 
 
 def main() -> int:
-    """Measures and prints."""
+    """Measures and prints the report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cuts", type=int, default=50)
     parser.add_argument("--ports", type=int, default=10, help="NIC ports lost (default 10)")
-    parser.add_argument("--hosts", type=int, default=2, choices=(2, 3, 4), help="in the ring (default 2)")
+    parser.add_argument("--hosts", type=int, default=2, choices=(2, 3, 4), help="hosts (default 2)")
     parser.add_argument("--nic", choices=("srv6", "udp"), default="srv6")
-    parser.add_argument("--rate", type=float, default=100e6, help="of each host, bit/s (default 100e6)")
-    parser.add_argument("--options", type=json.loads, default={}, help="other fields of the devices, as JSON")
-    parser.add_argument("--json", type=Path, help="every single figure")
+    parser.add_argument("--rate", type=float, default=100e6, help="load of each host, bit/s (default 100e6)")
+    parser.add_argument("--options", type=json.loads, default={}, help="device fields, as JSON")
+    parser.add_argument("--json", type=Path, help="write the figures of every fault to this file")
     options = parser.parse_args()
     spec = fabric().spec
     lab = Lab.up(Fabric(spec.model_copy(update={"name": "recovery"})))
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def measure(lab: Lab, options: argparse.Namespace) -> list[Result]:
-    """Every fault: what it was, and its figures."""
+    """The kind, the target and the figures of every fault."""
     hosts = ALL_HOSTS[: options.hosts]
     ring = Ring(lab, options.rate, hosts, srv6=options.nic == "srv6", **options.options)
     gc.disable()
@@ -73,18 +73,19 @@ def measure(lab: Lab, options: argparse.Namespace) -> list[Result]:
         for number in range(options.cuts):
             link = links[number * 5 % len(links)]
             silent = number % 2 == 1
-            results.append(one(lab, ring, hosts, link.name, "silent" if silent else "cut"))
+            results.append(one_fault(lab, ring, hosts, link.name, "silent" if silent else "cut"))
         for number in range(options.ports):
             host = hosts[number % len(hosts)]
-            results.append(one(lab, ring, hosts, lab.layout.link(f"{host}:p{number // 2 % 2}").name, "port"))
+            link = lab.layout.link(f"{host}:p{number // 2 % 2}")
+            results.append(one_fault(lab, ring, hosts, link.name, "port"))
         recording = ring.stop()
         for result in results:
             backlog(recording, result)
         for stream in ring.streams:
             stats = stream.qp.stats()
             print(
-                f"{stream.src}: {stats['data_packets']} packets, {stats['retransmits']} again, "
-                f"{stats['spurious']} for nothing, {stats['timeouts']} timeouts, "
+                f"{stream.src}: {stats['data_packets']} packets, {stats['retransmits']} retransmitted, "
+                f"{stats['spurious']} spurious, {stats['timeouts']} timeouts, "
                 f"RTT {stats['srtt_ns'] / 1e3:.0f} us, "
                 f"reorder window {stats['reorder_window_ns'] / 1e3:.0f} us"
             )
@@ -100,49 +101,49 @@ def t0s(lab: Lab, hosts: tuple[str, ...]) -> set[str]:
     return {link.upper.node for host in hosts for link in lab.layout.links_of(host)}
 
 
-def one(lab: Lab, ring: Ring, hosts: tuple[str, ...], what: str, kind: str) -> Result:
-    """One fault, and its repair."""
+def one_fault(lab: Lab, ring: Ring, hosts: tuple[str, ...], target: str, kind: str) -> Result:
+    """Causes one fault, measures, repairs it."""
     loss = 1.0 if kind == "silent" else None
-    watching = []
-    with lab.ready_to_fail(what, loss=loss) as fail:
+    observers = []
+    with lab.ready_to_fail(target, loss=loss) as fail:
         time.sleep(PAUSE_S)
-        watching = taps(lab, hosts, {what})
+        observers = taps(lab, hosts, {target})
         began = fail()
-    time.sleep(LOOK_NS / 1e9)
-    seen = [each for tap in watching for each in tap.seen() if each.time_ns >= began]
-    for tap in watching:
+    time.sleep(OBSERVED_NS / 1e9)
+    seen = [each for tap in observers for each in tap.seen() if each.time_ns >= began]
+    for tap in observers:
         tap.close()
     result = {
         "kind": kind,
-        "what": what,
+        "target": target,
         "began_ns": began,
         "data_ms": last_ms([each.time_ns for each in seen if each.is_data], began),
         "feedback_ms": last_ms([each.time_ns for each in seen if each.is_feedback], began),
         "data_packets": sum(each.is_data for each in seen),
     }
     if kind == "port":
-        host, _, port = what.split("--")[0].partition(":p")
+        host, _, port = target.split("--")[0].partition(":p")
         rows = ring.contexts[host].path_stats()
         own = max(row["last_tx_ns"] for row in rows if row["port"] == int(port))
         result["own_ms"] = max(0.0, (own - began) / 1e6)
-    lab.repair(what)
+    lab.repair(target)
     time.sleep(PAUSE_S)
     return result
 
 
 def last_ms(moments: list[int], began: int) -> float:
-    """Milliseconds from a moment to the last of others."""
+    """Milliseconds from ``began`` to the last of ``moments``; 0 if all are earlier."""
     return (max([*moments, began]) - began) / 1e6
 
 
 def backlog(recording: Recording, result: Result) -> None:
-    """Adds when all went on as before.
+    """Adds the time until goodput was back, and the slowest write.
 
-    What is posted and has not arrived piles up as long as goodput is below what is offered. So goodput is
-    back once there is no more of it than there was at worst in the same time before the fault.
+    Writes that are posted and have not arrived are the backlog. It grows while goodput is below the
+    offered load. So goodput is back when the backlog is no longer than its maximum before the fault.
     """
     began = result["began_ns"]
-    begin, end = began - LOOK_NS, began + LOOK_NS
+    begin, end = began - OBSERVED_NS, began + OBSERVED_NS
     waits = recording.waits
     changes, slowest = [], 0
     for posted, wait in zip(waits.posted_ns, waits.wait_ns, strict=True):
@@ -159,7 +160,7 @@ def backlog(recording: Recording, result: Result) -> None:
         elif level > usual and above is None:
             above = when
             if above - back > CALM_NS:
-                break  # Something else, long after.
+                break  # A later peak with another cause.
         elif level <= usual and above is not None:
             back, above = when, None
     result["goodput_ms"] = (back - began) / 1e6

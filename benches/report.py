@@ -1,4 +1,4 @@
-"""Results for people and for programs: the table in markdown, everything in JSON, and what machine it was."""
+"""Results of the benchmarks: the table in markdown, all numbers in JSON, the description of the machine."""
 
 import datetime
 import json
@@ -16,7 +16,7 @@ from instruments import ROOT, NotMeasured
 
 
 def marks(section: str) -> tuple[str, str]:
-    """The lines between which a section's table stands in the document."""
+    """The lines before and after the table of a section in the document."""
     return f"<!-- {section}: begin (written by benches/run.py --update-docs) -->", f"<!-- {section}: end -->"
 
 
@@ -30,14 +30,15 @@ class Outcome:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the median reaches what the figure has to reach; None if it was not measured."""
-        return self.figure.reach.holds(median(self.values)) if self.values else None
+        """Whether the median reaches the target; None if the figure was not measured."""
+        return self.figure.target.holds(median(self.values)) if self.values else None
 
 
 def evaluate(figure: Figure, repetitions: Sequence[Repetition]) -> Outcome:
     """Computes a figure within each repetition.
 
-    One that is missing in some repetition is not measured: a median of the lucky ones would say too much.
+    A figure that is missing in one repetition counts as not measured: a median of the other repetitions
+    could be biased.
     """
     try:
         return Outcome(figure, [figure.value(each) for each in repetitions])
@@ -46,7 +47,7 @@ def evaluate(figure: Figure, repetitions: Sequence[Repetition]) -> Outcome:
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     virtual = " (virtual machine)" if "hypervisor" in _cpuinfo("flags").split() else ""
     return {
@@ -78,8 +79,8 @@ def _output(*command: str) -> str:
 
 
 def markdown(outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], where: Mapping[str, str]) -> str:
-    """The figures, the measurements they are made of, and the machine, as markdown."""
-    lines = ["| figure | to reach | median | range | |", "|---|---|---|---|---|"]
+    """Markdown: the figures, the measurements behind them, and the machine."""
+    lines = ["| figure | target | median | range | |", "|---|---|---|---|---|"]
     for outcome in outcomes:
         figure, unit = outcome.figure, outcome.figure.unit
         if outcome.values:
@@ -88,7 +89,7 @@ def markdown(outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], whe
             cells = [f"{median(outcome.values):.4g}{unit}", f"{low:.4g} .. {high:.4g}", mark]
         else:
             cells = ["-", "-", f"not measured: {_one_cell(outcome.reason)}"]
-        lines.append(f"| {figure.name} | {figure.reach.text} | {' | '.join(cells)} |")
+        lines.append(f"| {figure.name} | {figure.target.text} | {' | '.join(cells)} |")
     lines += ["", f"The measurements behind it, medians of {len(repetitions)} repetitions:", ""]
     lines += ["| measurement | |", "|---|---|"]
     for instrument in needed([outcome.figure for outcome in outcomes]):
@@ -127,13 +128,13 @@ def _with_unit(key: str, value: float) -> str:
 def as_json(
     outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], where: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Everything measured, every repetition of it."""
+    """JSON: the figures and the measurements of every repetition."""
     return {
         "machine": dict(where),
         "figures": [
             {
                 "figure": each.figure.name,
-                "reach": each.figure.reach.text,
+                "target": each.figure.target.text,
                 "unit": each.figure.unit.strip() or "ratio",
                 "median": median(each.values) if each.values else None,
                 "values": list(each.values),
@@ -162,7 +163,7 @@ def write(directory: Path, table: str, everything: Mapping[str, Any]) -> list[Pa
 
 
 def update_docs(path: Path, section: str, table: str) -> None:
-    """Replaces what stands between the two markers of a section of a document.
+    """Replaces the text between the two markers of a section of a document.
 
     Raises:
         ValueError: the document lacks the markers.

@@ -1,6 +1,6 @@
-"""Runs the benchmark table: every measurement, several times, interleaved; called by ``make bench``.
+"""Runs the benchmarks: all measurements in turn, repeated several times; called by ``make bench``.
 
-The table's rows are in ``figures.py``, what they are made of in ``instruments.py``.
+The rows of the table are in ``figures.py``, the measurements in ``instruments.py``.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=ROOT / "target/release/openmrc-bench",
         help="the program openmrc-bench",
     )
-    add("--repetitions", type=int, default=5, help="how often everything is measured (default 5)")
+    add("--repetitions", type=int, default=5, help="repetitions of all measurements (default 5)")
     add("--seconds", type=float, default=2.0, help="length of each throughput measurement (default 2)")
     add(
         "--iterations",
@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--only",
         metavar="TEXT",
-        help="only the figures with TEXT in their name, their table's (results, simulator) or a reading's",
+        help="only figures with TEXT in their name, or in that of their table or of a measurement",
     )
     add(
         "--output",
@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="directory for latest.json and latest.md",
     )
     add("--update-docs", action="store_true", help="put the table into docs/benchmarks.md")
-    add("--check", action="store_true", help="exit with 1 unless every figure is measured and reached")
+    add("--check", action="store_true", help="exit with 1 unless every figure reaches its target")
     add("--list", action="store_true", help="list the figures and measurements and end")
     options = parser.parse_args(arguments)
     if options.repetitions < 1 or options.seconds <= 0 or options.iterations < 1:
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def chosen(text: str | None) -> list[Figure]:
+def select(text: str | None) -> list[Figure]:
     """The figures whose name or table, or the name of a measurement of theirs, contains a text."""
     names = {
         figure.name: [figure.name, figure.section, *(each.name for each in figure.instruments())]
@@ -79,25 +79,25 @@ def measure(instruments: Sequence[Instrument], bench: Bench, repetition: str) ->
         try:
             numbers = instrument.measure(bench)
             results[instrument.name] = numbers
-            said = ", ".join(f"{key} {value:.5g}" for key, value in numbers.items())
+            line = ", ".join(f"{key} {value:.5g}" for key, value in numbers.items())
         except NotMeasured as reason:
             results[instrument.name] = reason
-            said = f"not measured: {reason}"
-        print(f"[{repetition}] {instrument.name:20} {said}", file=sys.stderr, flush=True)
+            line = f"not measured: {reason}"
+        print(f"[{repetition}] {instrument.name:20} {line}", file=sys.stderr, flush=True)
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints the table, writes the files; returns the exit code."""
     options = parse(arguments)
-    figures = chosen(options.only)
+    figures = select(options.only)
     instruments = needed(figures)
     if not figures:
         print(f"error: no figure has {options.only!r} in its name; see --list", file=sys.stderr)
         return 2
     if options.list:
         for figure in figures:
-            print(f"{figure.name}: {figure.reach.text}")
+            print(f"{figure.name}: {figure.target.text}")
         print()
         for instrument in instruments:
             print(f"{instrument.name:20} {instrument.describe}")
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if os.getloadavg()[0] > 0.5:
         print(
-            f"note: load average is {os.getloadavg()[0]:.1f}; other programs are in the figures",
+            f"note: the load average is {os.getloadavg()[0]:.1f}; other programs disturb the measurements",
             file=sys.stderr,
         )
     bench = Bench(options.bench_binary.resolve(), options.seconds, options.iterations, options.cpus)
@@ -124,8 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = report.write(options.output, table, report.as_json(outcomes, repetitions, where))
     print("written: " + ", ".join(str(path) for path in paths))
     if options.update_docs:
-        for section, rows_of_it in tables.items():
-            report.update_docs(ROOT / "docs/benchmarks.md", section, rows_of_it)
+        for section, section_table in tables.items():
+            report.update_docs(ROOT / "docs/benchmarks.md", section, section_table)
         growth.draw(repetitions, ROOT / "docs/images/sim-growth.png")
     return 1 if options.check and not all(each.reached for each in outcomes) else 0
 

@@ -1,4 +1,4 @@
-"""A path selector and a congestion controller of one's own, beside those that MRC has.
+"""A path selector and a congestion controller written in Python, compared with those of MRC.
 
 python examples/own_classes.py
 """
@@ -9,7 +9,7 @@ from openmrc import sim
 
 
 class RoundRobin:
-    """Every path in turn, whatever is heard of it."""
+    """Takes every path in turn and ignores feedback."""
 
     def __init__(self, ports: Sequence[int], seed: int) -> None:
         self.ports, self.next = ports, seed % len(ports)
@@ -27,7 +27,7 @@ class RoundRobin:
 
 
 class Aimd:
-    """A window that grows by a packet a round trip and halves at a mark or a loss, once a round trip."""
+    """A window that grows by one packet per round trip and halves at a mark or loss, once per round trip."""
 
     def __init__(self, mtu: int, rate_bps: int, base_rtt_ps: int) -> None:
         self.mtu, self.rtt_ps = mtu, base_rtt_ps
@@ -62,7 +62,7 @@ if __name__ == "__main__":
     )
     for name, own in {
         "MRC": {},
-        "paths in turn": {"path_selector": RoundRobin},
+        "round robin": {"path_selector": RoundRobin},
         "AIMD": {"congestion": Aimd},
         "both": {"path_selector": RoundRobin, "congestion": Aimd},
     }.items():

@@ -31,7 +31,7 @@ BODIES: dict[str, wire.Body] = {
 
 
 def seeds() -> dict[str, bytes]:
-    """Every seed, by name."""
+    """The seeds, by name."""
     result = {}
     six: dict[str, Any] = {"src": "2001:db8::1", "dst": "2001:db8::2"}
     four: dict[str, Any] = {"src": "10.0.0.1", "dst": "10.0.0.2"}

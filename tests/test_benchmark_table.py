@@ -45,7 +45,7 @@ def test_a_reference_of_zero_is_not_measured():
 
 
 @pytest.mark.parametrize(
-    ("reach", "inside", "outside"),
+    ("target", "inside", "outside"),
     [
         (at_least(0.8), 0.8, 0.79),
         (at_most(1.5), 1.5, 1.51),
@@ -53,9 +53,9 @@ def test_a_reference_of_zero_is_not_measured():
         (below(4096), 4095, 4096),
     ],
 )
-def test_limits_are_read_as_written(reach, inside, outside):
-    assert reach.holds(inside)
-    assert not reach.holds(outside)
+def test_limits_are_read_as_written(target, inside, outside):
+    assert target.holds(inside)
+    assert not target.holds(outside)
 
 
 def test_every_instrument_runs_once_per_repetition():

@@ -19,7 +19,7 @@ const MEMORY: usize = 64 << 20;
 const SOCKET_BUFFER: i32 = 32 << 20;
 /// Time for both processes to reach full speed before the measurement.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Datagrams that have not arrived this long after the last one was sent are lost.
+/// A datagram that has not arrived this long after the last one was sent is lost.
 const STALL: Duration = Duration::from_secs(1);
 
 /// The place of one socket.

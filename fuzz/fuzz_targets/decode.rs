@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a captured packet: nothing panics, and a decoded packet is the same after encoding and decoding.
+//! Decodes arbitrary bytes as a captured packet: no panic, and a decoded packet survives encoding and decoding.
 //!
 //! Input: link type, bytes missing in the capture, flags, then the packet.
 #![no_main]
@@ -19,19 +19,19 @@ fuzz_target!(|input: &[u8]| {
     let Some((&[link, missing, flags], bytes)) = input.split_first_chunk::<3>() else { return };
     let link = LINKS[usize::from(link) % LINKS.len()];
     if flags & 1 != 0 {
-        datagram(bytes);
+        check_datagram(bytes);
     } else {
-        captured(bytes, usize::from(missing), link, flags & 2 != 0);
+        check_captured(bytes, usize::from(missing), link, flags & 2 != 0);
     }
 });
 
 /// A UDP payload, as the NIC receives it.
-fn datagram(bytes: &[u8]) {
+fn check_datagram(bytes: &[u8]) {
     let trimmed = Packet::parse_trimmed(bytes);
     if let Ok((packet, payload)) = Packet::parse(bytes) {
         assert_eq!(payload.len(), usize::from(packet.payload_len));
         assert_eq!(packet.wire_len(), bytes.len());
-        let again = written(&packet, payload);
+        let again = encode(&packet, payload);
         assert_eq!(Packet::parse(&again), Ok((packet, payload)));
         // The headers alone are accepted too.
         assert_eq!(trimmed, Ok(Packet { payload_len: 0, ..packet }));
@@ -45,7 +45,7 @@ fn datagram(bytes: &[u8]) {
     assert_eq!(pieces.finish(), whole);
 }
 
-fn written(packet: &Packet, payload: &[u8]) -> Vec<u8> {
+fn encode(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xEE; MAX_HEADER_LEN];
     let len = packet.emit(&mut bytes);
     assert_eq!(len, packet.header_len());
@@ -56,7 +56,7 @@ fn written(packet: &Packet, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A captured frame, as `openmrc decode` reads it.
-fn captured(bytes: &[u8], missing: usize, link: LinkType, last_hop: bool) {
+fn check_captured(bytes: &[u8], missing: usize, link: LinkType, last_hop: bool) {
     let config = FrameConfig::default();
     let frame = Frame::decode(bytes, bytes.len() + missing, link, &config);
     assert!(frame.error.is_some() || frame.packet.is_some());
@@ -65,13 +65,13 @@ fn captured(bytes: &[u8], missing: usize, link: LinkType, last_hop: bool) {
         let _ = UsidAddress::parse(outer.ip.dst).map(|path| path.iter().count());
     }
     if frame.icrc == IcrcVerdict::Good || matches!(frame.icrc, IcrcVerdict::Bad { .. }) {
-        rebuilt(&frame);
+        check_rebuilt(&frame);
     }
-    trimmed(bytes, link, last_hop);
+    check_trimmed(bytes, link, last_hop);
 }
 
-/// A packet that was decoded to its end, with any iCRC, is encoded and decoded again.
-fn rebuilt(frame: &Frame) {
+/// Encodes a completely decoded packet, with a right or wrong iCRC, and decodes it again.
+fn check_rebuilt(frame: &Frame) {
     let (Some(ip), Some(udp), Some(packet)) = (frame.ip, frame.udp, frame.packet) else {
         unreachable!("an iCRC was checked without its layers")
     };
@@ -85,8 +85,8 @@ fn rebuilt(frame: &Frame) {
     assert_eq!((again.packet, again.payload), (frame.packet, frame.payload));
 }
 
-/// The same bytes through a switch that trims.
-fn trimmed(bytes: &[u8], link: LinkType, last_hop: bool) {
+/// Trims the same bytes as a switch does.
+fn check_trimmed(bytes: &[u8], link: LinkType, last_hop: bool) {
     let map = DscpMap::DEFAULT;
     let mut packet = bytes.to_vec();
     match trim(&mut packet, link, ROCE_PORT, &map, last_hop) {

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as the history of queue pairs with a hostile peer: packets of every kind between the calls of a
-//! correct driver. The same function runs as a property test in `crates/transport/tests/rogue.rs`.
+//! Arbitrary bytes as the history of queue pairs with a hostile peer: a correct driver, and packets of every kind
+//! between its calls. The same function runs as a property test in `crates/transport/tests/rogue.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -10,7 +10,13 @@ from openmrc.wire.layers import DscpMap
 from openmrc.wire.packet import Layers, Packet
 
 __all__ = [
+    "DEFAULT_LINK_PREFIX",
+    "DEFAULT_USID_BLOCK",
     "MAX_ACTIVE_EVS",
+    "MAX_HOSTS",
+    "MAX_PLANES",
+    "MAX_RADIX",
+    "MAX_TIERS",
     "QP_CAP_DEFAULTS",
     "QP_DEFAULTS",
     "ROCE_PORT",
@@ -37,6 +43,7 @@ __all__ = [
     "expand_ev",
     "impairment_hits",
     "impairment_last_hits",
+    "mix",
     "packet_dscp",
     "packet_opcode",
     "parse_usids",
@@ -53,6 +60,9 @@ __all__ = [
 
 __version__: str
 
+def mix(x: int) -> int:
+    """SplitMix64's finaliser, for 0 to 2^64 - 1: every bit of the input affects every bit of the output."""
+
 _SwitchId: TypeAlias = tuple[int, int, int]
 _PortRow: TypeAlias = tuple[int, str, str, str, str, str, str]
 _HopRow: TypeAlias = tuple[str, int, str, str]
@@ -62,6 +72,13 @@ _TraceRow: TypeAlias = tuple[
 ]
 
 _LogRow: TypeAlias = tuple[int, str, str, int | None, int | None, int | None, int | None, float | None]
+
+DEFAULT_LINK_PREFIX: int
+DEFAULT_USID_BLOCK: int
+MAX_HOSTS: int
+MAX_PLANES: int
+MAX_RADIX: int
+MAX_TIERS: int
 
 @final
 class Fabric:

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, Any
 from openmrc import _core
 from openmrc.errors import ArgumentError, DeviceError
 from openmrc.verbs import Context, Device, Port, SocketAddress
+from openmrc.verbs.attr import MIN_PATH_MTU
+from openmrc.verbs.device import LOOPBACK_PLANES
 
 if TYPE_CHECKING:  # It brings the fabric along, which UDP does not need.
     from openmrc.sourceroutes import SourceRoutes
-
-DEFAULT_COUNT = 8
-"""Planes between two ends on one machine."""
 
 _ATTEMPTS = 20
 _HEADERS = 128
 """Upper bound for UDP, MRC's headers, padding and iCRC."""
 _IPV4, _IPV6 = 20, 40
-_LEAST_PAYLOAD = 256
 _IP_MTU = 14  # linux/in.h
 _IPV6_MTU = 24  # linux/in6.h
 
@@ -75,7 +73,7 @@ class Planes:
         """
         if (context := self.open_named(**options)) is not None:
             return context
-        wanted = self.count or count or DEFAULT_COUNT
+        wanted = self.count or count or LOOPBACK_PLANES
         if same_host(local, remote):
             choose = _loopback6 if ":" in local else _loopback4
             return self._open_chosen(lambda: choose(wanted), **options)
@@ -164,7 +162,7 @@ def path_mtu(
                     error.errno, f"no route from {here} to {there[0]}: {error.strerror}"
                 ) from error
         room = mtu - outer_header - (_IPV6 if v6 else _IPV4) - _HEADERS
-        if room < _LEAST_PAYLOAD:
+        if room < MIN_PATH_MTU:
             raise DeviceError(
                 errno.EMSGSIZE, f"the route from {here} to {there[0]} has an MTU of {mtu}: too small"
             )

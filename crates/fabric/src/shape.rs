@@ -83,9 +83,9 @@ pub enum ShapeError {
 /// Downlink to uplink bandwidth of a switch, as a fraction: 1/1 is non-blocking, 3/1 is three to one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ratio {
-    /// Downlinks ...
+    /// Bandwidth towards the hosts.
     pub down: u32,
-    /// ... for this many uplinks.
+    /// Bandwidth away from the hosts, in the same unit.
     pub up: u32,
 }
 
@@ -278,7 +278,7 @@ impl Sizing {
         (1, need)
     }
 
-    /// Number of hosts of the largest fabric with these tiers, ports and oversubscription, whatever `hosts` is.
+    /// Number of hosts of the largest fabric with these tiers, ports and oversubscription. `hosts` is ignored.
     ///
     /// # Errors
     /// [`ShapeError::RadixTooSmall`] if there is no such fabric.

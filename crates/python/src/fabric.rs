@@ -1,22 +1,28 @@
 //! `openmrc._core.Fabric`: the arithmetic of crates/fabric for Python. Converts and checks; decides nothing.
 //!
-//! Switches and ports are numbers here, (plane, tier, index) and port; names, addresses and prefixes are made in Rust
-//! because a configuration needs millions of them.
+//! A switch is (plane, tier, index), a port is a number. Names, addresses and prefixes are made in Rust, because a
+//! configuration needs millions of them.
 
 use std::net::Ipv6Addr;
 
 use openmrc_fabric::{
     AddressError, AddressPlan, EvError, EvLayout, Fabric, Link, LinkPrefix, NameError, Node, Path, Ratio,
-    Shape, ShapeError, Sizing, Switch, Trace, TraceError,
+    Shape, ShapeError, Sizing, Switch, Trace, TraceError, shape,
 };
 use openmrc_wire::Ev;
 use pyo3::prelude::*;
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 
-/// Adds the fabric's classes to `openmrc._core`.
+/// Adds the fabric's class, its limits and its default prefixes to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyFabric>()
+    module.add_class::<PyFabric>()?;
+    module.add("MAX_PLANES", shape::MAX_PLANES)?;
+    module.add("MAX_TIERS", shape::MAX_TIERS)?;
+    module.add("MAX_HOSTS", shape::MAX_HOSTS)?;
+    module.add("MAX_RADIX", shape::MAX_RADIX)?;
+    module.add("DEFAULT_USID_BLOCK", AddressPlan::DEFAULT_BLOCK)?;
+    module.add("DEFAULT_LINK_PREFIX", LinkPrefix::DEFAULT.0)
 }
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
@@ -43,11 +49,11 @@ type SwitchId = (u32, u8, u32);
 type Table = (Vec<u16>, Vec<(u16, u32)>);
 /// One connected port: number, name, peer's name, peer's port, own address, peer's address, link.
 type PortRow = (u32, String, String, String, String, String, String);
-/// One switch on a path: name, uSID, port it leaves by, link it leaves by.
+/// One switch on a path: name, uSID, egress port, egress link.
 type Hop = (String, u16, String, String);
 /// A path: plane, uplinks, EV, outer destination address, first link, hops.
 type PathRow = (u32, Vec<u32>, u32, String, String, Vec<Hop>);
-/// What an address tells: switches (name, uSID), links, receiver, plane, downlink, whole, uplinks.
+/// The meaning of an address: switches (name, uSID), links, receiver, plane, downlink, whole, uplinks.
 type TraceRow = (Vec<(String, u16)>, Vec<String>, Option<u32>, Option<u32>, u32, bool, Vec<Option<u32>>);
 
 /// A fabric with its addressing plan.
@@ -60,7 +66,7 @@ struct PyFabric {
 }
 
 impl PyFabric {
-    fn of(shape: Shape, block: u32, link_prefix: u32) -> PyResult<Self> {
+    fn from_shape(shape: Shape, block: u32, link_prefix: u32) -> PyResult<Self> {
         let fabric = Fabric::new(shape).map_err(Refused)?;
         Ok(PyFabric {
             fabric,
@@ -110,12 +116,12 @@ fn parse_address(text: &str) -> PyResult<Ipv6Addr> {
 
 #[pymethods]
 impl PyFabric {
-    /// The smallest fabric for these numbers; `oversubscription` is (down, up) for tier 0, 1 and 2, `block` and
-    /// `link_prefix` are the first 32 bits of those /32s.
+    /// The smallest fabric for these numbers. `oversubscription` is (down, up) for tier 0, 1 and 2; `block` and
+    /// `link_prefix` are the 32 bits of a /32.
     #[staticmethod]
     #[pyo3(signature = (hosts, planes, tiers, radix, *, oversubscription, hosts_per_t0=None, uplinks_per_t0=None,
                         t0s_per_pod=None, parallel=None, block, link_prefix))]
-    #[allow(clippy::too_many_arguments)] // Python sees keywords.
+    #[allow(clippy::too_many_arguments)] // They are keywords in Python.
     fn smallest(
         hosts: u32,
         planes: u32,
@@ -141,10 +147,10 @@ impl PyFabric {
             t0s_per_pod,
             parallel,
         };
-        Self::of(sizing.smallest().map_err(Refused)?, block, link_prefix)
+        Self::from_shape(sizing.smallest().map_err(Refused)?, block, link_prefix)
     }
 
-    /// The hosts that the largest fabric of so many tiers holds.
+    /// Number of hosts of the largest fabric with this number of tiers.
     #[staticmethod]
     fn capacity(tiers: u8, radix: u32, oversubscription: [(u32, u32); 3]) -> PyResult<u64> {
         let oversubscription = oversubscription.map(|(down, up)| Ratio { down, up });
@@ -184,13 +190,13 @@ impl PyFabric {
         self.fabric.shape().parallel
     }
 
-    /// Hosts that the top switches' ports leave room for.
+    /// Number of hosts if the top switches use all their ports.
     #[getter]
     fn most_hosts(&self) -> u64 {
         self.fabric.shape().most_hosts()
     }
 
-    /// T0s in a pod and pods in a zone; 0 where there is no such thing.
+    /// T0s in a pod and pods in a zone; 0 if the fabric has none.
     #[getter]
     fn group(&self) -> [u32; 2] {
         self.fabric.shape().group
@@ -202,13 +208,13 @@ impl PyFabric {
         self.fabric.counts().switches[..usize::from(self.fabric.tiers())].to_vec()
     }
 
-    /// Links of one plane, per layer: hosts' cables first.
+    /// Links of one plane, per layer; layer 0 connects the hosts.
     #[getter]
     fn links_per_layer(&self) -> Vec<u32> {
         self.fabric.counts().links[..usize::from(self.fabric.tiers())].to_vec()
     }
 
-    /// Blocks of one plane, per level: T0s, pods, zones; 1 at the top.
+    /// Blocks of one plane, per level: T0s, pods, zones. The top level has one.
     #[getter]
     fn blocks(&self) -> Vec<u32> {
         (0..self.fabric.tiers()).map(|level| self.fabric.blocks(level)).collect()
@@ -234,7 +240,7 @@ impl PyFabric {
         Ok(self.layout()?.widths)
     }
 
-    /// Raises if the fabric cannot be addressed.
+    /// Raises `ArgumentError` if the fabric has no addressing plan or no EV layout.
     fn check_addresses(&self) -> PyResult<()> {
         self.plan()?;
         self.layout().map(drop)
@@ -275,26 +281,26 @@ impl PyFabric {
         Ok((plan.own(fabric, switch).collect(), entries))
     }
 
-    /// The name of the switch or downlink that a uSID stands for; `None` if it is not given out.
+    /// The name of the switch or downlink with this uSID; `None` if no one has it.
     fn usid_name(&self, usid: u16) -> PyResult<Option<String>> {
         let plan = self.plan()?;
         let downlink = AddressPlan::downlink(&self.fabric, usid).map(|d| format!("down{d}"));
         Ok(plan.owner(&self.fabric, usid).map(|(switch, _)| switch.to_string()).or(downlink))
     }
 
-    /// How many paths lead from one host to another, over all planes.
+    /// Number of paths from one host to another, over all planes.
     fn path_count(&self, src: u32, dst: u32) -> PyResult<u64> {
         Path::nth(&self.fabric, src, dst, 0).map_err(Refused)?;
         Ok(self.fabric.path_count(src, dst))
     }
 
-    /// The path that an EV names.
+    /// The path of an EV.
     fn path_of_ev(&self, src: u32, dst: u32, ev: u32) -> PyResult<PathRow> {
         let path = Path::from_ev(&self.fabric, &self.layout()?, src, dst, Ev(ev)).map_err(Refused)?;
         self.path_row(&path)
     }
 
-    /// The path with these uplinks, which must be as many as it takes.
+    /// The path with these uplinks: one for each tier below the one where it turns down.
     fn path_by(&self, src: u32, dst: u32, plane: u32, uplinks: Vec<u32>) -> PyResult<PathRow> {
         let count = self.path_count(src, dst)? / u64::from(self.fabric.shape().planes);
         let mut n = u64::from(plane);
@@ -316,13 +322,13 @@ impl PyFabric {
         }
     }
 
-    /// The `n`-th path from one host to another; `None` past the last.
+    /// The `n`-th path from one host to another; `None` after the last.
     fn path_at(&self, src: u32, dst: u32, n: u64) -> PyResult<Option<PathRow>> {
         let path = Path::nth(&self.fabric, src, dst, n).map_err(Refused)?;
         path.map(|path| self.path_row(&path)).transpose()
     }
 
-    /// (EV, plane, outer destination address) of the `n`-th paths.
+    /// (EV, plane, outer destination address) of the paths with these numbers.
     fn ev_rows(&self, src: u32, dst: u32, numbers: Vec<u64>) -> PyResult<Vec<(u32, u32, String)>> {
         let (plan, layout) = (self.plan()?, self.layout()?);
         let rows = numbers.into_iter().map(|n| {
@@ -333,7 +339,7 @@ impl PyFabric {
         rows.collect()
     }
 
-    /// What an outer destination address tells.
+    /// The meaning of an outer destination address.
     fn trace(&self, address: &str) -> PyResult<TraceRow> {
         let address = parse_address(address)?;
         let (fabric, plan) = (&self.fabric, self.plan()?);

@@ -1,9 +1,9 @@
-//! The software NIC for Python: what `openmrc.verbs`, `openmrc.controller` and `openmrc.testing` are laid over. Converts, checks
-//! and releases the GIL; decides nothing.
+//! The software NIC for Python, below `openmrc.verbs`, `openmrc.controller` and `openmrc.testing`. Converts, checks and
+//! releases the GIL; decides nothing.
 //!
-//! The GIL and the engine: the engine's thread never takes the GIL. A thread that holds the GIL takes a lock of the
-//! engine's only for things shorter than a microsecond; for everything else it lets the GIL go first. A Python buffer is
-//! let go of under the GIL, after the region over it has been deregistered.
+//! The engine's thread never takes the GIL. A thread that holds the GIL takes a lock of the engine only for operations
+//! shorter than a microsecond; for all others it releases the GIL first. A Python buffer is released under the GIL,
+//! after its region has been deregistered.
 
 pub(crate) mod context;
 mod convert;

@@ -1,5 +1,6 @@
-//! The loops behind `openmrc write-bw` and `openmrc write-lat`. They run without the GIL, on memory that Python cannot
-//! free meanwhile. The two sides agree on sizes and keys elsewhere; here each runs its loop on connected queue pairs.
+//! The measuring loops of `openmrc write-bw` and `openmrc write-lat`. They run without the GIL, on memory that Python
+//! cannot free during a run. Both sides have agreed on sizes and keys before (`openmrc.perftest`); their queue pairs
+//! are connected.
 
 mod bandwidth;
 mod latency;
@@ -54,7 +55,7 @@ fn check_status(done: &Completion) -> nic::Result<()> {
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct PerfBuffer {
     region: nic::MemoryRegion,
-    // Freed after the region is deregistered.
+    // Declared after `region`, so it is freed after the region has been deregistered.
     _memory: nic::Buffer,
 }
 
@@ -66,8 +67,8 @@ impl PerfBuffer {
         let domain = pd.open()?;
         py.detach(|| {
             let memory = nic::Buffer::zeroed(length);
-            // Pages that were never written are all mapped to one page of zeros, which would be faster to read than
-            // data.
+            // The kernel maps all pages that were never written to one page of zeros. Reading it would be faster
+            // than reading data.
             for start in (0..length).step_by(4096) {
                 memory.write(start, &[1]);
             }
@@ -122,7 +123,7 @@ fn seconds(value: f64) -> Duration {
 #[pyfunction]
 #[pyo3(signature = (context, qps, cq, source, target, stop, *, size, iterations, duration, depth, post_list,
                     signal_every, inline, polling, bucket))]
-#[allow(clippy::too_many_arguments)] // Python sees keywords.
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
 fn write_bw<'py>(
     py: Python<'py>,
     context: &Context,
@@ -173,7 +174,7 @@ fn write_bw<'py>(
 /// Runs [`latency::write_lat`]: half of each round trip in nanoseconds for the client, an empty list for the server.
 #[pyfunction]
 #[pyo3(signature = (context, qp, cq, source, inbox, target, stop, *, client, size, iterations, warmup, inline))]
-#[allow(clippy::too_many_arguments)] // Python sees keywords.
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
 fn write_lat(
     py: Python<'_>,
     context: &Context,

@@ -1,6 +1,6 @@
 //! `openmrc._core.Simulation` and `CheckedScenario`: crates/sim for Python. Converts; decides nothing.
-//! A scenario comes as one JSON text and is read, checked and laid out by [`openmrc_sim::spec`]. Results go back as
-//! columns of 64-bit numbers, which any array library reads without copying.
+//! A scenario comes as one JSON text; [`openmrc_sim::spec`] reads, checks and builds it. Results go back as columns of
+//! 64-bit numbers, which any array library reads without a copy.
 
 use openmrc_sim::World;
 use openmrc_sim::spec::{self, Checked, OwnParts, SpecError, Step, names};
@@ -28,13 +28,13 @@ fn scenario_schema() -> String {
     spec::json_schema().to_string()
 }
 
-/// Checks one part of a scenario, given by the name of its type and as JSON, by itself.
+/// Checks one part of a scenario alone. `part` is the name of its type.
 #[pyfunction]
 fn check_scenario_part(py: Python<'_>, part: &str, json: &str) -> PyResult<()> {
     spec::check_part(part, json).map_err(|error| refused(py, &error))
 }
 
-/// The error as an exception whose attribute `place` has the steps of the place.
+/// The error as an exception. Its attribute `place` has the fields and indices that lead to the wrong value.
 fn refused(py: Python<'_>, error: &SpecError) -> PyErr {
     let text = error.to_string();
     let exception = if error.in_file { FormatError::new_err(text) } else { ArgumentError::new_err(text) };
@@ -49,31 +49,31 @@ fn refused(py: Python<'_>, error: &SpecError) -> PyErr {
     }
 }
 
-/// A scenario whose parts fit each other.
+/// A valid scenario.
 #[pyclass(frozen, module = "openmrc._core")]
 struct CheckedScenario(Checked);
 
 #[pymethods]
 impl CheckedScenario {
-    /// Reads a scenario from JSON, and its files of flows, and checks it. `ArgumentError` or, for files,
-    /// `FormatError` says what is wrong and where.
+    /// Reads a scenario from JSON, reads its flow files, and checks it. Raises `ArgumentError`, or `FormatError` for an
+    /// error in a file; the exception says what is wrong and where.
     #[new]
     fn new(py: Python<'_>, json: &str) -> PyResult<Self> {
         let checked = py.detach(|| spec::Scenario::from_json(json)?.checked());
         checked.map(CheckedScenario).map_err(|error| refused(py, &error))
     }
 
-    /// The scenario as JSON, with the flows of its files in it.
+    /// The scenario as JSON, including the flows of its files.
     fn with_files(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.scenario().to_json())
     }
 
-    /// The scenario as JSON, with the flows of its files in it and with everything filled in.
+    /// The scenario as JSON, including the flows of its files, with every field filled in.
     fn filled(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.filled().to_json())
     }
 
-    /// About how many bytes of memory each part makes its run take, by the part's field.
+    /// Estimate of the memory that a run needs, in bytes, by the field of the scenario that causes it.
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let estimate = self.0.estimate().map_err(|error| refused(py, &error))?;
         let parts = PyDict::new(py);
@@ -83,8 +83,8 @@ impl CheckedScenario {
         Ok(parts)
     }
 
-    /// Builds the network with its faults, without traffic, and throws it away: raises what a run would raise as it
-    /// begins.
+    /// Builds the network with its faults but without traffic, and drops it. Raises what the start of a run would
+    /// raise.
     fn try_network(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.try_network()).map_err(|error| refused(py, &error))
     }
@@ -108,7 +108,7 @@ impl<'py> Columns<'py> {
     }
 }
 
-/// What is known of a message before it is sent.
+/// A message of the scenario.
 struct Message {
     src: u32,
     dst: u32,
@@ -116,7 +116,7 @@ struct Message {
     pattern: u32,
 }
 
-/// The end of a step: a message or computation that it ends with.
+/// A message or computation that a step ends with.
 struct StepEnd {
     pattern: u32,
     step: u32,
@@ -129,12 +129,12 @@ struct PySimulation {
     world: World,
     messages: Vec<Message>,
     step_ends: Vec<StepEnd>,
-    /// What a user's own class has raised.
+    /// The exception of a user's class.
     failure: Failure,
 }
 
-/// The messages and the ends of steps of a run.
-fn contents(run: &openmrc_sim::Scenario) -> (Vec<Message>, Vec<StepEnd>) {
+/// The messages and the step ends of a run.
+fn messages_and_steps(run: &openmrc_sim::Scenario) -> (Vec<Message>, Vec<StepEnd>) {
     let pattern_of = |message: u32| run.record.patterns.partition_point(|&end| end <= message) as u32;
     let messages = (0..).zip(&run.workload.messages).map(|(number, message)| {
         let ends = run.workload.connections[message.connection as usize];
@@ -149,7 +149,7 @@ fn contents(run: &openmrc_sim::Scenario) -> (Vec<Message>, Vec<StepEnd>) {
 
 #[pymethods]
 impl PySimulation {
-    /// Lays out the network and schedules everything; `ArgumentError` says what cannot be.
+    /// Builds the network and schedules messages and faults. Raises `ArgumentError` if that is not possible.
     #[new]
     #[pyo3(signature = (scenario, *, path_selector=None, congestion=None))]
     fn new(
@@ -168,16 +168,14 @@ impl PySimulation {
         };
         let made = py.detach(|| -> Result<_, SpecError> {
             let run = checked.build(own)?;
-            let (messages, step_ends) = contents(&run);
+            let (messages, step_ends) = messages_and_steps(&run);
             Ok((World::new(&run)?, messages, step_ends))
         });
         let (world, messages, step_ends) = made.map_err(|error| refused(py, &error))?;
         Ok(PySimulation { world, messages, step_ends, failure })
     }
 
-    /// Goes on for at most so many events; whether there is more to do.
-    ///
-    /// What a user's own class raises, this raises.
+    /// Runs for at most `events` events; returns whether the run goes on. Raises the exception of a user's class.
     fn advance(&mut self, py: Python<'_>, events: u64) -> PyResult<bool> {
         let more = py.detach(|| self.world.run_for(events));
         self.failure.take().map_or(Ok(more), Err)
@@ -189,7 +187,7 @@ impl PySimulation {
         (p.now.0, p.finished, p.messages, p.events, p.data_packets)
     }
 
-    /// Number of a link by its name, or by that of the host's port it leads to.
+    /// Number of a link, by its name or by the name of the host port at its end.
     fn link_number(&self, py: Python<'_>, name: &str) -> PyResult<u32> {
         names::link_number(&self.world.config().fabric, name).map_err(|error| refused(py, &error))
     }
@@ -199,11 +197,11 @@ impl PySimulation {
         self.world.config().base_rtt().0
     }
 
-    /// The columns of all messages, 64-bit numbers each, picoseconds where they are times; 2^64 - 1 for what did not
-    /// happen.
+    /// The messages, one column of 64-bit numbers per field. Times are in picoseconds; 2^64 - 1 stands for an event
+    /// that did not happen.
     fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let results = self.world.results();
-        // Computations are no messages.
+        // Computations are messages of 0 bytes and not part of the result.
         let rows = || self.messages.iter().zip(&results.messages).filter(|(message, _)| message.bytes > 0);
         let mut columns = Columns::new(py);
         columns.add("src", rows().map(|(message, _)| message.src.into()))?;
@@ -217,7 +215,7 @@ impl PySimulation {
         Ok(columns.done())
     }
 
-    /// Steps of patterns that have them: pattern, step, when the last rank reached its end (2^64 - 1 if not all have).
+    /// Steps of patterns: pattern, step, time at which the last rank finished the step (2^64 - 1 if one did not).
     fn steps(&self) -> Vec<(u32, u32, u64)> {
         let results = self.world.results();
         let mut ends = std::collections::BTreeMap::new();
@@ -228,7 +226,7 @@ impl PySimulation {
         ends.into_iter().map(|((pattern, step), end)| (pattern, step, end)).collect()
     }
 
-    /// Ends the time series where the run stands. To be called before the record is read.
+    /// Ends the time series at the current time. Must be called before the record is read.
     fn finish_record(&mut self) {
         self.world.finish_record();
     }

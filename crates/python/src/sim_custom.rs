@@ -1,7 +1,8 @@
-//! A user's own path selector and congestion controller: Python classes behind the transport's traits, an object for each queue pair.
+//! A user's own path selector and congestion controller: Python classes behind the transport's traits, one object per
+//! queue pair.
 //!
-//! The run goes on without the GIL and takes it for each call. The first exception ends the run: nothing is called any more, and
-//! `Simulation.advance` raises it as it is.
+//! A run holds the GIL only during these calls. The first exception ends the run: no further call is made, and
+//! `Simulation.advance` raises the exception.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,17 +12,17 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 
-/// The first exception that a user's class has raised.
+/// The first exception raised by a user's class.
 #[derive(Clone, Default)]
 pub struct Failure(Arc<Mutex<Option<PyErr>>>);
 
 impl Failure {
-    /// Takes it out.
+    /// Removes and returns the exception.
     pub fn take(&self) -> Option<PyErr> {
         self.0.lock().ok()?.take()
     }
 
-    fn happened(&self) -> bool {
+    fn is_set(&self) -> bool {
         self.0.lock().map_or(true, |failure| failure.is_some())
     }
 
@@ -31,16 +32,16 @@ impl Failure {
         }
     }
 
-    /// Calls into Python unless something has failed; keeps what fails.
+    /// Calls into Python unless an exception is stored; stores the exception if the call raises one.
     fn call<T>(&self, f: impl FnOnce(Python<'_>) -> PyResult<T>) -> Option<T> {
-        if self.happened() {
+        if self.is_set() {
             return None;
         }
         Python::attach(|py| f(py).map_err(|error| self.set(error)).ok())
     }
 }
 
-/// An object of a user's class; none if it could not be made.
+/// An object of a user's class; `None` if its constructor raised.
 struct Object(Option<Py<PyAny>>, Failure);
 
 impl Object {
@@ -50,7 +51,7 @@ impl Object {
     }
 }
 
-/// A controller of the user's: `class(mtu, rate_bps, base_rtt_ps)`.
+/// A user's congestion controller: `class(mtu, rate_bps, base_rtt_ps)`.
 pub fn congestion(
     class: Py<PyAny>,
     failure: &Failure,
@@ -63,7 +64,7 @@ pub fn congestion(
         let made = failure.call(|py| class.call1(py, (mtu, rate_bps, base_rtt_ps)));
         let mut controller =
             UserCongestion { object: Object(made, failure.clone()), mtu, window: mtu.into() };
-        controller.tell(|_| Ok(()));
+        controller.update(|_| Ok(()));
         Box::new(controller)
     }))
 }
@@ -75,8 +76,8 @@ struct UserCongestion {
 }
 
 impl UserCongestion {
-    /// Tells the object something and looks at its window afterwards.
-    fn tell(&mut self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<()>) {
+    /// Calls the object and reads its window afterwards.
+    fn update(&mut self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<()>) {
         let window = self.object.call(|object| {
             f(object)?;
             object.getattr("window")?.extract::<f64>()
@@ -92,21 +93,21 @@ impl Congestion for UserCongestion {
         self.window
     }
     fn set_window(&mut self, bytes: f64) {
-        self.tell(|object| object.setattr("window", bytes));
+        self.update(|object| object.setattr("window", bytes));
     }
     fn on_sack(&mut self, now: Time, ack: &Ack) {
         let arguments = (now.0, ack.newly, ack.rtt.map(|rtt| rtt.0), ack.ecn);
-        self.tell(|object| object.call_method1("on_sack", arguments).map(drop));
+        self.update(|object| object.call_method1("on_sack", arguments).map(drop));
     }
     fn on_trim(&mut self, now: Time, bytes: u32, _in_flight: i64) {
-        self.tell(|object| object.call_method1("on_trim", (now.0, bytes)).map(drop));
+        self.update(|object| object.call_method1("on_trim", (now.0, bytes)).map(drop));
     }
     fn on_loss(&mut self, now: Time, bytes: u32, _in_flight: i64) {
-        self.tell(|object| object.call_method1("on_loss", (now.0, bytes)).map(drop));
+        self.update(|object| object.call_method1("on_loss", (now.0, bytes)).map(drop));
     }
 }
 
-/// A selector of the user's: `class(ports, seed)`.
+/// A user's path selector: `class(ports, seed)`.
 pub fn selector(class: Py<PyAny>, failure: &Failure) -> CustomSelector {
     let failure = failure.clone();
     CustomSelector(Arc::new(move |ports: &[u8], seed: u64| {

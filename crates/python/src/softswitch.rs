@@ -15,11 +15,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// A port: interface, own and peer's Ethernet address, rate (bit/s), last hop, ecn_min, ecn_max, trim, control (bytes).
 type PortRow = (String, [u8; 6], [u8; 6], Option<u64>, bool, u64, u64, u64, u64);
 
-/// Runs a switch in the current network namespace until `stop` (a descriptor) becomes readable; calls `ready` once it
-/// forwards. Returns its counters. `dscp` is no_trim, data, retransmission, trimmed, trimmed_last_hop, control.
+/// Runs a switch in the current network namespace until `stop`, a descriptor, becomes readable. Calls `ready` when the
+/// switch forwards. Returns its counters. `dscp` is no_trim, trimmable, trimmable_retx, trimmed, trimmed_last_hop,
+/// control.
 #[pyfunction]
 #[pyo3(signature = (block, own, routes, ports, *, dscp, udp_port, seed, stop, ready))]
-#[allow(clippy::too_many_arguments)] // Python sees keywords.
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
 fn run_softswitch(
     py: Python<'_>,
     block: u32,

@@ -1,7 +1,7 @@
 //! `openmrc.wire` from Python: whole packets to values and back.
 //!
-//! Python's dataclasses are mirrored by structs of the same fields; they come in by attribute and go out as
-//! dictionaries of which Python makes dataclasses again.
+//! Every Python dataclass has a struct with the same fields. A value comes in by attributes and goes out as a
+//! dictionary, from which Python makes a dataclass.
 
 mod capture;
 mod headers;
@@ -17,7 +17,7 @@ pub(crate) use headers::Dscp;
 use headers::{Bth, Ethernet, Ip, Layers, Outer, Packet, Udp};
 pub(crate) use mirror::Mirror;
 
-/// What [`decode_frame`] returns: `openmrc.wire.Frame` field by field.
+/// The result of [`decode_frame`]: the fields of `openmrc.wire.Frame`.
 #[derive(IntoPyObject)]
 struct Decoded<'py> {
     ethernet: Option<Ethernet>,
@@ -35,7 +35,7 @@ struct Decoded<'py> {
     error: Option<(&'static str, String)>,
 }
 
-/// Decodes the bytes of one captured packet, which was `wire_len` bytes long on the wire.
+/// Decodes one captured packet that had `wire_len` bytes on the wire.
 #[pyfunction]
 #[pyo3(signature = (data, *, wire_len, linktype, port, dscp))]
 fn decode_frame<'py>(
@@ -94,7 +94,7 @@ fn encode_frame<'py>(
     }
 }
 
-/// The packet as a trimming switch forwards it. ValueError if a switch would drop it instead.
+/// The packet as a trimming switch forwards it. Raises `ValueError` if the switch would drop it.
 #[pyfunction]
 #[pyo3(signature = (data, *, linktype, port, dscp, last_hop))]
 fn trim_frame<'py>(
@@ -119,7 +119,7 @@ fn packet_opcode(packet: Packet) -> PyResult<u8> {
     packet.to_core().map(|packet: wire::Packet| packet.opcode())
 }
 
-/// The code point that a packet is sent with.
+/// The code point with which a packet is sent.
 #[pyfunction]
 fn packet_dscp(packet: Packet, dscp: Dscp, network_trims: bool) -> PyResult<u8> {
     let (packet, map): (wire::Packet, DscpMap) = (packet.to_core()?, dscp.to_core()?);
@@ -132,7 +132,7 @@ fn dscp_defaults() -> Dscp {
     Mirror::from_core(DscpMap::DEFAULT)
 }
 
-/// UDP source port and flow label of an entropy value. ValueError if the format carries fewer bits.
+/// UDP source port and flow label of an entropy value. Raises `ValueError` if the format carries fewer bits.
 #[pyfunction]
 fn place_ev(format: String, ev: u32) -> PyResult<(u16, u32)> {
     let format: wire::EvFormat = format.to_core()?;
@@ -151,7 +151,7 @@ fn read_ev(format: String, sport: u16, flow_label: u32) -> PyResult<u32> {
     Ok(format.read(wire::Entropy { sport, flow_label }).0)
 }
 
-/// The uSIDs of a path address, its block first. ValueError if it is none.
+/// Block and uSIDs of a path address. Raises `ValueError` if it is not a path address.
 #[pyfunction]
 fn parse_usids(address: std::net::IpAddr) -> PyResult<(u32, Vec<u16>)> {
     let path = wire::UsidAddress::parse(address.to_core()?)
@@ -159,7 +159,7 @@ fn parse_usids(address: std::net::IpAddr) -> PyResult<(u32, Vec<u16>)> {
     Ok((path.block(), path.iter().collect()))
 }
 
-/// The path address of a list of uSIDs. ValueError if they do not fit one.
+/// The path address of a list of uSIDs. Raises `ValueError` if they do not fit into one.
 #[pyfunction]
 fn usid_address(block: u32, usids: Vec<u16>) -> PyResult<std::net::Ipv6Addr> {
     let path =
@@ -167,7 +167,7 @@ fn usid_address(block: u32, usids: Vec<u16>) -> PyResult<std::net::Ipv6Addr> {
     Ok(path.to_ipv6())
 }
 
-/// Adds everything here to the module.
+/// Adds these functions and classes to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ROCE_PORT", wire::ROCE_PORT)?;
     module.add_class::<capture::CaptureReader>()?;

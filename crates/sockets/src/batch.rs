@@ -85,24 +85,24 @@ impl RecvBatch {
         RecvBatch { iovecs, controls, messages, received: 0 }
     }
 
-    /// The next calls put message `index` into `buffer`.
+    /// Later calls put message `index` into `buffer`.
     #[inline]
     pub fn set_buffer(&mut self, index: usize, buffer: &mut [u8]) {
         self.iovecs[index][0] = iovec(buffer);
         self.messages[index].msg_hdr.msg_iovlen = 1;
     }
 
-    /// The next calls put the beginning of message `index` into `header` and the rest into `body`.
+    /// Later calls put the beginning of message `index` into `header` and the rest into `body`.
     #[inline]
     pub fn set_buffers(&mut self, index: usize, header: &mut [u8], body: &mut [u8]) {
         self.iovecs[index] = [iovec(header), iovec(body)];
         self.messages[index].msg_hdr.msg_iovlen = 2;
     }
 
-    /// Receives what waits on `fd`, at most `limit` messages; returns how many.
+    /// Receives the messages queued on `fd`, at most `limit`; returns how many.
     ///
     /// # Errors
-    /// The kernel's; `WouldBlock` if nothing waits.
+    /// The kernel's; `WouldBlock` if none is queued.
     ///
     /// # Safety
     /// The buffers of the first `limit` messages are valid for writes, and nothing refers to them during the call.
@@ -147,7 +147,7 @@ impl RecvBatch {
         self.message(index).msg_hdr.msg_flags & libc::MSG_TRUNC != 0
     }
 
-    /// Takes over what the kernel reports about received message `index`.
+    /// Copies what the kernel reports about received message `index` into `meta`.
     #[inline]
     pub fn read_control(&self, index: usize, meta: &mut RecvMeta) {
         // SAFETY: the kernel has filled in this message, and its control buffer is one of ours.

@@ -41,7 +41,7 @@ pub struct RecvMeta {
 }
 
 impl RecvMeta {
-    /// Of one packet of `len` bytes about which nothing else is known.
+    /// The report about one packet of `len` bytes with everything else unknown.
     pub const fn new(len: usize) -> Self {
         RecvMeta {
             source: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -55,7 +55,7 @@ impl RecvMeta {
         }
     }
 
-    /// Takes over what the control messages of a received message report.
+    /// Copies what the control messages of a received message report into `self`.
     ///
     /// # Safety
     /// The control buffer is live and as the kernel has filled it.

@@ -35,12 +35,12 @@ const fn statement(code: u32, k: u32) -> Instruction {
     Instruction { code: code as u16, jt: 0, jf: 0, k }
 }
 
-/// A = what lies at `offset` of the packet.
+/// A = the value at `offset` of the packet.
 pub const fn load(width: Width, offset: u32) -> Instruction {
     statement(BPF_LD | width.code() | BPF_ABS, offset)
 }
 
-/// A = what lies at X + `offset` of the packet.
+/// A = the value at X + `offset` of the packet.
 pub const fn load_at_x(width: Width, offset: u32) -> Instruction {
     statement(BPF_LD | width.code() | BPF_IND, offset)
 }

@@ -60,7 +60,7 @@ unsafe fn send_plain(fd: RawFd, dest: &SockAddr, iovec: &IoVec) -> io::Result<()
         .map(drop)
 }
 
-/// As [`send_message`], for bytes that lie in one piece.
+/// As [`send_message`], for contiguous bytes.
 ///
 /// # Errors
 /// The kernel's. Nothing was sent then.
@@ -90,22 +90,22 @@ pub fn send_slices(fd: RawFd, slices: &[IoSlice<'_>]) -> io::Result<()> {
     count(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, SEND_FLAGS) }).map(drop)
 }
 
-/// Room for one datagram. It is used again and again, so it stays in the cache.
+/// A buffer for one datagram. Callers reuse it, so it stays in the cache.
 pub struct RecvBuffer {
     bytes: Box<[u8]>,
     control: Control<RECV_CONTROL>,
 }
 
 impl RecvBuffer {
-    /// Room for a datagram of `len` bytes.
+    /// A buffer for a datagram of at most `len` bytes.
     pub fn new(len: usize) -> Self {
         RecvBuffer { bytes: vec![0; len].into_boxed_slice(), control: Control::EMPTY }
     }
 
-    /// Receives the next datagram that waits on `fd`: its bytes, and what the kernel reports about it.
+    /// Receives the next queued datagram: its bytes, and what the kernel reports about it.
     ///
     /// # Errors
-    /// The kernel's; `WouldBlock` if no datagram waits.
+    /// The kernel's; `WouldBlock` if none is queued.
     #[inline]
     pub fn receive(&mut self, fd: RawFd) -> io::Result<(&[u8], RecvMeta)> {
         let mut name = SockAddr::zeroed();

@@ -162,7 +162,7 @@ impl Netlink {
     }
 }
 
-/// The netlink messages in a received buffer: type, and contents behind the header.
+/// The netlink messages in a received buffer: type, and contents after the header.
 fn messages(mut part: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = u32_at(part, 0)? as usize;
@@ -226,7 +226,7 @@ impl LinkWatch {
         self.0.fd()
     }
 
-    /// Discards all notifications that wait. Some may have been lost, so the caller lists everything again.
+    /// Discards all queued notifications. Some may have been lost, so the caller lists everything again.
     pub fn drain(&self) {
         let mut buffer = [0u8; 8192];
         // SAFETY: the buffer has room for its length. Every error ends the loop but ENOBUFS: notifications were lost.

@@ -1,9 +1,9 @@
-//! What a thread that serves sockets asks of the system. All of it improves speed or capacity, and where the system
-//! refuses, the program runs on without it.
+//! Settings of a thread that serves sockets. Each improves speed or capacity; if the system refuses one, the program
+//! goes on without it.
 
 use std::mem;
 
-/// Ends the sleeps of the calling thread on time: without it the kernel may prolong each by 50 us (timer slack).
+/// Ends the sleeps of the calling thread on time. By default the kernel may prolong each by 50 us (timer slack).
 pub fn use_exact_timers() {
     // SAFETY: no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

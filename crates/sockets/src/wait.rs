@@ -91,7 +91,7 @@ impl Epoll {
         done(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &mut event) })
     }
 
-    /// What is ready now, without waiting; the token is the field `u64`.
+    /// The ready descriptors, without waiting. The field `u64` of an event is the token.
     #[inline]
     pub fn ready<'e>(&self, events: &'e mut [MaybeUninit<libc::epoll_event>]) -> &'e [libc::epoll_event] {
         // Not through libc's epoll_wait: it is a cancellation point, which costs time at every call.
@@ -169,7 +169,7 @@ impl PollSet {
 /// Waits until `fd` is readable or `timeout` has passed. A signal ends the wait too.
 pub fn wait_readable(fd: RawFd, timeout: Duration) {
     let mut entry = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-    // The caller looks for itself whether there is something to read.
+    // The caller checks whether there is something to read.
     let _ = poll(&mut entry, Some(timeout));
 }
 

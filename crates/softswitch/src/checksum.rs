@@ -1,21 +1,17 @@
 //! Checksums that the sending kernel left to its interface (RFC 1071). A packet socket receives such frames from a veth
 //! before any hardware could complete them, so the switch does.
 
+use openmrc_wire::ip;
+
 /// Sums the frame from `start` to its end and stores the checksum at `start + offset`. That field already holds the sum
 /// of the pseudo-header. A field outside the frame is left alone.
 pub fn finish_checksum(frame: &mut [u8], start: usize, offset: usize) {
     if start + offset + 2 > frame.len() {
         return;
     }
-    let mut sum: u64 = frame[start..]
-        .chunks(2)
-        .map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
-        .sum();
-    while sum > 0xFFFF {
-        sum = (sum & 0xFFFF) + (sum >> 16);
-    }
+    let sum = ip::fold(ip::sum(&frame[start..]));
     // In UDP a checksum of zero means "none"; all ones is the same number.
-    let checksum = if sum == 0xFFFF { 0xFFFF } else { !(sum as u16) };
+    let checksum = if sum == 0xFFFF { 0xFFFF } else { !sum };
     frame[start + offset..start + offset + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 

@@ -10,13 +10,13 @@ pub type Mac = [u8; 6];
 /// Queue thresholds of a port, in bytes of Ethernet frames without FCS (spec: congestion, "Switch settings").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
-    /// Bytes behind the departing packet from which it may be marked ...
+    /// A departing packet may be marked if at least this much data is queued behind it.
     pub ecn_min: u64,
-    /// ... and from which it is always marked.
+    /// It is always marked if at least this much data is queued behind it.
     pub ecn_max: u64,
-    /// Length of the data queue from which arriving packets are trimmed.
+    /// An arriving packet is trimmed if the data queue is at least this long.
     pub trim: u64,
-    /// Limit of the control queue. Packets that do not fit are dropped.
+    /// Limit of the control queue. A packet that does not fit is dropped.
     pub control: u64,
 }
 

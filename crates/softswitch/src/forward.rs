@@ -3,13 +3,11 @@
 use std::net::Ipv6Addr;
 
 use openmrc_wire::ip::IPV6_LEN;
+use openmrc_wire::link::{ETHERNET_LEN, ETHERTYPE_IPV6};
 use openmrc_wire::usid::{self, UsidAddress};
 
 use crate::config::Config;
 
-/// Length of an Ethernet header.
-pub const ETHERNET_LEN: usize = 14;
-const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xDD];
 const HOP_LIMIT: usize = ETHERNET_LEN + 7;
 const DESTINATION: usize = ETHERNET_LEN + 24;
 
@@ -60,7 +58,7 @@ impl Forwarding {
     /// [`Refusal`] if the frame is not forwarded.
     pub fn forward(&self, frame: &mut [u8]) -> Result<usize, Refusal> {
         if frame.len() < ETHERNET_LEN + IPV6_LEN
-            || frame[12..ETHERNET_LEN] != ETHERTYPE_IPV6
+            || frame[12..ETHERNET_LEN] != ETHERTYPE_IPV6.to_be_bytes()
             || frame[ETHERNET_LEN] >> 4 != 6
         {
             return Err(Refusal::NotOurs);

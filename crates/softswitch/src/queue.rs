@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 
 use openmrc_wire::dscp::DscpClass;
+use openmrc_wire::ip::{IPV6_LEN, PROTOCOL_IPV6};
+use openmrc_wire::link::ETHERNET_LEN;
 use openmrc_wire::{DscpMap, LinkType, trim};
 use rand::{Rng, RngExt as _};
 
 use crate::config::PortConfig;
-use crate::forward::ETHERNET_LEN;
 
 /// A frame, at the front of a buffer.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ pub enum Verdict {
     ControlFull(Frame, bool),
 }
 
-/// How much sending time a port can make up for when it runs late, as a process that sleeps wakes up late.
+/// A port that runs late, because its process woke up late, catches up on at most this much sending time.
 const CATCH_UP_NS: u64 = 200_000;
 
 /// A port's queues.
@@ -160,7 +161,6 @@ fn dscp(frame: &[u8]) -> u8 {
 /// The inner header is marked too, for receivers that do not merge the outer mark into it when they decapsulate (RFC
 /// 6040).
 fn mark(frame: &mut [u8]) -> bool {
-    use openmrc_wire::ip::{IPV6_LEN, PROTOCOL_IPV6};
     const NEXT_HEADER: usize = 6;
     let inner = ETHERNET_LEN + IPV6_LEN;
     let outer_marked = mark_ip(&mut frame[ETHERNET_LEN..]);

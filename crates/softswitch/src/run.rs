@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use openmrc_sockets::{PollSet, thread};
+use openmrc_wire::link::ETHERNET_LEN;
 
 use crate::config::Config;
 use crate::queue::Frame;
@@ -12,9 +13,9 @@ use crate::socket::{BATCH, PortSocket};
 use crate::switch::{Counters, Switch};
 
 /// Longest frame: an MTU of 9216 and the Ethernet header.
-const FRAME_LEN: usize = 9216 + 14;
+const FRAME_LEN: usize = 9216 + ETHERNET_LEN;
 
-/// Why a switch cannot run, or not any longer.
+/// Why a switch cannot start, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The configuration is not valid.

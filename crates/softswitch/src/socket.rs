@@ -4,16 +4,17 @@ use std::io;
 use std::os::fd::RawFd;
 
 use openmrc_sockets::{IoVec, RecvBatch, SendBatch, Socket, VnetHeader, interface};
+use openmrc_wire::link::ETHERTYPE_IPV6;
 
 use crate::checksum::finish_checksum;
 use crate::queue::Frame;
 
 /// Frames per system call.
 pub const BATCH: usize = 64;
-const ETHERTYPE_IPV6: u16 = 0x86DD;
+/// Receive buffer of a port, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// A packet socket on an interface, with the room for a batch of frames. It receives IPv6 only.
+/// A packet socket on an interface, with room for a batch of frames. It receives IPv6 only.
 pub struct PortSocket {
     socket: Socket,
     headers: Box<[VnetHeader; BATCH]>,

@@ -158,7 +158,7 @@ impl<'a> Frame<'a> {
         config: &FrameConfig,
     ) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
         let first = SplitIp::new(bytes)?;
-        self.judge_length(&first, snapped, config)?;
+        self.check_length(&first, snapped, config)?;
         let Ip::V6(outer) = first.ip else {
             self.ip = Some(first.ip);
             return Ok((first.header, first.payload));
@@ -178,7 +178,7 @@ impl<'a> Frame<'a> {
                 if matches!(second.ip, Ip::V6(_)) != (next_header == ip::PROTOCOL_IPV6) {
                     return Err(DecodeError::BadIp("inner version is not what the next header says"));
                 }
-                self.judge_length(&second, snapped, config)?;
+                self.check_length(&second, snapped, config)?;
                 self.ip = Some(second.ip);
                 Ok((second.header, second.payload))
             }
@@ -193,9 +193,9 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Finds out by the DSCP whether a switch has trimmed the packet. A length beyond the bytes is no error if the
+    /// Reads from the DSCP whether a switch has trimmed the packet. A length beyond the bytes is no error if the
     /// capture is incomplete, or if a switch trims without correcting lengths.
-    fn judge_length(
+    fn check_length(
         &mut self,
         split: &SplitIp<'_>,
         snapped: bool,
@@ -254,9 +254,11 @@ impl<'a> Frame<'a> {
     fn decode_cut(&mut self, datagram: &'a [u8], wire_len: usize) -> Result<(), DecodeError> {
         let (mut packet, rest) = Packet::parse_cut(datagram)?;
         let pad = self.bth.map_or(0, |bth| usize::from(bth.pad));
-        let behind = wire_len.saturating_sub(packet.header_len() + icrc::LEN);
+        let after_headers = wire_len.saturating_sub(packet.header_len() + icrc::LEN);
         if packet.is_data() {
-            let len = behind.checked_sub(pad).ok_or(DecodeError::BadPad { pad: pad as u8, have: behind })?;
+            let len = after_headers
+                .checked_sub(pad)
+                .ok_or(DecodeError::BadPad { pad: pad as u8, have: after_headers })?;
             packet.payload_len = len as u16;
             self.payload = &rest[..rest.len().min(len)];
         }

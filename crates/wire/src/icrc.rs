@@ -11,22 +11,19 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crc32fast::Hasher;
 
-use crate::bth;
+use crate::ip::{IPV4_LEN, IPV6_LEN, PROTOCOL_UDP};
+use crate::{bth, udp};
 
 /// Length of the iCRC in bytes.
 pub const LEN: usize = 4;
 
 /// The eight bytes of ones that replace a local route header.
 const LRH: usize = 8;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const UDP_LEN: usize = 8;
 /// Pseudo header over IPv6: ones, IPv6 header, UDP header.
-const MAX_PSEUDO: usize = LRH + IPV6_LEN + UDP_LEN;
-/// Longest pseudo header: IPv4 with the most options.
+const MAX_PSEUDO: usize = LRH + IPV6_LEN + udp::LEN;
+/// Longest IPv4 header: 40 bytes of options.
 const MAX_IPV4_LEN: usize = 60;
 
-const UDP_PROTOCOL: u8 = 17;
 /// Bytes from the BTH on that are hashed together with the pseudo header. No packet has longer headers.
 const GATHER: usize = HASH_STEP + bth::VARIANT;
 /// The hash is fastest over multiples of this length.
@@ -46,7 +43,7 @@ impl IcrcSeed {
         let mut pseudo = [0xFF; MAX_PSEUDO];
         // Version 6; traffic class, flow label, hop limit and UDP checksum stay ones.
         pseudo[LRH] = 0x6F;
-        pseudo[LRH + 6] = UDP_PROTOCOL;
+        pseudo[LRH + 6] = PROTOCOL_UDP;
         let (src, dst) = (src.octets(), dst.octets());
         let mut i = 0;
         while i < 16 {
@@ -68,7 +65,7 @@ impl IcrcSeed {
         pseudo[LRH + 5] = 0;
         pseudo[LRH + 6] = 0x40;
         pseudo[LRH + 7] = 0;
-        pseudo[LRH + 9] = UDP_PROTOCOL;
+        pseudo[LRH + 9] = PROTOCOL_UDP;
         let (src, dst) = (src.octets(), dst.octets());
         let mut i = 0;
         while i < 4 {
@@ -76,7 +73,7 @@ impl IcrcSeed {
             pseudo[LRH + 16 + i] = dst[i];
             i += 1;
         }
-        IcrcSeed { pseudo, len: (LRH + IPV4_LEN + UDP_LEN) as u8 }
+        IcrcSeed { pseudo, len: (LRH + IPV4_LEN + udp::LEN) as u8 }
     }
 
     /// Packets between two addresses of one family; `None` if the families differ. IPv4-mapped IPv6 addresses count as
@@ -95,7 +92,7 @@ impl IcrcSeed {
     fn hash_head(&self, sport: u16, dport: u16, udp_payload_len: usize, head: &[u8]) -> Hasher {
         let mut gathered = [0; MAX_PSEUDO + GATHER];
         gathered[..MAX_PSEUDO].copy_from_slice(&self.pseudo);
-        let udp_len = (udp_payload_len + UDP_LEN) as u16;
+        let udp_len = (udp_payload_len + udp::LEN) as u16;
         let udp = if self.len as usize == MAX_PSEUDO {
             gathered[LRH + 4..LRH + 6].copy_from_slice(&udp_len.to_be_bytes());
             LRH + IPV6_LEN
@@ -107,7 +104,7 @@ impl IcrcSeed {
         gathered[udp..udp + 2].copy_from_slice(&sport.to_be_bytes());
         gathered[udp + 2..udp + 4].copy_from_slice(&dport.to_be_bytes());
         gathered[udp + 4..udp + 6].copy_from_slice(&udp_len.to_be_bytes());
-        let bth = udp + UDP_LEN;
+        let bth = udp + udp::LEN;
         let end = bth + head.len();
         gathered[bth..end].copy_from_slice(head);
         if head.len() > bth::VARIANT {
@@ -177,8 +174,8 @@ pub struct Icrc {
 impl Icrc {
     /// Begins the iCRC of a captured packet from its own headers: the IP header before the UDP header, with its options
     /// if it is IPv4, and the UDP header. `None` if `ip` is neither an IPv4 nor an IPv6 header.
-    pub fn of_headers(ip: &[u8], udp: &[u8; UDP_LEN]) -> Option<Self> {
-        let mut pseudo = [0xFF; LRH + MAX_IPV4_LEN + UDP_LEN];
+    pub fn of_headers(ip: &[u8], udp: &[u8; udp::LEN]) -> Option<Self> {
+        let mut pseudo = [0xFF; LRH + MAX_IPV4_LEN + udp::LEN];
         let end = LRH + ip.len();
         pseudo.get_mut(LRH..end)?.copy_from_slice(ip);
         match (ip.first()? >> 4, ip.len()) {
@@ -194,11 +191,11 @@ impl Icrc {
             }
             _ => return None,
         }
-        let masked = pseudo.get_mut(end..end + UDP_LEN)?;
+        let masked = pseudo.get_mut(end..end + udp::LEN)?;
         masked[..6].copy_from_slice(&udp[..6]);
         masked[6..].fill(0xFF);
         let mut hasher = Hasher::new();
-        hasher.update(&pseudo[..end + UDP_LEN]);
+        hasher.update(&pseudo[..end + udp::LEN]);
         Some(Icrc { hasher, seen: 0 })
     }
 

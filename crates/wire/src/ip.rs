@@ -237,7 +237,7 @@ pub fn set_ipv4_checksum(header: &mut [u8]) {
 
 /// Sum of big-endian 16-bit words (RFC 1071), not yet folded. An odd last byte counts as the high byte of a word.
 #[inline]
-pub(crate) fn sum(bytes: &[u8]) -> u64 {
+pub fn sum(bytes: &[u8]) -> u64 {
     let (pairs, odd) = bytes.as_chunks::<2>();
     let words: u64 = pairs.iter().map(|&pair| u64::from(u16::from_be_bytes(pair))).sum();
     words + odd.first().map_or(0, |&byte| u64::from(byte) << 8)
@@ -245,7 +245,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
 
 /// Folds a sum of words into 16 bits.
 #[inline]
-pub(crate) fn fold(mut sum: u64) -> u16 {
+pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xFFFF {
         sum = (sum & 0xFFFF) + (sum >> 16);
     }
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_header_lies_as_in_the_rfc() {
+    fn an_ipv6_header_has_the_layout_of_the_rfc() {
         #[rustfmt::skip]
         let bytes = [
             0x6B, 0xA1, 0xC0, 0x01, // version 6, DSCP 46, ECT(0), flow label 0x1C001
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_header_lies_as_in_the_rfc() {
+    fn an_ipv4_header_has_the_layout_of_the_rfc() {
         // A common example of RFC 1071: checksum 0xB861.
         #[rustfmt::skip]
         let bytes = [

@@ -31,7 +31,7 @@ pub enum TrimError {
 }
 
 /// Offsets of the headers of a packet.
-struct Found {
+struct HeaderOffsets {
     outer: Option<usize>,
     ip: usize,
     udp: usize,
@@ -54,16 +54,21 @@ pub fn trim(
     map: &DscpMap,
     last_hop: bool,
 ) -> Result<usize, TrimError> {
-    let found = find(bytes, link, port, map)?;
+    let offsets = locate_headers(bytes, link, port, map)?;
     let class = if last_hop { DscpClass::TrimmedLastHop } else { DscpClass::Trimmed };
-    for at in [found.outer, Some(found.ip)].into_iter().flatten() {
-        mend_ip(&mut bytes[at..found.end], map.code(class));
+    for at in [offsets.outer, Some(offsets.ip)].into_iter().flatten() {
+        rewrite_ip(&mut bytes[at..offsets.end], map.code(class));
     }
-    mend_udp(bytes, found.ip..found.udp, found.udp..found.end);
-    Ok(found.end)
+    rewrite_udp(bytes, offsets.ip..offsets.udp, offsets.udp..offsets.end);
+    Ok(offsets.end)
 }
 
-fn find(bytes: &[u8], link: LinkType, port: u16, map: &DscpMap) -> Result<Found, TrimError> {
+fn locate_headers(
+    bytes: &[u8],
+    link: LinkType,
+    port: u16,
+    map: &DscpMap,
+) -> Result<HeaderOffsets, TrimError> {
     let (_, packet) = link.strip(bytes)?;
     let mut ip_at = bytes.len() - packet.len();
     let mut outer = None;
@@ -98,15 +103,15 @@ fn find(bytes: &[u8], link: LinkType, port: u16, map: &DscpMap) -> Result<Found,
     }
     let bth_at = next + udp::LEN;
     let bth = Bth::parse(header_at(bytes, bth_at, "BTH")?);
-    let end = bth_at + bth::LEN + kept(&bth)?;
+    let end = bth_at + bth::LEN + kept_len(&bth)?;
     if end > bytes.len() || end > next + usize::from(udp.length) {
         return Err(DecodeError::TooShort { what: "trimmed headers", needed: end, have: bytes.len() }.into());
     }
-    Ok(Found { outer, ip: ip_at, udp: next, end })
+    Ok(HeaderOffsets { outer, ip: ip_at, udp: next, end })
 }
 
 /// Length of the extension headers that trimming keeps.
-fn kept(bth: &Bth) -> Result<usize, TrimError> {
+fn kept_len(bth: &Bth) -> Result<usize, TrimError> {
     match bth.opcode {
         opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM => {
             Ok(rdma::METH_LEN + if bth.ts { rdma::TSETH_LEN } else { 0 } + rdma::RETH_LEN)
@@ -141,7 +146,7 @@ fn header_at<'a, const N: usize>(
 }
 
 /// Sets length, DSCP and checksum of the IP header at the front of the remaining packet.
-fn mend_ip(packet: &mut [u8], dscp: u8) {
+fn rewrite_ip(packet: &mut [u8], dscp: u8) {
     let len = packet.len();
     if packet[0] >> 4 == 4 {
         packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
@@ -154,7 +159,7 @@ fn mend_ip(packet: &mut [u8], dscp: u8) {
 }
 
 /// Sets length and checksum of the UDP header.
-fn mend_udp(bytes: &mut [u8], ip: Range<usize>, datagram: Range<usize>) {
+fn rewrite_udp(bytes: &mut [u8], ip: Range<usize>, datagram: Range<usize>) {
     let Ok((ip, _)) = split(bytes, ip.start) else { return };
     let Some((header, payload)) = bytes[datagram].split_first_chunk_mut::<{ udp::LEN }>() else { return };
     let mut udp = Udp::parse(header);

@@ -301,8 +301,8 @@ fn a_tunnel_with_the_wrong_inner_header_is_neither_decoded_nor_trimmed() {
     let mut bytes = emit(&layers, &packet, &[1; 64]);
     assert!(trim(&mut bytes.clone(), LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false).is_ok());
     bytes[6] = openmrc_wire::ip::PROTOCOL_IPV6; // but IPv4 is inside
-    let lie = DecodeError::BadIp("inner version is not what the next header says");
-    assert_eq!(decode(&bytes, LinkType::Ip).error, Some(lie));
+    let mismatch = DecodeError::BadIp("inner version is not what the next header says");
+    assert_eq!(decode(&bytes, LinkType::Ip).error, Some(mismatch));
     let result = trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false);
-    assert_eq!(result, Err(TrimError::Decode(lie)));
+    assert_eq!(result, Err(TrimError::Decode(mismatch)));
 }

@@ -20,16 +20,6 @@ HostArgument = Annotated[
 ]
 PortOption = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port of the server.")]
 AllOption = Annotated[bool, typer.Option("--all", "-a", help="Run sizes from 2 bytes to 8 MiB.")]
-MtuOption = Annotated[
-    int | None,
-    typer.Option(
-        "--mtu",
-        "-m",
-        min=256,
-        max=8192,
-        help="Payload bytes per packet. Default: what the routes carry, at most 4096.",
-    ),
-]
 InlineOption = Annotated[
     int | None,
     typer.Option(

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.planes import Planes, parse_host
+from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
+from openmrc.verbs.device import LOOPBACK_PLANES
 
 if TYPE_CHECKING:
     from openmrc.sourceroutes import SourceRoutes
@@ -31,8 +34,19 @@ PortsOption = Annotated[
     typer.Option(
         "--ports",
         metavar="N",
-        help="Planes, if both ends are on one machine. Default 8.",
+        help=f"Planes, if both ends are on one machine. Default {LOOPBACK_PLANES}.",
         rich_help_panel=_PANEL,
+    ),
+]
+MtuOption = Annotated[
+    int | None,
+    typer.Option(
+        "--mtu",
+        "-m",
+        min=MIN_PATH_MTU,
+        max=MAX_PATH_MTU,
+        help="Payload bytes per packet. Default: what the routes carry, at most "
+        f"{_core.QP_DEFAULTS['path_mtu']}.",
     ),
 ]
 EvsOption = Annotated[
@@ -40,7 +54,8 @@ EvsOption = Annotated[
     typer.Option(
         "--evs",
         metavar="N",
-        help="Paths in rotation over all planes. Default: half of all paths, at most 128.",
+        help="Paths in rotation over all planes. Default: half of all paths, at most "
+        f"{_core.QP_DEFAULTS['ev_active']}.",
         rich_help_panel=_PANEL,
     ),
 ]

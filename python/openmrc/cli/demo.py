@@ -16,6 +16,7 @@ from openmrc.demos.loopback.source import source_file
 from openmrc.demos.style import PictureError
 from openmrc.errors import Error
 from openmrc.units import parse_size
+from openmrc.verbs.device import LOOPBACK_PLANES
 
 
 def demo(
@@ -27,7 +28,7 @@ def demo(
         float,
         typer.Option("--duration", "-D", min=1, metavar="SECONDS", help="Length of the schedule of faults."),
     ] = 15.0,
-    ports: Annotated[int, typer.Option("--ports", min=2, max=16, help="Planes.")] = 8,
+    ports: Annotated[int, typer.Option("--ports", min=2, max=16, help="Planes.")] = LOOPBACK_PLANES,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
     output: Annotated[

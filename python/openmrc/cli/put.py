@@ -34,16 +34,7 @@ def put(
             "After a transfer that broke off, update sends the missing files.",
         ),
     ] = "refuse",
-    mtu: Annotated[
-        int | None,
-        typer.Option(
-            "--mtu",
-            "-m",
-            min=256,
-            max=8192,
-            help="Payload bytes per packet. Default: what the routes carry, at most 4096.",
-        ),
-    ] = None,
+    mtu: _planes.MtuOption = None,
     addresses: _planes.AddressesOption = None,
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,

@@ -26,7 +26,7 @@ def write_bw(
     ] = None,
     bidirectional: Annotated[bool, typer.Option("--bidirectional", "-b", help="Both ends write.")] = False,
     qp: Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")] = 1,
-    mtu: _perftest.MtuOption = None,
+    mtu: _planes.MtuOption = None,
     tx_depth: Annotated[
         int | None,
         typer.Option(

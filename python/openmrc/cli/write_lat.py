@@ -21,7 +21,7 @@ def write_lat(
     iters: Annotated[
         int | None, typer.Option("--iters", "--iterations", "-n", min=1, help="Round trips. Default 1000.")
     ] = None,
-    mtu: _perftest.MtuOption = None,
+    mtu: _planes.MtuOption = None,
     inline: _perftest.InlineOption = None,
     port: _perftest.PortOption = _perftest.DEFAULT_PORT,
     loopback: _perftest.LoopbackOption = False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.controller.cc import CcProfile
-from openmrc.controller.ev import Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
+from openmrc.controller.ev import MAX_EVS, Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
 from openmrc.controller.state import ProfileState
 from openmrc.errors import UnsupportedError
 from openmrc.verbs import Context, EvEvent, EvState, SocketAddress, Srv6Paths
@@ -108,7 +108,7 @@ class Controller:
     def query_device(self) -> DeviceLimits:
         """The limits of the device."""
         ports = len(self.context.device.ports)
-        return DeviceLimits(ports, tuple(EvMode), self._ev_formats, ports, 256)
+        return DeviceLimits(ports, tuple(EvMode), self._ev_formats, ports, MAX_EVS)
 
     def ev_format_profile(self) -> EvFormatProfile:
         """A new EV format profile, in INIT."""

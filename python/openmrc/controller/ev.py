@@ -19,6 +19,9 @@ from openmrc.errors import ArgumentError, StateError, UnsupportedError
 from openmrc.verbs import EvState, SocketAddress
 from openmrc.wire import EvFormat
 
+MAX_EVS = _core.MAX_ACTIVE_EVS
+"""Most entropy values of a profile, in rotation and in reserve together."""
+
 
 class EvMode(enum.StrEnum):
     """How the entropy values of a profile are chosen."""
@@ -440,7 +443,7 @@ class EvProfile(Profile):
             }
         )
         num_ports = len(self._attr.ports) if self._attr.ports is not None else self._num_ports
-        ports, share = self._per_port(min(len(values), 256) // num_ports)
+        ports, share = self._per_port(min(len(values), MAX_EVS) // num_ports)
         if not share:
             raise ArgumentError(
                 f"the fields allow {len(values)} entropy values: fewer than one for each port"

@@ -12,7 +12,7 @@ from openmrc.errors import ArgumentError
 MAX_ACTIVE = _core.MAX_ACTIVE_EVS
 """Largest active set (spec: paths, "EV set")."""
 
-_MASK = (1 << 64) - 1
+_U64 = (1 << 64) - 1
 
 
 class EvEntry(NamedTuple):
@@ -96,7 +96,7 @@ def choose_paths(
     reserve = min((active if backup is None else backup) // planes, per_plane - in_use)
     chosen: tuple[list[int], list[int]] = ([], [])
     for plane in range(planes):
-        mixed = _mix(_mix(_mix(seed) ^ src) ^ dst << 8 ^ plane)
+        mixed = _core.mix(_core.mix(_core.mix(seed & _U64) ^ src) ^ dst << 8 ^ plane)
         start, step = mixed % per_plane, _coprime(mixed >> 32, per_plane)
         for turn in range(in_use + reserve):
             number = plane * per_plane + (start + turn * step) % per_plane
@@ -110,11 +110,3 @@ def _coprime(wish: int, count: int) -> int:
     while gcd(step, count) != 1:
         step += 1
     return step
-
-
-def _mix(x: int) -> int:
-    """The finaliser of SplitMix64: every bit of the input affects every bit of the output."""
-    x = (x + 0x9E37_79B9_7F4A_7C15) & _MASK
-    x = ((x ^ x >> 30) * 0xBF58_476D_1CE4_E5B9) & _MASK
-    x = ((x ^ x >> 27) * 0x94D0_49BB_1331_11EB) & _MASK
-    return x ^ x >> 31

@@ -11,13 +11,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictInt, model_validator
 
+from openmrc import _core
 from openmrc.errors import FormatError
 from openmrc.fabric import yamlfile
 from openmrc.fabric.units import Length, Rate, Ratio, format_rate
 
-MAX_PLANES = 16
-MAX_TIERS = 4
-MAX_HOSTS = 1 << 24
+MAX_PLANES = _core.MAX_PLANES
+MAX_TIERS = _core.MAX_TIERS
+MAX_HOSTS = _core.MAX_HOSTS
 
 
 class _Strict(BaseModel):
@@ -34,6 +35,11 @@ def _prefix32(value: object) -> str:
     if network.prefixlen != 32:
         raise ValueError(f"{value} is a /{network.prefixlen}; a /32 is needed")
     return str(network)
+
+
+def _prefix_text(first_bits: int) -> str:
+    """The /32 prefix whose 32 bits are these."""
+    return str(ipaddress.IPv6Network((first_bits << 96, 32)))
 
 
 def _auto(value: object) -> object:
@@ -62,11 +68,11 @@ class SwitchChoice(_Strict):
     """All ports together, bit/s."""
     model: str | None = None
     """Name in the catalogue; default the catalogue's first switch of the capacity."""
-    radix: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
+    radix: Annotated[StrictInt, Field(ge=1, le=_core.MAX_RADIX)] | None = None
     """Number of ports at the plane's port rate, for a switch that is in no catalogue (software switches in a
     lab)."""
 
-    cages: Annotated[StrictInt, Field(ge=1, le=8192)] | None = None
+    cages: Annotated[StrictInt, Field(ge=1, le=_core.MAX_RADIX)] | None = None
     """With radix: number of cages that the ports are broken out of, which decides port names; default one per
     port."""
 
@@ -102,10 +108,11 @@ class CableLengths(_Strict):
 class Addressing(_Strict):
     """Prefixes (spec: fabric, "SRv6 addressing plan")."""
 
-    block: Prefix32 = "5f00::/32"
-    """uSID block; RFC 9602 sets 5f00::/16 aside for SRv6 SIDs."""
-    links: Prefix32 = "fd5f::/32"
-    """Each link gets a /127 (RFC 6164) of this prefix; default unique local addresses (RFC 4193)."""
+    block: Prefix32 = _prefix_text(_core.DEFAULT_USID_BLOCK)
+    """uSID block; default 5f00::/32, as RFC 9602 reserves 5f00::/16 for SRv6 SIDs."""
+    links: Prefix32 = _prefix_text(_core.DEFAULT_LINK_PREFIX)
+    """Each link gets a /127 (RFC 6164) of this prefix; default fd5f::/32, unique local addresses (RFC
+    4193)."""
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
@@ -192,8 +199,8 @@ class Specification(_Strict):
     cables: CableLengths = CableLengths()
     addressing: Addressing = Addressing()
     qos: Qos = Qos()
-    mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = 4096
-    """Path MTU: payload bytes of a full packet, for base latencies."""
+    mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = _core.QP_DEFAULTS["path_mtu"]
+    """Path MTU: payload bytes of a full packet, for base latencies; default the NIC's."""
     catalogue: Path | None = None
     """Parts catalogue, relative to the specification's file; without it the package's example."""
 

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
 from openmrc.channel import Message, Refused, messages
 from openmrc.verbs import Capabilities, SocketAddress
+from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
 from openmrc.wire import EvFormat
 
 VERSION = 1
@@ -15,7 +16,7 @@ VERSION = 1
 U24 = Annotated[int, Field(ge=0, lt=1 << 24)]
 U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
 U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
-PathMtu = Annotated[int, Field(ge=256, le=8192)]
+PathMtu = Annotated[int, Field(ge=MIN_PATH_MTU, le=MAX_PATH_MTU)]
 _UdpPort = Annotated[int, Field(gt=0, lt=1 << 16)]
 _Mpr = Annotated[int, Field(ge=1, le=255)]
 _Wimm = Annotated[int, Field(ge=1, le=16384)]

@@ -10,6 +10,9 @@ from openmrc.verbs.enums import AccessFlags, Capabilities, QpState
 SocketAddress = tuple[str, int]
 """IP address and UDP port of one port of a device."""
 
+MIN_PATH_MTU, MAX_PATH_MTU = 256, 8192
+"""Payload bytes per packet (spec: transport, queue pair attributes)."""
+
 _MPR_UNIT = 128
 """PSNs (spec: transport, MPR)."""
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from openmrc.verbs.context import Context
     from openmrc.wire import DscpMap
 
+LOOPBACK_PLANES = 8
+"""Planes between two ends on one machine: those of the reference fabric."""
+
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -148,7 +151,7 @@ class Device:
         return cls.from_addresses(*(address(name) for name in interfaces), **options)
 
     @classmethod
-    def loopback(cls, node: int = 1, planes: int = 8, **options: object) -> Self:
+    def loopback(cls, node: int = 1, planes: int = LOOPBACK_PLANES, **options: object) -> Self:
         """A device for connections inside this host: plane p, from 1, is 127.p.``node``.1.
 
         Args:

@@ -21,7 +21,7 @@ use super::stats;
 pub struct Context {
     pub(crate) context: nic::Context,
     closed: AtomicBool,
-    /// How many [`Polling`] objects of this context live.
+    /// Number of open [`Polling`] objects of this context.
     pollers: Arc<AtomicUsize>,
 }
 
@@ -38,7 +38,7 @@ impl Context {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Bytes that the receive buffers of all ports hold.
+    /// Size of the receive buffers of all ports together, bytes.
     #[getter]
     fn receive_buffer(&self, py: Python<'_>) -> PyResult<usize> {
         let ports = py.detach(|| self.context.port_states()).or_raise()?;
@@ -57,14 +57,14 @@ impl Context {
         Ok(CompletionQueue::new(queue, Arc::clone(&self.pollers)))
     }
 
-    /// From now until the guard is closed, whoever polls drives the engine.
+    /// Until the guard is closed, threads that poll drive the engine.
     fn polling(&self, py: Python<'_>) -> Polling {
         self.pollers.fetch_add(1, Ordering::AcqRel);
         let guard = py.detach(|| self.context.polling());
         Polling { guard: Mutex::new(Some(guard)), pollers: Arc::clone(&self.pollers) }
     }
 
-    /// One turn of the engine, if somebody polls.
+    /// One turn of the engine, if a [`Polling`] is open.
     fn progress(&self, py: Python<'_>) {
         py.detach(|| self.context.progress());
     }
@@ -155,7 +155,7 @@ impl Context {
     }
 }
 
-/// While it is open, whoever polls drives the engine.
+/// While it is open, threads that poll drive the engine.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct Polling {
     guard: Mutex<Option<nic::Polling>>,

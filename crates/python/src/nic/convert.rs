@@ -1,4 +1,4 @@
-//! Values from Python, with messages that name them.
+//! Conversion of values from Python. Error messages name the value.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,7 +8,10 @@ use pyo3::prelude::*;
 
 use super::error::refused;
 
-/// `value` as a `T`; if it is none, an `ArgumentError` that says what is allowed.
+/// `value` as a `T`.
+///
+/// # Errors
+/// `ArgumentError` that says what is allowed.
 #[inline]
 pub fn number<'py, T>(value: &Bound<'py, PyAny>, name: &str, allowed: &str) -> PyResult<T>
 where
@@ -17,7 +20,7 @@ where
     value.extract().map_err(|_| out_of_range(value, name, allowed))
 }
 
-/// The `ArgumentError` of a value that is none of those allowed.
+/// The `ArgumentError` for a value that is not allowed.
 #[cold]
 pub fn out_of_range(value: &Bound<'_, PyAny>, name: &str, allowed: &str) -> PyErr {
     let shown = value.repr().map_or_else(|_| "?".to_owned(), |text| text.to_string());
@@ -60,17 +63,17 @@ pub fn socket_addresses(list: Vec<(String, u16)>) -> PyResult<Vec<SocketAddr>> {
     list.iter().map(|(addr, port)| socket_address(addr, *port)).collect()
 }
 
-/// The way back.
+/// The inverse of [`socket_addresses`].
 pub fn address_pairs(list: &[SocketAddr]) -> Vec<(String, u16)> {
     list.iter().map(|addr| (addr.ip().to_string(), addr.port())).collect()
 }
 
-/// Ports of a set, lowest first. Not as `u8`, of which Python would make bytes.
+/// Ports of a set, lowest first. As `u32`, because PyO3 converts a `Vec<u8>` to bytes.
 pub fn port_list(set: PortSet) -> Vec<u32> {
     set.iter().map(u32::from).collect()
 }
 
-/// So many of `unit` seconds.
+/// A duration of `value` times `unit` seconds.
 pub fn duration(value: f64, unit: f64, name: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value * unit)
         .map_err(|_| refused(format!("{name} is {value}: a number from 0 on is allowed")))

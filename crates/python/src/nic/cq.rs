@@ -1,4 +1,4 @@
-//! Completion queues. Waiting is Python's business, so that Ctrl-C ends it and asyncio can do it.
+//! Completion queues. Python does the waiting, so that Ctrl-C ends it and asyncio can wait too.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::error::{OrRaise, refused};
 pub struct CompletionQueue {
     pub(crate) queue: nic::CompletionQueue,
     pollers: Arc<AtomicUsize>,
-    /// Taken to see whether the queue has overrun, and not given out yet. Locked under the GIL only, which is not
-    /// let go meanwhile.
+    /// Completions that `ready` has taken to find out whether the queue has overrun, not yet returned by `poll`.
+    /// Locked only under the GIL, which is not released while the lock is held.
     ahead: Mutex<Option<Completion>>,
 }
 
@@ -44,7 +44,7 @@ impl CompletionQueue {
         self.queue.len() + usize::from(self.ahead.lock().is_some())
     }
 
-    /// Whether polling would give something, or say that the queue has overrun.
+    /// Whether `poll` would return a completion or raise because the queue has overrun.
     #[getter]
     fn ready(&self) -> bool {
         if !self.queue.is_empty() {
@@ -52,7 +52,7 @@ impl CompletionQueue {
         }
         let mut ahead = self.ahead.lock();
         let mut taken = Vec::new();
-        // Only taking says that an empty queue has overrun.
+        // Only `poll` reports that an empty queue has overrun.
         if ahead.is_none() && matches!(self.queue.poll_into(1, &mut taken), Ok(0)) {
             return false;
         }
@@ -69,14 +69,14 @@ impl CompletionQueue {
             out.extend(self.ahead.lock().take());
         }
         let max = max - out.len();
-        // Driving the engine takes its time. Taking what is there does not, and a thread that lets the GIL go may
-        // wait for milliseconds to get it back.
+        // Driving the engine takes long enough to release the GIL. Taking completions does not, and a thread that
+        // releases the GIL may wait milliseconds to get it back.
         let more = if self.queue.is_empty() && self.pollers.load(Ordering::Relaxed) > 0 {
             py.detach(|| self.queue.poll_into(max, &mut out))
         } else {
             self.queue.poll_into(max, &mut out)
         };
-        // What there is comes before the news that the rest is lost.
+        // The remaining completions are returned before the error that others are lost.
         if out.is_empty() {
             more.or_raise()?;
         }
@@ -97,10 +97,10 @@ impl CompletionQueue {
     }
 }
 
-/// Python's class of completions and the members of its enumerations, found once.
+/// Python's class of completions and the members of its enumerations, looked up once.
 struct Names {
     completion: Py<PyType>,
-    /// `tuple.__new__`: a named tuple's own constructor is Python code, three times as slow.
+    /// `tuple.__new__`. The constructor of a named tuple is Python code and three times as slow.
     new: Py<PyAny>,
     statuses: [Py<PyAny>; STATUSES.len()],
     opcodes: [Py<PyAny>; OPCODES.len()],

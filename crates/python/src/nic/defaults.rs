@@ -1,5 +1,5 @@
-//! The NIC's defaults and limits, for Python to show and to negotiate with: `openmrc._core.QP_DEFAULTS`,
-//! `QP_CAP_DEFAULTS` and `MAX_ACTIVE_EVS`. Nothing is decided here: every value comes from the crate that owns it.
+//! The NIC's defaults and limits for Python: `openmrc._core.QP_DEFAULTS`, `QP_CAP_DEFAULTS` and `MAX_ACTIVE_EVS`.
+//! Decides nothing: every value comes from the crate that owns it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use openmrc_wire::Ev;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A queue pair as the transport makes it where nothing else is asked for. Its one path and its congestion control are
-/// placeholders.
+/// The transport's default configuration of a queue pair. Its one path and its congestion control are placeholders.
 fn qp_config() -> QpConfig {
     let path = PathEntry { ev: Ev(1), port: 0 };
     let profile = EvProfile::new(&[path]).unwrap_or_else(|_| unreachable!("one path on port 0 is a profile"));
@@ -19,7 +18,7 @@ fn qp_config() -> QpConfig {
     QpConfig::new(1, 1, paths, Arc::new(CcProfile::FixedWindow(1)))
 }
 
-/// Payload bytes per packet.
+/// Default payload bytes per packet.
 pub fn path_mtu() -> u16 {
     qp_config().path_mtu
 }

@@ -14,13 +14,13 @@ pub struct Device(nic::Device);
 
 #[pymethods]
 impl Device {
-    /// From an object with the attributes of `openmrc.verbs.Device`; None stands for the default.
+    /// A device from an object with the attributes of `openmrc.verbs.Device`. None means the default.
     #[new]
     fn new(description: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Device(nic::Device::new(config(description)?).or_raise()?))
     }
 
-    /// Opens its sockets and starts its engine.
+    /// Opens the sockets and starts the engine.
     fn open(&self, py: Python<'_>) -> PyResult<Context> {
         py.detach(|| self.0.open()).or_raise().map(Context::new)
     }

@@ -16,7 +16,7 @@ pyo3::import_exception!(openmrc.errors, StateError);
 
 /// `?` on a result of the NIC.
 pub trait OrRaise<T> {
-    /// The value, or the exception that stands for the error.
+    /// The value, or the exception for the error.
     fn or_raise(self) -> PyResult<T>;
 }
 

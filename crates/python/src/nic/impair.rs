@@ -1,4 +1,4 @@
-//! The bad network on purpose, from `openmrc.testing.Impairment`.
+//! Rules of the impairer, from `openmrc.testing.Impairment`.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn impairment_hits(py: Python<'_>, context: &Context) -> PyResult<Vec<u64>> {
     py.detach(|| context.context.impairment_hits()).or_raise()
 }
 
-/// When each rule acted last, nanoseconds of the monotonic clock; `None` if it has not.
+/// Time at which each rule acted last, nanoseconds of the monotonic clock; `None` if it never did.
 #[pyfunction]
 fn impairment_last_hits(py: Python<'_>, context: &Context) -> PyResult<Vec<Option<u64>>> {
     py.detach(|| context.context.impairment_last_hits()).or_raise()
@@ -90,7 +90,7 @@ fn rule(from: &Bound<'_, PyAny>) -> PyResult<ImpairRule> {
     })
 }
 
-/// The members of an attribute that is a collection of any kind, sets included, or None.
+/// The members of an attribute that is None or an iterable, such as a set.
 fn collection<'py, T>(from: &Bound<'py, PyAny>, name: &str, allowed: &str) -> PyResult<Option<Vec<T>>>
 where
     T: for<'a> FromPyObject<'a, 'py>,

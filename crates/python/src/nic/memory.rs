@@ -10,7 +10,7 @@ use super::cq::CompletionQueue;
 use super::error::{ClosedError, OrRaise, RegistrationError, refused};
 use super::qp::QueuePair;
 
-/// Memory regions and queue pairs that may meet.
+/// A protection domain: its queue pairs may use its memory regions.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct ProtectionDomain {
     handle: u32,
@@ -51,7 +51,7 @@ impl ProtectionDomain {
         let (addr, length) = (buffer.buf_ptr().cast::<u8>().expose_provenance(), buffer.len_bytes());
         let region = py.detach(|| {
             let addr = std::ptr::with_exposed_provenance_mut(addr);
-            // SAFETY: the buffer, contiguous and writable where the access says so, stays where it is until it is
+            // SAFETY: the buffer is contiguous, and writable if `access` needs it. It stays in place until it is
             // released, which `MemoryRegion` does only after the region is deregistered. Rust has no reference to
             // its bytes.
             unsafe { domain.register_raw(addr, length, access, Box::new(())) }
@@ -96,7 +96,7 @@ impl ProtectionDomain {
     }
 }
 
-/// The bytes of `exporter`, which lie in one piece.
+/// The buffer of `exporter`, which must be C-contiguous.
 fn contiguous(exporter: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = PyUntypedBuffer::get(exporter).map_err(|error| {
         RegistrationError::new_err(format!(
@@ -129,7 +129,7 @@ pub struct MemoryRegion {
     registered: Mutex<Option<Registered>>,
 }
 
-/// Dropped in this order: the region is deregistered before the buffer may go.
+/// Dropped in this order: the region is deregistered before the buffer is released.
 struct Registered {
     region: nic::MemoryRegion,
     buffer: PyUntypedBuffer,

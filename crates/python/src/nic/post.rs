@@ -1,4 +1,4 @@
-//! Work requests from Python: one by one from objects, or many at once from numbers.
+//! Work requests from Python: from a list of objects, or many writes from arrays of numbers.
 
 use openmrc_nic::{QpState, QueuePair, RecvWr, SendData, SendWr, Sge};
 use pyo3::buffer::PyBuffer;
@@ -17,10 +17,10 @@ const INLINE: i64 = 8;
 const RDMA_WRITE: i64 = 0;
 const RDMA_WRITE_WITH_IMM: i64 = 1;
 
-/// Posting fewer requests than this is over before letting the GIL go would be.
+/// Posting fewer requests than this takes less time than releasing the GIL.
 const SHORT_LIST: usize = 16;
 
-/// A `SendWR`, read.
+/// The fields of a `SendWR`.
 struct Request {
     wr_id: u64,
     remote_addr: u64,
@@ -65,19 +65,19 @@ pub fn recv_many(py: Python<'_>, qp: &QueuePair, count: i64) -> PyResult<()> {
     let capacity = qp.cap().max_recv_wr as usize;
     let count = usize::try_from(count)
         .map_err(|_| refused(format!("{count} receives: 0 to {capacity} is allowed")))?;
-    // One more than fits is enough to be told that it does not, and no reason to make a longer list.
+    // One more than the capacity is enough to get the error, so the list is not made longer.
     let list = vec![RecvWr { wr_id: 0 }; count.min(capacity + 1)];
     post(py, qp, list.len(), || qp.post_recv(&list))
 }
 
-/// Posts without the GIL where it may take a moment.
+/// Posts; releases the GIL if that may take long.
 fn post(
     py: Python<'_>,
     qp: &QueuePair,
     requests: usize,
     call: impl Send + FnOnce() -> openmrc_nic::Result<()>,
 ) -> PyResult<()> {
-    // In ERROR the engine's lock is needed, to flush.
+    // In ERROR the request is flushed, which needs the engine's lock.
     let quick = requests < SHORT_LIST && qp.state() != QpState::Error;
     if quick { call() } else { py.detach(call) }.or_raise()
 }
@@ -182,7 +182,7 @@ impl Offsets {
         }
     }
 
-    /// The number of write `i`, which is `stride` further on each time where only the first is given.
+    /// The number of write `i`. If only the first is given, each write adds `stride`.
     fn get(&self, i: usize, stride: i64) -> i128 {
         let base = match self {
             Offsets::One(first) => *first,
@@ -192,7 +192,7 @@ impl Offsets {
     }
 }
 
-/// What `post_writes` is told.
+/// The arguments of `post_writes`.
 pub struct Writes {
     /// Address, length, lkey.
     pub source: (u64, u64, u32),
@@ -209,7 +209,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Posts them all, or none; how many.
+    /// Posts all writes or none; returns how many.
     pub fn post(&self, py: Python<'_>, qp: &QueuePair) -> PyResult<usize> {
         let count = self.count(qp)?;
         let every = match self.signal_every {

@@ -1,5 +1,5 @@
-//! What a controller does to an open device: EV and congestion control profiles, EV probes, ports. The life of a
-//! profile (INIT, OFFLINE, ONLINE) is kept in `openmrc.controller`; here is what is ONLINE.
+//! The controller's operations on an open device: EV and congestion control profiles, EV probes, ports. The state of a
+//! profile (INIT, OFFLINE, ONLINE) is in `openmrc.controller`; this file has the profiles that are ONLINE.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -38,8 +38,8 @@ impl Controller {
 
     // --- EV profiles -------------------------------------------------------------------------------------------
 
-    /// A new EV profile of these paths, (port, entropy value); its number. In SRv6 mode each has a route, (outer
-    /// destination, SRH segment), and all end at the peer.
+    /// Creates an EV profile of these paths, (port, entropy value); returns its number. In SRv6 mode each path has a
+    /// route, (outer destination, SRH segment), and all paths end at the peer.
     #[pyo3(signature = (paths, *, active, min_active, routes=Vec::new(), peer=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn create_ev_profile(
@@ -71,14 +71,14 @@ impl Controller {
         py.detach(|| context.destroy_ev_profile(id)).or_raise()
     }
 
-    /// The paths of an EV profile; 0 is the device's own.
+    /// The paths of an EV profile. Profile 0 has the device's own paths.
     fn ev_profile(&self, py: Python<'_>, id: u16) -> PyResult<Vec<Path>> {
         let context = &self.0.get().context;
         let paths = py.detach(|| context.ev_profile(id)).or_raise()?;
         Ok(paths.iter().map(|path| (path.port, path.ev.0)).collect())
     }
 
-    /// Switches an entropy value off or on in every queue pair of a profile; how many use it.
+    /// Denies or allows an entropy value in every queue pair of a profile; returns how many use it.
     fn set_ev_denied(&self, py: Python<'_>, profile: u16, ev: u32, denied: bool) -> PyResult<usize> {
         let context = &self.0.get().context;
         py.detach(|| context.set_ev_denied(profile, Ev(ev), denied)).or_raise()
@@ -86,7 +86,8 @@ impl Controller {
 
     // --- congestion control profiles ---------------------------------------------------------------------------
 
-    /// A new congestion control profile; its number. `description` has the attributes of `openmrc.controller.CcProfileAttr`.
+    /// Creates a congestion control profile; returns its number. `description` has the attributes of
+    /// `openmrc.controller.CcProfileAttr`.
     fn create_cc_profile(&self, py: Python<'_>, description: &Bound<'_, PyAny>) -> PyResult<u16> {
         let profile = cc_profile(description)?;
         let context = &self.0.get().context;
@@ -100,7 +101,7 @@ impl Controller {
 
     // --- peers and ports ---------------------------------------------------------------------------------------
 
-    /// Makes a node known without a queue pair; a handle for `remove_peer`.
+    /// Makes a node known without a queue pair; returns a handle for `remove_peer`.
     fn add_peer(&self, py: Python<'_>, addresses: Vec<(String, u16)>) -> PyResult<u32> {
         let addresses = socket_addresses(addresses)?;
         let context = &self.0.get().context;
@@ -112,7 +113,7 @@ impl Controller {
         py.detach(|| context.remove_peer(peer));
     }
 
-    /// Round-trip times in nanoseconds of paths to a node, in the order of `paths`; None where no answer came.
+    /// Round-trip times in nanoseconds of paths to a node, in the order of `paths`; None if no answer came.
     fn ev_probe(
         &self,
         py: Python<'_>,
@@ -128,7 +129,7 @@ impl Controller {
         Ok(results.iter().map(|result| result.rtt.map(|rtt| rtt.as_nanos() as u64)).collect())
     }
 
-    /// Every port as it is now.
+    /// The present state of every port.
     fn port_states<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let context = &self.0.get().context;
         let ports = py.detach(|| context.port_states()).or_raise()?;
@@ -220,8 +221,8 @@ fn fields(list: Vec<Field>) -> Vec<EvField> {
     list.into_iter().map(|(width, init, min, max, mask)| EvField { width, init, min, max, mask }).collect()
 }
 
-/// What an EV becomes through a profile: UDP source port, structured EV, outer destination address, SRH segment,
-/// each as far as `format` has it. ArgumentError if format and profile do not fit.
+/// An EV expanded through a profile: UDP source port, structured EV, outer destination address, SRH segment. `format`
+/// decides which of them are valid. Raises `ArgumentError` if format and profile do not fit.
 #[pyfunction]
 fn expand_ev(
     format: String,
@@ -234,7 +235,7 @@ fn expand_ev(
     Ok((out.udp().0, out.structured().0, out.destination(), out.segment()))
 }
 
-/// ArgumentError if no EV can be expanded through the profile.
+/// Raises `ArgumentError` if no EV can be expanded through the profile.
 #[pyfunction]
 fn check_ev_profile(format: String, widths: Vec<u32>, profile: Vec<Field>) -> PyResult<()> {
     ev::check(format.to_core()?, &widths, &fields(profile)).map_err(|e| refused(e.to_string()))

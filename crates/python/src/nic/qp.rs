@@ -1,4 +1,4 @@
-//! Queue pairs: states and attributes. What is posted to them is in `post`.
+//! Queue pairs: states and attributes. Posting is in `post`.
 
 use openmrc_nic::{self as nic, Access, QpAttr, QpState};
 use openmrc_transport::mrc::{Capabilities, EvState};
@@ -51,7 +51,7 @@ impl QueuePair {
         self.0.send_outstanding()
     }
 
-    /// To another state; `attr` has the attributes of `openmrc.verbs.QpAttr`.
+    /// Goes to another state. `attr` has the attributes of `openmrc.verbs.QpAttr`.
     fn modify(&self, py: Python<'_>, state: i64, attr: &Bound<'_, PyAny>) -> PyResult<()> {
         let found = STATES.iter().find(|(_, number)| *number == state);
         let &(state, _) = found.ok_or_else(|| refused(format!("{state} is no state of a queue pair")))?;
@@ -88,7 +88,7 @@ impl QueuePair {
     /// Posts many writes, all or none; see `openmrc.verbs.QueuePair.post_writes`.
     #[pyo3(signature = (source, remote, *, length, count, offset, remote_offset, stride, remote_stride, wr_id,
                         signal_every))]
-    #[allow(clippy::too_many_arguments)] // Python sees keywords.
+    #[allow(clippy::too_many_arguments)] // They are keywords in Python.
     fn post_writes(
         &self,
         py: Python<'_>,

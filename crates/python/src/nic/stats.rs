@@ -1,4 +1,4 @@
-//! Counters as dictionaries, under the names the core gives them.
+//! Counters as dictionaries. The names are those of the core.
 
 use openmrc_nic::{ContextStats, PathStats, PortStats};
 use openmrc_transport::mrc::QpStats;

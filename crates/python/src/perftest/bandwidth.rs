@@ -13,7 +13,7 @@ use super::{Target, check_size, check_status};
 
 /// Completions taken from the queue at once.
 const POLL: usize = 256;
-/// How long a thread that does not poll sleeps without a completion.
+/// Longest sleep of a thread that does not poll.
 const SLEEP: Duration = Duration::from_millis(100);
 
 /// How to measure.
@@ -33,7 +33,7 @@ pub struct BandwidthParams {
     pub signal_every: u32,
     /// Copy the payload while posting. The queue pairs' `max_inline_data` must allow it.
     pub inline: bool,
-    /// Drive the engine from this thread. Otherwise the engine's own thread does, and this one sleeps in between.
+    /// Drive the engine from this thread. Otherwise the engine's own thread drives it, and this one sleeps.
     pub polling: bool,
     /// Length of the intervals in which completed bytes are counted.
     pub bucket: Duration,
@@ -70,19 +70,19 @@ impl BandwidthResult {
     }
 }
 
-/// One queue pair's part of a run.
+/// The progress of one queue pair.
 struct Flow<'a> {
     qp: &'a QueuePair,
     posted: u64,
     completed: u64,
 }
 
-/// Where the messages come from and go to: both regions are divided into slots of one message, used in turn.
+/// Source and target of the messages: both regions are divided into slots of one message, used in turn.
 struct Slots<'a> {
     source: &'a MemoryRegion,
     target: &'a Target,
     size: u32,
-    /// The message, if it is copied while posting.
+    /// The bytes of a message that is copied while posting.
     inline: Option<Vec<u8>>,
     count: u64,
     next: u64,
@@ -109,7 +109,7 @@ impl Slots<'_> {
                 remote_addr: self.target.addr + (self.sges[i][0].addr - self.source.addr()),
                 rkey: self.target.rkey,
                 imm: None,
-                // The last one of the list may be the last one before a pause, or of all.
+                // The last message of a list may be the last before a pause, or the last of the run.
                 signaled: number.is_multiple_of(signal_every) || i as u64 + 1 == n,
                 solicited: false,
             }

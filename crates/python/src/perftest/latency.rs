@@ -10,7 +10,7 @@ use openmrc_nic::{
 
 use super::{Target, check_size, check_status};
 
-/// Which side this is.
+/// The role of this side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Writes first, and measures.
@@ -31,10 +31,10 @@ pub struct LatencyParams {
     pub inline: bool,
 }
 
-/// Every this many sends one raises a completion, so that the send queue does not fill up.
+/// One of this many sends raises a completion, so that the send queue does not fill up.
 const SIGNAL_EVERY: u64 = 16;
 
-/// Turns of the engine between looks at `stop` and the queue pair's state.
+/// Turns of the engine between checks of `stop` and of the queue pair's state.
 const TURNS_BETWEEN_CHECKS: u32 = 1024;
 
 /// The memory in which the peer's messages arrive.
@@ -52,7 +52,7 @@ impl Inbox<'_> {
         self.stop.load(Ordering::Relaxed) || self.qp.state() == QpState::Error
     }
 
-    /// Drives the engine until the last byte is `value`; `false` if told to stop, or if the queue pair has failed.
+    /// Drives the engine until the last byte is `value`; returns `false` if `stop` is set or the queue pair has failed.
     #[inline]
     fn wait_for(&self, value: u8) -> bool {
         let mut turns = 0u32;
@@ -74,7 +74,7 @@ impl Inbox<'_> {
 /// # Errors
 /// [`Error::InvalidArgument`] if sizes do not fit, or with the status of a message that failed; and the errors of
 /// posting and polling.
-#[allow(clippy::too_many_arguments)] // The objects that perftest has too.
+#[allow(clippy::too_many_arguments)] // The same objects as in perftest.
 pub fn write_lat(
     context: &Context,
     qp: &QueuePair,
@@ -103,7 +103,7 @@ pub fn write_lat(
     let _polling = context.polling();
     let mut last_round = monotonic_ns();
     for round in 0..params.warmup + params.iterations {
-        // Differs from the round before, and in the first round from a zeroed inbox.
+        // Differs from the value of the previous round, and in the first round from a zeroed inbox.
         let value = (round % 255) as u8 + 1;
         if role == Role::Server && !inbox.wait_for(value) {
             return Ok(samples);
@@ -125,7 +125,7 @@ pub fn write_lat(
             if !inbox.wait_for(value) {
                 return Ok(samples);
             }
-            // From answer to answer, as in perftest: the work between two rounds counts too.
+            // From answer to answer, as in perftest: the work between two rounds is part of it.
             let now = monotonic_ns();
             if round >= params.warmup {
                 samples.push((now - last_round) / 2);
@@ -141,7 +141,7 @@ pub fn write_lat(
             context.progress();
         }
     }
-    // The last message may still be under way.
+    // The last message may still be in flight.
     while qp.send_outstanding() > 0 && !inbox.is_stopped() {
         context.progress();
     }

@@ -1,4 +1,4 @@
-//! What a run has written down, as columns.
+//! The record of a run as columns: links, paths, time series, log, captured packets.
 
 use openmrc_fabric::Fabric;
 use openmrc_sim::spec::names;
@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::{Columns, PySimulation};
 
-/// One entry of the log: time, what, where, host, peer, entropy value, plane, a number that belongs to it.
+/// One log entry: time, kind, place, host, peer, entropy value, plane, value of the change.
 type LogRow = (u64, &'static str, String, Option<u32>, Option<u32>, Option<u32>, Option<u32>, Option<f64>);
 
 impl PySimulation {
@@ -35,7 +35,7 @@ impl PySimulation {
 
 #[pymethods]
 impl PySimulation {
-    /// By link and direction, up before down: where the link is and what it carried.
+    /// Place and counters of every link in both directions, up before down.
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (fabric, results) = (self.fabric(), self.world.results());
         let ports = || (0..fabric.links()).flat_map(|link| self.world.link_ports(link));
@@ -88,8 +88,8 @@ impl PySimulation {
         Ok(columns.done())
     }
 
-    /// The time series: first the widths of a sample in `placed`, in `placed_by_plane`, in `groups` (three numbers
-    /// each: sent, waiting, longest), and in `sent` and `waiting`; then the columns.
+    /// The time series: the number of values per sample in `placed`, `placed_by_plane`, `groups` and `sent`, then the
+    /// columns. A group has three values: sent, waiting, longest. `waiting` is as wide as `sent`.
     fn series<'py>(&self, py: Python<'py>) -> PyResult<Option<([usize; 4], Bound<'py, PyDict>)>> {
         let Some(series) = self.recorder().map(|r| &r.series).filter(|s| !s.time.is_empty()) else {
             return Ok(None);
@@ -107,7 +107,7 @@ impl PySimulation {
         Ok(Some((series.widths, columns.done())))
     }
 
-    /// The log, and the number of entries that it had no room for.
+    /// The log, and the number of entries that did not fit.
     fn log(&self) -> (Vec<LogRow>, u64) {
         let Some(recorder) = self.recorder() else { return (Vec::new(), 0) };
         let fabric = self.fabric();
@@ -141,8 +141,8 @@ impl PySimulation {
         (recorder.log.iter().map(row).collect(), recorder.log_missed)
     }
 
-    /// Packets captured since the last call: time in picoseconds, port, bytes on the wire, and the first `snaplen` of
-    /// these bytes.
+    /// Packets captured since the last call: time in picoseconds, port, length on the wire, and the first `snaplen`
+    /// bytes.
     fn captured<'py>(
         &mut self,
         py: Python<'py>,

@@ -9,9 +9,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Room for the block being read; grows to the largest block of the file.
+/// Initial buffer. It grows to the largest block of the file.
 const BUFFER: usize = 1 << 16;
-/// A block beyond this is no packet but a damaged length (tcpdump's largest snapshot is 256 KiB).
+/// Longest block. A longer one is a damaged length field (tcpdump's largest snapshot is 256 KiB).
 const MAX_BLOCK: usize = 1 << 24;
 
 const NS_PER_S: i128 = 1_000_000_000;
@@ -33,7 +33,7 @@ impl Read for PyFile {
     }
 }
 
-/// What a packet's time and link type depend on.
+/// The properties of an interface that the time and link type of its packets depend on.
 #[derive(Clone, Copy)]
 struct Interface {
     linktype: u32,
@@ -49,7 +49,7 @@ struct State {
     interfaces: Vec<Interface>,
     capacity: usize,
     packets: u64,
-    /// After an error or the end nothing more is read.
+    /// Set after an error or the end of the file.
     finished: bool,
 }
 
@@ -57,8 +57,8 @@ struct State {
 type Captured<'py> = (i64, u32, usize, Bound<'py, PyBytes>);
 
 /// Reads a capture file, pcap or pcapng, of either byte order and any time resolution. An iterator of
-/// (time in ns since 1970, link type, bytes on the wire, bytes kept); ValueError for what is no capture, and where it
-/// is damaged or ends within a packet.
+/// (time in ns since 1970, link type, bytes on the wire, bytes kept). Raises `ValueError` if the file is not a capture,
+/// is damaged, or ends within a packet.
 #[pyclass(frozen)]
 pub struct CaptureReader {
     state: Mutex<State>,
@@ -130,7 +130,10 @@ impl State {
     }
 }
 
-/// The packet in a block, if there is one, or what is wrong with it.
+/// The packet in a block; `None` if the block has none.
+///
+/// # Errors
+/// What is wrong with the block.
 fn read_block<'py>(
     py: Python<'py>,
     block: &PcapBlockOwned<'_>,
@@ -140,7 +143,7 @@ fn read_block<'py>(
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let resolution = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            // The high bits tell of frame check sequences, not of the link type.
+            // The high bits describe frame check sequences, not the link type.
             let linktype = header.network.0 as u32 & 0xFFFF;
             interfaces.push(Interface { linktype, snaplen: header.snaplen, resolution, offset: 0 });
         }
@@ -164,7 +167,7 @@ fn read_block<'py>(
         }
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
             let interface = interfaces.first().ok_or(UNKNOWN_INTERFACE)?;
-            // A simple packet has no time, and no captured length but the interface's limit.
+            // A simple packet has no time. Its captured length is limited by the interface's snapshot length.
             let limit = if interface.snaplen == 0 { usize::MAX } else { interface.snaplen as usize };
             let data = packet.packet_data();
             return Ok(Some(captured(py, interface, 0, packet.origlen, &data[..data.len().min(limit)])));
@@ -174,8 +177,8 @@ fn read_block<'py>(
     Ok(None)
 }
 
-/// Units per second that if_tsresol stands for: a negative power of 10, or of 2 if the high bit is set. (The reading of
-/// pcap-parser 0.17 refuses every power of 2.)
+/// Units per second of `if_tsresol`: a negative power of 10, or of 2 if the high bit is set. (pcap-parser 0.17 itself
+/// refuses powers of 2.)
 fn resolution(if_tsresol: u8) -> Option<u64> {
     let power = u32::from(if_tsresol & 0x7F);
     if if_tsresol & 0x80 == 0 { 10u64.checked_pow(power) } else { 1u64.checked_shl(power) }
@@ -191,6 +194,6 @@ fn captured<'py>(
     let ns = i128::from(interface.offset) * NS_PER_S
         + i128::from(units) * NS_PER_S / i128::from(interface.resolution.max(1));
     let time = i64::try_from(ns).unwrap_or(i64::MAX);
-    // Some writers leave the length on the wire at zero.
+    // Some writers set the length on the wire to zero.
     (time, interface.linktype, (wire_len as usize).max(data.len()), PyBytes::new(py, data))
 }

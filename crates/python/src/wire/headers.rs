@@ -1,4 +1,4 @@
-//! Every header as Python sees it. Field names, order and meaning are those of `openmrc_wire`.
+//! The headers for Python. Field names, order and meaning are those of `openmrc_wire`.
 
 use openmrc_wire::{self as wire, frame, ip, link, srh, udp};
 use pyo3::exceptions::PyTypeError;
@@ -53,7 +53,7 @@ mirror! {
     }
 }
 
-/// An IP header of either version, told apart by its fields.
+/// An IP header of either version. Its fields distinguish the versions.
 #[derive(FromPyObject, IntoPyObject)]
 pub enum Ip {
     /// Has `ttl`.
@@ -77,7 +77,7 @@ impl Mirror<ip::Ip> for Ip {
     }
 }
 
-/// BTH flags and what follows.
+/// BTH fields, and the body.
 #[derive(FromPyObject, IntoPyObject)]
 pub struct Packet {
     dest_qp: u32,
@@ -91,7 +91,7 @@ pub struct Packet {
     body: Body,
 }
 
-/// The payload's length is not Python's to say: it has the payload.
+/// `payload_len` is not a field in Python: the payload itself determines it.
 impl Mirror<wire::Packet> for Packet {
     fn to_core(self) -> PyResult<wire::Packet> {
         Ok(wire::Packet {
@@ -122,7 +122,7 @@ impl Mirror<wire::Packet> for Packet {
     }
 }
 
-/// Opcode and extension headers: in Python an instance of the class `kind` names, on the way out (kind, fields).
+/// Opcode and extension headers. From Python: an instance of the class named by `kind`. To Python: (kind, fields).
 pub struct Body(wire::Body);
 
 impl<'py> FromPyObject<'_, 'py> for Body {
@@ -152,7 +152,7 @@ impl<'py> IntoPyObject<'py> for Body {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        /// The fields of `value` under the name of their class.
+        /// The name of a body's class, and its fields.
         fn named<'py, M, T>(py: Python<'py>, kind: &str, value: T) -> PyResult<Bound<'py, PyAny>>
         where
             M: Mirror<T> + IntoPyObject<'py>,

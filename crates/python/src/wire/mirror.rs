@@ -1,4 +1,4 @@
-//! The way between a Python-facing value and the core's.
+//! Conversion between Python-facing values and those of `openmrc_wire`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,9 +6,9 @@ use openmrc_wire::{Ecn, EndpointOp, Ev, EvFormat, Mark, Msn, NackReason, Positio
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A Python-facing value that stands for a `T` of the core.
+/// The Python-facing form of a `T` of the core.
 pub trait Mirror<T>: Sized {
-    /// To the core; ValueError for what the core has no value for.
+    /// To the core. Raises `ValueError` if the core has no such value.
     fn to_core(self) -> PyResult<T>;
     /// From the core.
     fn from_core(value: T) -> Self;
@@ -37,7 +37,7 @@ macro_rules! same {
 }
 same!(bool, u8, u16, u32, u64, i16);
 
-/// PyO3 takes addresses of either family only.
+/// PyO3 converts `IpAddr` only, so the family is checked here.
 impl Mirror<Ipv4Addr> for IpAddr {
     fn to_core(self) -> PyResult<Ipv4Addr> {
         match self {

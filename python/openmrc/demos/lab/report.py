@@ -72,7 +72,7 @@ def summary(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("fault")
     table.add_column("over", no_wrap=True)
-    for name in ("flows hit", "outage", "slowest data", "lost in it", "for"):
+    for name in ("flows hit", "outage", "slowest data", "lost packets", "lost until"):
         table.add_column(name, justify="right")
     runs: list[tuple[Recording, Sequence[Transport]]] = []
     if mrc is not None:
@@ -91,7 +91,7 @@ def summary(
     if conventional is not None:
         lines.append(Text(f"TCP ({congestion_control()}) and UDP behind FRR: {timers}, ECMP over all paths"))
     if mrc is not None:
-        lines += [Text(f"MRC's hosts say: {_say(record)}") for record in mrc.faults]
+        lines += [Text(f"found by MRC's hosts: {_localised(record)}") for record in mrc.faults]
         verdict = "no byte wrong" if not mrc.wrong else f"{mrc.wrong} WRONG"
         style = "bold green" if not mrc.wrong else "bold red"
         lines.append(Text(f"MRC: {mrc.pieces} writes arrived and were checked, {verdict}", style))
@@ -102,8 +102,8 @@ def summary(
 _LEGEND = f"""\
 outage: the longest time in which a flow (queue pair, connection, datagrams) got less than {ENOUGH:.0%} of its
 goodput before, over windows of {WINDOW_NS // 1_000_000} ms. slowest data: the longest time from posting to
-arrival; in brackets before the fault. lost in it: data packets that MRC still sent on dead paths, datagrams
-that never arrived; for: until the last of them."""
+arrival; in brackets before the fault. lost packets: data packets that MRC sent on dead paths, datagrams
+that never arrived; lost until: time from the fault to the last of them."""
 
 
 def _cells(found: Figures) -> list[str]:
@@ -119,20 +119,20 @@ def _cells(found: Figures) -> list[str]:
     ]
 
 
-def _say(record: FaultRecord) -> str:
+def _localised(record: FaultRecord) -> str:
     verdict = record.verdict
     if verdict is None:
-        return f"{record.fault.what} is down: the host sees it itself and tells its peers"
+        return f"{record.fault.what} is down: its host notices it and tells its peers"
     if not verdict.links:
         return f"nothing; the cause was {record.fault.what}"
     when = ""
     if verdict.since_ns is not None:
         when = f" after {duration((verdict.since_ns - record.began_ns) / 1e6)}"
-    right = "which is right" if verdict.right else f"WRONG: it was {record.fault.what}"
+    right = "correct" if verdict.right else f"WRONG, it was {record.fault.what}"
     named = ", ".join(verdict.links)
     common = {end.split(":")[0] for end in verdict.links[0].split("--")}
     for link in verdict.links[1:]:
         common &= {end.split(":")[0] for end in link.split("--")}
     if len(verdict.links) > 1 and len(common) == 1:
         named = f"{common.pop()} ({len(verdict.links)} of its links)"
-    return f"{named} is broken, by the events of {len(verdict.hosts)} hosts{when}: {right}"
+    return f"{named} is broken, by the events of {len(verdict.hosts)} hosts{when} ({right})"
