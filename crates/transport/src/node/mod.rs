@@ -260,7 +260,7 @@ impl<Q: Transport> Node<Q> {
         let peer = entry.peer;
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
-        if received.trim.is_none() {
+        if self.ports.any_peer_restricted() && received.trim.is_none() {
             let grace = self.config.base_rtt + self.config.target_qdelay;
             if let Some(up) = self.ports.heard_on(now, peer, received.port, grace) {
                 self.stats.ports_contradicted += 1;
@@ -504,8 +504,8 @@ fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut 
 /// A queue pair that wants to send gets a turn.
 #[inline]
 fn offer_turn<Q: Transport>(ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
-    let wants = entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
-    if wants && !entry.waiting {
+    let wants = || entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
+    if !entry.waiting && wants() {
         entry.waiting = true;
         ready.push(place);
     }
