@@ -19,7 +19,7 @@ mod posts;
 mod prefetch;
 mod queue_pair;
 
-use openmrc_transport::node::ENDPOINT_QP;
+use openmrc_transport::node::{ENDPOINT_QP, Place};
 use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::Ev;
 
@@ -171,31 +171,49 @@ impl Hosts {
         if trim.is_some() {
             received.packet.payload_len = 0;
         }
-        let place = match received.packet.dest_qp {
-            ENDPOINT_QP => None,
-            number => match self.responder(event.dst, number, Time(clock.now)) {
-                Some(place) => Some(place),
-                None => {
-                    stats.totals.hosts.stray += 1;
-                    return;
-                }
-            },
-        };
+        let number = received.packet.dest_qp;
+        let place = self.hosts[event.dst as usize].node.find(number);
+        if place.is_none() && number != ENDPOINT_QP {
+            stats.totals.hosts.stray += 1;
+            return;
+        }
         stats.totals.hosts.arrived += 1;
         if let Some(recorder) = &mut stats.recorder {
             recorder.arrived(&event);
         }
         let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-        let now = environment.now();
+        let (now, bytes) = (environment.now(), u32::from(event.bytes));
         match place {
             Some(place) => {
-                host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment);
+                if !host.node.handle(now, place, &received, bytes, &mut environment) {
+                    self.first_packet(place, &event, &received, clock, fabric, stats);
+                    return;
+                }
             }
             None => {
                 let peer = event.connection & !ENDPOINT;
                 host.node.handle_endpoint(now, peer, &received, &mut environment);
             }
         }
+        host.offer(&mut environment);
+        self.settle(event.dst, clock, fabric, stats);
+    }
+
+    /// The first packet for a responder has come: its queue pair is made.
+    #[cold]
+    fn first_packet(
+        &mut self,
+        place: Place,
+        event: &Event,
+        received: &Received,
+        clock: &mut Clock,
+        fabric: &mut FabricState,
+        stats: &mut Stats,
+    ) {
+        self.make_responder(event.dst, place, Time(clock.now));
+        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
+        let now = environment.now();
+        host.node.handle(now, place, received, u32::from(event.bytes), &mut environment);
         host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }
@@ -221,7 +239,7 @@ impl Hosts {
     }
 
     /// Does what follows from completions of a host, and schedules its next deadline.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, number: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         if !self.completions.is_empty() {
             self.drain_completions(number, clock, fabric, stats);

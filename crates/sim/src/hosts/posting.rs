@@ -34,6 +34,7 @@ impl Hosts {
     }
 
     /// Messages that have arrived release those that waited for them; completed ones leave their connection.
+    #[inline(never)]
     pub(super) fn drain_completions(
         &mut self,
         number: u32,
@@ -75,21 +76,14 @@ impl Hosts {
         true
     }
 
-    /// The place of the queue pair with this number at a host. A responder's queue pair is made when its first packet
-    /// comes.
-    #[inline]
-    pub(super) fn responder(&mut self, host: u32, number: u32, now: Time) -> Option<Place> {
-        let node = &self.hosts[host as usize].node;
-        let place = node.find(number)?;
-        if node.qp(place).is_none() {
-            let connection = node.context(place)?;
-            let Posts { connections, .. } = &self.posts;
-            let (places, src) = (connections[connection as usize].places?, self.posts.ends(connection).src);
-            let remote = self.hosts[src as usize].node.number(places.requestor);
-            let salt = u64::from(connection) << 1 | 1;
-            self.connect(now, (host, place), (src, remote), Role::Responder, salt);
-        }
-        Some(place)
+    /// Makes a responder's queue pair at its place of a host, for its first packet.
+    pub(super) fn make_responder(&mut self, host: u32, place: Place, now: Time) {
+        let Some(connection) = self.hosts[host as usize].node.context(place) else { return };
+        let Some(places) = self.posts.connections[connection as usize].places else { return };
+        let src = self.posts.ends(connection).src;
+        let remote = self.hosts[src as usize].node.number(places.requestor);
+        let salt = u64::from(connection) << 1 | 1;
+        self.connect(now, (host, place), (src, remote), Role::Responder, salt);
     }
 
     /// Makes a queue pair at (host, place) that is connected to (host, number).

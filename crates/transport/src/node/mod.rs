@@ -238,6 +238,7 @@ impl<Q: Transport> Node<Q> {
     // --- packets ---------------------------------------------------------------------------------------------------
 
     /// A packet of `bytes` on the wire has come for the queue pair of a place, from its peer, its iCRC good (or trimmed).
+    /// Says whether there is one.
     #[inline]
     pub fn handle(
         &mut self,
@@ -246,10 +247,10 @@ impl<Q: Transport> Node<Q> {
         received: &Received,
         bytes: u32,
         host: &mut impl NodeHost,
-    ) {
-        let Some(entry) = self.table.get_mut(place) else { return };
+    ) -> bool {
+        let Some(entry) = self.table.get_mut(place) else { return false };
         let id = entry.id(place);
-        let Some(qp) = &mut entry.qp else { return };
+        let Some(qp) = &mut entry.qp else { return false };
         if received.packet.is_data() {
             let refused = received.trim == Some(Trim::LastHop);
             let pressure = self.pressure.on_data(now, place, &mut entry.receiving, bytes, refused);
@@ -267,6 +268,7 @@ impl<Q: Transport> Node<Q> {
                 self.peer_ports_changed(now, peer, up, host);
             }
         }
+        true
     }
 
     /// A receive buffer was full and packets were dropped. To be called before the packets behind them are handled: their
@@ -493,7 +495,7 @@ impl<Q: Transport> Node<Q> {
 }
 
 /// After something has happened to a queue pair: its turn, and its deadline.
-#[inline]
+#[inline(always)]
 fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
     if let Some(qp) = &entry.qp {
         schedule(timers, qp, &mut entry.scheduled, place);
