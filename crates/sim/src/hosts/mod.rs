@@ -19,7 +19,7 @@ mod posts;
 mod prefetch;
 mod queue_pair;
 
-use openmrc_transport::node::{ENDPOINT_QP, Place};
+use openmrc_transport::node::ENDPOINT_QP;
 use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::Ev;
 
@@ -181,40 +181,26 @@ impl Hosts {
         if let Some(recorder) = &mut stats.recorder {
             recorder.arrived(&event);
         }
-        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-        let (now, bytes) = (environment.now(), u32::from(event.bytes));
-        match place {
-            Some(place) => {
-                if !host.node.handle(now, place, &received, bytes, &mut environment) {
-                    self.first_packet(place, &event, &received, clock, fabric, stats);
-                    return;
+        let now = Time(clock.now);
+        // The first packet for a responder finds no queue pair, and is handled once there is one.
+        loop {
+            let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
+            let handled = match place {
+                Some(place) => {
+                    host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment)
                 }
+                None => {
+                    let peer = event.connection & !ENDPOINT;
+                    host.node.handle_endpoint(now, peer, &received, &mut environment);
+                    true
+                }
+            };
+            if handled {
+                host.offer(&mut environment);
+                break;
             }
-            None => {
-                let peer = event.connection & !ENDPOINT;
-                host.node.handle_endpoint(now, peer, &received, &mut environment);
-            }
+            self.make_responder(event.dst, number, now);
         }
-        host.offer(&mut environment);
-        self.settle(event.dst, clock, fabric, stats);
-    }
-
-    /// The first packet for a responder has come: its queue pair is made.
-    #[cold]
-    fn first_packet(
-        &mut self,
-        place: Place,
-        event: &Event,
-        received: &Received,
-        clock: &mut Clock,
-        fabric: &mut FabricState,
-        stats: &mut Stats,
-    ) {
-        self.make_responder(event.dst, place, Time(clock.now));
-        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-        let now = environment.now();
-        host.node.handle(now, place, received, u32::from(event.bytes), &mut environment);
-        host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }
 

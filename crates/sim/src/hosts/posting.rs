@@ -5,7 +5,7 @@ use openmrc_transport::{PostError, SendStatus, Time};
 
 use super::Hosts;
 use super::endpoints::{NewQueuePair, Role};
-use super::posts::{Places, Posts};
+use super::posts::{ConnectionState, Places, Posts};
 use crate::clock::Clock;
 use crate::fabric::FabricState;
 use crate::results::HostTotals;
@@ -76,13 +76,16 @@ impl Hosts {
         true
     }
 
-    /// Makes a responder's queue pair at its place of a host, for its first packet.
-    pub(super) fn make_responder(&mut self, host: u32, place: Place, now: Time) {
-        let Some(connection) = self.hosts[host as usize].node.context(place) else { return };
-        let Some(places) = self.posts.connections[connection as usize].places else { return };
-        let src = self.posts.ends(connection).src;
-        let remote = self.hosts[src as usize].node.number(places.requestor);
-        let salt = u64::from(connection) << 1 | 1;
+    /// Makes the responder's queue pair with this number at a host.
+    #[cold]
+    pub(super) fn make_responder(&mut self, host: u32, number: u32, now: Time) {
+        let node = &self.hosts[host as usize].node;
+        let responder = node.find(number).and_then(|place| Some((place, node.context(place)?)));
+        let Some((place, connection)) = responder else { unreachable!("the number was found before") };
+        let ConnectionState { ends, places, .. } = &self.posts.connections[connection as usize];
+        let Some(places) = places else { unreachable!("places are given back when a connection closes") };
+        let remote = self.hosts[ends.src as usize].node.number(places.requestor);
+        let (src, salt) = (ends.src, u64::from(connection) << 1 | 1);
         self.connect(now, (host, place), (src, remote), Role::Responder, salt);
     }
 
