@@ -2,7 +2,7 @@
 
 use openmrc_transport::node::{NodeHost, PeerId, QpId, Route};
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, NoReceive, PathId, RecvDone, SendDone, Time, TrafficClass, Transmit,
+    AccessError, EvEvent, Fatal, NoReceive, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Ev, Packet};
 
@@ -147,6 +147,10 @@ impl NodeHost for Environment<'_> {
     fn fatal(&mut self, qp: QpId, _why: Fatal) {
         self.stats.totals.hosts.fatal += 1;
         self.stats.log(self.clock.now, LogEvent::Failed { host: self.host, peer: qp.peer });
+    }
+
+    fn peer_ports(&mut self, qp: QpId, up: PortSet) {
+        self.stats.log(self.clock.now, LogEvent::PeerPorts { host: self.host, peer: qp.peer, up });
     }
 
     #[cold]
