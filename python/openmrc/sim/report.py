@@ -115,7 +115,7 @@ def _embedded(name: str, figure: "Figure") -> tuple[str, str]:
 
 
 def _most_important(log: Sequence[LogEvent]) -> list[LogEvent]:
-    """Faults and what routing did; what queue pairs learnt, of which there may be thousands, while there is room."""
+    """Faults and what routing did; thousands of events of queue pairs only while there is room."""
     few = [event for event in log if not event.kind.startswith(_OF_QUEUE_PAIRS)]
     many = [event for event in log if event.kind.startswith(_OF_QUEUE_PAIRS)]
     chosen = few[:_MOST_EVENTS] + many[: max(0, _MOST_EVENTS - len(few))]
