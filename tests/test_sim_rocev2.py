@@ -63,8 +63,8 @@ def test_dcqcn_fills_a_shared_link_in_the_long_run_and_shares_it_evenly(senders:
         return results.completion_times_us()
 
     # Marks are few and each cuts a rate deeply, so chance decides for long who is ahead. After 256 MiB each,
-    # the first of two senders was done in 0.57 to 0.97 of the last one's time, by the seed; after 1 GiB in 0.84
-    # to 0.99.
+    # the first of two senders was done in 0.57 to 0.97 of the last one's time, by the seed; after 1 GiB in
+    # 0.84 to 0.99.
     took_longer, shares = [], []
     for seed in range(1, 6):
         short, long = times(256 << 20, seed), times(1 << 30, seed)
