@@ -6,7 +6,6 @@ use openmrc_transport::{
 };
 use openmrc_wire::{Ev, Packet};
 
-use super::ENDPOINT;
 use super::endpoints::Endpoints;
 use super::posts::MessageState;
 use crate::clock::Clock;
@@ -16,6 +15,9 @@ use crate::memory::message_at;
 use crate::record::LogEvent;
 use crate::slab::Slab;
 use crate::stats::Stats;
+
+/// Endpoint packets belong to no connection. Their events have this bit and the number of the host that sent them.
+pub(super) const ENDPOINT: u32 = 1 << 31;
 
 /// Messages to which something has happened in a call of a node. Kept for its memory.
 #[derive(Default)]

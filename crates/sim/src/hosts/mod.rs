@@ -24,7 +24,7 @@ use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::Ev;
 
 pub(crate) use self::endpoints::Endpoints;
-use self::environment::{Completions, Environment};
+use self::environment::{Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
@@ -36,9 +36,6 @@ use crate::results::HostTotals;
 use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::workload::Connection;
-
-/// Endpoint packets belong to no connection. Their events have this bit and the number of the host that sent them.
-const ENDPOINT: u32 = 1 << 31;
 
 /// All hosts.
 pub(crate) struct Hosts {
