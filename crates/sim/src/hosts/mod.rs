@@ -1,5 +1,5 @@
-//! Hosts: each drives a node of the transport, whose queue pairs take turns at the host's ports. Packets go out and come
-//! in, timers run, messages are posted.
+//! Hosts: each drives a node of the transport, whose queue pairs take turns at the host's ports. Packets go out and
+//! come in, timers run, messages are posted.
 //!
 //! ```text
 //! host          one host: its node, its turns to send, and its pending events

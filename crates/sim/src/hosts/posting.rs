@@ -55,8 +55,8 @@ impl Hosts {
         host.offer(&mut environment);
     }
 
-    /// Opens a connection if it is closed: takes a place at both hosts, and makes the requestor's queue pair. Says whether
-    /// it is open then; it is not if a host has no place left.
+    /// Opens a connection if it is closed: takes a place at both hosts, and makes the requestor's queue pair. Returns
+    /// false if a host has no place left.
     fn open(&mut self, number: u32, now: Time) -> bool {
         let connection = &mut self.posts.connections[number as usize];
         if connection.places.is_some() {
