@@ -41,7 +41,7 @@ def test_each_loss_costs_go_back_n_a_round_trip(gbps: int, loss: float) -> None:
 
 @pytest.mark.parametrize("senders", [2, 4])
 def test_dcqcn_fills_a_shared_link_in_the_long_run_and_shares_it_evenly(senders: int) -> None:
-    def times(size: int) -> list[float]:
+    def times(size: int, seed: int) -> list[float]:
         results = sim.run(
             sim.Scenario.model_validate(
                 {
@@ -56,13 +56,21 @@ def test_dcqcn_fills_a_shared_link_in_the_long_run_and_shares_it_evenly(senders:
                             "bytes": size,
                         }
                     ],
+                    "seed": seed,
                 }
             )
         )
         return results.completion_times_us()
 
-    short, long = times(64 << 20), times(256 << 20)
-    more = senders * (192 << 20) // 4096 * MIDDLE * 8e-3 / 100
+    # Marks are few and each cuts a rate deeply, so chance decides for long who is ahead. After 256 MiB each,
+    # the first of two senders was done in 0.57 to 0.97 of the last one's time, by the seed; after 1 GiB in
+    # 0.84 to 0.99.
+    took_longer, shares = [], []
+    for seed in range(1, 6):
+        short, long = times(256 << 20, seed), times(1 << 30, seed)
+        took_longer.append(long[-1] - short[-1])
+        shares.append(long[0] / long[-1])
+    more = senders * (768 << 20) // 4096 * MIDDLE * 8e-3 / 100
     # What the longer messages took longer is not about finding the rate.
-    assert (long[-1] - short[-1]) < more / 0.9
-    assert long[0] > 0.9 * long[-1]
+    assert statistics.median(took_longer) < more / 0.9
+    assert statistics.median(shares) > 0.9

@@ -207,6 +207,13 @@ impl World {
         self.clock.calendar.return_page(page);
     }
 
+    /// Forwards a packet that comes to a switch whose packets are not forwarded all at once.
+    #[inline(never)]
+    fn forward_one(&mut self, number: u32, event: &Event) {
+        let switch = *self.fabric.layout.switch(number);
+        self.forward(&switch, event);
+    }
+
     /// A packet comes to a switch.
     #[inline(always)]
     fn forward(&mut self, switch: &SwitchInfo, event: &Event) {
@@ -224,8 +231,7 @@ impl World {
         match event.kind {
             Kind::Arrive => {
                 if let Some(number) = node.checked_sub(hosts.len()) {
-                    let switch = *fabric.layout.switch(number);
-                    self.forward(&switch, &event);
+                    self.forward_one(number, &event);
                 } else {
                     self.receive(event);
                 }

@@ -25,8 +25,8 @@ fn with_faults(faults: Vec<Fault>) -> (openmrc_sim::Results, Time) {
     (run(&scenario), healthy)
 }
 
-/// One of a T0's eight uplinks gone leaves its hosts seven eighths of one plane, and with it of all, since planes carry equal
-/// load: 8/7. The rest is what finding out costs a flow that lasts a dozen round trips.
+/// One of a T0's eight uplinks gone leaves its hosts seven eighths of one plane, and of all planes, since planes carry
+/// equal load: 8/7. The rest is what the detection costs a flow that lasts a dozen round trips.
 const ONE_UPLINK_OF_EIGHT: u64 = 125;
 
 #[test]
@@ -76,7 +76,8 @@ fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_down > 0 && results.totals.hosts.fatal == 0);
-    // The reboot takes an eighth of plane 3 from everybody for a third of the run; the flaps an eighth of plane 0 from one T0.
+    // The reboot takes an eighth of plane 3 from all hosts for a third of the run. The flaps take an eighth of plane 0
+    // from one T0.
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * 150, "{last:?}, healthy {healthy:?}");
 }

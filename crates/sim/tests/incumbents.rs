@@ -86,8 +86,8 @@ fn one_flow_takes_the_least_time_there_is_with_every_transport() {
         let least = ideal(&scenario.network, 1, 4 << 20);
         let results = run(&scenario);
         assert!(all_delivered(&results), "{}", each.0);
-        // The least counts MRC's 40 bytes of headers; RoCEv2 has 12 or 28, UET 56: 1 % either way. Hashed entropy values
-        // collide on a T0's eight uplinks for a few packets at a time.
+        // The least counts MRC's 40 bytes of headers; RoCEv2 has 12 or 28, UET 56: 1 % either way. Hashed entropy
+        // values collide on a T0's eight uplinks for a few packets at a time.
         let took = percent(&results, least);
         assert!((98..=108).contains(&took), "{}: {took} % of the least", each.0);
     }
@@ -105,8 +105,9 @@ fn a_permutation_takes_as_long_as_the_transport_spreads_badly() {
         let results = run(&scenario);
         assert!(all_delivered(&results), "{}: {:?}", each.0, results.totals);
         let took = percent(&results, least);
-        // Who sends a flow over one path shares it with as many others as hash there: of 64 flows over 64 uplinks and as many downlinks
-        // three to five on the busiest, and PFC holds up others for them. Who sprays finds all links equally full.
+        // A flow on one path shares it with the flows that hash there: of 64 flows over 64 uplinks and as many
+        // downlinks three to five are on the busiest, and PFC holds up others for them. Sprayed packets find all links
+        // equally full.
         let most = match each.1 {
             TransportConfig::Rocev2(_) => 600,
             TransportConfig::Mrc(_) => 115,
@@ -165,7 +166,7 @@ fn destination_flow_control_spares_an_incast_most_of_its_trimming_whatever_the_s
             results.totals.fabric.trimmed_last_hop as f64 / results.totals.hosts.data_packets as f64
         };
         let (with, without) = (trimmed(true), trimmed(false));
-        // What the first window of each sender is too much cannot be helped: 24 x 1.5 bandwidth-delay products of 48 MiB in all.
+        // The first window of each sender is not known to be too large: 24 x 1.5 bandwidth-delay products of 48 MiB.
         assert!(
             with < 0.15 && with * 2.0 < without,
             "{scheduling:?}: {with:.3} with it, {without:.3} without"

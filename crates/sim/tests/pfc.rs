@@ -1,4 +1,5 @@
-//! Priority flow control: nothing is dropped for want of room, whatever it costs others; and real queues beside computed ones.
+//! Priority flow control: nothing is dropped for want of room, whatever it costs others; and real queues beside
+//! computed ones.
 
 mod common;
 
@@ -86,7 +87,7 @@ fn headroom_alone_is_no_buffer() {
     assert!(error.contains("headroom"), "{error}");
 }
 
-/// Three racks send to one host; a host of yet another rack sends to that one's neighbour, over a spine that the others use.
+/// Three racks send to one host. A host of another rack sends to that host's neighbour, over a spine that the others use.
 fn victim(dcqcn: bool, incast: bool) -> Time {
     let mut workload = Workload::default();
     if incast {
@@ -133,7 +134,7 @@ fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
 
 #[test]
 fn real_queues_and_computed_departures_agree() {
-    // The last message of a short incast comes 1.5 % sooner or later from seed to seed: of 32 the mean is known to 0.3 %.
+    // The last message of a short incast varies by 1.5 % from seed to seed: the mean of 32 is known to 0.3 %.
     for (name, workload, seeds) in [
         ("permutation", traffic::permutation(64, 4 << 20, 3), 8),
         ("incast", traffic::incast(&(8..32).collect::<Vec<_>>(), 0, 1 << 20), 32),

@@ -75,7 +75,7 @@ fn an_incast_takes_as_long_as_its_last_link_needs_and_is_shared_evenly() {
     }
 }
 
-/// Receivers press senders that go on overrunning their ports; a short incast is over before, and takes no longer for it.
+/// Receivers press senders that go on overrunning their ports. A short incast is over before that.
 #[test]
 fn an_incast_of_a_few_takes_the_least_time_there_is() {
     for (senders, bytes) in [(2, 4 << 20), (4, 1 << 20), (8, 1 << 18)] {

@@ -1,5 +1,5 @@
-//! Published results of MRC in production (arXiv 2605.04333; spec: published results), as far as they fit a test: what is compared
-//! is who is ahead and by what kind of factor, not the last digit.
+//! Published results of MRC in production (arXiv 2605.04333; spec: published results), as far as they fit a test. The
+//! tests compare who is ahead and by what kind of factor, not the last digit.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn p3_an_all_reduce_over_planes_beats_sixteen_rocev2_queue_pairs_and_those_beat_
 
 #[test]
 fn p4_a_loss_of_one_in_a_thousand_leaves_mrc_most_of_its_bandwidth_and_rocev2_little() {
-    // Eight hosts, so that a step's message is long against a round trip, and no two share a link: only the loss matters.
+    // Eight hosts, so that a step's message is long compared with a round trip. No two share a link: only loss matters.
     let share = |network: fn() -> NetworkConfig, transport| {
         let with = |loss| bus_bandwidth(network(), transport, 8, 64 << 20, loss);
         with(0.001) / with(0.0)

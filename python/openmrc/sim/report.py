@@ -26,6 +26,7 @@ _environment = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
 )
 _MOST_EVENTS = 200
+_OF_QUEUE_PAIRS = ("ev-", "peer-")
 _NAMES = {
     "goodput": "Goodput over time",
     "planes": "Planes",
@@ -114,21 +115,26 @@ def _embedded(name: str, figure: "Figure") -> tuple[str, str]:
 
 
 def _most_important(log: Sequence[LogEvent]) -> list[LogEvent]:
-    """Faults and what routing did; events of paths, of which there may be thousands, while there is room."""
-    few = [event for event in log if not event.kind.startswith("ev-")]
-    many = [event for event in log if event.kind.startswith("ev-")]
+    """Faults and what routing did; thousands of events of queue pairs only while there is room."""
+    few = [event for event in log if not event.kind.startswith(_OF_QUEUE_PAIRS)]
+    many = [event for event in log if event.kind.startswith(_OF_QUEUE_PAIRS)]
     chosen = few[:_MOST_EVENTS] + many[: max(0, _MOST_EVENTS - len(few))]
     return sorted(chosen, key=lambda event: event.time_us)
 
 
 def _row(event: LogEvent) -> tuple[float, str, str]:
-    what = {"ev-bad": "path condemned", "ev-good": "path back", "qp-failed": "queue pair failed"}.get(
-        event.kind
-    )
+    what = {
+        "ev-bad": "path condemned",
+        "ev-good": "path back",
+        "peer-ports": "ports of the peer",
+        "qp-failed": "queue pair failed",
+    }.get(event.kind)
     where = event.where
     if event.host is not None:
         where = f"h{event.host} to h{event.peer}"
         if event.ev is not None:
             where += f", EV 0x{event.ev:08x}, plane {event.plane}"
+        elif event.where:
+            where += f", {event.where}"
     value = "" if event.value is None else f" {event.value:g}"
     return event.time_us, (what or event.kind) + value, where

@@ -74,9 +74,10 @@ class LogEvent:
     time_us: float
     kind: str
     """A fault: ``down``, ``up``, ``loss``, ``bit-errors``, ``slow``. Routing: ``route-withdrawn``,
-    ``route-restored``. A queue pair: ``ev-bad``, ``ev-good``, ``qp-failed``."""
+    ``route-restored``. A queue pair: ``ev-bad``, ``ev-good``, ``peer-ports`` (it has learnt which ports of
+    its peer are up), ``qp-failed``."""
     where: str
-    """Link, switch or port."""
+    """Link, switch or port; of ``peer-ports`` the planes whose ports are up."""
     host: int | None = None
     """The host of the queue pair."""
     peer: int | None = None

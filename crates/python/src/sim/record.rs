@@ -133,6 +133,11 @@ impl PySimulation {
                     let (host, peer) = (Some(host), Some(peer));
                     (time.0, kind, String::new(), host, peer, Some(ev), Some(plane.into()), None)
                 }
+                LogEvent::PeerPorts { host, peer, up } => {
+                    let planes: Vec<_> = up.iter().map(|plane| plane.to_string()).collect();
+                    let planes = format!("planes {}", planes.join(", "));
+                    (time.0, "peer-ports", planes, Some(host), Some(peer), None, None, None)
+                }
                 LogEvent::Failed { host, peer } => {
                     (time.0, "qp-failed", String::new(), Some(host), Some(peer), None, None, None)
                 }

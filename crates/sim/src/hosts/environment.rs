@@ -2,11 +2,10 @@
 
 use openmrc_transport::node::{NodeHost, PeerId, QpId, Route};
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, NoReceive, PathId, RecvDone, SendDone, Time, TrafficClass, Transmit,
+    AccessError, EvEvent, Fatal, NoReceive, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Ev, Packet};
 
-use super::ENDPOINT;
 use super::endpoints::Endpoints;
 use super::posts::MessageState;
 use crate::clock::Clock;
@@ -16,6 +15,9 @@ use crate::memory::message_at;
 use crate::record::LogEvent;
 use crate::slab::Slab;
 use crate::stats::Stats;
+
+/// Endpoint packets belong to no connection. Their events have this bit and the number of the host that sent them.
+pub(super) const ENDPOINT: u32 = 1 << 31;
 
 /// Messages to which something has happened in a call of a node. Kept for its memory.
 #[derive(Default)]
@@ -147,6 +149,10 @@ impl NodeHost for Environment<'_> {
     fn fatal(&mut self, qp: QpId, _why: Fatal) {
         self.stats.totals.hosts.fatal += 1;
         self.stats.log(self.clock.now, LogEvent::Failed { host: self.host, peer: qp.peer });
+    }
+
+    fn peer_ports(&mut self, qp: QpId, up: PortSet) {
+        self.stats.log(self.clock.now, LogEvent::PeerPorts { host: self.host, peer: qp.peer, up });
     }
 
     #[cold]

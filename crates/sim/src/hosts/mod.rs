@@ -1,5 +1,5 @@
-//! Hosts: each drives a node of the transport, whose queue pairs take turns at the host's ports. Packets go out and come
-//! in, timers run, messages are posted.
+//! Hosts: each drives a node of the transport, whose queue pairs take turns at the host's ports. Packets go out and
+//! come in, timers run, messages are posted.
 //!
 //! ```text
 //! host          one host: its node, its turns to send, and its pending events
@@ -24,7 +24,7 @@ use openmrc_wire::ENDPOINT_QP;
 use openmrc_wire::Ev;
 
 pub(crate) use self::endpoints::Endpoints;
-use self::environment::{Completions, Environment};
+use self::environment::{Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
@@ -36,9 +36,6 @@ use crate::results::HostTotals;
 use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::workload::Connection;
-
-/// Endpoint packets belong to no connection. Their events have this bit and the number of the host that sent them.
-const ENDPOINT: u32 = 1 << 31;
 
 /// All hosts.
 pub(crate) struct Hosts {
@@ -171,32 +168,36 @@ impl Hosts {
         if trim.is_some() {
             received.packet.payload_len = 0;
         }
-        let place = match received.packet.dest_qp {
-            ENDPOINT_QP => None,
-            number => match self.responder(event.dst, number, Time(clock.now)) {
-                Some(place) => Some(place),
-                None => {
-                    stats.totals.hosts.stray += 1;
-                    return;
-                }
-            },
-        };
+        let number = received.packet.dest_qp;
+        let place = self.hosts[event.dst as usize].node.find(number);
+        if place.is_none() && number != ENDPOINT_QP {
+            stats.totals.hosts.stray += 1;
+            return;
+        }
         stats.totals.hosts.arrived += 1;
         if let Some(recorder) = &mut stats.recorder {
             recorder.arrived(&event);
         }
-        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-        let now = environment.now();
-        match place {
-            Some(place) => {
-                host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment);
+        let now = Time(clock.now);
+        // The first packet for a responder finds no queue pair, and is handled once there is one.
+        loop {
+            let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
+            let handled = match place {
+                Some(place) => {
+                    host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment)
+                }
+                None => {
+                    let peer = event.connection & !ENDPOINT;
+                    host.node.handle_endpoint(now, peer, &received, &mut environment);
+                    true
+                }
+            };
+            if handled {
+                host.offer(&mut environment);
+                break;
             }
-            None => {
-                let peer = event.connection & !ENDPOINT;
-                host.node.handle_endpoint(now, peer, &received, &mut environment);
-            }
+            self.make_responder(event.dst, number, now);
         }
-        host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }
 
@@ -221,7 +222,7 @@ impl Hosts {
     }
 
     /// Does what follows from completions of a host, and schedules its next deadline.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, number: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         if !self.completions.is_empty() {
             self.drain_completions(number, clock, fabric, stats);

@@ -5,7 +5,7 @@ use openmrc_transport::{PostError, SendStatus, Time};
 
 use super::Hosts;
 use super::endpoints::{NewQueuePair, Role};
-use super::posts::{Places, Posts};
+use super::posts::{ConnectionState, Places, Posts};
 use crate::clock::Clock;
 use crate::fabric::FabricState;
 use crate::results::HostTotals;
@@ -34,6 +34,7 @@ impl Hosts {
     }
 
     /// Messages that have arrived release those that waited for them; completed ones leave their connection.
+    #[inline(never)]
     pub(super) fn drain_completions(
         &mut self,
         number: u32,
@@ -54,8 +55,8 @@ impl Hosts {
         host.offer(&mut environment);
     }
 
-    /// Opens a connection if it is closed: takes a place at both hosts, and makes the requestor's queue pair. Says whether
-    /// it is open then; it is not if a host has no place left.
+    /// Opens a connection if it is closed: takes a place at both hosts, and makes the requestor's queue pair. Returns
+    /// false if a host has no place left.
     fn open(&mut self, number: u32, now: Time) -> bool {
         let connection = &mut self.posts.connections[number as usize];
         if connection.places.is_some() {
@@ -75,21 +76,17 @@ impl Hosts {
         true
     }
 
-    /// The place of the queue pair with this number at a host. A responder's queue pair is made when its first packet
-    /// comes.
-    #[inline]
-    pub(super) fn responder(&mut self, host: u32, number: u32, now: Time) -> Option<Place> {
+    /// Makes the responder's queue pair with this number at a host.
+    #[cold]
+    pub(super) fn make_responder(&mut self, host: u32, number: u32, now: Time) {
         let node = &self.hosts[host as usize].node;
-        let place = node.find(number)?;
-        if node.qp(place).is_none() {
-            let connection = node.context(place)?;
-            let Posts { connections, .. } = &self.posts;
-            let (places, src) = (connections[connection as usize].places?, self.posts.ends(connection).src);
-            let remote = self.hosts[src as usize].node.number(places.requestor);
-            let salt = u64::from(connection) << 1 | 1;
-            self.connect(now, (host, place), (src, remote), Role::Responder, salt);
-        }
-        Some(place)
+        let responder = node.find(number).and_then(|place| Some((place, node.context(place)?)));
+        let Some((place, connection)) = responder else { unreachable!("the number was found before") };
+        let ConnectionState { ends, places, .. } = &self.posts.connections[connection as usize];
+        let Some(places) = places else { unreachable!("places are given back when a connection closes") };
+        let remote = self.hosts[ends.src as usize].node.number(places.requestor);
+        let (src, salt) = (ends.src, u64::from(connection) << 1 | 1);
+        self.connect(now, (host, place), (src, remote), Role::Responder, salt);
     }
 
     /// Makes a queue pair at (host, place) that is connected to (host, number).

@@ -7,7 +7,7 @@ mod series;
 
 use std::collections::HashMap;
 
-use openmrc_transport::{EvChange, EvEvent, Time};
+use openmrc_transport::{EvChange, EvEvent, PortSet, Time};
 
 pub use self::capture::{Capture, CaptureConfig, Captured};
 use self::series::Sampler;
@@ -65,6 +65,15 @@ pub enum LogEvent {
         plane: u8,
         /// Back in use, or condemned.
         good: bool,
+    },
+    /// A queue pair has learnt which ports of its peer are up, from the peer's word or from the traffic.
+    PeerPorts {
+        /// The host of the queue pair.
+        host: u32,
+        /// The host of its peer.
+        peer: u32,
+        /// Ports that are up there.
+        up: PortSet,
     },
     /// A queue pair went to ERROR.
     Failed {

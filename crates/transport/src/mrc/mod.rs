@@ -80,9 +80,14 @@ impl QueuePair {
         Ok(QueuePair { shared, requestor: None, responder: None, responder_config: config.responder })
     }
 
+    #[inline]
     fn responder(&mut self) -> &mut Responder {
+        #[cold]
+        fn make(config: &ResponderConfig) -> Box<Responder> {
+            Box::new(Responder::new(config))
+        }
         let config = &self.responder_config;
-        self.responder.get_or_insert_with(|| Box::new(Responder::new(config)))
+        self.responder.get_or_insert_with(|| make(config))
     }
 
     /// A queue pair in RTS.

@@ -238,6 +238,7 @@ impl<Q: Transport> Node<Q> {
     // --- packets ---------------------------------------------------------------------------------------------------
 
     /// A packet of `bytes` on the wire has come for the queue pair of a place, from its peer, its iCRC good (or trimmed).
+    /// Says whether there is one.
     #[inline]
     pub fn handle(
         &mut self,
@@ -246,10 +247,10 @@ impl<Q: Transport> Node<Q> {
         received: &Received,
         bytes: u32,
         host: &mut impl NodeHost,
-    ) {
-        let Some(entry) = self.table.get_mut(place) else { return };
+    ) -> bool {
+        let Some(entry) = self.table.get_mut(place) else { return false };
         let id = entry.id(place);
-        let Some(qp) = &mut entry.qp else { return };
+        let Some(qp) = &mut entry.qp else { return false };
         if received.packet.is_data() {
             let refused = received.trim == Some(Trim::LastHop);
             let pressure = self.pressure.on_data(now, place, &mut entry.receiving, bytes, refused);
@@ -260,13 +261,14 @@ impl<Q: Transport> Node<Q> {
         let peer = entry.peer;
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
-        if received.trim.is_none() {
+        if self.ports.any_peer_restricted() && received.trim.is_none() {
             let grace = self.config.base_rtt + self.config.target_qdelay;
             if let Some(up) = self.ports.heard_on(now, peer, received.port, grace) {
                 self.stats.ports_contradicted += 1;
                 self.peer_ports_changed(now, peer, up, host);
             }
         }
+        true
     }
 
     /// A receive buffer was full and packets were dropped. To be called before the packets behind them are handled: their
@@ -493,7 +495,7 @@ impl<Q: Transport> Node<Q> {
 }
 
 /// After something has happened to a queue pair: its turn, and its deadline.
-#[inline]
+#[inline(always)]
 fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
     if let Some(qp) = &entry.qp {
         schedule(timers, qp, &mut entry.scheduled, place);
@@ -504,8 +506,8 @@ fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut 
 /// A queue pair that wants to send gets a turn.
 #[inline]
 fn offer_turn<Q: Transport>(ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
-    let wants = entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
-    if wants && !entry.waiting {
+    let wants = || entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
+    if !entry.waiting && wants() {
         entry.waiting = true;
         ready.push(place);
     }

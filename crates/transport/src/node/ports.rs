@@ -181,13 +181,15 @@ impl Ports {
         is_latest
     }
 
+    /// Whether some peer says that not all of its ports are up.
+    #[inline]
+    pub fn any_peer_restricted(&self) -> bool {
+        self.restricted
+    }
+
     /// A good packet of a peer has come in on a port. If the peer said longer than `grace` ago that the port is down, this
     /// proves more than its word: returns the ports that it has now.
-    #[inline]
     pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8, grace: Span) -> Option<PortSet> {
-        if !self.restricted {
-            return None;
-        }
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
         let contradicts = known.ports.contains(port) && !known.up.contains(port);

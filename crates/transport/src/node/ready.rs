@@ -7,7 +7,10 @@ use super::table::Place;
 /// Queue pairs that want to send, in the order of their turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadyRing {
-    turns: VecDeque<Place>,
+    /// The one whose turn it is. It is not in `later`, so a node with one sender stays out of the heap.
+    first: Option<Place>,
+    /// The others; empty if there is no first.
+    later: VecDeque<Place>,
     /// Packets that the first one has sent in its turn.
     sent: u8,
 }
@@ -16,13 +19,17 @@ impl ReadyRing {
     /// Adds a queue pair that is not in the ring.
     #[inline]
     pub fn push(&mut self, place: Place) {
-        self.turns.push_back(place);
+        if self.first.is_none() {
+            self.first = Some(place);
+        } else {
+            self.later.push_back(place);
+        }
     }
 
     /// The queue pair whose turn it is.
     #[inline]
     pub fn first(&self) -> Option<Place> {
-        self.turns.front().copied()
+        self.first
     }
 
     /// The first one has sent a packet; says whether its turn of `most` packets is over.
@@ -36,8 +43,8 @@ impl ReadyRing {
     #[inline]
     pub fn end_turn(&mut self) {
         self.sent = 0;
-        if self.turns.len() > 1 {
-            self.turns.rotate_left(1);
+        if let Some(next) = self.later.pop_front() {
+            self.later.extend(self.first.replace(next));
         }
     }
 
@@ -45,25 +52,26 @@ impl ReadyRing {
     #[inline]
     pub fn drop_first(&mut self) {
         self.sent = 0;
-        self.turns.pop_front();
+        self.first = self.later.pop_front();
     }
 
     /// A queue pair is gone.
     pub fn remove(&mut self, place: Place) {
-        if self.first() == Some(place) {
+        if self.first == Some(place) {
             self.drop_first();
         } else {
-            self.turns.retain(|&other| other != place);
+            self.later.retain(|&other| other != place);
         }
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.first.is_none()
     }
 
     #[inline]
     pub fn len(&self) -> usize {
-        self.turns.len()
+        usize::from(self.first.is_some()) + self.later.len()
     }
 }
 

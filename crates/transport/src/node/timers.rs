@@ -8,28 +8,40 @@ use super::table::Place;
 use crate::time::Time;
 
 /// A heap of deadlines; the table remembers the earliest one of each queue pair.
-#[derive(Default)]
-pub(super) struct Timers(BinaryHeap<Reverse<(Time, Place)>>);
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Time, Place)>>,
+    /// The earliest deadline: it is asked for after every packet.
+    next: Time,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers { heap: BinaryHeap::new(), next: Time::NEVER }
+    }
+}
 
 impl Timers {
     #[inline]
     pub fn schedule(&mut self, due: Time, place: Place) {
         if due != Time::NEVER {
-            self.0.push(Reverse((due, place)));
+            self.heap.push(Reverse((due, place)));
+            self.next = self.next.min(due);
         }
     }
 
     /// The earliest deadline.
     #[inline]
     pub fn next(&self) -> Time {
-        self.0.peek().map_or(Time::NEVER, |Reverse((due, _))| *due)
+        self.next
     }
 
     /// An entry that is due, with the time that it was made for.
     pub fn pop_due(&mut self, now: Time) -> Option<(Time, Place)> {
-        if self.next() > now {
+        if self.next > now {
             return None;
         }
-        self.0.pop().map(|Reverse(entry)| entry)
+        let Reverse(entry) = self.heap.pop()?;
+        self.next = self.heap.peek().map_or(Time::NEVER, |Reverse((due, _))| *due);
+        Some(entry)
     }
 }

@@ -44,13 +44,20 @@ impl Flow {
     /// Whether one more full packet may be sent.
     #[inline]
     pub fn is_open(&self) -> bool {
-        (self.in_flight + i64::from(self.mtu)) as f64 <= self.controller.window()
+        self.fits(self.controller.window())
+    }
+
+    /// Whether one more full packet fits in this window.
+    #[inline]
+    fn fits(&self, window: f64) -> bool {
+        (self.in_flight + i64::from(self.mtu)) as f64 <= window
     }
 
     /// Whether the packet just sent should ask for feedback at once.
     #[inline]
     pub fn wants_feedback(&self) -> bool {
-        !self.is_open() || self.controller.window() < ALWAYS_ASK_BELOW
+        let window = self.controller.window();
+        !self.fits(window) || window < ALWAYS_ASK_BELOW
     }
 
     /// Congestion window, bytes.

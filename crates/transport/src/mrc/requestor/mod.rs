@@ -106,6 +106,7 @@ impl Requestor {
     }
 
     /// Loads what it holds on the heap into the cache.
+    #[inline]
     pub fn prefetch(&self) {
         self.window.prefetch();
         self.sendq.prefetch();
@@ -148,33 +149,27 @@ impl Requestor {
         self.flow.is_open() || self.window.flying() == 0
     }
 
-    /// Whether a new packet may be sent, as far as windows go.
+    /// Whether a new packet may be sent if congestion control lets one go.
     #[inline]
-    fn may_send_new(&self) -> bool {
+    fn has_new(&self) -> bool {
         let window = self.peer_window.min(self.limits.window);
         self.window.next() - self.window.base() < u64::from(window)
             && self.sendq.has_new(self.window.next(), self.limits.max_wimm)
-            && self.window_open()
     }
 
-    /// Whether a lost packet may be sent again.
+    /// Whether a lost packet may be sent again if congestion control lets one go.
     #[inline]
-    fn may_resend(&self, clock: Time) -> bool {
-        self.window.lost() > 0
-            && self.window_open()
-            && clock >= self.resend_not_before
-            && self.window.can_resend()
+    fn has_lost(&self, clock: Time) -> bool {
+        self.window.lost() > 0 && clock >= self.resend_not_before && self.window.can_resend()
     }
 
     #[inline]
     pub fn readiness(&self, shared: &Shared) -> Readiness {
-        if self.is_quiet(shared) && self.sendq.drained() {
-            return Readiness::Idle;
-        }
+        // With a packet lost it is not quiet.
         if self.window.lost() == 0 && self.sendq.drained() {
-            return Readiness::Pending;
+            return if self.is_quiet(shared) { Readiness::Idle } else { Readiness::Pending };
         }
-        if self.may_send_new() || self.may_resend(shared.clock) {
+        if (self.has_new() || self.has_lost(shared.clock)) && self.window_open() {
             Readiness::Ready
         } else {
             Readiness::Active
@@ -200,7 +195,7 @@ impl Requestor {
         if ports.and(shared.ports_up).is_empty() || !self.window_open() {
             return None;
         }
-        let again = if self.may_resend(now) { self.window.next_lost() } else { None };
+        let again = if self.has_lost(now) { self.window.next_lost() } else { None };
         let (seq, index, part) = if let Some(seq) = again {
             let lost_on = self.window.path(seq);
             let index = shared.paths.select(now, ports, shared.ports_up, Some(lost_on))?;
@@ -208,7 +203,7 @@ impl Requestor {
             shared.stats.retransmits += 1;
             (seq, index, self.sendq.resend(seq))
         } else {
-            if !self.may_send_new() {
+            if !self.has_new() {
                 return None;
             }
             let index = shared.paths.select(now, ports, shared.ports_up, None)?;

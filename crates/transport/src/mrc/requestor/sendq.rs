@@ -138,12 +138,12 @@ impl SendQueue {
     }
 
     /// The packet with this PSN, which must be the next new one.
+    #[inline]
     pub fn take_new(&mut self, seq: Seq) -> Part {
-        let message = *self.message(self.cursor);
-        if seq == message.first && message.imm.is_some() {
-            self.wimm_in_flight += 1;
-        }
-        let part = self.part(self.cursor, seq);
+        let message = self.message(self.cursor);
+        let begins_wimm = seq == message.first && message.imm.is_some();
+        let part = self.part(self.cursor, message, seq);
+        self.wimm_in_flight += u16::from(begins_wimm);
         if part.position.is_last() {
             self.cursor += 1;
         }
@@ -162,11 +162,12 @@ impl SendQueue {
                 high = middle;
             }
         }
-        self.part(low, seq)
+        self.part(low, self.message(low), seq)
     }
 
-    fn part(&self, number: u64, seq: Seq) -> Part {
-        let m = self.message(number);
+    /// The packet with this PSN, which belongs to message `number`, which is `m`.
+    #[inline]
+    fn part(&self, number: u64, m: &Message, seq: Seq) -> Part {
         let index = seq - m.first;
         let offset = (index * u64::from(self.path_mtu)) as u32;
         let len = (m.len - offset).min(self.path_mtu) as u16;
