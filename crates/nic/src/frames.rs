@@ -264,6 +264,13 @@ impl FrameBuffer {
         unsafe { self.batch.receive(fd, RECEIVE_FRAMES) }
     }
 
+    /// When the first frame arrived, nanoseconds by the system's clock.
+    pub fn arrived_ns(&self) -> u64 {
+        let mut meta = RecvMeta::new(0);
+        self.batch.read_control(0, &mut meta);
+        meta.arrived_ns
+    }
+
     /// A received frame from the BTH on, and what is known about it. `None` if the filter would not have accepted it.
     /// `trimmed` says whether a DSCP is one of a trimmed packet.
     #[inline]

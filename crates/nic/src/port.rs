@@ -47,7 +47,10 @@ pub(crate) struct Port {
     pub retry_at: Time,
     pub stats: PortStats,
     /// The socket's own count of drops when last seen.
-    rxq_dropped: u32,
+    dropped: u32,
+    /// Bytes in the receive buffer when last seen, and the most since the node asked.
+    pub queued: usize,
+    peak_queued: usize,
 }
 
 impl Port {
@@ -64,7 +67,9 @@ impl Port {
             held: VecDeque::new(),
             retry_at: Time::NEVER,
             stats: PortStats::default(),
-            rxq_dropped: 0,
+            dropped: 0,
+            queued: 0,
+            peak_queued: 0,
         }
     }
 
@@ -90,10 +95,27 @@ impl Port {
 
     /// The socket has dropped this many packets since it was opened; returns how many of them are new.
     pub fn count_dropped(&mut self, dropped: u32) -> u64 {
-        let new = u64::from(dropped.wrapping_sub(self.rxq_dropped));
-        self.rxq_dropped = dropped;
-        self.stats.rx_overflow += new;
-        new
+        // What a message reports is how it was when the message arrived, which may be older than what is known.
+        let new = dropped.wrapping_sub(self.dropped) as i32;
+        if new <= 0 {
+            return 0;
+        }
+        self.dropped = dropped;
+        self.stats.rx_overflow += new as u64;
+        new as u64
+    }
+
+    /// Looks at the receive buffer; returns how many packets the socket has dropped since it was known.
+    pub fn sample_buffer(&mut self) -> u64 {
+        let queue = self.rx.socket().receive_queue();
+        self.queued = queue.bytes;
+        self.peak_queued = self.peak_queued.max(queue.bytes);
+        self.count_dropped(queue.dropped)
+    }
+
+    /// The largest share of the receive buffer seen in use since the last call, 0 to 1.
+    pub fn take_peak_fill(&mut self) -> f64 {
+        std::mem::take(&mut self.peak_queued) as f64 / self.rx.buffer.max(1) as f64
     }
 
     /// A path for what may go on any of the device's own: each in turn.

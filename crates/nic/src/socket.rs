@@ -141,11 +141,6 @@ impl RxSocket {
     pub fn tx_fd(&self) -> RawFd {
         self.tx.as_ref().unwrap_or(&self.socket).fd()
     }
-
-    /// Bytes of kernel memory that wait in its receive queue now.
-    pub fn queued(&self) -> usize {
-        self.socket.queued()
-    }
 }
 
 /// A socket that sends from one UDP source port.

@@ -93,21 +93,29 @@ pub fn send_slices(fd: RawFd, slices: &[IoSlice<'_>]) -> io::Result<()> {
 /// A buffer for one datagram. Callers reuse it, so it stays in the cache.
 pub struct RecvBuffer {
     bytes: Box<[u8]>,
+    /// Length of what was received last.
+    len: usize,
     control: Control<RECV_CONTROL>,
 }
 
 impl RecvBuffer {
     /// A buffer for a datagram of at most `len` bytes.
     pub fn new(len: usize) -> Self {
-        RecvBuffer { bytes: vec![0; len].into_boxed_slice(), control: Control::EMPTY }
+        RecvBuffer { bytes: vec![0; len].into_boxed_slice(), len: 0, control: Control::EMPTY }
     }
 
-    /// Receives the next queued datagram: its bytes, and what the kernel reports about it.
+    /// The datagram that was received last.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Receives the next queued datagram; returns what the kernel reports about it.
     ///
     /// # Errors
     /// The kernel's; `WouldBlock` if none is queued.
     #[inline]
-    pub fn receive(&mut self, fd: RawFd) -> io::Result<(&[u8], RecvMeta)> {
+    pub fn receive(&mut self, fd: RawFd) -> io::Result<RecvMeta> {
         let mut name = SockAddr::zeroed();
         let mut iovec = IoVec { iov_base: self.bytes.as_mut_ptr().cast(), iov_len: self.bytes.len() };
         // SAFETY: zeros are a valid, empty message header.
@@ -127,7 +135,8 @@ impl RecvBuffer {
         let mut meta = RecvMeta { source, source_port, truncated, ..RecvMeta::new(len) };
         // SAFETY: the kernel has filled in the message.
         unsafe { meta.read_control(&message) };
-        Ok((&self.bytes[..len], meta))
+        self.len = len;
+        Ok(meta)
     }
 }
 
@@ -157,8 +166,8 @@ mod tests {
             let mut buffer = RecvBuffer::new(64);
             for (class, expected) in [(None, 0x20), (Some(0x41), 0x41)] {
                 send_bytes(a.fd(), &SockAddr::new(to), b"abc", class, None).unwrap();
-                let (bytes, meta) = buffer.receive(b.fd()).unwrap();
-                assert_eq!(bytes, b"abc");
+                let meta = buffer.receive(b.fd()).unwrap();
+                assert_eq!(buffer.bytes(), b"abc");
                 assert_eq!((meta.source, meta.source_port), (to.ip(), a.local_port().unwrap()));
                 assert_eq!((meta.traffic_class, meta.segment, meta.truncated), (expected, 3, false));
                 assert!(meta.arrived_ns > 0);
@@ -174,7 +183,7 @@ mod tests {
         b.report_flow_label(true).unwrap();
         send_bytes(a.fd(), &SockAddr::new(to).with_flow_label(0x1234), b"x", None, None).unwrap();
         let mut buffer = RecvBuffer::new(64);
-        assert_eq!(buffer.receive(b.fd()).unwrap().1.flow_label, 0x1234);
+        assert_eq!(buffer.receive(b.fd()).unwrap().flow_label, 0x1234);
     }
 
     #[test]
@@ -182,7 +191,7 @@ mod tests {
         let (a, b, to) = pair("127.0.0.1");
         send_bytes(a.fd(), &SockAddr::new(to), &[7; 250], Some(4), Some(100)).unwrap();
         let mut buffer = RecvBuffer::new(128);
-        let lengths = [(); 3].map(|()| buffer.receive(b.fd()).unwrap().0.len());
+        let lengths = [(); 3].map(|()| buffer.receive(b.fd()).map(|_| buffer.bytes().len()).unwrap());
         assert_eq!(lengths, [100, 100, 50]);
     }
 
@@ -191,7 +200,8 @@ mod tests {
         let (a, b, to) = pair("127.0.0.1");
         send_bytes(a.fd(), &SockAddr::new(to), &[7; 100], None, None).unwrap();
         let mut buffer = RecvBuffer::new(10);
-        let (bytes, meta) = buffer.receive(b.fd()).unwrap();
+        let meta = buffer.receive(b.fd()).unwrap();
+        let bytes = buffer.bytes();
         assert_eq!((bytes.len(), meta.truncated), (10, true));
     }
 }

@@ -19,6 +19,15 @@ pub(crate) const IPV6_FLOWINFO: i32 = 11;
 const IPV6_FLOWINFO_SEND: i32 = 33;
 const PACKET_VNET_HDR: i32 = 15;
 
+/// State of a receive queue.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ReceiveQueue {
+    /// Bytes of kernel memory.
+    pub bytes: usize,
+    /// Messages dropped because it was full, since the socket was opened, modulo 2^32.
+    pub dropped: u32,
+}
+
 /// A socket.
 #[derive(Debug)]
 pub struct Socket {
@@ -146,15 +155,20 @@ impl Socket {
         Ok(value.max(0) as usize)
     }
 
-    /// Bytes of kernel memory that its receive queue takes now; 0 if the kernel does not say.
-    pub fn queued(&self) -> usize {
+    /// What its receive queue takes now, and has dropped; nothing if the kernel does not say.
+    pub fn receive_queue(&self) -> ReceiveQueue {
         const MEMINFO_VARS: usize = 9;
+        const RMEM_ALLOC: usize = 0;
+        const DROPS: usize = 8;
         let mut info = [0u32; MEMINFO_VARS];
         let mut len = size_of_val(&info) as libc::socklen_t;
         let place = info.as_mut_ptr().cast();
         // SAFETY: the array has room for `len` bytes.
         let r = unsafe { libc::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, place, &mut len) };
-        if r == 0 { info[0] as usize } else { 0 }
+        if r != 0 {
+            return ReceiveQueue::default();
+        }
+        ReceiveQueue { bytes: info[RMEM_ALLOC] as usize, dropped: info[DROPS] }
     }
 
     // --- what received messages report -----------------------------------------------------------------------------

@@ -3,69 +3,9 @@
 
 use openmrc_wire::{Ev, Msn, Packet};
 
-use crate::node::Pressure;
+pub use crate::port_set::PortSet;
 use crate::profile::PathId;
 use crate::time::Time;
-
-/// A set of ports (planes), one bit each.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PortSet(pub u16);
-
-impl PortSet {
-    /// No port.
-    pub const EMPTY: PortSet = PortSet(0);
-
-    /// Most ports a device can have.
-    pub const MAX_PORTS: usize = 16;
-
-    /// The first `n` ports.
-    pub const fn first(n: usize) -> PortSet {
-        PortSet(if n >= Self::MAX_PORTS { u16::MAX } else { (1u16 << n) - 1 })
-    }
-
-    /// One port.
-    pub const fn one(port: u8) -> PortSet {
-        PortSet(1 << port)
-    }
-
-    /// Whether `port` is in the set.
-    pub const fn contains(self, port: u8) -> bool {
-        self.0 >> port & 1 == 1
-    }
-
-    /// With `port` in it.
-    #[must_use]
-    pub const fn with(self, port: u8) -> PortSet {
-        PortSet(self.0 | 1 << port)
-    }
-
-    /// With `port` not in it.
-    #[must_use]
-    pub const fn without(self, port: u8) -> PortSet {
-        PortSet(self.0 & !(1 << port))
-    }
-
-    /// Ports in both sets.
-    #[must_use]
-    pub const fn and(self, other: PortSet) -> PortSet {
-        PortSet(self.0 & other.0)
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// How many there are.
-    pub const fn len(self) -> u32 {
-        self.0.count_ones()
-    }
-
-    /// The ports, lowest first.
-    pub fn iter(self) -> impl Iterator<Item = u8> {
-        (0..Self::MAX_PORTS as u8).filter(move |&p| self.contains(p))
-    }
-}
 
 /// How the network is asked to treat a packet; the DSCP follows from it (spec: wire, DSCP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -305,6 +245,40 @@ pub enum Readiness {
     Active,
     /// Data to send, window open.
     Ready,
+}
+
+/// What SACKs tell the senders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pressure {
+    /// 0 = none .. 127: take `penalty / 128` of every byte acknowledged off the window.
+    pub penalty: u8,
+    /// With no penalty: the window saved before it may be restored, the incast is over.
+    pub restore: bool,
+}
+
+impl Pressure {
+    /// A receive buffer is full and drops packets: halve. This penalty and higher ones tell the sender that what it sent before
+    /// may have been dropped there, so that its losses are no path's fault \[choice\].
+    pub const OVERFLOW: Pressure = Pressure { penalty: 64, restore: false };
+    /// Nothing holds the senders back.
+    pub const NONE: Pressure = Pressure { penalty: 0, restore: true };
+    /// Do not grow.
+    pub const HOLD: Pressure = Pressure { penalty: 1, restore: false };
+    /// Grow from where you are.
+    pub const GROW: Pressure = Pressure { penalty: 0, restore: false };
+
+    /// Whether it tells of packets that a full receive buffer has dropped.
+    #[inline]
+    pub const fn is_overflow(self) -> bool {
+        self.penalty >= Pressure::OVERFLOW.penalty
+    }
+}
+
+impl From<u8> for Pressure {
+    /// This penalty; with none, windows are restored.
+    fn from(penalty: u8) -> Self {
+        Pressure { penalty, restore: penalty == 0 }
+    }
 }
 
 /// One end of a connection: requestor and responder.

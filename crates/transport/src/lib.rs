@@ -14,14 +14,15 @@
 pub mod api;
 pub mod mrc;
 pub mod node;
+mod port_set;
 pub mod profile;
 pub mod random;
 pub mod rocev2;
 pub mod time;
 
 pub use api::{
-    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, Payload, PortSet, PostError, Readiness, Received,
-    RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim, WorkRequest,
+    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, Payload, PortSet, PostError, Pressure, Readiness,
+    Received, RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim, WorkRequest,
 };
 pub use profile::{EvProfile, PathEntry, PathId};
 pub use time::{Span, Time};

@@ -72,11 +72,13 @@ impl Datapath {
         LinkWatch::open(neighbours).ok()
     }
 
-    /// Room for what comes in.
+    /// Room for what comes in by one port.
     pub fn inbox(&self, dscp: DscpMap) -> Inbox {
         match self {
-            Datapath::Udp(_) => Inbox::Datagrams(Box::new(RecvBuffer::new(LONGEST_DATAGRAM))),
-            Datapath::Srv6(_) => Inbox::Frames { frames: Box::new(FrameBuffer::new()), dscp },
+            Datapath::Udp(_) => {
+                Inbox::Datagram { room: RecvBuffer::new(LONGEST_DATAGRAM), meta: RecvMeta::new(0) }
+            }
+            Datapath::Srv6(_) => Inbox::Frames { room: Box::new(FrameBuffer::new()), count: 0, dscp },
         }
     }
 
@@ -178,28 +180,39 @@ impl Datapath {
     }
 }
 
-/// Room for what comes in.
+/// What was read from a port in one go.
 pub(crate) enum Inbox {
-    Datagrams(Box<RecvBuffer>),
-    Frames { frames: Box<FrameBuffer>, dscp: DscpMap },
+    /// One datagram, of one or several packets.
+    Datagram { room: RecvBuffer, meta: RecvMeta },
+    /// Several frames.
+    Frames { room: Box<FrameBuffer>, count: usize, dscp: DscpMap },
 }
 
 impl Inbox {
-    /// Receives once from a port's socket and gives `each` the datagrams, `None` for one that is none. Says whether
-    /// anything came: any error (nothing there, a route's, the interface's) means nothing to a receiver.
+    /// Reads from a port's socket; returns when the first of what came arrived, nanoseconds by the system's clock. Any error
+    /// (nothing there, a route's, the interface's) means nothing to a receiver.
     #[inline]
-    pub fn receive(&mut self, fd: RawFd, mut each: impl FnMut(Option<(&[u8], RecvMeta)>)) -> bool {
+    pub fn read(&mut self, fd: RawFd) -> Option<u64> {
         match self {
-            Inbox::Datagrams(room) => {
-                let Ok(datagram) = room.receive(fd) else { return false };
-                each(Some(datagram));
-                true
+            Inbox::Datagram { room, meta } => {
+                *meta = room.receive(fd).ok()?;
+                Some(meta.arrived_ns)
             }
-            Inbox::Frames { frames, dscp } => {
-                let Ok(count @ 1..) = frames.receive(fd) else { return false };
+            Inbox::Frames { room, count, .. } => {
+                *count = room.receive(fd).ok().filter(|&count| count > 0)?;
+                Some(room.arrived_ns())
+            }
+        }
+    }
+
+    /// Gives `each` the datagrams that were read, `None` for a frame that has none for this device.
+    #[inline]
+    pub fn handle(&self, mut each: impl FnMut(Option<(&[u8], RecvMeta)>)) {
+        match self {
+            Inbox::Datagram { room, meta } => each(Some((room.bytes(), *meta))),
+            Inbox::Frames { room, count, dscp } => {
                 let trimmed = |code| dscp.trimmed_reason(code).is_some();
-                (0..count).for_each(|index| each(frames.frame(index, trimmed)));
-                true
+                (0..*count).for_each(|index| each(room.frame(index, trimmed)));
             }
         }
     }

@@ -92,6 +92,7 @@ impl Engine {
             max_wimm_dest: attr.max_wimm_dest.unwrap_or(responder.max_wimm_dest),
             ack_every_bytes: self.config.ack_every_bytes,
             ack_delay: span(self.config.ack_delay),
+            batches_sacks: true,
         };
         Ok(config)
     }

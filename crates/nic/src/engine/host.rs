@@ -12,6 +12,7 @@ use crate::attr::DEFAULT_PATH_MTU;
 use crate::cq::Status;
 use crate::events::{AsyncEvent, PathEvent};
 use crate::memory::Access;
+use crate::port::Port;
 use crate::qp_state::QpState;
 use crate::shared::Shared;
 use crate::stats::Cause;
@@ -117,12 +118,18 @@ impl NodeHost for Environment<'_> {
     }
 
     fn receive_buffers(&mut self) -> Buffers {
-        let up = || self.egress.net.ports.iter().filter(|port| port.is_up());
-        let fill = |port: &crate::port::Port| port.rx.queued() as f64 / port.rx.buffer.max(1) as f64;
+        let ports = &mut self.egress.net.ports;
         Buffers {
-            bytes: up().map(|port| port.rx.buffer as u64).sum(),
-            fill: up().map(fill).fold(0.0, f64::max),
+            bytes: ports.iter().filter(|port| port.is_up()).map(|port| port.rx.buffer as u64).sum(),
+            queued: ports.iter().map(|port| port.queued as u64).sum(),
+            fill: mean(ports.iter_mut().map(Port::take_peak_fill).filter(|&fill| fill > 0.0)),
             packet: u32::from(DEFAULT_PATH_MTU) + OVERHEAD,
         }
     }
+}
+
+/// The mean of some numbers; 0 if there are none.
+fn mean(numbers: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = numbers.fold((0.0, 0.0), |(sum, count), n| (sum + n, count + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
 }

@@ -11,8 +11,9 @@
 //! | `verbs` | what the NIC keeps for queue pairs: memory, posted sends, completions |
 //! | `host` | what the node asks of the NIC |
 //! | `transmit`, `egress` | from posted sends to packets; what leaves |
-//! | `receive`, `next_port` | from datagrams to the node, and what is refused before; in which order |
+//! | `receive`, `arrival`, `next_port` | from datagrams to the node, and what is refused before; in which order |
 
+mod arrival;
 mod connect;
 mod control;
 mod egress;

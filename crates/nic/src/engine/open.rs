@@ -63,7 +63,7 @@ impl Engine {
             node: Node::new(&Arc::new(node_config(&config, seed))),
             verbs: Verbs::new(),
             posting: Posting::default(),
-            ingress: Ingress::new(datapath.inbox(config.dscp), net.ports.len()),
+            ingress: Ingress::new(net.ports.iter().map(|_| datapath.inbox(config.dscp)).collect()),
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),

@@ -9,12 +9,14 @@ use openmrc_transport::node::Node;
 use openmrc_transport::{Received, Span, Time, Trim};
 use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 
+use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
 use crate::datapath::Inbox;
 use crate::device::DeviceConfig;
+use crate::port::Port;
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
@@ -23,6 +25,10 @@ use crate::tx::is_data;
 
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
+
+/// Bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so this keeps
+/// their cost below a hundredth.
+const BYTES_PER_SAMPLE: usize = 256 << 10;
 
 /// Datagrams in a turn before sending again.
 const DATAGRAMS_PER_TURN: usize = 32;
@@ -35,7 +41,9 @@ const LONG_AWAY: Span = Span::from_micros(10);
 
 /// The receiving side of a device.
 pub(super) struct Ingress {
-    inbox: Inbox,
+    /// By port: what was read and is not handled yet.
+    inboxes: Vec<Inbox>,
+    order: ArrivalOrder,
     next_port: NextPort,
     /// The ports' sockets are watched by epoll.
     watching: bool,
@@ -43,12 +51,15 @@ pub(super) struct Ingress {
     pub eager: bool,
     /// Eager turns for which traffic still counts as bulk, not as single messages.
     bulk: u32,
+    /// Bytes received since the last look at the receive buffers.
+    unsampled: usize,
 }
 
 /// What one system call has brought.
 #[derive(Default)]
 struct Brought {
     packets: usize,
+    bytes: usize,
     data: usize,
     /// When the last of them arrived in the socket's queue, nanoseconds by the kernel's clock.
     arrived_ns: u64,
@@ -59,6 +70,7 @@ impl Brought {
     fn add(&mut self, bytes: &[u8], meta: &RecvMeta) {
         let packets = bytes.len().div_ceil(meta.segment).max(1);
         self.packets += packets;
+        self.bytes += bytes.len();
         self.arrived_ns = meta.arrived_ns;
         if bytes.first().is_some_and(|&opcode| is_data(opcode)) {
             self.data += packets;
@@ -68,8 +80,17 @@ impl Brought {
 
 impl Ingress {
     /// For this many ports, whose sockets are watched.
-    pub fn new(inbox: Inbox, ports: usize) -> Self {
-        Ingress { inbox, next_port: NextPort::new(ports), watching: true, eager: false, bulk: 0 }
+    pub fn new(inboxes: Vec<Inbox>) -> Self {
+        let ports = inboxes.len();
+        Ingress {
+            inboxes,
+            order: ArrivalOrder::new(ports),
+            next_port: NextPort::new(ports),
+            watching: true,
+            eager: false,
+            bulk: 0,
+            unsampled: 0,
+        }
     }
 
     /// A whole run has been sent, or several packets have come at once.
@@ -89,40 +110,73 @@ impl Engine {
                 return self.receive_polled(shared);
             }
         }
-        self.receive_watched(shared)
+        self.receive_in_order(shared)
     }
 
-    /// Takes up to [`DATAGRAMS_PER_TURN`] datagrams, from the ports on which the system says there are any.
-    fn receive_watched(&mut self, shared: &Shared) -> bool {
+    /// Handles up to [`DATAGRAMS_PER_TURN`] datagrams in the order of their arrival.
+    fn receive_in_order(&mut self, shared: &Shared) -> bool {
         if !self.ingress.watching {
             self.watch_ports(shared, true);
         }
+        let mut handled = 0;
         let mut worked = false;
-        for _ in 0..DATAGRAMS_PER_TURN {
-            let next = &self.ingress.next_port;
-            let received = next.expected() && self.receive_port(shared, self.ingress.next_port.port);
-            if !received {
-                let asked = sys::realtime_ns();
-                let (ports, events) = self.ready_ports(shared);
-                worked |= events;
-                if !self.ingress.next_port.look(asked, ports) {
-                    break;
+        while handled < DATAGRAMS_PER_TURN {
+            match self.ingress.order.next() {
+                Step::Read(port) => {
+                    self.read_port(port);
                 }
-                self.receive_port(shared, self.ingress.next_port.port);
+                Step::Handle(port) => {
+                    self.handle_port(shared, port);
+                    handled += 1;
+                    if self.ingress.unsampled >= BYTES_PER_SAMPLE {
+                        self.sample_buffers(shared);
+                    }
+                }
+                Step::Ask => {
+                    let asked = sys::realtime_ns();
+                    let (ports, events) = self.ready_ports(shared);
+                    worked |= events;
+                    self.ingress.order.ready(asked, ports);
+                    if ports == 0 && !self.ingress.order.holds_any() {
+                        break;
+                    }
+                }
             }
-            worked = true;
         }
-        worked
+        worked | (handled > 0)
     }
 
-    /// Takes one datagram, without asking which port has any: the shortest way for an application that polls. The sockets are
+    /// Looks at how full the receive buffers are, and whether one has dropped packets.
+    #[cold]
+    fn sample_buffers(&mut self, shared: &Shared) {
+        self.ingress.unsampled = 0;
+        let net = &mut self.egress.net;
+        let dropped = net.ports.iter_mut().map(Port::sample_buffer).sum();
+        if dropped > 0 {
+            net.causes.add(Cause::SocketOverflow, dropped);
+            let now = sys::now();
+            self.with_node(shared, now, |node, host| node.overflowed(now, host));
+        }
+    }
+
+    /// Handles one datagram, without asking which port has any: the shortest way for an application that polls. The sockets are
     /// not even watched then, so that those who send to them need not tell.
     #[inline]
     fn receive_polled(&mut self, shared: &Shared) -> bool {
         if self.ingress.watching {
             self.watch_ports(shared, false);
         }
-        self.receive_port(shared, self.ingress.next_port.port) || self.look_at_another_port(shared)
+        let received = if let Some(port) = self.ingress.order.oldest() {
+            self.handle_port(shared, port);
+            true
+        } else {
+            self.receive_port(shared, self.ingress.next_port.port) || self.look_at_another_port(shared)
+        };
+        if received {
+            // The answer to a single message does not wait.
+            self.handle_due(shared);
+        }
+        received
     }
 
     /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
@@ -189,49 +243,59 @@ impl Engine {
         (ports, !events.is_empty())
     }
 
-    /// Receives once from a port; whether there was anything.
+    /// Reads from a port and handles what came; whether there was anything.
     #[inline]
     fn receive_port(&mut self, shared: &Shared, port: usize) -> bool {
-        let Engine { ingress, node, verbs, egress, config, .. } = self;
-        let Ingress { inbox, next_port, watching, .. } = ingress;
-        let fd = egress.net.ports[port].rx.fd();
-        let mut brought = Brought::default();
-        let mut receiver = Receiver { node, verbs, egress, config, shared, port, now: Time::ZERO };
-        let received = inbox.receive(fd, |datagram| {
-            if receiver.now == Time::ZERO {
-                receiver.now = sys::now();
-            }
-            match datagram {
-                Some((bytes, meta)) => {
-                    brought.add(bytes, &meta);
-                    receiver.datagram(&meta, bytes);
-                }
-                None => receiver.egress.net.causes.add(Cause::Unexpected, 1),
-            }
-        });
-        let now = receiver.now;
-        let socket = &mut egress.net.ports[port].rx;
-        if !*watching || !received {
-            socket.adapt_gro(brought.packets);
+        let received = self.read_port(port);
+        if received {
+            self.handle_port(shared, port);
         }
-        if !received {
-            if *watching {
-                next_port.missed(port);
+        received
+    }
+
+    /// Reads from a port, whose last datagram was handled; whether there was anything.
+    #[inline]
+    fn read_port(&mut self, port: usize) -> bool {
+        let Ingress { inboxes, order, watching, .. } = &mut self.ingress;
+        let socket = &mut self.egress.net.ports[port].rx;
+        let arrived = inboxes[port].read(socket.fd());
+        if arrived.is_none() && !*watching {
+            socket.adapt_gro(0);
+        }
+        order.read(port, arrived);
+        arrived.is_some()
+    }
+
+    /// Handles what was read from a port.
+    #[inline]
+    fn handle_port(&mut self, shared: &Shared, port: usize) {
+        let now = sys::now();
+        let Engine { ingress, node, verbs, egress, config, .. } = self;
+        let mut brought = Brought::default();
+        let mut receiver = Receiver { node, verbs, egress, config, shared, port, now };
+        ingress.inboxes[port].handle(|datagram| match datagram {
+            Some((bytes, meta)) => {
+                brought.add(bytes, &meta);
+                receiver.datagram(&meta, bytes);
             }
-            return false;
+            None => receiver.egress.net.causes.add(Cause::Unexpected, 1),
+        });
+        ingress.order.handled(port);
+        ingress.unsampled += brought.bytes;
+        if !ingress.watching {
+            egress.net.ports[port].rx.adapt_gro(brought.packets);
         }
         if brought.data > 0 {
             // A peer is expected to send in runs as this node does.
             let run = usize::from(config.ev_burst.min(LASTING_BURST));
-            next_port.received(now, port, brought.arrived_ns, brought.data, run);
+            ingress.next_port.received(now, port, brought.arrived_ns, brought.data, run);
         } else {
-            next_port.received_other(port, brought.arrived_ns);
+            ingress.next_port.received_other(port, brought.arrived_ns);
         }
         if brought.data > 1 {
             ingress.saw_bulk();
         }
         egress.send_waiting(now);
-        true
     }
 }
 
@@ -261,10 +325,9 @@ impl Receiver<'_> {
         }
         let dropped = meta.dropped.map_or(0, |dropped| port.count_dropped(dropped));
         if dropped > 0 {
-            net.causes.add(Cause::SocketOverflow, dropped);
-            // Before the packets behind the gap: their SACKs tell of it.
-            self.node.overflowed(self.now);
+            self.overflowed(dropped);
         }
+        let net = &mut self.egress.net;
         let refused = if meta.truncated {
             Some(Cause::Truncated)
         } else if !net.ports[self.port].is_up() {
@@ -338,6 +401,16 @@ impl Receiver<'_> {
         let mut host = Environment { verbs, egress, shared, payload, now: *now };
         node.handle(*now, place, &received, bytes.len() as u32, &mut host);
         Ok(())
+    }
+
+    /// A socket has dropped packets. Known before the packets behind the gap are handled: their SACKs tell of it.
+    fn overflowed(&mut self, dropped: u64) {
+        let net = &mut self.egress.net;
+        // What the sockets hold now says for how long senders have to be told.
+        let more: u64 = net.ports.iter_mut().map(Port::sample_buffer).sum();
+        net.causes.add(Cause::SocketOverflow, dropped + more);
+        let Receiver { node, verbs, egress, shared, now, .. } = self;
+        node.overflowed(*now, &mut Environment { verbs, egress, shared, payload: &[], now: *now });
     }
 
     /// A packet for the endpoint: EV probes and port status.

@@ -1,6 +1,6 @@
 //! A queue pair of either transport.
 
-use openmrc_transport::node::Pressure;
+use openmrc_transport::Pressure;
 use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };

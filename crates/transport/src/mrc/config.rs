@@ -146,6 +146,9 @@ pub struct ResponderConfig {
     pub ack_every_bytes: u32,
     /// A SACK this long after a packet at the latest.
     pub ack_delay: Span,
+    /// SACKs that a packet calls for at once wait until the driver handles what is due. For software, which handles several
+    /// packets before that, and where a SACK costs a system call at each end.
+    pub batches_sacks: bool,
 }
 
 impl Default for ResponderConfig {
@@ -157,6 +160,7 @@ impl Default for ResponderConfig {
             max_wimm_dest: 128,
             ack_every_bytes: 16 * 1024,
             ack_delay: Span::from_micros(4),
+            batches_sacks: false,
         }
     }
 }

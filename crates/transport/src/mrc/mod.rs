@@ -29,10 +29,10 @@ pub use paths::{Choice, CustomSelector, EvState, LoadBalancing, PathSelector};
 pub use requestor::MAX_MESSAGE;
 pub use stats::{Counters, QpStats};
 
+use crate::api::Pressure;
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, Received, SendStatus, Transmit, Transport, WorkRequest,
 };
-use crate::node::Pressure;
 use crate::profile::PathId;
 use crate::time::Time;
 use requestor::Requestor;
@@ -44,9 +44,46 @@ pub struct QueuePair {
     shared: Shared,
     /// From RTS on.
     requestor: Option<Box<Requestor>>,
-    /// From the first data packet or probe on.
-    responder: Option<Box<Responder>>,
-    responder_config: ResponderConfig,
+    responder: LazyResponder,
+}
+
+/// A responder is made when the first data packet or probe comes: many queue pairs only send.
+enum LazyResponder {
+    Later(ResponderConfig),
+    Made(Box<Responder>),
+}
+
+impl LazyResponder {
+    #[inline]
+    fn make(&mut self) -> &mut Responder {
+        #[cold]
+        fn make(config: &ResponderConfig) -> Box<Responder> {
+            Box::new(Responder::new(config))
+        }
+        if let LazyResponder::Later(config) = self {
+            *self = LazyResponder::Made(make(config));
+        }
+        match self {
+            LazyResponder::Made(responder) => responder,
+            LazyResponder::Later(_) => unreachable!("made above"),
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> Option<&Responder> {
+        match self {
+            LazyResponder::Made(responder) => Some(responder),
+            LazyResponder::Later(_) => None,
+        }
+    }
+
+    #[inline]
+    fn get_mut(&mut self) -> Option<&mut Responder> {
+        match self {
+            LazyResponder::Made(responder) => Some(responder),
+            LazyResponder::Later(_) => None,
+        }
+    }
 }
 
 /// Bytes of a cache line.
@@ -77,17 +114,7 @@ impl QueuePair {
     pub fn new_responder(now: Time, config: &QpConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let shared = Shared::new(now, config);
-        Ok(QueuePair { shared, requestor: None, responder: None, responder_config: config.responder })
-    }
-
-    #[inline]
-    fn responder(&mut self) -> &mut Responder {
-        #[cold]
-        fn make(config: &ResponderConfig) -> Box<Responder> {
-            Box::new(Responder::new(config))
-        }
-        let config = &self.responder_config;
-        self.responder.get_or_insert_with(|| make(config))
+        Ok(QueuePair { shared, requestor: None, responder: LazyResponder::Later(config.responder) })
     }
 
     /// A queue pair in RTS.
@@ -126,7 +153,7 @@ impl QueuePair {
     pub fn stats(&self) -> QpStats {
         let (cwnd, in_flight, reorder_window) =
             self.requestor.as_ref().map(|requestor| requestor.gauges()).unwrap_or_default();
-        let refused = self.responder.as_ref().map(|responder| responder.refused).unwrap_or_default();
+        let refused = self.responder.get().map(|responder| responder.refused).unwrap_or_default();
         QpStats {
             counters: self.shared.stats,
             duplicates_in: refused.duplicates,
@@ -163,7 +190,7 @@ impl QueuePair {
     /// Bytes of state: the queue pair itself and what it holds on the heap, without the ring of posted work requests,
     /// which belongs to the application; and of those, what is there only once immediates have been received.
     pub fn state_bytes(&self) -> (usize, usize) {
-        let (responder, stash) = self.responder.as_ref().map_or((0, 0), |responder| {
+        let (responder, stash) = self.responder.get().map_or((0, 0), |responder| {
             let (bytes, stash) = responder.heap_bytes();
             (size_of::<Responder>() + bytes, stash)
         });
@@ -187,8 +214,8 @@ impl QueuePair {
         if let Some(requestor) = &self.requestor {
             prefetch_lines(&**requestor, requestor.a_time());
         }
-        if let Some(responder) = &self.responder {
-            prefetch_lines(&**responder, responder.a_time());
+        if let Some(responder) = self.responder.get() {
+            prefetch_lines(responder, responder.a_time());
         }
         self.shared.paths.prefetch();
     }
@@ -199,7 +226,7 @@ impl QueuePair {
         if let Some(requestor) = self.requestor.as_ref().filter(|r| r.is_sending()) {
             requestor.prefetch();
         }
-        if let Some(responder) = &self.responder
+        if let Some(responder) = self.responder.get()
             && self.shared.stats.data_packets_in > 0
         {
             responder.prefetch();
@@ -219,16 +246,12 @@ impl QueuePair {
     }
 
     fn on_probe(&mut self, now: Time, received: &Received, probe: &Probe, host: &mut dyn Host) {
-        self.responder();
-        if let QueuePair { shared, responder: Some(responder), .. } = self {
-            responder.on_probe(shared, now, received, probe, host);
-        }
+        self.responder.make().on_probe(&mut self.shared, now, received, probe, host);
     }
 
     fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
-        self.responder();
-        let QueuePair { shared, requestor, responder: Some(responder), .. } = self else { return };
-        match responder.on_data(shared, now, received, write, host) {
+        let QueuePair { shared, requestor, responder } = self;
+        match responder.make().on_data(shared, now, received, write, host) {
             Ok(()) => {
                 let sending = requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
                 shared.keep_reverse_fresh(now, sending, host);
@@ -253,7 +276,7 @@ impl Transport for QueuePair {
         let body = &received.packet.body;
         if self.shared.error.is_some() {
             if matches!(body, Body::Write(_) | Body::Probe(_))
-                && let Some(responder) = &mut self.responder
+                && let Some(responder) = self.responder.get_mut()
             {
                 responder.repeat_nak(&mut self.shared, now, host);
             }
@@ -276,7 +299,7 @@ impl Transport for QueuePair {
         if self.shared.error.is_some() {
             return;
         }
-        if let Some(responder) = &mut self.responder {
+        if let Some(responder) = self.responder.get_mut() {
             responder.handle_timeout(&mut self.shared, now, host);
         }
         if let Some(requestor) = &mut self.requestor {
@@ -304,7 +327,7 @@ impl Transport for QueuePair {
             return Time::NEVER;
         }
         let mut due = self.shared.probes.due();
-        if let Some(responder) = &self.responder {
+        if let Some(responder) = self.responder.get() {
             due = due.min(responder.sack_due());
         }
         if let Some(requestor) = &self.requestor {
@@ -344,18 +367,18 @@ impl Transport for QueuePair {
 
     #[inline]
     fn set_receive_pressure(&mut self, pressure: Pressure) {
-        self.responder().set_receive_pressure(pressure);
+        self.responder.make().set_receive_pressure(pressure);
     }
 
     /// At most `mpr_dest`. Takes effect where both ends have dynamic MPR; what was granted before is still accepted.
     fn set_advertised_mpr(&mut self, mpr: u8) {
-        self.responder().set_advertised_mpr(mpr);
+        self.responder.make().set_advertised_mpr(mpr);
     }
 
     /// Sends a delayed SACK that has waited half its time.
     fn report_early(&mut self, now: Time, host: &mut dyn Host) {
         let now = self.shared.advance_clock(now);
-        if let Some(responder) = self.responder.as_mut().filter(|_| self.shared.error.is_none()) {
+        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {
             responder.report_early(&mut self.shared, now, host);
         }
     }

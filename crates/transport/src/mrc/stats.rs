@@ -13,6 +13,8 @@ pub struct Counters {
     pub retransmits: u32,
     /// Packets taken for lost without a trace.
     pub lost: u32,
+    /// Of those, packets that the peer's full buffers explain.
+    pub overflowed: u32,
     /// NACKs TRIMMED and TRIMMED_LASTHOP received.
     pub trimmed: u32,
     /// "Lost" packets that turned out to have arrived.

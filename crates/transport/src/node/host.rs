@@ -59,7 +59,7 @@ pub trait NodeHost {
 
     /// How full the receive buffers are. Asked only with [`super::PressureConfig::Buffers`].
     fn receive_buffers(&mut self) -> Buffers {
-        Buffers { bytes: u64::MAX, fill: 0.0, packet: 1 }
+        Buffers { bytes: u64::MAX, queued: 0, fill: 0.0, packet: 1 }
     }
 }
 

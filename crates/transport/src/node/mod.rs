@@ -34,13 +34,13 @@ use openmrc_wire::{Body, EndpointOp};
 
 pub use config::{NodeConfig, Numbers};
 pub use host::NodeHost;
-pub use pressure::{Buffers, DestinationControl, Pressure, PressureConfig};
+pub use pressure::{Buffers, DestinationControl, PressureConfig};
 pub use requests::{MAX_EV_PROBES, ProbeTimeout, Route};
 pub use table::{PeerId, Place, QpId, TableFull};
 
 use self::host::QpHost;
 use self::ports::Ports;
-use self::pressure::ReceivePressure;
+use self::pressure::{Arrived, ReceivePressure};
 use self::ready::ReadyRing;
 use self::requests::{Requests, endpoint_response};
 use self::table::{Entry, Table};
@@ -144,6 +144,7 @@ impl<Q: Transport> Node<Q> {
         if let Some(entry) = self.table.get_mut(place) {
             entry.peer = peer;
             entry.qp = Some(qp);
+            entry.receiving = self.pressure.begin();
             self.settle(place);
         }
     }
@@ -251,13 +252,13 @@ impl<Q: Transport> Node<Q> {
         let Some(entry) = self.table.get_mut(place) else { return false };
         let id = entry.id(place);
         let Some(qp) = &mut entry.qp else { return false };
-        if received.packet.is_data() {
-            let refused = received.trim == Some(Trim::LastHop);
-            let pressure = self.pressure.on_data(now, place, &mut entry.receiving, bytes, refused);
-            if let Some(pressure) = pressure {
-                qp.set_receive_pressure(pressure);
-            }
-        }
+        let arrived = Arrived {
+            is_data: received.packet.is_data(),
+            is_probe: matches!(received.packet.body, Body::Probe(_)),
+            bytes,
+            refused: received.trim == Some(Trim::LastHop),
+        };
+        self.pressure.on_packet(now, place, &mut entry.receiving, qp, &arrived);
         let peer = entry.peer;
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
@@ -273,9 +274,9 @@ impl<Q: Transport> Node<Q> {
 
     /// A receive buffer was full and packets were dropped. To be called before the packets behind them are handled: their
     /// SACKs already tell the senders to slow down.
-    pub fn overflowed(&mut self, now: Time) {
+    pub fn overflowed(&mut self, now: Time, host: &mut impl NodeHost) {
         self.stats.overflows += 1;
-        self.pressure.overflowed(now, &mut self.table);
+        self.pressure.overflowed(now, || host.receive_buffers());
     }
 
     /// A packet for the endpoint has come, its iCRC good. Any node is answered; only a peer's port status is believed. Says

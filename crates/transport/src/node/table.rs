@@ -26,6 +26,15 @@ pub struct QpId {
 #[error("the table holds {0} queue pairs, which is all it can")]
 pub struct TableFull(pub u32);
 
+/// A queue pair's part in filling the receive buffers.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Receiving {
+    /// It has received since the last look at them.
+    pub active: bool,
+    /// The last overflow that it has told its sender of.
+    pub told: u8,
+}
+
 /// One place of the table.
 pub(super) struct Entry<Q> {
     /// The queue pair, once it is connected.
@@ -41,8 +50,8 @@ pub(super) struct Entry<Q> {
     used: bool,
     /// Waits for its turn to send.
     pub waiting: bool,
-    /// Has received since the last look at the receive buffers.
-    pub receiving: bool,
+    /// What it says to its sender of the receive buffers.
+    pub receiving: Receiving,
 }
 
 impl<Q> Entry<Q> {
@@ -87,7 +96,7 @@ impl<Q> Table<Q> {
                 generation: mix(seed ^ u64::from(fresh)) as u32 % generations,
                 used: false,
                 waiting: false,
-                receiving: false,
+                receiving: Receiving::default(),
             });
             fresh
         } else {

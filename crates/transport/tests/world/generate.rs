@@ -136,6 +136,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         config.requestor.linear_cnt = linear_cnt;
         config.requestor.exp_cnt = exp_cnt;
         config.responder.ack_every_bytes = dice.pick(&[1, 4096, 16 * 1024, 16 * 1024, 64 * 1024]);
+        config.responder.batches_sacks = dice.chance(0.3);
         config.responder.ack_delay = Span::from_nanos(dice.log_between(200, 20_000));
         config.paths.burst = dice.pick(&[1, 1, 1, 2, 4, 16]);
         let all = (scenario.ports * scenario.profile.paths_per_port()).min(256) as u64;

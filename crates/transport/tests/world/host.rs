@@ -218,7 +218,7 @@ impl NodeHost for View<'_> {
     }
 
     fn receive_buffers(&mut self) -> Buffers {
-        Buffers { bytes: 1 << 20, fill: self.fill, packet: 5000 }
+        Buffers { bytes: 1 << 20, queued: 1 << 16, fill: self.fill, packet: 5000 }
     }
 }
 

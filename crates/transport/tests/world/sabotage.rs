@@ -1,7 +1,7 @@
 //! Queue pairs with one fault each, to see that the world notices. A test that cannot fail proves nothing.
 
+use openmrc_transport::Pressure;
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
-use openmrc_transport::node::Pressure;
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PathEntry, PathId, PortSet, PostError, Readiness, Received,
     RecvDone, SendDone, SendStatus, Time, Transmit, Transport, WorkRequest,

@@ -137,6 +137,17 @@ impl Flow {
         self.controller.on_loss(now, bytes, self.in_flight);
     }
 
+    /// A packet was dropped because a buffer of the receiver was full. What did not fit is taken off the window, whatever the
+    /// controller thinks of losses.
+    pub fn on_overflow(&mut self, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+        let window = self.controller.window();
+        if self.saved == 0.0 {
+            self.saved = window;
+        }
+        self.controller.set_window((window - f64::from(bytes)).max(f64::from(self.mtu)));
+    }
+
     /// A packet taken for lost has arrived before it was sent again: the responder's counter takes it off once more.
     pub fn on_found(&mut self, bytes: u32) {
         self.in_flight += i64::from(bytes);

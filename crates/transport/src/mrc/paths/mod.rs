@@ -124,6 +124,9 @@ impl Paths {
             let index = slot % slots * planes + slot / slots;
             rotation.set(slot, index as EvIndex);
         }
+        // With bursts, senders that all begin with the first plane would fill its buffers while the others are empty.
+        let first = if config.paths.burst > 1 { crate::random::mix(seed) as usize % planes } else { 0 };
+        let turn = |p: usize| if config.paths.burst > 1 { (p + planes - first) % planes } else { 0 };
         let plane = |p: usize| Plane {
             port: profile.group_port(p),
             order: profile.order(seed, p),
@@ -131,7 +134,7 @@ impl Paths {
             cursor: (crate::random::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
             usable: slots as u16,
             streak: 0,
-            sent: 0,
+            sent: turn(p) as u32,
         };
         let ports = || (0..total).map(|i| profile.group_port(i % planes)).collect();
         Paths {

@@ -5,13 +5,13 @@ use openmrc_wire::{Aeth, Mark, Nack, NackReason, Sack};
 use super::Requestor;
 use super::send_times::Stamp;
 use super::window::{Flight, Seq};
-use crate::api::{Fatal, Host, SendDone, SendStatus};
+use crate::api::{Fatal, Host, Pressure, SendDone, SendStatus};
 use crate::mrc::cc::Feedback;
 use crate::mrc::paths::{ConditionProbes, EvIndex};
 use crate::mrc::shared::Shared;
 use crate::time::{Span, Time};
 
-/// A first transmission older than this can have wrapped its 16-bit timestamp: its round trip is not known.
+/// A transmission older than this can have wrapped its 16-bit timestamp.
 const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
 
 /// What a SACK answers.
@@ -52,11 +52,14 @@ impl Requestor {
         }
         shared.stats.sacks_in += 1;
         self.silence.heard(now);
+        if Pressure::from(sack.cc.rcv_cwnd_pen).is_overflow() {
+            self.loss.saw_overflow(now);
+        }
 
         let answered = self.answered(shared, sack, cack);
         let mut newest =
             answered.probe.and_then(|id| self.silence.tail_answered(ConditionProbes::sequence_of(id)));
-        let rtt = self.rtt_sample(now, sack.cc.timestamp, answered.seq, newest);
+        let rtt = self.rtt_sample(shared, now, sack.cc.timestamp, answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
             self.loss.saw_spread(spread, &shared.config.model);
@@ -91,8 +94,11 @@ impl Requestor {
                 restore: sack.cc.restore_cwnd,
             },
         );
-        if shared.config.caps.dynamic_mpr && cack + 1 >= self.window.base() {
-            self.peer_window = u32::from(sack.mpr.max(1)) * 128;
+        if shared.config.caps.dynamic_mpr {
+            let granted = u32::from(sack.mpr.max(1)) * 128;
+            // A late SACK can have been overtaken by one that grants more, but not by nothing at all.
+            let is_late = cack + 1 < self.window.base();
+            self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };
         }
         if arrived {
             self.silence.progress(now);
@@ -114,23 +120,37 @@ impl Requestor {
         }
     }
 
-    /// Round-trip time from a reflected timestamp, unless the 16 bits can have wrapped meanwhile.
+    /// Round-trip time from a reflected timestamp or, where its 16 bits can have wrapped meanwhile, from when the packet was sent:
+    /// without it, the sender would never learn that round trips are as long as that.
     fn rtt_sample(
         &self,
+        shared: &Shared,
         now: Time,
         ticks: u16,
         answered: Option<Seq>,
         probed: Option<Stamp>,
     ) -> Option<Span> {
-        let sent = match answered {
+        // Only of the first answer to the only transmission is it known what is answered (Karn's rule).
+        let (sent, is_only) = match answered {
             Some(seq) => {
                 self.window.remembered_path(seq)?;
-                self.window.resent_at(seq).or_else(|| self.window.remembered_sent(seq))?
+                match self.window.resent_at(seq) {
+                    Some(again) => (again, false),
+                    None => {
+                        let first = self.window.contains(seq) && self.window.state(seq) == Flight::Sent;
+                        (self.window.remembered_sent(seq)?, first)
+                    }
+                }
             }
-            None => probed?,
+            None => (probed?, false),
         };
-        (sent.age(now) < TIMESTAMP_SPAN)
-            .then(|| Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))))
+        let age = sent.age(now);
+        if age < TIMESTAMP_SPAN {
+            Some(Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))))
+        } else {
+            // A duplicate, or a SACK that was lost, can make one look much longer than it was.
+            is_only.then_some(Span(age as u64).min(shared.rtt.smoothed.times(8)))
+        }
     }
 
     /// Marks what a SACK reports as arrived: everything up to `cack`, and a bitmap from its base on. Says whether anything

@@ -19,15 +19,39 @@ pub(super) struct LossDetector {
     /// First transmissions below have been judged.
     cursor: Seq,
     window: Span,
+    /// When the peer last said that its buffers overflow; the zero stamp: never.
+    overflow: Stamp,
 }
+
+/// What a peer said about its buffers is forgotten after this long: stamps are modular.
+const OVERFLOW_MATTERS: Span = Span::from_secs(60);
 
 impl LossDetector {
     pub fn new(now: Time, first: Seq, model: &PathModel) -> Self {
-        LossDetector { newest: Stamp::at(now), cursor: first, window: first_window(model) }
+        LossDetector {
+            newest: Stamp::at(now),
+            cursor: first,
+            window: first_window(model),
+            overflow: Stamp(0),
+        }
     }
 
     pub fn reorder_window(&self) -> Span {
         self.window
+    }
+
+    /// The peer says that its buffers overflow.
+    pub fn saw_overflow(&mut self, now: Time) {
+        self.overflow = Stamp(Stamp::at(now).0.max(1));
+    }
+
+    /// Whether a packet sent at `sent` may have been dropped by the peer itself: it was sent before the peer last said that
+    /// its buffers overflow. Losses of what is sent after that are the network's again.
+    fn explained(&mut self, now: Time, sent: Stamp) -> bool {
+        if self.overflow.age(now) > OVERFLOW_MATTERS.0 as i64 {
+            self.overflow = Stamp(0);
+        }
+        self.overflow != Stamp(0) && self.overflow.since(sent) >= 0
     }
 
     /// A round trip is longer than the shortest one by `spread`: planes can reorder by as much, so the window grows to it at
@@ -146,13 +170,19 @@ impl Requestor {
         }
     }
 
-    /// A packet is lost without a trace: its path has failed.
+    /// A packet is lost without a trace: its path has failed, unless the receiver has said that it drops packets.
     pub(super) fn lose(&mut self, shared: &mut Shared, now: Time, seq: Seq, host: &mut dyn Host) {
         let size = self.size_of(shared, seq);
         let index = self.window.path(seq);
+        let sent = self.window.resent_at(seq).unwrap_or_else(|| self.window.sent_not_before(seq));
         self.window.mark_lost(seq);
-        self.flow.on_loss(now, size);
         shared.stats.lost += 1;
+        if self.loss.explained(now, sent) {
+            shared.stats.overflowed += 1;
+            self.flow.on_overflow(size);
+            return;
+        }
+        self.flow.on_loss(now, size);
         host.path_loss(shared.paths.path(index), shared.paths.port(index));
         shared.condemn(now, index, host);
     }

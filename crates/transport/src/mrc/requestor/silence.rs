@@ -3,7 +3,7 @@
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::Flight;
+use super::window::{Flight, Seq};
 use crate::api::{Fatal, Host, SendStatus};
 use crate::mrc::config::RequestorConfig;
 use crate::mrc::paths::EvIndex;
@@ -14,7 +14,7 @@ use crate::time::{Span, Time};
 const FOR_EVER: u8 = 25;
 /// Unanswered probes are sent at the latest this long after each other.
 const LONGEST: Span = Span::from_secs(1);
-/// From this tail probe on, each goes out on every plane: with back-offs of a second, asking one plane at a time takes long.
+/// From this tail probe on, each goes out on every plane: asking one plane at a time takes long.
 const EVERY_PLANE_FROM: u8 = 4;
 
 /// Since when the peer has been silent, and what was done about it.
@@ -75,12 +75,15 @@ impl Silence {
         self.tail.filter(|&(sent, _)| sent == sequence).map(|(_, stamp)| stamp)
     }
 
-    /// When rule 3 fires: nothing heard for 1.5 RTT + target delay; unanswered probes double the wait, up to a second.
+    /// When rule 3 fires: nothing heard for 1.5 RTT + target delay. A peer that does not answer is asked again when it has been
+    /// silent for a quarter longer, and at least once a second \[choice\]: so it is noticed soon, compared with the time that it
+    /// was away, and asked seldom if that is long.
     #[inline]
     pub fn tail_due(&self, shared: &Shared) -> Time {
         let srtt = shared.rtt.smoothed;
         let wait = Span(srtt.0 + srtt.0 / 2) + shared.config.model.target_qdelay;
-        self.heard_at.max(self.tail_at) + wait.times(1 << self.tails.min(30)).min(LONGEST)
+        let silent = self.tail_at.since(self.heard_at);
+        self.heard_at.max(self.tail_at) + wait.max(silent.over(4)).min(LONGEST)
     }
 
     /// When rule 4 fires: a fixed interval at first, then doubling ones.
@@ -115,13 +118,18 @@ impl Requestor {
         }
         self.silence.tail_at = now;
         self.silence.tails = self.silence.tails.saturating_add(1);
+        self.ask_peer(shared, now, self.silence.tails >= EVERY_PLANE_FROM, host);
+    }
+
+    /// Asks the peer what it has, by a probe on the next plane or the same probe on every plane.
+    fn ask_peer(&mut self, shared: &mut Shared, now: Time, every_plane: bool, host: &mut dyn Host) {
         let last = self.silence.tail_path;
         let up = shared.ports_up;
         let Some(index) = shared.paths.select(now, up, up, Some(last)) else { return };
         shared.send_probe(now, index, host);
         self.silence.tail = Some((shared.probes.last_sequence(), Stamp::at(now)));
         self.silence.tail_path = index;
-        if self.silence.tails >= EVERY_PLANE_FROM {
+        if every_plane {
             let asked = shared.paths.plane_of(index);
             for plane in (0..shared.paths.plane_count()).filter(|&p| p != asked) {
                 if up.contains(shared.paths.plane_port(plane))
@@ -133,8 +141,11 @@ impl Requestor {
         }
     }
 
-    /// Rule 4: nothing has moved for the whole timeout. Everything in flight is lost; when retries are exhausted, so is the
-    /// connection.
+    /// Rule 4: nothing has moved for the whole timeout. When retries are exhausted, so is the connection. Otherwise the oldest packet
+    /// in flight is taken for lost and sent again: its acknowledgement shows what else was lost (rule 2). Not even that where the
+    /// peer has given no sign of life: it may be away (its process not scheduled, its node rebooting) and have received
+    /// everything. Sending it all again would only fill its buffers, and no path is more to blame than another. The probes that
+    /// ask it show what is lost \[choice\].
     fn check_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if self.is_quiet(shared) || now < self.silence.timeout_due(&shared.rtt) {
             return;
@@ -144,12 +155,17 @@ impl Requestor {
             return;
         }
         self.silence.retries = self.silence.retries.saturating_add(1);
+        // What was heard soon after the last progress belongs to it.
+        let is_silent =
+            self.silence.heard_at <= self.silence.progress_at + now.since(self.silence.progress_at).over(2);
         self.silence.progress_at = now;
         shared.stats.timeouts += 1;
-        for seq in self.window.base()..self.window.next() {
-            if matches!(self.window.state(seq), Flight::Sent | Flight::Resent) {
-                self.lose(shared, now, seq, host);
-            }
+        if is_silent {
+            return;
+        }
+        let in_flight = |seq: &Seq| matches!(self.window.state(*seq), Flight::Sent | Flight::Resent);
+        if let Some(oldest) = (self.window.base()..self.window.next()).find(in_flight) {
+            self.lose(shared, now, oldest, host);
         }
         shared.try_condemned(now, host);
     }

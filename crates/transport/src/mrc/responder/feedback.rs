@@ -5,7 +5,7 @@
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Sack, Timestamp, Write};
 
 use super::{Responder, Trigger};
-use crate::api::{Host, Received};
+use crate::api::{Host, Pressure, Received};
 use crate::mrc::paths::EvIndex;
 use crate::mrc::requestor::{Seq, wire};
 use crate::mrc::shared::Shared;
@@ -80,7 +80,14 @@ impl Responder {
         }
     }
 
-    fn send_sack(&self, shared: &mut Shared, out: &Outgoing, report: Report, base: Seq, host: &mut dyn Host) {
+    fn send_sack(
+        &mut self,
+        shared: &mut Shared,
+        out: &Outgoing,
+        report: Report,
+        base: Seq,
+        host: &mut dyn Host,
+    ) {
         let Report { trigger, mark, probe } = report;
         let cack = wire(self.cack());
         let ack_psn_offset = match probe {
@@ -88,6 +95,8 @@ impl Responder {
             // A duplicate can lie further back than 16 bits reach; then the offset says "the cumulative point".
             None => i16::try_from(trigger.psn.distance(cack)).unwrap_or(0),
         };
+        let untold = std::mem::take(&mut self.granted.untold_overflow);
+        let pressure = if untold { Pressure::OVERFLOW } else { self.granted.pressure };
         let sack = Sack {
             mark,
             probe_reply: probe.is_some(),
@@ -103,8 +112,8 @@ impl Responder {
             cc: CcState {
                 timestamp: reflect(shared, trigger.timestamp, out.now.since(trigger.arrived)),
                 ooo_count: self.out_of_order.min(0x7FFF) as u16,
-                restore_cwnd: self.granted.pressure.restore,
-                rcv_cwnd_pen: self.granted.pressure.penalty.min(127),
+                restore_cwnd: pressure.restore,
+                rcv_cwnd_pen: pressure.penalty.min(127),
                 rcvd_bytes: self.rcvd_units(),
             },
         };

@@ -10,8 +10,8 @@ use super::config::ResponderConfig;
 use super::nominal;
 use super::requestor::{Seq, first_seq, wire};
 use super::shared::Shared;
+use crate::api::Pressure;
 use crate::api::{Fatal, Host, Received, RecvDone, Trim};
-use crate::node::Pressure;
 use crate::time::{Span, Time};
 
 /// The packet that a SACK says it answers.
@@ -59,6 +59,7 @@ struct Arrivals {
 struct Owed {
     ack_every_bytes: u32,
     ack_delay: Span,
+    batches_sacks: bool,
     /// When the delayed SACK is due.
     sack_due: Time,
     /// The packet that the next SACK answers.
@@ -77,6 +78,8 @@ struct Granted {
     /// And the largest there is.
     mpr_dest: u8,
     pressure: Pressure,
+    /// No SACK has told of the last overflow yet.
+    untold_overflow: bool,
 }
 
 /// Messages, as they complete in order.
@@ -101,8 +104,6 @@ pub(super) struct Responder {
     expected: Seq,
     /// One past the highest PSN that has arrived.
     high: Seq,
-    mask: u64,
-    window: u32,
     arrivals: Box<[Arrivals]>,
     out_of_order: u32,
     rcvd_bytes: u64,
@@ -116,15 +117,14 @@ pub(super) struct Responder {
 
 impl Responder {
     pub fn new(config: &ResponderConfig) -> Self {
-        let &ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay } = config;
+        let &ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay, batches_sacks } =
+            config;
         let first = first_seq(rq_psn);
         let window = u32::from(mpr_dest) * 128;
         let capacity = u64::from(window.next_power_of_two().max(64));
         Responder {
             expected: first,
             high: first,
-            mask: capacity - 1,
-            window,
             arrivals: vec![Arrivals::default(); capacity as usize / 64].into(),
             out_of_order: 0,
             rcvd_bytes: 0,
@@ -137,13 +137,14 @@ impl Responder {
             owed: Owed {
                 ack_every_bytes,
                 ack_delay,
+                batches_sacks,
                 sack_due: Time::NEVER,
                 trigger: None,
                 unreported: (first, first),
                 unreported_bytes: 0,
                 acked_completed: 0,
             },
-            granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE },
+            granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, untold_overflow: false },
             refused: Refused::default(),
             nak: None,
         }
@@ -154,10 +155,11 @@ impl Responder {
         self.granted.mpr = mpr.clamp(1, self.granted.mpr_dest);
     }
 
-    /// Destination flow control for the SACKs from now on.
+    /// Destination flow control for the SACKs from now on. An overflow is told by one SACK at least.
     #[inline]
     pub fn set_receive_pressure(&mut self, pressure: Pressure) {
         self.granted.pressure = pressure;
+        self.granted.untold_overflow |= pressure.is_overflow();
     }
 
     /// When the delayed SACK is due.
@@ -257,8 +259,20 @@ impl Responder {
         self.expected.wrapping_add_signed(i64::from(psn.distance(wire(self.expected))))
     }
 
+    /// PSNs that it accepts from the cumulative point on.
+    #[inline]
+    fn window(&self) -> u32 {
+        u32::from(self.granted.mpr_dest) * 128
+    }
+
+    /// Its ring has a power of two of places: what of a sequence number is one.
+    #[inline]
+    fn mask(&self) -> u64 {
+        self.arrivals.len() as u64 * 64 - 1
+    }
+
     fn place(&self, seq: Seq) -> (usize, u64) {
-        let slot = seq & self.mask;
+        let slot = seq & self.mask();
         (slot as usize / 64, 1 << (slot % 64))
     }
 
@@ -273,7 +287,7 @@ impl Responder {
         if from >= self.high {
             return 0;
         }
-        let slot = from & self.mask;
+        let slot = from & self.mask();
         let (word, bit) = (slot as usize / 64, slot % 64);
         let low = self.arrivals[word].arrived >> bit;
         let both = if bit == 0 {
@@ -309,7 +323,7 @@ impl Responder {
             self.owed.trigger = Some(trigger);
             return Answer::Sack(mark);
         }
-        if seq >= self.expected + u64::from(self.window) {
+        if seq >= self.expected + u64::from(self.window()) {
             self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
             return Answer::Nack(NackReason::PsnOorWindow);
         }
@@ -342,7 +356,11 @@ impl Responder {
         // nearly every packet opens a gap, and a delayed SACK tells of those just as well.
         let span = self.high.saturating_sub(self.expected);
         let gap = (span > 64) != (span_before > 64);
-        if mark != Mark::None || gap || packet.ack_req || packet.rtx {
+        let at_once = gap || packet.ack_req || packet.rtx;
+        if mark == Mark::None && at_once && self.owed.batches_sacks {
+            self.owed.sack_due = now;
+            Answer::Later
+        } else if mark != Mark::None || at_once {
             Answer::Sack(mark)
         } else {
             Answer::Later

@@ -1,28 +1,35 @@
-//! Pressure by how full the receive buffers are. To MRC a packet lost without a trace is a broken path, so a socket that
-//! overflows would condemn healthy paths. As responder, each queue pair therefore advertises the window that the buffers can
-//! hold among those that receive now (dynamic MPR), and asks its sender to slow down while they fill.
+//! Pressure by how full the receive buffers are (spec: congestion, destination flow control).
+//!
+//! Nothing marks or trims in front of a socket: senders that together send more than its buffer holds lose packets without a
+//! trace, which to MRC is a broken path. So the receiver presses its senders before that happens, and says so when it has
+//! happened ([`Pressure::OVERFLOW`]). Windows shrink in proportion and grow again by a packet a round trip, all by the same, so the
+//! shares of senders become even (Chiu and Jain 1989).
 
-use super::Pressure;
-use crate::api::Transport;
-use crate::node::table::{Place, Table};
+use crate::api::{Pressure, Transport};
+use crate::node::table::{Place, Receiving, Table};
 use crate::time::{Span, Time};
 
-/// With fewer bytes than this from one look to the next no buffer fills, and the driver need not be asked.
+/// With fewer bytes than this from one look to the next no buffer fills.
 const TRICKLE: u64 = 64 << 10;
 
-/// A buffer filled beyond this share slows senders down, in proportion ...
-const FILL_LOW: f64 = 0.25;
-/// ... and beyond this one as much as possible.
-const FILL_HIGH: f64 = 0.75;
+/// While a buffer is filled beyond this share, windows shrink by a twentieth a round trip ...
+const GIVE_WAY_ABOVE: f64 = 0.7;
+const GIVE_WAY: u8 = 6;
+/// ... and beyond this one by a quarter.
+const SHRINK_ABOVE: f64 = 0.9;
+const SHRINK: u8 = 32;
 
-const MAX_PENALTY: f64 = 127.0;
+/// After this long without data an incast is over.
+const OVER_AFTER: Span = Span::from_millis(20);
 
 /// The receive buffers of the ports that are up, as the driver sees them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Buffers {
     /// Bytes that all of them can hold, as the host counts them.
     pub bytes: u64,
-    /// Share of the fullest one that is in use, 0 to 1.
+    /// Bytes that were in them when the driver looked last.
+    pub queued: u64,
+    /// The largest share of each that was in use since the driver was asked last, 0 to 1; the mean of those in use.
     pub fill: f64,
     /// Host memory that a full packet takes in a buffer.
     pub packet: u32,
@@ -32,12 +39,21 @@ pub struct Buffers {
 pub(in crate::node) struct BufferWatch {
     interval: Span,
     next: Time,
-    penalty: u8,
-    /// Queue pairs that have received since the last look, and those of the look before.
+    /// What senders are told now, and the window that each is granted, units of 128 PSNs.
+    pressure: Pressure,
+    mpr: u8,
+    /// Bytes still to come in before senders are no longer told of an overflow: what was in the
+    /// buffers, so that windows shrink for about a round trip.
+    overflow_left: u64,
+    /// Overflows so far, modulo 2^8: every queue pair has to tell its sender of the latest.
+    overflows: u8,
+    /// Queue pairs that have received since the last look, and how many had before.
     receivers: Vec<Place>,
-    earlier: Vec<Place>,
+    earlier: usize,
     /// Bytes received since the last look.
     bytes: u64,
+    /// When data came in last.
+    received_at: Time,
 }
 
 impl BufferWatch {
@@ -45,10 +61,14 @@ impl BufferWatch {
         BufferWatch {
             interval,
             next: Time::NEVER,
-            penalty: 0,
+            pressure: Pressure::NONE,
+            mpr: u8::MAX,
+            overflow_left: 0,
+            overflows: 0,
             receivers: Vec::new(),
-            earlier: Vec::new(),
+            earlier: 0,
             bytes: 0,
+            received_at: Time::ZERO,
         }
     }
 
@@ -56,76 +76,101 @@ impl BufferWatch {
         self.next
     }
 
+    /// What the sender of a queue pair is told now.
     #[inline]
-    pub fn received(&mut self, bytes: u32) {
+    pub fn pressure(&self, receiving: &mut Receiving) -> Pressure {
+        if receiving.told == self.overflows {
+            return self.pressure;
+        }
+        receiving.told = self.overflows;
+        Pressure::OVERFLOW
+    }
+
+    /// Overflows so far, modulo 2^8.
+    pub fn overflows(&self) -> u8 {
+        self.overflows
+    }
+
+    /// The window that each sender is granted, units of 128 PSNs.
+    #[inline]
+    pub fn mpr(&self) -> u8 {
+        self.mpr
+    }
+
+    /// Data has come in for a queue pair.
+    #[inline]
+    pub fn received(&mut self, now: Time, place: Place, receiving: &mut Receiving, bytes: u32) {
         self.bytes += u64::from(bytes);
-    }
-
-    /// A queue pair receives, for the first time since the last look.
-    pub fn receives(&mut self, now: Time, place: Place) {
-        self.receivers.push(place);
-        if self.next == Time::NEVER {
-            self.next = now + self.interval;
-        }
-    }
-
-    /// A buffer was full. The next look is a whole interval away, so that the pressure lasts for a while.
-    pub fn overflowed<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>) {
-        self.penalty = MAX_PENALTY as u8;
-        for &place in self.receivers.iter().chain(&self.earlier) {
-            if let Some(qp) = table.get_mut(place).and_then(|entry| entry.qp.as_mut()) {
-                qp.set_receive_pressure(self.penalty.into());
+        if !std::mem::replace(&mut receiving.active, true) {
+            self.receivers.push(place);
+            if self.next == Time::NEVER {
+                self.next = now + self.interval;
             }
         }
-        self.next = now + self.interval;
+        if self.overflow_left > 0 {
+            self.overflow_left = self.overflow_left.saturating_sub(u64::from(bytes));
+            if self.overflow_left == 0 {
+                self.pressure = Pressure::HOLD;
+            }
+        }
     }
 
-    /// Looks at the buffers and tells every queue pair that has received since the last look.
+    /// A buffer was full and packets were dropped.
+    pub fn overflowed(&mut self, now: Time, buffers: &Buffers) {
+        self.overflows = self.overflows.wrapping_add(1);
+        self.pressure = Pressure::OVERFLOW;
+        self.overflow_left = buffers.queued.max(1);
+        self.next = self.next.min(now + self.interval);
+    }
+
+    /// Looks at the buffers.
     pub fn look<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>, buffers: impl FnOnce() -> Buffers) {
-        let trickle = std::mem::take(&mut self.bytes) < TRICKLE;
         let buffers = buffers();
-        let penalty = if trickle { 0 } else { penalty(buffers.fill) };
-        let pressure = Pressure { penalty, restore: penalty == 0 };
-        let relieved = std::mem::replace(&mut self.penalty, penalty) > 0;
-        let mut receivers = std::mem::take(&mut self.receivers);
-        let mpr = fair_mpr(&buffers, receivers.len());
-        for &place in &receivers {
+        let receiving = self.receivers.len();
+        for place in self.receivers.drain(..) {
             if let Some(entry) = table.get_mut(place) {
-                entry.receiving = false;
-                if let Some(qp) = &mut entry.qp {
-                    qp.set_advertised_mpr(mpr);
-                    qp.set_receive_pressure(pressure);
-                }
+                entry.receiving.active = false;
             }
         }
-        // Those that have stopped receiving keep no penalty for the next time.
-        let earlier = std::mem::take(&mut self.earlier);
-        for &place in earlier.iter().filter(|_| relieved) {
-            if let Some(qp) = table.get_mut(place).and_then(|entry| entry.qp.as_mut()) {
-                qp.set_receive_pressure(pressure);
-            }
-        }
-        // One more look after the last data, to take the penalty back.
-        let done = receivers.is_empty() && penalty == 0;
-        self.next = if done { Time::NEVER } else { now + self.interval };
-        if receivers.is_empty() && penalty > 0 {
-            self.earlier = earlier;
+        if receiving > 0 {
+            self.received_at = now;
+            self.next = now + self.interval;
+        } else if now.since(self.received_at) < OVER_AFTER {
+            self.next = self.received_at + OVER_AFTER;
+            return;
         } else {
-            std::mem::swap(&mut self.earlier, &mut receivers);
+            self.next = Time::NEVER;
+            self.overflow_left = 0;
+        }
+        let windows = fair_windows(&buffers, receiving.max(std::mem::replace(&mut self.earlier, receiving)));
+        self.mpr = windows.clamp(1.0, f64::from(u8::MAX)) as u8;
+        let trickle = std::mem::take(&mut self.bytes) < TRICKLE;
+        if self.overflow_left == 0 {
+            let fill = if trickle { 0.0 } else { buffers.fill };
+            self.pressure = pressure(fill, windows >= 1.0);
         }
     }
 }
 
-/// The penalty for buffers filled to this share.
-fn penalty(fill: f64) -> u8 {
-    ((fill - FILL_LOW) / (FILL_HIGH - FILL_LOW) * MAX_PENALTY).clamp(0.0, MAX_PENALTY) as u8
+/// What senders are told while a buffer is filled to this share. Windows may return to what they were only where the buffers
+/// hold them.
+fn pressure(fill: f64, windows_fit: bool) -> Pressure {
+    if fill > SHRINK_ABOVE {
+        SHRINK.into()
+    } else if fill > GIVE_WAY_ABOVE {
+        GIVE_WAY.into()
+    } else if windows_fit {
+        Pressure::NONE
+    } else {
+        Pressure::GROW
+    }
 }
 
 /// The window for each of `receivers`, units of 128 PSNs: half of what the buffers hold, for the load of the ports is never
 /// quite even.
-fn fair_mpr(buffers: &Buffers, receivers: usize) -> u8 {
-    let packets = buffers.bytes / u64::from(buffers.packet.max(1)) / 2;
-    (packets / receivers.max(1) as u64 / 128).clamp(1, u64::from(u8::MAX)) as u8
+fn fair_windows(buffers: &Buffers, receivers: usize) -> f64 {
+    let packets = buffers.bytes as f64 / f64::from(buffers.packet.max(1)) / 2.0;
+    packets / receivers.max(1) as f64 / 128.0
 }
 
 #[cfg(test)]
@@ -133,18 +178,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_penalty_grows_with_the_filling() {
-        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(penalty), [0, 0, 63, 127, 127]);
+    fn the_pressure_grows_with_the_filling() {
+        let told = [0.0, 0.6, 0.8, 0.95].map(|fill| pressure(fill, false).penalty);
+        assert_eq!(told, [0, 0, GIVE_WAY, SHRINK]);
+        assert!(
+            told.iter().all(|&penalty| penalty < Pressure::OVERFLOW.penalty),
+            "only drops are an overflow"
+        );
     }
 
     #[test]
-    fn the_windows_of_all_receivers_fit_the_buffers_until_each_has_the_least() {
-        let buffers = Buffers { bytes: 8 * (8 << 20), fill: 0.0, packet: 5120 };
+    fn windows_return_to_what_they_were_only_where_the_buffers_hold_them() {
+        let buffers = |bytes| Buffers { bytes, queued: 0, fill: 0.0, packet: 5120 };
+        assert!(!pressure(0.0, fair_windows(&buffers(212_992), 1) >= 1.0).restore);
+        assert!(pressure(0.0, fair_windows(&buffers(8 * 212_992), 1) >= 1.0).restore);
+        assert!(!pressure(0.0, fair_windows(&buffers(8 * 212_992), 16) >= 1.0).restore);
         for receivers in [1usize, 2, 5, 20, 1000] {
-            let mpr = u64::from(fair_mpr(&buffers, receivers));
-            let worst = receivers as u64 * mpr * 128 * 5120;
-            assert!(mpr == 1 || worst <= buffers.bytes / 2, "{receivers} receivers");
+            let windows = fair_windows(&buffers(8 * (8 << 20)), receivers);
+            assert!(receivers as f64 * windows * 128.0 * 5120.0 <= 8.0 * f64::from(8 << 20) / 2.0 + 1.0);
         }
-        assert_eq!(fair_mpr(&buffers, 1_000_000), 1);
     }
 }

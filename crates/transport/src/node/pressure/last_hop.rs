@@ -4,16 +4,14 @@
 //! [`PATIENCE`] periods it leaves the incast to the senders' own controllers, which find their shares in the second round
 //! trip. One instance serves a node; it needs no state per sender.
 
-use super::Pressure;
+use crate::api::Pressure;
 use crate::time::{Span, Time};
 
 /// Shed a little, and do not grow: something was refused. Every sender is told of its own refused packets, one by one, and
 /// takes them off its window; if the share that was refused were taken off here as well, it would go twice.
 const PRESS: Pressure = Pressure { penalty: 2, restore: false };
-/// Hold: do not grow.
-const HOLD: Pressure = Pressure { penalty: 1, restore: false };
 /// Give way by a twentieth of the window a round trip. Uneven shares come together by as much each time that senders give way
-/// and grow again by equal steps; by the 1 / 128 of [`HOLD`] they would take milliseconds.
+/// and grow again by equal steps; by the 1 / 128 of [`Pressure::HOLD`] they would take milliseconds.
 const GIVE_WAY: Pressure = Pressure { penalty: 6, restore: false };
 
 /// Periods with refusals in a row that are left to the senders: quick adapt, which acts every 1.75 base RTTs, will have acted
@@ -111,7 +109,7 @@ impl DestinationControl {
         }
         let room = (HOLD_ABOVE - load) / (HOLD_ABOVE - CREEP_ABOVE);
         self.growing = (SLICES as f64 * room).ceil() as u64;
-        HOLD
+        Pressure::HOLD
     }
 }
 

@@ -11,32 +11,9 @@ pub use buffers::Buffers;
 pub use last_hop::DestinationControl;
 
 use self::buffers::BufferWatch;
-use super::table::{Place, Table};
+use super::table::{Place, Receiving, Table};
 use crate::api::Transport;
 use crate::time::{Span, Time};
-
-/// What SACKs tell the senders.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pressure {
-    /// 0 = none .. 127: take `penalty / 128` of every byte acknowledged off the window.
-    pub penalty: u8,
-    /// With no penalty: the window saved before it may be restored, the incast is over.
-    pub restore: bool,
-}
-
-impl Pressure {
-    /// Nothing holds the senders back.
-    pub const NONE: Pressure = Pressure { penalty: 0, restore: true };
-    /// Grow from where you are.
-    pub(super) const GROW: Pressure = Pressure { penalty: 0, restore: false };
-}
-
-impl From<u8> for Pressure {
-    /// This penalty; with none, windows are restored.
-    fn from(penalty: u8) -> Self {
-        Pressure { penalty, restore: penalty == 0 }
-    }
-}
 
 /// How a node finds out that its senders overrun it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +34,17 @@ pub enum PressureConfig {
     },
 }
 
+/// A packet, as far as pressure goes.
+pub(super) struct Arrived {
+    pub is_data: bool,
+    /// Its answer is a SACK as well.
+    pub is_probe: bool,
+    /// On the wire.
+    pub bytes: u32,
+    /// Trimmed on the last hop.
+    pub refused: bool,
+}
+
 /// The receiving node's view.
 pub(super) enum ReceivePressure {
     Off,
@@ -75,38 +63,48 @@ impl ReceivePressure {
         }
     }
 
-    /// A data packet of `bytes` on the wire has come for this queue pair; `refused` if its payload was trimmed on the last
-    /// hop. What the queue pair is to tell its sender from now on, if that has to be said at every packet.
+    /// A packet has come for this queue pair: what it is to tell its sender from now on, if that is said at every packet.
+    /// Data of `bytes` on the wire counts; `refused` if its payload was trimmed on the last hop.
     #[inline]
-    pub fn on_data(
+    pub fn on_packet<Q: Transport>(
         &mut self,
         now: Time,
         place: Place,
-        receiving: &mut bool,
-        bytes: u32,
-        refused: bool,
-    ) -> Option<Pressure> {
+        receiving: &mut Receiving,
+        qp: &mut Q,
+        packet: &Arrived,
+    ) {
         match self {
-            ReceivePressure::Off => None,
+            ReceivePressure::Off => {}
             ReceivePressure::LastHop(control) => {
-                control.on_packet(now, bytes, refused);
-                Some(control.pressure())
+                if packet.is_data {
+                    control.on_packet(now, packet.bytes, packet.refused);
+                    qp.set_receive_pressure(control.pressure());
+                }
             }
             ReceivePressure::Buffers(watch) => {
-                watch.received(bytes);
-                if !std::mem::replace(receiving, true) {
-                    watch.receives(now, place);
+                if packet.is_data {
+                    watch.received(now, place, receiving, packet.bytes);
                 }
-                None
+                if packet.is_data || packet.is_probe {
+                    qp.set_receive_pressure(watch.pressure(receiving));
+                    qp.set_advertised_mpr(watch.mpr());
+                }
             }
         }
     }
 
-    /// A receive buffer was full: everybody who sends now is pressed as hard as possible.
-    pub fn overflowed<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>) {
+    /// A receive buffer was full: whoever sends now is told.
+    pub fn overflowed(&mut self, now: Time, buffers: impl FnOnce() -> Buffers) {
         if let ReceivePressure::Buffers(watch) = self {
-            watch.overflowed(now, table);
+            watch.overflowed(now, &buffers());
         }
+    }
+
+    /// The state of a queue pair that has just been connected: earlier overflows do not concern its sender.
+    pub fn begin(&self) -> Receiving {
+        let told = if let ReceivePressure::Buffers(watch) = self { watch.overflows() } else { 0 };
+        Receiving { active: false, told }
     }
 
     /// When [`Self::look`] is to be called.

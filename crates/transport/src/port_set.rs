@@ -1,0 +1,61 @@
+//! Sets of ports.
+
+/// A set of ports (planes), one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PortSet(pub u16);
+
+impl PortSet {
+    /// No port.
+    pub const EMPTY: PortSet = PortSet(0);
+
+    /// Most ports a device can have.
+    pub const MAX_PORTS: usize = 16;
+
+    /// The first `n` ports.
+    pub const fn first(n: usize) -> PortSet {
+        PortSet(if n >= Self::MAX_PORTS { u16::MAX } else { (1u16 << n) - 1 })
+    }
+
+    /// One port.
+    pub const fn one(port: u8) -> PortSet {
+        PortSet(1 << port)
+    }
+
+    /// Whether `port` is in the set.
+    pub const fn contains(self, port: u8) -> bool {
+        self.0 >> port & 1 == 1
+    }
+
+    /// With `port` in it.
+    #[must_use]
+    pub const fn with(self, port: u8) -> PortSet {
+        PortSet(self.0 | 1 << port)
+    }
+
+    /// With `port` not in it.
+    #[must_use]
+    pub const fn without(self, port: u8) -> PortSet {
+        PortSet(self.0 & !(1 << port))
+    }
+
+    /// Ports in both sets.
+    #[must_use]
+    pub const fn and(self, other: PortSet) -> PortSet {
+        PortSet(self.0 & other.0)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many there are.
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// The ports, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..Self::MAX_PORTS as u8).filter(move |&p| self.contains(p))
+    }
+}
