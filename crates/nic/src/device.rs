@@ -9,6 +9,7 @@ use openmrc_wire::{DscpMap, EvFormat};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::profile::DEFAULT_ACTIVE;
 
 /// UDP destination port of RoCEv2 and MRC (IANA; spec: wire, Stack).
 pub const DEFAULT_UDP_PORT: u16 = 4791;
@@ -136,7 +137,7 @@ impl DeviceConfig {
         }
         match (self.ports[port].source_ports.len(), self.evs_per_port) {
             (0, Some(n)) => usize::from(n),
-            (0, None) => (256 / self.ports.len()).max(2),
+            (0, None) => (2 * usize::from(DEFAULT_ACTIVE) / self.ports.len()).max(2),
             (n, _) => n,
         }
     }

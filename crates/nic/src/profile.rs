@@ -4,11 +4,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, PathModel};
+use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel};
 use openmrc_transport::{EvProfile, PathEntry};
 
 use crate::error::{Error, Result};
 use crate::path::SegmentRoute;
+
+/// Paths in rotation where a profile does not say otherwise (spec: paths, EV set). As many more are in reserve.
+pub(crate) const DEFAULT_ACTIVE: u16 = 128;
 
 /// Which paths the queue pairs of a profile use.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -21,9 +24,9 @@ pub struct EvProfileConfig {
     pub peer: Vec<SocketAddr>,
     /// Paths in rotation, at most 256; default half of `paths`, at most 128.
     pub active: Option<u16>,
-    /// Paths in reserve; default the rest, at most as many as are active.
+    /// Paths in reserve, at most 256; default the rest, at most as many as are active.
     pub backup: Option<u16>,
-    /// Below so many usable paths in rotation, condemned ones are tried again; default a quarter of `active`.
+    /// With fewer usable paths in rotation, condemned ones are tried again; default a quarter of `active`.
     pub min_active: Option<u16>,
 }
 
@@ -65,12 +68,13 @@ impl Paths {
         let mut order: Vec<usize> = (0..config.paths.len()).collect();
         order.sort_by_key(|&i| config.paths[i].port);
         let numbers = order.into_iter().map(&mut number_of).collect::<Result<Vec<_>>>()?;
-        let usable = (profile.paths_per_port() * profile.ports()).min(256) as u16;
-        let active = config.active.unwrap_or(usable.div_ceil(2).min(128));
+        const MOST: u16 = PathConfig::MOST;
+        let usable = (profile.paths_per_port() * profile.ports()).min(2 * usize::from(MOST)) as u16;
+        let active = config.active.unwrap_or(usable.div_ceil(2).min(DEFAULT_ACTIVE));
         let backup = config.backup.unwrap_or(usable.saturating_sub(active).min(active));
-        if active == 0 || u32::from(active) + u32::from(backup) > 256 {
+        if !(1..=MOST).contains(&active) || backup > MOST {
             return Err(Error::invalid(format!(
-                "{active} paths in rotation and {backup} in reserve: at least 1 in rotation, at most 256 together"
+                "{active} paths in rotation and {backup} in reserve: 1 to {MOST} in rotation, at most {MOST} in reserve"
             )));
         }
         if active + backup > usable {
@@ -146,4 +150,29 @@ pub struct CcProfileConfig {
     pub cc: Arc<CcProfile>,
     /// What is known of the paths.
     pub model: PathModel,
+}
+
+#[cfg(test)]
+mod tests {
+    use openmrc_wire::Ev;
+
+    use super::*;
+
+    fn sets(paths: usize, active: Option<u16>, backup: Option<u16>) -> Result<(u16, u16)> {
+        let paths = (0..paths).map(|i| PathEntry { ev: Ev(i as u32 + 1), port: (i % 4) as u8 }).collect();
+        let config = EvProfileConfig { paths, active, backup, ..EvProfileConfig::default() };
+        Paths::new(&config, |i| Ok(i as u16)).map(|paths| (paths.active, paths.backup))
+    }
+
+    #[test]
+    fn up_to_256_paths_rotate_with_as_many_in_reserve() {
+        assert_eq!(sets(8, None, None).unwrap(), (4, 4));
+        assert_eq!(sets(1000, None, None).unwrap(), (128, 128));
+        assert_eq!(sets(512, Some(256), None).unwrap(), (256, 256));
+        assert_eq!(sets(512, Some(256), Some(0)).unwrap(), (256, 0));
+        assert!(sets(1000, Some(257), Some(0)).is_err());
+        assert!(sets(1000, Some(1), Some(257)).is_err());
+        assert!(sets(1000, Some(0), None).is_err());
+        assert!(sets(8, Some(8), Some(1)).is_err(), "the profile has no ninth path");
+    }
 }
