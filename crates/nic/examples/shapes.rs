@@ -1,5 +1,5 @@
-//! Transfers among several devices of this machine over loopback: a pair, one to many, many to one, all to all. Prints one
-//! JSON object: goodput, how even the shares are, and what the transport counted.
+//! Transfers among several devices of this machine over loopback: a pair, one to many, many to one, all to all. Prints
+//! one JSON object: goodput, how even the shares are, and what the transport counted.
 //!
 //! ```text
 //! shapes [--shape pair|scatter|incast|all] [--nodes N] [--mib MIB] [--ports P] [--buffer BYTES] [--control nscc|fixed]

@@ -4,7 +4,7 @@
 use openmrc_sockets::IoVec;
 use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
 
-/// Payloads up to this many bytes are copied beside their headers.
+/// Payloads up to this many bytes are copied behind their headers.
 const COPY_LIMIT: usize = 512;
 /// Arena bytes per packet: headers, short payload, padding, iCRC.
 const PER_PACKET: usize = MAX_HEADER_LEN + COPY_LIMIT + 3 + icrc::LEN;

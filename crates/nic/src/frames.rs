@@ -271,7 +271,7 @@ impl FrameBuffer {
         meta.arrived_ns
     }
 
-    /// A received frame from the BTH on, and what is known about it. `None` if the filter would not have accepted it.
+    /// A received frame from the BTH on, with its metadata. `None` if the filter would not have accepted it.
     /// `trimmed` says whether a DSCP is one of a trimmed packet.
     #[inline]
     pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], RecvMeta)> {

@@ -129,7 +129,7 @@ impl Peers {
         Ok(index as PeerId)
     }
 
-    /// Used once less, and forgotten if nobody uses it now.
+    /// Releases one use; the last one removes the peer.
     pub fn release(&mut self, index: PeerId) {
         let slot = &mut self.slots[index as usize];
         if let Some(peer) = slot {
@@ -149,8 +149,8 @@ impl Peers {
         self.slots.get_mut(index as usize).and_then(Option::as_mut)
     }
 
-    /// The peer that an endpoint packet from `source`, received on `port`, comes from. With several nodes at one address
-    /// (loopback) the plane decides.
+    /// The peer that an endpoint packet from `source`, received on `port`, comes from. With several nodes at one
+    /// address (loopback) the plane decides.
     pub fn by_source(&self, port: u8, source: IpAddr) -> Option<PeerId> {
         let find = |fits: &dyn Fn(&Peer) -> bool| {
             self.slots.iter().position(|p| p.as_ref().is_some_and(fits)).map(|i| i as PeerId)

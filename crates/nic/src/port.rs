@@ -1,5 +1,5 @@
-//! One port of the device: its receiving socket, whether it may be used, and runs that wait because the kernel would not
-//! take them.
+//! One port of the device: its receiving socket, whether it may be used, and runs that wait because the kernel would
+//! not take them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -95,7 +95,7 @@ impl Port {
 
     /// The socket has dropped this many packets since it was opened; returns how many of them are new.
     pub fn count_dropped(&mut self, dropped: u32) -> u64 {
-        // What a message reports is how it was when the message arrived, which may be older than what is known.
+        // A message reports the count at its arrival, which may be older than the known one.
         let new = dropped.wrapping_sub(self.dropped) as i32;
         if new <= 0 {
             return 0;

@@ -1,5 +1,5 @@
-//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always there, but
-//! for EV profiles in SRv6 mode, where a path ends at one node.
+//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always there,
+//! but for EV profiles in SRv6 mode, where a path ends at one node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What everything made on a device shares, the engine's thread, and who may drive the engine when.
+//! What all objects of a device share, and which thread drives its engine.
 //!
 //! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
 //! lives that thread stands aside, and those who poll ([`crate::CompletionQueue::poll`], [`crate::Context::progress`])
@@ -36,7 +36,7 @@ const POLLERS_PATIENCE: Duration = Duration::from_millis(1);
 /// ... and if they have polled without fail for a while.
 const POLLERS_LONGEST_PATIENCE: Duration = Duration::from_millis(32);
 
-/// What everything made on a device shares.
+/// What all objects of a device share.
 pub(crate) struct Shared {
     pub config: Arc<DeviceConfig>,
     engine: Mutex<Engine>,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Opens the device's sockets; nobody drives the engine yet.
+    /// Opens the device's sockets. The engine does not run yet.
     pub fn open(config: &DeviceConfig) -> Result<Arc<Self>> {
         let config = Arc::new(config.clone());
         let epoll = Epoll::new().map_err(|e| Error::os("epoll", e))?;
@@ -100,7 +100,8 @@ impl Shared {
         self.pollers_gone.notify_all();
     }
 
-    /// Closes the engine, whose thread has ended. What is returned must be dropped without locks held.
+    /// Closes the engine, whose thread has ended. Returns the owners of memory regions, to be dropped without locks
+    /// held.
     #[must_use]
     pub fn close(&self) -> Vec<Box<dyn Any + Send>> {
         let mut engine = self.lock();
@@ -113,7 +114,7 @@ impl Shared {
         self.sleeps.load(Ordering::Relaxed)
     }
 
-    /// Whether anybody polls.
+    /// Whether any thread polls.
     pub fn is_polled(&self) -> bool {
         self.pollers.load(Ordering::Relaxed) > 0
     }
@@ -167,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Takes a turn of the engine if somebody polls; otherwise its thread does.
+    /// Takes a turn of the engine in polling mode. Otherwise the engine's thread does.
     #[inline]
     pub fn drive_if_polling(&self) {
         if self.is_polled() {
@@ -175,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// Takes a turn of the engine, unless somebody else does.
+    /// Takes a turn of the engine, unless another thread does.
     pub fn drive(&self) {
         // Whoever holds the lock is taking a turn already, or soon done with something short.
         if let Some(mut engine) = self.engine.try_lock() {
@@ -273,7 +274,7 @@ impl Drop for Polling {
     }
 }
 
-/// EV probes that somebody waits for.
+/// EV probes that a thread waits for.
 #[derive(Default)]
 pub(crate) struct ProbeWaits {
     /// By request id; the answer once it is there, which may be that none came.

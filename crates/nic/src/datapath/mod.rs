@@ -1,5 +1,5 @@
-//! The two ways in which packets leave this host and come in: UDP sockets, and SRv6 frames on packet sockets. Everything
-//! that depends on which of them a device uses is behind [`Datapath`] and [`Inbox`].
+//! The two ways in which packets leave this host and come in: UDP sockets, and SRv6 frames on packet sockets.
+//! Everything that depends on which of them a device uses is behind [`Datapath`] and [`Inbox`].
 
 mod srv6;
 mod udp;
@@ -27,7 +27,7 @@ use crate::tx::RunKey;
 use srv6::Srv6;
 use udp::Udp;
 
-/// How long a port rests after the device queue was full (ENOBUFS), of whose emptying nobody tells.
+/// How long a port rests after the device queue was full (ENOBUFS): the kernel does not report when it has room again.
 const NOBUFS_PAUSE: Span = Span::from_micros(100);
 
 /// How packets leave.
@@ -84,7 +84,7 @@ impl Datapath {
 
     // --- paths ---------------------------------------------------------------------------------------------------
 
-    /// The number of a path to `peer` (any node, if it is empty), opened if nobody has used it yet.
+    /// The number of a path to `peer` (any node, if it is empty). Opens it if it is not open.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if there can be no such path, or the system's.
@@ -127,7 +127,8 @@ impl Datapath {
 
     // --- sending -------------------------------------------------------------------------------------------------
 
-    /// Adds a packet to what is sent next. Its payload lies in `pieces`, which must stay valid until [`Datapath::flush`].
+    /// Adds a packet to the next run or batch. Its payload is in `pieces`, which must stay valid until
+    /// [`Datapath::flush`].
     #[inline]
     pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[&[u8]], now: Time) {
         match self {
@@ -189,8 +190,8 @@ pub(crate) enum Inbox {
 }
 
 impl Inbox {
-    /// Reads from a port's socket; returns when the first of what came arrived, nanoseconds by the system's clock. Any error
-    /// (nothing there, a route's, the interface's) means nothing to a receiver.
+    /// Reads from a port's socket; returns when the first of what came arrived, nanoseconds by the system's clock. Any
+    /// error (nothing there, a route's, the interface's) means nothing to a receiver.
     #[inline]
     pub fn read(&mut self, fd: RawFd) -> Option<u64> {
         match self {
@@ -220,8 +221,8 @@ impl Inbox {
 
 /// Sends packets that are bytes already: held back by the kernel or the impairer.
 trait Offer {
-    /// Offers packets in one piece, each of `segment` bytes but the last. Returns how many bytes are done with; if not all,
-    /// the port's next try is arranged.
+    /// Offers packets in one piece, each of `segment` bytes but the last. Returns how many bytes are done with; if not
+    /// all, the port's next try is arranged.
     fn offer(&mut self, net: &mut Network, key: RunKey, bytes: &[u8], segment: usize, now: Time) -> usize;
 
     /// Sends packets in one piece, behind what the port holds already.

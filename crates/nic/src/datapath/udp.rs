@@ -24,7 +24,7 @@ pub(crate) struct Udp {
     run: TxRun,
     /// The kernel cuts runs into packets.
     segmentation: bool,
-    /// The impairment rules that act on each packet of the run at hand.
+    /// The impairment rules that act on each packet of the current run.
     drawn: Vec<RuleSet>,
 }
 
@@ -190,8 +190,8 @@ impl Udp {
         impaired
     }
 
-    /// Gives the impairer the packets of the run that a rule acts on or that others wait for, and sends what it releases.
-    /// The packets between them are sent in one piece, as without impairments.
+    /// Gives the impairer the packets of the run that a rule acts on or that others wait for, and sends what it
+    /// releases. The packets between them are sent in one piece, as without impairments.
     fn impair_run(&mut self, net: &mut Network, key: RunKey, now: Time) {
         let TxPath { port, ev, .. } = net.paths[usize::from(key.path)];
         let segment = self.run.segment();

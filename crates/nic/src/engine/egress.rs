@@ -38,7 +38,7 @@ impl Egress {
         self.waiting.push((key, packet));
     }
 
-    /// Adds a data packet to what is sent next. Its payload lies in `pieces`, which must stay valid until it is sent.
+    /// Adds a data packet to the next run or batch. Its payload is in `pieces`, which must stay valid until it is sent.
     #[inline]
     pub fn push(
         &mut self,
@@ -53,7 +53,7 @@ impl Egress {
         self.datapath.push(&mut self.net, key, packet, pieces, now);
     }
 
-    /// Sends everything that was added.
+    /// Sends all added packets.
     #[inline]
     pub fn flush(&mut self, now: Time) {
         self.datapath.flush(&mut self.net, now);
@@ -71,13 +71,13 @@ impl Egress {
         self.flush(now);
     }
 
-    /// When something is due though nothing happens.
+    /// The next deadline.
     pub fn next_due(&self) -> Time {
         let held = self.net.ports.iter().map(|port| port.retry_at).min().unwrap_or(Time::NEVER);
         held.min(self.net.impairer.next_due()).min(self.datapath.next_refresh())
     }
 
-    /// Does what is due; says whether there was anything.
+    /// Does everything that is due; returns whether there was anything.
     pub fn handle_due(&mut self, now: Time) -> bool {
         if self.next_due() > now {
             return false;

@@ -17,7 +17,7 @@ use crate::qp_state::QpState;
 use crate::shared::Shared;
 use crate::stats::Cause;
 
-/// Kernel memory of a queued packet beside its payload: its descriptor and unused room.
+/// Kernel memory that a queued packet takes in addition to its payload: its descriptor and unused room.
 const OVERHEAD: u32 = 1024;
 
 /// The NIC, as the node sees it during one call.
@@ -25,7 +25,7 @@ pub(super) struct Environment<'a> {
     pub verbs: &'a mut Verbs,
     pub egress: &'a mut Egress,
     pub shared: &'a Shared,
-    /// Payload of the packet in hand.
+    /// Payload of the packet that is being handled.
     pub payload: &'a [u8],
     pub now: Time,
 }

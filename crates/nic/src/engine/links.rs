@@ -12,7 +12,7 @@ use crate::events::AsyncEvent;
 use crate::shared::Shared;
 use crate::sys;
 
-/// What is known of the interfaces.
+/// The interfaces, as the kernel reports them.
 pub(super) struct Links {
     /// About this device's network namespace; a poller's may be another.
     netlink: Netlink,

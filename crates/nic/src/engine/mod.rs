@@ -1,6 +1,6 @@
-//! The engine: everything behind the context's lock, and the turns in which it works (spec: architecture, nic). It drives a
-//! node of the transport on real packets; each turn takes what was posted, sends, receives, and does what is due. Which
-//! thread calls it is the business of [`crate::shared`].
+//! The engine: everything behind the context's lock, and the turns in which it works (spec: architecture, nic). It
+//! drives a node of the transport on real packets; each turn takes posted sends, transmits, receives, and handles
+//! timers. Which thread calls it is the business of [`crate::shared`].
 //!
 //! | file | subject |
 //! |---|---|
@@ -8,10 +8,10 @@
 //! | `control`, `connect` | creating, modifying and destroying queue pairs; what one needs to become RTR and RTS |
 //! | `links` | peers, ports and interfaces |
 //! | `profiles` | EV profiles |
-//! | `verbs` | what the NIC keeps for queue pairs: memory, posted sends, completions |
+//! | `verbs` | the NIC's part of queue pairs: memory, posted sends, completions |
 //! | `host` | what the node asks of the NIC |
-//! | `transmit`, `egress` | from posted sends to packets; what leaves |
-//! | `receive`, `arrival`, `next_port` | from datagrams to the node, and what is refused before; in which order |
+//! | `transmit`, `egress` | from posted sends to packets; the sending side |
+//! | `receive`, `arrival`, `next_port` | from datagrams to the node; in which order they are handled |
 
 mod arrival;
 mod connect;
@@ -59,10 +59,10 @@ pub(crate) struct Engine {
     seed: u64,
 }
 
-/// Eager turns from one look at what is due to the next, where nothing is sent: some ten microseconds.
+/// Eager turns from one look at the timers to the next, where nothing is sent: some ten microseconds.
 const TURNS_PER_CLOCK: u64 = 32;
 
-/// Eager turns from one look at all else to the next: links, sockets that can be written again.
+/// Eager turns from one look at everything else to the next: links, sockets that can be written again.
 const TURNS_PER_LOOK_AT_ALL: u64 = 256;
 
 impl Engine {
@@ -78,11 +78,11 @@ impl Engine {
         work(node, &mut Environment { verbs, egress, shared, payload: &[], now })
     }
 
-    /// One turn; whether there was anything to do. An application that polls wants to return as soon as something has come
-    /// in, so an `eager` turn takes one datagram, and does what is due mostly just after something was sent, while the answer
-    /// is on its way. That is for single messages. While whole runs come or go, an eager turn takes what is there as well, in
-    /// the order in which it arrived: one datagram a turn would be less than comes in, and feedback that waits for its turn
-    /// makes packets look lost.
+    /// One turn; whether there was anything to do. An application that polls wants to return as soon as something has
+    /// come in, so an `eager` turn takes one datagram, and handles timers mostly just after something was sent, while
+    /// the answer is on its way. That is for single messages. While whole runs are sent or received, an eager turn
+    /// takes all waiting datagrams: one a turn would be fewer than arrive, and feedback that waits makes packets look
+    /// lost.
     #[inline]
     pub fn turn(&mut self, shared: &Shared, eager: bool) -> bool {
         self.turns += 1;
@@ -109,8 +109,8 @@ impl Engine {
         worked
     }
 
-    /// After any work: sends that are left in queue pairs in ERROR are flushed, completion queues that have overrun take
-    /// their queue pairs with them.
+    /// After any work: sends that are left in queue pairs in ERROR are flushed, completion queues that have overrun
+    /// take their queue pairs with them.
     #[inline]
     fn end_of_work(&mut self, shared: &Shared, now: impl Fn() -> Time) {
         self.verbs.flush_failed();
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Does what is due; whether there was anything.
+    /// Handles timers; returns whether any was due.
     fn handle_due(&mut self, shared: &Shared) -> bool {
         let now = sys::now();
         let mut worked = self.egress.handle_due(now);
@@ -132,12 +132,12 @@ impl Engine {
         worked
     }
 
-    /// Whether a turn would find something to send.
+    /// Whether the next turn can send something.
     pub fn has_work(&self) -> bool {
         self.node.has_ready() && !self.posting.blocked
     }
 
-    /// When something is due though nothing comes in.
+    /// The next deadline.
     pub fn next_deadline(&self) -> Time {
         self.node.poll_timeout().min(self.egress.next_due())
     }

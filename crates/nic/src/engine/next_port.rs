@@ -1,19 +1,19 @@
 //! Where an application that polls expects the next datagram.
 //!
-//! A sender takes the ports in turn, a run of packets on each. So the next datagram is looked for where the run goes on or,
-//! when it is complete, on the port whose last datagram arrived longest ago. Where that is wrong, other ports are looked at
-//! now and then.
+//! A sender takes the ports in turn, a run of packets on each. So the next datagram is looked for where the run goes on
+//! or, when it is complete, on the port whose last datagram arrived longest ago. Where that is wrong, other ports are
+//! looked at now and then.
 
 use openmrc_transport::{PortSet, Time};
 
-/// Wrong guesses from one look at another port to the next, in the middle of a run: most come true where they were made,
-/// unless they have been wrong for long.
+/// Wrong guesses from one look at another port to the next, in the middle of a run: most come true where they were
+/// made, unless they have been wrong for long.
 const MISSES_PER_LOOK_ELSEWHERE: u32 = 8;
 const MISSES_WHILE_SURE: u32 = 32;
 
 pub(super) struct NextPort {
     pub port: usize,
-    /// Packets of the run at hand.
+    /// Packets received of the current run.
     run: usize,
     /// When the last datagram of each port arrived in its queue, nanoseconds by the kernel's clock.
     arrived: [u64; PortSet::MAX_PORTS],
@@ -63,8 +63,8 @@ impl NextPort {
         self.arrived[port] = arrived;
     }
 
-    /// Whether to look at another port too, after nothing was where it was expected. Within a run now and then; between runs,
-    /// where the guess is less sure, at once.
+    /// Whether to look at another port too, after nothing was where it was expected. Within a run now and then; between
+    /// runs, where the guess is less sure, at once.
     #[inline]
     pub fn looks_elsewhere(&mut self) -> bool {
         self.misses = self.misses.wrapping_add(1);

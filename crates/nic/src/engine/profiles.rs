@@ -14,8 +14,8 @@ use crate::network::Network;
 use crate::profile::{CcProfileConfig, EvProfileConfig, Paths, ProfileTable};
 use crate::sys;
 
-/// EV and congestion control profiles of a device. Number 0 of each is the device's own and always there, but for EV profiles
-/// in SRv6 mode, where a path ends at one node.
+/// EV and congestion control profiles of a device. Number 0 of each is the device's own and always there, but for EV
+/// profiles in SRv6 mode, where a path ends at one node.
 pub(crate) struct Profiles {
     pub ev: ProfileTable<Paths>,
     pub cc: ProfileTable<CcProfileConfig>,
@@ -38,8 +38,8 @@ impl Profiles {
         })
     }
 
-    /// The number of the EV profile with paths to a node where none is named: the device's own, or in SRv6 mode the first
-    /// whose paths end there.
+    /// The number of the EV profile with paths to a node where none is named: the device's own, or in SRv6 mode the
+    /// first whose paths end there.
     fn number_to(&self, node: &[SocketAddr]) -> Result<u16> {
         let leads_there = |paths: &Paths| paths.peer.is_empty() || *paths.peer == *node;
         self.ev.find(leads_there).ok_or_else(|| {
@@ -52,8 +52,8 @@ impl Profiles {
         self.ev.get(self.number_to(node)?)
     }
 
-    /// The EV profile that a queue pair's attributes mean, and its number. Paths that end at one node must end at the queue
-    /// pair's peer.
+    /// The EV profile that a queue pair's attributes mean, and its number. Paths that end at one node must end at the
+    /// queue pair's peer.
     pub fn meant_by(&self, attr: &QpAttr) -> Result<(u16, Paths)> {
         let remote = attr.remote.as_deref().unwrap_or_default();
         let number = match attr.ev_profile_id.unwrap_or(0) {
@@ -72,7 +72,7 @@ impl Profiles {
 }
 
 impl Engine {
-    /// A new EV profile. Paths that nobody has used yet are opened.
+    /// Creates an EV profile and opens its paths, unless they are open.
     pub fn create_ev_profile(&mut self, config: &EvProfileConfig) -> Result<u16> {
         config.check_routes(self.config.is_srv6())?;
         let (net, datapath) = (&mut self.egress.net, &mut self.egress.datapath);
@@ -107,8 +107,8 @@ impl Engine {
         Ok(users)
     }
 
-    /// In SRv6 mode: of the paths of a profile, on ports that are up, how many have a next hop that has answered, and one that
-    /// has not.
+    /// In SRv6 mode: of the paths of a profile, on ports that are up, how many have a next hop that has answered, and
+    /// one that has not.
     pub fn next_hops_of(&self, profile: u16) -> Result<(usize, Option<String>)> {
         let paths = self.profiles.ev.get(profile)?;
         Ok(self.egress.datapath.next_hops_of(&self.egress.net, &paths))

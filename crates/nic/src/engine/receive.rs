@@ -1,5 +1,5 @@
-//! From datagrams to the node: what is looked at before a packet may mean anything, in the order of cost, and what is counted
-//! when it may not (spec: wire, "Bad input"). Nothing is ever answered to a packet refused here.
+//! From datagrams to the node: the checks of a packet, the cheapest first, and the counters of those that fail (spec:
+//! wire, "Bad input"). A packet that is refused here gets no answer.
 
 use std::mem::MaybeUninit;
 
@@ -26,17 +26,17 @@ use crate::tx::is_data;
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
-/// Bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so this keeps
-/// their cost below a hundredth.
+/// Bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so this
+/// keeps their cost below a hundredth.
 const BYTES_PER_SAMPLE: usize = 256 << 10;
 
 /// Datagrams in a turn before sending again.
 const DATAGRAMS_PER_TURN: usize = 32;
 
-/// Eager turns without runs from or to anybody until traffic no longer counts as bulk: some milliseconds.
+/// Eager turns without a run, sent or received, until traffic no longer counts as bulk: some milliseconds.
 const BULK_TURNS: u32 = 4096;
 
-/// A poller that has been away for so long finds all ports worth a look.
+/// After a poller has been away for this long, it looks at all ports.
 const LONG_AWAY: Span = Span::from_micros(10);
 
 /// The receiving side of a device.
@@ -55,7 +55,7 @@ pub(super) struct Ingress {
     unsampled: usize,
 }
 
-/// What one system call has brought.
+/// What one read of a port has returned.
 #[derive(Default)]
 struct Brought {
     packets: usize,
@@ -159,8 +159,8 @@ impl Engine {
         }
     }
 
-    /// Handles one datagram, without asking which port has any: the shortest way for an application that polls. The sockets are
-    /// not even watched then, so that those who send to them need not tell.
+    /// Handles one datagram, without asking which port has any: the shortest way for an application that polls. The
+    /// sockets are not even watched then, which saves their senders a wake-up.
     #[inline]
     fn receive_polled(&mut self, shared: &Shared) -> bool {
         if self.ingress.watching {
@@ -299,7 +299,7 @@ impl Engine {
     }
 }
 
-/// What datagrams from a port meet.
+/// Handles the datagrams of one port.
 struct Receiver<'a> {
     node: &'a mut Node<mrc::QueuePair>,
     verbs: &'a mut Verbs,

@@ -1,4 +1,4 @@
-//! What the NIC keeps for queue pairs beside the protocol: registered memory, posted sends, completions.
+//! The NIC's part of queue pairs: registered memory, posted sends, completions. The protocol is in the node.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Verbs {
     pub overruns: Vec<u32>,
 }
 
-/// What the NIC keeps for one queue pair.
+/// The NIC's part of one queue pair.
 pub(crate) struct QpIo {
     pub shared: Arc<QpShared>,
     pub pd: u32,
@@ -109,7 +109,7 @@ impl QpIo {
 
     fn complete_send(&self, wqe: &Wqe, status: Status, overruns: &mut Vec<u32>) {
         let shared = &self.shared;
-        // The slot is free before its completion can be seen, so that who sees it can post.
+        // The slot is freed before the completion is visible, so that the application can post when it sees it.
         shared.send_outstanding.fetch_sub(1, Ordering::AcqRel);
         if (wqe.signaled || status != Status::Success)
             && !shared.send_cq.push(shared.send_completion(wqe, status))
@@ -184,8 +184,8 @@ impl Verbs {
         self.qps.iter().enumerate().filter_map(|(place, io)| Some((place as Place, io.as_deref()?)))
     }
 
-    /// Gives the sends that were posted since the last time to `post`, until it takes no more. Says whether one of them failed
-    /// here: it takes its place behind those before it, and fails there.
+    /// Gives the sends that were posted since the last time to `post`, until it takes no more. Says whether one of them
+    /// failed here: it takes its place behind those before it, and fails there.
     pub fn post_pending(
         &mut self,
         place: Place,
