@@ -62,7 +62,7 @@ fn host(options: &Options, index: usize) -> Host {
     config.receive_buffer = options.buffer / 2; // The kernel doubles it.
     config.evs_per_port = Some((256 / options.ports).min(32) as u16);
     match options.control.as_str() {
-        "nscc" => config.fixed_window = None,
+        "nscc" => config.fixed_window = Some(0),
         "fixed" => config.fixed_window = Some(1 << 20),
         _ => {}
     }

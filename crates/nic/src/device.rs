@@ -69,8 +69,8 @@ pub struct DeviceConfig {
     pub base_rtt: Duration,
     /// Rate of all ports together, bits per second, from which the default NSCC profile is derived. Default 25 Gb/s.
     pub link_rate_bps: u64,
-    /// Fixed window of the default congestion control profile, bytes; `None`: NSCC. Default 1 MiB: sockets neither mark
-    /// nor trim, and a window smaller than their buffers loses nothing.
+    /// Window of the default congestion control profile, bytes; 0: NSCC. Default: NSCC where the network trims, else
+    /// 1 MiB. Sockets neither mark nor trim, and scheduling looks like queueing to NSCC.
     pub fixed_window: Option<u64>,
     /// Bytes received after which the responder sends a SACK. Default 128 KiB, as a SACK costs a system call at each
     /// end.
@@ -102,7 +102,7 @@ impl Default for DeviceConfig {
             network_trims: false,
             base_rtt: Duration::from_micros(500),
             link_rate_bps: 25_000_000_000,
-            fixed_window: Some(1 << 20),
+            fixed_window: None,
             ack_every_bytes: 128 << 10,
             ack_delay: Duration::from_micros(50),
             spin: Duration::ZERO,
@@ -128,6 +128,16 @@ impl DeviceConfig {
     /// Whether the device is in SRv6 mode: it builds whole frames itself.
     pub(crate) fn is_srv6(&self) -> bool {
         matches!(self.ev_format, EvFormat::Srv6 | EvFormat::Srv6Srh)
+    }
+
+    /// Window of the default congestion control profile; `None`: NSCC.
+    pub(crate) fn default_window(&self) -> Option<u64> {
+        const WINDOW: u64 = 1 << 20;
+        match self.fixed_window {
+            None if self.network_trims => None,
+            None => Some(WINDOW),
+            Some(bytes) => Some(bytes).filter(|&bytes| bytes > 0),
+        }
     }
 
     /// Entropy values of port `port` in the default EV profile.

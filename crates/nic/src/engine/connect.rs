@@ -124,7 +124,7 @@ impl Engine {
 /// The device's own congestion control for packets of this size.
 pub(super) fn default_cc(config: &DeviceConfig, path_mtu: u16) -> CcProfileConfig {
     let base_rtt = span(config.base_rtt);
-    let cc = match config.fixed_window {
+    let cc = match config.default_window() {
         Some(bytes) => CcProfile::FixedWindow(bytes),
         None => CcProfile::nscc(config.link_rate_bps, base_rtt, path_mtu, config.network_trims),
     };

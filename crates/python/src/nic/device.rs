@@ -71,11 +71,9 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
         evs_per_port: "1 to 4096",
         cpu: "a processor's number",
         seed: "0 to 2^64 - 1",
+        fixed_window: "0 to 2^64 - 1",
     }
     take_micros! { "base_rtt_us" => base_rtt, "ack_delay_us" => ack_delay, "spin_us" => spin }
-    if let Some(bytes) = optional!(from, "fixed_window", "0 to 2^64 - 1")? {
-        config.fixed_window = Some(bytes).filter(|&bytes: &u64| bytes > 0);
-    }
     config.ev_format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
     let dscp: Option<Dscp> = optional!(from, "dscp", "an openmrc.wire.DscpMap")?;
     if let Some(dscp) = dscp {
