@@ -11,8 +11,8 @@
 //! | [`profile`], [`events`], [`stats`] | for a controller: EV profiles, events, counters |
 //! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
 //! | `shared`, `engine` | which thread drives the engine; everything under its lock: sending, receiving, timers |
-//! | `port`, `peer`, `path` | the ends and paths of packets |
-//! | `socket`, `frames`, `nexthop` | the sockets of a port; SRv6 mode's frames and next hops |
+//! | `network`: `port`, `peer`, `path` | the ends and paths of packets |
+//! | `datapath`: `socket`, `frames`, `nexthop` | UDP sockets, or SRv6 frames and their next hops |
 //! | `arena`, `tx`, `sys` | packets assembled in runs for one system call; the clock |
 
 mod arena;

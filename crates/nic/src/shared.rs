@@ -16,6 +16,7 @@ use openmrc_transport::{Span, Time};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::device::DeviceConfig;
+// The engine raises events and reads wake-ups in `Shared`, which has the engine behind its lock: a circle.
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, EventQueue, PathEvent};

@@ -1,34 +1,30 @@
 //! The two ways in which packets leave this host and come in: UDP sockets, and SRv6 frames on packet sockets.
 //! Everything that depends on which of them a device uses is behind [`Datapath`] and [`Inbox`].
 
+mod offer;
 mod srv6;
 mod udp;
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use openmrc_sockets::{Epoll, InterfaceAddr, LinkWatch, RecvBuffer, RecvMeta, SendError};
-use openmrc_transport::{PathEntry, Span, Time};
+use openmrc_sockets::{Epoll, InterfaceAddr, LinkWatch, RecvBuffer, RecvMeta};
+use openmrc_transport::{PathEntry, Time};
 use openmrc_wire::{DscpMap, Packet};
 
 use crate::device::{DeviceConfig, PortConfig};
 use crate::error::Result;
 use crate::frames::FrameBuffer;
-use crate::impairer::Outgoing;
 use crate::network::Network;
 use crate::path::SegmentRoute;
 use crate::port::Port;
 use crate::profile::Paths;
 use crate::socket::LONGEST_DATAGRAM;
-use crate::stats::Cause;
 use crate::tx::RunKey;
+use offer::Offer;
 use srv6::Srv6;
 use udp::Udp;
-
-/// How long a port rests after the device queue was full (ENOBUFS): the kernel does not report when it has room again.
-const NOBUFS_PAUSE: Span = Span::from_micros(100);
 
 /// How packets leave.
 pub(crate) enum Datapath {
@@ -215,79 +211,6 @@ impl Inbox {
                 let trimmed = |code| dscp.trimmed_reason(code).is_some();
                 (0..*count).for_each(|index| each(room.frame(index, trimmed)));
             }
-        }
-    }
-}
-
-/// Sends packets that are bytes already: held back by the kernel or the impairer.
-trait Offer {
-    /// Offers packets in one piece, each of `segment` bytes but the last. Returns how many bytes are done with; if not
-    /// all, the port's next try is arranged.
-    fn offer(&mut self, net: &mut Network, key: RunKey, bytes: &[u8], segment: usize, now: Time) -> usize;
-
-    /// Sends packets in one piece, behind what the port holds already.
-    fn send_piece(&mut self, net: &mut Network, key: RunKey, bytes: &[u8], segment: usize, now: Time) {
-        if bytes.is_empty() {
-            return;
-        }
-        let waits = !net.ports[net.port_of(key.path)].held.is_empty();
-        let done = if waits { 0 } else { self.offer(net, key, bytes, segment, now) };
-        if done < bytes.len() {
-            net.hold(key, bytes[done..].to_vec(), segment);
-        }
-    }
-
-    /// Sends what the impairer has released.
-    fn send_outgoing(&mut self, net: &mut Network, out: &mut Vec<Outgoing>, now: Time) {
-        for packet in out.drain(..) {
-            if net.ports[usize::from(packet.port)].is_up() {
-                self.send_piece(net, packet.key, &packet.bytes, packet.bytes.len(), now);
-            } else {
-                net.causes.add(Cause::TxNoPort, 1);
-            }
-        }
-    }
-
-    /// Offers what a port holds again, in order.
-    fn retry_held(&mut self, net: &mut Network, port: usize, now: Time) {
-        net.ports[port].retry_at = Time::NEVER;
-        while let Some(mut held) = net.ports[port].held.pop_front() {
-            if !net.ports[port].is_up() {
-                net.causes.add(Cause::TxNoPort, held.packets());
-                continue;
-            }
-            let done = self.offer(net, held.key, &held.bytes, held.segment, now);
-            if done < held.bytes.len() {
-                held.bytes.drain(..done);
-                net.ports[port].held.push_front(held);
-                break;
-            }
-        }
-    }
-}
-
-/// What became of bytes offered to the kernel.
-enum Sent {
-    Done,
-    /// Not now: keep them, and try again at this time ([`Time::NEVER`]: when the socket can be written).
-    Later(Time),
-    /// Never.
-    Lost(Cause),
-    /// The kernel cannot cut runs into packets: try again one by one.
-    OneByOne,
-}
-
-impl Sent {
-    fn new(result: io::Result<()>, now: Time) -> Self {
-        let Err(error) = result else { return Sent::Done };
-        match SendError::from(&error) {
-            SendError::WouldBlock => Sent::Later(Time::NEVER),
-            SendError::NoBuffers => Sent::Later(now + NOBUFS_PAUSE),
-            SendError::CannotSegment => Sent::OneByOne,
-            SendError::Unreachable => Sent::Lost(Cause::TxUnreachable),
-            SendError::Refused => Sent::Lost(Cause::TxRefused),
-            SendError::TooLong => Sent::Lost(Cause::TxTooLong),
-            SendError::Other => Sent::Lost(Cause::TxError),
         }
     }
 }

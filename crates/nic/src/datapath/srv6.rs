@@ -8,7 +8,7 @@ use openmrc_transport::{PathEntry, Time};
 use openmrc_wire::Packet;
 use openmrc_wire::encap::{Encapsulation, PathHeaders};
 
-use super::{NOBUFS_PAUSE, Offer, Sent};
+use super::offer::{NOBUFS_PAUSE, Offer, Sent};
 use crate::device::{DeviceConfig, PortConfig};
 use crate::error::{Error, Result};
 use crate::frames::{FrameBatch, send_one};

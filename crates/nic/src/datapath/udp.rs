@@ -7,7 +7,7 @@ use openmrc_sockets::{Epoll, Interest, send_bytes};
 use openmrc_transport::{PathEntry, Time};
 use openmrc_wire::{DscpClass, Ev, EvFormat, Packet};
 
-use super::{Offer, Sent};
+use super::offer::{Offer, Sent};
 use crate::device::{DeviceConfig, MAX_PATHS, PortConfig};
 use crate::error::{Error, Result};
 use crate::impairer::{Outgoing, RuleSet};
