@@ -1,6 +1,6 @@
 """Transfers among the hosts of a lab whose soft switches mark and trim: with which window do they go best?
 
-Root only. The switches have ports of a fixed rate, so that queues form in the network and not in this machine.
+Root only. The switches have ports of a fixed rate, so that queues form in the network.
 
     python benches/shapes.py [--rate 100M] [--mib 2] [--repetitions 3]
 """
@@ -29,7 +29,7 @@ CONTROLS: dict[str, dict[str, Any]] = {"fixed": {"fixed_window": 1 << 20}, "nscc
 
 
 def shapes(hosts: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Senders and receivers of each shape. Hosts of a shape are under different switches where they can be."""
+    """Senders and receivers of each shape; under different switches where they can be."""
     first, others = hosts[0], hosts[1:]
     eight = hosts[:8]
     return {
@@ -47,7 +47,8 @@ def soft_lab(rate: int) -> Iterator[Lab]:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "fabric.yaml"
         file.write_text(
-            "name: shapes\nhosts: 16\nnic: {rate: 200G}\nplanes: 2\nswitch: {radix: 8}\ntiers: 2\nparallel_links: 1\n"
+            "name: shapes\nhosts: 16\nnic: {rate: 200G}\nplanes: 2\n"
+            "switch: {radix: 8}\ntiers: 2\nparallel_links: 1\n"
         )
         lab = Lab.up(Fabric.load(file))
         try:
@@ -102,11 +103,12 @@ def measure(lab: Lab, pairs: Sequence[tuple[str, str]], messages: int, **options
         seconds = time.monotonic() - start
         stats = [each.qp.stats() for each in flows]
         even = statistics.mean(shares or [1])
+        packets = max(1, sum(s["data_packets"] for s in stats))
         return {
             "gbps": len(flows) * messages * MESSAGE * 8e-9 / seconds,
             "least_share": min(shares or [0]) / even,
             "most_share": max(shares or [0]) / even,
-            "retransmitted": sum(s["retransmits"] for s in stats) / max(1, sum(s["data_packets"] for s in stats)),
+            "retransmitted": sum(s["retransmits"] for s in stats) / packets,
             "trimmed": float(sum(s["trimmed"] for s in stats)),
             "condemned": float(sum(s["condemned"] for s in stats)),
         }
@@ -114,7 +116,9 @@ def measure(lab: Lab, pairs: Sequence[tuple[str, str]], messages: int, **options
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures every shape with both controls, and prints a table or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rate", type=int, default=100_000_000, help="of every switch port, bit/s")
     parser.add_argument("--messages", type=int, default=8, help=f"of {MESSAGE} bytes for each flow")
     parser.add_argument("--repetitions", type=int, default=3)
@@ -138,7 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         json.dump(rows, sys.stdout, indent=1)
     else:
         for row in rows:
-            numbers = "  ".join(f"{key} {value:.3g}" for key, value in row.items() if isinstance(value, float))
+            numbers = "  ".join(
+                f"{key} {value:.3g}" for key, value in row.items() if isinstance(value, float)
+            )
             print(f"{row['shape']:16} {row['control']:6} {numbers}")
     return 0
 

@@ -5,6 +5,7 @@ use std::io;
 
 use openmrc_transport::mrc::ConfigError;
 
+use crate::cq::Status;
 use crate::qp_state::{QpState, TransitionError};
 
 /// Result of this crate's operations.
@@ -51,6 +52,14 @@ pub enum Error {
     /// The completion queue overran; completions were lost and its queue pairs are in ERROR.
     #[error("completion queue {0} overran: completions were lost and its queue pairs are in ERROR")]
     CqOverrun(u32),
+    /// A message was not delivered.
+    #[error("message {wr_id} failed: {}", .status.name())]
+    MessageFailed {
+        /// Its work request.
+        wr_id: u64,
+        /// Status of its completion.
+        status: Status,
+    },
     /// Another object still uses it.
     #[error("{0}")]
     Busy(String),

@@ -45,9 +45,7 @@ fn check_size(size: u32, source: &nic::MemoryRegion, target: &Target) -> nic::Re
 fn check_status(done: &Completion) -> nic::Result<()> {
     match done.status {
         Status::Success => Ok(()),
-        status => {
-            Err(nic::Error::InvalidArgument(format!("message {} failed: {}", done.wr_id, status.name())))
-        }
+        status => Err(nic::Error::MessageFailed { wr_id: done.wr_id, status }),
     }
 }
 

@@ -154,8 +154,8 @@ class EvProfileAttr:
     count: int | None = None
     """Number of entropy values, a multiple of the number of ports; default all of the device."""
     active: int | None = None
-    """How many of them are in rotation, at most 256; default half of them, at most 128. Of the others as many are
-    in reserve."""
+    """How many of them are in rotation, at most 256; default half of them, at most 128. Of the others as many
+    are in reserve."""
     min_active: int | None = None
     """With fewer usable ones in rotation than this, condemned ones are tried again; default a quarter of
     ``active``."""

@@ -111,8 +111,8 @@ class Device:
     link_rate_bps: int | None = None
     """Rate of all ports together, bits per second; default 25 Gb/s."""
     fixed_window: int | None = None
-    """Fixed congestion window in bytes; 0: ``uet-1.0-nscc`` controls congestion. Default: that where the network
-    trims, else a window of 1 MiB."""
+    """Fixed congestion window in bytes; 0: ``uet-1.0-nscc`` controls congestion. Default: that where the
+    network trims, else a window of 1 MiB."""
     ack_every_bytes: int | None = None
     """As responder, a SACK after at most this many bytes; default 128 KiB."""
     ack_delay_us: float | None = None

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 pyo3::import_exception!(openmrc.errors, ClosedError);
+pyo3::import_exception!(openmrc.errors, ConnectError);
 pyo3::import_exception!(openmrc.errors, DeviceError);
 pyo3::import_exception!(openmrc.errors, OverrunError);
 pyo3::import_exception!(openmrc.errors, PrivilegeError);
@@ -33,6 +34,7 @@ fn exception(error: Error) -> PyErr {
         Error::Transition(_) | Error::WrongState { .. } | Error::Busy(_) => StateError::new_err(text),
         Error::QueueFull { .. } => QueueFullError::new_err(text),
         Error::CqOverrun(_) => OverrunError::new_err(text),
+        Error::MessageFailed { .. } => ConnectError::new_err(text),
         Error::Closed(_) => ClosedError::new_err(text),
         Error::Os { source, .. } => {
             let errno = source.raw_os_error();
