@@ -124,13 +124,18 @@ impl Engine {
     /// Handles timers; returns whether any was due.
     fn handle_due(&mut self, shared: &Shared) -> bool {
         let now = sys::now();
-        let mut worked = self.egress.handle_due(now);
-        if self.node.poll_timeout() <= now {
+        self.egress.handle_due(now) | self.handle_timers(shared, now)
+    }
+
+    /// Handles the node's timers; returns whether any was due.
+    #[inline]
+    fn handle_timers(&mut self, shared: &Shared, now: Time) -> bool {
+        let due = self.node.poll_timeout() <= now;
+        if due {
             self.with_node(shared, now, |node, host| node.handle_timeout(now, host));
             self.egress.send_waiting(now);
-            worked = true;
         }
-        worked
+        due
     }
 
     /// Whether the next turn can send something.

@@ -166,23 +166,23 @@ impl Engine {
         if self.ingress.watching {
             self.watch_ports(shared, false);
         }
-        let received = if let Some(port) = self.ingress.order.oldest() {
-            self.handle_port(shared, port);
-            true
-        } else {
-            self.receive_port(shared, self.ingress.next_port.port) || self.look_at_another_port(shared)
+        let handled = match self.ingress.order.oldest() {
+            Some(port) => Some(self.handle_port(shared, port)),
+            None => self
+                .receive_port(shared, self.ingress.next_port.port)
+                .or_else(|| self.look_at_another_port(shared)),
         };
-        if received {
+        if let Some(now) = handled {
             // The answer to a single message does not wait.
-            self.handle_due(shared);
+            self.handle_timers(shared, now);
         }
-        received
+        handled.is_some()
     }
 
     /// Nothing where it was expected: now and then looks at another port, or at all if there was no look for long.
-    fn look_at_another_port(&mut self, shared: &Shared) -> bool {
+    fn look_at_another_port(&mut self, shared: &Shared) -> Option<Time> {
         if !self.ingress.next_port.looks_elsewhere() {
-            return false;
+            return None;
         }
         let now = sys::now();
         let next = &mut self.ingress.next_port;
@@ -192,11 +192,14 @@ impl Engine {
             let next = &mut self.ingress.next_port;
             let port = if next.elsewhere + 1 < count { next.elsewhere + 1 } else { 0 };
             next.elsewhere = port;
-            if port != next.port && self.receive_port(shared, port) {
-                return true;
+            if port != next.port {
+                let handled = self.receive_port(shared, port);
+                if handled.is_some() {
+                    return handled;
+                }
             }
         }
-        false
+        None
     }
 
     /// Lets epoll tell of packets on the ports, or not.
@@ -243,14 +246,10 @@ impl Engine {
         (ports, !events.is_empty())
     }
 
-    /// Reads from a port and handles what came; whether there was anything.
+    /// Reads from a port and handles what came; returns when, if there was anything.
     #[inline]
-    fn receive_port(&mut self, shared: &Shared, port: usize) -> bool {
-        let received = self.read_port(port);
-        if received {
-            self.handle_port(shared, port);
-        }
-        received
+    fn receive_port(&mut self, shared: &Shared, port: usize) -> Option<Time> {
+        self.read_port(port).then(|| self.handle_port(shared, port))
     }
 
     /// Reads from a port, whose last datagram was handled; whether there was anything.
@@ -266,9 +265,9 @@ impl Engine {
         arrived.is_some()
     }
 
-    /// Handles what was read from a port.
+    /// Handles what was read from a port; returns when.
     #[inline]
-    fn handle_port(&mut self, shared: &Shared, port: usize) {
+    fn handle_port(&mut self, shared: &Shared, port: usize) -> Time {
         let now = sys::now();
         let Engine { ingress, node, verbs, egress, config, .. } = self;
         let mut brought = Brought::default();
@@ -296,6 +295,7 @@ impl Engine {
             ingress.saw_bulk();
         }
         egress.send_waiting(now);
+        now
     }
 }
 
