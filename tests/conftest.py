@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from openmrc.sim import Results
+from openmrc.sim.results import DROPS
 
 
 def assert_laws(results: Results) -> None:
     """Nothing comes from nowhere, nothing goes nowhere, no link is faster than itself, PFC drops nothing."""
     t = results.totals
     launched = t["data_packets"] + t["control_packets"]
-    dropped = t["dropped_data"] + t["dropped_control"] + t["dropped_down"] + t["dropped_lossy"]
+    dropped = sum(t[name] for name in DROPS)
     assert launched == t["arrived"] + t["stray"] + dropped + t["in_flight"], "packets in = out"
     gone = t["arrived_bytes"] + t["dropped_bytes"] + t["cut_bytes"] + t["in_flight_bytes"]
     assert t["launched_bytes"] == gone, "bytes in = out"

@@ -160,6 +160,19 @@ pub struct RoutingReaction {
     pub convergence: Span,
 }
 
+/// Hosts whose NIC is software: packets wait in a receive buffer for each port until the processor comes to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SoftwareHosts {
+    /// Receive buffer of a port, bytes of the host's memory; what does not fit is dropped.
+    pub receive_buffer: u64,
+    /// Rate at which a host handles the packets of all its ports, in the order of arrival, bits per second.
+    pub service_rate_bps: u64,
+    /// Most consecutive packets of a queue pair, and of a path.
+    pub burst: u8,
+    /// Round trip that loss detection starts from: most of it passes in the host.
+    pub base_rtt: Span,
+}
+
 /// A network: a fabric, and how fast and long its parts are.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
@@ -181,6 +194,8 @@ pub struct NetworkConfig {
     pub routing_reaction: Option<RoutingReaction>,
     /// Payload bytes per data packet.
     pub path_mtu: u16,
+    /// Hosts are software; `None` for hardware, which handles packets as fast as they come.
+    pub software: Option<SoftwareHosts>,
     /// Queues; [`NetworkConfig::default_switch`] if left open.
     pub switch: Option<SwitchConfig>,
     /// Real queues instead of departures computed on arrival: slower, and exact where control overtakes data. PFC and

@@ -9,6 +9,8 @@ pub(crate) enum Kind {
     Arrive,
     /// A port of host `at` can take packets again.
     Wake,
+    /// A host of software comes to a packet that has waited in the receive buffer of port `at`.
+    Serve,
     /// A deadline of host `at` may have come.
     Timer,
     /// Message `at` is due.
@@ -37,6 +39,8 @@ pub(crate) mod flag {
     pub const TRIMMED_LAST_HOP: u8 = 8;
     /// It is data: it may be marked and trimmed.
     pub const DATA: u8 = 16;
+    /// Packets before it did not fit in the receive buffer.
+    pub const AFTER_GAP: u8 = 32;
 }
 
 /// One event.

@@ -40,6 +40,8 @@ pub struct HostTotals {
     pub control_packets: u64,
     /// Packets that reached their queue pair, trimmed ones included.
     pub arrived: u64,
+    /// Packets that did not fit in a receive buffer.
+    pub overflowed: u64,
     /// Packets that found their queue pair closed.
     pub stray: u64,
     /// Packets that queue pairs took for lost without a trace.
@@ -79,7 +81,7 @@ pub struct FabricTotals {
     pub longest_queue: u64,
     /// Times a port told its peer to stop (PFC).
     pub pauses: u64,
-    /// Bytes of all packets dropped.
+    /// Bytes of all packets dropped, in receive buffers too.
     pub dropped_bytes: u64,
     /// Bytes cut off by trimming.
     pub cut_bytes: u64,
@@ -87,7 +89,7 @@ pub struct FabricTotals {
 
 impl Totals {
     /// Every counter with its name.
-    pub fn named(&self) -> [(&'static str, u64); 25] {
+    pub fn named(&self) -> [(&'static str, u64); 26] {
         let Totals { events, hosts, fabric } = self;
         [
             ("events", *events),
@@ -104,6 +106,7 @@ impl Totals {
             ("dropped_control", fabric.dropped_control),
             ("dropped_down", fabric.dropped_down),
             ("dropped_lossy", fabric.dropped_lossy),
+            ("overflowed", hosts.overflowed),
             ("losses_seen", hosts.losses_seen),
             ("spurious", hosts.spurious),
             ("timeouts", hosts.timeouts),
@@ -123,10 +126,10 @@ impl Totals {
         self.hosts.data_packets + self.hosts.control_packets
     }
 
-    /// Packets that the network lost.
+    /// Packets that the network or a receive buffer lost.
     pub fn dropped(&self) -> u64 {
         let FabricTotals { dropped_data, dropped_control, dropped_down, dropped_lossy, .. } = self.fabric;
-        dropped_data + dropped_control + dropped_down + dropped_lossy
+        dropped_data + dropped_control + dropped_down + dropped_lossy + self.hosts.overflowed
     }
 }
 

@@ -236,6 +236,7 @@ impl World {
                     self.receive(event);
                 }
             }
+            Kind::Serve => hosts.take_waiting(event, clock, fabric, stats),
             Kind::Wake => hosts.wake(event.at, clock, fabric, stats),
             Kind::Timer => hosts.timer(event.at, clock, fabric, stats),
             Kind::Post => hosts.post_due(event.at, clock, fabric, stats),
@@ -256,7 +257,7 @@ impl World {
     fn receive(&mut self, event: Event) {
         if let Some(flags) = self.over_cable(&event) {
             let World { clock, fabric, hosts, stats, .. } = self;
-            hosts.receive(Event { flags, ..event }, clock, fabric, stats);
+            hosts.arrive(Event { flags, ..event }, clock, fabric, stats);
         }
     }
 
@@ -322,7 +323,8 @@ impl World {
 
     /// Bytes of all packets on cables and in queues.
     fn in_flight_bytes(&self) -> u64 {
-        let moving = self.clock.calendar.pending().filter(|event| event.kind == Kind::Arrive);
+        let moving =
+            self.clock.calendar.pending().filter(|event| matches!(event.kind, Kind::Arrive | Kind::Serve));
         moving.chain(self.fabric.waiting()).map(|event| u64::from(event.bytes)).sum()
     }
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 NEVER = 2**64 - 1
 """The time, in a column, of something that did not happen."""
 
-DROPS = ("dropped_data", "dropped_control", "dropped_down", "dropped_lossy")
-"""The counters of packets lost in the network, by reason."""
+DROPS = ("dropped_data", "dropped_control", "dropped_down", "dropped_lossy", "overflowed")
+"""The counters of packets lost in the network or in a receive buffer, by reason."""
 
 IMPAIRED = ("down", "loss", "bit-errors", "slow")
 """Kinds of entries of the log after which something is worse than before."""

@@ -40,7 +40,7 @@ def headline(results: Results) -> list[tuple[str, str]]:
                 f"{micros(min(took))} / {micros(sum(took) / len(took))} / {micros(max(took))}",
             )
         )
-    full = totals["dropped_data"] + totals["dropped_control"]
+    full = totals["dropped_data"] + totals["dropped_control"] + totals["overflowed"]
     rows += [
         ("data packets", f"{totals['data_packets']:,}"),
         ("retransmitted", f"{totals['retransmits']:,}"),

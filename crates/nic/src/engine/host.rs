@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::stats::Cause;
 
 /// Kernel memory that a queued packet takes in addition to its payload: its descriptor and unused room.
-const OVERHEAD: u32 = 1024;
+pub(super) const OVERHEAD: u32 = 1024;
 
 /// The NIC, as the node sees it during one call.
 pub(super) struct Environment<'a> {

@@ -63,7 +63,10 @@ impl Engine {
             node: Node::new(&Arc::new(node_config(&config, seed))),
             verbs: Verbs::new(),
             posting: Posting::default(),
-            ingress: Ingress::new(net.ports.iter().map(|_| datapath.inbox(config.dscp)).collect()),
+            ingress: Ingress::new(
+                net.ports.iter().map(|_| datapath.inbox(config.dscp)).collect(),
+                net.ports.iter().map(|port| port.rx.buffer).min().unwrap_or(0),
+            ),
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),

@@ -11,6 +11,7 @@ use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
+use super::host::OVERHEAD;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
@@ -26,7 +27,7 @@ use crate::tx::is_data;
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
-/// Bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so this
+/// Most bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so this
 /// keeps their cost below a hundredth.
 const BYTES_PER_SAMPLE: usize = 256 << 10;
 
@@ -51,13 +52,16 @@ pub(super) struct Ingress {
     pub eager: bool,
     /// Eager turns for which traffic still counts as bulk, not as single messages.
     bulk: u32,
-    /// Bytes received since the last look at the receive buffers.
+    /// Bytes received since the last look at the receive buffers, as the kernel counts them.
     unsampled: usize,
+    /// And how many of them call for the next.
+    sample_every: usize,
 }
 
 /// What one read of a port has returned.
 #[derive(Default)]
 struct Brought {
+    datagrams: usize,
     packets: usize,
     bytes: usize,
     data: usize,
@@ -69,6 +73,7 @@ impl Brought {
     #[inline]
     fn add(&mut self, bytes: &[u8], meta: &RecvMeta) {
         let packets = bytes.len().div_ceil(meta.segment).max(1);
+        self.datagrams += 1;
         self.packets += packets;
         self.bytes += bytes.len();
         self.arrived_ns = meta.arrived_ns;
@@ -79,8 +84,8 @@ impl Brought {
 }
 
 impl Ingress {
-    /// For this many ports, whose sockets are watched.
-    pub fn new(inboxes: Vec<Inbox>) -> Self {
+    /// For ports whose sockets are watched and have receive buffers of `buffer` bytes at least.
+    pub fn new(inboxes: Vec<Inbox>, buffer: usize) -> Self {
         let ports = inboxes.len();
         Ingress {
             inboxes,
@@ -90,6 +95,9 @@ impl Ingress {
             eager: false,
             bulk: 0,
             unsampled: 0,
+            // A full buffer is noticed before the packets that other ports received after it are handled: their SACKs
+            // would show a loss that nothing explains.
+            sample_every: BYTES_PER_SAMPLE.min(buffer / 2),
         }
     }
 
@@ -128,7 +136,7 @@ impl Engine {
                 Step::Handle(port) => {
                     self.handle_port(shared, port);
                     handled += 1;
-                    if self.ingress.unsampled >= BYTES_PER_SAMPLE {
+                    if self.ingress.unsampled >= self.ingress.sample_every {
                         self.sample_buffers(shared);
                     }
                 }
@@ -280,7 +288,7 @@ impl Engine {
             None => receiver.egress.net.causes.add(Cause::Unexpected, 1),
         });
         ingress.order.handled(port);
-        ingress.unsampled += brought.bytes;
+        ingress.unsampled += brought.bytes + brought.datagrams * OVERHEAD as usize;
         if !ingress.watching {
             egress.net.ports[port].rx.adapt_gro(brought.packets);
         }

@@ -10,11 +10,11 @@ use openmrc_transport::mrc::{
 use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Time};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time};
 use openmrc_wire::{Ev, Packet};
 
 use super::queue_pair::QueuePair;
-use crate::config::{Encapsulation, NetworkConfig, Overflow, Routing, SwitchConfig};
+use crate::config::{Encapsulation, NetworkConfig, Overflow, Routing, SoftwareHosts, SwitchConfig};
 use crate::scenario::ScenarioError;
 use crate::transport::{AdaptiveConfig, MrcConfig, MrcCongestion, TransportConfig};
 
@@ -59,6 +59,11 @@ enum Template {
     Mrc(Box<QpConfig>),
     Rocev2(RcConfig),
 }
+
+/// Settings of queue pairs and nodes in software, as at the endpoint (`DeviceConfig`, `QpAttr`).
+const SOFTWARE_ACK_EVERY_BYTES: u32 = 128 << 10;
+const SOFTWARE_ACK_DELAY: Span = Span::from_micros(50);
+const LOOK_AT_BUFFERS: Span = Span::from_micros(500);
 
 /// Most paths of a profile. Of more paths an even selection is taken.
 const MOST_PATHS: u64 = 8192;
@@ -130,15 +135,15 @@ impl Endpoints {
             (_, MrcCongestion::FixedWindow(bytes)) => CcProfile::FixedWindow(*bytes),
             (_, MrcCongestion::Custom(make)) => CcProfile::Custom(make.clone()),
         };
-        let model = PathModel {
-            ordered: config.routing != Routing::Adaptive,
-            ..PathModel::new(config.base_rtt(), trimming)
-        };
+        let base_rtt = config.software.map_or(config.base_rtt(), |software| software.base_rtt);
+        let model =
+            PathModel { ordered: config.routing != Routing::Adaptive, ..PathModel::new(base_rtt, trimming) };
         let paths = PathConfig {
             active: settings.ev_active,
             backup: settings.ev_backup,
             min_active: settings.ev_active / 4,
             load_balancing: settings.load_balancing.clone(),
+            burst: config.software.map_or(1, |software| software.burst),
             ..PathConfig::new(profiles[0].clone(), model)
         };
         let mut template = QpConfig::new(1, 1, paths, Arc::new(cc));
@@ -146,6 +151,12 @@ impl Endpoints {
         template.requestor.mpr = settings.mpr;
         template.responder.mpr_dest = settings.mpr;
         template.caps.trim_nack = trimming;
+        if config.software.is_some() {
+            template.responder.ack_every_bytes = SOFTWARE_ACK_EVERY_BYTES;
+            template.responder.ack_delay = SOFTWARE_ACK_DELAY;
+            template.responder.batches_sacks = true;
+            template.requestor.timeout = QpConfig::timeout_from_exponent(14);
+        }
         template.validate().map_err(|e| ScenarioError::Range {
             name: e.name,
             value: e.value,
@@ -221,6 +232,13 @@ fn node_config(config: &NetworkConfig, destination_control: bool) -> NodeConfig 
         PressureConfig::Off
     };
     let ports = PortSet::first(planes as usize);
+    if let Some(SoftwareHosts { burst, base_rtt, .. }) = config.software {
+        let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
+        return NodeConfig {
+            seed: mix(config.seed),
+            ..NodeConfig::software(ports, base_rtt, burst, pressure)
+        };
+    }
     NodeConfig { seed: mix(config.seed), ..NodeConfig::hardware(ports, config.base_rtt(), pressure) }
 }
 

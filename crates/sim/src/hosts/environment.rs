@@ -1,6 +1,6 @@
 //! What a host's node sees of the simulation: memory, the fabric, and where completions go.
 
-use openmrc_transport::node::{NodeHost, PeerId, QpId, Route};
+use openmrc_transport::node::{Buffers, NodeHost, PeerId, QpId, Route};
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, NoReceive, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
@@ -8,6 +8,7 @@ use openmrc_wire::{Ev, Packet};
 
 use super::endpoints::Endpoints;
 use super::posts::MessageState;
+use super::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{FabricState, Fate};
@@ -39,6 +40,8 @@ pub(super) struct Environment<'a> {
     pub host: u32,
     /// Plane by which the packet in hand came.
     pub plane: u8,
+    /// Receive buffers of a host that is software.
+    pub buffers: Option<&'a mut ReceiveBuffers>,
     pub endpoints: &'a Endpoints,
     pub messages: &'a mut [MessageState],
     pub completions: &'a mut Completions,
@@ -153,6 +156,13 @@ impl NodeHost for Environment<'_> {
 
     fn peer_ports(&mut self, qp: QpId, up: PortSet) {
         self.stats.log(self.clock.now, LogEvent::PeerPorts { host: self.host, peer: qp.peer, up });
+    }
+
+    fn receive_buffers(&mut self) -> Buffers {
+        match &mut self.buffers {
+            Some(buffers) => buffers.look(),
+            None => Buffers { bytes: u64::MAX, queued: 0, fill: 0.0, packet: 1 },
+        }
     }
 
     #[cold]

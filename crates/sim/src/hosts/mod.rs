@@ -8,6 +8,7 @@
 //! environment   what a node sees of the simulation
 //! posts         messages and connections; knows nothing of queue pairs
 //! posting       messages are given to queue pairs, and completions come back
+//! receive_buffers  buffers of hosts that are software
 //! prefetch      loads what the events to come will need
 //! ```
 
@@ -18,6 +19,7 @@ mod posting;
 mod posts;
 mod prefetch;
 mod queue_pair;
+mod receive_buffers;
 
 use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::ENDPOINT_QP;
@@ -28,6 +30,7 @@ use self::environment::{Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
+use self::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::event::{Event, Kind, flag};
@@ -40,6 +43,8 @@ use crate::workload::Connection;
 /// All hosts.
 pub(crate) struct Hosts {
     hosts: Vec<SimHost>,
+    /// By host, if hosts are software.
+    buffers: Vec<ReceiveBuffers>,
     endpoints: Endpoints,
     pub posts: Posts,
     /// Contents of the packets in flight.
@@ -52,8 +57,14 @@ impl Hosts {
     /// The hosts of a network, with all ports up and nothing posted.
     pub fn new(config: &NetworkConfig, endpoints: Endpoints, posts: Posts) -> Self {
         let hosts = (0..config.fabric.shape().hosts).map(|_| SimHost::new(&endpoints.node)).collect();
+        let ports = config.fabric.shape().planes as usize;
+        let full_packet = u32::from(config.path_mtu);
+        let buffers = config.software.iter().flat_map(|software| {
+            (0..config.fabric.shape().hosts).map(|_| ReceiveBuffers::new(software, ports, full_packet))
+        });
         Hosts {
             hosts,
+            buffers: buffers.collect(),
             endpoints,
             posts,
             packets: Slab::default(),
@@ -105,11 +116,12 @@ impl Hosts {
         fabric: &'a mut FabricState,
         stats: &'a mut Stats,
     ) -> (&'a mut SimHost, Environment<'a>) {
-        let Hosts { hosts, endpoints, posts, packets, completions, .. } = self;
+        let Hosts { hosts, buffers, endpoints, posts, packets, completions, .. } = self;
         let messages = &mut posts.messages;
         let environment = Environment {
             host: number,
             plane,
+            buffers: buffers.get_mut(number as usize),
             endpoints,
             messages,
             completions,
@@ -149,7 +161,51 @@ impl Hosts {
         self.settle(number, clock, fabric, stats);
     }
 
-    /// A packet has reached its host.
+    /// A packet has reached its host: hardware handles it at once, software when it comes to it.
+    #[inline(always)]
+    pub fn arrive(&mut self, event: Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
+        if self.buffers.is_empty() {
+            self.receive(event, clock, fabric, stats);
+        } else {
+            self.wait(event, clock, fabric, stats);
+        }
+    }
+
+    /// A packet waits in a receive buffer, if it fits.
+    #[cold]
+    fn wait(&mut self, event: Event, clock: &mut Clock, fabric: &FabricState, stats: &mut Stats) {
+        let port = (event.at - fabric.layout.host_port(event.dst, 0)) as u8;
+        let placed = self.buffers[event.dst as usize].put(clock.now, port, u32::from(event.bytes));
+        let Some((time, after_gap)) = placed else {
+            stats.totals.hosts.overflowed += 1;
+            stats.totals.fabric.dropped_bytes += u64::from(event.bytes);
+            self.packets.drop_packet(event.packet);
+            return;
+        };
+        let flags = event.flags | if after_gap { flag::AFTER_GAP } else { 0 };
+        clock.push_to_host(Event { time, flags, kind: Kind::Serve, ..event });
+    }
+
+    /// A host of software comes to a packet in a receive buffer.
+    pub fn take_waiting(
+        &mut self,
+        event: Event,
+        clock: &mut Clock,
+        fabric: &mut FabricState,
+        stats: &mut Stats,
+    ) {
+        let port = (event.at - fabric.layout.host_port(event.dst, 0)) as u8;
+        let after_gap = event.flags & flag::AFTER_GAP != 0;
+        if self.buffers[event.dst as usize].take(port, u32::from(event.bytes), after_gap) {
+            let (host, mut environment) = self.at(event.dst, port, clock, fabric, stats);
+            let now = environment.now();
+            host.node.overflowed(now, &mut environment);
+        }
+        let flags = event.flags & !flag::AFTER_GAP;
+        self.receive(Event { flags, ..event }, clock, fabric, stats);
+    }
+
+    /// A host has a packet in hand.
     pub fn receive(&mut self, event: Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         stats.totals.hosts.arrived_bytes += u64::from(event.bytes);
         let packet = self.packets.take(event.packet);

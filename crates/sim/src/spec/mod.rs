@@ -29,7 +29,7 @@ pub use faults::{
     Transceiver,
 };
 pub use flows::{Flow, Flows};
-pub use network::Network;
+pub use network::{Network, Software};
 pub use ranks::Volume;
 pub use record::{All, Capture, Links, Record};
 pub use scenario::{Checked, Scenario};

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use openmrc_fabric::Fabric;
 
 use super::error::SpecError;
-use super::numbers::{Micros, Nanos, Whole, first_seed};
+use super::numbers::{Amount, Micros, Nanos, Whole, first_seed};
 use super::switch::{Preset, Switch};
-use crate::config::{Encapsulation, NetworkConfig, Routing, RoutingReaction};
+use crate::config::{Encapsulation, NetworkConfig, Routing, RoutingReaction, SoftwareHosts};
 
 /// How fast, how long and how clever the parts of the fabric are.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +34,8 @@ pub struct Network {
     pub convergence_us: Micros,
     /// Payload bytes of a full data packet.
     pub mtu: Whole<256, 8192>,
+    /// NICs are software, with receive buffers; hardware if left open.
+    pub software: Option<Software>,
     /// The queues of switches.
     pub switch: Switch,
 }
@@ -55,7 +57,47 @@ impl Default for Network {
             convergence_us: Micros::of(1_000_000.0),
             // The path_mtu of a queue pair (spec: transport).
             mtu: Whole::of(4096),
+            software: None,
             switch: Switch::default(),
+        }
+    }
+}
+
+/// Hosts whose NIC is software, as the endpoint of this project is: MRC only.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Software {
+    /// Receive buffer of a port, bytes of the host's memory: a packet takes 1,024 more than its own. What does not fit is
+    /// dropped.
+    pub receive_buffer: Amount,
+    /// Rate at which a host handles the packets of all its ports, in the order of arrival, bit/s.
+    pub service_rate: Whole<1_000_000, 1_000_000_000_000>,
+    /// Most consecutive packets of a queue pair, and of a path.
+    pub burst: Whole<1, 64>,
+    /// Round trip that loss detection starts from: most of it passes in the host.
+    pub base_rtt_us: Micros,
+}
+
+impl Default for Software {
+    /// As the endpoint is by default, with the socket buffers of an unprivileged process.
+    fn default() -> Self {
+        Software {
+            receive_buffer: Whole::of(212_992),
+            // What one processor core takes from sockets.
+            service_rate: Whole::of(20_000_000_000),
+            burst: Whole::of(15),
+            base_rtt_us: Micros::of(500.0),
+        }
+    }
+}
+
+impl Software {
+    fn config(&self) -> SoftwareHosts {
+        SoftwareHosts {
+            receive_buffer: self.receive_buffer.get(),
+            service_rate_bps: self.service_rate.get(),
+            burst: self.burst.u8(),
+            base_rtt: self.base_rtt_us.span(),
         }
     }
 }
@@ -93,6 +135,7 @@ impl Network {
                 convergence: self.convergence_us.span(),
             }),
             path_mtu: self.mtu.u16(),
+            software: self.software.as_ref().map(Software::config),
             switch: None,
             exact_queues: self.switch.exact,
             seed,

@@ -8,7 +8,7 @@ use super::faults::{
     BitErrors, Broken, Down, Fault, Flap, Loss, NicPort, RandomFailures, Reboot, Slow, Transceiver,
 };
 use super::flows::Flows;
-use super::network::Network;
+use super::network::{Network, Software};
 use super::read;
 use super::record::{Capture, Record};
 use super::scenario::Scenario;
@@ -53,6 +53,7 @@ parts! {
     Scenario: |scenario| scenario.check_parts(),
     Topology: sound,
     Network: |network| network.check(),
+    Software: sound,
     Switch: |switch| switch.check(),
     Pfc: sound,
     Mrc: sound,

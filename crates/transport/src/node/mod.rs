@@ -403,6 +403,7 @@ impl<Q: Transport> Node<Q> {
             let id = entry.id(place);
             let Some(qp) = &mut entry.qp else { continue };
             if qp.poll_timeout() <= now {
+                self.pressure.before_report(&mut entry.receiving, qp);
                 qp.handle_timeout(now, &mut QpHost { qp: id, host });
             }
             // Whatever it wants now is for another call: one queue pair must not keep this one from ending.

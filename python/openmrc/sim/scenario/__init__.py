@@ -16,7 +16,7 @@ from openmrc.sim.scenario.faults import (
     Slow,
     Transceiver,
 )
-from openmrc.sim.scenario.network import Network, Pfc, Switch, Topology
+from openmrc.sim.scenario.network import Network, Pfc, Software, Switch, Topology
 from openmrc.sim.scenario.part import Part, Strict
 from openmrc.sim.scenario.record import Capture, Record
 from openmrc.sim.scenario.traffic import (
@@ -59,6 +59,7 @@ __all__ = [
     "Rocev2",
     "Scenario",
     "Slow",
+    "Software",
     "Strict",
     "Switch",
     "Topology",

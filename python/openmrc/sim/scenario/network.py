@@ -90,6 +90,21 @@ class Switch(Part):
     have them anyway."""
 
 
+class Software(Part):
+    """Hosts whose NIC is software, as the endpoint of this project is: MRC only."""
+
+    receive_buffer: StrictInt = OPEN
+    """Receive buffer of a port, bytes of the host's memory: a packet takes 1,024 more than its own. What does
+    not fit is dropped."""
+    service_rate: Rate = OPEN
+    """Rate at which a host handles the packets of all its ports, in the order of arrival, bit/s; also as
+    ``20G``."""
+    burst: StrictInt = OPEN
+    """Most consecutive packets of a queue pair, and of a path."""
+    base_rtt_us: float = OPEN
+    """Round trip that loss detection starts from: most of it passes in the host."""
+
+
 class Network(Part):
     """How fast, how long and how clever the parts of the fabric are."""
 
@@ -116,4 +131,6 @@ class Network(Part):
     """From there until all switches route accordingly (BGP): 0.1 s to tens of seconds."""
     mtu: StrictInt = OPEN
     """Payload bytes of a full data packet."""
+    software: Software | None = OPEN
+    """NICs are software, with receive buffers; hardware if left open."""
     switch: Switch = Switch()

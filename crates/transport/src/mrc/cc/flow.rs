@@ -75,6 +75,11 @@ impl Flow {
         i64::from(self.sent.wrapping_sub(self.counted << 8) as i32)
     }
 
+    /// The receiver presses, or has pressed and does not let the window return yet.
+    pub fn is_pressed(&self) -> bool {
+        self.saved > 0.0
+    }
+
     /// A packet was sent, perhaps `again`.
     #[inline]
     pub fn on_sent(&mut self, now: Time, bytes: u32, again: bool) {

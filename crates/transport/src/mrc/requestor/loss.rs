@@ -6,7 +6,7 @@
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::Seq;
+use super::window::{Flight, Seq};
 use crate::api::Host;
 use crate::mrc::config::PathModel;
 use crate::mrc::paths::EvIndex;
@@ -172,12 +172,36 @@ impl Requestor {
 
     /// A packet is lost without a trace: its path has failed, unless the receiver has said that it drops packets.
     pub(super) fn lose(&mut self, shared: &mut Shared, now: Time, seq: Seq, host: &mut dyn Host) {
+        let sent = self.window.resent_at(seq).unwrap_or_else(|| self.window.sent_not_before(seq));
+        let explained = self.loss.explained(now, sent);
+        self.lose_for(shared, now, seq, explained, host);
+    }
+
+    /// The oldest packet in flight is taken for lost because nothing has moved for long. A receiver that presses its senders
+    /// is slow: that the packet waits there, or was dropped there, is likelier than that its path has failed \[choice\].
+    pub(super) fn lose_oldest(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        let in_flight = |seq: &Seq| matches!(self.window.state(*seq), Flight::Sent | Flight::Resent);
+        let Some(oldest) = (self.window.base()..self.window.next()).find(in_flight) else { return };
+        if self.flow.is_pressed() {
+            self.lose_for(shared, now, oldest, true, host);
+        } else {
+            self.lose(shared, now, oldest, host);
+        }
+    }
+
+    fn lose_for(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        seq: Seq,
+        receiver_is_full: bool,
+        host: &mut dyn Host,
+    ) {
         let size = self.size_of(shared, seq);
         let index = self.window.path(seq);
-        let sent = self.window.resent_at(seq).unwrap_or_else(|| self.window.sent_not_before(seq));
         self.window.mark_lost(seq);
         shared.stats.lost += 1;
-        if self.loss.explained(now, sent) {
+        if receiver_is_full {
             shared.stats.overflowed += 1;
             self.flow.on_overflow(size);
             return;

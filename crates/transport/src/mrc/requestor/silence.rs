@@ -3,7 +3,6 @@
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::{Flight, Seq};
 use crate::api::{Fatal, Host, SendStatus};
 use crate::mrc::config::RequestorConfig;
 use crate::mrc::paths::EvIndex;
@@ -163,10 +162,7 @@ impl Requestor {
         if is_silent {
             return;
         }
-        let in_flight = |seq: &Seq| matches!(self.window.state(*seq), Flight::Sent | Flight::Resent);
-        if let Some(oldest) = (self.window.base()..self.window.next()).find(in_flight) {
-            self.lose(shared, now, oldest, host);
-        }
+        self.lose_oldest(shared, now, host);
         shared.try_condemned(now, host);
     }
 }

@@ -34,6 +34,7 @@ struct Outgoing {
     now: Time,
     /// The path that all its packets take.
     path: EvIndex,
+    pressure: Pressure,
 }
 
 impl Responder {
@@ -50,7 +51,7 @@ impl Responder {
         self.owed.sack_due = Time::NEVER;
         let asked = probe.is_some();
         let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
-        let out = Outgoing { now, path };
+        let out = Outgoing { now, path, pressure: self.pressure_to_tell() };
         let first_gap = self.cack() + 1;
         let seq = self.expand(trigger.psn);
         let main = if asked || seq < first_gap + BITMAP { first_gap } else { seq - BEHIND_TRIGGER };
@@ -80,6 +81,15 @@ impl Responder {
         }
     }
 
+    /// The pressure that the next report tells.
+    fn pressure_to_tell(&mut self) -> Pressure {
+        if self.granted.overflow_reports == 0 {
+            return self.granted.pressure;
+        }
+        self.granted.overflow_reports -= 1;
+        Pressure::OVERFLOW
+    }
+
     fn send_sack(
         &mut self,
         shared: &mut Shared,
@@ -95,8 +105,6 @@ impl Responder {
             // A duplicate can lie further back than 16 bits reach; then the offset says "the cumulative point".
             None => i16::try_from(trigger.psn.distance(cack)).unwrap_or(0),
         };
-        let untold = std::mem::take(&mut self.granted.untold_overflow);
-        let pressure = if untold { Pressure::OVERFLOW } else { self.granted.pressure };
         let sack = Sack {
             mark,
             probe_reply: probe.is_some(),
@@ -112,8 +120,8 @@ impl Responder {
             cc: CcState {
                 timestamp: reflect(shared, trigger.timestamp, out.now.since(trigger.arrived)),
                 ooo_count: self.out_of_order.min(0x7FFF) as u16,
-                restore_cwnd: pressure.restore,
-                rcv_cwnd_pen: pressure.penalty.min(127),
+                restore_cwnd: out.pressure.restore,
+                rcv_cwnd_pen: out.pressure.penalty.min(127),
                 rcvd_bytes: self.rcvd_units(),
             },
         };

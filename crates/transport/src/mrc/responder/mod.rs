@@ -78,9 +78,13 @@ struct Granted {
     /// And the largest there is.
     mpr_dest: u8,
     pressure: Pressure,
-    /// No SACK has told of the last overflow yet.
-    untold_overflow: bool,
+    /// Reports that still have to tell of the last overflow.
+    overflow_reports: u8,
 }
+
+/// Reports that tell of an overflow. They take different planes, so a dead plane does not hide it: a sender that is not told
+/// would condemn a path for every packet that the overflow has cost \[choice\].
+const OVERFLOW_REPORTS: u8 = 2;
 
 /// Messages, as they complete in order.
 struct Messages {
@@ -144,7 +148,7 @@ impl Responder {
                 unreported_bytes: 0,
                 acked_completed: 0,
             },
-            granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, untold_overflow: false },
+            granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, overflow_reports: 0 },
             refused: Refused::default(),
             nak: None,
         }
@@ -155,11 +159,13 @@ impl Responder {
         self.granted.mpr = mpr.clamp(1, self.granted.mpr_dest);
     }
 
-    /// Destination flow control for the SACKs from now on. An overflow is told by one SACK at least.
+    /// Destination flow control for the SACKs from now on. An overflow is told by [`OVERFLOW_REPORTS`] reports at least.
     #[inline]
     pub fn set_receive_pressure(&mut self, pressure: Pressure) {
         self.granted.pressure = pressure;
-        self.granted.untold_overflow |= pressure.is_overflow();
+        if pressure.is_overflow() {
+            self.granted.overflow_reports = OVERFLOW_REPORTS;
+        }
     }
 
     /// When the delayed SACK is due.

@@ -76,10 +76,16 @@ impl BufferWatch {
         self.next
     }
 
+    /// Whether there was an overflow of which the sender of a queue pair has not been told.
+    #[inline]
+    pub fn is_untold(&self, receiving: &Receiving) -> bool {
+        receiving.told != self.overflows
+    }
+
     /// What the sender of a queue pair is told now.
     #[inline]
     pub fn pressure(&self, receiving: &mut Receiving) -> Pressure {
-        if receiving.told == self.overflows {
+        if !self.is_untold(receiving) {
             return self.pressure;
         }
         receiving.told = self.overflows;

@@ -94,6 +94,16 @@ impl ReceivePressure {
         }
     }
 
+    /// A queue pair may report without a new packet: what has been found since its last one is told as well.
+    #[inline]
+    pub fn before_report<Q: Transport>(&self, receiving: &mut Receiving, qp: &mut Q) {
+        if let ReceivePressure::Buffers(watch) = self
+            && watch.is_untold(receiving)
+        {
+            qp.set_receive_pressure(watch.pressure(receiving));
+        }
+    }
+
     /// A receive buffer was full: whoever sends now is told.
     pub fn overflowed(&mut self, now: Time, buffers: impl FnOnce() -> Buffers) {
         if let ReceivePressure::Buffers(watch) = self {
