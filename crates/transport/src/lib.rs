@@ -18,6 +18,7 @@ mod port_set;
 pub mod profile;
 pub mod random;
 pub mod rocev2;
+mod seq;
 pub mod time;
 
 pub use api::{

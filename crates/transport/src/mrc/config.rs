@@ -1,5 +1,6 @@
 //! What a queue pair is told when it is made. All defaults live here, each with its source.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use openmrc_wire::Psn;
@@ -12,6 +13,18 @@ use crate::time::Span;
 /// A burst that has had this many packets ends when the queue pair runs out of data \[choice\]. A host's software is
 /// faster on a path that it has just used, at both ends; but a dead path must not collect many packets over time.
 pub const LASTING_BURST: u8 = 8;
+
+/// The unit of MPR: PSNs in flight for each step (spec: transport, queue pair attributes).
+pub const PSNS_PER_MPR: u32 = 128;
+
+/// Default of `mpr` and `mpr_dest` (spec: transport, "Queue pair life").
+pub const DEFAULT_MPR: u8 = 8;
+
+/// Payload bytes per data packet that a queue pair can be configured for (spec: transport, queue pair attributes).
+pub const PATH_MTU_RANGE: RangeInclusive<u16> = 256..=8192;
+
+/// Default path MTU (spec: transport, "Queue pair life").
+pub const DEFAULT_PATH_MTU: u16 = 4096;
 
 /// Optional behaviour, on only if both ends have it (spec: transport, queue pair attributes, `cap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +136,7 @@ impl Default for RequestorConfig {
     fn default() -> Self {
         RequestorConfig {
             sq_psn: Psn::new(0),
-            mpr: 8,
+            mpr: DEFAULT_MPR,
             max_wimm: 128,
             max_send_wr: 128,
             timeout: QpConfig::timeout_from_exponent(8),
@@ -156,7 +169,7 @@ impl Default for ResponderConfig {
     fn default() -> Self {
         ResponderConfig {
             rq_psn: Psn::new(0),
-            mpr_dest: 8,
+            mpr_dest: DEFAULT_MPR,
             max_wimm_dest: 128,
             ack_every_bytes: 16 * 1024,
             ack_delay: Span::from_micros(4),
@@ -172,7 +185,7 @@ pub struct QpConfig {
     pub local_qp: u32,
     /// The peer's number, 24 bits.
     pub remote_qp: u32,
-    /// Payload bytes per data packet, 256..=8192.
+    /// Payload bytes per data packet, in [`PATH_MTU_RANGE`].
     pub path_mtu: u16,
     /// Optional behaviour agreed with the peer.
     pub caps: Capabilities,
@@ -235,7 +248,7 @@ impl QpConfig {
         QpConfig {
             local_qp,
             remote_qp,
-            path_mtu: 4096,
+            path_mtu: DEFAULT_PATH_MTU,
             caps: Capabilities::default(),
             requestor: RequestorConfig::default(),
             responder: ResponderConfig::default(),
@@ -253,7 +266,7 @@ impl QpConfig {
         let qp_ok = |qp: u32| (1..1 << 24).contains(&qp);
         check(qp_ok(self.local_qp), "qp_num", self.local_qp, "1 to 16777215")?;
         check(qp_ok(self.remote_qp), "dest_qp_num", self.remote_qp, "1 to 16777215")?;
-        check((256..=8192).contains(&self.path_mtu), "path_mtu", self.path_mtu, "256 to 8192")?;
+        check(PATH_MTU_RANGE.contains(&self.path_mtu), "path_mtu", self.path_mtu, "256 to 8192")?;
         self.requestor.validate()?;
         self.responder.validate()?;
         let (active, backup) = (self.paths.active, self.paths.backup);
@@ -268,7 +281,7 @@ impl QpConfig {
     }
 }
 
-const WIMM_RANGE: std::ops::RangeInclusive<u16> = 1..=16384;
+const WIMM_RANGE: RangeInclusive<u16> = 1..=16384;
 
 impl RequestorConfig {
     fn validate(&self) -> Result<(), ConfigError> {
@@ -286,5 +299,26 @@ impl ResponderConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         check(self.mpr_dest > 0, "mpr_dest", self.mpr_dest, "1 to 255")?;
         check(WIMM_RANGE.contains(&self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest, "1 to 16384")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::PathEntry;
+
+    #[test]
+    fn rotation_and_reserve_each_take_up_to_256_paths() {
+        let profile = EvProfile::new(&[PathEntry { ev: openmrc_wire::Ev(1), port: 0 }]).unwrap();
+        let paths = PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(10), true));
+        let check = |active, backup| {
+            let paths = PathConfig { active, backup, ..paths.clone() };
+            QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1))).validate().map_err(|e| e.name)
+        };
+        assert_eq!(check(256, 256), Ok(()));
+        assert_eq!(check(1, 0), Ok(()));
+        assert_eq!(check(257, 0), Err("ev_active"));
+        assert_eq!(check(0, 256), Err("ev_active"));
+        assert_eq!(check(256, 257), Err("ev_backup"));
     }
 }

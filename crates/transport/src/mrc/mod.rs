@@ -17,21 +17,21 @@ mod responder;
 mod shared;
 mod stats;
 
-use openmrc_wire::{Body, Ev, Packet, Probe};
+use openmrc_wire::{Body, Ev, Probe};
 use prefetch_index::prefetch_index;
 
 pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
 pub use config::{
-    Capabilities, ConfigError, LASTING_BURST, PathConfig, PathModel, QpConfig, RequestorConfig,
-    ResponderConfig,
+    Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, LASTING_BURST, PATH_MTU_RANGE, PSNS_PER_MPR,
+    PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig,
 };
 pub use paths::{Choice, CustomSelector, EvState, LoadBalancing, PathSelector};
 pub use requestor::MAX_MESSAGE;
 pub use stats::{Counters, QpStats};
 
-use crate::api::Pressure;
 use crate::api::{
-    Fatal, Host, PortSet, PostError, Readiness, Received, SendStatus, Transmit, Transport, WorkRequest,
+    Fatal, Host, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit, Transport,
+    WorkRequest,
 };
 use crate::profile::PathId;
 use crate::time::Time;
@@ -99,11 +99,6 @@ fn prefetch_lines<T>(whole: &T, inside: &Time) {
     for line in 0..size_of::<T>().div_ceil(CACHE_LINE) {
         prefetch_index(elements, (line * CACHE_LINE / size_of::<Time>()).wrapping_sub(before));
     }
-}
-
-/// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
-fn nominal(packet: &Packet) -> u32 {
-    packet.wire_len() as u32 + 8 + 40
 }
 
 impl QueuePair {

@@ -1,6 +1,7 @@
 //! What a node is told. Hardware and software differ in these settings and nowhere else.
 
 use super::pressure::PressureConfig;
+use super::table::Numbers;
 use crate::api::PortSet;
 use crate::time::Span;
 
@@ -23,23 +24,6 @@ pub struct NodeConfig {
     pub numbers: Numbers,
     /// Seed of request ids and of the first numbers.
     pub seed: u64,
-}
-
-/// How queue pair numbers are given out. A number is a place in the table and a generation of it, so that it is not soon given
-/// out again: a late packet for an ended queue pair must not reach another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Numbers {
-    /// Bits of a number, of 24, that are its place.
-    pub place_bits: u32,
-    /// Places that have to be free before one of them is taken again.
-    pub resting: u32,
-}
-
-impl Numbers {
-    /// Most queue pairs of a node.
-    pub const fn most(&self) -> u32 {
-        1 << self.place_bits
-    }
 }
 
 impl NodeConfig {

@@ -25,6 +25,8 @@ mod ports;
 mod pressure;
 mod ready;
 mod requests;
+mod route;
+mod stats;
 mod table;
 mod timers;
 
@@ -32,11 +34,13 @@ use std::sync::Arc;
 
 use openmrc_wire::{Body, EndpointOp};
 
-pub use config::{NodeConfig, Numbers};
+pub use config::NodeConfig;
 pub use host::NodeHost;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
-pub use requests::{MAX_EV_PROBES, ProbeTimeout, Route};
-pub use table::{PeerId, Place, QpId, TableFull};
+pub use requests::MAX_EV_PROBES;
+pub use route::{ProbeTimeout, Route};
+pub use stats::NodeStats;
+pub use table::{Numbers, PeerId, Place, QpId, TableFull};
 
 use self::host::QpHost;
 use self::ports::Ports;
@@ -50,25 +54,6 @@ use crate::api::{
     WorkRequest,
 };
 use crate::time::{Span, Time};
-
-/// What a node counts beside its queue pairs.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct NodeStats {
-    /// Port status updates sent, repetitions included.
-    pub port_updates_sent: u64,
-    /// Port status updates that changed what is known of a peer.
-    pub port_updates_applied: u64,
-    /// Ports of peers that were put back because traffic contradicted an update.
-    pub ports_contradicted: u64,
-    /// Endpoint requests answered.
-    pub requests_answered: u64,
-    /// EV probes that nobody answered.
-    pub probes_unanswered: u64,
-    /// Endpoint packets that answer nothing or are none.
-    pub endpoint_invalid: u64,
-    /// Times that a full receive buffer has dropped packets.
-    pub overflows: u64,
-}
 
 /// A data packet to send.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,11 @@
 
 use openmrc_wire::EndpointOp;
 
-use super::requests::{Requests, Route, endpoint_request};
+use super::host::NodeHost;
+use super::requests::{Requests, endpoint_request};
+use super::route::Route;
+use super::stats::NodeStats;
 use super::table::PeerId;
-use super::{NodeHost, NodeStats};
 use crate::api::{PortSet, TrafficClass};
 use crate::time::{Span, Time};
 

@@ -1,44 +1,17 @@
 //! Endpoint requests on QP 0x2: ids, and EV probes that wait for an answer (spec: transport, "Probes and port status").
 
-use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
+use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
 
+use super::host::NodeHost;
+pub use super::route::{ProbeTimeout, Route};
+use super::stats::NodeStats;
 use super::table::PeerId;
-use super::{NodeHost, NodeStats};
 use crate::api::{PortSet, TrafficClass};
-use crate::profile::PathId;
 use crate::random::mix;
 use crate::time::{Span, Time};
 
 /// Most EV probes that can be outstanding.
 pub const MAX_EV_PROBES: usize = 4096;
-
-/// Which way an endpoint packet goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Route {
-    /// Back where the request came from. Its entropy value names a path of the peer's, not one of ours.
-    Reply {
-        /// Entropy value of the request.
-        ev: Ev,
-        /// Port it came in on.
-        port: u8,
-    },
-    /// On this path.
-    Path {
-        /// Entropy value.
-        ev: Ev,
-        /// Its number in the driver's list of paths.
-        path: PathId,
-        /// Its port.
-        port: u8,
-    },
-    /// On any path of this port.
-    Port(u8),
-}
-
-/// An EV probe was not answered in time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no answer within the timeout")]
-pub struct ProbeTimeout;
 
 struct EvProbe {
     id: u16,

@@ -1,6 +1,5 @@
 //! The queue pairs of a node, and their numbers.
 
-use super::config::Numbers;
 use crate::random::mix;
 use crate::time::Time;
 
@@ -9,6 +8,23 @@ pub type Place = u32;
 
 /// The driver's number for a peer node.
 pub type PeerId = u32;
+
+/// How queue pair numbers are given out. A number is a place in the table and a generation of it, so that it is not soon given
+/// out again: a late packet for an ended queue pair must not reach another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers {
+    /// Bits of a number, of 24, that are its place.
+    pub place_bits: u32,
+    /// Places that have to be free before one of them is taken again.
+    pub resting: u32,
+}
+
+impl Numbers {
+    /// Most queue pairs of a node.
+    pub const fn most(&self) -> u32 {
+        1 << self.place_bits
+    }
+}
 
 /// A queue pair of a node, as its driver knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

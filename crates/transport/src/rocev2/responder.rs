@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use openmrc_wire::{Aeth, Body, Psn, RcWrite};
 
-use super::{RcConfig, Recovery, expand, wire};
+use super::config::{RcConfig, Recovery};
 use crate::api::{Fatal, Host, Received, RecvDone};
+use crate::seq::{expand, wire};
 use crate::time::{Span, Time};
 
 /// What a data packet asks of the feedback.

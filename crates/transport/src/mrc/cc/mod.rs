@@ -16,7 +16,14 @@ pub(super) use flow::{Feedback, Flow};
 pub use nscc::{Nscc, NsccParams};
 pub use swift::{Swift, SwiftParams};
 
+use openmrc_wire::Packet;
+
 use crate::time::{Span, Time};
+
+/// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
+pub(super) fn nominal(packet: &Packet) -> u32 {
+    packet.wire_len() as u32 + 8 + 40
+}
 
 /// Whether the receiver holds the sender's window down (spec: congestion, destination flow control).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

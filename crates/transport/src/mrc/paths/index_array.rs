@@ -1,6 +1,7 @@
 //! Lists of path indices, in one byte each where that is enough: a window of 1,024 packets has an entry for each.
 
-use super::EvIndex;
+/// A path's index in its queue pair.
+pub(in crate::mrc) type EvIndex = u16;
 
 #[derive(Clone, Debug)]
 pub(in crate::mrc) enum IndexArray {

@@ -24,7 +24,7 @@ use openmrc_wire::{Ev, Packet};
 
 pub(super) use ev_state::EvInput;
 pub use ev_state::EvState;
-pub(super) use index_array::IndexArray;
+pub(super) use index_array::{EvIndex, IndexArray};
 pub(super) use probing::ConditionProbes;
 pub(super) use reverse::ReversePaths;
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
@@ -35,9 +35,6 @@ use super::config::{PathConfig, QpConfig};
 use crate::api::{Payload, PortSet, TrafficClass, Transmit};
 use crate::profile::{EvProfile, Order, PathEntry, PathId};
 use crate::time::Time;
-
-/// A path's index in its queue pair.
-pub(super) type EvIndex = u16;
 
 /// Most paths of a queue pair: a full rotation and as many in reserve.
 const MOST_PATHS: usize = 2 * PathConfig::MOST as usize;
@@ -410,6 +407,25 @@ mod tests {
         let used: std::collections::BTreeSet<_> = (0..300).filter_map(|_| select(&mut paths, one)).collect();
         assert_eq!(used.len(), 256);
         assert_eq!(paths.len(), 512);
+    }
+
+    #[test]
+    fn with_256_paths_in_rotation_each_of_256_backups_can_take_a_place() {
+        let list: Vec<_> = (0..512).map(|i| PathEntry { ev: Ev(i), port: (i % 8) as u8 }).collect();
+        let mut paths = set(EvProfile::new(&list).unwrap(), 256, 256, 64, 1);
+        let all = PortSet::first(8);
+        assert_eq!(paths.len(), 512);
+        let first: std::collections::BTreeSet<_> =
+            (0..256).map(|_| select(&mut paths, all).unwrap()).collect();
+        assert_eq!(first.len(), 256);
+        for &index in &first {
+            paths.alive(index);
+            assert_eq!(paths.condemn(index), Condemned::Path);
+        }
+        let second: std::collections::BTreeSet<_> =
+            (0..256).map(|_| select(&mut paths, all).unwrap()).collect();
+        assert_eq!(second.len(), 256);
+        assert!(first.is_disjoint(&second));
     }
 
     #[test]

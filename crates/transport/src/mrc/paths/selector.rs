@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::EvIndex;
+use super::index_array::EvIndex;
 use crate::api::PortSet;
 use crate::random::mix;
 use crate::time::Time;

@@ -4,11 +4,13 @@ use openmrc_wire::{Aeth, Mark, Nack, NackReason, Sack};
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::{Flight, Seq};
+use super::window::Flight;
 use crate::api::{Fatal, Host, Pressure, SendDone, SendStatus};
 use crate::mrc::cc::Feedback;
+use crate::mrc::config::PSNS_PER_MPR;
 use crate::mrc::paths::{ConditionProbes, EvIndex};
 use crate::mrc::shared::Shared;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
 /// A transmission older than this can have wrapped its 16-bit timestamp.
@@ -95,7 +97,7 @@ impl Requestor {
             },
         );
         if shared.config.caps.dynamic_mpr {
-            let granted = u32::from(sack.mpr.max(1)) * 128;
+            let granted = u32::from(sack.mpr.max(1)) * PSNS_PER_MPR;
             // A late SACK can have been overtaken by one that grants more, but not by nothing at all.
             let is_late = cack + 1 < self.window.base();
             self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };

@@ -6,11 +6,11 @@
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::Seq;
 use crate::api::Host;
 use crate::mrc::config::PathModel;
 use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::Shared;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
 pub(super) struct LossDetector {

@@ -7,6 +7,9 @@
 //! | `acks` | what SACK, NACK and ACK change |
 //! | `loss` | when a packet is lost |
 //! | `silence` | what a silent peer is asked, and when it is given up |
+//!
+//! `loss` and `silence` each define a part of the requestor's state and the methods of [`Requestor`] that act on it. These
+//! two import circles are intended: a rule and the state that it needs stay in one file.
 
 mod acks;
 mod loss;
@@ -19,20 +22,19 @@ mod window;
 use openmrc_wire::{Body, Packet, Timestamp, Write};
 
 pub use sendq::MAX_MESSAGE;
-pub(super) use window::{Seq, first_seq, wire};
 
 use self::loss::LossDetector;
 use self::sendq::{Part, SendQueue};
 use self::silence::Silence;
 use self::window::{Flight, Window};
-use super::cc::{Flow, NsccParams};
-use super::config::{QpConfig, RequestorConfig};
-use super::nominal;
+use super::cc::{Flow, NsccParams, nominal};
+use super::config::{PSNS_PER_MPR, QpConfig, RequestorConfig};
 use super::paths::EvIndex;
 use super::shared::Shared;
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, SendDone, SendStatus, TrafficClass, Transmit, WorkRequest,
 };
+use crate::seq::{Seq, first_seq, wire};
 use crate::time::Time;
 
 pub(super) struct Requestor {
@@ -62,7 +64,7 @@ impl Requestor {
     pub fn new(now: Time, config: &QpConfig) -> Self {
         let RequestorConfig { sq_psn, mpr, max_wimm, max_send_wr, .. } = config.requestor;
         let first = first_seq(sq_psn);
-        let window = u32::from(mpr) * 128;
+        let window = u32::from(mpr) * PSNS_PER_MPR;
         let paths = config.paths.active + config.paths.backup;
         Requestor {
             sendq: SendQueue::new(max_send_wr, config.path_mtu, first),

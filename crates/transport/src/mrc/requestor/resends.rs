@@ -1,7 +1,7 @@
 //! The log of retransmissions. They are out of PSN order, so each keeps a send time of its own.
 
 use super::send_times::Stamp;
-use super::window::Seq;
+use crate::seq::Seq;
 use crate::time::Time;
 
 /// A retransmission, in six bytes.

@@ -4,7 +4,7 @@
 //! them from below (its own) and above (the next group's). Groups are as small as the stamps reach for what is in flight:
 //! single packets at first, sixteen where the window is full.
 
-use super::window::Seq;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
 /// Send times are kept in units of 2^17 ps (131 ns), modulo 2^32 (9 minutes).

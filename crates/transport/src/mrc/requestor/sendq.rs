@@ -3,8 +3,8 @@
 
 use openmrc_wire::{Msn, Position};
 
-use super::window::Seq;
 use crate::api::{Payload, PostError, WorkRequest};
+use crate::seq::Seq;
 
 /// Longest message, bytes (ibverbs' limit).
 pub const MAX_MESSAGE: u32 = 1 << 31;

@@ -8,20 +8,9 @@ use prefetch_index::prefetch_index;
 use super::resends::Resends;
 use super::send_times::{SendTimes, Stamp};
 use crate::mrc::paths::{EvIndex, IndexArray};
+pub(super) use crate::seq::Seq;
+use crate::seq::expand;
 use crate::time::Time;
-
-/// A PSN that does not wrap: its low 24 bits are what goes on the wire.
-pub(in crate::mrc) type Seq = u64;
-
-/// A PSN as it goes on the wire.
-pub(in crate::mrc) const fn wire(seq: Seq) -> Psn {
-    Psn::new(seq as u32)
-}
-
-/// A PSN without wrap, so far from zero that nothing ever lies below it.
-pub(in crate::mrc) fn first_seq(psn: Psn) -> Seq {
-    (1 << 32) + u64::from(psn.get())
-}
 
 /// State of one packet between the cumulative point and the highest sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +95,7 @@ impl Window {
 
     /// The PSN on the wire to the one nearest the window.
     pub fn expand(&self, psn: Psn) -> Seq {
-        self.base.wrapping_add_signed(i64::from(psn.distance(wire(self.base))))
+        expand(psn, self.base)
     }
 
     pub fn state(&self, seq: Seq) -> Flight {

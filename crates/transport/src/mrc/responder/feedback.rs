@@ -4,11 +4,11 @@
 
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Sack, Timestamp, Write};
 
-use super::{Responder, Trigger};
+use super::{Report, Responder};
 use crate::api::{Host, Pressure, Received};
 use crate::mrc::paths::EvIndex;
-use crate::mrc::requestor::{Seq, wire};
 use crate::mrc::shared::Shared;
+use crate::seq::{Seq, wire};
 use crate::time::{Span, Time};
 
 /// PSNs one SACK describes.
@@ -18,16 +18,6 @@ const BITMAP: u64 = 64;
 const BEHIND_TRIGGER: u64 = 55;
 /// Most SACKs that answer one packet; what they do not tell, later ones will.
 const MAX_SACKS: usize = 4;
-
-/// What a SACK answers.
-#[derive(Clone, Copy)]
-pub(super) struct Report {
-    pub trigger: Trigger,
-    /// What is said about the trigger's path.
-    pub mark: Mark,
-    /// The id of the reliability probe answered, if it is one.
-    pub probe: Option<u16>,
-}
 
 /// One report on its way.
 struct Outgoing {

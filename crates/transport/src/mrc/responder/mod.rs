@@ -5,13 +5,11 @@ mod feedback;
 
 use openmrc_wire::{Aeth, Mark, Msn, NackReason, Probe, Psn, Timestamp, Write};
 
-use self::feedback::Report;
-use super::config::ResponderConfig;
-use super::nominal;
-use super::requestor::{Seq, first_seq, wire};
+use super::cc::nominal;
+use super::config::{PSNS_PER_MPR, ResponderConfig};
 use super::shared::Shared;
-use crate::api::Pressure;
-use crate::api::{Fatal, Host, Received, RecvDone, Trim};
+use crate::api::{Fatal, Host, Pressure, Received, RecvDone, Trim};
+use crate::seq::{Seq, expand, first_seq, wire};
 use crate::time::{Span, Time};
 
 /// The packet that a SACK says it answers.
@@ -21,6 +19,16 @@ struct Trigger {
     ev: openmrc_wire::Ev,
     timestamp: Timestamp,
     arrived: Time,
+}
+
+/// What a SACK answers.
+#[derive(Clone, Copy)]
+struct Report {
+    trigger: Trigger,
+    /// What is said about the trigger's path.
+    mark: Mark,
+    /// The id of the reliability probe answered, if it is one.
+    probe: Option<u16>,
 }
 
 /// What a data packet asks of the feedback.
@@ -120,7 +128,7 @@ impl Responder {
         let &ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay, batches_sacks } =
             config;
         let first = first_seq(rq_psn);
-        let window = u32::from(mpr_dest) * 128;
+        let window = u32::from(mpr_dest) * PSNS_PER_MPR;
         let capacity = u64::from(window.next_power_of_two().max(64));
         Responder {
             expected: first,
@@ -256,13 +264,13 @@ impl Responder {
     }
 
     fn expand(&self, psn: Psn) -> Seq {
-        self.expected.wrapping_add_signed(i64::from(psn.distance(wire(self.expected))))
+        expand(psn, self.expected)
     }
 
     /// PSNs that it accepts from the cumulative point on.
     #[inline]
     fn window(&self) -> u32 {
-        u32::from(self.granted.mpr_dest) * 128
+        u32::from(self.granted.mpr_dest) * PSNS_PER_MPR
     }
 
     /// Its ring has a power of two of places: what of a sequence number is one.
