@@ -4,10 +4,10 @@ use openmrc_wire::Ev;
 
 use crate::profile::PathId;
 
-/// Which way an endpoint packet goes.
+/// How an endpoint packet is routed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Back where the request came from. Its entropy value names a path of the peer's, not one of ours.
+    /// Back to the sender of the request. The entropy value names a path of the peer, not one of this node.
     Reply {
         /// Entropy value of the request.
         ev: Ev,

@@ -1,20 +1,20 @@
 //! Counters of a node.
 
-/// What a node counts beside its queue pairs.
+/// Counters of a node that belong to no single queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NodeStats {
     /// Port status updates sent, repetitions included.
     pub port_updates_sent: u64,
-    /// Port status updates that changed what is known of a peer.
+    /// Port status updates received that changed the known ports of a peer.
     pub port_updates_applied: u64,
-    /// Ports of peers that were put back because traffic contradicted an update.
+    /// Ports of peers that are up again because traffic contradicted an update.
     pub ports_contradicted: u64,
     /// Endpoint requests answered.
     pub requests_answered: u64,
-    /// EV probes that nobody answered.
+    /// EV probes without an answer.
     pub probes_unanswered: u64,
-    /// Endpoint packets that answer nothing or are none.
+    /// Endpoint packets that are malformed or that answer no outstanding request.
     pub endpoint_invalid: u64,
-    /// Times that a full receive buffer has dropped packets.
+    /// Overflows of a receive buffer.
     pub overflows: u64,
 }

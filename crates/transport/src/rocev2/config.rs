@@ -1,4 +1,4 @@
-//! What a RoCEv2 queue pair is told, and the defaults (spec: baselines, "RoCEv2 RC").
+//! Configuration of a RoCEv2 queue pair, and the defaults (spec: baselines, "RoCEv2 RC").
 
 use openmrc_wire::Ev;
 
@@ -6,16 +6,16 @@ use super::dcqcn::DcqcnParams;
 use crate::mrc::DEFAULT_PATH_MTU;
 use crate::time::Span;
 
-/// What is sent again when a packet is missing.
+/// Packets that are retransmitted when one is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recovery {
-    /// Everything from the missing packet on.
+    /// The missing packet and all later ones.
     GoBackN,
-    /// The missing packet.
+    /// Only the missing packet.
     SelectiveRepeat,
 }
 
-/// What a queue pair is told.
+/// Configuration of a queue pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RcConfig {
     /// This queue pair's number.
@@ -24,29 +24,29 @@ pub struct RcConfig {
     pub remote_qp: u32,
     /// Payload bytes per packet.
     pub path_mtu: u16,
-    /// What ECMP hashes: the UDP source port, fixed for the queue pair.
+    /// Input of the ECMP hash: the UDP source port, fixed for the queue pair.
     pub ev: Ev,
     /// The port it uses.
     pub port: u8,
-    /// Packets that may be in flight.
+    /// Largest number of packets in flight.
     pub window: u32,
-    /// Work requests that may be outstanding.
+    /// Largest number of outstanding work requests.
     pub max_send_wr: usize,
-    /// What is sent again.
+    /// Retransmission scheme.
     pub recovery: Recovery,
     /// Congestion control; `None` sends at line rate.
     pub dcqcn: Option<DcqcnParams>,
-    /// An ACK for every so many packets, and for the last of each message.
+    /// The responder sends an ACK for every `ack_every` packets and for the last packet of each message.
     pub ack_every: u32,
     /// Retransmission timeout.
     pub timeout: Span,
-    /// Timeouts in a row before the connection ends; 255 is for ever.
+    /// Consecutive timeouts before the connection fails; with 255 it never fails.
     pub retry_count: u8,
 }
 
 impl RcConfig {
-    /// Defaults: go-back-N, DCQCN for a port of this rate, an ACK for four packets, seven retries after 1 ms each - the order of
-    /// magnitude of `ib_qp_attr.timeout` 8 (4.096 us x 2^8).
+    /// Defaults: go-back-N, DCQCN for a port of this rate, an ACK per four packets, seven retries at intervals of about
+    /// 1 ms, the interval of `ib_qp_attr.timeout` 8 (4.096 us x 2^8).
     pub fn new(local_qp: u32, remote_qp: u32, line_rate_bps: u64) -> Self {
         RcConfig {
             local_qp,

@@ -1,8 +1,8 @@
-//! RoCEv2 reliable connection: what MRC is compared with (spec: baselines, "RoCEv2 RC").
+//! RoCEv2 reliable connection: the baseline that MRC is compared with (spec: baselines, "RoCEv2 RC").
 //!
-//! One path for all packets, in order. The responder takes only the PSN it expects and answers a gap with one NAK; the requestor
-//! goes back to it, or - as later NICs do - sends the missing packet alone while the responder keeps what came after. The rate is
-//! DCQCN's. Writes only, as everywhere here.
+//! All packets use one path, in order. The responder accepts only the expected PSN and answers a gap with one NAK. The
+//! requestor goes back to the missing packet or, like later NICs, retransmits only that packet while the responder
+//! keeps the later ones. DCQCN sets the rate. Only writes are supported.
 
 mod config;
 mod dcqcn;
@@ -61,10 +61,10 @@ pub struct QueuePair {
     unacknowledged: u64,
     next: u64,
     high: u64,
-    /// Selective repeat: the packet to send before anything else.
+    /// Selective repeat: the packet to retransmit first.
     again: Option<u64>,
     rate: Option<Dcqcn>,
-    /// No packet before this: the pace that the rate sets.
+    /// Earliest time of the next packet at the present rate.
     pace_at: Time,
     progress_at: Time,
     retries: u8,
@@ -95,7 +95,7 @@ impl QueuePair {
         }
     }
 
-    /// What it has counted.
+    /// Counters.
     pub fn stats(&self) -> RcStats {
         self.stats
     }
@@ -161,7 +161,7 @@ impl QueuePair {
         } else if aeth.syndrome == Aeth::NAK_PSN_SEQUENCE {
             self.stats.naks += 1;
             self.acknowledged(now, seq, host);
-            // An old NAK asks for what has been acknowledged since.
+            // An old NAK may ask for a packet that was acknowledged since.
             if seq >= self.unacknowledged && seq < self.high {
                 match self.config.recovery {
                     Recovery::GoBackN => self.next = seq,
