@@ -1,5 +1,5 @@
-//! How many data packets a second two queue pairs exchange when the world between them costs nothing: the share of
-//! the transport in everything that is built on it.
+//! Measures the data packets per second that two queue pairs exchange over a network without cost: the share of the
+//! transport in the cost of everything built on it.
 //!
 //! `cargo run --release -p openmrc-transport --example speed [messages] [bytes]`
 
@@ -55,7 +55,7 @@ fn main() {
     let (mut a, mut b) = (make(1, 2), make(2, 1));
     let (mut at_a, mut at_b) = (Wire::default(), Wire::default());
     let all = PortSet::first(8);
-    // The packets of a round trip; each takes its turn on 800 Gb/s.
+    // The packets of a round trip; each is serialized at 800 Gb/s.
     let mut flying: VecDeque<Transmit> = VecDeque::new();
     let mut now = Time(1);
     let mut posted = 0;

@@ -1,14 +1,14 @@
-//! What a host's NIC does, without I/O and without a clock.
+//! The functions of a host's NIC, without I/O and without a clock.
 //!
 //! A driver - the simulator in virtual time, the software NIC in real time - owns a [`node::Node`] and its queue pairs.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`api`] | what a queue pair is to its node, and what it asks of its host |
-//! | [`node`] | everything around queue pairs: turns, timers, ports, endpoint requests, receive pressure |
+//! | [`api`] | the interfaces between a queue pair, its node and its host |
+//! | [`node`] | everything around queue pairs: scheduling, timers, ports, endpoint requests, receive pressure |
 //! | [`mrc`], [`rocev2`] | the queue pairs |
 //! | [`profile`] | the paths between two nodes |
-//! | [`random`], [`time`] | draws without state; simulated or real time in picoseconds |
+//! | [`random`], [`time`] | stateless pseudorandom numbers; simulated or real time in picoseconds |
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -18,6 +18,7 @@ mod port_set;
 pub mod profile;
 pub mod random;
 pub mod rocev2;
+mod seq;
 pub mod time;
 
 pub use api::{

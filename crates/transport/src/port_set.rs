@@ -8,7 +8,7 @@ impl PortSet {
     /// No port.
     pub const EMPTY: PortSet = PortSet(0);
 
-    /// Most ports a device can have.
+    /// Largest number of ports of a device.
     pub const MAX_PORTS: usize = 16;
 
     /// The first `n` ports.
@@ -26,13 +26,13 @@ impl PortSet {
         self.0 >> port & 1 == 1
     }
 
-    /// With `port` in it.
+    /// The set with `port`.
     #[must_use]
     pub const fn with(self, port: u8) -> PortSet {
         PortSet(self.0 | 1 << port)
     }
 
-    /// With `port` not in it.
+    /// The set without `port`.
     #[must_use]
     pub const fn without(self, port: u8) -> PortSet {
         PortSet(self.0 & !(1 << port))
@@ -44,12 +44,12 @@ impl PortSet {
         PortSet(self.0 & other.0)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// Number of ports.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }

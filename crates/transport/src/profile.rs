@@ -1,7 +1,7 @@
 //! The paths a queue pair may use: a list of entropy values with their ports, shared by every queue pair of a profile.
 //!
-//! A queue pair does not copy the list. It takes `active + backup` entries, equally many per port, in an order
-//! of its own that is computed from its seed (spec: paths, EV set), so that a path costs it no memory here.
+//! A queue pair does not copy the list. It uses `active + backup` entries, the same number on each port, in an order
+//! that is computed from its seed (spec: paths, EV set), so that a path takes no memory per queue pair here.
 
 use openmrc_wire::Ev;
 
@@ -19,13 +19,13 @@ pub struct PathEntry {
     pub port: u8,
 }
 
-/// Why a list of paths is no profile.
+/// Why a list of paths is not a valid profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// There is no path.
+    /// The list is empty.
     #[error("an EV profile needs at least one path")]
     Empty,
-    /// More paths than can be numbered.
+    /// The list is too long for [`PathId`].
     #[error("an EV profile has at most 65535 paths, not {0}")]
     TooMany(usize),
     /// A port number is too large.
@@ -46,15 +46,16 @@ struct Group {
     port: u8,
     first: u16,
     count: u16,
-    /// Steps that visit all of the group before they come back; a queue pair's seed chooses one.
+    /// Steps that visit every path of the group before any path repeats. The seed of a queue pair selects one.
     steps: [u16; STEPS],
 }
 
-/// Steps to choose from.
+/// Number of steps to choose from.
 const STEPS: usize = 32;
 
 impl EvProfile {
-    /// A profile of these paths. They are grouped by port; [`EvProfile::entries`] gives the order that numbers them.
+    /// A profile of these paths. They are grouped by port; [`EvProfile::entries`] lists them in the order of
+    /// [`PathId`].
     ///
     /// # Errors
     /// [`ProfileError`] if the list is empty, too long, or names a port above 15.
@@ -91,12 +92,12 @@ impl EvProfile {
         &self.entries
     }
 
-    /// How many ports it uses.
+    /// Number of ports in use.
     pub fn ports(&self) -> usize {
         self.groups.len()
     }
 
-    /// Paths per port that every port has.
+    /// Smallest number of paths of any port.
     pub fn paths_per_port(&self) -> usize {
         self.groups.iter().map(|g| g.count as usize).min().unwrap_or(0)
     }
@@ -112,8 +113,8 @@ impl EvProfile {
         self.groups[group].port
     }
 
-    /// The order in which the queue pair with this seed sees the paths of a port's group: an affine permutation that the seed
-    /// chooses, so that queue pairs do not march in step.
+    /// The order in which the queue pair with this seed uses the paths of a port: an affine permutation selected by the
+    /// seed, so that queue pairs do not use the same paths at the same time.
     pub(crate) fn order(&self, seed: u64, group: usize) -> Order {
         let group = &self.groups[group];
         let mixed = mix(seed ^ u64::from(group.port) << 56);
@@ -121,7 +122,7 @@ impl EvProfile {
         Order { start, step: group.steps[mixed as usize % STEPS] }
     }
 
-    /// The path of a group whose turn is `turn`.
+    /// The path of a group at position `turn` of the order.
     #[inline]
     pub(crate) fn pick(&self, group: usize, order: Order, turn: u32) -> PathId {
         let group = &self.groups[group];
@@ -130,7 +131,7 @@ impl EvProfile {
     }
 }
 
-/// The order in which a queue pair sees the paths of one port: which is the first, and how far it is to each next one.
+/// The order in which a queue pair uses the paths of one port: the first path, and the step to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     start: u16,

@@ -1,4 +1,4 @@
-//! Numbers that look random and depend on nothing but their inputs, so that a run can be repeated.
+//! Pseudorandom numbers that depend only on their inputs, so that a run is reproducible.
 
 /// SplitMix64's finaliser: spreads every bit of the input over the output.
 #[inline]

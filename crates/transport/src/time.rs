@@ -1,4 +1,4 @@
-//! Time as the transport counts it: picoseconds in a `u64`, handed in by whoever drives it.
+//! Time of the transport: picoseconds in a `u64`, passed in by the driver.
 
 use core::ops::{Add, AddAssign, Sub};
 
@@ -6,7 +6,7 @@ use core::ops::{Add, AddAssign, Sub};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Time(pub u64);
 
-/// A length of time in picoseconds.
+/// A duration in picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Span(pub u64);
 
@@ -16,7 +16,7 @@ impl Time {
     /// Later than every deadline.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Time since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -61,12 +61,12 @@ impl Span {
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 * 1e-12
     }
-    /// `n` times as long, saturating.
+    /// `n` times the duration, saturating.
     #[must_use]
     pub const fn times(self, n: u64) -> Span {
         Span(self.0.saturating_mul(n))
     }
-    /// The `n`-th part.
+    /// The duration divided by `n`.
     #[must_use]
     pub const fn over(self, n: u64) -> Span {
         Span(self.0 / n)

@@ -1,7 +1,6 @@
-//! Thousands of seeded runs through a network that does its worst (spec: transport, "What must hold whatever the
-//! network does").
+//! Thousands of seeded runs through a hostile network (spec: transport, "What must hold whatever the network does").
 //!
-//! `OPENMRC_SEEDS=n` runs n seeds instead, `OPENMRC_SEED=x` only that one, with a trace of every packet.
+//! `OPENMRC_SEEDS=n` runs n seeds; `OPENMRC_SEED=x` runs only seed x, with a trace of every packet.
 
 mod world;
 
@@ -14,7 +13,7 @@ use world::ledger::FlowCounters;
 use world::seeds::{run_one, run_seeds};
 use world::{Expect, Scenario};
 
-/// What a run of this scenario must have come to.
+/// Checks that the outcome is one that the scenario allows.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     match scenario.expect {
         Expect::Completes if outcome.fatal.iter().any(Option::is_some) => {
@@ -29,7 +28,7 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     }
 }
 
-/// Losses are made good with patience: a message that cannot get through is not hammered at.
+/// Checks that retransmissions are few, even of a message that cannot be delivered.
 fn no_storm(flow: &FlowCounters) -> Result<(), String> {
     if flow.retransmitted > 20 * flow.first_sent + 1000 {
         return Err(format!("{} retransmissions of {} packets", flow.retransmitted, flow.first_sent));
@@ -47,7 +46,7 @@ fn every_byte_arrives_and_every_completion_comes_once_and_in_order_whatever_the_
     total.into_inner().unwrap().check();
 }
 
-/// What has struck in all runs together: a world that was not cruel proves nothing.
+/// Totals of the impairments and errors over all runs: each must have occurred, or the runs prove nothing.
 #[derive(Default, Debug)]
 struct Struck {
     runs: u64,
@@ -123,7 +122,7 @@ impl Struck {
             ("corruption", self.corrupted),
             ("garbled trimmed header", self.garbled),
             ("stale packet", self.stale),
-            ("senseless packet", self.garbage),
+            ("meaningless packet", self.garbage),
             ("condemned path", self.condemned),
             ("returned path", self.returned),
             ("PSN wrap", self.psn_wraps),

@@ -1,4 +1,4 @@
-//! Queue pairs that share something: a port, a last hop.
+//! Queue pairs that share a port or a last hop.
 
 mod world;
 
@@ -46,7 +46,7 @@ fn a_queue_pair_with_many_messages_does_not_starve_one_with_few() {
     assert_eq!(world.flows[2].counters.received, 50);
 }
 
-/// Eight senders, each on its own node, to one receiver over `ports` planes.
+/// Eight senders on different nodes and one receiver, over `ports` planes.
 fn incast(ports: usize) -> Scenario {
     let mut scenario = Scenario::calm(9, ports, 16);
     scenario.queues = Some(last_hop(&scenario));
@@ -67,7 +67,7 @@ fn an_incast_of_eight_converges_and_is_fair() {
         let line = ports as f64 * line_rate(RATE, 4096);
         assert!(total > 0.9 * line && total <= 1.01 * line, "{:.3} of the line: {rates:?}", total / line);
         assert!(jain(&rates) > 0.9, "{:.3}: {rates:?}", jain(&rates));
-        // Converged: in five further milliseconds few packets are trimmed.
+        // The windows have converged: in five further milliseconds few packets are trimmed.
         let (trimmed, sent) = (world.network.counters.trimmed, sent(&world));
         world.run_until(millis(11));
         let (trimmed, sent) = (world.network.counters.trimmed - trimmed, self::sent(&world) - sent);

@@ -1,4 +1,4 @@
-//! What a queue pair does about loss, congestion, dead paths and errors, one at a time and measured.
+//! Reactions of a queue pair to loss, congestion, dead paths and errors, one at a time and measured.
 
 mod world;
 
@@ -9,12 +9,12 @@ use openmrc_transport::{EvChange, Fatal, PathId, Span, Time, Transport as _};
 use world::measure::{condemned_at, goodput, line_rate, micros, millis, returned_at};
 use world::network::Health;
 use world::scenario::Post;
-use world::{Act, Expect, Scenario, Traffic, World};
+use world::{Action, Expect, Scenario, Traffic, World};
 
 const RATE: u64 = 100_000_000_000;
 const ENDLESS: Traffic = Traffic::Endless { len: 256 * 1024, imm: false };
 
-/// One sender with an endless supply over 4 ports with 8 paths each.
+/// One sender with endless traffic over 4 ports with 8 paths each.
 fn one_flow() -> Scenario {
     let mut scenario = Scenario::calm(2, 4, 8);
     let mut config = scenario.config();
@@ -26,7 +26,7 @@ fn one_flow() -> Scenario {
     scenario
 }
 
-/// Reorder window at the beginning: target_qdelay (spec: transport, rule 2).
+/// Initial reorder window: target_qdelay (spec: transport, rule 2).
 fn reorder_window(scenario: &Scenario) -> Span {
     scenario.pairs[0].configs[0].paths.model.target_qdelay
 }
@@ -40,15 +40,15 @@ fn used_path(world: &World<QueuePair>) -> PathId {
 #[test]
 fn random_loss_retransmits_what_was_lost_and_no_more() {
     let mut scenario = one_flow();
-    let mut weather = scenario.weather;
-    weather.loss = 0.002;
-    scenario.weather = weather;
-    scenario.at(millis(5), Act::Weather(world::Weather::calm()));
+    let mut impairments = scenario.impairments;
+    impairments.loss = 0.002;
+    scenario.impairments = impairments;
+    scenario.at(millis(5), Action::Impairments(world::Impairments::calm()));
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(6));
     let (lost, again) = (world.network.counters.data_lost, world.flows[0].counters.retransmitted);
     assert!(lost > 100, "{lost}");
-    // Lost probes count as lost data; besides, every loss is made good exactly once.
+    // Lost probes are counted as lost data; apart from them, every loss is retransmitted exactly once.
     let probes = u64::from(world.qp(0).stats().probes);
     assert!(again <= lost && again + probes >= lost, "{lost} lost, {again} retransmitted, {probes} probes");
     assert_eq!(world.qp(0).stats().timeouts, 0);
@@ -57,7 +57,7 @@ fn random_loss_retransmits_what_was_lost_and_no_more() {
 #[test]
 fn loss_of_feedback_alone_retransmits_next_to_nothing() {
     let mut scenario = one_flow();
-    scenario.weather.control_loss = 0.05;
+    scenario.impairments.control_loss = 0.05;
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(5));
     let flow = world.flows[0].counters;
@@ -73,22 +73,22 @@ fn a_dead_path_is_left_within_a_round_trip_and_a_reorder_window() {
         let bound = scenario.base_rtt(4096)
             + reorder_window(&scenario)
             + scenario.pairs[0].configs[0].responder.ack_delay
-            // What was in the queues, and the packets that a stamp stands for.
+            // Queued packets, and the resolution of the send time stamps.
             + Span::from_micros(4);
         let mut world = World::<QueuePair>::new(scenario, false);
         world.run_until(micros(300));
         let path = used_path(&world);
-        world.do_now(Act::Path { from: 0, to: 1, path, health: Health::DEAD });
+        world.do_now(Action::Path { from: 0, to: 1, path, health: Health::DEAD });
         world.log = Some(Vec::new());
         world.run_until(millis(3));
         let sent: Vec<Time> =
             world.log.take().unwrap().into_iter().filter(|(_, _, p)| *p == path).map(|(t, ..)| t).collect();
         let first = sent[0];
         let condemned = condemned_at(&world, 0, path, Time::ZERO).expect("the path is condemned");
-        assert!(condemned <= first + bound, "{:?} after its first loss", condemned.since(first));
+        assert!(condemned <= first + bound, "condemned {:?} after its first loss", condemned.since(first));
         assert!(sent.iter().all(|&t| t <= condemned), "data on a condemned path");
-        assert!(world.ends[0].probes_by_path[path as usize] > 0, "it is not probed");
-        // Nothing else came to harm.
+        assert!(world.ends[0].probes_by_path[path as usize] > 0, "the condemned path is not probed");
+        // No other path was condemned.
         assert_eq!(world.ev_events(0).len(), 1, "{:?}", world.ev_events(0));
         assert_eq!(
             world.flows[0].counters.retransmitted,
@@ -103,7 +103,7 @@ fn what_a_dead_path_lost_is_sent_again_once() {
     scenario.pairs[0].traffic[0] = Traffic::of(64, 64 * 1024);
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(30));
-    world.do_now(Act::Path { from: 0, to: 1, path: used_path(&world), health: Health::DEAD });
+    world.do_now(Action::Path { from: 0, to: 1, path: used_path(&world), health: Health::DEAD });
     let outcome = world.run().unwrap();
     assert!(outcome.flows[0].retransmitted > 0);
     assert_eq!(outcome.flows[0].most_transmissions, 2);
@@ -112,7 +112,7 @@ fn what_a_dead_path_lost_is_sent_again_once() {
 
 #[test]
 fn a_path_comes_back_after_repair() {
-    // No backups: a path that returns goes straight into rotation.
+    // Without backups a restored path returns directly to the rotation.
     let mut scenario = one_flow();
     for config in &mut scenario.pairs[0].configs {
         config.paths.active = 32;
@@ -121,14 +121,14 @@ fn a_path_comes_back_after_repair() {
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(300));
     let path = used_path(&world);
-    world.do_now(Act::Path { from: 0, to: 1, path, health: Health::DEAD });
+    world.do_now(Action::Path { from: 0, to: 1, path, health: Health::DEAD });
     world.run_until(millis(2));
     assert!(condemned_at(&world, 0, path, Time::ZERO).is_some());
     assert!(returned_at(&world, 0, path, Time::ZERO).is_none());
-    world.do_now(Act::Path { from: 0, to: 1, path, health: Health::GOOD });
+    world.do_now(Action::Path { from: 0, to: 1, path, health: Health::GOOD });
     world.run_until(millis(20));
-    let returned = returned_at(&world, 0, path, millis(2)).expect("it comes back");
-    assert!(world.ends[0].last_sent[path as usize] > returned, "it is not used");
+    let returned = returned_at(&world, 0, path, millis(2)).expect("the path is restored");
+    assert!(world.ends[0].last_sent[path as usize] > returned, "the restored path is not used");
     assert_eq!(world.ev_events(0).len(), 2);
 }
 
@@ -138,7 +138,8 @@ fn probes_of_dead_paths_are_few() {
     for path in 0..16 {
         // Half of every plane's paths.
         let (plane, index) = (path / 4, path % 4);
-        scenario.at(micros(200), Act::Path { from: 0, to: 1, path: plane * 8 + index, health: Health::DEAD });
+        scenario
+            .at(micros(200), Action::Path { from: 0, to: 1, path: plane * 8 + index, health: Health::DEAD });
     }
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(10));
@@ -156,37 +157,37 @@ fn probes_of_dead_paths_are_few() {
 fn trimming_condemns_no_path_and_loses_nothing() {
     for last_hop in [0.0, 1.0] {
         let mut scenario = one_flow();
-        scenario.weather.trim = 0.05;
-        scenario.weather.last_hop = last_hop;
+        scenario.impairments.trim = 0.05;
+        scenario.impairments.last_hop = last_hop;
         let mut world = World::<QueuePair>::new(scenario, false);
         world.run_until(millis(5));
         assert!(world.network.counters.trimmed > 100);
         assert!(world.ev_events(0).is_empty(), "{:?}", world.ev_events(0).first());
         assert_eq!(world.qp(0).stats().lost, 0);
         let (trimmed, again) = (world.network.counters.trimmed, world.flows[0].counters.retransmitted);
-        // The last few may not have been heard of.
+        // The last NACKs may not have arrived yet.
         assert!(again <= trimmed && again + 20 >= trimmed, "{trimmed} trimmed, {again} sent again");
     }
 }
 
 #[test]
 fn a_path_that_is_always_marked_gets_every_second_turn() {
-    // A fixed window, so that only the choice of path reacts to the marks.
+    // A fixed window, so that only path selection reacts to the marks.
     let mut scenario = Scenario::calm(2, 1, 8);
     let cc = CcProfile::FixedWindow(200_000);
     let mut config = scenario.config_with(Arc::new(cc));
     (config.paths.active, config.paths.backup) = (8, 0);
-    // So few paths go round faster than feedback does, were it not for feedback on every packet.
+    // With so small a number of paths, a turn takes less time than feedback, unless every packet causes feedback.
     config.responder.ack_every_bytes = 1;
     scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
-    scenario.at(Time::ZERO, Act::Path { from: 0, to: 1, path: 3, health: Health::marking(1.0) });
+    scenario.at(Time::ZERO, Action::Path { from: 0, to: 1, path: 3, health: Health::marking(1.0) });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(5));
     let sent = &world.ends[0].sent_by_path;
     let others = (sent.iter().sum::<u64>() - sent[3]) as f64 / 7.0;
     let share = sent[3] as f64 / others;
-    // Marks arrive a round trip late, so the path is skipped less than half of its turns.
+    // Marks arrive a round trip late, so the path skips less than half of its turns.
     assert!(share < 0.9 && share > 0.4, "{share}: {sent:?}");
     assert!(world.ev_events(0).is_empty());
 }
@@ -194,7 +195,7 @@ fn a_path_that_is_always_marked_gets_every_second_turn() {
 #[test]
 fn marks_do_not_move_load_between_planes() {
     let mut scenario = one_flow();
-    scenario.at(Time::ZERO, Act::Plane { port: 2, health: Health::marking(1.0) });
+    scenario.at(Time::ZERO, Action::Plane { port: 2, health: Health::marking(1.0) });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(5));
     assert!(world.network.counters.marked > 1000);
@@ -205,7 +206,7 @@ fn marks_do_not_move_load_between_planes() {
 #[test]
 fn a_port_that_is_known_to_be_down_carries_nothing_and_is_blamed_for_nothing() {
     let mut scenario = one_flow();
-    scenario.at(micros(300), Act::Port { node: 0, port: 1, up: false });
+    scenario.at(micros(300), Action::Port { node: 0, port: 1, up: false });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(301));
     let before = world.sent_by_port(0)[1];
@@ -219,9 +220,9 @@ fn denied_paths_carry_nothing_until_they_are_allowed_again() {
     let mut scenario = one_flow();
     // All but one.
     for path in 1..32 {
-        scenario.at(micros(100), Act::Deny { end: 0, path, denied: true });
+        scenario.at(micros(100), Action::Deny { end: 0, path, denied: true });
     }
-    scenario.at(millis(1), Act::Deny { end: 0, path: 9, denied: false });
+    scenario.at(millis(1), Action::Deny { end: 0, path: 9, denied: false });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(101));
     let before = world.ends[0].sent_by_path.clone();
@@ -237,8 +238,8 @@ fn denied_paths_carry_nothing_until_they_are_allowed_again() {
 #[test]
 fn a_responder_under_pressure_slows_its_sender_down_and_lets_it_go_again() {
     let mut scenario = one_flow();
-    scenario.at(millis(1), Act::Pressure { end: 1, penalty: 60 });
-    scenario.at(millis(2), Act::Pressure { end: 1, penalty: 0 });
+    scenario.at(millis(1), Action::Pressure { end: 1, penalty: 60 });
+    scenario.at(millis(2), Action::Pressure { end: 1, penalty: 0 });
     let mut world = World::<QueuePair>::new(scenario, false);
     let before = goodput(&mut world, micros(300), millis(1))[0];
     let under = goodput(&mut world, micros(1300), millis(2))[0];
@@ -249,14 +250,14 @@ fn a_responder_under_pressure_slows_its_sender_down_and_lets_it_go_again() {
 
 #[test]
 fn a_smaller_window_from_the_responder_is_obeyed() {
-    // At MPR 1 there are 128 packets per round trip, which is less than this network holds.
+    // At MPR 1 there are 128 packets per round trip, less than the capacity of this network.
     let mut scenario = Scenario { latency: Span::from_micros(50), ..Scenario::calm(2, 4, 8) };
     let mut config = scenario.config_with(Arc::new(CcProfile::FixedWindow(64 << 20)));
     config.paths.model = PathModel::new(scenario.base_rtt(1024), true);
     config.path_mtu = 1024;
     scenario.connect([0, 1], &config, [ENDLESS, Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
-    scenario.at(millis(1), Act::AdvertiseMpr { end: 1, mpr: 1 });
+    scenario.at(millis(1), Action::AdvertiseMpr { end: 1, mpr: 1 });
     let base_rtt = scenario.base_rtt(1024);
     let mut world = World::<QueuePair>::new(scenario, false);
     let wide = goodput(&mut world, micros(300), millis(1))[0];
@@ -266,13 +267,13 @@ fn a_smaller_window_from_the_responder_is_obeyed() {
     assert!(wide > 4.0 * narrow, "{wide:.3e}");
 }
 
-/// One message of 10 packets from 0 to 1 over 4 planes that die before it is sent.
-fn into_the_void(linear_cnt: u8, exp_cnt: u8) -> (Scenario, QpConfig) {
+/// One message of 10 packets from node 0 to node 1 over 4 planes that fail before it is sent.
+fn to_dead_planes(linear_cnt: u8, exp_cnt: u8) -> (Scenario, QpConfig) {
     let mut scenario = Scenario::calm(2, 4, 8);
     let mut config = scenario.config();
     (config.requestor.linear_cnt, config.requestor.exp_cnt) = (linear_cnt, exp_cnt);
     scenario.connect([0, 1], &config, [Traffic::of(10, 40_000), Traffic::none()]);
-    scenario.at(Time::ZERO, Act::Direction { from: 0, to: 1, health: Health::DEAD });
+    scenario.at(Time::ZERO, Action::Direction { from: 0, to: 1, health: Health::DEAD });
     scenario.expect = Expect::MustFail;
     (scenario, config)
 }
@@ -280,14 +281,14 @@ fn into_the_void(linear_cnt: u8, exp_cnt: u8) -> (Scenario, QpConfig) {
 #[test]
 fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
     for (linear_cnt, exp_cnt) in [(0, 0), (1, 0), (3, 0), (7, 0), (3, 2), (7, 5)] {
-        let (scenario, config) = into_the_void(linear_cnt, exp_cnt);
+        let (scenario, config) = to_dead_planes(linear_cnt, exp_cnt);
         let mut world = World::<QueuePair>::new(scenario, false);
         let outcome = world.run().unwrap();
         assert_eq!(outcome.fatal, [Some(Fatal::RetryExceeded), None]);
         assert_eq!(outcome.flows[0].flushed, 10);
         let stats = world.qp(0).stats();
         assert_eq!(stats.timeouts, u32::from(linear_cnt) + u32::from(exp_cnt));
-        // The linear intervals, the doubling ones, and the last wait, which nothing answers.
+        // The linear intervals, the doubling intervals, and the last interval, which also ends without an answer.
         let waits = u64::from(linear_cnt.max(1)) + (1 << (exp_cnt + 1)) - 2;
         let waited = outcome.finished.since(Time::ZERO);
         assert!(waited >= config.requestor.timeout.times(waits), "{linear_cnt}, {exp_cnt}: {waited:?}");
@@ -300,11 +301,11 @@ fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
 
 #[test]
 fn what_comes_back_before_the_retries_end_is_not_given_up() {
-    let (mut scenario, config) = into_the_void(3, 3);
+    let (mut scenario, config) = to_dead_planes(3, 3);
     scenario.expect = Expect::Completes;
     scenario.at(
         Time::ZERO + config.requestor.timeout.times(5),
-        Act::Direction { from: 0, to: 1, health: Health::GOOD },
+        Action::Direction { from: 0, to: 1, health: Health::GOOD },
     );
     let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
     assert_eq!(outcome.flows[0].completed, 10);
@@ -348,9 +349,9 @@ fn the_refusal_reaches_a_requestor_that_missed_it() {
     let config = scenario.config();
     scenario.connect([0, 1], &config, [Traffic::of(50, 10_000), Traffic::none()]);
     scenario.expect = Expect::MayFail;
-    // All feedback is lost for a while.
-    scenario.at(micros(12), Act::Direction { from: 1, to: 0, health: Health::DEAD });
-    scenario.at(millis(3), Act::Direction { from: 1, to: 0, health: Health::GOOD });
+    // All feedback is lost for some time.
+    scenario.at(micros(12), Action::Direction { from: 1, to: 0, health: Health::DEAD });
+    scenario.at(millis(3), Action::Direction { from: 1, to: 0, health: Health::GOOD });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(12));
     world.flows[0].revoke();
@@ -365,8 +366,8 @@ fn more_immediates_in_flight_than_the_responder_takes_fail_both_ends() {
     let posts = (0..200).map(|i| Post { len: 0, imm: Some(i), not_before: Time::ZERO });
     scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::none()]);
     scenario.pairs[0].configs[1].responder.max_wimm_dest = 4;
-    // The first is lost, so that the others pile up behind it.
-    scenario.at(Time::ZERO, Act::Plane { port: 0, health: Health::DEAD });
+    // The first packet is lost, so that the others remain incomplete.
+    scenario.at(Time::ZERO, Action::Plane { port: 0, health: Health::DEAD });
     scenario.expect = Expect::MayFail;
     let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
     assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x65)), Some(Fatal::WimmLimit)]);
@@ -391,7 +392,7 @@ fn abort_flushes_everything_in_order_and_ends_all_sending() {
 fn planes_dying_one_after_another_leave_what_the_others_carry() {
     let mut scenario = one_flow();
     for (i, port) in [0u8, 1, 3].into_iter().enumerate() {
-        scenario.at(micros(500 * (i as u64 + 1)), Act::Plane { port, health: Health::DEAD });
+        scenario.at(micros(500 * (i as u64 + 1)), Action::Plane { port, health: Health::DEAD });
     }
     let mut world = World::<QueuePair>::new(scenario, false);
     let rate = goodput(&mut world, millis(4), millis(8))[0];
@@ -402,7 +403,7 @@ fn planes_dying_one_after_another_leave_what_the_others_carry() {
 #[test]
 fn events_tell_of_every_condemned_path_and_name_its_plane() {
     let mut scenario = one_flow();
-    scenario.at(micros(300), Act::Plane { port: 1, health: Health::DEAD });
+    scenario.at(micros(300), Action::Plane { port: 1, health: Health::DEAD });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(5));
     let mut told: Vec<PathId> = world

@@ -1,4 +1,4 @@
-//! What a queue pair achieves in a network that does nothing to it, against closed forms.
+//! Performance of a queue pair in a network without impairments, compared with closed forms.
 
 mod world;
 
@@ -10,11 +10,11 @@ use openmrc_wire::Psn;
 use world::measure::{goodput, line_rate, micros, millis};
 use world::network::Health;
 use world::scenario::Post;
-use world::{Act, Queues, Scenario, Traffic, World};
+use world::{Action, Queues, Scenario, Traffic, World};
 
 const RATE: u64 = 100_000_000_000;
 
-/// One sender with an endless supply of messages over `ports` ports.
+/// One sender with endless messages over `ports` ports.
 fn one_flow(ports: usize) -> Scenario {
     let mut scenario = Scenario::calm(2, ports, 16);
     let config = scenario.config();
@@ -73,7 +73,7 @@ fn both_directions_at_once_fill_the_line_but_for_the_feedback() {
     scenario.pairs[0].region = [8 << 20; 2];
     let mut world = World::<QueuePair>::new(scenario, false);
     for rate in goodput(&mut world, micros(200), micros(1200)) {
-        // One SACK, and often an ACK, for every four packets: some 3 % of the line.
+        // One SACK, and often an ACK, per four packets: about 3 % of the line rate.
         assert_near(rate, 4.0 * line_rate(RATE, 4096) * 0.97, 3.0);
     }
 }
@@ -81,9 +81,9 @@ fn both_directions_at_once_fill_the_line_but_for_the_feedback() {
 #[test]
 fn losing_one_of_eight_planes_costs_one_eighth() {
     let whole = goodput(&mut World::<QueuePair>::new(one_flow(8), false), micros(200), micros(2200))[0];
-    // Once by port status, once by silent death of everything in the plane.
-    let port = Act::Port { node: 1, port: 3, up: false };
-    let silent = Act::Plane { port: 3, health: Health::DEAD };
+    // First by port status, then by a silent failure of the whole plane.
+    let port = Action::Port { node: 1, port: 3, up: false };
+    let silent = Action::Plane { port: 3, health: Health::DEAD };
     for act in [port, silent] {
         let mut scenario = one_flow(8);
         scenario.at(micros(300), act);
@@ -97,7 +97,7 @@ fn losing_one_of_eight_planes_costs_one_eighth() {
 fn a_plane_that_comes_back_takes_its_share_again() {
     let whole = goodput(&mut World::<QueuePair>::new(one_flow(8), false), micros(200), micros(2200))[0];
     let mut scenario = one_flow(8);
-    let port = |up| Act::Port { node: 1, port: 3, up };
+    let port = |up| Action::Port { node: 1, port: 3, up };
     scenario.at(micros(300), port(false)).at(micros(900), port(true));
     let mut world = World::<QueuePair>::new(scenario, false);
     let rate = goodput(&mut world, millis(3), millis(5))[0];
@@ -114,14 +114,14 @@ fn planes_carry_equal_load() {
     world.run_until(millis(2));
     let sent = world.sent_by_port(0);
     assert!(sent.iter().max().unwrap() - sent.iter().min().unwrap() <= 2, "{sent:?}");
-    // And so do the paths of a plane.
+    // The paths of a plane carry equal load too.
     let paths = &world.ends[0].sent_by_path;
     assert!(paths.iter().max().unwrap() - paths.iter().min().unwrap() <= 4, "{paths:?}");
 }
 
 #[test]
 fn paths_of_different_length_cause_no_retransmission() {
-    // Up to a microsecond between paths: far less than the reorder window of three quarters of the base RTT.
+    // Paths differ by up to a microsecond: far less than the reorder window of three quarters of the base RTT.
     let mut scenario = one_flow(4);
     scenario.skew = Span::from_micros(1);
     let mut world = World::<QueuePair>::new(scenario, false);
@@ -157,7 +157,7 @@ fn a_lossless_transfer_takes_no_longer_than_its_bytes_and_one_round_trip() {
     let mut world = World::<QueuePair>::new(scenario, false);
     let finished = world.run().unwrap().finished.since(Time::ZERO);
     let bytes = Span((f64::from(len) / line_rate(RATE, 4096) * 1e12) as u64);
-    assert!(finished >= bytes + base_rtt.over(2), "{finished:?} is faster than light");
+    assert!(finished >= bytes + base_rtt.over(2), "{finished:?} is less than the propagation delay");
     // The last SACK may be a delayed one.
     assert!(
         finished <= bytes + base_rtt + config.responder.ack_delay + Span::from_micros(1),
@@ -187,7 +187,7 @@ fn the_byte_counter_counts_nominal_sizes_in_units_of_256_rounded_up() {
 
 #[test]
 fn sequence_numbers_of_messages_wrap() {
-    // 16 bits count messages and immediates; 70,000 of each go through both wraps.
+    // Messages and immediates are counted in 16 bits; 70,000 of each wrap both counters.
     let mut scenario = Scenario::calm(2, 2, 8);
     let mut config = scenario.config();
     config.requestor.sq_psn = Psn::new(0xFF_8000);
@@ -198,9 +198,9 @@ fn sequence_numbers_of_messages_wrap() {
         not_before: Time::ZERO,
     });
     scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::none()]);
-    scenario.weather.loss = 0.001;
-    scenario.weather.duplicate = 0.01;
-    scenario.weather.duplicate_delay = Span::from_micros(100);
+    scenario.impairments.loss = 0.001;
+    scenario.impairments.duplicate = 0.01;
+    scenario.impairments.duplicate_delay = Span::from_micros(100);
     let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
     assert_eq!(outcome.flows[0].completed, 140_000);
     assert_eq!(outcome.flows[0].received, 70_000);
@@ -217,7 +217,7 @@ fn the_counter_of_received_bytes_wraps() {
     config.paths.model = PathModel::new(scenario.base_rtt(8192), true);
     scenario.connect([0, 1], &config, [Traffic::of(4300, 1 << 20), Traffic::none()]);
     scenario.pairs[0].region = [4 << 20, 0];
-    scenario.weather.loss = 0.0001;
+    scenario.impairments.loss = 0.0001;
     let mut world = World::<QueuePair>::new(scenario, false);
     let outcome = world.run().unwrap();
     assert_eq!(outcome.flows[0].completed, 4300);

@@ -1,4 +1,4 @@
-//! A queue pair takes all its memory when it is made: afterwards nothing that comes or goes makes it allocate.
+//! A queue pair allocates all its memory when it is created: no later operation allocates.
 
 mod world;
 
@@ -14,14 +14,14 @@ use openmrc_transport::{
 use openmrc_wire::Ev;
 use world::Dice;
 
-/// The system's allocator, with a count of what each thread asks of it.
+/// The system allocator, with a count of the allocations of each thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is handed to the system's allocator as it came; counting touches a thread-local `Cell` without
+// SAFETY: every call is forwarded unchanged to the system allocator; counting accesses a thread-local `Cell` without
 // destructor, which neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -38,14 +38,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often `f` allocates.
+/// Runs `f` and counts its allocations.
 fn allocations<R>(f: impl FnOnce() -> R) -> (R, u64) {
     let before = ALLOCATIONS.with(Cell::get);
     let result = f();
     (result, ALLOCATIONS.with(Cell::get) - before)
 }
 
-/// Room for what a queue pair says, taken beforehand.
+/// Buffers for the packets of a queue pair, allocated before the measurement.
 struct Sink {
     out: Vec<Transmit>,
     completed: u64,
@@ -71,14 +71,14 @@ impl Host for Sink {
     }
 }
 
-/// Two queue pairs that talk over a lossy table top.
+/// Two queue pairs connected by a lossy network.
 struct Table {
     qps: [QueuePair; 2],
     sinks: [Sink; 2],
     now: Time,
     dice: Dice,
     posted: u64,
-    /// A plane that swallows everything.
+    /// A plane that loses every packet.
     dead: Option<u8>,
 }
 
@@ -100,7 +100,8 @@ impl Table {
         Table { qps, sinks: [sink(), sink()], now: Time::ZERO, dice: Dice::new(5), posted: 0, dead: None }
     }
 
-    /// One round trip: posts, data one way, feedback the other, timers. Returns how often the queue pairs allocated.
+    /// One round trip: posts, data one way, feedback the other way, timers. Returns the number of allocations of the
+    /// queue pairs.
     fn round(&mut self) -> u64 {
         let mut total = 0;
         self.now += Span::from_micros(10);
@@ -134,7 +135,7 @@ impl Table {
         total
     }
 
-    /// Hands a packet over, or what the network has left of it.
+    /// Delivers a packet, possibly trimmed by the network.
     fn deliver(&mut self, to: usize, transmit: &Transmit) -> u64 {
         if self.dead == Some(transmit.port) || self.dice.chance(0.02) {
             return 0;
@@ -165,8 +166,8 @@ fn the_counter_counts() {
 #[test]
 fn a_queue_pair_does_not_allocate_once_it_has_received() {
     let mut table = Table::new();
-    // Each end's responder (two blocks) is made when the first packet comes for it: data at one end, a probe of the way
-    // back at the other. The stash for immediates is made when the first one comes.
+    // The responder of each end (two blocks) is allocated when its first packet arrives: data at one end, a probe of
+    // the reverse path at the other. The stash for immediates is allocated when the first one arrives.
     let first = table.round() + table.round();
     assert!(first <= 5, "{first} allocations at the first message");
     let state = table.qps[0].state_bytes();
@@ -175,7 +176,7 @@ fn a_queue_pair_does_not_allocate_once_it_has_received() {
         assert_eq!(table.round(), 0, "in round {round}");
     }
     assert_eq!(table.qps[0].state_bytes(), state);
-    // It was not idle.
+    // Traffic has flowed.
     assert!(
         table.sinks[0].completed > 3000 && table.sinks[1].received > 3000,
         "{}",

@@ -1,5 +1,4 @@
-//! What a node does around its queue pairs: ports and their status, EV probes, turns, and what happens when every port is
-//! gone.
+//! Functions of a node apart from its queue pairs: port status, EV probes, scheduling, and the loss of all ports.
 
 mod world;
 
@@ -15,9 +14,9 @@ use openmrc_transport::{
 use openmrc_wire::{Ev, Packet};
 use world::measure::{micros, millis};
 use world::network::Health;
-use world::{Act, Expect, Scenario, Traffic, World};
+use world::{Action, Expect, Scenario, Traffic, World};
 
-/// A driver that only notes what its node wants sent.
+/// A driver that only records the packets of its node.
 #[derive(Default)]
 struct Notes {
     requests: Vec<(PeerId, Route, Packet)>,
@@ -44,7 +43,7 @@ impl NodeHost for Notes {
 
 const RTT: Span = Span::from_micros(10);
 
-/// A node with this number of ports that knows one peer by the number 7.
+/// A node with this number of ports and one peer, number 7.
 fn node(ports: usize) -> Node<QueuePair> {
     let config = NodeConfig::hardware(PortSet::first(ports), RTT, PressureConfig::Off);
     let mut node = Node::new(&Arc::new(NodeConfig { seed: 3, ..config }));
@@ -85,9 +84,9 @@ fn an_answer_ends_the_repetition_and_a_newer_state_replaces_an_older_one() {
     for (_, _, packet) in at_a.requests.iter().rev() {
         assert!(b.handle_endpoint(Time(2), 7, &received(*packet, 0), &mut at_b));
     }
-    assert_eq!(b.peer_ports(7), PortSet(3), "what is late changes nothing");
-    assert_eq!(at_b.requests.len(), 2, "and is answered all the same");
-    // The answer to the older one does not end the repetition of the newer one.
+    assert_eq!(b.peer_ports(7), PortSet(3), "a late update changes nothing");
+    assert_eq!(at_b.requests.len(), 2, "a late update is answered");
+    // The answer to the older update does not stop the repetition of the newer one.
     assert!(!a.handle_endpoint(Time(3), 7, &received(at_b.requests[1].2, 0), &mut at_a));
     assert_ne!(a.poll_timeout(), Time::NEVER);
     assert!(a.handle_endpoint(Time(3), 7, &received(at_b.requests[0].2, 0), &mut at_a));
@@ -130,7 +129,10 @@ fn an_ev_probe_gives_its_round_trip_or_a_timeout_and_only_who_was_asked_can_answ
     a.probe(Time(0), 7, path, timeout, &mut at_a).unwrap();
     assert!(b.handle_endpoint(Time(0), 9, &received(at_a.requests[0].2, 1), &mut at_b));
     let reply = received(at_b.requests[0].2, 1);
-    assert!(!a.handle_endpoint(Time(10), 4, &reply, &mut at_a), "not from the peer that was asked");
+    assert!(
+        !a.handle_endpoint(Time(10), 4, &reply, &mut at_a),
+        "the answer does not come from the peer that was probed"
+    );
     assert!(a.handle_endpoint(Time(12_000_000), 7, &reply, &mut at_a));
     assert!(!a.handle_endpoint(Time(13_000_000), 7, &reply, &mut at_a));
     a.handle_timeout(a.poll_timeout(), &mut at_a);
@@ -164,7 +166,7 @@ const ENDLESS: Traffic = Traffic::Endless { len: 256 * 1024, imm: false };
 #[test]
 fn a_peer_knows_of_a_lost_port_after_half_a_round_trip() {
     let mut scenario = one_flow(4, ENDLESS);
-    scenario.at(micros(300), Act::Port { node: 1, port: 2, up: false });
+    scenario.at(micros(300), Action::Port { node: 1, port: 2, up: false });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(micros(300));
     assert_eq!(world.believed_ports(0, 1), PortSet::first(4));
@@ -180,11 +182,11 @@ fn a_peer_that_misses_every_update_of_a_return_learns_of_it_from_the_traffic() {
     let mut scenario = Scenario::calm(2, 4, 8);
     let config = scenario.config();
     scenario.connect([0, 1], &config, [ENDLESS, ENDLESS]);
-    scenario.at(micros(300), Act::Port { node: 1, port: 2, up: false });
-    // Node 1 cannot say that its port is back: for longer than it tries, all its packets are lost.
-    scenario.at(micros(500), Act::Direction { from: 1, to: 0, health: Health::DEAD });
-    scenario.at(micros(510), Act::Port { node: 1, port: 2, up: true });
-    scenario.at(millis(5), Act::Direction { from: 1, to: 0, health: Health::GOOD });
+    scenario.at(micros(300), Action::Port { node: 1, port: 2, up: false });
+    // Node 1 cannot announce that its port is up: all its packets are lost for longer than it repeats the update.
+    scenario.at(micros(500), Action::Direction { from: 1, to: 0, health: Health::DEAD });
+    scenario.at(micros(510), Action::Port { node: 1, port: 2, up: true });
+    scenario.at(millis(5), Action::Direction { from: 1, to: 0, health: Health::GOOD });
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(5));
     assert_eq!(world.believed_ports(0, 1), PortSet::first(4).without(2));
@@ -202,14 +204,14 @@ fn no_common_plane(linear_cnt: u8, exp_cnt: u8) -> Scenario {
     let mut config = scenario.config();
     (config.requestor.linear_cnt, config.requestor.exp_cnt) = (linear_cnt, exp_cnt);
     scenario.connect([0, 1], &config, [Traffic::of(200, 64 * 1024), Traffic::none()]);
-    scenario.at(micros(100), Act::Port { node: 1, port: 1, up: false });
-    scenario.at(micros(200), Act::Port { node: 0, port: 0, up: false });
+    scenario.at(micros(100), Action::Port { node: 1, port: 1, up: false });
+    scenario.at(micros(200), Action::Port { node: 0, port: 0, up: false });
     scenario
 }
 
 #[test]
 fn with_no_port_up_posted_writes_end_when_retries_are_exhausted() {
-    // Also where nothing was in flight when the last port went: the write is posted later.
+    // Also if nothing was in flight when the last port went down: the write is posted later.
     for not_before in [Time::ZERO, millis(1)] {
         let mut scenario = no_common_plane(3, 1);
         let timeout = scenario.pairs[0].configs[0].requestor.timeout;
@@ -228,7 +230,7 @@ fn with_no_port_up_posted_writes_end_when_retries_are_exhausted() {
 #[test]
 fn with_no_port_up_a_write_goes_on_when_a_port_returns_in_time() {
     let mut scenario = no_common_plane(7, 7);
-    scenario.at(millis(2), Act::Port { node: 0, port: 0, up: true });
+    scenario.at(millis(2), Action::Port { node: 0, port: 0, up: true });
     let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
     assert_eq!(outcome.fatal, [None, None]);
     assert!(outcome.finished > millis(2));

@@ -1,4 +1,4 @@
-//! A queue pair whose peer is a rogue: whatever packets come, in whatever order.
+//! A queue pair whose peer is a rogue: arbitrary packets in arbitrary order.
 
 mod arbitrary;
 
@@ -33,7 +33,7 @@ fn nor_does_a_long_conversation_with_a_rogue() {
         total.feedback += tally.feedback;
         total.failed += tally.failed;
     }
-    // The rogue knows enough of the protocol to get somewhere.
+    // The rogue's packets are plausible enough to reach every part of the queue pair.
     let least = [total.placed, total.received, total.sent, total.completed, total.feedback, total.failed];
     assert!(least.iter().all(|&n| n > 1000), "{total:?}");
 }

@@ -1,5 +1,5 @@
-//! The world notices every kind of fault: each of them, built into an otherwise sound queue pair, is found within a few
-//! dozen seeds.
+//! The test world detects every kind of fault: each one, built into an otherwise correct queue pair, is found within a
+//! few dozen seeds.
 
 mod world;
 
@@ -7,12 +7,12 @@ use world::sabotage::{Fault, Sabotaged};
 use world::seeds::run_one;
 use world::{Expect, Scenario, Subject};
 
-/// What the world said about the first run in which the fault showed, of `seeds` runs.
+/// The error of the first run, of `seeds` runs, in which the fault was detected.
 fn first_complaint<T: Subject>(seeds: u64) -> Option<String> {
     (0..seeds).find_map(|seed| {
         let mut scenario = Scenario::generate(seed);
-        // A fault that only slows things down need not be waited for.
-        scenario.most_events = 300_000;
+        // A fault that only slows the run down is not awaited.
+        scenario.max_events = 300_000;
         let expect = scenario.expect;
         match run_one::<T>(scenario, false) {
             Err(text) => Some(text),
@@ -24,7 +24,7 @@ fn first_complaint<T: Subject>(seeds: u64) -> Option<String> {
     })
 }
 
-/// Asserts that fault number `FAULT` is noticed, and for the reason that one would expect.
+/// Asserts that fault number `FAULT` is detected, and for an expected reason.
 fn assert_noticed<const FAULT: u8>(reasons: &[&str]) {
     let fault = Fault::ALL[FAULT as usize];
     assert_eq!(fault as u8, FAULT);
@@ -60,11 +60,11 @@ noticed! {
     a_retransmission_that_hides_is_noticed: HidesRetransmission, ["has RTX false"];
     a_port_that_was_not_offered_is_noticed: TakesAnyPort, ["was not offered", "is down"];
     a_psn_beyond_the_window_is_noticed: SkipsPsns, ["skips", "names no packet", "is beyond the window"];
-    // It echoes what it got: data are no feedback, and a probe is not of feedback's class.
-    sending_in_error_is_noticed: SpeaksWhenDead, ["in ERROR", "strange kind", "feedback in class"];
+    // The queue pair echoes the packet it received: data is not feedback, and a probe is not in the class of feedback.
+    sending_in_error_is_noticed: SendsInError, ["in ERROR", "unexpected feedback", "feedback in class"];
     using_a_denied_path_is_noticed: IgnoresDenial, ["is DENIED", "twice"];
-    too_much_feedback_is_noticed: Shouts, ["packets at once"];
-    a_deadline_that_does_not_move_is_noticed: SticksInTime, ["deadline does not move"];
+    too_much_feedback_is_noticed: FloodsFeedback, ["packets at once"];
+    a_deadline_that_does_not_move_is_noticed: FreezesDeadline, ["deadline does not move"];
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How much memory a queue pair takes, both roles: what decides how many a NIC can hold.
+//! Memory of a queue pair with both roles: it limits the number of queue pairs of a NIC.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn queue_pair(active: u16, backup: u16) -> QueuePair {
     let paths = PathConfig { active, backup, ..PathConfig::new(paths, model) };
     let config = QpConfig::new(1, 2, paths, cc);
     let mut qp = QueuePair::new(Time::ZERO, &config).unwrap();
-    // The responder has memory from when it is needed.
+    // The responder is allocated when it is first used.
     qp.set_advertised_mpr(8);
     qp
 }

@@ -1,5 +1,6 @@
-//! What a queue pair is told when it is made. All defaults live here, each with its source.
+//! Configuration of a queue pair. All defaults are defined here, each with its source.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use openmrc_wire::Psn;
@@ -9,23 +10,35 @@ use super::paths::LoadBalancing;
 use crate::profile::EvProfile;
 use crate::time::Span;
 
-/// A burst that has had this many packets ends when the queue pair runs out of data \[choice\]. A host's software is
-/// faster on a path that it has just used, at both ends; but a dead path must not collect many packets over time.
+/// A burst of at least this many packets ends when the queue pair runs out of data \[choice\]. Host software is faster
+/// on a path that it has just used, at both ends; but a dead path must not collect many packets over time.
 pub const LASTING_BURST: u8 = 8;
 
-/// Optional behaviour, on only if both ends have it (spec: transport, queue pair attributes, `cap`).
+/// The unit of MPR: PSNs in flight for each step (spec: transport, queue pair attributes).
+pub const PSNS_PER_MPR: u32 = 128;
+
+/// Default of `mpr` and `mpr_dest` (spec: transport, "Queue pair life").
+pub const DEFAULT_MPR: u8 = 8;
+
+/// Payload bytes per data packet that a queue pair can be configured for (spec: transport, queue pair attributes).
+pub const PATH_MTU_RANGE: RangeInclusive<u16> = 256..=8192;
+
+/// Default path MTU (spec: transport, "Queue pair life").
+pub const DEFAULT_PATH_MTU: u16 = 4096;
+
+/// Optional behaviour, active only if both ends support it (spec: transport, queue pair attributes, `cap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Trimmed packets are answered with a NACK.
     pub trim_nack: bool,
-    /// The responder may change its MPR as it goes.
+    /// The responder may change its MPR at any time.
     pub dynamic_mpr: bool,
-    /// The responder takes its service time out of reflected timestamps when asked.
+    /// The responder subtracts its service time from reflected timestamps when asked.
     pub service_time: bool,
 }
 
 impl Capabilities {
-    /// What both ends have.
+    /// The capabilities that both ends have.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Capabilities {
@@ -42,20 +55,21 @@ impl Default for Capabilities {
     }
 }
 
-/// What is known of the network's paths before anything was sent: it times loss detection and probes.
+/// What is known about the paths before any packet was sent; used for the timing of loss detection and probes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathModel {
     /// Round-trip time of a full packet on the longest idle path.
     pub base_rtt: Span,
-    /// Queueing delay that congestion control aims at.
+    /// Target queueing delay of congestion control.
     pub target_qdelay: Span,
-    /// Packets with one entropy value stay in order, so a packet overtaken on its path is lost. False where switches spray.
+    /// Packets with one entropy value stay in order, so a packet overtaken on its path is lost. False where switches
+    /// spray.
     pub ordered: bool,
 }
 
 impl PathModel {
-    /// Paths of this base RTT that keep packets in order; the target is that of congestion control with or without
-    /// trimming (spec: congestion, "Numbers").
+    /// Paths with this base RTT that keep packets in order. The target delay is the default of congestion control with
+    /// or without trimming (spec: congestion, "Numbers").
     pub fn new(base_rtt: Span, trimming: bool) -> Self {
         let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
         PathModel { base_rtt, target_qdelay, ordered: true }
@@ -71,18 +85,18 @@ pub struct PathConfig {
     pub active: u16,
     /// Paths in reserve, 0 to 256.
     pub backup: u16,
-    /// With fewer usable paths in rotation, condemned paths are tried again. Default: a quarter of `active`.
+    /// When fewer paths in rotation are usable, condemned paths are tried again. Default: a quarter of `active`.
     pub min_active: u16,
     /// Consecutive packets on one path: 1 in hardware. A software NIC sends a few per system call.
     pub burst: u8,
-    /// How packets are spread over the paths.
+    /// The load balancing algorithm.
     pub load_balancing: LoadBalancing,
-    /// What is known of the paths.
+    /// Timing and ordering of the paths.
     pub model: PathModel,
 }
 
 impl PathConfig {
-    /// Most paths in rotation, and most in reserve (spec: paths, EV set).
+    /// Largest number of paths in rotation, and of paths in reserve (spec: paths, EV set).
     pub const MOST: u16 = 256;
 
     /// The specification's defaults for these paths.
@@ -104,13 +118,13 @@ impl PathConfig {
 pub struct RequestorConfig {
     /// First PSN sent.
     pub sq_psn: Psn,
-    /// In-flight window, units of 128 PSNs; the smaller of this and the peer's `mpr_dest` holds.
+    /// In-flight window, units of [`PSNS_PER_MPR`]; the smaller of this and the peer's `mpr_dest` applies.
     pub mpr: u8,
     /// Messages with immediate in flight.
     pub max_wimm: u16,
-    /// Work requests that may be outstanding.
+    /// Largest number of outstanding work requests.
     pub max_send_wr: usize,
-    /// ACK timeout; four measured round trips where they take longer.
+    /// ACK timeout; at least four measured round trips.
     pub timeout: Span,
     /// Retries at a fixed interval, at most 7.
     pub linear_cnt: u8,
@@ -123,7 +137,7 @@ impl Default for RequestorConfig {
     fn default() -> Self {
         RequestorConfig {
             sq_psn: Psn::new(0),
-            mpr: 8,
+            mpr: DEFAULT_MPR,
             max_wimm: 128,
             max_send_wr: 128,
             timeout: QpConfig::timeout_from_exponent(8),
@@ -133,20 +147,20 @@ impl Default for RequestorConfig {
     }
 }
 
-/// Limits of the receiving side, and when it answers.
+/// Limits of the receiving side, and the timing of its feedback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponderConfig {
     /// First PSN expected.
     pub rq_psn: Psn,
-    /// In-flight window, units of 128 PSNs.
+    /// In-flight window, units of [`PSNS_PER_MPR`].
     pub mpr_dest: u8,
     /// Messages with immediate in flight.
     pub max_wimm_dest: u16,
-    /// A SACK after this many bytes at the latest.
+    /// A SACK is sent after at most this many bytes.
     pub ack_every_bytes: u32,
-    /// A SACK this long after a packet at the latest.
+    /// A SACK is sent at most this long after a packet.
     pub ack_delay: Span,
-    /// SACKs that a packet calls for at once wait until the driver handles what is due. For software, which handles several
+    /// SACKs that would be sent at once wait until the driver handles timeouts. For software, which handles several
     /// packets before that, and where a SACK costs a system call at each end.
     pub batches_sacks: bool,
 }
@@ -156,7 +170,7 @@ impl Default for ResponderConfig {
     fn default() -> Self {
         ResponderConfig {
             rq_psn: Psn::new(0),
-            mpr_dest: 8,
+            mpr_dest: DEFAULT_MPR,
             max_wimm_dest: 128,
             ack_every_bytes: 16 * 1024,
             ack_delay: Span::from_micros(4),
@@ -165,14 +179,14 @@ impl Default for ResponderConfig {
     }
 }
 
-/// Everything a queue pair needs to know.
+/// Complete configuration of a queue pair.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
     /// This queue pair's number, 24 bits.
     pub local_qp: u32,
     /// The peer's number, 24 bits.
     pub remote_qp: u32,
-    /// Payload bytes per data packet, 256..=8192.
+    /// Payload bytes per data packet, in [`PATH_MTU_RANGE`].
     pub path_mtu: u16,
     /// Optional behaviour agreed with the peer.
     pub caps: Capabilities,
@@ -184,11 +198,11 @@ pub struct QpConfig {
     pub paths: PathConfig,
     /// Congestion control.
     pub cc: Arc<CcProfile>,
-    /// Seed of this queue pair's choices: order of its paths, jitter of its probes.
+    /// Seed of this queue pair's pseudorandom choices: order of its paths, jitter of its probes.
     pub seed: u64,
 }
 
-/// The part of the configuration that both roles need as they go.
+/// The part of the configuration that both roles need after creation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub local_qp: u32,
@@ -216,7 +230,7 @@ pub struct ConfigError {
     pub name: &'static str,
     /// Its value.
     pub value: u64,
-    /// What is allowed.
+    /// The allowed values.
     pub allowed: &'static str,
 }
 
@@ -235,7 +249,7 @@ impl QpConfig {
         QpConfig {
             local_qp,
             remote_qp,
-            path_mtu: 4096,
+            path_mtu: DEFAULT_PATH_MTU,
             caps: Capabilities::default(),
             requestor: RequestorConfig::default(),
             responder: ResponderConfig::default(),
@@ -253,7 +267,7 @@ impl QpConfig {
         let qp_ok = |qp: u32| (1..1 << 24).contains(&qp);
         check(qp_ok(self.local_qp), "qp_num", self.local_qp, "1 to 16777215")?;
         check(qp_ok(self.remote_qp), "dest_qp_num", self.remote_qp, "1 to 16777215")?;
-        check((256..=8192).contains(&self.path_mtu), "path_mtu", self.path_mtu, "256 to 8192")?;
+        check(PATH_MTU_RANGE.contains(&self.path_mtu), "path_mtu", self.path_mtu, "256 to 8192")?;
         self.requestor.validate()?;
         self.responder.validate()?;
         let (active, backup) = (self.paths.active, self.paths.backup);
@@ -268,7 +282,7 @@ impl QpConfig {
     }
 }
 
-const WIMM_RANGE: std::ops::RangeInclusive<u16> = 1..=16384;
+const WIMM_RANGE: RangeInclusive<u16> = 1..=16384;
 
 impl RequestorConfig {
     fn validate(&self) -> Result<(), ConfigError> {
@@ -286,5 +300,26 @@ impl ResponderConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         check(self.mpr_dest > 0, "mpr_dest", self.mpr_dest, "1 to 255")?;
         check(WIMM_RANGE.contains(&self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest, "1 to 16384")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::PathEntry;
+
+    #[test]
+    fn rotation_and_reserve_each_take_up_to_256_paths() {
+        let profile = EvProfile::new(&[PathEntry { ev: openmrc_wire::Ev(1), port: 0 }]).unwrap();
+        let paths = PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(10), true));
+        let check = |active, backup| {
+            let paths = PathConfig { active, backup, ..paths.clone() };
+            QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1))).validate().map_err(|e| e.name)
+        };
+        assert_eq!(check(256, 256), Ok(()));
+        assert_eq!(check(1, 0), Ok(()));
+        assert_eq!(check(257, 0), Err("ev_active"));
+        assert_eq!(check(0, 256), Err("ev_active"));
+        assert_eq!(check(256, 257), Err("ev_backup"));
     }
 }

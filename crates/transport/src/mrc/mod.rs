@@ -2,11 +2,11 @@
 //!
 //! | file or folder | subject |
 //! |---|---|
-//! | `config` | what a queue pair is told, and the defaults |
-//! | `shared` | what both roles use |
-//! | `requestor` | sending, what SACK, NACK and ACK change, when a packet is lost |
-//! | `responder` | receiving, and what is told of it |
-//! | `paths` | which paths there are, which the next packet takes, what happens when they fail |
+//! | `config` | configuration and defaults |
+//! | `shared` | state that both roles use |
+//! | `requestor` | sending, handling of SACK, NACK and ACK, loss detection |
+//! | `responder` | receiving and feedback |
+//! | `paths` | the EV set, path selection, path failure and recovery |
 //! | `cc` | congestion control |
 
 mod cc;
@@ -17,21 +17,21 @@ mod responder;
 mod shared;
 mod stats;
 
-use openmrc_wire::{Body, Ev, Packet, Probe};
+use openmrc_wire::{Body, Ev, Probe};
 use prefetch_index::prefetch_index;
 
 pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
 pub use config::{
-    Capabilities, ConfigError, LASTING_BURST, PathConfig, PathModel, QpConfig, RequestorConfig,
-    ResponderConfig,
+    Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, LASTING_BURST, PATH_MTU_RANGE, PSNS_PER_MPR,
+    PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig,
 };
 pub use paths::{Choice, CustomSelector, EvState, LoadBalancing, PathSelector};
 pub use requestor::MAX_MESSAGE;
 pub use stats::{Counters, QpStats};
 
-use crate::api::Pressure;
 use crate::api::{
-    Fatal, Host, PortSet, PostError, Readiness, Received, SendStatus, Transmit, Transport, WorkRequest,
+    Fatal, Host, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit, Transport,
+    WorkRequest,
 };
 use crate::profile::PathId;
 use crate::time::Time;
@@ -39,7 +39,7 @@ use requestor::Requestor;
 use responder::Responder;
 use shared::Shared;
 
-/// One end of an MRC connection. Each role has memory of its own, from when it is needed.
+/// One end of an MRC connection. The memory of each role is allocated when the role is first needed.
 pub struct QueuePair {
     shared: Shared,
     /// From RTS on.
@@ -47,7 +47,7 @@ pub struct QueuePair {
     responder: LazyResponder,
 }
 
-/// A responder is made when the first data packet or probe comes: many queue pairs only send.
+/// The responder is allocated when the first data packet or probe arrives: many queue pairs only send.
 enum LazyResponder {
     Later(ResponderConfig),
     Made(Box<Responder>),
@@ -89,10 +89,10 @@ impl LazyResponder {
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
-/// Loads all of `whole` into the cache; `inside` lies in it.
+/// Loads all of `whole` into the cache. `inside` must be a part of it.
 #[inline]
 fn prefetch_lines<T>(whole: &T, inside: &Time) {
-    // The crate loads what lies a number of elements from the first of a slice, inside it or not.
+    // The crate loads the element at an index from the start of a slice; the index may lie outside the slice.
     let elements = core::slice::from_ref(inside);
     let before = (std::ptr::from_ref(inside) as usize).wrapping_sub(std::ptr::from_ref(whole) as usize)
         / size_of::<Time>();
@@ -101,13 +101,8 @@ fn prefetch_lines<T>(whole: &T, inside: &Time) {
     }
 }
 
-/// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
-fn nominal(packet: &Packet) -> u32 {
-    packet.wire_len() as u32 + 8 + 40
-}
-
 impl QueuePair {
-    /// A queue pair in RTR: it receives, and sends once [`QueuePair::start_requestor`] was called.
+    /// A queue pair in RTR: it receives. It can send after [`QueuePair::start_requestor`] has been called.
     ///
     /// # Errors
     /// [`ConfigError`] names the attribute that is out of range.
@@ -127,10 +122,9 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// RTR to RTS: it sends as well, over the paths of `config`. The responder stays as it is.
+    /// RTR to RTS: the queue pair can send over the paths of `config`. The responder does not change.
     ///
-    /// # Errors
-    /// As [`QueuePair::new`]; nothing has changed then.
+    /// As [`QueuePair::new`]; nothing has changed in this case.
     pub fn start_requestor(&mut self, now: Time, config: &QpConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let now = self.shared.advance_clock(now);
@@ -139,7 +133,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Why it is in ERROR, if it is.
+    /// The reason for the ERROR state, if the queue pair is in it.
     pub fn error(&self) -> Option<Fatal> {
         self.shared.error
     }
@@ -166,13 +160,13 @@ impl QueuePair {
         }
     }
 
-    /// Bytes that have to be counted as in flight: sent, not in the responder's counter, and not taken for lost. For tests:
-    /// it looks at every packet of the window. Only as long as there is no error.
+    /// The number of bytes in flight, computed from the state of every packet of the window: sent, not in the
+    /// responder's counter, and not taken for lost. For tests. Valid only while the queue pair is not in ERROR.
     pub fn expected_in_flight(&self) -> i64 {
         self.requestor.as_ref().map_or(0, |requestor| requestor.expected_in_flight(&self.shared))
     }
 
-    /// The controller switches a path off or on again. Says whether this queue pair uses it at all.
+    /// The controller disables or enables a path. Returns whether this queue pair uses the path.
     pub fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
         let found = self.shared.paths.find(ev, None);
         if let Some(index) = found {
@@ -181,14 +175,14 @@ impl QueuePair {
         found.is_some()
     }
 
-    /// Every path of the queue pair, those in reserve included, and its state.
+    /// Every path of the queue pair, in rotation or in reserve, with its state.
     pub fn ev_states(&self) -> impl Iterator<Item = (PathId, EvState)> + '_ {
         let paths = &self.shared.paths;
         (0..paths.len()).map(|i| (paths.path(i as u16), paths.state(i as u16)))
     }
 
-    /// Bytes of state: the queue pair itself and what it holds on the heap, without the ring of posted work requests,
-    /// which belongs to the application; and of those, what is there only once immediates have been received.
+    /// Bytes of state: the queue pair itself and its heap memory, without the ring of posted work requests, which
+    /// belongs to the application. The second number is the part that is allocated only when immediates are received.
     pub fn state_bytes(&self) -> (usize, usize) {
         let (responder, stash) = self.responder.get().map_or((0, 0), |responder| {
             let (bytes, stash) = responder.heap_bytes();
@@ -199,28 +193,28 @@ impl QueuePair {
         (size_of::<Self>() + requestor + responder + self.shared.heap_bytes(), stash)
     }
 
-    /// Bytes each posted work request takes beside that.
+    /// Additional bytes per posted work request.
     pub const BYTES_PER_WORK_REQUEST: usize = Requestor::BYTES_PER_WORK_REQUEST;
 
-    /// Loads the queue pair into the cache: for a driver of very many that knows which of them comes next.
+    /// Loads the queue pair into the cache, for a driver of many queue pairs that knows which one is next.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_lines(self, &self.shared.clock);
     }
 
-    /// Loads its roles, once it is itself in the cache.
+    /// Loads the requestor and the responder, after the queue pair itself is in the cache.
     #[inline]
     pub fn prefetch_roles(&self) {
         if let Some(requestor) = &self.requestor {
-            prefetch_lines(&**requestor, requestor.a_time());
+            prefetch_lines(&**requestor, requestor.prefetch_anchor());
         }
         if let Some(responder) = self.responder.get() {
-            prefetch_lines(responder, responder.a_time());
+            prefetch_lines(responder, responder.prefetch_anchor());
         }
         self.shared.paths.prefetch();
     }
 
-    /// Loads what its roles hold elsewhere, once they are themselves in the cache.
+    /// Loads the heap memory of requestor and responder, after they are in the cache themselves.
     #[inline]
     pub fn prefetch_heap(&self) {
         if let Some(requestor) = self.requestor.as_ref().filter(|r| r.is_sending()) {
@@ -234,7 +228,7 @@ impl QueuePair {
         }
     }
 
-    /// To ERROR: the oldest work request ends with `status`, the others are flushed.
+    /// Moves the queue pair to ERROR: the oldest work request ends with `status`, the others are flushed.
     fn fail(&mut self, why: Fatal, status: SendStatus, host: &mut dyn Host) {
         if self.shared.error.is_some() {
             return;
@@ -288,7 +282,7 @@ impl Transport for QueuePair {
             (Body::Sack(sack), Some(requestor)) => requestor.on_sack(&mut self.shared, now, sack, host),
             (Body::Nack(nack), Some(requestor)) => requestor.on_nack(&mut self.shared, now, nack, host),
             (Body::Ack(aeth), Some(requestor)) => requestor.on_ack(&mut self.shared, now, aeth, host),
-            // Before RTS only probes were sent, whose answers tell of paths; everything else answers nothing.
+            // Before RTS the queue pair has sent only probes. Their SACKs update paths; other feedback is invalid.
             (Body::Sack(sack), None) => self.shared.on_probe_reply(now, sack, host),
             _ => self.shared.stats.invalid += 1,
         }
@@ -370,12 +364,13 @@ impl Transport for QueuePair {
         self.responder.make().set_receive_pressure(pressure);
     }
 
-    /// At most `mpr_dest`. Takes effect where both ends have dynamic MPR; what was granted before is still accepted.
+    /// At most `mpr_dest`. Takes effect if both ends have dynamic MPR; packets within the earlier window are still
+    /// accepted.
     fn set_advertised_mpr(&mut self, mpr: u8) {
         self.responder.make().set_advertised_mpr(mpr);
     }
 
-    /// Sends a delayed SACK that has waited half its time.
+    /// Sends a delayed SACK if it has waited for at least half its delay.
     fn report_early(&mut self, now: Time, host: &mut dyn Host) {
         let now = self.shared.advance_clock(now);
         if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {

@@ -1,4 +1,4 @@
-//! What both roles of a queue pair use: configuration, clock, state, ports, paths and counters.
+//! State that both roles of a queue pair use: configuration, clock, error, ports, paths and counters.
 
 use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp};
 
@@ -19,7 +19,7 @@ impl RttEstimate {
         RttEstimate { smoothed: base_rtt, shortest: base_rtt }
     }
 
-    /// A new sample; returns how much longer it is than the shortest.
+    /// Adds a sample. Returns its difference from the shortest one.
     pub(super) fn update(&mut self, sample: Span) -> Span {
         self.smoothed = Span((self.smoothed.0 * 7 + sample.0) / 8);
         self.shortest = self.shortest.min(sample);
@@ -30,7 +30,7 @@ impl RttEstimate {
 /// State that requestor and responder share.
 pub(super) struct Shared {
     pub config: Settings,
-    /// The latest time seen: a clock that steps back stands still here.
+    /// The latest time seen. If the driver's clock steps back, this time stands still.
     pub clock: Time,
     pub error: Option<Fatal>,
     pub ports_up: PortSet,
@@ -58,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// Other paths, of which nothing is known yet.
+    /// Replaces the paths by new ones in their initial state.
     pub(super) fn set_paths(&mut self, config: &QpConfig) {
         self.paths = Paths::new(config);
         self.reverse = ReversePaths::new(&self.paths);
@@ -66,7 +66,7 @@ impl Shared {
         self.config = config.into();
     }
 
-    /// To ERROR.
+    /// Moves the queue pair to ERROR.
     pub(super) fn fail(&mut self, why: Fatal, host: &mut dyn Host) {
         self.error = Some(why);
         host.fatal(why);
@@ -86,7 +86,7 @@ impl Shared {
         self.clock
     }
 
-    /// Whether feedback carries this connection's identifiers.
+    /// Whether feedback carries the identifiers of this connection.
     pub(super) fn ids_match(&self, spdcid: u16, dpdcid: u16) -> bool {
         spdcid == self.config.remote_qp as u16 && dpdcid == self.config.local_qp as u16
     }
@@ -104,7 +104,7 @@ impl Shared {
         self.repeat_probe(now, index, host);
     }
 
-    /// Sends the last probe once more, on another path.
+    /// Sends the last probe again, on another path.
     pub(super) fn repeat_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
         let probe = Probe {
             vendor_info: 0,
@@ -118,7 +118,7 @@ impl Shared {
         host.transmit(self.paths.transmit(packet, index, TrafficClass::Data, None));
     }
 
-    /// Probes the condemned paths whose time has come, within the budget.
+    /// Probes the condemned paths that are due, within the probe budget.
     pub(super) fn probe_condemned(&mut self, now: Time, host: &mut dyn Host) {
         if now < self.probes.due() {
             return;
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Something sent on this path was answered.
+    /// A packet sent on this path was answered.
     pub(super) fn path_answered(
         &mut self,
         now: Time,
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Where a queue pair receives and does not send, probes keep its reverse paths fresh.
+    /// If the queue pair receives and does not send, probes keep its reverse paths fresh.
     pub(super) fn keep_reverse_fresh(&mut self, now: Time, sending: bool, host: &mut dyn Host) {
         if sending {
             return;
@@ -174,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// A SACK has come before the requestor was started: it can only answer a probe.
+    /// A SACK has arrived before the requestor was started: it can only answer a probe.
     pub(super) fn on_probe_reply(&mut self, now: Time, sack: &Sack, host: &mut dyn Host) {
         let index = self.paths.find(sack.entropy, None);
         match index.filter(|_| sack.probe_reply && self.ids_match(sack.spdcid, sack.dpdcid)) {
@@ -199,7 +199,8 @@ impl Shared {
         }
     }
 
-    /// One path of a plane is back: the others may be too, so they need not sit out their back-off.
+    /// A path of a plane has recovered. The others may have recovered too, so they are probed before their back-off
+    /// ends.
     pub(super) fn probe_siblings(&mut self, now: Time, index: EvIndex) {
         let port = PortSet::one(self.paths.port(index));
         self.probes.probe_soon(now, &mut self.paths, port);
@@ -207,9 +208,9 @@ impl Shared {
 
     // --- the condition of paths --------------------------------------------------------------------------------------
 
-    /// Takes a path out of rotation, and the whole plane with it where too many of its paths have gone in a row.
+    /// Takes a path out of rotation, and its whole plane if too many of its paths were condemned in a row.
     pub(super) fn condemn(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
-        // A port that is known to be down explains the loss; its paths are not to blame.
+        // A port that is known to be down explains the loss; its paths have not failed.
         if !self.ports_up.contains(self.paths.port(index)) {
             return;
         }
@@ -234,22 +235,22 @@ impl Shared {
         self.report_change(index, EvChange::AssumedBad, host);
     }
 
-    /// Takes a path back whose "lost" packet has arrived after all.
-    pub(super) fn acquit(&mut self, index: EvIndex, host: &mut dyn Host) {
+    /// Returns a path to rotation whose "lost" packet has arrived after all.
+    pub(super) fn undo_condemnation(&mut self, index: EvIndex, host: &mut dyn Host) {
         if self.paths.restore(index, EvInput::ProbesGood) {
             self.report_change(index, EvChange::Good, host);
         }
     }
 
-    /// With every path condemned, one that delivers all the same is good again.
-    pub(super) fn last_resort_worked(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+    /// When every path is condemned, a path that still delivers becomes good again.
+    pub(super) fn last_resort_delivered(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
         if !self.paths.any_usable(self.ports_up) && self.paths.restore(index, EvInput::ProbesGood) {
             self.report_change(index, EvChange::Good, host);
             self.probe_siblings(now, index);
         }
     }
 
-    /// With too few usable paths a condemned one is tried again.
+    /// When too few paths are usable, a condemned path is tried again.
     pub(super) fn try_condemned(&mut self, now: Time, host: &mut dyn Host) {
         if let Some(index) = self.paths.try_condemned(now, self.ports_up, self.rtt.smoothed) {
             self.report_change(index, EvChange::Good, host);

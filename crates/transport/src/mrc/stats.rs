@@ -1,23 +1,23 @@
 //! Counters of one queue pair.
 
-/// What a queue pair counts as it goes. Error counters wrap at 2^32.
+/// Counters of a queue pair. Error counters wrap at 2^32.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Data packets sent, retransmissions included.
     pub data_packets: u64,
     /// Payload bytes sent, retransmissions included.
     pub data_bytes: u64,
-    /// Data packets that came in, duplicates and trimmed ones included.
+    /// Data packets received, duplicates and trimmed packets included.
     pub data_packets_in: u64,
-    /// Packets sent again.
+    /// Retransmissions.
     pub retransmits: u32,
-    /// Packets taken for lost without a trace.
+    /// Packets taken for lost without a NACK.
     pub lost: u32,
-    /// Of those, packets that the peer's full buffers explain.
+    /// The part of `lost` that was sent before the peer reported a buffer overflow.
     pub overflowed: u32,
     /// NACKs TRIMMED and TRIMMED_LASTHOP received.
     pub trimmed: u32,
-    /// "Lost" packets that turned out to have arrived.
+    /// Packets taken for lost that had arrived.
     pub spurious: u32,
     /// Retransmission timeouts.
     pub timeouts: u32,
@@ -31,14 +31,15 @@ pub struct Counters {
     pub nacks_sent: u32,
     /// Paths condemned.
     pub condemned: u32,
-    /// Packets that contradict the protocol (wrong ids, acknowledgement of what was never sent): dropped.
+    /// Packets dropped because they contradict the protocol (wrong ids, acknowledgement of a packet that was never
+    /// sent).
     pub invalid: u32,
 }
 
-/// What a queue pair has done so far, and how it stands.
+/// Counters and gauges of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QpStats {
-    /// Counters; reachable directly as well.
+    /// Counters; their fields are also accessible directly.
     pub counters: Counters,
     /// As responder: duplicates.
     pub duplicates_in: u32,

@@ -1,49 +1,34 @@
-//! What a node is told. Hardware and software differ in these settings and nowhere else.
+//! Configuration of a node. Hardware and software differ in these settings and nowhere else.
 
 use super::pressure::PressureConfig;
+use super::table::Numbers;
 use crate::api::PortSet;
 use crate::time::Span;
 
-/// Settings of a node. [`NodeConfig::hardware`] and [`NodeConfig::software`] give the two kinds there are.
+/// Settings of a node. [`NodeConfig::hardware`] and [`NodeConfig::software`] give the two kinds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct NodeConfig {
     /// The node's ports.
     pub ports: PortSet,
-    /// Consecutive packets of one queue pair: 1 in hardware. In software as many as go in one system call.
+    /// Consecutive packets of one queue pair: 1 in hardware; in software, the number that fits in one system call.
     pub packets_per_turn: u8,
-    /// Whether a delayed SACK goes out early, behind data that its queue pair has just sent.
+    /// Whether a delayed SACK is sent early, directly after data of the same queue pair.
     pub feedback_behind_data: bool,
     /// Round-trip time from which retries of port status updates start.
     pub base_rtt: Span,
-    /// How long a queue may delay a packet beyond that: a port status older than both is contradicted by traffic.
+    /// Queueing delay that may come on top of the base RTT. A port status update older than both is contradicted by
+    /// traffic.
     pub target_qdelay: Span,
-    /// How the node finds out that its senders overrun it, and what it does then.
+    /// How the node notices that its senders overrun it, and how it slows them down.
     pub pressure: PressureConfig,
-    /// How queue pair numbers are given out.
+    /// How queue pair numbers are assigned.
     pub numbers: Numbers,
     /// Seed of request ids and of the first numbers.
     pub seed: u64,
 }
 
-/// How queue pair numbers are given out. A number is a place in the table and a generation of it, so that it is not soon given
-/// out again: a late packet for an ended queue pair must not reach another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Numbers {
-    /// Bits of a number, of 24, that are its place.
-    pub place_bits: u32,
-    /// Places that have to be free before one of them is taken again.
-    pub resting: u32,
-}
-
-impl Numbers {
-    /// Most queue pairs of a node.
-    pub const fn most(&self) -> u32 {
-        1 << self.place_bits
-    }
-}
-
 impl NodeConfig {
-    /// A NIC in hardware: queue pairs take turns packet by packet, and feedback has its own way out.
+    /// A hardware NIC: queue pairs take turns packet by packet, and feedback does not wait for data.
     pub fn hardware(ports: PortSet, base_rtt: Span, pressure: PressureConfig) -> Self {
         NodeConfig {
             ports,
@@ -52,18 +37,18 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: base_rtt.scaled(0.75),
             pressure,
-            numbers: Numbers { place_bits: 20, resting: 4 },
+            numbers: Numbers { place_bits: 20, min_free: 4 },
             seed: 0,
         }
     }
 
-    /// A NIC in software: what costs a system call goes in runs, and feedback rides behind data.
+    /// A software NIC: packets are sent in bursts, one system call each, and feedback follows data.
     pub fn software(ports: PortSet, base_rtt: Span, packets_per_turn: u8, pressure: PressureConfig) -> Self {
         NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: base_rtt,
-            numbers: Numbers { place_bits: 14, resting: 1 << 14 },
+            numbers: Numbers { place_bits: 14, min_free: 1 << 14 },
             ..Self::hardware(ports, base_rtt, pressure)
         }
     }

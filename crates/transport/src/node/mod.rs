@@ -1,8 +1,8 @@
 //! A node: everything around its queue pairs, sans-IO like them (spec: transport; congestion, "QP scheduling").
 //!
-//! A driver - the simulator in virtual time, the software NIC in real time - hands in packets and the time, asks for data
-//! packets to send on the ports that are free, and offers a [`NodeHost`]. It neither schedules, nor keeps timers, nor presses
-//! senders, nor tells port status by itself:
+//! A driver - the simulator in virtual time, the software NIC in real time - passes in packets and the time, polls data
+//! packets for the ports that are free, and implements [`NodeHost`]. Scheduling, timers, receive pressure and port
+//! status are the node's task, never the driver's:
 //!
 //! ```text
 //! post_send(place, wr) ──> ┌──────┐ ──poll_transmit(now, free ports) -> (place, Transmit)
@@ -12,12 +12,12 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `config` | what a node is told: where hardware and software differ |
+//! | `config` | configuration: where hardware and software differ |
 //! | `table` | queue pairs and their numbers |
-//! | `ready`, `timers` | whose turn it is to send, and deadlines |
-//! | `ports`, `requests` | ports of this node and its peers, port status updates, EV probes |
-//! | `pressure` | how hard senders are pressed |
-//! | `host` | what a node asks of its driver |
+//! | `ready`, `timers` | which queue pair sends next, and deadlines |
+//! | `ports`, `requests`, `route` | ports of this node and its peers, port status updates, EV probes |
+//! | `pressure` | how a receiver slows down its senders |
+//! | `host` | the interface that a driver implements |
 
 mod config;
 mod host;
@@ -25,6 +25,8 @@ mod ports;
 mod pressure;
 mod ready;
 mod requests;
+mod route;
+mod stats;
 mod table;
 mod timers;
 
@@ -32,11 +34,13 @@ use std::sync::Arc;
 
 use openmrc_wire::{Body, EndpointOp};
 
-pub use config::{NodeConfig, Numbers};
+pub use config::NodeConfig;
 pub use host::NodeHost;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
-pub use requests::{MAX_EV_PROBES, ProbeTimeout, Route};
-pub use table::{PeerId, Place, QpId, TableFull};
+pub use requests::MAX_EV_PROBES;
+pub use route::{ProbeTimeout, Route};
+pub use stats::NodeStats;
+pub use table::{Numbers, PeerId, Place, QpId, TableFull};
 
 use self::host::QpHost;
 use self::ports::Ports;
@@ -51,25 +55,6 @@ use crate::api::{
 };
 use crate::time::{Span, Time};
 
-/// What a node counts beside its queue pairs.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct NodeStats {
-    /// Port status updates sent, repetitions included.
-    pub port_updates_sent: u64,
-    /// Port status updates that changed what is known of a peer.
-    pub port_updates_applied: u64,
-    /// Ports of peers that were put back because traffic contradicted an update.
-    pub ports_contradicted: u64,
-    /// Endpoint requests answered.
-    pub requests_answered: u64,
-    /// EV probes that nobody answered.
-    pub probes_unanswered: u64,
-    /// Endpoint packets that answer nothing or are none.
-    pub endpoint_invalid: u64,
-    /// Times that a full receive buffer has dropped packets.
-    pub overflows: u64,
-}
-
 /// A data packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeTransmit {
@@ -77,7 +62,7 @@ pub struct NodeTransmit {
     pub qp: QpId,
     /// The packet.
     pub transmit: Transmit,
-    /// Its queue pair's turn is over with it.
+    /// This packet is the last one of its queue pair's turn.
     pub ends_turn: bool,
 }
 
@@ -94,7 +79,7 @@ pub struct Node<Q> {
 }
 
 impl<Q: Transport> Node<Q> {
-    /// A node without queue pairs, whose ports are all up.
+    /// A node without queue pairs. All its ports are up.
     pub fn new(config: &Arc<NodeConfig>) -> Self {
         Node {
             config: Arc::clone(config),
@@ -108,14 +93,14 @@ impl<Q: Transport> Node<Q> {
         }
     }
 
-    /// What it has counted.
+    /// Counters.
     pub fn stats(&self) -> NodeStats {
         self.stats
     }
 
     // --- queue pairs -----------------------------------------------------------------------------------------------
 
-    /// Takes a place for a queue pair that is not connected yet; `context` is the driver's own name for it.
+    /// Reserves a place for a queue pair that is not connected yet; `context` is the driver's own name for it.
     ///
     /// # Errors
     /// [`TableFull`] if all places are taken.
@@ -134,7 +119,7 @@ impl<Q: Transport> Node<Q> {
         self.table.find(&self.config.numbers, number)
     }
 
-    /// Puts a queue pair in a place, connected to a peer that is reached at `peer_ports`.
+    /// Puts a queue pair into a reserved place. Its peer is reached at `peer_ports`.
     pub fn connect(&mut self, now: Time, place: Place, peer: PeerId, peer_ports: PortSet, mut qp: Q) {
         self.ports.acquire(now, peer, peer_ports, &mut self.requests);
         let (own, up) = (self.ports.own(), self.ports.of_peer(peer));
@@ -149,7 +134,7 @@ impl<Q: Transport> Node<Q> {
         }
     }
 
-    /// Takes the queue pair of a place out, as on a way back to RESET. The place stays taken.
+    /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
     pub fn disconnect(&mut self, place: Place) -> Option<Q> {
         let entry = self.table.get_mut(place)?;
         entry.scheduled = Time::NEVER;
@@ -163,17 +148,17 @@ impl<Q: Transport> Node<Q> {
         Some(qp)
     }
 
-    /// Ends a place and its queue pair. The number is not soon given out again.
+    /// Frees a place and removes its queue pair. The number is not reused soon.
     pub fn release(&mut self, place: Place) -> Option<Q> {
         let qp = self.disconnect(place);
         self.table.release(place);
         qp
     }
 
-    /// The place that a number would have here, whether there is a queue pair or not.
+    /// The place that this number refers to, whether or not it holds a queue pair.
     #[inline]
     pub fn place_of(&self, number: u32) -> Place {
-        number & (self.config.numbers.most() - 1)
+        number & (self.config.numbers.max_queue_pairs() - 1)
     }
 
     /// The queue pair of a place.
@@ -205,14 +190,14 @@ impl<Q: Transport> Node<Q> {
         self.table.prefetch(place);
     }
 
-    /// Does something to a queue pair, and then sees what it wants.
+    /// Changes a queue pair, then updates its turn and its deadline.
     pub fn update<R>(&mut self, place: Place, change: impl FnOnce(&mut Q) -> R) -> Option<R> {
         let result = change(self.table.get_mut(place)?.qp.as_mut()?);
         self.settle(place);
         Some(result)
     }
 
-    /// Gives a queue pair a message to send.
+    /// Posts a message on a queue pair.
     ///
     /// # Errors
     /// [`PostError`]; the message was not taken and nothing has changed.
@@ -220,7 +205,7 @@ impl<Q: Transport> Node<Q> {
         self.update(place, |qp| qp.post_send(now, wr)).unwrap_or(Err(PostError::NotReady))
     }
 
-    /// The same for changes in the course of which the queue pair calls its host.
+    /// Like [`Node::update`], for changes during which the queue pair calls its host.
     pub fn update_with<R>(
         &mut self,
         place: Place,
@@ -238,8 +223,8 @@ impl<Q: Transport> Node<Q> {
 
     // --- packets ---------------------------------------------------------------------------------------------------
 
-    /// A packet of `bytes` on the wire has come for the queue pair of a place, from its peer, its iCRC good (or trimmed).
-    /// Says whether there is one.
+    /// Handles a packet of `bytes` on the wire from the peer of this queue pair. Its iCRC must be correct, or the
+    /// packet trimmed. Returns whether the place holds a queue pair.
     #[inline]
     pub fn handle(
         &mut self,
@@ -272,15 +257,15 @@ impl<Q: Transport> Node<Q> {
         true
     }
 
-    /// A receive buffer was full and packets were dropped. To be called before the packets behind them are handled: their
-    /// SACKs already tell the senders to slow down.
+    /// A receive buffer was full and packets were dropped. Must be called before the packets behind them are handled,
+    /// so that their SACKs already slow the senders down.
     pub fn overflowed(&mut self, now: Time, host: &mut impl NodeHost) {
         self.stats.overflows += 1;
         self.pressure.overflowed(now, || host.receive_buffers());
     }
 
-    /// A packet for the endpoint has come, its iCRC good. Any node is answered; only a peer's port status is believed. Says
-    /// whether it meant something.
+    /// Handles an endpoint packet with a correct iCRC. Requests of any node are answered; port status is accepted only
+    /// from a peer. Returns whether the packet was valid.
     pub fn handle_endpoint(
         &mut self,
         now: Time,
@@ -314,9 +299,10 @@ impl<Q: Transport> Node<Q> {
         valid
     }
 
-    /// The next data packet to send on one of `free`, the ports that can take a packet now: queue pairs take turns.
+    /// The next data packet to send on one of the `free` ports, those that can take a packet now. Queue pairs take
+    /// turns.
     ///
-    /// `None` while [`Node::has_ready`] means that those that want to send have to wait for another port.
+    /// `None` while [`Node::has_ready`] is true means that every READY queue pair waits for a port that is not free.
     #[inline]
     pub fn poll_transmit(
         &mut self,
@@ -357,7 +343,7 @@ impl<Q: Transport> Node<Q> {
                 self.ready.end_turn();
                 continue;
             };
-            // While the peer owes an answer, sending more brings no deadline forward.
+            // While an answer of the peer is outstanding, sending more does not move any deadline earlier.
             if !was_waiting_for_peer {
                 schedule(&mut self.timers, qp, scheduled, place);
             }
@@ -373,13 +359,13 @@ impl<Q: Transport> Node<Q> {
         None
     }
 
-    /// The queue pair that is probably next to send.
+    /// The queue pair that will probably send next.
     #[inline]
     pub fn next_ready(&self) -> Option<Place> {
         self.ready.first()
     }
 
-    /// Whether any queue pair wants to send.
+    /// Whether any queue pair is READY.
     #[inline]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
@@ -387,13 +373,14 @@ impl<Q: Transport> Node<Q> {
 
     // --- time ------------------------------------------------------------------------------------------------------
 
-    /// When [`Node::handle_timeout`] wants to be called; [`Time::NEVER`] if not at all. It may be earlier than needed.
+    /// Time at which [`Node::handle_timeout`] must be called; [`Time::NEVER`] if not at all. It may be earlier than
+    /// necessary.
     #[inline]
     pub fn poll_timeout(&self) -> Time {
         self.timers.next().min(self.ports.due()).min(self.requests.due()).min(self.pressure.due())
     }
 
-    /// Does what is due. Harmless at any other time.
+    /// Handles every deadline that has passed. A call at any other time has no effect.
     pub fn handle_timeout(&mut self, now: Time, host: &mut impl NodeHost) {
         while let Some((due, place)) = self.timers.pop_due(now) {
             let Some(entry) = self.table.get_mut(place).filter(|entry| entry.scheduled == due) else {
@@ -406,7 +393,7 @@ impl<Q: Transport> Node<Q> {
                 self.pressure.before_report(&mut entry.receiving, qp);
                 qp.handle_timeout(now, &mut QpHost { qp: id, host });
             }
-            // Whatever it wants now is for another call: one queue pair must not keep this one from ending.
+            // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
             entry.scheduled = qp.poll_timeout().max(now + Span(1));
             self.timers.schedule(entry.scheduled, place);
             offer_turn(&mut self.ready, entry, place);
@@ -439,7 +426,7 @@ impl<Q: Transport> Node<Q> {
         self.ports.of_peer(peer)
     }
 
-    /// Ports that are up from now on: every queue pair knows at once, every peer is told.
+    /// Sets the ports of this node that are up. Every queue pair learns it at once; every peer is notified.
     pub fn set_own_ports(&mut self, now: Time, up: PortSet, host: &mut impl NodeHost) {
         if up == self.ports.own() {
             return;
@@ -468,12 +455,12 @@ impl<Q: Transport> Node<Q> {
         }
     }
 
-    /// Makes a node known without a queue pair: it is told when ports go down, and its port status is believed.
+    /// Adds a peer without a queue pair: it is notified when ports go down, and its port status is accepted.
     pub fn add_peer(&mut self, now: Time, peer: PeerId, ports: PortSet) {
         self.ports.acquire(now, peer, ports, &mut self.requests);
     }
 
-    /// Forgets a node that was added, unless a queue pair is connected to it. Says whether it is forgotten.
+    /// Removes a peer that was added, unless a queue pair is connected to it. Returns whether it was removed.
     pub fn remove_peer(&mut self, peer: PeerId) -> bool {
         let gone = self.ports.release(peer);
         if gone {
@@ -482,8 +469,8 @@ impl<Q: Transport> Node<Q> {
         gone
     }
 
-    /// Asks a peer whether a path to it is alive: an EV probe. Gives its id for [`NodeHost::probe_done`]; `None` if
-    /// [`MAX_EV_PROBES`] are outstanding.
+    /// Sends an EV probe to find out whether a path to a peer is alive. Returns the id for [`NodeHost::probe_done`];
+    /// `None` if [`MAX_EV_PROBES`] are outstanding.
     pub fn probe(
         &mut self,
         now: Time,
@@ -505,7 +492,7 @@ fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut 
     }
 }
 
-/// A queue pair that wants to send gets a turn.
+/// Puts a READY queue pair into the ready ring.
 #[inline]
 fn offer_turn<Q: Transport>(ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
     let wants = || entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
@@ -515,7 +502,7 @@ fn offer_turn<Q: Transport>(ready: &mut ReadyRing, entry: &mut Entry<Q>, place: 
     }
 }
 
-/// Keeps an entry in the timers that comes no later than the queue pair's deadline.
+/// Ensures that the timers have an entry no later than the queue pair's deadline.
 #[inline]
 fn schedule(timers: &mut Timers, qp: &impl Transport, scheduled: &mut Time, place: Place) {
     let due = qp.poll_timeout();

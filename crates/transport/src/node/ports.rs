@@ -1,19 +1,20 @@
-//! Ports of this node and of its peers, and the port status updates that tell of them (spec: transport, "Probes and port
-//! status").
+//! Ports of this node and of its peers, and the port status updates (spec: transport, "Probes and port status").
 
 use openmrc_wire::EndpointOp;
 
-use super::requests::{Requests, Route, endpoint_request};
+use super::host::NodeHost;
+use super::requests::{Requests, endpoint_request};
+use super::route::Route;
+use super::stats::NodeStats;
 use super::table::PeerId;
-use super::{NodeHost, NodeStats};
 use crate::api::{PortSet, TrafficClass};
 use crate::time::{Span, Time};
 
-/// A port status update that is not answered is sent this often, its interval doubling from a round trip on \[choice\]. A peer
-/// that misses all of them learns from the traffic.
-const MOST_SENT: u8 = 8;
+/// An unanswered port status update is sent this many times; the interval starts at one round trip and doubles
+/// \[choice\]. A peer that misses all of them learns the status from the traffic.
+const MAX_TRANSMISSIONS: u8 = 8;
 
-/// A port status update that is not answered yet.
+/// A port status update that awaits its answer.
 #[derive(Clone, Copy)]
 struct Update {
     id: u16,
@@ -22,40 +23,40 @@ struct Update {
     sent: u8,
 }
 
-/// What is known of a peer's ports.
+/// What this node knows about the ports of a peer.
 struct Peer {
     id: PeerId,
-    /// Queue pairs connected to it, and whether the driver has added it.
+    /// Number of queue pairs connected to it, plus one if the driver has added it.
     users: u32,
     /// Ports at which it can be reached.
     ports: PortSet,
-    /// Ports that are up by its own word.
+    /// Ports that are up according to the peer.
     up: PortSet,
-    /// Request id of its latest update, and when that came.
+    /// Request id of its latest update, and the time of its arrival.
     heard: Option<u16>,
     heard_at: Time,
     update: Option<Update>,
 }
 
-/// Ports of this node, and of every peer.
+/// The ports of this node and of every peer.
 pub(super) struct Ports {
     all: PortSet,
     own: PortSet,
-    /// Some peer says that not all of its ports are up.
+    /// At least one peer has reported that not all of its ports are up.
     restricted: bool,
-    /// When the next update is to be sent.
+    /// Time at which the next update is due.
     due: Time,
-    /// In the order of their ids.
+    /// Sorted by id.
     peers: Vec<Peer>,
 }
 
 impl Ports {
-    /// Ports that are all up.
+    /// Starts with all ports up.
     pub fn new(all: PortSet) -> Self {
         Ports { all, own: all, restricted: false, due: Time::NEVER, peers: Vec::new() }
     }
 
-    /// Ports that are up here.
+    /// The ports of this node that are up.
     pub fn own(&self) -> PortSet {
         self.own
     }
@@ -64,7 +65,7 @@ impl Ports {
         self.peers.binary_search_by_key(&peer, |p| p.id)
     }
 
-    /// A queue pair, or the driver, has to do with a peer that is reached at these ports.
+    /// A queue pair or the driver starts to use a peer that is reached at these ports.
     pub fn acquire(&mut self, now: Time, peer: PeerId, ports: PortSet, requests: &mut Requests) {
         let place = match self.place(peer) {
             Ok(place) => place,
@@ -84,7 +85,7 @@ impl Ports {
         self.peers[place].users += 1;
     }
 
-    /// It has no more to do with it. Says whether the peer is forgotten.
+    /// The opposite of [`Self::acquire`]. Returns whether the peer is removed.
     pub fn release(&mut self, peer: PeerId) -> bool {
         let Ok(place) = self.place(peer) else { return false };
         self.peers[place].users -= 1;
@@ -100,12 +101,12 @@ impl Ports {
         self.restricted = self.peers.iter().any(|p| p.up != p.ports);
     }
 
-    /// Ports of a peer that are up as far as is known.
+    /// The ports of a peer that are up, as far as is known.
     pub fn of_peer(&self, peer: PeerId) -> PortSet {
         self.place(peer).map_or(PortSet::EMPTY, |place| self.peers[place].up)
     }
 
-    /// Ports that are up here from now on. Every peer is told on those that are left.
+    /// Sets the ports of this node that are up, and announces them to every peer over the remaining ports.
     pub fn set_own(&mut self, now: Time, up: PortSet, rtt: Span, requests: &mut Requests) {
         self.own = up;
         for place in 0..self.peers.len() {
@@ -119,13 +120,13 @@ impl Ports {
         self.due = self.due.min(now);
     }
 
-    /// When [`Self::send_due`] is to be called.
+    /// Time at which [`Self::send_due`] must be called.
     #[inline]
     pub fn due(&self) -> Time {
         self.due
     }
 
-    /// Sends the updates that are due, each on the next port in turn.
+    /// Sends the updates that are due. Each repetition uses the next port.
     pub fn send_due(&mut self, now: Time, host: &mut impl NodeHost, stats: &mut NodeStats) {
         if now < self.due {
             return;
@@ -135,7 +136,7 @@ impl Ports {
         for peer in &mut self.peers {
             let Some(update) = &mut peer.update else { continue };
             if now >= update.due {
-                if update.sent == MOST_SENT {
+                if update.sent == MAX_TRANSMISSIONS {
                     peer.update = None;
                     continue;
                 }
@@ -153,8 +154,8 @@ impl Ports {
         }
     }
 
-    /// A peer says which of its ports are up. Its usable ports, if that changes them. Unknown peers, late updates and one
-    /// that leaves no port at all change nothing.
+    /// Handles a peer's port status update. Returns its usable ports if they have changed. Updates of unknown peers,
+    /// late updates and updates that leave no port are ignored.
     pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: PortSet) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
@@ -170,7 +171,7 @@ impl Ports {
         changed.then_some(up)
     }
 
-    /// A peer has answered an update. Says whether it is the latest.
+    /// A peer has answered an update. Returns whether it is the latest one.
     pub fn on_answer(&mut self, peer: PeerId, id: u16) -> bool {
         let Ok(place) = self.place(peer) else { return false };
         let update = &mut self.peers[place].update;
@@ -181,14 +182,14 @@ impl Ports {
         is_latest
     }
 
-    /// Whether some peer says that not all of its ports are up.
+    /// Whether at least one peer has reported that not all of its ports are up.
     #[inline]
     pub fn any_peer_restricted(&self) -> bool {
         self.restricted
     }
 
-    /// A good packet of a peer has come in on a port. If the peer said longer than `grace` ago that the port is down, this
-    /// proves more than its word: returns the ports that it has now.
+    /// A valid packet of a peer has arrived on a port. If the peer reported more than `grace` ago that this port is
+    /// down, the port is taken as up again: returns the peer's ports after the change.
     pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8, grace: Span) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];

@@ -1,17 +1,17 @@
-//! Whose turn it is to send: queue pairs that are READY, served round robin (spec: congestion, QP scheduling).
+//! The queue pairs that are READY, served round robin (spec: congestion, QP scheduling).
 
 use std::collections::VecDeque;
 
 use super::table::Place;
 
-/// Queue pairs that want to send, in the order of their turns.
+/// READY queue pairs in the order of their turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadyRing {
-    /// The one whose turn it is. It is not in `later`, so a node with one sender stays out of the heap.
+    /// The queue pair whose turn it is. It is not in `later`, so that a node with one sender does not touch the heap.
     first: Option<Place>,
-    /// The others; empty if there is no first.
+    /// The other queue pairs; empty if `first` is `None`.
     later: VecDeque<Place>,
-    /// Packets that the first one has sent in its turn.
+    /// Packets that the first queue pair has sent in this turn.
     sent: u8,
 }
 
@@ -32,14 +32,14 @@ impl ReadyRing {
         self.first
     }
 
-    /// The first one has sent a packet; says whether its turn of `most` packets is over.
+    /// Counts a packet sent by the first queue pair. Returns whether its turn of `packets_per_turn` packets is over.
     #[inline]
-    pub fn count_sent(&mut self, most: u8) -> bool {
+    pub fn count_sent(&mut self, packets_per_turn: u8) -> bool {
         self.sent += 1;
-        self.sent >= most
+        self.sent >= packets_per_turn
     }
 
-    /// The turn of the first one is over: it is the last from now on.
+    /// Ends the turn of the first queue pair and moves it to the end of the ring.
     #[inline]
     pub fn end_turn(&mut self) {
         self.sent = 0;
@@ -48,14 +48,14 @@ impl ReadyRing {
         }
     }
 
-    /// The first one has nothing more to send.
+    /// Removes the first queue pair: it has nothing more to send.
     #[inline]
     pub fn drop_first(&mut self) {
         self.sent = 0;
         self.first = self.later.pop_front();
     }
 
-    /// A queue pair is gone.
+    /// Removes a queue pair.
     pub fn remove(&mut self, place: Place) {
         if self.first == Some(place) {
             self.drop_first();

@@ -1,44 +1,17 @@
-//! Endpoint requests on QP 0x2: ids, and EV probes that wait for an answer (spec: transport, "Probes and port status").
+//! Endpoint requests on QP 0x2: request ids and outstanding EV probes (spec: transport, "Probes and port status").
 
-use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Ev, Packet, Psn, Timestamp};
+use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
 
+use super::host::NodeHost;
+pub use super::route::{ProbeTimeout, Route};
+use super::stats::NodeStats;
 use super::table::PeerId;
-use super::{NodeHost, NodeStats};
 use crate::api::{PortSet, TrafficClass};
-use crate::profile::PathId;
 use crate::random::mix;
 use crate::time::{Span, Time};
 
-/// Most EV probes that can be outstanding.
+/// Largest number of outstanding EV probes.
 pub const MAX_EV_PROBES: usize = 4096;
-
-/// Which way an endpoint packet goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Route {
-    /// Back where the request came from. Its entropy value names a path of the peer's, not one of ours.
-    Reply {
-        /// Entropy value of the request.
-        ev: Ev,
-        /// Port it came in on.
-        port: u8,
-    },
-    /// On this path.
-    Path {
-        /// Entropy value.
-        ev: Ev,
-        /// Its number in the driver's list of paths.
-        path: PathId,
-        /// Its port.
-        port: u8,
-    },
-    /// On any path of this port.
-    Port(u8),
-}
-
-/// An EV probe was not answered in time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no answer within the timeout")]
-pub struct ProbeTimeout;
 
 struct EvProbe {
     id: u16,
@@ -47,7 +20,7 @@ struct EvProbe {
     deadline: Time,
 }
 
-/// Request ids, and the EV probes that are outstanding.
+/// Request ids and the outstanding EV probes.
 pub(super) struct Requests {
     next_id: u16,
     probes: Vec<EvProbe>,
@@ -58,7 +31,7 @@ impl Requests {
         Requests { next_id: mix(seed) as u16, probes: Vec::new() }
     }
 
-    /// An id that no outstanding probe has.
+    /// Returns an id that no outstanding probe has.
     pub fn take_id(&mut self) -> u16 {
         loop {
             self.next_id = self.next_id.wrapping_add(1);
@@ -68,7 +41,7 @@ impl Requests {
         }
     }
 
-    /// Asks whether a path to a peer is alive. Gives the request's id; `None` if too many are outstanding.
+    /// Sends an EV probe. Returns its request id; `None` if too many are outstanding.
     pub fn probe(
         &mut self,
         now: Time,
@@ -88,7 +61,7 @@ impl Requests {
         Some(id)
     }
 
-    /// A peer has answered a probe. Says whether it was asked.
+    /// A peer has answered a probe. Returns whether that probe was outstanding.
     pub fn on_answer(&mut self, now: Time, peer: PeerId, id: u16, host: &mut impl NodeHost) -> bool {
         let Some(place) = self.probes.iter().position(|p| p.id == id && p.peer == peer) else { return false };
         let probe = self.probes.swap_remove(place);
@@ -96,7 +69,7 @@ impl Requests {
         true
     }
 
-    /// The peer is forgotten.
+    /// Removes the probes of a peer.
     pub fn forget(&mut self, peer: PeerId) {
         self.probes.retain(|p| p.peer != peer);
     }
@@ -107,7 +80,7 @@ impl Requests {
         self.probes.iter().map(|p| p.deadline).min().unwrap_or(Time::NEVER)
     }
 
-    /// Gives up probes whose time is over.
+    /// Removes the probes that have timed out and reports them.
     pub fn expire(&mut self, now: Time, host: &mut impl NodeHost, stats: &mut NodeStats) {
         let mut place = 0;
         while place < self.probes.len() {

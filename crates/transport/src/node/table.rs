@@ -1,6 +1,5 @@
 //! The queue pairs of a node, and their numbers.
 
-use super::config::Numbers;
 use crate::random::mix;
 use crate::time::Time;
 
@@ -9,6 +8,23 @@ pub type Place = u32;
 
 /// The driver's number for a peer node.
 pub type PeerId = u32;
+
+/// How queue pair numbers are assigned. A number consists of a place in the table and a generation, so that it is not
+/// reused soon: a late packet for a closed queue pair must not reach another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers {
+    /// Bits of the 24-bit number that hold the place.
+    pub place_bits: u32,
+    /// A freed place is reused only while more than this number of places are free.
+    pub min_free: u32,
+}
+
+impl Numbers {
+    /// Largest number of queue pairs of a node.
+    pub const fn max_queue_pairs(&self) -> u32 {
+        1 << self.place_bits
+    }
+}
 
 /// A queue pair of a node, as its driver knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,17 +37,17 @@ pub struct QpId {
     pub peer: PeerId,
 }
 
-/// The table is full.
+/// The table has no free place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the table holds {0} queue pairs, which is all it can")]
+#[error("the table is full: it holds {0} queue pairs")]
 pub struct TableFull(pub u32);
 
-/// A queue pair's part in filling the receive buffers.
+/// What the receive pressure keeps for each queue pair.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Receiving {
-    /// It has received since the last look at them.
+    /// It has received data since the receive buffers were last checked.
     pub active: bool,
-    /// The last overflow that it has told its sender of.
+    /// The last overflow that it has reported to its sender.
     pub told: u8,
 }
 
@@ -48,9 +64,9 @@ pub(super) struct Entry<Q> {
     generation: u32,
     /// The place is taken.
     used: bool,
-    /// Waits for its turn to send.
+    /// It is in the ready ring.
     pub waiting: bool,
-    /// What it says to its sender of the receive buffers.
+    /// State of its receive pressure.
     pub receiving: Receiving,
 }
 
@@ -65,7 +81,7 @@ impl<Q> Entry<Q> {
 /// Queue pairs by place.
 pub(super) struct Table<Q> {
     entries: Vec<Entry<Q>>,
-    /// Places free again, oldest first.
+    /// Free places that were used before, oldest first.
     free: std::collections::VecDeque<Place>,
 }
 
@@ -79,12 +95,12 @@ impl<Q> Default for Table<Q> {
 }
 
 impl<Q> Table<Q> {
-    /// Takes a place. The seed chooses first generations.
+    /// Takes a place. The seed determines the first generation of each place.
     pub fn reserve(&mut self, numbers: &Numbers, seed: u64, context: u32) -> Result<Place, TableFull> {
         let fresh = self.entries.len() as u32;
         let generations = (1 << (NUMBER_BITS - numbers.place_bits)) - 1;
-        let enough_free = self.free.len() as u32 > numbers.resting;
-        let place = if fresh < numbers.most() && !enough_free {
+        let enough_free = self.free.len() as u32 > numbers.min_free;
+        let place = if fresh < numbers.max_queue_pairs() && !enough_free {
             if self.entries.is_empty() {
                 self.entries.reserve_exact(1);
             }
@@ -103,7 +119,8 @@ impl<Q> Table<Q> {
             self.free.pop_front().ok_or(TableFull(fresh))?
         };
         let entry = &mut self.entries[place as usize];
-        // Generation 0 is never used, so numbers smaller than the number of places, among them the reserved ones, are never given out.
+        // Generation 0 is not used. So no number is smaller than the number of places, and reserved numbers are never
+        // assigned.
         entry.generation = entry.generation % generations + 1;
         entry.context = context;
         entry.used = true;
@@ -128,7 +145,7 @@ impl<Q> Table<Q> {
     /// The place of a number.
     #[inline]
     pub fn find(&self, numbers: &Numbers, number: u32) -> Option<Place> {
-        let place = number & (numbers.most() - 1);
+        let place = number & (numbers.max_queue_pairs() - 1);
         let entry = self.entries.get(place as usize)?;
         (entry.used && entry.generation == number >> numbers.place_bits).then_some(place)
     }
@@ -148,7 +165,7 @@ impl<Q> Table<Q> {
         self.entries.iter().enumerate().map(|(place, entry)| (place as Place, entry)).filter(|(_, e)| e.used)
     }
 
-    /// Places there are, taken or free.
+    /// Number of places, taken or free.
     pub fn len(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -166,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_number_finds_its_queue_pair_and_no_later_one() {
-        for resting in [0, 3, 16] {
-            let numbers = Numbers { place_bits: 4, resting };
+        for min_free in [0, 3, 16] {
+            let numbers = Numbers { place_bits: 4, min_free };
             let mut table = Table::<u8>::default();
             let mut seen = std::collections::HashSet::new();
             for round in 0..100 {
@@ -180,13 +197,13 @@ mod tests {
                 assert_eq!(table.find(&numbers, number), None);
             }
             assert!(seen.iter().all(|&number| table.find(&numbers, number).is_none()));
-            assert_eq!(table.len(), (resting + 1).min(16));
+            assert_eq!(table.len(), (min_free + 1).min(16));
         }
     }
 
     #[test]
     fn a_full_table_says_so_and_takes_again_what_became_free() {
-        let numbers = Numbers { place_bits: 2, resting: 4 };
+        let numbers = Numbers { place_bits: 2, min_free: 4 };
         let mut table = Table::<u8>::default();
         let places: Vec<_> = (0..4).map(|_| table.reserve(&numbers, 7, 0).unwrap()).collect();
         assert_eq!(table.reserve(&numbers, 7, 0), Err(TableFull(4)));

@@ -1,5 +1,5 @@
-//! Deadlines of a node's queue pairs. A deadline that moves later costs nothing: its old entry is found stale, or early,
-//! when it comes up.
+//! Deadlines of a node's queue pairs. Moving a deadline later costs nothing: when its old entry expires, it is
+//! recognised as stale and dropped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use crate::time::Time;
 /// A heap of deadlines; the table remembers the earliest one of each queue pair.
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(Time, Place)>>,
-    /// The earliest deadline: it is asked for after every packet.
+    /// The earliest deadline, cached because it is read after every packet.
     next: Time,
 }
 
@@ -35,7 +35,7 @@ impl Timers {
         self.next
     }
 
-    /// An entry that is due, with the time that it was made for.
+    /// Removes an entry that is due and returns it with its time.
     pub fn pop_due(&mut self, now: Time) -> Option<(Time, Place)> {
         if self.next > now {
             return None;

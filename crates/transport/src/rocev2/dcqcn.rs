@@ -1,12 +1,12 @@
-//! DCQCN, the congestion control of RoCEv2 (Zhu et al., SIGCOMM 2015; spec: baselines): a rate, cut when a CNP comes, raised by a
-//! timer and a byte counter.
+//! DCQCN, the congestion control of RoCEv2 (Zhu et al., SIGCOMM 2015; spec: baselines): a rate that a CNP reduces and
+//! that a timer and a byte counter raise.
 
 use crate::time::{Span, Time};
 
 /// Parameters; [`DcqcnParams::for_rate`] gives the published ones.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DcqcnParams {
-    /// Rate at the start and the highest there is, bits per second.
+    /// Initial and largest rate, bits per second.
     pub line_rate_bps: u64,
     /// Weight of a CNP in the congestion estimate.
     pub g: f64,
@@ -14,7 +14,7 @@ pub struct DcqcnParams {
     pub alpha_timer: Span,
     /// The rate rises after this time ...
     pub rate_timer: Span,
-    /// ... and after so many bytes.
+    /// ... and after this number of bytes.
     pub byte_counter: u64,
     /// Steps of fast recovery.
     pub fast_recovery: u32,
@@ -22,15 +22,15 @@ pub struct DcqcnParams {
     pub additive_bps: f64,
     /// Hyper increase, bits per second.
     pub hyper_bps: f64,
-    /// The rate never falls below this, bits per second.
+    /// Smallest rate, bits per second.
     pub least_bps: f64,
-    /// A responder sends a CNP at most this often.
+    /// Minimum time between two CNPs of a responder.
     pub cnp_interval: Span,
 }
 
 impl DcqcnParams {
-    /// The published best settings for a port of this rate: g 1/256, alpha timer 55 us, rate timer tuned to 55 us, byte counter 10 MB,
-    /// F 5, additive 5 Mb/s for every 10 Gb/s, hyper ten times that, CNPs 50 us apart.
+    /// The best published settings for a port of this rate: g 1/256, alpha timer 55 us, rate timer tuned to 55 us, byte
+    /// counter 10 MB, F 5, additive increase 5 Mb/s per 10 Gb/s, hyper increase ten times that, CNPs 50 us apart.
     pub fn for_rate(line_rate_bps: u64) -> Self {
         let additive_bps = 5e6 * (line_rate_bps as f64 / 10e9);
         DcqcnParams {
@@ -78,7 +78,7 @@ impl Dcqcn {
         }
     }
 
-    /// Bits per second allowed now.
+    /// The present rate, bits per second.
     pub fn rate(&self) -> f64 {
         self.current
     }
@@ -111,7 +111,7 @@ impl Dcqcn {
         self.current >= self.params.line_rate_bps as f64
     }
 
-    /// Lets the timers that have run out do their work.
+    /// Applies the timers that have expired.
     fn advance(&mut self, now: Time) {
         let decays = now.since(self.alpha_at).0 / self.params.alpha_timer.0.max(1);
         if decays > 0 {
@@ -138,7 +138,7 @@ impl Dcqcn {
         let line = self.params.line_rate_bps as f64;
         self.target = self.target.min(line);
         self.current = ((self.current + self.target) / 2.0).min(line);
-        // Halving the distance for ever never arrives.
+        // Repeated halving never reaches the line rate.
         if line - self.current < 1e-3 * line {
             self.current = line;
         }

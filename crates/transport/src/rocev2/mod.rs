@@ -1,84 +1,28 @@
-//! RoCEv2 reliable connection: what MRC is compared with (spec: baselines, "RoCEv2 RC").
+//! RoCEv2 reliable connection: the baseline that MRC is compared with (spec: baselines, "RoCEv2 RC").
 //!
-//! One path for all packets, in order. The responder takes only the PSN it expects and answers a gap with one NAK; the requestor
-//! goes back to it, or - as later NICs do - sends the missing packet alone while the responder keeps what came after. The rate is
-//! DCQCN's. Writes only, as everywhere here.
+//! All packets use one path, in order. The responder accepts only the expected PSN and answers a gap with one NAK. The
+//! requestor goes back to the missing packet or, like later NICs, retransmits only that packet while the responder
+//! keeps the later ones. DCQCN sets the rate. Only writes are supported.
 
+mod config;
 mod dcqcn;
 mod responder;
 
 use std::collections::VecDeque;
 
-use openmrc_wire::{Aeth, Body, Ev, Packet, Position, Psn, RcWrite};
+use openmrc_wire::{Aeth, Body, Packet, Position, Psn, RcWrite};
 
+pub use config::{RcConfig, Recovery};
 pub use dcqcn::DcqcnParams;
 
 use crate::api::{
     Fatal, Host, Payload, PortSet, PostError, Readiness, Received, SendDone, SendStatus, TrafficClass,
     Transmit, Transport, WorkRequest,
 };
+use crate::seq::{expand, wire};
 use crate::time::{Span, Time};
 use dcqcn::Dcqcn;
 use responder::Responder;
-
-/// What is sent again when a packet is missing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Recovery {
-    /// Everything from the missing packet on.
-    GoBackN,
-    /// The missing packet.
-    SelectiveRepeat,
-}
-
-/// What a queue pair is told.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct RcConfig {
-    /// This queue pair's number.
-    pub local_qp: u32,
-    /// The peer's.
-    pub remote_qp: u32,
-    /// Payload bytes per packet.
-    pub path_mtu: u16,
-    /// What ECMP hashes: the UDP source port, fixed for the queue pair.
-    pub ev: Ev,
-    /// The port it uses.
-    pub port: u8,
-    /// Packets that may be in flight.
-    pub window: u32,
-    /// Work requests that may be outstanding.
-    pub max_send_wr: usize,
-    /// What is sent again.
-    pub recovery: Recovery,
-    /// Congestion control; `None` sends at line rate.
-    pub dcqcn: Option<DcqcnParams>,
-    /// An ACK for every so many packets, and for the last of each message.
-    pub ack_every: u32,
-    /// Retransmission timeout.
-    pub timeout: Span,
-    /// Timeouts in a row before the connection ends; 255 is for ever.
-    pub retry_count: u8,
-}
-
-impl RcConfig {
-    /// Defaults: go-back-N, DCQCN for a port of this rate, an ACK for four packets, seven retries after 1 ms each - the order of
-    /// magnitude of `ib_qp_attr.timeout` 8 (4.096 us x 2^8).
-    pub fn new(local_qp: u32, remote_qp: u32, line_rate_bps: u64) -> Self {
-        RcConfig {
-            local_qp,
-            remote_qp,
-            path_mtu: 4096,
-            ev: Ev(0),
-            port: 0,
-            window: 4096,
-            max_send_wr: 128,
-            recovery: Recovery::GoBackN,
-            dcqcn: Some(DcqcnParams::for_rate(line_rate_bps)),
-            ack_every: 4,
-            timeout: Span::from_nanos(4096 << 8),
-            retry_count: 7,
-        }
-    }
-}
 
 /// Counters.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -117,10 +61,10 @@ pub struct QueuePair {
     unacknowledged: u64,
     next: u64,
     high: u64,
-    /// Selective repeat: the packet to send before anything else.
+    /// Selective repeat: the packet to retransmit first.
     again: Option<u64>,
     rate: Option<Dcqcn>,
-    /// No packet before this: the pace that the rate sets.
+    /// Earliest time of the next packet at the present rate.
     pace_at: Time,
     progress_at: Time,
     retries: u8,
@@ -151,7 +95,7 @@ impl QueuePair {
         }
     }
 
-    /// What it has counted.
+    /// Counters.
     pub fn stats(&self) -> RcStats {
         self.stats
     }
@@ -217,7 +161,7 @@ impl QueuePair {
         } else if aeth.syndrome == Aeth::NAK_PSN_SEQUENCE {
             self.stats.naks += 1;
             self.acknowledged(now, seq, host);
-            // An old NAK asks for what has been acknowledged since.
+            // An old NAK may ask for a packet that was acknowledged since.
             if seq >= self.unacknowledged && seq < self.high {
                 match self.config.recovery {
                     Recovery::GoBackN => self.next = seq,
@@ -394,14 +338,4 @@ impl Transport for QueuePair {
         self.clock = self.clock.max(now);
         self.fail(why, SendStatus::FlushErr, host);
     }
-}
-
-/// A packet's number on the wire.
-fn wire(seq: u64) -> Psn {
-    Psn::new(seq as u32 & 0xFF_FFFF)
-}
-
-/// The number without wrap that is nearest to `near`.
-fn expand(psn: Psn, near: u64) -> u64 {
-    near.wrapping_add_signed(i64::from(psn.distance(wire(near))))
 }

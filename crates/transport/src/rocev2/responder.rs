@@ -1,14 +1,16 @@
-//! The responder of a RoCEv2 connection: takes packets in order of PSN, answers gaps with a NAK and marks with a CNP.
+//! The responder of a RoCEv2 connection: accepts packets in PSN order, answers gaps with a NAK and ECN marks with a
+//! CNP.
 
 use std::collections::BTreeMap;
 
 use openmrc_wire::{Aeth, Body, Psn, RcWrite};
 
-use super::{RcConfig, Recovery, expand, wire};
+use super::config::{RcConfig, Recovery};
 use crate::api::{Fatal, Host, Received, RecvDone};
+use crate::seq::{expand, wire};
 use crate::time::{Span, Time};
 
-/// What a data packet asks of the feedback.
+/// The feedback that a data packet requires.
 #[derive(Default)]
 pub(super) struct Answer {
     /// A congestion notification.
@@ -23,12 +25,12 @@ pub(super) struct Responder {
     expected: u64,
     /// The gap at `expected` has been reported.
     nak_sent: bool,
-    /// Selective repeat: what came early.
+    /// Selective repeat: packets that arrived early.
     early: BTreeMap<u64, (RcWrite, u16)>,
     keeps_early: bool,
-    /// Most packets kept, or looked ahead.
+    /// Largest distance of an early packet from the expected one.
     window: u64,
-    /// Where the next byte of the message goes: given by its first packet, as on the wire.
+    /// Address of the next byte of the message. As on the wire, only the first packet carries it.
     va: u64,
     rkey: u32,
     dma_len: u32,
@@ -65,7 +67,7 @@ impl Responder {
         let packet = &received.packet;
         let Body::RcWrite(write) = packet.body else { return Answer::default() };
         let mut answer = Answer { cnp: received.ecn_ce && self.may_notify(now), ..Answer::default() };
-        // RoCE does not know trimming: a packet without its payload is a lost one, noticed at once.
+        // RoCEv2 has no trimming: a packet without its payload is lost, but the loss is noticed at once.
         let seq = expand(packet.psn, self.expected);
         if seq < self.expected {
             answer.reply = Some((wire(self.expected.wrapping_sub(1)), Aeth::ACK));
@@ -92,7 +94,7 @@ impl Responder {
                 answer.fatal = Some(why);
             }
             Ok(()) => {
-                // One hole is filled, the next one is news.
+                // One gap is filled; the next one must be reported.
                 self.nak_sent = !self.early.is_empty();
                 if self.nak_sent {
                     answer.reply = Some((wire(self.expected), Aeth::NAK_PSN_SEQUENCE));

@@ -1,8 +1,8 @@
-//! A queue pair fed with whatever an array of bytes says: packets of every kind, good, stale and absurd, between calls
-//! of a driver that behaves. [`drive_arbitrary`] is what the property test and the fuzz target share.
+//! A queue pair driven by an array of bytes: packets of every kind, valid, stale and absurd, between the calls of a
+//! correct driver. The property test and the fuzz target share [`drive_arbitrary`].
 //!
-//! Whatever comes in, a queue pair does not panic, asks its host for nothing but what the packet in hand says, reports
-//! every send once and in order, answers a packet with a handful of packets at most, and keeps to its memory.
+//! Whatever it receives, a queue pair does not panic, places only what the packet being handled says, completes every
+//! send once and in order, answers a packet with a small number of packets, and does not exceed its memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use openmrc_wire::{
     Psn, RcWrite, Sack, Timestamp, Write,
 };
 
-/// Most packets in answer to one packet.
-const MOST_PER_PACKET: usize = 6;
-/// Most packets when time passes: feedback that is due, and one probe for every path.
-const fn most_per_timeout(paths: usize) -> usize {
-    MOST_PER_PACKET + paths
+/// Largest number of packets in answer to one packet.
+const MAX_PER_PACKET: usize = 6;
+/// Largest number of packets per timeout: delayed feedback, and one probe per path.
+const fn max_per_timeout(paths: usize) -> usize {
+    MAX_PER_PACKET + paths
 }
 
 const LOCAL_QP: u32 = 0x101;
@@ -30,7 +30,7 @@ const RKEY: u32 = 0xBEEF;
 const BASE: u64 = 0x7F00_0000_0000;
 const REGION: u64 = 1 << 20;
 
-/// Reads numbers from bytes; zeros when there are no more.
+/// Reads numbers from bytes; returns zeros after their end.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -58,7 +58,7 @@ impl Reader<'_> {
     fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.u8()) % choices.len()]
     }
-    /// A number around zero: usually small, sometimes anything.
+    /// A number near zero: usually small, sometimes arbitrary.
     fn offset(&mut self) -> i32 {
         match self.u8() {
             n @ 0..200 => i32::from(n) - 50,
@@ -68,7 +68,7 @@ impl Reader<'_> {
     }
 }
 
-/// The world of the queue pair: watches what it asks for.
+/// The host of the queue pair: checks its calls.
 #[derive(Default)]
 struct Watch {
     in_hand: Option<Packet>,
@@ -78,7 +78,7 @@ struct Watch {
     completed: u64,
     receives: u32,
     received: u16,
-    /// Newest PSN sent, for feedback to be about.
+    /// Newest PSN sent; feedback refers to PSNs near it.
     next_psn: Psn,
     fatal: Option<Fatal>,
 }
@@ -117,7 +117,7 @@ impl Host for Watch {
     }
 }
 
-/// What happened, so that a test can see that something did.
+/// Counts of what happened, so that a test can check that something did.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub queue_pairs: u64,
@@ -129,10 +129,9 @@ pub struct Tally {
     pub failed: u64,
 }
 
-/// Runs queue pairs through what `bytes` say; where one fails the next takes its place.
+/// Drives queue pairs with `bytes`; when one fails, a new one takes its place.
 ///
-/// # Panics
-/// If a queue pair does what it must not.
+/// If a queue pair breaks a rule.
 pub fn drive_arbitrary(bytes: &[u8]) -> Tally {
     let mut reader = Reader(bytes);
     let mut tally = Tally::default();
@@ -144,17 +143,17 @@ pub fn drive_arbitrary(bytes: &[u8]) -> Tally {
     }
 }
 
-/// One queue pair, until it fails or the bytes run out.
+/// Drives one queue pair until it fails or the bytes end.
 fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
     let config = config(reader);
     let mut now = Time(reader.u64() >> 4);
     let mut qp = QueuePair::new(now, &config).expect("the configuration is valid");
     let mut watch = Watch { receives: 64, ..Watch::default() };
-    // A responder is made when it is needed first. Its memory counts from the beginning.
+    // The responder is allocated when it is first used. Its memory is counted from the beginning.
     qp.set_receive_pressure(0.into());
     let memory = qp.state_bytes().0;
     let all = PortSet::first(PortSet::MAX_PORTS);
-    // A dead one is watched for a little longer.
+    // After a failure the queue pair is checked for a few more steps.
     let mut last_words = 5;
     tally.queue_pairs += 1;
     while !reader.0.is_empty() && last_words > 0 {
@@ -166,7 +165,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                 watch.in_hand = Some(received.packet);
                 qp.handle_packet(now, &received, &mut watch);
                 watch.in_hand = None;
-                MOST_PER_PACKET
+                MAX_PER_PACKET
             }
             8 | 9 => {
                 post(&mut qp, &mut watch, now, reader);
@@ -189,18 +188,13 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                 0
             }
             12 => {
-                // A driver that is on time, and one that is late.
+                // A driver that is on time, or one that is late.
                 let due = qp.poll_timeout();
                 now = if due == Time::NEVER { now + Span::from_micros(10) } else { now.max(due) };
                 if reader.flag() {
                     now += Span(u64::from(reader.u32()) << (reader.u8() % 16));
                 }
-                serve_timers(
-                    &mut qp,
-                    &mut watch,
-                    now,
-                    most_per_timeout(config.paths.profile.entries().len()),
-                );
+                serve_timers(&mut qp, &mut watch, now, max_per_timeout(config.paths.profile.entries().len()));
                 usize::MAX
             }
             13 => {
@@ -241,7 +235,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
         assert!(bytes - stash <= memory, "memory grows from {memory} to {}", bytes - stash);
     }
     tally.failed += u64::from(watch.fatal.is_some());
-    // Whatever happened, it ends when it is told to.
+    // In any state, `abort` ends it.
     qp.abort(now, Fatal::Local, &mut watch);
     assert_eq!(watch.completed, watch.posted);
     tally.placed += watch.placed.len() as u64;
@@ -309,7 +303,7 @@ fn post(qp: &mut QueuePair, watch: &mut Watch, now: Time, reader: &mut Reader<'_
     }
 }
 
-/// A data packet says nothing but what was configured.
+/// Checks a data packet against the configuration.
 fn check_data(transmit: &Transmit, ports: PortSet, config: &QpConfig) {
     assert!(ports.contains(transmit.port));
     let entry = config.paths.profile.entries()[transmit.path as usize];
@@ -320,7 +314,7 @@ fn check_data(transmit: &Transmit, ports: PortSet, config: &QpConfig) {
     assert!(offset + u32::from(transmit.packet.payload_len) <= write.dma_len);
 }
 
-/// A driver serves deadlines until there is none left in the past.
+/// Serves deadlines until none is in the past.
 fn serve_timers(qp: &mut QueuePair, watch: &mut Watch, now: Time, most: usize) {
     for round in 0.. {
         watch.out.clear();
@@ -357,7 +351,7 @@ fn received(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> Receiv
 }
 
 fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body, u16) {
-    // Data fills the first gap or arrives around it, feedback is about PSNs near the newest one sent.
+    // Data fills the first gap or arrives near it; feedback is about PSNs near the newest one sent.
     let mut expected = config.responder.rq_psn;
     while watch.placed.contains(&expected) {
         expected = expected.next();

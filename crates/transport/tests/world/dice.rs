@@ -1,11 +1,11 @@
-//! Seeded chance. The same seed gives the same throws on every machine.
+//! A seeded random number generator. The same seed gives the same numbers on every machine.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use openmrc_transport::Span;
 
-/// A seeded source of chance.
+/// A seeded random number generator.
 pub struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
@@ -17,7 +17,7 @@ impl Dice {
         self.0.random()
     }
 
-    /// True with probability `p`. Draws nothing where the answer is certain.
+    /// True with probability `p`. Draws no number if the result is certain.
     pub fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && (p >= 1.0 || self.0.random_bool(p))
     }
@@ -32,14 +32,14 @@ impl Dice {
         self.0.random_range(low..=high)
     }
 
-    /// A number in `low..=high` whose size, rather than value, is evenly spread: 1..10 as often as 10..100.
+    /// A number in `low..=high`, evenly distributed on a logarithmic scale: 1..10 as often as 10..100.
     pub fn log_between(&mut self, low: u64, high: u64) -> u64 {
         let (low_ln, high_ln) = ((low.max(1) as f64).ln(), (high.max(1) as f64).ln());
         let drawn = (low_ln + (high_ln - low_ln) * self.0.random::<f64>()).exp();
         (drawn as u64).clamp(low, high)
     }
 
-    /// A probability between `low` and `high`, evenly spread in size.
+    /// A probability between `low` and `high`, evenly distributed on a logarithmic scale.
     pub fn log_probability(&mut self, low: f64, high: f64) -> f64 {
         (low.ln() + (high.ln() - low.ln()) * self.0.random::<f64>()).exp()
     }
@@ -48,7 +48,7 @@ impl Dice {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// A length of time up to `most`.
+    /// A duration up to `most`.
     pub fn span(&mut self, most: Span) -> Span {
         Span(self.below(most.0.saturating_add(1)))
     }

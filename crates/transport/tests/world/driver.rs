@@ -1,9 +1,9 @@
-//! The world itself: nodes with ports, a heap of events, and a driver that does for nodes what a NIC does.
+//! The world: nodes with ports, a heap of events, and a driver that does for nodes what a NIC does.
 
 mod calls;
 mod ports;
 mod schedule;
-mod way;
+mod transit;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -22,81 +22,81 @@ use super::{Dice, Subject};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
-    /// A port has sent its packet.
+    /// A port has finished sending its packet.
     PortFree { node: usize, port: u8 },
-    /// A packet is at the switch before the last hop.
+    /// A packet has arrived at the switch before the last hop.
     LastHop { flight: usize },
-    /// A packet is at its destination.
+    /// A packet has arrived at its destination.
     Arrival { flight: usize },
     /// A node's deadline.
     Timer { node: usize, generation: u64 },
-    /// Something to send.
+    /// An end posts its next message.
     Post { end: usize },
-    /// A node goes on after a stall.
+    /// A node resumes after a stall.
     Resume { node: usize },
     /// The next entry of the schedule.
-    Act { index: usize },
+    Action { index: usize },
 }
 
-/// Whom a packet is for.
+/// Destination of a packet within a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum For {
+enum Target {
     /// The queue pair of an end.
     End(usize),
     /// The node itself.
     Endpoint,
 }
 
-/// A packet under way.
+/// A packet in the network.
 #[derive(Clone, Copy)]
 struct Flight {
     from: usize,
     to: usize,
-    whom: For,
+    target: Target,
     transmit: Transmit,
     received: Received,
-    /// Made up by the world rather than sent by a node.
+    /// Created by the world and not sent by a node.
     garbage: bool,
 }
 
-/// A node, and what the driver keeps of it.
+/// A node, and the state that the driver keeps for it.
 struct Driven<T> {
     node: Node<T>,
     epoch: Span,
     up: PortSet,
     busy: PortSet,
-    /// By port: feedback and endpoint packets, which go before data.
+    /// Per port: feedback and endpoint packets, which are sent before data.
     control: Vec<VecDeque<Flight>>,
     stalled_until: Time,
-    /// Packets that came during a stall.
+    /// Packets that arrived during a stall.
     backlog: VecDeque<usize>,
     /// The ends of its queue pairs.
     ends: Vec<usize>,
     armed: Time,
     generation: u64,
-    /// Deadlines served without time passing.
+    /// Consecutive deadlines served without time passing.
     spins: u32,
-    /// EV probes that wait for an answer.
+    /// Outstanding EV probes.
     probes: Vec<u16>,
 }
 
-/// What the driver keeps of a queue pair.
+/// The state that the driver keeps for a queue pair.
 pub struct End {
     pub record: Record,
     place: Place,
     traffic: Traffic,
     next_post: usize,
-    /// When the application posts next, if that has been arranged.
+    /// Time of the application's next post, if one is scheduled.
     post_at: Time,
     /// Data packets sent, by path.
     pub sent_by_path: Vec<u64>,
-    /// When data was last sent, by path.
+    /// Time of the last data packet, by path.
     pub last_sent: Vec<Time>,
     /// Probes sent, by path.
     pub probes_by_path: Vec<u64>,
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub hash: u64,
@@ -110,14 +110,14 @@ pub struct Outcome {
     pub events: u64,
 }
 
-/// What a node asked for during one call.
+/// Packets and completions of a node during one call.
 #[derive(Default)]
 struct Outbox {
     feedback: Vec<(usize, Transmit)>,
     requests: Vec<(PeerId, Route, Packet, TrafficClass)>,
 }
 
-/// After the last completion old packets may still come: this long is memory watched.
+/// After the last completion old packets may still arrive: memory is checked for this time.
 const LINGER: Span = Span::from_millis(20);
 
 /// Nodes, network and queue pairs in virtual time.
@@ -133,13 +133,13 @@ pub struct World<T> {
     pub network: Network,
     flights: Vec<Flight>,
     free_flights: Vec<usize>,
-    /// Packets of the past, to come again.
+    /// Earlier packets that can be repeated.
     history: Vec<Flight>,
     dice: Dice,
     out: Outbox,
     pub trace: Trace,
     verdict: Verdict,
-    /// Data packets sent: when, by which end, over which path. Kept only if asked for.
+    /// Log of data packets sent: time, end, path. Kept only on request.
     pub log: Option<Vec<(Time, usize, PathId)>>,
 }
 
@@ -194,14 +194,14 @@ impl<T: Subject> World<T> {
         for node in 0..world.nodes.len() {
             world.arm(node);
         }
-        for index in 0..world.scenario.acts.len() {
-            let time = world.scenario.acts[index].0;
-            world.push(time, Event::Act { index });
+        for index in 0..world.scenario.actions.len() {
+            let time = world.scenario.actions[index].0;
+            world.push(time, Event::Action { index });
         }
         world
     }
 
-    /// Makes the two ends of a connection: their nodes give the numbers.
+    /// Creates the two ends of a connection: their nodes assign the numbers.
     fn connect(&mut self, number: usize) {
         let pair = self.scenario.pairs[number].clone();
         let all = PortSet::first(self.scenario.ports);
@@ -259,20 +259,19 @@ impl<T: Subject> World<T> {
         self.nodes[record.node].node.qp(*place).expect("a connected queue pair")
     }
 
-    /// What a node has counted.
+    /// Counters of a node.
     pub fn node_stats(&self, node: usize) -> NodeStats {
         self.nodes[node].node.stats()
     }
 
-    /// Ports that a node believes to be up at another.
+    /// Ports of a peer that are up as far as a node knows.
     pub fn believed_ports(&self, node: usize, peer: usize) -> PortSet {
         self.nodes[node].node.peer_ports(peer as PeerId)
     }
 
     /// Runs to the end of the scenario.
     ///
-    /// # Errors
-    /// The first broken rule.
+    /// The first rule that was broken.
     pub fn run(&mut self) -> Result<Outcome, String> {
         let mut over_at = None;
         loop {
@@ -298,7 +297,7 @@ impl<T: Subject> World<T> {
         Ok(self.outcome(finished))
     }
 
-    /// Runs until `time`, whatever is or is not finished by then.
+    /// Runs until `time`, even if messages are unfinished.
     ///
     /// # Panics
     /// If a rule is broken.
@@ -309,7 +308,7 @@ impl<T: Subject> World<T> {
         self.now = time;
     }
 
-    /// Whether nothing is left to happen.
+    /// Whether no event is left.
     pub fn is_silent(&self) -> bool {
         self.heap.iter().all(|Reverse((_, _, event))| match event {
             Event::Timer { node, generation } => *generation != self.nodes[*node].generation,
@@ -341,7 +340,7 @@ impl<T: Subject> World<T> {
         format!("not finished at {:.3} ms:\n{}", self.now.0 as f64 / 1e9, ends.join("\n"))
     }
 
-    /// Where an end stands, for a person to read.
+    /// Describes the state of an end.
     pub fn state(&self, index: usize) -> String {
         let (end, flow, qp) = (&self.ends[index], &self.flows[index], self.qp(index));
         let left = i128::from(qp.poll_timeout().0) - i128::from(self.local_of(index).0);
@@ -384,7 +383,7 @@ impl<T: Subject> World<T> {
         self.heap.push(Reverse((time.max(self.now), self.pushed, event)));
     }
 
-    /// The time by a node's own clock.
+    /// The time of a node's own clock.
     fn local(&self, node: usize) -> Time {
         host::local(self.now, self.nodes[node].epoch)
     }
@@ -397,7 +396,7 @@ impl<T: Subject> World<T> {
         let Some(Reverse((time, _, event))) = self.heap.pop() else { return Ok(()) };
         self.now = time;
         self.events += 1;
-        if self.events > self.scenario.most_events {
+        if self.events > self.scenario.max_events {
             return Err(format!("{} events and no end: {}", self.events, self.unfinished()));
         }
         match event {
@@ -413,8 +412,8 @@ impl<T: Subject> World<T> {
                 self.service(self.ends[end].record.node);
             }
             Event::Resume { node } => self.resume(node),
-            Event::Act { index } => {
-                let act = self.scenario.acts[index].1.clone();
+            Event::Action { index } => {
+                let act = self.scenario.actions[index].1.clone();
                 self.trace.say(self.now, format_args!("{act:?}"));
                 self.act(act);
             }
@@ -434,10 +433,10 @@ impl<T: Subject> World<T> {
     }
 }
 
-fn flight(from: usize, to: usize, whom: For, transmit: Transmit) -> Flight {
+fn flight(from: usize, to: usize, target: Target, transmit: Transmit) -> Flight {
     let received =
         Received { packet: transmit.packet, ev: transmit.ev, port: transmit.port, ecn_ce: false, trim: None };
-    Flight { from, to, whom, transmit, received, garbage: false }
+    Flight { from, to, target, transmit, received, garbage: false }
 }
 
 fn describe(transmit: &Transmit) -> String {

@@ -1,8 +1,8 @@
-//! From one `u64` to a whole scenario: fabric, configuration, traffic, weather and a schedule of disasters.
+//! Generates a whole scenario from one `u64`: fabric, configuration, traffic, impairments and a schedule of failures.
 //!
-//! Whatever the seed, the scenario is one in which the outcome is known: either at least one path per direction
-//! lives or comes back while retries last, and everything must complete; or retries are few and may run out; or all
-//! paths die for good and every end with work outstanding must fail.
+//! The outcome of every scenario is known. Either at least one path per direction stays up or recovers before the
+//! retries end, and everything must complete; or retries are few and may be exhausted; or all paths fail for good and
+//! every end with outstanding work must fail.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::{Ev, Psn};
 
 use super::Dice;
-use super::network::{Health, Weather};
-use super::scenario::{Act, Expect, Pair, Post, Queues, Scenario, Traffic};
+use super::network::{Health, Impairments};
+use super::scenario::{Action, Expect, Pair, Post, Queues, Scenario, Traffic};
 
-/// So long a schedule lasts at most; afterwards only what is permanent remains.
-const LONGEST_SCHEDULE: Span = Span::from_millis(20);
-/// After the schedule's end everything must be over within this time: the longest back-off that an outage of the
-/// schedule's length can have provoked, and some rounds of probing at their slowest.
+/// Largest duration of a schedule; afterwards only permanent failures remain.
+const MAX_SCHEDULE: Span = Span::from_millis(20);
+/// After the end of the schedule everything must be finished within this time: the longest back-off that an outage of
+/// this duration can cause, and some rounds of probing at their slowest.
 const PATIENCE: Span = Span::from_secs(20);
 
 impl Scenario {
@@ -34,7 +34,7 @@ impl Scenario {
             profile: random_profile(ports, per_port, dice),
             rate: dice.pick(&[10, 25, 50, 100, 200, 400, 800]) * 1_000_000_000,
             latency: Span::from_nanos(dice.log_between(500, 30_000)),
-            most_events: 3_000_000,
+            max_events: 3_000_000,
             ..Scenario::calm(nodes, ports, 1)
         };
         if dice.chance(0.6) {
@@ -62,8 +62,8 @@ impl Scenario {
         }
         scenario.queues = random_queues(&scenario, dice);
         scenario.node = random_node(&scenario, dice);
-        scenario.weather = random_weather(&scenario, dice);
-        let ends = disasters(&mut scenario, dice);
+        scenario.impairments = random_impairments(&scenario, dice);
+        let ends = random_schedule(&mut scenario, dice);
         scenario.deadline = ends + PATIENCE;
         scenario
     }
@@ -86,7 +86,7 @@ fn random_node(scenario: &Scenario, dice: &mut Dice) -> NodeConfig {
 }
 
 fn random_profile(ports: usize, per_port: usize, dice: &mut Dice) -> Arc<EvProfile> {
-    // Entropy values are names: any distinct ones will do.
+    // Any distinct entropy values are valid.
     let salt = dice.u64() as u32 | 1;
     let mut number = dice.u64() as u32;
     let mut paths = Vec::new();
@@ -106,7 +106,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
     };
     let trimming = dice.chance(0.8);
     let base_rtt = scenario.base_rtt(path_mtu);
-    // Operators get the base RTT wrong.
+    // Operators sometimes configure a wrong base RTT.
     let believed_rtt =
         if dice.chance(0.15) { base_rtt.scaled(dice.pick(&[0.4, 0.7, 2.0, 5.0])) } else { base_rtt };
     let rate = scenario.rate * scenario.ports as u64;
@@ -153,10 +153,10 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         config
     });
     for side in 0..2 {
-        // What the two agreed on out of band: each end's limits as requestor and the other's as responder.
+        // The result of the negotiation: each end's limits as requestor are the other's as responder.
         let mpr = dice.log_between(1, 16) as u8;
         configs[side].requestor.mpr = mpr;
-        // Now and then they disagree, and the responder's window is the smaller one.
+        // Sometimes they disagree, and the responder's window is the smaller one.
         let less = caps.dynamic_mpr && dice.chance(0.05) && mpr > 1;
         configs[1 - side].responder.mpr_dest = if less { dice.between(1, u64::from(mpr)) as u8 } else { mpr };
         let wimm = dice.log_between(1, 200) as u16;
@@ -180,7 +180,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
     let region = [0, 1].map(|side| {
         let Traffic::List(posts) = &traffic[side] else { return 0 };
         let longest = posts.iter().map(|p| p.len).max().unwrap_or(0) as u64;
-        // From room for one message at a time to room for plenty.
+        // From space for one message at a time to space for many.
         (longest + dice.log_between(64, 1 << 18)) as usize
     });
     Pair { nodes, configs, traffic, region }
@@ -195,7 +195,7 @@ fn random_traffic(path_mtu: u16, budget: u64, dice: &mut Dice) -> Traffic {
     let mut not_before =
         Time::ZERO + if dice.chance(0.2) { dice.span(Span::from_micros(500)) } else { Span::ZERO };
     let (mut posts, mut packets) = (Vec::new(), 0);
-    // A few megabytes and no more: what is copied is also compared.
+    // A few megabytes at most: every byte is copied and compared.
     let most = budget.min(6 * 1024 * 1024 / mtu);
     while packets < most {
         let kind = if habit < 4 { dice.below(6) } else { habit };
@@ -231,134 +231,134 @@ fn random_queues(scenario: &Scenario, dice: &mut Dice) -> Option<Queues> {
     })
 }
 
-fn random_weather(scenario: &Scenario, dice: &mut Dice) -> Weather {
-    let mut weather = Weather::calm();
+fn random_impairments(scenario: &Scenario, dice: &mut Dice) -> Impairments {
+    let mut impairments = Impairments::calm();
     if dice.chance(0.08) {
-        return weather;
+        return impairments;
     }
     let rtt = scenario.base_rtt(4096);
     let trims = scenario.pairs.iter().all(|p| p.configs[0].caps.trim_nack);
     if dice.chance(0.35) {
-        weather.loss = dice.log_probability(0.0005, 0.3);
+        impairments.loss = dice.log_probability(0.0005, 0.3);
     }
     if dice.chance(0.3) {
-        weather.control_loss = dice.log_probability(0.001, 0.5);
+        impairments.control_loss = dice.log_probability(0.001, 0.5);
     }
     if dice.chance(0.2) {
-        weather.burst = dice.log_probability(0.0005, 0.02);
-        weather.burst_length = rtt.scaled(dice.pick(&[0.2, 1.0, 5.0, 20.0]));
+        impairments.burst = dice.log_probability(0.0005, 0.02);
+        impairments.burst_length = rtt.scaled(dice.pick(&[0.2, 1.0, 5.0, 20.0]));
     }
-    // Without NACKs a network does not trim; now and then one does all the same.
+    // Without NACKs a network normally does not trim; sometimes one does.
     if dice.chance(if trims { 0.35 } else { 0.035 }) {
-        weather.trim = dice.log_probability(0.001, 0.5);
-        weather.last_hop = dice.pick(&[0.0, 0.5, 1.0]);
-        weather.garble_trimmed = dice.pick(&[0.0, 0.0, 0.1]);
+        impairments.trim = dice.log_probability(0.001, 0.5);
+        impairments.last_hop = dice.pick(&[0.0, 0.5, 1.0]);
+        impairments.garble_trimmed = dice.pick(&[0.0, 0.0, 0.1]);
     }
     if dice.chance(0.3) {
-        weather.mark = dice.log_probability(0.001, 1.0);
+        impairments.mark = dice.log_probability(0.001, 1.0);
     }
     if dice.chance(0.3) {
-        weather.duplicate = dice.log_probability(0.001, 0.3);
-        weather.duplicate_delay = rtt.scaled(dice.pick(&[0.01, 1.0, 10.0, 300.0]));
+        impairments.duplicate = dice.log_probability(0.001, 0.3);
+        impairments.duplicate_delay = rtt.scaled(dice.pick(&[0.01, 1.0, 10.0, 300.0]));
     }
     if dice.chance(0.3) {
-        weather.reorder = dice.log_probability(0.001, 0.5);
-        weather.reorder_delay = rtt.scaled(dice.pick(&[0.05, 0.5, 3.0, 20.0]));
+        impairments.reorder = dice.log_probability(0.001, 0.5);
+        impairments.reorder_delay = rtt.scaled(dice.pick(&[0.05, 0.5, 3.0, 20.0]));
     }
     if dice.chance(0.3) {
-        weather.jitter = rtt.scaled(dice.pick(&[0.05, 0.5, 2.0]));
+        impairments.jitter = rtt.scaled(dice.pick(&[0.05, 0.5, 2.0]));
     }
     if dice.chance(0.2) {
-        weather.corrupt = dice.log_probability(0.0005, 0.05);
+        impairments.corrupt = dice.log_probability(0.0005, 0.05);
     }
     if dice.chance(0.2) {
-        weather.stale = dice.log_probability(0.001, 0.1);
+        impairments.stale = dice.log_probability(0.001, 0.1);
     }
     if dice.chance(0.1) {
-        weather.garbage = dice.log_probability(0.001, 0.1);
+        impairments.garbage = dice.log_probability(0.001, 0.1);
     }
-    weather
+    impairments
 }
 
-/// Fills the schedule; returns when it is over.
-fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
+/// Fills the schedule; returns its end.
+fn random_schedule(scenario: &mut Scenario, dice: &mut Dice) -> Time {
     let paths = scenario.profile.entries().len() as u64;
     let (nodes, ports) = (scenario.nodes as u64, scenario.ports as u64);
     let rtt = scenario.base_rtt(4096);
-    // Most things happen while there is still traffic.
+    // Most failures happen while there is still traffic.
     let horizon = rtt.times(dice.log_between(2, 300));
-    let horizon = if horizon > LONGEST_SCHEDULE { LONGEST_SCHEDULE } else { horizon };
+    let horizon = if horizon > MAX_SCHEDULE { MAX_SCHEDULE } else { horizon };
     let when = |dice: &mut Dice| Time::ZERO + dice.span(horizon);
-    let mut acts = Vec::new();
+    let mut actions = Vec::new();
 
-    // One plane is spared whatever else dies for good.
+    // One plane never fails for good.
     let spared = dice.below(ports) as u8;
-    let lasting = |dice: &mut Dice, acts: &mut Vec<(Time, Act)>| {
+    let lasting = |dice: &mut Dice, actions: &mut Vec<(Time, Action)>| {
         for path in 0..paths as PathId {
             if scenario.profile.entries()[path as usize].port != spared && dice.chance(0.4) {
                 let (from, to) = (dice.below(nodes) as usize, dice.below(nodes) as usize);
-                acts.push((when(dice), Act::Path { from, to, path, health: Health::DEAD }));
+                actions.push((when(dice), Action::Path { from, to, path, health: Health::DEAD }));
             }
         }
     };
     if dice.chance(0.15) {
-        lasting(dice, &mut acts);
+        lasting(dice, &mut actions);
     }
     if dice.chance(0.15) {
         let path = dice.below(paths) as PathId;
         let (from, to) = (dice.below(nodes) as usize, dice.below(nodes) as usize);
         let health = Health { passes: dice.pick(&[0.5, 0.9, 0.99]), marks: dice.pick(&[0.0, 0.0, 1.0]) };
-        acts.push((when(dice), Act::Path { from, to, path, health }));
+        actions.push((when(dice), Action::Path { from, to, path, health }));
     }
     if dice.chance(0.15) && ports > 1 {
-        // Planes die one after another, some for good.
+        // Planes fail one after another, some for good.
         let mut time = when(dice);
         for port in (0..ports as u8).filter(|&p| p != spared) {
             if dice.chance(0.6) {
-                acts.push((time, Act::Plane { port, health: Health::DEAD }));
+                actions.push((time, Action::Plane { port, health: Health::DEAD }));
                 if dice.chance(0.5) {
                     let back = time + dice.span(horizon);
-                    acts.push((back, Act::Plane { port, health: Health::GOOD }));
+                    actions.push((back, Action::Plane { port, health: Health::GOOD }));
                 }
                 time += dice.span(rtt.times(20));
             }
         }
     }
     if dice.chance(0.15) {
-        // Everything dies, or one direction, and comes back.
+        // Every path of both directions or of one direction fails, and recovers.
         let time = when(dice);
         let back = time + rtt.times(dice.log_between(1, 400));
         let whole = dice.chance(0.5);
         for pair in &scenario.pairs {
             let [a, b] = pair.nodes;
             for (from, to) in if whole { vec![(a, b), (b, a)] } else { vec![(b, a)] } {
-                acts.push((time, Act::Direction { from, to, health: Health::DEAD }));
-                acts.push((back, Act::Direction { from, to, health: Health::GOOD }));
+                actions.push((time, Action::Direction { from, to, health: Health::DEAD }));
+                actions.push((back, Action::Direction { from, to, health: Health::GOOD }));
             }
         }
     }
     if dice.chance(0.15) {
-        // Ports flap. The spared plane's come back.
+        // Ports flap. Ports of the spared plane come up again.
         for _ in 0..dice.between(1, 4) {
             let (node, port) = (dice.below(nodes) as usize, dice.below(ports) as u8);
             let time = when(dice);
-            acts.push((time, Act::Port { node, port, up: false }));
+            actions.push((time, Action::Port { node, port, up: false }));
             if port == spared || dice.chance(0.7) {
-                acts.push((time + dice.span(horizon), Act::Port { node, port, up: true }));
+                actions.push((time + dice.span(horizon), Action::Port { node, port, up: true }));
             }
         }
     }
     if dice.chance(0.15) {
         for _ in 0..dice.between(1, 3) {
             let (node, length) = (dice.below(nodes) as usize, rtt.times(dice.log_between(1, 200)));
-            acts.push((when(dice), Act::Stall { node, length }));
+            actions.push((when(dice), Action::Stall { node, length }));
         }
     }
     if dice.chance(0.15) {
         for _ in 0..dice.between(1, 3) {
             let (node, length) =
                 (dice.below(nodes) as usize, Span::from_nanos(dice.log_between(100, 1_000_000_000)));
-            acts.push((when(dice), Act::Jump { node, length }));
+            actions.push((when(dice), Action::Jump { node, length }));
         }
     }
     let ends = scenario.pairs.len() as u64 * 2;
@@ -368,9 +368,9 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
             let time = when(dice);
             let again = dice.chance(0.5);
             if scenario.profile.entries()[path as usize].port != spared && dice.chance(0.3) {
-                acts.push((time, Act::Deny { end, path, denied: true }));
+                actions.push((time, Action::Deny { end, path, denied: true }));
                 if again {
-                    acts.push((time + dice.span(horizon), Act::Deny { end, path, denied: false }));
+                    actions.push((time + dice.span(horizon), Action::Deny { end, path, denied: false }));
                 }
             }
         }
@@ -378,8 +378,8 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
     if dice.chance(0.1) {
         let end = dice.below(ends) as usize;
         let time = when(dice);
-        acts.push((time, Act::Pressure { end, penalty: dice.between(1, 127) as u8 }));
-        acts.push((time + dice.span(horizon), Act::Pressure { end, penalty: 0 }));
+        actions.push((time, Action::Pressure { end, penalty: dice.between(1, 127) as u8 }));
+        actions.push((time + dice.span(horizon), Action::Pressure { end, penalty: 0 }));
     }
     if dice.chance(0.15) {
         let end = dice.below(ends) as usize;
@@ -387,7 +387,7 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
         if config.caps.dynamic_mpr {
             for _ in 0..3 {
                 let mpr = dice.between(1, u64::from(config.responder.mpr_dest)) as u8;
-                acts.push((when(dice), Act::AdvertiseMpr { end, mpr }));
+                actions.push((when(dice), Action::AdvertiseMpr { end, mpr }));
             }
         }
     }
@@ -396,27 +396,27 @@ fn disasters(scenario: &mut Scenario, dice: &mut Dice) -> Time {
             let (node, path) = (dice.below(nodes) as usize, dice.below(paths) as PathId);
             let peer = (node + dice.between(1, nodes - 1) as usize) % scenario.nodes;
             let timeout = rtt.scaled(dice.pick(&[0.5, 3.0, 100.0]));
-            acts.push((when(dice), Act::EvProbe { node, peer, path, timeout }));
+            actions.push((when(dice), Action::EvProbe { node, peer, path, timeout }));
         }
     }
     if dice.chance(0.1) {
-        // It clears up, or gets worse.
-        let calmer = if dice.chance(0.5) { Weather::calm() } else { random_weather(scenario, dice) };
-        acts.push((when(dice), Act::Weather(calmer)));
+        // The impairments end, or change.
+        let calmer = if dice.chance(0.5) { Impairments::calm() } else { random_impairments(scenario, dice) };
+        actions.push((when(dice), Action::Impairments(calmer)));
     }
     if scenario.expect == Expect::MustFail {
         let time = when(dice);
-        acts.retain(|(t, _)| *t < time);
+        actions.retain(|(t, _)| *t < time);
         for pair in &scenario.pairs {
             let [a, b] = pair.nodes;
-            acts.push((time, Act::Direction { from: a, to: b, health: Health::DEAD }));
+            actions.push((time, Action::Direction { from: a, to: b, health: Health::DEAD }));
             if dice.chance(0.7) {
-                acts.push((time, Act::Direction { from: b, to: a, health: Health::DEAD }));
+                actions.push((time, Action::Direction { from: b, to: a, health: Health::DEAD }));
             }
         }
     }
-    acts.sort_by_key(|(time, _)| *time);
-    let over = acts.last().map_or(Time::ZERO, |(time, _)| *time);
-    scenario.acts = acts;
+    actions.sort_by_key(|(time, _)| *time);
+    let over = actions.last().map_or(Time::ZERO, |(time, _)| *time);
+    scenario.actions = actions;
     over
 }

@@ -1,4 +1,4 @@
-//! The [`NodeHost`] that a node of the world sees: every call is judged before it is carried out.
+//! The [`NodeHost`] of the world's nodes: it checks every call before it actions on it.
 
 use openmrc_transport::mrc::QpConfig;
 use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
@@ -12,14 +12,14 @@ use super::driver::End;
 use super::ledger::{Flow, Placed, Verdict};
 use super::trace::Trace;
 
-/// What the world knows of a queue pair without asking it.
+/// State of a queue pair that the world keeps itself.
 pub struct Record {
     pub config: QpConfig,
     pub node: usize,
     pub peer: usize,
-    /// Paths the controller has switched off.
+    /// Paths that the controller has disabled.
     pub denied: Vec<bool>,
-    /// Paths it has reported as condemned.
+    /// Paths that the queue pair has reported as condemned.
     pub condemned: Vec<bool>,
     pub ev_events: Vec<(Time, EvEvent)>,
     pub fatal: Option<(Time, Fatal)>,
@@ -30,7 +30,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether a packet may leave by this path.
+    /// Checks the path and the port of a packet.
     pub fn check_route(&self, transmit: &Transmit) -> Verdict {
         let entries = self.config.paths.profile.entries();
         let Some(entry) = entries.get(transmit.path as usize) else {
@@ -45,7 +45,7 @@ impl Record {
         if self.denied[transmit.path as usize] {
             return Err(format!("path {} is DENIED and used for {:?}", transmit.path, transmit.packet.body));
         }
-        // Where no port is up the packet goes nowhere, whichever it names.
+        // If no port is up the packet is lost, whichever port it names.
         let usable = if self.local_up.and(self.peer_up).is_empty() {
             self.local_up
         } else {
@@ -58,19 +58,19 @@ impl Record {
     }
 }
 
-/// One call into a node, seen from outside.
+/// The context of one call into a node.
 pub struct View<'a> {
     /// World time, for the trace.
     pub now: Time,
     pub ends: &'a mut [End],
     pub flows: &'a mut [Flow],
-    /// The data packet being handled, as its sender meant it.
+    /// The data packet being handled, in the form its sender sent it.
     pub in_hand: Option<Transmit>,
     pub feedback: &'a mut Vec<(usize, Transmit)>,
     pub requests: &'a mut Vec<(PeerId, Route, Packet, TrafficClass)>,
-    /// EV probes that wait for an answer.
+    /// Outstanding EV probes.
     pub probes: &'a mut Vec<u16>,
-    /// How full the receive buffers are.
+    /// Fill level of the receive buffers.
     pub fill: f64,
     pub trace: &'a mut Trace,
     pub verdict: &'a mut Verdict,
@@ -90,7 +90,7 @@ impl View<'_> {
     }
 }
 
-/// The end that a queue pair is: nodes know it by that number.
+/// The end that a queue pair belongs to: nodes know it by that number.
 fn end_of(qp: QpId) -> usize {
     qp.context as usize
 }
@@ -134,7 +134,7 @@ impl NodeHost for View<'_> {
             Body::Sack(sack) => self.flows[peer].on_sack_sent(sack),
             Body::Ack(aeth) if aeth.is_ack() => self.flows[peer].on_ack_sent(aeth.msn),
             Body::Ack(_) | Body::Nack(_) | Body::Probe(_) => Ok(()),
-            other => Err(format!("feedback of a strange kind: {other:?}")),
+            other => Err(format!("unexpected feedback: {other:?}")),
         };
         self.judge(end, verdict);
         let class = if matches!(transmit.packet.body, Body::Probe(_)) {
@@ -213,7 +213,9 @@ impl NodeHost for View<'_> {
             Some(place) => {
                 self.probes.swap_remove(place);
             }
-            None => self.judge(usize::MAX, Err(format!("EV probe {id} is answered, which was not asked"))),
+            None => {
+                self.judge(usize::MAX, Err(format!("EV probe {id} is answered, which is not outstanding")))
+            }
         }
     }
 
@@ -222,14 +224,14 @@ impl NodeHost for View<'_> {
     }
 }
 
-/// Bounds on what one call may send (spec: wire, bad input: nothing can be amplified).
-pub const MOST_FEEDBACK_PER_PACKET: usize = 6;
-/// When time passes: what is due, and one probe for every path.
-pub const fn most_feedback_per_timeout(paths: usize) -> usize {
-    MOST_FEEDBACK_PER_PACKET + paths
+/// Largest number of feedback packets per received packet (spec: wire, bad input: no amplification).
+pub const MAX_FEEDBACK_PER_PACKET: usize = 6;
+/// Largest number of packets per timeout: delayed feedback, and one probe per path.
+pub const fn max_feedback_per_timeout(paths: usize) -> usize {
+    MAX_FEEDBACK_PER_PACKET + paths
 }
 
-/// Where the clock of a node stands.
+/// The time of a node's own clock.
 pub fn local(now: Time, epoch: Span) -> Time {
     now + epoch
 }

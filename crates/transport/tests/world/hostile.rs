@@ -1,7 +1,7 @@
-//! Packets nobody in the run would have sent now: old ones that come again, and well-formed ones that make no sense.
+//! Packets that no node of the run would send: repeated old packets, and well-formed packets without meaning.
 //!
-//! None of them could be told from the truth if it lay in the middle of the window, for MRC has no authentication; so
-//! what is made up here is always out of place - beyond the window, ahead of what was sent, about nothing.
+//! MRC has no authentication, so a forged packet in the middle of the window is indistinguishable from a genuine one.
+//! Therefore every packet made here is out of range: beyond the window, ahead of what was sent, or about nothing.
 
 use openmrc_transport::{PortSet, Received};
 use openmrc_wire::{
@@ -12,7 +12,8 @@ use openmrc_wire::{
 use super::Dice;
 use super::ledger::Flow;
 
-/// Something senseless for the queue pair `dest_qp`; `outgoing` is what it sends, `incoming` what it receives.
+/// A meaningless packet for the queue pair `dest_qp`; `outgoing` is the flow that it sends, `incoming` the flow that it
+/// receives.
 pub fn garbage(
     dest_qp: u32,
     from_qp: u32,
@@ -42,7 +43,7 @@ pub fn garbage(
             };
             (psn, Body::Write(write), 64)
         }
-        // Acknowledgement of what was never sent.
+        // Acknowledgement of a packet that was never sent.
         1 | 2 => {
             let cack_psn = beyond(outgoing, dice);
             let sack = Sack {
@@ -65,7 +66,7 @@ pub fn garbage(
             };
             (cack_psn, Body::Sack(sack), 0)
         }
-        // Refusal of what was never sent.
+        // NACK for a packet that was never sent.
         3 => {
             let nack_psn = beyond(outgoing, dice);
             let reason = dice.pick(&[NackReason::Trimmed, NackReason::PsnOorWindow, NackReason::NoBitmap]);
@@ -81,12 +82,12 @@ pub fn garbage(
             };
             (nack_psn, Body::Nack(nack), 0)
         }
-        // Completion of what was never posted.
+        // Completion of a message that was never posted.
         4 => {
             let msn = (outgoing.posted() as u32).wrapping_add(far(dice) as u32) & 0xFF_FFFF;
             (Psn::new(dice.u64() as u32), Body::Ack(Aeth { syndrome: Aeth::ACK, msn }), 0)
         }
-        // A question: harmless, to be answered.
+        // A probe: valid, must be answered.
         5 => {
             let probe = Probe { vendor_info: 0, probe_id: dice.u64() as u16, spdcid, dpdcid, timestamp };
             (Psn::new(dice.u64() as u32), Body::Probe(probe), 0)
@@ -107,7 +108,7 @@ pub fn garbage(
     Received { packet, ev: entropy, port: dice.pick(&up), ecn_ce: dice.chance(0.2), trim: None }
 }
 
-/// A trimmed packet has lost its iCRC: a flipped bit in its headers goes unnoticed.
+/// A trimmed packet has no iCRC: a flipped bit in its headers is not detected.
 pub fn garble(received: &mut Received, dice: &mut Dice) {
     match (&mut received.packet.body, dice.below(4)) {
         (_, 0) => received.packet.psn = Psn::new(received.packet.psn.get() ^ 1 << dice.below(24)),

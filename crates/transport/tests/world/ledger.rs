@@ -1,7 +1,7 @@
-//! What ought to be: every message, every packet and every byte of one direction of a connection, and the rules that
-//! must hold whatever the network does (spec: transport, "What must hold").
+//! The expected state: every message, packet and byte of one direction of a connection, and the rules that must hold
+//! whatever the network does (spec: transport, "What must hold").
 //!
-//! A [`Flow`] watches both ends. It trusts neither: what a packet must say follows from the posted messages alone.
+//! A [`Flow`] checks both ends and trusts neither: the contents of a packet follow from the posted messages alone.
 
 macro_rules! rule {
     ($holds:expr, $($text:tt)*) => {
@@ -21,7 +21,7 @@ use super::memory::Memory;
 use super::scenario::Post;
 use super::sizes;
 
-/// A rule was broken; says which and how.
+/// The rule that was broken, and how.
 pub type Verdict = Result<(), String>;
 
 /// One message.
@@ -35,11 +35,11 @@ struct Message {
     /// Number of its first packet in the flow, counted from zero without wrapping.
     first: u64,
     packets: u32,
-    /// Which of the messages with immediate it is.
+    /// Its number among the messages with immediate.
     ordinal: u64,
     started: bool,
     received: bool,
-    /// Its bytes were compared and the application has taken the buffer back.
+    /// Its bytes were compared and the application has reclaimed the buffer.
     checked: bool,
 }
 
@@ -51,13 +51,13 @@ struct PacketState {
     last_path: u16,
     /// Delivered to the responder, untrimmed.
     delivered: bool,
-    /// Its payload has been placed (or it has none and was delivered).
+    /// Its payload was placed, or it was delivered without payload.
     arrived: bool,
-    /// The requestor has been told that it arrived.
+    /// The requestor was told that it has arrived.
     reported: bool,
 }
 
-/// What a flow has seen.
+/// Counters of a flow.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FlowCounters {
     pub first_sent: u64,
@@ -78,7 +78,7 @@ pub struct Flow {
     mtu: u32,
     max_wimm: u32,
     own_mpr: u64,
-    /// Largest window the responder has told the requestor of.
+    /// Largest window that the responder has advertised.
     told_mpr: Option<u64>,
     remote_qp: u32,
     messages: Vec<Message>,
@@ -89,10 +89,10 @@ pub struct Flow {
     acknowledged: u64,
     /// First number that has not arrived.
     prefix: u64,
-    /// Messages wholly arrived with everything before them.
+    /// Number of messages that have arrived completely, with all messages before them.
     complete: usize,
     completed: usize,
-    /// Send completions that were a success; what follows the first other one must be flushed.
+    /// A send completion was not a success: all later ones must be flushed.
     failed: bool,
     received: usize,
     immediates_posted: u64,
@@ -102,7 +102,7 @@ pub struct Flow {
     last_rcvd: Option<u32>,
     nominal_arrived: u64,
     memory: Memory,
-    pen: u64,
+    content_seed: u64,
     pub counters: FlowCounters,
 }
 
@@ -131,7 +131,7 @@ impl Flow {
             last_rcvd: None,
             nominal_arrived: 0,
             memory: Memory::new(region, salt | 1 << 40, salt as u32 ^ 0x5EED),
-            pen: salt,
+            content_seed: salt,
             counters: FlowCounters::default(),
         }
     }
@@ -161,7 +161,7 @@ impl Flow {
         self.memory.rkey()
     }
 
-    /// The application takes the whole region away from the peer.
+    /// The application deregisters the whole region.
     pub fn revoke(&mut self) {
         self.memory.revoke();
     }
@@ -170,23 +170,19 @@ impl Flow {
         self.start.offset((number & 0xFF_FFFF) as i32)
     }
 
-    /// The unwrapped number of a PSN, near the newest one sent; `None` if that lies before the beginning.
+    /// The unwrapped number of a PSN, nearest to the newest one sent; `None` if it lies before the beginning.
     fn number(&self, psn: Psn) -> Option<u64> {
         self.next_new.checked_add_signed(i64::from(psn.distance(self.psn(self.next_new))))
     }
 
-    fn pen(&self, message: usize) -> u64 {
-        (self.pen ^ message as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
+    fn content_seed(&self, message: usize) -> u64 {
+        (self.content_seed ^ message as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
     }
 
-    /// The application prepares a message: `None` while there is no buffer for it.
+    /// The application prepares a message; `None` if no buffer is free.
     pub fn prepare(&mut self, post: &Post, solicited: bool) -> Result<Option<WorkRequest>, String> {
         let Some((slot, taken)) = self.memory.allocate(post.len as usize) else { return Ok(None) };
-        rule!(
-            self.memory.is_untouched(slot, post.len),
-            "{}: a buffer that the application had taken back was written to",
-            self.name
-        );
+        rule!(self.memory.is_untouched(slot, post.len), "{}: a reclaimed buffer was written to", self.name);
         let index = self.messages.len();
         let packets = post.len.div_ceil(self.mtu).max(1);
         self.messages.push(Message {
@@ -217,7 +213,7 @@ impl Flow {
     }
 
     fn handle(&self, message: usize) -> u64 {
-        (message as u64) << 16 | self.pen & 0xFFFF
+        (message as u64) << 16 | self.content_seed & 0xFFFF
     }
 
     /// The requestor sends a data packet.
@@ -231,7 +227,7 @@ impl Flow {
         let first_time = number == self.next_new;
         rule!(number <= self.next_new, "{name}: PSN {} skips {}", packet.psn, number - self.next_new);
 
-        // What it says.
+        // Contents of the packet.
         let state = self.packets[number as usize];
         let message_index = state.message as usize;
         let m = self.messages[message_index];
@@ -287,7 +283,7 @@ impl Flow {
             None => rule!(len == 0, "{name}: packet {number} has no payload to send"),
         }
 
-        // Whether it may go now.
+        // Whether it may be sent now.
         let window = self.told_mpr.map_or(self.own_mpr, |told| told.min(self.own_mpr));
         rule!(
             !first_time || number < self.acknowledged + window,
@@ -329,7 +325,7 @@ impl Flow {
         Ok(())
     }
 
-    /// An untrimmed data packet of this flow is about to be handed to the responder.
+    /// An untrimmed data packet of this flow is about to be delivered to the responder.
     pub fn on_delivery(&mut self, psn: Psn) {
         let Some(number) = self.number(psn).filter(|&n| n < self.packets.len() as u64) else { return };
         let empty = self.messages[self.packets[number as usize].message as usize].len == 0;
@@ -341,7 +337,7 @@ impl Flow {
         }
     }
 
-    /// The responder places the packet in hand.
+    /// The responder places the packet being handled.
     pub fn on_place(
         &mut self,
         in_hand: Option<&Transmit>,
@@ -373,7 +369,7 @@ impl Flow {
             !self.messages[message].checked,
             "{name}: packet {number} is placed after its message completed"
         );
-        match self.memory.place(rkey, va, self.pen(message), offset, len) {
+        match self.memory.place(rkey, va, self.content_seed(message), offset, len) {
             Ok(()) => {
                 self.packets[number as usize].arrived = true;
                 self.counters.placed_bytes += u64::from(len);
@@ -395,7 +391,7 @@ impl Flow {
         }
     }
 
-    /// Compares the bytes of every complete message up to `message`, and lets the application re-use the buffers.
+    /// Compares the bytes of every complete message up to `message`, and lets the application reuse the buffers.
     fn check_bytes(&mut self, message: usize) -> Verdict {
         for index in (0..=message).rev() {
             let m = self.messages[index];
@@ -403,11 +399,11 @@ impl Flow {
                 break;
             }
             rule!(
-                self.memory.is_written(m.slot, self.pen(index), m.len),
+                self.memory.is_written(m.slot, self.content_seed(index), m.len),
                 "{}: message {index} is complete, its bytes are not what was sent",
                 self.name
             );
-            self.memory.take_back(m.slot, m.len);
+            self.memory.reclaim(m.slot, m.len);
             self.messages[index].checked = true;
         }
         Ok(())
@@ -417,7 +413,9 @@ impl Flow {
     pub fn on_recv_done(&mut self, done: &RecvDone) -> Verdict {
         let expected = (self.received..self.messages.len()).find(|&i| self.messages[i].imm.is_some());
         let name = &self.name;
-        let Some(index) = expected else { return Err(format!("{name}: an immediate nobody sent: {done:?}")) };
+        let Some(index) = expected else {
+            return Err(format!("{name}: an immediate that was not sent: {done:?}"));
+        };
         let m = self.messages[index];
         rule!(
             done.imm == m.imm.unwrap_or(0) && done.byte_len == m.len && done.rqmsn.0 == m.ordinal as u16,
@@ -479,13 +477,13 @@ impl Flow {
         Ok(())
     }
 
-    /// Which path packet `psn` went by last.
+    /// The path of the last transmission of `psn`.
     pub fn last_path(&self, psn: Psn) -> Option<u16> {
         let state = self.packets.get(self.number(psn)? as usize)?;
         (state.transmissions > 0).then_some(state.last_path)
     }
 
-    /// Bytes that the SACKs' `rcvd_bytes` ought to stand for: nominal sizes of all non-empty packets that arrived.
+    /// The expected value of `rcvd_bytes` in SACKs: nominal sizes of all non-empty packets that arrived.
     pub fn nominal_arrived(&self) -> u64 {
         self.nominal_arrived
     }
@@ -494,7 +492,7 @@ impl Flow {
         self.last_rcvd
     }
 
-    /// The run is over.
+    /// Final checks after the run.
     pub fn at_end(&self, all_must_complete: bool) -> Verdict {
         let name = &self.name;
         rule!(self.completed == self.messages.len(), "{name}: {} sends never completed", self.outstanding());
@@ -517,7 +515,7 @@ impl Flow {
                 });
                 rule!(
                     reused || self.memory.is_untouched(m.slot, m.len),
-                    "{name}: a buffer the application had taken back was written to"
+                    "{name}: a reclaimed buffer was written to"
                 );
             }
         }
@@ -525,7 +523,7 @@ impl Flow {
     }
 }
 
-/// What came of a placement.
+/// Result of a placement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placed {
     Done,

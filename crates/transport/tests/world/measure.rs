@@ -1,4 +1,4 @@
-//! What tests of behaviour measure in a world.
+//! Measurements for the tests of behaviour.
 
 use openmrc_transport::{EvChange, PathId, Span, Time};
 
@@ -13,7 +13,7 @@ pub fn goodput<T: Subject>(world: &mut World<T>, from: Time, to: Time) -> Vec<f6
     world.flows.iter().zip(before).map(|(f, b)| (f.counters.placed_bytes - b) as f64 / seconds).collect()
 }
 
-/// Jain's index: 1 where all have the same, 1/n where one has everything.
+/// Jain's index: 1 if all shares are equal, 1/n if one share is everything.
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|x| x * x).sum();
@@ -27,12 +27,12 @@ pub fn line_rate(rate: u64, path_mtu: u16) -> f64 {
     rate as f64 / 8.0 * f64::from(path_mtu) / (f64::from(path_mtu) + f64::from(overhead))
 }
 
-/// When an end condemned a path first after `from`.
+/// Time at which an end first condemned a path after `from`.
 pub fn condemned_at<T: Subject>(world: &World<T>, end: usize, path: PathId, from: Time) -> Option<Time> {
     change_at(world, end, path, from, EvChange::AssumedBad)
 }
 
-/// When an end took a path back first after `from`.
+/// Time at which an end first restored a path after `from`.
 pub fn returned_at<T: Subject>(world: &World<T>, end: usize, path: PathId, from: Time) -> Option<Time> {
     change_at(world, end, path, from, EvChange::Good)
 }
@@ -48,12 +48,12 @@ fn change_at<T: Subject>(
     events.find(|(t, e)| *t >= from && e.path == path && e.change == change).map(|(t, _)| *t)
 }
 
-/// So many microseconds after the beginning.
+/// `n` microseconds after the beginning.
 pub const fn micros(n: u64) -> Time {
     Time(Span::from_micros(n).0)
 }
 
-/// So many milliseconds after the beginning.
+/// `n` milliseconds after the beginning.
 pub const fn millis(n: u64) -> Time {
     Time(Span::from_millis(n).0)
 }

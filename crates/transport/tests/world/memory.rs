@@ -1,5 +1,5 @@
-//! Responder memory, byte by byte: a registered region between two guards, in which every message has a place of
-//! its own until it is complete and the application takes the buffer back.
+//! Responder memory, byte by byte: a registered region between two guards. Every message has a slot of its own until it
+//! is complete and the application reclaims the buffer.
 
 use std::sync::LazyLock;
 
@@ -7,24 +7,24 @@ use openmrc_transport::AccessError;
 
 use super::Dice;
 
-/// Messages are windows into one long random text. Its length is prime, so that a piece of a message that lands
-/// in the wrong place never happens to be right.
+/// The content of a message is a part of one long random text. The length of the text is prime, so that a piece of a
+/// message at a wrong place never matches by chance.
 const TEXT: usize = 65_521;
-const LONGEST_PIECE: usize = 8192;
+const MAX_PIECE: usize = 8192;
 static TEXT_BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut dice = Dice::new(0x7E87);
     let once: Vec<u8> = (0..TEXT).map(|_| dice.u64() as u8).collect();
-    once.iter().copied().cycle().take(TEXT + LONGEST_PIECE).collect()
+    once.iter().copied().cycle().take(TEXT + MAX_PIECE).collect()
 });
 
-/// What the application leaves in memory it has taken back.
+/// Byte that the application writes to reclaimed memory.
 const POISON: u8 = 0xA5;
 /// Unregistered bytes before and after the region.
 const GUARD: usize = 256;
 
-/// A piece of a message: `len` bytes from `offset`, of the message written with `pen`.
-fn piece(pen: u64, offset: u32, len: usize) -> &'static [u8] {
-    let start = (pen % TEXT as u64 + u64::from(offset)) as usize % TEXT;
+/// A piece of a message: `len` bytes from `offset` on, of the message with content `seed`.
+fn piece(seed: u64, offset: u32, len: usize) -> &'static [u8] {
+    let start = (seed % TEXT as u64 + u64::from(offset)) as usize % TEXT;
     &TEXT_BYTES[start..start + len]
 }
 
@@ -34,9 +34,9 @@ pub struct Memory {
     base: u64,
     rkey: u32,
     size: usize,
-    /// Slots are handed out in a circle: the next goes here ...
+    /// Slots are allocated from a ring: the next slot starts here ...
     head: usize,
-    /// ... and these bytes before it are in use, oldest first.
+    /// ... and this number of bytes before it are in use, oldest first.
     used: usize,
 }
 
@@ -49,7 +49,7 @@ impl Memory {
         self.rkey
     }
 
-    /// The key is no longer good for anything.
+    /// The key becomes invalid.
     pub fn revoke(&mut self) {
         self.rkey = !self.rkey;
     }
@@ -58,7 +58,7 @@ impl Memory {
         self.base.wrapping_add(slot as u64)
     }
 
-    /// A place for a message of `len` bytes, and how much of the circle it takes; `None` if there is none now.
+    /// A slot for a message of `len` bytes, and the bytes of the ring it takes; `None` if no slot is free.
     pub fn allocate(&mut self, len: usize) -> Option<(usize, usize)> {
         assert!(len <= self.size, "a message of {len} bytes never fits a region of {}", self.size);
         if self.used == 0 {
@@ -74,47 +74,47 @@ impl Memory {
         Some((slot, taken))
     }
 
-    /// The oldest place, which took `taken`, is free again.
+    /// Frees the oldest slot, which took `taken` bytes.
     pub fn release(&mut self, taken: usize) {
         self.used -= taken;
     }
 
-    /// What a NIC does with a payload: check the key and the bounds, copy.
-    pub fn place(&mut self, rkey: u32, va: u64, pen: u64, offset: u32, len: u32) -> Result<(), AccessError> {
+    /// Places a payload like a NIC: checks the key and the bounds, then copies.
+    pub fn place(&mut self, rkey: u32, va: u64, seed: u64, offset: u32, len: u32) -> Result<(), AccessError> {
         let start = va.wrapping_sub(self.base);
         if rkey != self.rkey || start.checked_add(u64::from(len)).is_none_or(|end| end > self.size as u64) {
             return Err(AccessError);
         }
         let at = GUARD + start as usize;
-        self.bytes[at..at + len as usize].copy_from_slice(piece(pen, offset, len as usize));
+        self.bytes[at..at + len as usize].copy_from_slice(piece(seed, offset, len as usize));
         Ok(())
     }
 
-    /// Whether `len` bytes at `slot` are what `pen` wrote.
-    pub fn is_written(&self, slot: usize, pen: u64, len: u32) -> bool {
+    /// Whether the `len` bytes at `slot` are the content `seed`.
+    pub fn is_written(&self, slot: usize, seed: u64, len: u32) -> bool {
         let area = &self.bytes[GUARD + slot..GUARD + slot + len as usize];
-        area.chunks(LONGEST_PIECE)
+        area.chunks(MAX_PIECE)
             .enumerate()
-            .all(|(i, chunk)| chunk == piece(pen, (i * LONGEST_PIECE) as u32, chunk.len()))
+            .all(|(i, chunk)| chunk == piece(seed, (i * MAX_PIECE) as u32, chunk.len()))
     }
 
-    /// Whether nobody has touched `len` bytes at `slot` since the application took them back.
+    /// Whether the `len` bytes at `slot` are unchanged since the application reclaimed them.
     pub fn is_untouched(&self, slot: usize, len: u32) -> bool {
         self.bytes[GUARD + slot..GUARD + slot + len as usize].iter().all(|&b| b == POISON)
     }
 
-    /// The application takes `len` bytes at `slot` back and uses them for something else.
-    pub fn take_back(&mut self, slot: usize, len: u32) {
+    /// The application reclaims `len` bytes at `slot` and overwrites them.
+    pub fn reclaim(&mut self, slot: usize, len: u32) {
         self.bytes[GUARD + slot..GUARD + slot + len as usize].fill(POISON);
     }
 
-    /// Whether both guards are as they were.
+    /// Whether both guards are unchanged.
     pub fn guards_hold(&self) -> bool {
         let (front, rest) = self.bytes.split_at(GUARD);
         front.iter().chain(&rest[self.size..]).all(|&b| b == POISON)
     }
 
-    /// Whether nothing in the region is anything but what the application left there.
+    /// Whether the whole region holds only what the application wrote.
     pub fn is_clean(&self) -> bool {
         self.guards_hold() && self.is_untouched(0, self.size as u32)
     }

@@ -1,12 +1,12 @@
-//! A cruel world in virtual time, in which queue pairs are tested.
+//! A hostile network in virtual time, in which queue pairs are tested.
 //!
-//! [`World`] drives queue pairs exactly as a NIC would: ports that serialize, a ring of ready queue pairs, timers,
-//! a receive queue. Between the nodes lies a [`network`] that loses, trims, marks, duplicates, delays and reorders
-//! packets, lets paths die and return, and repeats old packets. The [`ledger`] knows what every packet ought to say
-//! and every byte ought to be, and stops the run at the first thing that is not so.
+//! [`World`] drives nodes exactly as a NIC does: ports that serialize, timers, a receive queue. The [`network`] between
+//! them loses, trims, marks, duplicates, delays and reorders packets, lets paths fail and recover, and repeats old
+//! packets. The [`ledger`] knows the correct contents of every packet and every byte, and stops the run at the first
+//! deviation.
 //!
-//! Everything in a run follows from one `u64` ([`Scenario::generate`]), so that a failure replays from its seed.
-// Each test file uses its own part of this module.
+//! A run is determined by one `u64` ([`Scenario::generate`]), so that a failure is reproduced from its seed.
+// Each test file uses a part of this module.
 #![allow(dead_code, unused_imports)]
 
 pub mod dice;
@@ -27,6 +27,6 @@ pub mod trace;
 
 pub use dice::Dice;
 pub use driver::World;
-pub use network::Weather;
-pub use scenario::{Act, Expect, Pair, Queues, Scenario, Traffic};
+pub use network::Impairments;
+pub use scenario::{Action, Expect, Pair, Queues, Scenario, Traffic};
 pub use subject::Subject;

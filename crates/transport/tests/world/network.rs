@@ -1,5 +1,5 @@
-//! The network between the nodes: every path a FIFO with its own delay and health, one queue before each last hop, and
-//! the weather over all of it.
+//! The network between the nodes: every path is a FIFO with its own delay and health, each last hop has one queue, and
+//! impairments apply to all packets.
 
 use openmrc_transport::{PathId, Span, Time, TrafficClass, Trim};
 use openmrc_wire::{Body, Packet};
@@ -8,19 +8,19 @@ use super::Dice;
 use super::scenario::{Queues, Scenario};
 use super::sizes;
 
-/// What happens to packets at large. Probabilities are per packet.
+/// Impairments of all packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct Impairments {
     /// Data is lost.
     pub loss: f64,
     /// Feedback is lost.
     pub control_loss: f64,
-    /// A path begins to lose everything, for about `burst_length`.
+    /// A path starts to lose every packet, for about `burst_length`.
     pub burst: f64,
     pub burst_length: Span,
     /// Data is trimmed on the way.
     pub trim: f64,
-    /// Share of those that are trimmed on the last hop.
+    /// Share of the trimmed packets that are trimmed on the last hop.
     pub last_hop: f64,
     /// A trimmed packet, which has no iCRC, arrives with a changed header.
     pub garble_trimmed: f64,
@@ -29,22 +29,22 @@ pub struct Weather {
     /// A second copy follows, up to `duplicate_delay` later.
     pub duplicate: f64,
     pub duplicate_delay: Span,
-    /// Falls behind by up to `reorder_delay`, past others on the same path.
+    /// The packet is delayed by up to `reorder_delay` and overtaken on its path.
     pub reorder: f64,
     pub reorder_delay: Span,
-    /// Every packet takes up to this much longer, in order on its path.
+    /// Every packet is delayed by up to this time, in order on its path.
     pub jitter: Span,
     /// Bits flip; the iCRC is wrong and the receiving driver drops the packet.
     pub corrupt: f64,
-    /// An earlier packet of the connection comes again.
+    /// An earlier packet of the connection arrives again.
     pub stale: f64,
-    /// A well-formed packet comes that nobody would have sent.
+    /// A well-formed packet arrives that no node has sent.
     pub garbage: f64,
 }
 
-impl Weather {
+impl Impairments {
     pub const fn calm() -> Self {
-        Weather {
+        Impairments {
             loss: 0.0,
             control_loss: 0.0,
             burst: 0.0,
@@ -65,12 +65,12 @@ impl Weather {
     }
 }
 
-/// A path's condition in one direction.
+/// Health of a path in one direction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Health {
-    /// Chance that a packet gets through; 0 is a dead path.
+    /// Probability that a packet is delivered; 0 is a dead path.
     pub passes: f64,
-    /// Chance that a data packet that gets through is ECN-marked.
+    /// Probability that a delivered data packet is ECN-marked.
     pub marks: f64,
 }
 
@@ -90,14 +90,14 @@ impl Health {
 #[derive(Clone, Copy)]
 struct PathState {
     health: Health,
-    /// Loses everything until then.
+    /// The path loses every packet until this time.
     burst_ends: Time,
     extra: Span,
-    /// Last arrival, for data and for control: each of them stays in order.
+    /// Time of the last arrival, for data and for control packets: each class stays in order.
     last: [Time; 2],
 }
 
-/// What the network did in a run.
+/// Counters of the network.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct NetworkCounters {
     pub data_lost: u64,
@@ -112,28 +112,28 @@ pub struct NetworkCounters {
     pub garbage: u64,
 }
 
-/// What becomes of a packet at the end of its path.
+/// Result of a packet's way through the network.
 pub struct Fate {
     pub trim: Option<Trim>,
     pub marked: bool,
-    /// When it reaches the node.
+    /// Time of arrival at the node.
     pub arrives: Time,
-    /// A second copy, so much later.
+    /// Delay of a second copy.
     pub copy: Option<Span>,
 }
 
-/// Paths, queues, weather.
+/// Paths, queues and impairments.
 pub struct Network {
     nodes: usize,
     ports: usize,
     paths: Vec<PathState>,
     path_ports: Vec<u8>,
-    /// When the last hop towards each node's port has sent everything it holds.
+    /// Time at which the last hop towards each port has sent its whole queue.
     last_hops: Vec<Time>,
     queues: Option<Queues>,
     rate: u64,
     latency: Span,
-    pub weather: Weather,
+    pub impairments: Impairments,
     pub counters: NetworkCounters,
 }
 
@@ -152,12 +152,12 @@ impl Network {
             queues: scenario.queues,
             rate: scenario.rate,
             latency: scenario.latency,
-            weather: scenario.weather,
+            impairments: scenario.impairments,
             counters: NetworkCounters::default(),
         }
     }
 
-    /// How long a link is busy with a packet.
+    /// Serialization time of a packet.
     pub fn serialization(&self, packet: &Packet) -> Span {
         Span(u64::from(sizes::on_wire(packet)) * 8 * 1_000_000 / (self.rate / 1_000_000))
     }
@@ -185,7 +185,7 @@ impl Network {
         }
     }
 
-    /// A packet has left its port at `now`: when it reaches the switch before the last hop.
+    /// A packet has left its port at `now`: the time at which it reaches the switch before the last hop.
     pub fn crosses_by(
         &mut self,
         now: Time,
@@ -193,20 +193,20 @@ impl Network {
         class: TrafficClass,
         dice: &mut Dice,
     ) -> Time {
-        let weather = self.weather;
+        let impairments = self.impairments;
         let latency = self.latency;
         let path = self.path(way.0, way.1, way.2);
-        let arrival = now + latency + path.extra + dice.span(weather.jitter);
-        if dice.chance(weather.reorder) {
+        let arrival = now + latency + path.extra + dice.span(impairments.jitter);
+        if dice.chance(impairments.reorder) {
             self.counters.reordered += 1;
-            return arrival + dice.span(weather.reorder_delay);
+            return arrival + dice.span(impairments.reorder_delay);
         }
         let last = &mut path.last[usize::from(class == TrafficClass::Control)];
         *last = (*last).max(arrival);
         *last
     }
 
-    /// A packet is at the switch before the last hop: what becomes of it, or `None` if it is lost.
+    /// A packet has reached the switch before the last hop: its fate, or `None` if it is lost.
     pub fn fate(
         &mut self,
         now: Time,
@@ -217,28 +217,28 @@ impl Network {
         dice: &mut Dice,
     ) -> Option<Fate> {
         let control = class == TrafficClass::Control;
-        let weather = self.weather;
+        let impairments = self.impairments;
         let path = self.path(way.0, way.1, way.2);
-        if dice.chance(weather.burst) {
-            path.burst_ends = now + dice.span(weather.burst_length);
+        if dice.chance(impairments.burst) {
+            path.burst_ends = now + dice.span(impairments.burst_length);
         }
         let (health, burst) = (path.health, now < path.burst_ends);
-        let loss = if control { weather.control_loss } else { weather.loss };
+        let loss = if control { impairments.control_loss } else { impairments.loss };
         if burst || !dice.chance(health.passes) || dice.chance(loss) {
             self.count_loss(control);
             return None;
         }
-        if dice.chance(weather.corrupt) {
-            // Whatever bit it was: the iCRC covers all that the transport looks at, and the driver drops the packet.
+        if dice.chance(impairments.corrupt) {
+            // Every bit that the transport reads is covered by the iCRC, so the driver drops the packet.
             self.counters.corrupted += 1;
             self.count_loss(control);
             return None;
         }
         let data = matches!(packet.body, Body::Write(_)) && !control;
-        let mut marked = data && (dice.chance(weather.mark) || dice.chance(health.marks));
+        let mut marked = data && (dice.chance(impairments.mark) || dice.chance(health.marks));
         let mut trim = None;
-        if data && dice.chance(weather.trim) {
-            trim = Some(if dice.chance(weather.last_hop) { Trim::LastHop } else { Trim::Fabric });
+        if data && dice.chance(impairments.trim) {
+            trim = Some(if dice.chance(impairments.last_hop) { Trim::LastHop } else { Trim::Fabric });
         }
         let mut arrives = now;
         if !control && let Some(queues) = self.queues {
@@ -262,7 +262,7 @@ impl Network {
         }
         self.counters.trimmed += u64::from(trim.is_some());
         self.counters.marked += u64::from(marked);
-        let copy = dice.chance(weather.duplicate).then(|| dice.span(weather.duplicate_delay));
+        let copy = dice.chance(impairments.duplicate).then(|| dice.span(impairments.duplicate_delay));
         self.counters.duplicated += u64::from(copy.is_some());
         Some(Fate { trim, marked, arrives, copy })
     }

@@ -1,4 +1,4 @@
-//! Queue pairs with one fault each, to see that the world notices. A test that cannot fail proves nothing.
+//! Queue pairs with one fault each, to show that the world detects it. A test that cannot fail proves nothing.
 
 use openmrc_transport::Pressure;
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
@@ -10,7 +10,7 @@ use openmrc_wire::{Body, Ev, Packet, Psn};
 
 use super::Subject;
 
-/// What goes wrong.
+/// The fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Fault {
@@ -18,36 +18,36 @@ pub enum Fault {
     PlacesDuplicates,
     /// The first packet of every message is not placed.
     SkipsPlacement,
-    /// One packet lands four bytes beside its place.
+    /// One packet is placed four bytes from its address.
     Misplaces,
     /// A send completes as soon as its first packet was sent.
     CompletesEarly,
-    /// One send completion is swallowed.
+    /// One send completion is missing.
     ForgetsCompletion,
     /// One send completion comes twice.
     CompletesTwice,
     /// One immediate arrives with another value.
     ChangesImmediate,
-    /// An immediate is delivered as soon as its packet comes.
+    /// An immediate is delivered as soon as its packet arrives.
     DeliversEarly,
     /// SACKs claim one packet more than has arrived.
     ClaimsMore,
     /// Retransmissions are never sent.
     NeverRetransmits,
-    /// Retransmissions do not say that they are.
+    /// Retransmissions are not flagged as such.
     HidesRetransmission,
     /// Data goes out on a port that was not offered.
     TakesAnyPort,
-    /// The window is not respected: a PSN far ahead is sent.
+    /// The window is ignored: a PSN far ahead is sent.
     SkipsPsns,
     /// Sends on after a fatal error.
-    SpeaksWhenDead,
-    /// Denials are ignored.
+    SendsInError,
+    /// Paths that the controller has disabled are used.
     IgnoresDenial,
-    /// Feedback is sent ten times over.
-    Shouts,
+    /// Every feedback packet is sent ten times.
+    FloodsFeedback,
     /// A deadline that is never served.
-    SticksInTime,
+    FreezesDeadline,
 }
 
 impl Fault {
@@ -65,10 +65,10 @@ impl Fault {
         Fault::HidesRetransmission,
         Fault::TakesAnyPort,
         Fault::SkipsPsns,
-        Fault::SpeaksWhenDead,
+        Fault::SendsInError,
         Fault::IgnoresDenial,
-        Fault::Shouts,
-        Fault::SticksInTime,
+        Fault::FloodsFeedback,
+        Fault::FreezesDeadline,
     ];
 }
 
@@ -77,12 +77,12 @@ pub struct Sabotaged<const FAULT: u8> {
     qp: QueuePair,
     /// Handles posted and not completed, oldest first.
     posted: Vec<u64>,
-    /// Counts occasions, so that a fault can strike at one of them.
+    /// Counts opportunities, so that a fault can occur at one of them.
     occasions: u32,
-    /// Whom to speak to when there is nothing to say, and by which way.
+    /// Destination for packets sent without reason.
     remote_qp: u32,
     route: PathEntry,
-    /// Deadline at which time stood still.
+    /// The deadline that does not move.
     stuck: Option<Time>,
 }
 
@@ -91,20 +91,20 @@ impl<const FAULT: u8> Sabotaged<FAULT> {
         fault as u8 == FAULT
     }
 
-    fn spoiled<'a>(&mut self, host: &'a mut dyn Host) -> (Spoiler<'a>, &mut QueuePair) {
+    fn with_faulty_host<'a>(&mut self, host: &'a mut dyn Host) -> (FaultyHost<'a>, &mut QueuePair) {
         self.occasions += 1;
-        (Spoiler { fault: Fault::ALL[FAULT as usize], host, occasion: self.occasions }, &mut self.qp)
+        (FaultyHost { fault: Fault::ALL[FAULT as usize], host, occasion: self.occasions }, &mut self.qp)
     }
 }
 
-/// The host as the sabotaged queue pair's insides see it.
-struct Spoiler<'a> {
+/// The host that the sabotaged queue pair sees.
+struct FaultyHost<'a> {
     fault: Fault,
     host: &'a mut dyn Host,
     occasion: u32,
 }
 
-impl Host for Spoiler<'_> {
+impl Host for FaultyHost<'_> {
     fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         match self.fault {
             Fault::SkipsPlacement if va.is_multiple_of(7) => Ok(()),
@@ -117,7 +117,7 @@ impl Host for Spoiler<'_> {
             sack.cack_psn = sack.cack_psn.next();
             transmit.packet.psn = sack.cack_psn;
         }
-        if self.fault == Fault::Shouts {
+        if self.fault == Fault::FloodsFeedback {
             (0..9).for_each(|_| self.host.transmit(transmit));
         }
         self.host.transmit(transmit);
@@ -167,12 +167,12 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
                 let _ = host.recv_done(RecvDone { rqmsn: write.rqmsn, imm, byte_len: write.dma_len });
             }
         }
-        let (mut spoiler, qp) = self.spoiled(host);
+        let (mut spoiler, qp) = self.with_faulty_host(host);
         qp.handle_packet(now, received, &mut spoiler);
         if Self::has(Fault::CompletesEarly) && !self.posted.is_empty() {
             host.send_done(SendDone { handle: self.posted.remove(0), status: SendStatus::Success });
         }
-        if Self::has(Fault::SpeaksWhenDead) && self.qp.error().is_some() {
+        if Self::has(Fault::SendsInError) && self.qp.error().is_some() {
             let route = self.route;
             host.transmit(Transmit {
                 packet: Packet::new(self.remote_qp, Psn::new(0), received.packet.body),
@@ -186,11 +186,11 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     }
 
     fn handle_timeout(&mut self, now: Time, host: &mut dyn Host) {
-        if Self::has(Fault::SticksInTime) && self.occasions > 20 {
+        if Self::has(Fault::FreezesDeadline) && self.occasions > 20 {
             self.stuck.get_or_insert(now);
             return;
         }
-        let (mut spoiler, qp) = self.spoiled(host);
+        let (mut spoiler, qp) = self.with_faulty_host(host);
         qp.handle_timeout(now, &mut spoiler);
     }
 

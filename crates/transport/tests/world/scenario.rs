@@ -1,4 +1,4 @@
-//! One run, as data: who is there, what they send, what the network does to them, and what must come of it.
+//! One run, as data: the nodes, their traffic, the behaviour of the network, and the required outcome.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::Ev;
 
-use super::network::{Health, Weather};
+use super::network::{Health, Impairments};
 
-/// What one end sends.
+/// Traffic of one end.
 #[derive(Clone, Debug)]
 pub enum Traffic {
-    /// These messages, each not before its time.
+    /// These messages, each at its time or later.
     List(Vec<Post>),
     /// Messages of this length without end.
     Endless { len: u32, imm: bool },
@@ -47,56 +47,56 @@ pub struct Pair {
     pub region: [usize; 2],
 }
 
-/// The queue in front of every last hop.
+/// The queue of every last hop.
 #[derive(Clone, Copy, Debug)]
 pub struct Queues {
-    /// A packet that meets this many bytes is trimmed; never, if `None`.
+    /// A packet that finds at least this number of bytes in the queue is trimmed; `None` disables trimming.
     pub trim_at: Option<u64>,
-    /// A packet that meets this many bytes is dropped.
+    /// A packet that finds at least this number of bytes in the queue is dropped.
     pub drop_at: u64,
-    /// Marking begins at the first and is certain from the second; none, if `None`.
+    /// Marking starts at the first queue length and is certain from the second on; `None` disables marking.
     pub mark_between: Option<(u64, u64)>,
 }
 
-/// Something that happens at its time.
+/// An action of the schedule.
 #[derive(Clone, Debug)]
-pub enum Act {
-    /// The weather changes.
-    Weather(Weather),
+pub enum Action {
+    /// The impairments change.
+    Impairments(Impairments),
     /// A path's health changes, in one direction.
     Path { from: usize, to: usize, path: PathId, health: Health },
-    /// Every path of a plane changes health, in both directions, for everybody.
+    /// Every path of a plane changes health, in both directions and between all nodes.
     Plane { port: u8, health: Health },
     /// Every path from one node to another changes health.
     Direction { from: usize, to: usize, health: Health },
     /// A node's port goes down or up; it tells its peers.
     Port { node: usize, port: u8, up: bool },
-    /// A node does nothing for a while: no timers, no receiving, no sending.
+    /// A node stalls: no timers, no receiving, no sending.
     Stall { node: usize, length: Span },
     /// A node's clock jumps forwards.
     Jump { node: usize, length: Span },
-    /// The controller switches one end's path off or on.
+    /// The controller disables or enables a path of one end.
     Deny { end: usize, path: PathId, denied: bool },
-    /// A responder asks its sender to slow down (0 = not any more).
+    /// A responder sends a penalty to its sender; 0 ends it.
     Pressure { end: usize, penalty: u8 },
     /// A responder changes its window.
     AdvertiseMpr { end: usize, mpr: u8 },
-    /// A node asks another whether a path is alive.
+    /// A node sends an EV probe to another.
     EvProbe { node: usize, peer: usize, path: PathId, timeout: Span },
 }
 
-/// What must come of a run.
+/// The required outcome of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
     /// Every message arrives and completes.
     Completes,
-    /// Retries may run out: what completes is right, what does not is flushed.
+    /// Retries may be exhausted: every completion is correct, the rest is flushed.
     MayFail,
     /// Every end with work outstanding ends in ERROR.
     MustFail,
 }
 
-/// Everything that decides a run.
+/// Everything that determines a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub seed: u64,
@@ -107,23 +107,23 @@ pub struct Scenario {
     pub rate: u64,
     /// One-way delay without queueing.
     pub latency: Span,
-    /// Paths differ by up to this much.
+    /// Paths differ in delay by up to this time.
     pub skew: Span,
     pub pairs: Vec<Pair>,
-    pub weather: Weather,
+    pub impairments: Impairments,
     pub queues: Option<Queues>,
-    /// What all nodes are told.
+    /// Configuration of all nodes.
     pub node: NodeConfig,
-    pub acts: Vec<(Time, Act)>,
+    pub actions: Vec<(Time, Action)>,
     pub expect: Expect,
-    /// Timers fire up to this late.
+    /// Timers fire late by up to this time.
     pub timer_slack: Span,
-    /// Chance of a call of `handle_timeout` that nobody asked for, per packet.
+    /// Probability, per packet, of a call of `handle_timeout` that no node requested.
     pub idle_timeouts: f64,
-    /// The run must be over by then.
+    /// The run must end before this time ...
     pub deadline: Time,
-    /// And not take more events than this.
-    pub most_events: u64,
+    /// ... and within this number of events.
+    pub max_events: u64,
     /// Each node's clock at the beginning.
     pub epochs: Vec<Span>,
 }
@@ -150,20 +150,20 @@ impl Scenario {
             latency: Span::from_micros(4),
             skew: Span::ZERO,
             pairs: Vec::new(),
-            weather: Weather::calm(),
+            impairments: Impairments::calm(),
             queues: None,
             node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),
-            acts: Vec::new(),
+            actions: Vec::new(),
             expect: Expect::Completes,
             timer_slack: Span::ZERO,
             idle_timeouts: 0.0,
             deadline: Time::ZERO + Span::from_secs(60),
-            most_events: u64::MAX,
+            max_events: u64::MAX,
             epochs: vec![Span::ZERO; nodes],
         }
     }
 
-    /// Receivers press their senders when their ports are overrun, as hardware does.
+    /// Receivers slow down their senders when their ports are overrun, as hardware does.
     pub fn press_senders(&mut self) -> &mut Self {
         let (rate_bps, period) = (self.rate * self.ports as u64, self.base_rtt(4096));
         self.node.pressure = PressureConfig::LastHop { rate_bps, period };
@@ -194,7 +194,7 @@ impl Scenario {
         QpConfig::new(0, 0, PathConfig::new(Arc::clone(&self.profile), model), cc)
     }
 
-    /// Adds a connection of two ends that are configured alike; they get queue pair numbers and seeds of their own.
+    /// Adds a connection of two ends with the same configuration; each gets its own queue pair number and seed.
     pub fn connect(&mut self, nodes: [usize; 2], config: &QpConfig, traffic: [Traffic; 2]) -> &mut Self {
         let number = self.pairs.len() as u32 * 2 + 17;
         let mut configs = [config.clone(), config.clone()];
@@ -206,9 +206,9 @@ impl Scenario {
         self
     }
 
-    /// Lets something happen at a time.
-    pub fn at(&mut self, time: Time, act: Act) -> &mut Self {
-        self.acts.push((time, act));
+    /// Schedules an action.
+    pub fn at(&mut self, time: Time, act: Action) -> &mut Self {
+        self.actions.push((time, act));
         self
     }
 }

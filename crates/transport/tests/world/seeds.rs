@@ -1,4 +1,4 @@
-//! Thousands of seeds on two threads; the first failures with what it takes to see them again.
+//! Runs thousands of seeds on two threads and reports the first failures with the command to reproduce them.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::thread;
 use super::driver::Outcome;
 use super::{Scenario, Subject, World};
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn from_env(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
@@ -28,12 +28,10 @@ pub fn run_one<T: Subject>(scenario: Scenario, verbose: bool) -> Result<Outcome,
     }
 }
 
-/// Runs `count` seeds - or `OPENMRC_SEEDS` of them from `OPENMRC_FIRST_SEED` on, or only `OPENMRC_SEED`, that one with a
-/// trace - and hands every outcome to `judge`, together with the scenario it came of. Stops at ten failures, or
-/// `OPENMRC_FAILURES`.
+/// Runs `count` seeds, or `OPENMRC_SEEDS` seeds from `OPENMRC_FIRST_SEED` on, or only `OPENMRC_SEED`, with a trace.
+/// Passes every outcome and its scenario to `judge`. Stops after ten failures, or after `OPENMRC_FAILURES`.
 ///
-/// # Panics
-/// With the seeds that failed, why, and how to replay them.
+/// If a seed fails; the message lists the failed seeds, the errors and the command to reproduce them.
 pub fn run_seeds<T: Subject>(
     test: &str,
     count: u64,

@@ -1,4 +1,4 @@
-//! How many bytes a packet is on the wire (spec: wire).
+//! Sizes of a packet (spec: wire).
 
 use openmrc_wire::{Body, Packet};
 
@@ -23,12 +23,12 @@ pub fn udp(packet: &Packet) -> u32 {
     UDP_BTH_ICRC + extension + u32::from(packet.payload_len).next_multiple_of(4)
 }
 
-/// What congestion control counts (spec: congestion, numbers).
+/// Nominal size for congestion control (spec: congestion, numbers).
 pub fn nominal(packet: &Packet) -> u32 {
     udp(packet) + IPV6
 }
 
-/// What a link is busy with.
+/// Bytes that a packet occupies on a link.
 pub fn on_wire(packet: &Packet) -> u32 {
     ETHERNET + IPV6 + udp(packet)
 }

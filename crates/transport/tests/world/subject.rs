@@ -1,4 +1,4 @@
-//! What the world needs of a queue pair beyond [`Transport`].
+//! The functions that the world needs from a queue pair beyond [`Transport`].
 
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
 use openmrc_transport::{Fatal, PathId, Time, Transport};

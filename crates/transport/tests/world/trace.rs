@@ -1,10 +1,10 @@
-//! What happened, as a hash and, for one seed at a time, as text.
+//! The events of a run, as a hash and, for a single seed, as text.
 
 use core::fmt;
 
 use openmrc_transport::Time;
 
-/// A running hash of everything that happened.
+/// A running hash of all events.
 pub struct Trace {
     hash: u64,
     verbose: bool,
@@ -20,7 +20,7 @@ impl Trace {
         self.hash
     }
 
-    /// Note that `what` happened at `now`; `facts` are what distinguishes it.
+    /// Records an event of kind `what` at `now`; `facts` are its parameters.
     pub fn note(&mut self, now: Time, what: u8, facts: [u64; 3], text: impl FnOnce() -> String) {
         for word in [now.0 ^ u64::from(what) << 56, facts[0], facts[1], facts[2]] {
             self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29);

@@ -1,10 +1,10 @@
-//! A window that the network does not change: only the receiver's penalty does.
+//! A window that only the receiver's penalty changes, never the network.
 
 use super::{Ack, Congestion, Hold};
 use crate::time::Time;
 
-/// A fixed window. While the receiver holds it down it grows again by one packet a round trip, as soon as that is
-/// allowed, so that senders that share a receiver come to equal shares.
+/// A fixed window. After the receiver has reduced it, it grows by one packet per round trip as soon as growth is
+/// allowed, so that the senders of one receiver reach equal shares.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedWindow {
     largest: f64,

@@ -1,12 +1,13 @@
-//! Bytes in flight, and the window they may fill (spec: congestion, "Sending"): what every controller needs, kept once.
+//! Bytes in flight and the congestion window (spec: congestion, "Sending"): the state that every controller needs, kept
+//! once.
 
 use super::{Ack, CcProfile, Congestion, Controller, Hold};
 use crate::time::{Span, Time};
 
-/// Below this window every packet asks for feedback, bytes (spec: congestion, "Sending").
+/// Below this window, in bytes, every packet asks for feedback (spec: congestion, "Sending").
 const ALWAYS_ASK_BELOW: f64 = 16.0 * 1024.0;
 
-/// What a SACK says of flow and congestion.
+/// The fields of a SACK for flow and congestion control.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::mrc) struct Feedback {
     /// The responder's byte counter, units of 256 bytes, 24 bits.
@@ -17,20 +18,20 @@ pub(in crate::mrc) struct Feedback {
     pub ecn: bool,
     /// Destination flow control: 0 = none .. 127.
     pub penalty: u8,
-    /// The window saved before the penalty may be restored.
+    /// The window from before the penalty may be restored.
     pub restore: bool,
 }
 
-/// The requestor's flow: a controller, and what it sends.
+/// The controller of a requestor and its bytes in flight.
 pub(in crate::mrc) struct Flow {
     controller: Controller,
-    /// Sent, not in the responder's counter, and not taken for lost. Rounding can take it just below zero.
+    /// Bytes sent, not in the responder's counter, and not taken for lost. Rounding can make it slightly negative.
     in_flight: i64,
-    /// Nominal bytes of all packets sent, each counted once, modulo 2^32: as much as the responder's counter can tell apart.
+    /// Nominal bytes of all packets sent, each packet counted once, modulo 2^32: the range of the responder's counter.
     sent: u32,
     /// Last value of the responder's counter, units of 256 bytes.
     counted: u32,
-    /// The window before the receiver pressed; 0 if it does not.
+    /// The window before the receiver's penalty; 0 if there is none.
     saved: f64,
     /// Nominal size of a full packet.
     mtu: u32,
@@ -90,7 +91,7 @@ impl Flow {
         }
     }
 
-    /// A SACK came. Feedback older than what is known changes nothing but the time that is measured.
+    /// Handles a SACK. From feedback that is older than the present state only the round-trip time is used.
     pub fn on_sack(&mut self, now: Time, feedback: &Feedback) {
         let growth = feedback.rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF;
         let newly = if growth < 1 << 23 {
@@ -117,7 +118,7 @@ impl Flow {
             if self.saved == 0.0 {
                 self.saved = window;
             }
-            // The window was filled up to this when the SACK came: a full one has room for less than a packet.
+            // The window was full up to this when the SACK arrived: a full window has room for less than a packet.
             let mtu = f64::from(self.mtu);
             let filled = window.min(before.max(0) as f64 + mtu);
             let shed = f64::from(feedback.penalty) * f64::from(newly) / 128.0;
@@ -131,7 +132,7 @@ impl Flow {
         self.controller.on_trim(now, bytes, self.in_flight);
     }
 
-    /// The responder refused a packet for a reason that says nothing of the network.
+    /// The responder refused a packet for a reason unrelated to the network.
     pub fn on_refusal(&mut self, bytes: u32) {
         self.in_flight -= i64::from(bytes);
     }
@@ -142,8 +143,8 @@ impl Flow {
         self.controller.on_loss(now, bytes, self.in_flight);
     }
 
-    /// A packet was dropped because a buffer of the receiver was full. What did not fit is taken off the window, whatever the
-    /// controller thinks of losses.
+    /// A buffer of the receiver was full and a packet was dropped. The window shrinks by its size, whatever the
+    /// controller does on losses.
     pub fn on_overflow(&mut self, bytes: u32) {
         self.in_flight -= i64::from(bytes);
         let window = self.controller.window();
@@ -153,20 +154,21 @@ impl Flow {
         self.controller.set_window((window - f64::from(bytes)).max(f64::from(self.mtu)));
     }
 
-    /// A packet taken for lost has arrived before it was sent again: the responder's counter takes it off once more.
-    pub fn on_found(&mut self, bytes: u32) {
+    /// A packet taken for lost has arrived before it was retransmitted. It was subtracted when it was taken for lost,
+    /// and the responder's counter subtracts it again, so it is added here.
+    pub fn on_spurious_loss(&mut self, bytes: u32) {
         self.in_flight += i64::from(bytes);
     }
 
-    /// Everything sent has arrived, so it is known what the responder has counted. After an ACK that may be more than SACKs
-    /// have told: they can be lost or late.
+    /// Every packet has arrived, so the value of the responder's counter is known. After an ACK it may exceed the value
+    /// in the last SACK: SACKs can be lost or late.
     pub fn on_idle(&mut self, now: Time) {
         let rcvd_bytes = self.sent.div_ceil(256) & 0xFF_FFFF;
         if (1..1 << 23).contains(&(rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF)) {
             self.on_sack(now, &Feedback { rcvd_bytes, rtt: None, ecn: false, penalty: 0, restore: false });
         }
-        // What is left is less than a unit of the responder's counter, which rounds up; it is more only where a peer counts
-        // otherwise than the specification says.
+        // The rest is less than a unit of the responder's counter, which rounds up. It is more only if a peer counts
+        // differently from the specification.
         self.in_flight = self.in_flight.clamp(-255, 0);
         self.controller.on_idle();
     }
@@ -208,7 +210,7 @@ mod tests {
             let before = flow.window();
             fill(&mut flow);
             let in_flight = flow.in_flight();
-            // Half of the window is heard of with the largest penalty but one: half of that goes.
+            // Half of the window is acknowledged with the second largest penalty, which removes half of that half.
             let units = (in_flight / 2 / 256) as u32;
             flow.on_sack(Time(1), &feedback(units, 64, false));
             let expected = before.min(in_flight as u64 + u64::from(MTU)) - u64::from(units) * 256 / 2;

@@ -1,7 +1,8 @@
-//! Congestion control behind one small trait (spec: congestion), and the profile that says which controller a queue pair gets.
+//! Congestion control behind one small trait (spec: congestion), and the profile that selects the controller of a queue
+//! pair.
 //!
-//! A controller knows a window and is told what happened. What is in flight, and the receiver's penalty, are the
-//! requestor's affair ([`flow`]).
+//! A controller holds a window and is notified of events. Bytes in flight and the receiver's penalty are handled by the
+//! requestor ([`flow`]).
 
 mod fixed;
 mod flow;
@@ -16,31 +17,39 @@ pub(super) use flow::{Feedback, Flow};
 pub use nscc::{Nscc, NsccParams};
 pub use swift::{Swift, SwiftParams};
 
+use openmrc_wire::Packet;
+
 use crate::time::{Span, Time};
 
-/// Whether the receiver holds the sender's window down (spec: congestion, destination flow control).
+/// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
+pub(super) fn nominal(packet: &Packet) -> u32 {
+    packet.wire_len() as u32 + 8 + 40
+}
+
+/// State of the receiver's penalty (spec: congestion, destination flow control).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
-    /// It does not.
+    /// No penalty.
     Free,
-    /// It did, and has not restored the window yet: the window may grow from where it is, by equal steps for all senders.
+    /// The penalty has ended, but the window was not restored yet: it may grow from its present size, by equal steps
+    /// for all senders.
     Eased,
-    /// It does: the window must not grow. The requestor shrinks it after this call.
+    /// There is a penalty: the window must not grow. The requestor shrinks it after this call.
     Pressed,
 }
 
-/// What a SACK says to the controller.
+/// The contents of a SACK for the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// Growth of the responder's received-bytes counter, bytes.
     pub newly: u32,
-    /// Bytes in flight, `newly` already taken off; rounding can take it just below zero.
+    /// Bytes in flight after `newly` was subtracted; rounding can make it slightly negative.
     pub in_flight: i64,
-    /// Round-trip time of the packet that triggered the SACK, where it is known beyond doubt.
+    /// Round-trip time of the packet that triggered the SACK, if it is certain.
     pub rtt: Option<Span>,
     /// That packet was ECN-marked.
     pub ecn: bool,
-    /// What the receiver does to the window.
+    /// State of the receiver's penalty.
     pub hold: Hold,
 }
 
@@ -48,7 +57,7 @@ pub struct Ack {
 pub trait Congestion: Send + Sync {
     /// Congestion window, bytes.
     fn window(&self) -> f64;
-    /// The receiver's penalty has shrunk the window, or its end restores it.
+    /// Sets the window: the receiver's penalty shrinks or restores it.
     fn set_window(&mut self, bytes: f64);
     /// A packet was sent.
     fn on_sent(&mut self, now: Time, bytes: u32) {
@@ -58,13 +67,13 @@ pub trait Congestion: Send + Sync {
     fn on_sack(&mut self, now: Time, ack: &Ack);
     /// A packet was trimmed on its way. `in_flight` no longer counts it.
     fn on_trim(&mut self, now: Time, bytes: u32, in_flight: i64);
-    /// A packet was lost without a trace. `in_flight` no longer counts it.
+    /// A packet was lost without a NACK. `in_flight` no longer counts it.
     fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64);
     /// Nothing is in flight any more.
     fn on_idle(&mut self) {}
 }
 
-/// Makes a user's own controller for each queue pair.
+/// Creates a custom controller for each queue pair.
 #[derive(Clone)]
 pub struct CustomCc(pub Arc<dyn Fn() -> Box<dyn Congestion> + Send + Sync>);
 
@@ -83,7 +92,7 @@ pub enum CcProfile {
     FixedWindow(u64),
     /// Swift.
     Swift(SwiftParams),
-    /// A user's own.
+    /// A custom controller.
     Custom(CustomCc),
 }
 
@@ -103,7 +112,7 @@ impl CcProfile {
     }
 }
 
-/// The controller of one queue pair; the common ones without indirection.
+/// The controller of one queue pair; the built-in ones without indirection.
 enum Controller {
     Nscc(Nscc),
     Fixed(FixedWindow),

@@ -1,14 +1,15 @@
 //! NSCC, the network-signal-based congestion control of UET 1.0 section 3.6.13, which MRC adopts (spec: congestion).
 //!
-//! A window in bytes, clocked by SACKs. Two signals, ECN and delay, choose one of four actions; a third, trimming or
-//! loss in a round trip that achieved little, sets the window at once to what was achieved (quick adapt).
+//! A window in bytes, updated by each SACK. Two signals, ECN and delay, select one of four actions. A third signal,
+//! trimming or loss in a round trip that delivered little, sets the window to the delivered bytes at once (quick
+//! adapt).
 
 use std::sync::Arc;
 
 use super::{Ack, Congestion, Hold};
 use crate::time::{Span, Time};
 
-/// The network all gains are scaled from: 100 Gb/s and 12 us (spec: congestion, "Numbers").
+/// The network from which all gains are scaled: 100 Gb/s and 12 us (spec: congestion, "Numbers").
 const REFERENCE_BDP: f64 = 100e9 / 8.0 * 12e-6;
 const REFERENCE_RTT: Span = Span::from_micros(12);
 
@@ -24,9 +25,9 @@ pub struct NsccParams {
     pub base_rtt: Span,
     /// Largest and initial window, bytes.
     pub max_wnd: u64,
-    /// Queueing delay aimed at.
+    /// Target queueing delay.
     pub target_qdelay: Span,
-    /// Proportional increase, bytes per picosecond below target and byte acknowledged.
+    /// Proportional increase: bytes per picosecond below the target and byte acknowledged.
     pub alpha: f64,
     /// Fair increase, bytes.
     pub fi: f64,
@@ -36,11 +37,11 @@ pub struct NsccParams {
     pub fi_scale: f64,
     /// Multiplicative decrease gain.
     pub gamma: f64,
-    /// Multiplicative decrease never goes below this factor at once.
+    /// Smallest factor of a single multiplicative decrease.
     pub max_md_jump: f64,
-    /// Quick adapt acts when less than `max_wnd >> qa_gate` was achieved.
+    /// Quick adapt acts when less than `max_wnd >> qa_gate` was delivered.
     pub qa_gate: u32,
-    /// Quick adapt on delay above this; `Span(u64::MAX)` turns that trigger off, as with trimming.
+    /// Quick adapt acts on delay above this; `Span(u64::MAX)` disables this trigger, as with trimming.
     pub qa_threshold: Span,
     /// The window is adjusted after this time ...
     pub adjust_period: Span,
@@ -49,7 +50,8 @@ pub struct NsccParams {
 }
 
 impl NsccParams {
-    /// Headers counted in a full packet's nominal size: UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, iCRC 4, and 40.
+    /// Headers counted in a full packet's nominal size: UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, iCRC 4, and
+    /// 40.
     pub const OVERHEAD: u32 = 92;
 
     /// The defaults for a sender of `link_rate_bps` over `base_rtt` (spec: congestion, "Numbers").
@@ -91,7 +93,7 @@ pub struct Nscc {
     adjusted_at: Time,
     eta_at: Time,
     decreased_at: Time,
-    /// Bytes acknowledged without any delay in a row.
+    /// Consecutive bytes acknowledged without delay.
     undelayed: u32,
     fast: bool,
     achieved: u32,
@@ -128,12 +130,12 @@ impl Nscc {
 
     fn shrink_to(&mut self, bytes: f64) {
         let cwnd = bytes.max(self.mtu());
-        // What the larger window has earned, and was not added yet, is worth no more than it was there.
+        // An increase that was earned with the larger window and not applied yet is scaled to the new window.
         self.inc_bytes *= (cwnd / self.cwnd).min(1.0);
         self.cwnd = cwnd;
     }
 
-    /// Delay of a sample over the base RTT, which it may lower.
+    /// Delay of a sample above the base RTT. A smaller sample lowers the base RTT.
     fn delay_of(&mut self, rtt: Span) -> Span {
         if rtt < self.base_rtt {
             self.base_rtt = rtt;
@@ -145,8 +147,9 @@ impl Nscc {
         self.avg_delay += DELAY_WEIGHT * (delay.0 as f64 - self.avg_delay);
     }
 
-    /// Once per base RTT + target delay: if something was trimmed or lost (or, without trimming, late) and little was
-    /// achieved, that little becomes the window. Feedback for what is in flight then is ignored.
+    /// Once per base RTT + target delay: if a packet was trimmed or lost (or, without trimming, late) and little was
+    /// delivered, the window is set to the delivered bytes. Feedback for packets in flight at that time is then
+    /// ignored.
     fn quick_adapt(&mut self, now: Time, delay: Span, in_flight: i64) -> bool {
         if now < self.qa_ends {
             return false;
@@ -168,11 +171,11 @@ impl Nscc {
         acted
     }
 
-    /// While delay stays about zero for a full window, the window grows by a share of every byte acknowledged.
+    /// While the delay is about zero for a full window, the window grows by a share of every byte acknowledged.
     fn fast_increase(&mut self, newly: u32, delay: Span, hold: Hold) -> bool {
-        // "About zero" is a twelfth of the base RTT: 1 us on the reference network [choice]. While the destination holds
-        // the window down, all its senders grow by equal steps, not by a share of their own windows, which would
-        // preserve uneven shares for milliseconds.
+        // "About zero" is a twelfth of the base RTT: 1 us on the reference network [choice]. During destination flow
+        // control all senders grow by equal steps and not by a share of their own windows, which would preserve uneven
+        // shares for milliseconds.
         if delay > self.base_rtt.over(12) || hold != Hold::Free {
             self.undelayed = 0;
             self.fast = false;
@@ -248,7 +251,7 @@ impl Congestion for Nscc {
 
         let delay = ack.rtt.map(|rtt| self.delay_of(rtt));
         if let Some(delay) = delay {
-            // An unmarked packet that was late met a queue of which no switch complains; it counts for little.
+            // An unmarked late packet passed a queue that does not mark; it counts for little.
             let late_unmarked = !ack.ecn && delay > self.params.target_qdelay;
             self.average(if late_unmarked { self.base_rtt.over(4) } else { delay });
         }
@@ -259,8 +262,8 @@ impl Congestion for Nscc {
             return;
         }
         if let Some(delay) = delay {
-            // A window's worth of acknowledgements earns one increase. After a sudden fall they are for packets that an
-            // older, larger window sent; counted for the new one they would throw it open again.
+            // One window of acknowledgements earns one increase. After a sudden decrease the acknowledgements are for
+            // packets of an older, larger window; counted for the new window they would undo the decrease at once.
             let was_in_flight = ack.in_flight + i64::from(newly);
             let earned = f64::from(newly) * (self.cwnd / was_in_flight.max(1) as f64).min(1.0);
             match (ack.ecn, delay < self.params.target_qdelay) {
@@ -327,7 +330,7 @@ mod tests {
         Ack { newly, in_flight: 100_000, rtt: Some(Span((rtt_us * 1e6) as u64)), ecn, hold: Hold::Free }
     }
 
-    /// A flow under NSCC that is fed in bytes.
+    /// A flow with NSCC, driven in bytes.
     struct Sender {
         flow: Flow,
         received: u32,
@@ -423,8 +426,8 @@ mod tests {
         sender.flow.on_trim(Time(30 * US), MTU);
         let fallen = sender.flow.window();
         assert_eq!(fallen, 10_240);
-        // Within a round trip half of what was in flight comes back, with little delay. A round trip earns one increase:
-        // at most alpha times the target, three packets here, and eta.
+        // Within a round trip half of the bytes in flight are acknowledged with little delay. A round trip earns one
+        // increase: at most alpha times the target, three packets here, and eta.
         for i in 0..24 {
             sender.sack(31 + i / 3, 16, 15.0, 0, false);
         }
@@ -437,7 +440,7 @@ mod tests {
         for _ in 0..50 {
             sender.send(1, MTU);
         }
-        // Earned, and not added yet; then the window falls to a packet.
+        // An increase is earned and not applied; then the window falls to one packet.
         sender.sack(2, 117, 14.0, 0, false);
         for i in 0..60 {
             sender.flow.on_loss(Time(3 * US + i), MTU);

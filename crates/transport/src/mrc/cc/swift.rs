@@ -1,9 +1,9 @@
-//! Swift (Kumar et al., SIGCOMM 2020): a window steered by the round-trip time alone. Stands in for the RTT-based control of NICs whose
-//! own is not published (spec: baselines, "Switch-side spraying").
+//! Swift (Kumar et al., SIGCOMM 2020): a window controlled by the round-trip time alone. It represents the RTT-based
+//! control of NICs whose own algorithm is not published (spec: baselines, "Switch-side spraying").
 //!
-//! Below the target the window grows by a constant a round trip; above it, it shrinks by the share of the delay that is too much, at
-//! most once a round trip. Small windows have a higher target, so that flows of an incast converge. Windows stay at one packet
-//! at least: pacing below that is not modelled.
+//! Below the target the window grows by a constant per round trip. Above it, the window shrinks in proportion to the
+//! excess delay, at most once per round trip. Small windows have a higher target, so that the flows of an incast
+//! converge. A window is at least one packet: pacing below that is not modelled.
 
 use super::{Ack, Congestion, Hold};
 use crate::time::{Span, Time};
@@ -15,26 +15,27 @@ pub struct SwiftParams {
     pub mtu: u32,
     /// Largest and initial window, bytes.
     pub max_wnd: u64,
-    /// Round-trip time aimed at with a large window.
+    /// Target round-trip time with a large window.
     pub base_target: Span,
-    /// Most that is added to it for a small one.
+    /// Largest addition to the target for a small window.
     pub scaling_range: Span,
-    /// Window, in packets, at which all of `scaling_range` is added ...
+    /// Window, in packets, at or below which all of `scaling_range` is added ...
     pub scaling_min: f64,
-    /// ... and from which nothing is.
+    /// ... and at or above which nothing is added.
     pub scaling_max: f64,
     /// Additive increase, packets a round trip.
     pub increase: f64,
     /// Gain of the decrease.
     pub beta: f64,
-    /// Most of the window that is given up at once.
+    /// Largest share of the window that one decrease removes.
     pub max_decrease: f64,
 }
 
 impl SwiftParams {
-    /// beta 0.8, at most half at once, windows of 0.1 to 100 packets scale the target, as published. The base target is the base RTT
-    /// and the queueing delay that NSCC aims at, the range four times that; the increase of a packet a round trip
-    /// is scaled with the bandwidth-delay product from 100 Gb/s and 12 us, as NSCC's gains are \[choices\].
+    /// As published: beta 0.8, decreases of at most one half, target scaling for windows of 0.1 to 100 packets. The
+    /// base target is the base RTT plus the target queueing delay of NSCC; the range is four times that. The increase
+    /// of one packet per round trip is scaled with the bandwidth-delay product from 100 Gb/s and 12 us, like the gains
+    /// of NSCC \[choices\].
     pub fn for_network(link_rate_bps: u64, base_rtt: Span, mtu: u32) -> Self {
         let bdp = link_rate_bps as f64 / 8.0 * base_rtt.as_secs_f64();
         let base_target = base_rtt.scaled(1.75);
@@ -51,7 +52,7 @@ impl SwiftParams {
         }
     }
 
-    /// The round-trip time aimed at with a window of so many packets.
+    /// Target round-trip time with a window of `packets`.
     fn target(&self, packets: f64) -> f64 {
         let (low, high) = (self.scaling_min.sqrt().recip(), self.scaling_max.sqrt().recip());
         let share = ((packets.sqrt().recip() - high) / (low - high)).clamp(0.0, 1.0);
@@ -69,7 +70,7 @@ pub struct Swift {
 }
 
 impl Swift {
-    /// A window at its largest.
+    /// Starts with the largest window.
     pub fn new(params: SwiftParams) -> Self {
         let (cwnd, rtt) = (params.max_wnd as f64, params.base_target);
         Swift { params, cwnd, rtt, decreased_at: Time::ZERO }

@@ -1,4 +1,5 @@
-//! Which path the next packet takes (spec: paths, "Choosing the EV of the next packet" and "Planes carry equal load").
+//! Selects the path of the next packet (spec: paths, "Choosing the EV of the next packet" and "Planes carry equal
+//! load").
 
 use super::ev_state::{EvInput, EvState};
 use super::selector::{Burst, Choice, Selector};
@@ -8,10 +9,11 @@ use crate::mrc::config::LASTING_BURST;
 use crate::time::Time;
 
 impl Paths {
-    /// The path for the next packet, on one of the `free` ports; `up` are those that could ever take one. A packet that
-    /// was lost before avoids the path that lost it, and its plane if there is another.
+    /// The path for the next packet, on one of the `free` ports. `up` are the ports that are up at both ends. A
+    /// retransmission avoids the path that lost the packet, and its plane if there is another.
     ///
-    /// `None` means: wait for a port. While any port is up this never says `None` with all of them free.
+    /// `None` means that the packet must wait for a port. If any port is up and all ports are free, the result is never
+    /// `None`.
     #[inline]
     pub(in crate::mrc) fn select(
         &mut self,
@@ -36,7 +38,7 @@ impl Paths {
         Some(index)
     }
 
-    /// MRC's rule: the current burst's path, else the next GOOD path of the plane that has sent least.
+    /// MRC's rule: the path of the current burst, otherwise the next GOOD path of the plane that has sent least.
     #[inline]
     fn select_by_state(
         &mut self,
@@ -64,7 +66,7 @@ impl Paths {
         if self.any_usable(up) {
             return None;
         }
-        // Every path is condemned: one is tried all the same, so that the queue pair never deadlocks.
+        // If every path is condemned, one of them is used, so that the queue pair never deadlocks.
         self.next_condemned(|port| free.contains(port))
     }
 
@@ -74,7 +76,7 @@ impl Paths {
         }
     }
 
-    /// UET's rules: the plane first, then a path of it.
+    /// UET's rules: select a plane, then a path of it.
     fn select_in_plane(&mut self, free: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
         let plane = self.next_plane(free, avoid)?;
         let (count, slots) = (self.planes.len(), u64::from(self.slots));
@@ -92,7 +94,7 @@ impl Paths {
         })
     }
 
-    /// Ends a burst that has had [`LASTING_BURST`] packets, as there is nothing more to send.
+    /// Ends a burst of at least [`LASTING_BURST`] packets, because there is no more data to send.
     #[inline]
     pub(in crate::mrc) fn pause_burst(&mut self) {
         if let Selector::EvStates(Burst { length, current }) = &mut self.selector
@@ -102,14 +104,14 @@ impl Paths {
         }
     }
 
-    /// The plane for the next packet: not that of the path to avoid, where there is another.
+    /// The plane for the next packet. It differs from the plane of the path to avoid, if there is another.
     #[inline]
     fn next_plane(&self, free: PortSet, avoid: Option<EvIndex>) -> Option<usize> {
         let avoid_plane = avoid.map(|index| self.plane_of(index));
         self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))
     }
 
-    /// The plane with a usable path on a free port that has sent least: planes carry equal load.
+    /// The plane that has sent least among those with a usable path on a free port: planes carry equal load.
     fn least_sent(&self, free: PortSet, avoid: Option<usize>) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (p, plane) in self.planes.iter().enumerate() {
@@ -123,8 +125,8 @@ impl Paths {
         best
     }
 
-    /// Walks the plane's rotation from its cursor to the first GOOD path. The first SKIP path on the way is restored
-    /// but passed over; it serves if the full turn finds no other.
+    /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
+    /// GOOD but is passed over; it is used only if there is no other.
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> EvIndex {
         let slots = self.slots;
         let first_slot = self.slots_of(plane).start;
@@ -144,11 +146,11 @@ impl Paths {
                 EvState::Skip | EvState::AssumedBad | EvState::Denied => {}
             }
         }
-        // A usable path exists, or the plane would not have been chosen; so one of these is set.
+        // The plane was selected because it has a usable path, so one of these is set.
         restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot))
     }
 
-    /// The condemned path to try next: one whose last probe was answered if there is one, otherwise each in turn.
+    /// The condemned path to try next: preferably one whose last probe was answered, otherwise each in turn.
     pub(super) fn next_condemned(&mut self, eligible: impl Fn(u8) -> bool) -> Option<EvIndex> {
         let len = self.len();
         let condemned = |i: &EvIndex| self.state(*i) == EvState::AssumedBad && eligible(self.port(*i));
@@ -160,7 +162,7 @@ impl Paths {
         Some(index)
     }
 
-    /// A path of this plane to send a probe on, whatever is believed of it; `None` if the controller allows none.
+    /// A path of this plane for a probe, whatever its state; `None` if the controller has disabled all of them.
     pub(in crate::mrc) fn choose_to_probe(&mut self, plane: usize) -> Option<EvIndex> {
         if self.planes[plane].usable > 0 {
             return Some(self.take_turn(plane, None));

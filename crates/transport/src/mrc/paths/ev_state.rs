@@ -1,4 +1,4 @@
-//! The states of one path, as a table (spec: paths, EV set). Nothing else may change a path's state.
+//! The state table of a path (spec: paths, EV set). Nothing else may change the state of a path.
 //!
 //! ```text
 //!                 Marked            Lost            TurnPassed   ProbesGood   ProbesMarked   Deny     Allow
@@ -9,27 +9,27 @@
 //! ```
 //! Marked: SACK m = SKIP_ONCE or NACK TRIMMED. Lost: an untrimmed loss, or SACK m = ALWAYS_SKIP.
 
-/// What a queue pair believes of a path.
+/// State of a path, as seen by a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EvState {
     /// In rotation, or ready in the backup set.
     Good,
     /// Congested: misses one turn.
     Skip,
-    /// Believed broken: out of rotation.
+    /// Assumed broken: out of rotation.
     AssumedBad,
-    /// Switched off by the controller.
+    /// Disabled by the controller.
     Denied,
 }
 
 impl EvState {
-    /// Whether data may be sent on it in the course of rotation.
+    /// Whether the rotation may use it for data.
     pub const fn usable(self) -> bool {
         matches!(self, EvState::Good | EvState::Skip)
     }
 }
 
-/// What can happen to a path.
+/// Events of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EvInput {
     Marked,
@@ -41,7 +41,7 @@ pub enum EvInput {
     Allow,
 }
 
-/// The table.
+/// The state table.
 pub const fn next(state: EvState, input: EvInput) -> EvState {
     use EvInput::{Allow, Deny, Lost, Marked, ProbesGood, ProbesMarked, TurnPassed};
     use EvState::{AssumedBad, Denied, Good, Skip};
@@ -57,10 +57,10 @@ pub const fn next(state: EvState, input: EvInput) -> EvState {
     }
 }
 
-/// What is kept of a path, in two bytes.
+/// The record of a path, two bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EvRecord {
-    /// State (2 bits), probes answered in a row (2 bits), probe back-off exponent (4 bits).
+    /// State (2 bits), consecutive answered probes (2 bits), probe back-off exponent (4 bits).
     bits: u8,
     /// When a condemned path is to be probed next, in units of [`super::ConditionProbes`]; unused otherwise.
     pub probe_due: u8,

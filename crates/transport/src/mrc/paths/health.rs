@@ -1,7 +1,7 @@
-//! What happens when paths fail and recover: which leave the rotation, and which take their places.
+//! Path failure and recovery: which paths leave the rotation, and which replace them.
 
 use super::ev_state::{EvInput, EvState};
-use super::{Condemned, EvIndex, MOST_PATHS, PLANE_STREAK, Paths};
+use super::{Condemned, EvIndex, MAX_PATHS, PLANE_STREAK, Paths};
 use crate::api::PortSet;
 use crate::time::{Span, Time};
 
@@ -13,14 +13,14 @@ impl Paths {
         self.selector.congested(plane, index);
     }
 
-    /// Something sent on this path has arrived.
+    /// A packet sent on this path has arrived.
     pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
         self.selector.acked(plane, index);
     }
 
-    /// An untrimmed loss on this path: out of rotation, and a backup of the same plane takes its place.
+    /// An untrimmed loss on this path: it leaves the rotation, and a backup of the same plane replaces it.
     pub(in crate::mrc) fn condemn(&mut self, index: EvIndex) -> Condemned {
         let plane = self.plane_of(index);
         self.selector.lost(plane, index);
@@ -30,7 +30,7 @@ impl Paths {
         self.take_out(index, EvInput::Lost);
         self.condemned.count += 1;
         self.planes[plane].streak = self.planes[plane].streak.saturating_add(1);
-        // With one plane there is nowhere else to go, so the streak says nothing worth acting on.
+        // With a single plane the streak is ignored: there is no other plane to use.
         if self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {
             Condemned::Plane
         } else {
@@ -51,7 +51,7 @@ impl Paths {
             return;
         }
         self.planes[plane].usable -= 1;
-        let mut rotates = [false; MOST_PATHS];
+        let mut rotates = [false; MAX_PATHS];
         self.rotation_of(plane).for_each(|rotating| rotates[usize::from(rotating)] = true);
         let reserve = self.on_plane(plane).find(|&i| !rotates[usize::from(i)] && self.state(i).usable());
         if let Some(reserve) = reserve {
@@ -59,7 +59,7 @@ impl Paths {
         }
     }
 
-    /// Puts `new` where `old` rotates.
+    /// Replaces `old` by `new` in the rotation.
     fn swap_in(&mut self, plane: usize, old: EvIndex, new: EvIndex) {
         if let Some(slot) = self.slots_of(plane).find(|&slot| self.rotation.get(slot) == old) {
             self.rotation.set(slot, new);
@@ -67,8 +67,9 @@ impl Paths {
         }
     }
 
-    /// Probes have succeeded, or data sent on it as a last resort has arrived, or the controller allows it again: back
-    /// into rotation, or into the backup set where its place has been filled. Says whether anything changed.
+    /// Called when probes have succeeded, when data sent as a last resort has arrived, or when the controller enables
+    /// the path again. The path returns to the rotation, or to the backup set if its place is taken. Returns whether
+    /// anything has changed.
     pub(in crate::mrc) fn restore(&mut self, index: EvIndex, why: EvInput) -> bool {
         let before = self.state(index);
         if before.usable() {
@@ -85,7 +86,7 @@ impl Paths {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
         if self.planes[plane].usable == 0 {
-            self.catch_up(plane);
+            self.rejoin_plane(plane);
         }
         if self.rotation_of(plane).any(|rotating| rotating == index) {
             self.planes[plane].usable += 1;
@@ -98,8 +99,9 @@ impl Paths {
         true
     }
 
-    /// A plane that was away does not make up for what it missed, nor does it go first: it may still be broken.
-    fn catch_up(&mut self, plane: usize) {
+    /// A plane that was unavailable does not make up for the packets it missed, nor is it preferred: it may still be
+    /// broken.
+    fn rejoin_plane(&mut self, plane: usize) {
         let others = self.planes.iter().enumerate().filter(|&(p, other)| p != plane && other.usable > 0);
         let base = self.planes[plane].sent;
         if let Some(ahead) = others.map(|(_, other)| other.sent.wrapping_sub(base) as i32).max() {
@@ -107,18 +109,18 @@ impl Paths {
         }
     }
 
-    /// Ports have come up: their planes take their share from now on.
+    /// Ports have come up: their planes take their share again.
     pub(in crate::mrc) fn ports_came_up(&mut self, ports: PortSet) {
         for plane in 0..self.planes.len() {
             if ports.contains(self.planes[plane].port) {
                 self.planes[plane].streak = 0;
-                self.catch_up(plane);
+                self.rejoin_plane(plane);
             }
         }
     }
 
-    /// Below the minimum of usable paths a condemned one is tried again, one per round trip \[choice\]; it serves until it
-    /// loses a packet. Returns the path taken back.
+    /// When fewer than `min_active` paths are usable, one condemned path per round trip is tried again \[choice\]; it
+    /// is used until it loses a packet. Returns the path.
     pub(in crate::mrc) fn try_condemned(&mut self, now: Time, up: PortSet, rtt: Span) -> Option<EvIndex> {
         if self.condemned.count == 0 || now < self.condemned.trial_at {
             return None;
@@ -132,7 +134,7 @@ impl Paths {
         self.restore(index, EvInput::ProbesGood).then_some(index)
     }
 
-    /// The controller switches a path off, or on again.
+    /// The controller disables or enables a path.
     pub(in crate::mrc) fn set_denied(&mut self, index: EvIndex, denied: bool) {
         if !denied {
             self.restore_denied(index);

@@ -1,6 +1,8 @@
-//! Lists of path indices, in one byte each where that is enough: a window of 1,024 packets has an entry for each.
+//! Arrays of path indices. An index takes one byte if there are at most 256 paths: a window of 1,024 packets has an
+//! entry per packet.
 
-use super::EvIndex;
+/// A path's index in its queue pair.
+pub(in crate::mrc) type EvIndex = u16;
 
 #[derive(Clone, Debug)]
 pub(in crate::mrc) enum IndexArray {
@@ -9,7 +11,7 @@ pub(in crate::mrc) enum IndexArray {
 }
 
 impl IndexArray {
-    /// `len` zeros, for indices below `paths`.
+    /// An array of `len` zeros, for indices below `paths`.
     pub fn new(len: usize, paths: usize) -> Self {
         if paths <= 1 << u8::BITS {
             IndexArray::Narrow(vec![0; len].into())

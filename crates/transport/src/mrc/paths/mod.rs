@@ -1,14 +1,14 @@
-//! The EV set of a queue pair: which paths are in rotation and which in reserve (spec: paths).
+//! The EV set of a queue pair: the paths in rotation and in reserve (spec: paths).
 //!
-//! A path is an index 0..n here; its plane is the index modulo the number of planes, its entropy value comes out of the
-//! shared profile by arithmetic.
+//! A path is identified by an index 0..n. Its plane is the index modulo the number of planes; its entropy value is
+//! computed from the shared profile.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `choice`, `selector` | which path the next packet takes |
-//! | `health`, `ev_state` | what happens when paths fail and recover |
-//! | `probing` | when condemned paths are probed |
-//! | `reverse` | which paths carry feedback |
+//! | `choice`, `selector` | selection of the path of the next packet |
+//! | `health`, `ev_state` | path failure and recovery |
+//! | `probing` | schedule of the probes of condemned paths |
+//! | `reverse` | paths for feedback |
 
 mod choice;
 mod ev_state;
@@ -24,7 +24,7 @@ use openmrc_wire::{Ev, Packet};
 
 pub(super) use ev_state::EvInput;
 pub use ev_state::EvState;
-pub(super) use index_array::IndexArray;
+pub(super) use index_array::{EvIndex, IndexArray};
 pub(super) use probing::ConditionProbes;
 pub(super) use reverse::ReversePaths;
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
@@ -36,24 +36,22 @@ use crate::api::{Payload, PortSet, TrafficClass, Transmit};
 use crate::profile::{EvProfile, Order, PathEntry, PathId};
 use crate::time::Time;
 
-/// A path's index in its queue pair.
-pub(super) type EvIndex = u16;
+/// Largest number of paths of a queue pair: a full rotation and a full reserve.
+const MAX_PATHS: usize = 2 * PathConfig::MOST as usize;
 
-/// Most paths of a queue pair: a full rotation and as many in reserve.
-const MOST_PATHS: usize = 2 * PathConfig::MOST as usize;
-
-/// This many paths of a plane condemned in a row, with nothing acknowledged on that plane in between, condemn the
-/// plane's others as well \[choice\]: a dead port must not cost one loss per path.
+/// When this many paths of a plane are condemned with no acknowledgement on the plane in between, its other paths are
+/// condemned too \[choice\]: a dead port must not cost one loss per path.
 const PLANE_STREAK: u8 = 4;
 
-/// With at most 16 planes and indices below 512 this is exact: 511 times a rounding error below 16 stays below 2^16.
+/// The division is exact for at most 16 planes and indices below 512: 511 times a rounding error below 16 is below
+/// 2^16.
 const INVERSE_SHIFT: u32 = 16;
 
 fn inverse_of(planes: usize) -> u32 {
     (1u32 << INVERSE_SHIFT).div_ceil(planes as u32)
 }
 
-/// An index over the number of planes that `inverse` belongs to.
+/// An index divided by the number of planes that `inverse` belongs to.
 #[inline]
 fn over(index: EvIndex, inverse: u32) -> usize {
     ((u32::from(index) * inverse) >> INVERSE_SHIFT) as usize
@@ -62,11 +60,11 @@ fn over(index: EvIndex, inverse: u32) -> usize {
 /// A plane's share of the rotation.
 #[derive(Clone, Copy)]
 struct Plane {
-    /// In which order its paths take their turns.
+    /// Order of its paths.
     order: Order,
-    /// Packets sent, modulo 2^32; the plane that has sent least goes next.
+    /// Packets sent, modulo 2^32; the plane that has sent least is next.
     sent: u32,
-    /// Next slot of the rotation to look at.
+    /// Next slot of the rotation to check.
     cursor: u16,
     /// Paths in rotation that are GOOD or SKIP.
     usable: u16,
@@ -75,24 +73,24 @@ struct Plane {
     streak: u8,
 }
 
-/// What became of a condemned path's plane.
+/// Result of condemning a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Condemned {
-    /// It was not in use: nothing has changed.
+    /// The path was not in use: nothing has changed.
     Unchanged,
-    /// This path alone.
+    /// Only this path is condemned.
     Path,
-    /// This path, and by it the streak that condemns its whole plane.
+    /// This path is condemned, and it completes the streak that condemns its whole plane.
     Plane,
 }
 
-/// Condemned paths, and the one that was tried again last.
+/// The number of condemned paths, and the path that was tried again last.
 struct Condemnations {
     count: u16,
-    /// Below this many usable paths in rotation a condemned one is tried again.
+    /// If fewer paths in rotation are usable, a condemned path is tried again.
     min_active: u16,
     tried: EvIndex,
-    /// Before this time no other is tried.
+    /// No other path is tried before this time.
     trial_at: Time,
 }
 
@@ -114,23 +112,24 @@ impl Paths {
         let PathConfig { profile, active, backup, min_active, .. } = &config.paths;
         let seed = config.seed;
         let planes = profile.ports();
-        // Equally many per plane, and at least one.
+        // The same number per plane, and at least one.
         let share =
             |paths: u16| usize::from(paths).div_ceil(planes).min(usize::from(PathConfig::MOST) / planes);
         let slots = share(*active).clamp(1, profile.paths_per_port());
-        let total = (slots + share(*backup)).min(profile.paths_per_port()).min(MOST_PATHS / planes) * planes;
+        let total = (slots + share(*backup)).min(profile.paths_per_port()).min(MAX_PATHS / planes) * planes;
         let mut rotation = IndexArray::new(planes * slots, total);
         for slot in 0..planes * slots {
             let index = slot % slots * planes + slot / slots;
             rotation.set(slot, index as EvIndex);
         }
-        // With bursts, senders that all begin with the first plane would fill its buffers while the others are empty.
+        // With bursts, senders that all started with the first plane would fill its buffers while the other planes are
+        // idle.
         let first = if config.paths.burst > 1 { crate::random::mix(seed) as usize % planes } else { 0 };
         let turn = |p: usize| if config.paths.burst > 1 { (p + planes - first) % planes } else { 0 };
         let plane = |p: usize| Plane {
             port: profile.group_port(p),
             order: profile.order(seed, p),
-            // Planes start at different places, so that the first packets do not all go to one switch.
+            // Planes start at different positions, so that the first packets do not all use one switch.
             cursor: (crate::random::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
             usable: slots as u16,
             streak: 0,
@@ -146,8 +145,8 @@ impl Paths {
             slots: slots as u16,
             condemned: Condemnations {
                 count: 0,
-                // Where the profile has fewer paths than were asked for, the same share of them: a minimum that is never
-                // reached would take a broken path back into rotation every round trip.
+                // If the profile has fewer paths than were configured, the minimum is reduced in proportion: a minimum
+                // that cannot be reached would return a broken path to the rotation every round trip.
                 min_active: (u32::from(*min_active) * (planes * slots) as u32)
                     .div_ceil(u32::from((*active).max(1))) as u16,
                 tried: 0,
@@ -170,7 +169,7 @@ impl Paths {
         index as usize - self.turn_of(index) * self.planes.len()
     }
 
-    /// A path's number among those of its plane.
+    /// Position of a path within its plane.
     #[inline]
     fn turn_of(&self, index: EvIndex) -> usize {
         over(index, self.inverse)
@@ -194,7 +193,7 @@ impl Paths {
         self.profile.entries()[self.path(index) as usize].ev
     }
 
-    /// A packet on its way along a path.
+    /// The transmission of a packet on a path.
     #[inline(always)]
     pub(super) fn transmit(
         &self,
@@ -208,7 +207,7 @@ impl Paths {
         Transmit { packet, ev, path, port, class, payload }
     }
 
-    /// The index of an entropy value, where `hint` is the likeliest.
+    /// The index of an entropy value; `hint` is checked first.
     pub(super) fn find(&self, ev: Ev, hint: Option<EvIndex>) -> Option<EvIndex> {
         match hint {
             Some(index) if self.ev(index) == ev => Some(index),
@@ -228,12 +227,12 @@ impl Paths {
         self.records[index as usize].state()
     }
 
-    /// Whether the controller leaves a plane any path.
+    /// Whether the controller has left any path of a plane enabled.
     pub(super) fn any_allowed(&self, plane: usize) -> bool {
         (plane..self.len()).step_by(self.planes.len()).any(|i| self.state(i as EvIndex) != EvState::Denied)
     }
 
-    /// Whether data can be sent in the course of rotation on one of these ports.
+    /// Whether the rotation has a usable path on one of these ports.
     pub(super) fn any_usable(&self, ports: PortSet) -> bool {
         self.planes.iter().any(|p| p.usable > 0 && ports.contains(p.port))
     }
@@ -242,7 +241,7 @@ impl Paths {
         self.condemned.count > 0
     }
 
-    /// The places of a plane in the rotation.
+    /// The slots of a plane in the rotation.
     fn slots_of(&self, plane: usize) -> std::ops::Range<usize> {
         let slots = usize::from(self.slots);
         plane * slots..(plane + 1) * slots
@@ -293,7 +292,7 @@ mod tests {
     #[test]
     fn planes_are_divided_by_exactly() {
         for planes in 1..=PortSet::MAX_PORTS {
-            for index in 0..MOST_PATHS as EvIndex {
+            for index in 0..MAX_PATHS as EvIndex {
                 assert_eq!(over(index, inverse_of(planes)), usize::from(index) / planes);
             }
         }
@@ -371,7 +370,7 @@ mod tests {
         assert!(!seen.contains(&victim));
         assert_eq!(seen.len(), 16);
         assert_eq!(seen.iter().filter(|&&i| paths.plane_of(i) == paths.plane_of(victim)).count(), 4);
-        // Its place has been filled, so it comes back as a backup.
+        // Its place is taken, so it returns as a backup.
         assert!(paths.restore(victim, EvInput::ProbesGood));
         assert!(!paths.rotation_of(paths.plane_of(victim)).any(|index| index == victim));
     }
@@ -410,6 +409,25 @@ mod tests {
         let used: std::collections::BTreeSet<_> = (0..300).filter_map(|_| select(&mut paths, one)).collect();
         assert_eq!(used.len(), 256);
         assert_eq!(paths.len(), 512);
+    }
+
+    #[test]
+    fn with_256_paths_in_rotation_each_of_256_backups_can_take_a_place() {
+        let list: Vec<_> = (0..512).map(|i| PathEntry { ev: Ev(i), port: (i % 8) as u8 }).collect();
+        let mut paths = set(EvProfile::new(&list).unwrap(), 256, 256, 64, 1);
+        let all = PortSet::first(8);
+        assert_eq!(paths.len(), 512);
+        let first: std::collections::BTreeSet<_> =
+            (0..256).map(|_| select(&mut paths, all).unwrap()).collect();
+        assert_eq!(first.len(), 256);
+        for &index in &first {
+            paths.alive(index);
+            assert_eq!(paths.condemn(index), Condemned::Path);
+        }
+        let second: std::collections::BTreeSet<_> =
+            (0..256).map(|_| select(&mut paths, all).unwrap()).collect();
+        assert_eq!(second.len(), 256);
+        assert!(first.is_disjoint(&second));
     }
 
     #[test]

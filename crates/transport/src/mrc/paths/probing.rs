@@ -1,6 +1,6 @@
 //! When condemned paths are probed (spec: paths, "Probing condemned paths").
 //!
-//! A probe's id names its path in the low bits, so that the answering SACK needs no table to be understood.
+//! The low bits of a probe's id are the index of its path, so that the SACK is matched without a table.
 
 use super::ev_state::EvState;
 use super::{EvIndex, Paths};
@@ -8,32 +8,32 @@ use crate::api::PortSet;
 use crate::random::mix;
 use crate::time::{Span, Time};
 
-/// A condemned path's next probe is kept in one byte, in units that double with its back-off: a wait has between
-/// `WAIT_UNITS` and twice as many, which leaves half the byte's range for a timer that comes late.
+/// The due time of a condemned path's next probe takes one byte. Its unit doubles with the back-off: a wait takes
+/// between `WAIT_UNITS` and `2 * WAIT_UNITS`, which leaves half the range of the byte for a timer that is served late.
 const WAIT_UNITS: u64 = 16;
-const MOST_UNITS: u64 = 100;
-/// A condemned path is probed first after this many RTTs ...
+const MAX_UNITS: u64 = 100;
+/// The first probe of a condemned path is sent after this many RTTs ...
 const FIRST_RTTS: u64 = 4;
-/// ... and at the latest after this.
+/// ... and no wait between two probes is longer than this.
 const LONGEST: Span = Span::from_secs(1);
-/// Answers in a row that bring it back \[choice\].
+/// Consecutive answers after which the path is restored \[choice\].
 const SUCCESSES: u8 = 3;
-/// One probe of a condemned path for this many data packets sent, or one at a time ...
+/// Budget: one probe of a condemned path per this number of data packets sent, and at least one ...
 pub(super) const SHARE: u64 = 100;
-/// ... and never more than this many at a time.
-const MOST_AT_ONCE: u64 = 8;
+/// ... but at most this number at a time.
+const MAX_AT_ONCE: u64 = 8;
 
-/// Bits of a probe's id that name its path: paths have indices below 512.
+/// Bits of a probe's id that hold the index of its path: indices are below 512.
 const INDEX_BITS: u32 = 9;
 
 /// The schedule of probes of condemned paths.
 pub(in crate::mrc) struct ConditionProbes {
-    /// Earliest probe of a condemned path.
+    /// Time of the earliest probe of a condemned path.
     due: Time,
-    /// Data packets sent when condemned paths were last probed.
+    /// Number of data packets sent when condemned paths were last probed.
     budget_from: u64,
     sequence: u8,
-    /// Binary logarithm, in picoseconds, of the unit of a first wait.
+    /// Binary logarithm of the unit of a first wait, in picoseconds.
     due_shift: u8,
     seed: u32,
 }
@@ -49,12 +49,12 @@ impl ConditionProbes {
         }
     }
 
-    /// When a condemned path is to be probed next.
+    /// Time of the next probe of a condemned path.
     pub fn due(&self) -> Time {
         self.due
     }
 
-    /// A seed for random choices.
+    /// Seed for pseudorandom choices.
     pub fn seed(&self) -> u64 {
         self.seed.into()
     }
@@ -78,20 +78,21 @@ impl ConditionProbes {
         (id >> INDEX_BITS) as u8
     }
 
-    /// The sequence number of the last probe, as its id has it.
+    /// The sequence number in the id of the last probe.
     pub fn last_sequence(&self) -> u8 {
         Self::sequence_of(self.id(0))
     }
 
-    /// The number of probes that may be sent now. The earliest due time is to be found anew by [`Self::is_due`].
+    /// Takes the number of probes that may be sent now. Resets the earliest due time, which [`Self::is_due`] computes
+    /// again.
     pub fn take_budget(&mut self, data_packets: u64) -> u64 {
         self.due = Time::NEVER;
         let budget = (data_packets - self.budget_from) / SHARE + 1;
         self.budget_from = data_packets;
-        budget.min(MOST_AT_ONCE)
+        budget.min(MAX_AT_ONCE)
     }
 
-    /// Whether a condemned path's time has come; where it has not, it is taken into account for [`Self::due`].
+    /// Whether the probe of a condemned path is due. If it is not, its time is included in [`Self::due`].
     pub fn is_due(&mut self, now: Time, paths: &Paths, index: EvIndex) -> bool {
         let shift = self.shift(paths, index);
         let remaining = paths.record(index).probe_due.wrapping_sub((now.0 >> shift) as u8) as i8;
@@ -102,28 +103,28 @@ impl ConditionProbes {
         remaining <= 0
     }
 
-    /// A newly condemned path gets its first probe after four RTTs.
+    /// Schedules the first probe of a newly condemned path, after four RTTs.
     pub fn schedule_first(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
         paths.record_mut(index).set_probing(0, 0);
         self.postpone(now, paths, index, rtt);
     }
 
-    /// The probe cannot be sent now.
+    /// The probe cannot be sent now; it is scheduled again.
     pub fn postpone(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
         self.set_due(now, paths, index, rtt.times(FIRST_RTTS));
     }
 
-    /// A probe is being sent: if it is not answered, the next one comes after twice the time.
+    /// A probe is being sent. If it is not answered, the next one is sent after twice the wait.
     pub fn schedule_next(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
         let record = paths.record(index);
-        // A back-off that is still there means that the last probe was not answered.
+        // A back-off that was not reset means that the last probe was not answered.
         let successes = if record.backoff() > 0 { 0 } else { record.successes() };
         paths.record_mut(index).set_probing(successes, record.backoff() + 1);
         let wait = rtt.times(FIRST_RTTS << record.backoff()).min(LONGEST);
         self.set_due(now, paths, index, self.jitter(now, index, wait));
     }
 
-    /// A probe was answered without a mark; says whether these are enough in a row.
+    /// A probe was answered without a mark. Returns whether enough consecutive probes were answered.
     pub fn count_success(&mut self, now: Time, paths: &mut Paths, index: EvIndex) -> bool {
         let successes = paths.record(index).successes() + 1;
         if successes < SUCCESSES {
@@ -133,7 +134,7 @@ impl ConditionProbes {
         successes >= SUCCESSES
     }
 
-    /// Condemned paths on these ports are probed next.
+    /// Schedules probes of the condemned paths on these ports for now.
     pub fn probe_soon(&mut self, now: Time, paths: &mut Paths, ports: PortSet) {
         for i in 0..paths.len() {
             let index = i as EvIndex;
@@ -150,16 +151,16 @@ impl ConditionProbes {
         u32::from(self.due_shift) + u32::from(paths.record(index).backoff())
     }
 
-    /// Sets the time of a path's next probe; its back-off must be set already.
+    /// Sets the time of a path's next probe. The back-off must be set before.
     fn set_due(&mut self, now: Time, paths: &mut Paths, index: EvIndex, wait: Span) {
         let shift = self.shift(paths, index);
-        // Rounded up, so that the timer and the path's own clock agree on when the time has come.
-        let due = (now.0 >> shift) + (wait.0 >> shift).min(MOST_UNITS) + 1;
+        // Rounded up, so that the probe is due when the timer fires.
+        let due = (now.0 >> shift) + (wait.0 >> shift).min(MAX_UNITS) + 1;
         paths.record_mut(index).probe_due = due as u8;
         self.due = self.due.min(Time(due << shift));
     }
 
-    /// Three quarters to all of `wait`, so that queue pairs do not probe in step.
+    /// Between three quarters of `wait` and all of it, so that queue pairs do not probe at the same time.
     fn jitter(&self, now: Time, index: EvIndex, wait: Span) -> Span {
         let random = mix(now.0 ^ u64::from(self.seed) << 8 ^ u64::from(index)) % 256;
         Span(wait.0 - wait.0 / 1024 * random)

@@ -1,6 +1,6 @@
-//! Paths for feedback (spec: paths, "Reverse EVs"): one per plane that is known to work, because something sent on it was
-//! answered; planes take turns. A plane of which nothing is known yet takes its turn too, on another path each time: a new
-//! responder knows one path that works, and if that failed, all its feedback would be lost.
+//! Paths for feedback (spec: paths, "Reverse EVs"): one per plane, known to work because a packet sent on it was
+//! answered. Planes take turns. A plane whose paths are still unknown takes its turn too, with another path each time:
+//! a new responder knows only one working path, and if that failed, all its feedback would be lost.
 
 use super::ev_state::EvState;
 use super::probing::SHARE;
@@ -9,44 +9,44 @@ use crate::api::PortSet;
 use crate::random::mix;
 use crate::time::{Span, Time};
 
-/// A path that was not confirmed within this time is used only where no plane has a fresher one. Probes refresh one
-/// plane a round trip, so each of sixteen planes has several chances at data-centre round trips.
+/// A path that was not confirmed within this time is used only if no plane has a fresher one. Probes refresh one plane
+/// per round trip, so with data-centre round trips each of 16 planes is probed several times within this time.
 const STALE_AFTER: Span = Span::from_millis(20);
 
 #[derive(Clone, Copy)]
 struct Reverse {
     index: EvIndex,
-    /// When it was last confirmed, in units of 2^20 ps (1 us), modulo 2^32; or [`UNKNOWN`], or [`DOUBTED`].
+    /// Time of the last confirmation, in units of 2^20 ps (1 us), modulo 2^32; or [`UNKNOWN`], or [`DOUBTED`].
     confirmed: u32,
 }
 
-/// Nothing has been heard of this plane's paths.
+/// No path of this plane was confirmed or doubted yet.
 const UNKNOWN: u32 = 0;
-/// Something sent on the plane's path was not answered.
+/// A packet sent on the plane's path was not answered.
 const DOUBTED: u32 = 1;
 
-/// Reverse paths are probed in proportion to the data packets that come in, one probe for [`SHARE`] packets. Where those
-/// are few, one probe for 16 packets once a millisecond \[choice\]: a queue pair whose peer sends only some thousand
-/// packets a second would otherwise not know for tens of milliseconds that its feedback is lost.
+/// Reverse paths are probed in proportion to the data packets received: one probe per [`SHARE`] packets. At low packet
+/// rates it is one probe per 16 packets, at most once per millisecond \[choice\]: otherwise a queue pair whose peer
+/// sends only a few thousand packets per second would not notice for tens of milliseconds that its feedback is lost.
 const SHARE_AT_MOST: u32 = 16;
 const AT_LATEST: Span = Span::from_millis(1);
 
 pub(in crate::mrc) struct ReversePaths {
     planes: Box<[Reverse]>,
     turn: u8,
-    /// Port on which the peer was heard last.
+    /// Port on which the last packet of the peer arrived.
     heard_on: u8,
-    /// Whether the last report without a fresh path went there.
-    went_there: bool,
+    /// Whether the last report without a fresh path was sent on `heard_on`.
+    used_heard_port: bool,
     probe: ReverseProbe,
 }
 
-/// The last probe of a reverse path.
+/// The latest probe of a reverse path.
 #[derive(Default)]
 struct ReverseProbe {
-    /// Its path, while it is unanswered.
+    /// Its path, until it is answered.
     unanswered: Option<EvIndex>,
-    /// Time and number of received packets from which the next may be sent.
+    /// The next probe may be sent from this time and this number of received packets on.
     due: Time,
     from: u32,
 }
@@ -63,17 +63,17 @@ impl ReversePaths {
             planes: (0..paths.plane_count()).map(start).collect(),
             turn: 0,
             heard_on: 0,
-            went_there: false,
+            used_heard_port: false,
             probe: ReverseProbe::default(),
         }
     }
 
-    /// A packet has come in on this port.
+    /// A packet has arrived on this port.
     pub fn heard_on(&mut self, port: u8) {
         self.heard_on = port;
     }
 
-    /// Something sent on this path was answered.
+    /// A packet sent on this path was answered.
     pub fn confirm(&mut self, now: Time, paths: &Paths, index: EvIndex) {
         self.planes[paths.plane_of(index)] = Reverse { index, confirmed: units(now) };
         if self.probe.unanswered == Some(index) {
@@ -81,8 +81,9 @@ impl ReversePaths {
         }
     }
 
-    /// Where a queue pair receives and does not send, its own data cannot tell which paths work for feedback: a probe a
-    /// round trip on a random path can, in proportion to the `received` packets. Returns the path to probe now, if any.
+    /// A queue pair that receives and does not send cannot learn from its own data which paths work for feedback. It
+    /// sends a probe per round trip on a random path, in proportion to the `received` packets. Returns the path to
+    /// probe now, if any.
     pub fn path_to_probe(
         &mut self,
         now: Time,
@@ -91,7 +92,7 @@ impl ReversePaths {
         rtt: Span,
         seed: u64,
     ) -> Option<EvIndex> {
-        // Modulo 2^32, as packets are counted here.
+        // Modulo 2^32, like the packet counter.
         let ahead = received.wrapping_sub(self.probe.from) as i32;
         let few = ahead < (SHARE as u32 - SHARE_AT_MOST) as i32;
         if ahead < 0 || now < self.probe.due || few && now < self.probe.due + AT_LATEST {
@@ -106,12 +107,12 @@ impl ReversePaths {
         (paths.state(index) != EvState::Denied).then_some(index)
     }
 
-    /// The path that [`Self::path_to_probe`] gave is being probed.
+    /// A probe is being sent on the path that [`Self::path_to_probe`] returned.
     pub fn probing(&mut self, index: EvIndex) {
         self.probe.unanswered = Some(index);
     }
 
-    /// This path does not work: the plane's reverse path is not to be trusted until another is confirmed.
+    /// This path does not work: the plane's reverse path is not used until another path is confirmed.
     pub fn doubt(&mut self, paths: &Paths, index: EvIndex) {
         let reverse = &mut self.planes[paths.plane_of(index)];
         if reverse.index == index || reverse.confirmed == UNKNOWN {
@@ -119,8 +120,8 @@ impl ReversePaths {
         }
     }
 
-    /// The path for the next feedback packet: planes in turn, those with a fresh path and those of which nothing is known.
-    /// A peer that `asked` for an answer has not heard the others, so its answer takes a fresh path if there is one.
+    /// The path for the next feedback packet. Planes with a fresh path and planes with unknown paths take turns. If the
+    /// peer `asked` with a probe, it has missed earlier feedback, so the answer uses a fresh path if there is one.
     /// `None` if no port is up.
     pub fn next(&mut self, now: Time, paths: &Paths, up: PortSet, asked: bool) -> Option<EvIndex> {
         let count = self.planes.len();
@@ -142,26 +143,26 @@ impl ReversePaths {
             }
             if confirmed == UNKNOWN && !asked {
                 self.turn = ((plane + 1) % count) as u8;
-                return Some(self.another(paths, index));
+                return Some(self.next_candidate(paths, index));
             }
-            // Most failures concern both directions: where nothing is known to work, every second report takes the plane
-            // on which the peer was heard.
-            let likelier = !self.went_there && paths.plane_port(plane) == self.heard_on;
+            // Most failures affect both directions. If no path is known to work, every second report uses the plane on
+            // which the last packet of the peer arrived.
+            let likelier = !self.used_heard_port && paths.plane_port(plane) == self.heard_on;
             if fallback.is_none() || likelier {
                 fallback = Some((plane, index));
             }
         }
         let (plane, index) = fallback?;
-        self.went_there = !self.went_there;
-        if !self.went_there {
+        self.used_heard_port = !self.used_heard_port;
+        if !self.used_heard_port {
             self.turn = ((plane + 1) % count) as u8;
         }
-        // Not known to work: the plane's next path may, so that in time all of them are tried.
-        Some(self.another(paths, index))
+        // This path is not known to work. The plane moves on to its next path, so that all of them are tried in time.
+        Some(self.next_candidate(paths, index))
     }
 
-    /// Moves an unconfirmed plane on to its next path that is not known to be broken.
-    fn another(&mut self, paths: &Paths, index: EvIndex) -> EvIndex {
+    /// Moves an unconfirmed plane to its next path that is not condemned.
+    fn next_candidate(&mut self, paths: &Paths, index: EvIndex) -> EvIndex {
         let (count, len) = (self.planes.len(), paths.len());
         let mut candidate = index as usize;
         let mut condemned = None;
@@ -180,7 +181,7 @@ impl ReversePaths {
         candidate as EvIndex
     }
 
-    /// Loads the paths.
+    /// Loads the paths into the cache.
     pub fn prefetch(&self) {
         prefetch_index::prefetch_index(&self.planes, 0);
     }

@@ -1,28 +1,28 @@
-//! How packets are spread over paths: MRC's EV states, what UET's senders do, and a user's own rule, behind one dispatch.
+//! Path selectors: MRC's EV states, the algorithms of UET, and custom selectors, behind one dispatch.
 //!
-//! A rule chooses among the paths of a plane; the plane is chosen before, so that planes carry equal load. Only a user's
-//! own selector chooses both. Only MRC's EV states take a path out of use.
+//! A selector chooses among the paths of a plane; the plane is chosen before, so that planes carry equal load. Only a
+//! custom selector chooses both. Only MRC's EV states take a path out of use.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::EvIndex;
+use super::index_array::EvIndex;
 use crate::api::PortSet;
 use crate::random::mix;
 use crate::time::Time;
 
-/// What there is to choose from.
+/// Input of a selection.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// Time of sending.
     pub now: Time,
     /// Ports that can take a packet now.
     pub free: PortSet,
-    /// A retransmission: the path that lost the packet.
+    /// For a retransmission: the path that lost the packet.
     pub avoid: Option<u16>,
 }
 
-/// A user's own choice of paths. A path is its place in the list that the selector was made with.
+/// A custom path selector. A path is identified by its position in the list that the selector was created with.
 pub trait PathSelector: Send + Sync {
     /// The path for the next packet, on a port that is free; `None` to wait for feedback.
     fn select(&mut self, choice: &Choice) -> Option<u16>;
@@ -30,15 +30,15 @@ pub trait PathSelector: Send + Sync {
     fn acked(&mut self, path: u16);
     /// A packet on this path was ECN-marked or trimmed.
     fn congested(&mut self, path: u16);
-    /// A packet on this path was lost without a trace.
+    /// A packet on this path was lost without a NACK.
     fn lost(&mut self, path: u16);
 }
 
-/// Makes a user's own selector for each queue pair, given the port of each of its paths and a seed.
+/// Creates a custom selector for each queue pair, from the port of each of its paths and a seed.
 #[derive(Clone)]
 pub struct CustomSelector(pub Arc<MakeSelector>);
 
-/// How a selector is made.
+/// The function that creates a selector.
 pub type MakeSelector = dyn Fn(&[u8], u64) -> Box<dyn PathSelector> + Send + Sync;
 
 impl fmt::Debug for CustomSelector {
@@ -47,43 +47,43 @@ impl fmt::Debug for CustomSelector {
     }
 }
 
-/// How packets are spread over paths.
+/// Load balancing algorithms.
 #[derive(Clone, Debug, Default)]
 pub enum LoadBalancing {
-    /// MRC's EV states: skip marked paths, leave broken ones (spec: paths).
+    /// MRC's EV states: skip marked paths, take broken ones out of use (spec: paths).
     #[default]
     EvStates,
-    /// Any path, at random.
+    /// A random path.
     Oblivious,
     /// Recycled entropies (Bonato et al., "REPS", 2024): paths whose packets arrived unmarked are used again.
     Reps,
-    /// Each path in turn; a path that was marked or trimmed misses one turn.
+    /// Each path in turn; a path that was marked or trimmed skips one turn.
     EvSkip,
-    /// A user's own.
+    /// A custom selector.
     Custom(CustomSelector),
 }
 
 /// Consecutive packets on one path.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::mrc) struct Burst {
-    /// Packets of a whole burst.
+    /// Packets of a full burst.
     pub length: u8,
-    /// The path of the current one, and how many more packets may take it.
+    /// The path of the current burst, and the number of packets left in it.
     pub current: Option<(EvIndex, u8)>,
 }
 
-/// The rule of one queue pair, with its state.
+/// The selector of one queue pair, with its state.
 pub(in crate::mrc) enum Selector {
     EvStates(Burst),
     Oblivious(u64),
     Reps(Box<Reps>),
     EvSkip,
-    /// Boxed twice, so that the usual rule takes no more than it needs.
+    /// Boxed twice, so that the other variants stay small.
     Custom(Box<Box<dyn PathSelector>>),
 }
 
 impl Selector {
-    /// The rule for paths in `planes` planes, whose ports `ports` lists if asked.
+    /// Creates the selector for paths in `planes` planes; `ports` returns the port of each path.
     pub fn new(
         how: &LoadBalancing,
         planes: usize,
@@ -124,7 +124,7 @@ impl Selector {
         }
     }
 
-    /// A packet on this path was lost without a trace.
+    /// A packet on this path was lost without a NACK.
     pub fn lost(&mut self, plane: usize, index: EvIndex) {
         match self {
             Selector::Reps(reps) => reps.lost(plane),
@@ -135,20 +135,21 @@ impl Selector {
 }
 
 /// Entropy values kept for each plane (Bonato et al.: a circular buffer of 8).
-const KEPT: usize = 8;
+const RING: usize = 8;
 
 /// What REPS remembers of one plane.
 #[derive(Clone, Copy, Default)]
 struct Recycled {
-    ring: [EvIndex; KEPT],
-    /// Where the next goes, and how many before it are still to be used.
+    ring: [EvIndex; RING],
+    /// Position of the next entry, and number of entries before it that are still unused.
     head: u8,
     valid: u8,
-    /// After a loss: acknowledgements to come until new paths are explored again; kept paths are used over and over.
+    /// After a loss: number of acknowledgements until new paths are explored again; until then stored paths are reused.
     frozen: u8,
 }
 
-/// REPS. Loss without a trace freezes a plane: until a ring full of packets has arrived, only paths known to work are used.
+/// REPS. A loss without a NACK freezes a plane: until as many packets as the ring holds have arrived, only paths known
+/// to work are used.
 pub(in crate::mrc) struct Reps {
     planes: Box<[Recycled]>,
     random: u64,
@@ -159,14 +160,14 @@ impl Reps {
         Reps { planes: vec![Recycled::default(); planes].into(), random: seed }
     }
 
-    /// A kept path of this plane; `None` to explore.
+    /// A stored path of this plane; `None` to explore.
     pub fn next(&mut self, plane: usize) -> Option<EvIndex> {
         let recycled = &mut self.planes[plane];
         if recycled.valid > 0 {
-            let place = (recycled.head as usize + KEPT - recycled.valid as usize) % KEPT;
+            let place = (recycled.head as usize + RING - recycled.valid as usize) % RING;
             recycled.valid -= 1;
             if recycled.valid == 0 && recycled.frozen > 0 {
-                recycled.valid = KEPT as u8;
+                recycled.valid = RING as u8;
             }
             return Some(recycled.ring[place]);
         }
@@ -181,15 +182,15 @@ impl Reps {
     fn acked(&mut self, plane: usize, index: EvIndex) {
         let recycled = &mut self.planes[plane];
         recycled.ring[recycled.head as usize] = index;
-        recycled.head = (recycled.head + 1) % KEPT as u8;
-        recycled.valid = (recycled.valid + 1).min(KEPT as u8);
+        recycled.head = (recycled.head + 1) % RING as u8;
+        recycled.valid = (recycled.valid + 1).min(RING as u8);
         recycled.frozen = recycled.frozen.saturating_sub(1);
     }
 
-    /// The path that was just kept was marked after all.
+    /// The path that was stored last was marked after all.
     fn congested(&mut self, plane: usize, index: EvIndex) {
         let recycled = &mut self.planes[plane];
-        let last = (recycled.head as usize + KEPT - 1) % KEPT;
+        let last = (recycled.head as usize + RING - 1) % RING;
         if recycled.valid > 0 && recycled.ring[last] == index {
             recycled.head = last as u8;
             recycled.valid -= 1;
@@ -198,7 +199,7 @@ impl Reps {
 
     fn lost(&mut self, plane: usize) {
         if self.planes[plane].valid > 0 {
-            self.planes[plane].frozen = KEPT as u8;
+            self.planes[plane].frozen = RING as u8;
         }
     }
 }

@@ -1,28 +1,30 @@
-//! What SACK, NACK and ACK change at the requestor (spec: transport, "Requestor").
+//! Handling of SACK, NACK and ACK at the requestor (spec: transport, "Requestor").
 
 use openmrc_wire::{Aeth, Mark, Nack, NackReason, Sack};
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::{Flight, Seq};
+use super::window::Flight;
 use crate::api::{Fatal, Host, Pressure, SendDone, SendStatus};
 use crate::mrc::cc::Feedback;
+use crate::mrc::config::PSNS_PER_MPR;
 use crate::mrc::paths::{ConditionProbes, EvIndex};
 use crate::mrc::shared::Shared;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
-/// A transmission older than this can have wrapped its 16-bit timestamp.
+/// The 16-bit timestamp of a transmission older than this may have wrapped.
 const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
 
-/// What a SACK answers.
+/// The packet or probe that a SACK answers.
 struct Answered {
     /// The packet that triggered it; `None` for the answer to a probe.
     seq: Option<Seq>,
-    /// The id of the probe that it answers.
+    /// The id of the answered probe, if it is a probe.
     probe: Option<u16>,
-    /// Its path, if it is one of ours.
+    /// Its path, if this queue pair uses it.
     path: Option<EvIndex>,
-    /// That path is the one the packet or probe took last.
+    /// Whether the packet or probe took this path last.
     on_last_path: bool,
 }
 
@@ -53,7 +55,7 @@ impl Requestor {
         shared.stats.sacks_in += 1;
         self.silence.heard(now);
         if Pressure::from(sack.cc.rcv_cwnd_pen).is_overflow() {
-            self.loss.saw_overflow(now);
+            self.loss.on_overflow_report(now);
         }
 
         let answered = self.answered(shared, sack, cack);
@@ -62,14 +64,14 @@ impl Requestor {
         let rtt = self.rtt_sample(shared, now, sack.cc.timestamp, answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
-            self.loss.saw_spread(spread, &shared.config.model);
+            self.loss.on_rtt_spread(spread, &shared.config.model);
         }
-        // Whether the SACK proves that packets sent before on the same path are lost, if they are still missing.
-        let mut first_hand = false;
+        // Whether the SACK proves that packets sent earlier on the same path are lost if they are still missing.
+        let mut proves_order = false;
         if let Some(seq) = answered.seq.filter(|&seq| self.window.contains(seq)) {
             match self.window.state(seq) {
                 Flight::Sent => {
-                    first_hand = answered.on_last_path;
+                    proves_order = answered.on_last_path;
                     newest = Some(self.window.sent_not_before(seq));
                 }
                 Flight::Resent if answered.on_last_path => newest = self.window.resent_at(seq),
@@ -95,8 +97,8 @@ impl Requestor {
             },
         );
         if shared.config.caps.dynamic_mpr {
-            let granted = u32::from(sack.mpr.max(1)) * 128;
-            // A late SACK can have been overtaken by one that grants more, but not by nothing at all.
+            let granted = u32::from(sack.mpr.max(1)) * PSNS_PER_MPR;
+            // A late SACK may be older than one that grants more. A window of zero is never granted.
             let is_late = cack + 1 < self.window.base();
             self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };
         }
@@ -106,22 +108,22 @@ impl Requestor {
 
         if let Some(index) = answered.path {
             shared.path_answered(now, index, probe, sack.mark, host);
-            if first_hand
+            if proves_order
                 && shared.config.model.ordered
                 && let Some(seq) = answered.seq
             {
-                self.overtaken_on_path(shared, now, (index, seq), bitmap, host);
+                self.detect_losses_on_path(shared, now, (index, seq), bitmap, host);
             }
         }
-        self.overtaken_in_burst(shared, now, bitmap, host);
+        self.detect_losses_in_burst(shared, now, bitmap, host);
         self.detect_losses(shared, now, newest, host);
         if self.window.is_empty() {
             self.flow.on_idle(now);
         }
     }
 
-    /// Round-trip time from a reflected timestamp or, where its 16 bits can have wrapped meanwhile, from when the packet was sent:
-    /// without it, the sender would never learn that round trips are as long as that.
+    /// Round-trip time from the reflected timestamp. If its 16 bits may have wrapped, the recorded send time is used
+    /// instead: otherwise the sender would never learn that round trips are this long.
     fn rtt_sample(
         &self,
         shared: &Shared,
@@ -130,7 +132,7 @@ impl Requestor {
         answered: Option<Seq>,
         probed: Option<Stamp>,
     ) -> Option<Span> {
-        // Only of the first answer to the only transmission is it known what is answered (Karn's rule).
+        // It is certain which transmission is answered only for the first answer to a packet sent once (Karn's rule).
         let (sent, is_only) = match answered {
             Some(seq) => {
                 self.window.remembered_path(seq)?;
@@ -148,13 +150,13 @@ impl Requestor {
         if age < TIMESTAMP_SPAN {
             Some(Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))))
         } else {
-            // A duplicate, or a SACK that was lost, can make one look much longer than it was.
+            // A duplicate or a lost SACK can make a round trip look much longer than it was.
             is_only.then_some(Span(age as u64).min(shared.rtt.smoothed.times(8)))
         }
     }
 
-    /// Marks what a SACK reports as arrived: everything up to `cack`, and a bitmap from its base on. Says whether anything
-    /// was new; moves `newest` up to the latest send time that this proves.
+    /// Marks the packets that a SACK reports as arrived: all up to `cack`, and a bitmap that starts at its base.
+    /// Returns whether any was new; updates `newest` to the latest send time that this proves.
     fn take_arrivals(
         &mut self,
         shared: &mut Shared,
@@ -209,13 +211,13 @@ impl Requestor {
                     *last_fresh = (*last_fresh).max(Some(seq));
                 }
                 Flight::Lost => {
-                    self.flow.on_found(self.size_of(shared, seq));
+                    self.flow.on_spurious_loss(self.size_of(shared, seq));
                     self.loss_was_spurious(shared, Some(index), host);
                 }
                 Flight::Resent | Flight::Acked => {}
             }
             if shared.paths.any_condemned() {
-                shared.last_resort_worked(now, index, host);
+                shared.last_resort_delivered(now, index, host);
             }
         }
         any
@@ -241,7 +243,7 @@ impl Requestor {
         if let (NackReason::Trimmed, Some(index)) = (nack.reason, index) {
             shared.paths.mark(index);
         }
-        // Only the transmission in flight can be refused; a NACK for an earlier one is too late.
+        // A NACK applies only to the transmission in flight; a NACK for an earlier one is too late.
         let in_flight = self.window.contains(seq)
             && matches!(self.window.state(seq), Flight::Sent | Flight::Resent)
             && index.is_some()
@@ -253,7 +255,7 @@ impl Requestor {
         self.window.mark_lost(seq);
         let size = self.size_of(shared, seq);
         if trimmed {
-            // A trimmed header got through, so the path is alive and only congested.
+            // The trimmed header arrived, so the path works and is only congested.
             shared.paths.alive(path);
             self.silence.progress(now);
             self.flow.on_trim(now, size);
@@ -271,7 +273,7 @@ impl Requestor {
         self.silence.heard(now);
         if completed > self.sendq.completed() {
             self.silence.progress(now);
-            // A complete message is one whose packets have all arrived, whether or not a SACK has said so yet.
+            // All packets of a complete message have arrived, even if no SACK has reported them yet.
             let end = self.sendq.end_of(completed);
             if end > self.window.base() {
                 let mut newest = None;
@@ -293,7 +295,7 @@ impl Requestor {
     }
 }
 
-/// The completion status that a NAK means for the message it refuses.
+/// The completion status of a message that was refused with this NAK.
 fn nak_status(syndrome: u8) -> SendStatus {
     match syndrome {
         Aeth::NAK_REMOTE_ACCESS => SendStatus::RemoteAccessErr,

@@ -1,29 +1,30 @@
-//! Deciding that a packet is lost by what arrived after it (spec: transport, "Deciding that a packet is lost", rule 2).
+//! Loss detection from later arrivals (spec: transport, "Deciding that a packet is lost", rule 2).
 //!
-//! As RACK does (RFC 8985), but over the whole spray: a packet is lost once one sent a reorder window later has arrived.
-//! First transmissions are in order of send time, and so are the log's retransmissions; so two cursors that only move
-//! forwards find every loss, in constant time per packet.
+//! Like RACK (RFC 8985), but over all paths: a packet is lost once a packet has arrived that was sent at least a
+//! reorder window later. First transmissions are ordered by send time, and so are the logged retransmissions; two
+//! cursors that only move forward find every loss in constant time per packet.
 
 use super::Requestor;
 use super::send_times::Stamp;
-use super::window::{Flight, Seq};
+use super::window::Flight;
 use crate::api::Host;
 use crate::mrc::config::PathModel;
 use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::Shared;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
 pub(super) struct LossDetector {
     /// Send time of the latest packet known to have arrived.
     newest: Stamp,
-    /// First transmissions below have been judged.
+    /// First transmissions below this PSN have been checked.
     cursor: Seq,
     window: Span,
-    /// When the peer last said that its buffers overflow; the zero stamp: never.
+    /// Time at which the peer last reported a buffer overflow; zero if never.
     overflow: Stamp,
 }
 
-/// What a peer said about its buffers is forgotten after this long: stamps are modular.
+/// An overflow report is discarded after this time, because stamps are modular.
 const OVERFLOW_MATTERS: Span = Span::from_secs(60);
 
 impl LossDetector {
@@ -31,7 +32,7 @@ impl LossDetector {
         LossDetector {
             newest: Stamp::at(now),
             cursor: first,
-            window: first_window(model),
+            window: initial_window(model),
             overflow: Stamp(0),
         }
     }
@@ -40,46 +41,46 @@ impl LossDetector {
         self.window
     }
 
-    /// The peer says that its buffers overflow.
-    pub fn saw_overflow(&mut self, now: Time) {
+    /// The peer has reported a buffer overflow.
+    pub fn on_overflow_report(&mut self, now: Time) {
         self.overflow = Stamp(Stamp::at(now).0.max(1));
     }
 
-    /// Whether a packet sent at `sent` may have been dropped by the peer itself: it was sent before the peer last said that
-    /// its buffers overflow. Losses of what is sent after that are the network's again.
-    fn explained(&mut self, now: Time, sent: Stamp) -> bool {
+    /// Whether the peer itself may have dropped a packet sent at `sent`: it was sent before the peer's last overflow
+    /// report. Later losses are attributed to the network again.
+    fn is_explained_by_overflow(&mut self, now: Time, sent: Stamp) -> bool {
         if self.overflow.age(now) > OVERFLOW_MATTERS.0 as i64 {
             self.overflow = Stamp(0);
         }
         self.overflow != Stamp(0) && self.overflow.since(sent) >= 0
     }
 
-    /// A round trip is longer than the shortest one by `spread`: planes can reorder by as much, so the window grows to it at
-    /// once, and forgets it over some hundred samples.
-    pub fn saw_spread(&mut self, spread: Span, model: &PathModel) {
+    /// A round trip is `spread` longer than the shortest one. Planes can reorder by as much, so the window grows to it
+    /// at once; it shrinks back over a few hundred samples.
+    pub fn on_rtt_spread(&mut self, spread: Span, model: &PathModel) {
         if spread > self.window {
             self.window = spread;
         } else {
-            self.window = self.window - (self.window - spread.max(first_window(model))).over(256);
+            self.window = self.window - (self.window - spread.max(initial_window(model))).over(256);
         }
     }
 }
 
-/// How much reordering is expected before any has been seen.
-fn first_window(model: &PathModel) -> Span {
+/// The initial reorder window, before reordering was seen.
+fn initial_window(model: &PathModel) -> Span {
     let delay = model.target_qdelay;
     if model.ordered { delay } else { model.base_rtt + delay }
 }
 
-/// The longest that a packet may lag behind one sent later without being taken for lost. Paths that the sender chooses are
-/// as even as feedback keeps them; where switches choose, a packet lags by any queue it meets two hops on, lost or not.
-fn most_reordering(shared: &Shared) -> Span {
+/// The largest reorder window. Feedback keeps the delays of paths that the sender selects similar; where switches
+/// select the path, a packet can be delayed by any queue on its way.
+fn max_reorder_window(shared: &Shared) -> Span {
     let even = shared.rtt.smoothed + shared.config.model.target_qdelay;
     if shared.config.model.ordered { even } else { even.times(4) }
 }
 
 impl Requestor {
-    /// `newest` is the send time of something that has just turned out to have arrived.
+    /// `newest` is the send time of a packet that is now known to have arrived.
     pub(super) fn detect_losses(
         &mut self,
         shared: &mut Shared,
@@ -92,7 +93,7 @@ impl Requestor {
         {
             self.loss.newest = newest;
         }
-        let limit = Stamp::units(self.loss.window.min(most_reordering(shared)));
+        let limit = Stamp::units(self.loss.window.min(max_reorder_window(shared)));
         self.loss.cursor = self.loss.cursor.max(self.window.base());
         while self.loss.cursor < self.window.next() {
             let fresh = self.window.fresh64(self.loss.cursor);
@@ -118,9 +119,9 @@ impl Requestor {
         shared.try_condemned(now, host);
     }
 
-    /// On one path packets stay in order: those sent before `seq` on the same path, which the same SACK could have
-    /// reported and did not, are lost.
-    pub(super) fn overtaken_on_path(
+    /// Packets stay in order on one path: a packet sent before `seq` on the same path is lost if this SACK could have
+    /// reported it and did not.
+    pub(super) fn detect_losses_on_path(
         &mut self,
         shared: &mut Shared,
         now: Time,
@@ -141,9 +142,9 @@ impl Requestor {
         }
     }
 
-    /// The same within a burst: a packet is lost if one behind it, on the same path, is known to have arrived. Every SACK
-    /// tells of whole bursts, so this finds a loss at once that otherwise takes the reorder window.
-    pub(super) fn overtaken_in_burst(
+    /// The same within a burst: a packet is lost if a later packet on the same path is known to have arrived. Every
+    /// SACK covers whole bursts, so this finds such a loss at once instead of after the reorder window.
+    pub(super) fn detect_losses_in_burst(
         &mut self,
         shared: &mut Shared,
         now: Time,
@@ -170,10 +171,10 @@ impl Requestor {
         }
     }
 
-    /// A packet is lost without a trace: its path has failed, unless the receiver has said that it drops packets.
+    /// A packet is lost without a NACK: its path has failed, unless the receiver has reported that it drops packets.
     pub(super) fn lose(&mut self, shared: &mut Shared, now: Time, seq: Seq, host: &mut dyn Host) {
         let sent = self.window.resent_at(seq).unwrap_or_else(|| self.window.sent_not_before(seq));
-        let explained = self.loss.explained(now, sent);
+        let explained = self.loss.is_explained_by_overflow(now, sent);
         self.lose_for(shared, now, seq, explained, host);
     }
 
@@ -211,7 +212,7 @@ impl Requestor {
         shared.condemn(now, index, host);
     }
 
-    /// A packet taken for lost has arrived after all: wait longer next time, and do not hold it against its path.
+    /// A packet taken for lost has arrived after all: the reorder window grows, and its path is restored.
     pub(super) fn loss_was_spurious(
         &mut self,
         shared: &mut Shared,
@@ -219,9 +220,9 @@ impl Requestor {
         host: &mut dyn Host,
     ) {
         shared.stats.spurious += 1;
-        self.loss.window = self.loss.window.times(2).min(most_reordering(shared)).max(self.loss.window);
+        self.loss.window = self.loss.window.times(2).min(max_reorder_window(shared)).max(self.loss.window);
         if let Some(index) = index {
-            shared.acquit(index, host);
+            shared.undo_condemnation(index, host);
         }
     }
 }

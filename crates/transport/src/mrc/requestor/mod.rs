@@ -1,12 +1,15 @@
-//! The requestor: what it sends next (spec: transport, "Requestor").
+//! The requestor: selects the next packet to send (spec: transport, "Requestor").
 //!
 //! | file | subject |
 //! |---|---|
-//! | `sendq` | messages posted, and how they are cut into packets |
-//! | `window`, `send_times`, `resends` | what is known of each packet in flight |
-//! | `acks` | what SACK, NACK and ACK change |
-//! | `loss` | when a packet is lost |
-//! | `silence` | what a silent peer is asked, and when it is given up |
+//! | `sendq` | posted messages and their packets |
+//! | `window`, `send_times`, `resends` | state of each packet in flight |
+//! | `acks` | handling of SACK, NACK and ACK |
+//! | `loss` | loss detection |
+//! | `silence` | probes of a silent peer, and timeouts |
+//!
+//! `loss` and `silence` each define a part of the requestor's state and the methods of [`Requestor`] that act on it.
+//! These two import circles are intended: a rule and the state that it needs stay in one file.
 
 mod acks;
 mod loss;
@@ -19,20 +22,19 @@ mod window;
 use openmrc_wire::{Body, Packet, Timestamp, Write};
 
 pub use sendq::MAX_MESSAGE;
-pub(super) use window::{Seq, first_seq, wire};
 
 use self::loss::LossDetector;
 use self::sendq::{Part, SendQueue};
 use self::silence::Silence;
 use self::window::{Flight, Window};
-use super::cc::{Flow, NsccParams};
-use super::config::{QpConfig, RequestorConfig};
-use super::nominal;
+use super::cc::{Flow, NsccParams, nominal};
+use super::config::{PSNS_PER_MPR, QpConfig, RequestorConfig};
 use super::paths::EvIndex;
 use super::shared::Shared;
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, SendDone, SendStatus, TrafficClass, Transmit, WorkRequest,
 };
+use crate::seq::{Seq, first_seq, wire};
 use crate::time::Time;
 
 pub(super) struct Requestor {
@@ -47,7 +49,7 @@ pub(super) struct Requestor {
     resend_not_before: Time,
 }
 
-/// The part of the configuration that is needed as it goes.
+/// The part of the configuration that is needed after creation.
 struct Limits {
     /// PSNs in flight.
     window: u32,
@@ -56,13 +58,13 @@ struct Limits {
 }
 
 impl Requestor {
-    /// Bytes each posted work request takes.
+    /// Bytes per posted work request.
     pub const BYTES_PER_WORK_REQUEST: usize = SendQueue::BYTES_PER_ENTRY;
 
     pub fn new(now: Time, config: &QpConfig) -> Self {
         let RequestorConfig { sq_psn, mpr, max_wimm, max_send_wr, .. } = config.requestor;
         let first = first_seq(sq_psn);
-        let window = u32::from(mpr) * 128;
+        let window = u32::from(mpr) * PSNS_PER_MPR;
         let paths = config.paths.active + config.paths.backup;
         Requestor {
             sendq: SendQueue::new(max_send_wr, config.path_mtu, first),
@@ -81,13 +83,13 @@ impl Requestor {
         self.sendq.len()
     }
 
-    /// Congestion window, bytes in flight, and the reorder window.
+    /// Congestion window and flight size, both in bytes, and the reorder window.
     pub fn gauges(&self) -> (u64, i64, crate::time::Span) {
         (self.flow.window(), self.flow.in_flight(), self.loss.reorder_window())
     }
 
-    /// Bytes that have to be counted as in flight: sent, not in the responder's counter, and not taken for lost. For tests:
-    /// it looks at every packet of the window.
+    /// The number of bytes in flight, computed from the state of every packet of the window: sent, not in the
+    /// responder's counter, and not taken for lost. For tests.
     pub fn expected_in_flight(&self, shared: &Shared) -> i64 {
         let lost =
             (self.window.base()..self.window.next()).filter(|&seq| self.window.state(seq) == Flight::Lost);
@@ -100,25 +102,25 @@ impl Requestor {
         self.window.heap_bytes()
     }
 
-    /// One of its times: it says where in memory the requestor lies.
-    pub fn a_time(&self) -> &Time {
+    /// Any field of type [`Time`]: the address from which the cache lines of the requestor are loaded.
+    pub fn prefetch_anchor(&self) -> &Time {
         &self.resend_not_before
     }
 
-    /// Loads what it holds on the heap into the cache.
+    /// Loads its heap memory into the cache.
     #[inline]
     pub fn prefetch(&self) {
         self.window.prefetch();
         self.sendq.prefetch();
     }
 
-    /// Whether something was sent that is not known to have arrived.
+    /// Whether any packet or message is unacknowledged.
     pub fn is_sending(&self) -> bool {
         !self.window.is_empty()
     }
 
-    /// Nothing is owed: everything sent has been acknowledged, packets and messages, and what is still to be sent has a port
-    /// to leave by.
+    /// Whether no answer is outstanding: every packet and message sent was acknowledged, and unsent data has a port to
+    /// use.
     #[inline]
     pub fn is_quiet(&self, shared: &Shared) -> bool {
         self.window.is_empty()
@@ -135,21 +137,21 @@ impl Requestor {
         Ok(())
     }
 
-    /// The peer or this end has ports again, or has lost some.
+    /// The usable ports of this node or of the peer have changed.
     pub fn ports_changed(&mut self, shared: &Shared, now: Time) {
         if self.is_quiet(shared) {
             self.silence.begin(now);
         }
     }
 
-    /// Whether congestion control lets a packet go. With nothing on its way there is nothing to wait for, so one always may:
-    /// the byte counter's rounding must not be able to close a window of one packet for ever.
+    /// Whether congestion control allows a packet. With nothing in flight a packet is always allowed: rounding in the
+    /// byte counter must not close a window of one packet for ever.
     #[inline]
     fn window_open(&self) -> bool {
-        self.flow.is_open() || self.window.flying() == 0
+        self.flow.is_open() || self.window.packets_in_flight() == 0
     }
 
-    /// Whether a new packet may be sent if congestion control lets one go.
+    /// Whether a new packet may be sent, apart from congestion control.
     #[inline]
     fn has_new(&self) -> bool {
         let window = self.peer_window.min(self.limits.window);
@@ -157,7 +159,7 @@ impl Requestor {
             && self.sendq.has_new(self.window.next(), self.limits.max_wimm)
     }
 
-    /// Whether a lost packet may be sent again if congestion control lets one go.
+    /// Whether a lost packet may be retransmitted, apart from congestion control.
     #[inline]
     fn has_lost(&self, clock: Time) -> bool {
         self.window.lost() > 0 && clock >= self.resend_not_before && self.window.can_resend()
@@ -165,7 +167,7 @@ impl Requestor {
 
     #[inline]
     pub fn readiness(&self, shared: &Shared) -> Readiness {
-        // With a packet lost it is not quiet.
+        // While a packet is lost, an answer is outstanding.
         if self.window.lost() == 0 && self.sendq.drained() {
             return if self.is_quiet(shared) { Readiness::Idle } else { Readiness::Pending };
         }
@@ -176,7 +178,7 @@ impl Requestor {
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Time at which [`Self::handle_timeout`] must be called.
     #[inline]
     pub fn poll_timeout(&self, shared: &Shared) -> Time {
         if self.is_quiet(shared) {
@@ -240,12 +242,12 @@ impl Requestor {
         shared.paths.transmit(packet, index, class, (part.len > 0).then_some(part.payload))
     }
 
-    /// Nominal size of a packet that was sent.
+    /// Nominal size of a packet that was sent before.
     fn size_of(&self, shared: &Shared, seq: Seq) -> u32 {
         nominal(&write_packet(shared.config.remote_qp, seq, &self.sendq.resend(seq)))
     }
 
-    /// Ends everything that was posted: the oldest work request with `status`, the others flushed.
+    /// Ends all posted work requests: the oldest one with `status`, the others flushed.
     pub fn fail(&mut self, shared: &mut Shared, why: Fatal, status: SendStatus, host: &mut dyn Host) {
         shared.fail(why, host);
         let mut status = status;

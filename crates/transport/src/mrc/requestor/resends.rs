@@ -1,13 +1,13 @@
-//! The log of retransmissions. They are out of PSN order, so each keeps a send time of its own.
+//! The log of retransmissions. They are not in PSN order, so each entry has its own send time.
 
 use super::send_times::Stamp;
-use super::window::Seq;
+use crate::seq::Seq;
 use crate::time::Time;
 
 /// A retransmission, in six bytes.
 #[derive(Clone, Copy)]
 struct Resend {
-    /// Low bits of the PSN; the window is smaller than they can count.
+    /// Low bits of the PSN; the window is smaller than their range.
     seq: u16,
     /// Low and high half of the stamp.
     stamp: [u16; 2],
@@ -19,7 +19,7 @@ impl Resend {
     }
 }
 
-/// Retransmissions in the order in which they were sent; a ring.
+/// Retransmissions in send order; a ring.
 pub(super) struct Resends {
     ring: Box<[Resend]>,
     head: u32,
@@ -27,7 +27,7 @@ pub(super) struct Resends {
 }
 
 impl Resends {
-    /// For a window of `capacity` packets.
+    /// A log for a window of `capacity` packets.
     pub fn new(capacity: u64) -> Self {
         let ring = vec![Resend { seq: 0, stamp: [0; 2] }; (capacity as usize / 16).max(16)].into();
         Resends { ring, head: 0, len: 0 }
@@ -44,7 +44,7 @@ impl Resends {
         self.len += 1;
     }
 
-    /// The oldest entry: the packet nearest to `base` that its low bits mean, and when it was sent.
+    /// The oldest entry: the packet nearest to `base` with these low bits, and its send time.
     pub fn oldest(&self, base: Seq) -> Option<(Seq, Stamp)> {
         (self.len > 0).then(|| {
             let Resend { seq, .. } = self.get(0);
@@ -58,7 +58,7 @@ impl Resends {
         self.len -= 1;
     }
 
-    /// When a packet was sent again last, if it was.
+    /// Time of the last retransmission of a packet, if there was one.
     pub fn last_sent(&self, seq: Seq) -> Option<Stamp> {
         (0..self.len).rev().map(|i| self.get(i)).find(|r| r.seq == seq as u16).map(Resend::stamp)
     }

@@ -1,15 +1,15 @@
-//! When packets in flight were first sent.
+//! Times of the first transmissions of the packets in flight.
 //!
-//! First transmissions go out in PSN order, so their send times only ever grow: one stamp for each group of packets bounds
-//! them from below (its own) and above (the next group's). Groups are as small as the stamps reach for what is in flight:
-//! single packets at first, sixteen where the window is full.
+//! First transmissions are sent in PSN order, so their send times never decrease. Each group of packets has one stamp;
+//! the stamp of the group is the lower bound, the stamp of the next group the upper bound. The group size depends on
+//! the number of packets in flight: single packets at first, 16 when the window is full.
 
-use super::window::Seq;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
 /// Send times are kept in units of 2^17 ps (131 ns), modulo 2^32 (9 minutes).
 const STAMP_SHIFT: u32 = 17;
-/// Packets that share a stamp where the window is full, as a shift.
+/// Size of a group when the window is full, as a shift.
 const COARSEST: u8 = 4;
 
 /// A coarse send time with modular comparison.
@@ -21,12 +21,12 @@ impl Stamp {
         Stamp((time.0 >> STAMP_SHIFT) as u32)
     }
 
-    /// Units from `earlier` to this, negative if it is later.
+    /// Units since `earlier`, negative if it is later.
     pub const fn since(self, earlier: Stamp) -> i32 {
         self.0.wrapping_sub(earlier.0) as i32
     }
 
-    /// How many units a span has, rounded up.
+    /// Number of units in a span, rounded up.
     pub const fn units(span: Span) -> i32 {
         let units = (span.0 >> STAMP_SHIFT) + 1;
         if units > i32::MAX as u64 / 2 { i32::MAX / 2 } else { units as i32 }
@@ -39,19 +39,20 @@ impl Stamp {
 }
 
 pub(super) struct SendTimes {
-    /// A ring of groups' stamps: one more than fit the window, for a full one that begins within a group ends within another.
+    /// A ring of the stamps of the groups. It has one more than the window needs, because a full window that begins
+    /// within a group ends within another.
     stamps: Box<[u32]>,
-    /// Packets that share a stamp now, as a shift.
+    /// Present size of a group, as a shift.
     group_shift: u8,
-    /// Where in the ring the newest group's stamp is.
+    /// Position of the newest group's stamp in the ring.
     newest_place: u16,
-    /// Below this no stamp is kept, even where the ring has not gone round.
+    /// No stamp exists below this PSN, even if the ring has not wrapped.
     stamped_from: Seq,
     last: Stamp,
 }
 
 impl SendTimes {
-    /// For a window of `capacity` packets that begins at `first`.
+    /// Stamps for a window of `capacity` packets that begins at `first`.
     pub fn new(capacity: u64, first: Seq) -> Self {
         SendTimes {
             stamps: vec![0; (capacity >> COARSEST) as usize + 1].into(),
@@ -62,7 +63,7 @@ impl SendTimes {
         }
     }
 
-    /// Packet `next` is being sent; those from `base` are in flight.
+    /// Packet `next` is being sent; the packets from `base` on are in flight.
     #[inline]
     pub fn sent(&mut self, now: Time, base: Seq, next: Seq) {
         self.last = Stamp::at(now);
@@ -73,7 +74,7 @@ impl SendTimes {
         while self.group_shift < COARSEST && self.groups(base, next) > self.stamps.len() as u64 {
             self.coarsen(base, next);
         }
-        // Where nothing is in flight, every packet begins a group.
+        // With nothing in flight, every packet begins a group.
         if next.trailing_zeros() >= u32::from(self.group_shift) {
             self.newest_place =
                 if self.newest_place as usize + 1 == self.stamps.len() { 0 } else { self.newest_place + 1 };
@@ -81,23 +82,23 @@ impl SendTimes {
         }
     }
 
-    /// Groups from the base to a PSN.
+    /// Number of groups from the base to a PSN.
     fn groups(&self, base: Seq, to: Seq) -> u64 {
         (to >> self.group_shift) - (base >> self.group_shift) + 1
     }
 
-    /// Where the stamp of a group is that is still in the ring.
+    /// Position of the stamp of a group that is still in the ring.
     fn place_of_group(&self, group: u64, next: Seq) -> usize {
         let back = (((next - 1) >> self.group_shift) - group) as usize;
         let newest = self.newest_place as usize;
         if back <= newest { newest - back } else { newest + self.stamps.len() - back }
     }
 
-    /// Makes one group of two. What is kept is the first one's stamp: no packet of both was sent before.
+    /// Merges pairs of groups. The merged group keeps the first stamp: no packet of the pair was sent earlier.
     fn coarsen(&mut self, base: Seq, next: Seq) {
         let (first, last) = (base >> self.group_shift, (next - 1) >> self.group_shift);
         let start = self.place_of_group(first, next);
-        // Places are written from the first on and read further ahead: none is overwritten before it was read.
+        // Entries are written from the first on and read further ahead: none is overwritten before it was read.
         for (step, pair) in (first / 2..=last / 2).enumerate() {
             let stamp = self.stamps[self.place_of_group((pair * 2).max(first), next)];
             let place = (start + step) % self.stamps.len();
@@ -108,20 +109,20 @@ impl SendTimes {
         self.stamped_from = base;
     }
 
-    /// The earliest that a packet below `next` can have been sent.
+    /// The lower bound of the send time of a packet below `next`.
     #[inline]
     pub fn not_before(&self, seq: Seq, next: Seq) -> Stamp {
         Stamp(self.stamps[self.place_of_group(seq >> self.group_shift, next)])
     }
 
-    /// The latest that a packet below `next` can have been sent.
+    /// The upper bound of the send time of a packet below `next`.
     #[inline]
     pub fn not_after(&self, seq: Seq, next: Seq) -> Stamp {
         let next_group = ((seq >> self.group_shift) + 1) << self.group_shift;
         if next_group < next { self.not_before(next_group, next) } else { self.last }
     }
 
-    /// Whether the stamp of a packet that is no longer in flight is still there.
+    /// Whether the stamp of a packet that is no longer in flight still exists.
     pub fn remembers(&self, seq: Seq, next: Seq) -> bool {
         let groups = || ((next - 1) >> self.group_shift) - (seq >> self.group_shift);
         (self.stamped_from..next).contains(&seq) && groups() < self.stamps.len() as u64

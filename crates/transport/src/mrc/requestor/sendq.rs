@@ -1,10 +1,10 @@
-//! The send queue: messages posted and not yet completed, and where in them the next new packet begins. In hardware this
-//! is the work queue in host memory.
+//! The send queue: posted messages that are not completed, and the position of the next new packet. In hardware this is
+//! the work queue in host memory.
 
 use openmrc_wire::{Msn, Position};
 
-use super::window::Seq;
 use crate::api::{Payload, PostError, WorkRequest};
+use crate::seq::Seq;
 
 /// Longest message, bytes (ibverbs' limit).
 pub const MAX_MESSAGE: u32 = 1 << 31;
@@ -38,14 +38,14 @@ pub struct Part {
 
 pub struct SendQueue {
     ring: Box<[Message]>,
-    /// Messages by number since the beginning: oldest not completed, the one being sent, one past the newest.
+    /// Numbers of messages, counted from zero: the oldest not completed, the one being sent, one past the newest.
     head: u64,
     cursor: u64,
     tail: u64,
-    /// Next PSN to be given to a posted message.
+    /// First PSN of the next posted message.
     next_first: Seq,
     next_rqmsn: Msn,
-    /// Messages with immediate whose sending has begun and which are not completed.
+    /// Messages with immediate of which a packet was sent and which are not completed.
     wimm_in_flight: u16,
     path_mtu: u32,
     limit: u32,
@@ -92,7 +92,7 @@ impl SendQueue {
         self.head
     }
 
-    /// Messages whose every packet has been sent at least once.
+    /// Number of messages of which every packet was sent at least once.
     pub fn fully_sent(&self) -> u64 {
         self.cursor
     }
@@ -123,7 +123,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Whether there is a new packet to send after `next`, given how many immediates may be in flight.
+    /// Whether there is a new packet to send after `next`, with at most `max_wimm` immediates in flight.
     pub fn has_new(&self, next: Seq, max_wimm: u16) -> bool {
         if self.cursor == self.tail {
             return false;
@@ -132,7 +132,7 @@ impl SendQueue {
         next != message.first || message.imm.is_none() || self.wimm_in_flight < max_wimm
     }
 
-    /// Whether everything posted has been sent at least once.
+    /// Whether every posted message was sent at least once.
     pub fn drained(&self) -> bool {
         self.cursor == self.tail
     }
@@ -150,7 +150,7 @@ impl SendQueue {
         part
     }
 
-    /// The packet with this PSN, which has been sent before.
+    /// The packet with this PSN, which was sent before.
     pub fn resend(&self, seq: Seq) -> Part {
         // Messages are in PSN order: the last one that begins at or before `seq`.
         let (mut low, mut high) = (self.head, (self.cursor + 1).min(self.tail));
@@ -165,7 +165,7 @@ impl SendQueue {
         self.part(low, self.message(low), seq)
     }
 
-    /// The packet with this PSN, which belongs to message `number`, which is `m`.
+    /// The packet with this PSN, which belongs to the message `m` with this `number`.
     #[inline]
     fn part(&self, number: u64, m: &Message, seq: Seq) -> Part {
         let index = seq - m.first;
@@ -192,7 +192,7 @@ impl SendQueue {
         }
     }
 
-    /// The message number that a 24-bit count of completed messages means, if that many have been sent.
+    /// The number of completed messages that this 24-bit count stands for, if that many were sent.
     pub fn expand_completed(&self, msn: u32) -> Option<u64> {
         let ahead = ((msn.wrapping_sub(self.head as u32) << 8) as i32) >> 8;
         let completed = self.head.checked_add_signed(i64::from(ahead))?;
@@ -204,7 +204,7 @@ impl SendQueue {
         if completed == self.tail { self.next_first } else { self.message(completed).first }
     }
 
-    /// The oldest message is done; gives its handle.
+    /// Completes the oldest message; returns its handle.
     pub fn complete_oldest(&mut self) -> Option<u64> {
         if self.head == self.tail {
             return None;
@@ -223,7 +223,7 @@ impl SendQueue {
         prefetch_index::prefetch_index(&self.ring, self.cursor as usize & (self.ring.len() - 1));
     }
 
-    /// Bytes that a posted work request takes here.
+    /// Bytes per posted work request.
     pub const BYTES_PER_ENTRY: usize = size_of::<Message>();
 }
 

@@ -1,6 +1,5 @@
-//! What the requestor knows of each packet in flight: which path it took, and whether it has arrived. Two bits a packet hold
-//! its state, one or two bytes its path; `send_times` and `resends` know when it was sent. This is little enough for a NIC
-//! to hold the state of every queue pair.
+//! State of each packet in flight: two bits for its progress, one or two bytes for its path; `send_times` and `resends`
+//! hold its send time. This is small enough for a NIC to hold the state of every queue pair.
 
 use openmrc_wire::Psn;
 use prefetch_index::prefetch_index;
@@ -8,31 +7,20 @@ use prefetch_index::prefetch_index;
 use super::resends::Resends;
 use super::send_times::{SendTimes, Stamp};
 use crate::mrc::paths::{EvIndex, IndexArray};
+pub(super) use crate::seq::Seq;
+use crate::seq::expand;
 use crate::time::Time;
-
-/// A PSN that does not wrap: its low 24 bits are what goes on the wire.
-pub(in crate::mrc) type Seq = u64;
-
-/// A PSN as it goes on the wire.
-pub(in crate::mrc) const fn wire(seq: Seq) -> Psn {
-    Psn::new(seq as u32)
-}
-
-/// A PSN without wrap, so far from zero that nothing ever lies below it.
-pub(in crate::mrc) fn first_seq(psn: Psn) -> Seq {
-    (1 << 32) + u64::from(psn.get())
-}
 
 /// State of one packet between the cumulative point and the highest sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flight {
-    /// Sent once, not heard of.
+    /// Sent once, not acknowledged.
     Sent,
     /// Arrived.
     Acked,
-    /// Taken for lost, to be sent again.
+    /// Taken for lost, to be retransmitted.
     Lost,
-    /// Sent again, not heard of.
+    /// Retransmitted, not acknowledged.
     Resent,
 }
 
@@ -55,7 +43,7 @@ pub(super) struct Window {
     resends: Resends,
     lost: u32,
     /// Packets that are Sent or Resent.
-    flying: u32,
+    packets_in_flight: u32,
     /// No PSN below this is Lost.
     lost_hint: Seq,
 }
@@ -74,7 +62,7 @@ impl Window {
             times: SendTimes::new(capacity, first),
             resends: Resends::new(capacity),
             lost: 0,
-            flying: 0,
+            packets_in_flight: 0,
             lost_hint: first,
         }
     }
@@ -95,18 +83,18 @@ impl Window {
         (self.base..self.next).contains(&seq)
     }
 
-    /// Packets on their way: sent, not heard of, and not taken for lost.
-    pub fn flying(&self) -> u32 {
-        self.flying
+    /// Packets in flight: sent, not acknowledged, and not taken for lost.
+    pub fn packets_in_flight(&self) -> u32 {
+        self.packets_in_flight
     }
 
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// The PSN on the wire to the one nearest the window.
+    /// The PSN without wrap that is nearest to the window.
     pub fn expand(&self, psn: Psn) -> Seq {
-        self.base.wrapping_add_signed(i64::from(psn.distance(wire(self.base))))
+        expand(psn, self.base)
     }
 
     pub fn state(&self, seq: Seq) -> Flight {
@@ -120,7 +108,7 @@ impl Window {
         }
     }
 
-    /// A packet's place in the ring.
+    /// Position of a packet in the ring.
     fn slot(&self, seq: Seq) -> usize {
         (seq as u32 & self.mask) as usize
     }
@@ -137,17 +125,17 @@ impl Window {
         flights.again = flights.again & !(1 << bit) | u64::from(again) << bit;
     }
 
-    /// The path a packet took last.
+    /// The path of the last transmission of a packet.
     pub fn path(&self, seq: Seq) -> EvIndex {
         self.paths.get(self.slot(seq))
     }
 
-    /// The path of a packet that is still in the ring, though perhaps no longer in flight.
+    /// The path of a packet that is still in the ring, but may no longer be in flight.
     pub fn remembered_path(&self, seq: Seq) -> Option<EvIndex> {
         (seq < self.next && self.next - seq <= u64::from(self.mask)).then(|| self.path(seq))
     }
 
-    /// The next new packet is on its way.
+    /// Records the transmission of the next new packet.
     #[inline]
     pub fn sent(&mut self, now: Time, path: EvIndex) -> Seq {
         let seq = self.next;
@@ -155,36 +143,36 @@ impl Window {
         self.set(seq, false, false);
         self.times.sent(now, self.base, seq);
         self.next += 1;
-        self.flying += 1;
+        self.packets_in_flight += 1;
         seq
     }
 
-    /// The earliest that a first transmission can have been sent.
+    /// Lower bound of the time of a first transmission.
     pub fn sent_not_before(&self, seq: Seq) -> Stamp {
         self.times.not_before(seq, self.next)
     }
 
-    /// The same for a packet that may no longer be in flight, as long as its stamp is still there.
+    /// The same for a packet that may no longer be in flight, if its stamp still exists.
     pub fn remembered_sent(&self, seq: Seq) -> Option<Stamp> {
         (self.contains(seq) || self.times.remembers(seq, self.next)).then(|| self.sent_not_before(seq))
     }
 
-    /// The latest that a first transmission can have been sent.
+    /// Upper bound of the time of a first transmission.
     pub fn sent_not_after(&self, seq: Seq) -> Stamp {
         self.times.not_after(seq, self.next)
     }
 
-    /// When a packet was sent last, if it is on its second or later transmission.
+    /// Time of the last retransmission of a packet, if there was one.
     pub fn resent_at(&self, seq: Seq) -> Option<Stamp> {
         self.resends.last_sent(seq)
     }
 
-    /// Whether another retransmission can be kept track of.
+    /// Whether the log has space for another retransmission.
     pub fn can_resend(&self) -> bool {
         !self.resends.is_full()
     }
 
-    /// The oldest packet that has to be sent again.
+    /// The oldest packet that must be retransmitted.
     pub fn next_lost(&mut self) -> Option<Seq> {
         if self.lost == 0 {
             return None;
@@ -206,36 +194,36 @@ impl Window {
         None
     }
 
-    /// A lost packet is on its way again.
+    /// Records the retransmission of a lost packet.
     pub fn resent(&mut self, now: Time, seq: Seq, path: EvIndex) {
         self.paths.set(self.slot(seq), path);
         self.set(seq, true, true);
         self.lost -= 1;
-        self.flying += 1;
+        self.packets_in_flight += 1;
         self.resends.push(now, seq);
     }
 
-    /// A packet in flight is taken for lost.
+    /// Marks a packet in flight as lost.
     pub fn mark_lost(&mut self, seq: Seq) {
         self.set(seq, false, true);
         self.lost += 1;
-        self.flying -= 1;
+        self.packets_in_flight -= 1;
         self.lost_hint = self.lost_hint.min(seq);
     }
 
-    /// A packet has arrived; gives its state until now.
+    /// Marks a packet as arrived; returns its state before.
     pub fn mark_acked(&mut self, seq: Seq) -> Flight {
         let was = self.state(seq);
         match was {
             Flight::Lost => self.lost -= 1,
-            Flight::Sent | Flight::Resent => self.flying -= 1,
+            Flight::Sent | Flight::Resent => self.packets_in_flight -= 1,
             Flight::Acked => {}
         }
         self.set(seq, true, false);
         was
     }
 
-    /// Everything below `base` has been marked as arrived and may be forgotten.
+    /// Moves the window to `base`: every packet below it was marked as arrived.
     pub fn advance(&mut self, base: Seq) {
         self.base = base;
         self.lost_hint = self.lost_hint.max(base);
@@ -253,13 +241,13 @@ impl Window {
         Flights { done: join(low.done, high.done), again: join(low.again, high.again) }
     }
 
-    /// Of the 64 PSNs from `from`, those that are in the window and not yet known to have arrived.
+    /// Of the 64 PSNs from `from`, those in the window that are not known to have arrived.
     pub fn unacked64(&self, from: Seq) -> u64 {
         let Flights { done, again } = self.flights64(from);
         !(done & !again) & self.inside64(from)
     }
 
-    /// Of the 64 PSNs from `from`, those that are in the window, sent once and not heard of.
+    /// Of the 64 PSNs from `from`, those in the window that were sent once and not acknowledged.
     pub fn fresh64(&self, from: Seq) -> u64 {
         let Flights { done, again } = self.flights64(from);
         !done & !again & self.inside64(from)
@@ -272,21 +260,21 @@ impl Window {
         ones(high) & !ones(low)
     }
 
-    /// Retransmissions in the order in which they were sent: drops the settled ones, then gives the oldest.
+    /// Drops settled retransmissions from the log, then returns the oldest.
     pub fn oldest_resend(&mut self) -> Option<(Seq, Stamp)> {
         self.forget_settled_resends();
         self.resends.oldest(self.base)
     }
 
-    /// The oldest retransmission is settled.
+    /// Removes the oldest retransmission from the log.
     pub fn pop_resend(&mut self) {
         self.resends.pop();
     }
 
-    /// Drops the log's oldest entries as far as they are settled.
+    /// Drops the oldest entries of the log while they are settled.
     pub fn forget_settled_resends(&mut self) {
         while let Some((seq, stamp)) = self.resends.oldest(self.base) {
-            // A packet sent again and again has an entry for each time; only the latest is about what flies now.
+            // A packet that was retransmitted several times has several entries; only the latest one is valid.
             if self.contains(seq) && self.state(seq) == Flight::Resent && self.resent_at(seq) == Some(stamp) {
                 break;
             }
@@ -294,7 +282,7 @@ impl Window {
         }
     }
 
-    /// Loads what the next packet to be sent, and news of the oldest, will need.
+    /// Loads the state of the next packet to be sent and of the oldest one in flight into the cache.
     pub fn prefetch(&self) {
         let (oldest, next) = (self.place(self.base), self.place(self.next));
         prefetch_index(&self.flights, oldest.0);
@@ -323,7 +311,7 @@ mod tests {
         for (first, psns) in (0..40).flat_map(|first| [128, 256, 1024].map(|psns| (first, psns))) {
             let mut w = Window::new(psns, first, 256);
             let time = |seq: Seq| Time(1 << 30) + Span::from_nanos(seq * 300);
-            // Full, and moved on in steps that do not respect groups.
+            // The window is full and moves in steps that are no multiple of a group.
             for step in [0, 1, 7, 16, 40, 3, 500, 999] {
                 w.advance((w.base() + step).min(w.next()));
                 while w.next() - w.base() < u64::from(psns) {
@@ -345,7 +333,7 @@ mod tests {
         let time = |seq: u64| Time(1 << 30) + Span::from_micros(seq);
         for round in 0..40 {
             let first = w.next();
-            // An odd number, so that rounds begin anywhere in a group.
+            // An odd number, so that rounds begin at any position of a group.
             for seq in first..first + 63 {
                 w.sent(time(seq), 0);
             }

@@ -1,35 +1,25 @@
-//! What the responder sends back: SACKs with their bitmap windows, NACKs, transport ACKs and NAKs
-//! (spec: transport, "When it answers"). All packets of one report take one reverse path: were it a path per packet, the ACK
-//! behind each SACK would meet the same half of an even number of planes for ever.
+//! Feedback of the responder: SACKs and their bitmaps, NACKs, transport ACKs and NAKs (spec: transport, "When it
+//! answers"). All packets of one report use the same reverse path: with one path per packet and an even number of
+//! planes, the ACK that follows each SACK would use only every second plane.
 
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Sack, Timestamp, Write};
 
-use super::{Responder, Trigger};
+use super::{Report, Responder};
 use crate::api::{Host, Pressure, Received};
 use crate::mrc::paths::EvIndex;
-use crate::mrc::requestor::{Seq, wire};
 use crate::mrc::shared::Shared;
+use crate::seq::{Seq, wire};
 use crate::time::{Span, Time};
 
-/// PSNs one SACK describes.
+/// PSNs in the bitmap of a SACK.
 const BITMAP: u64 = 64;
-/// The window around a triggering PSN beyond the first gap begins this far below it, leaving room for what other planes
-/// delivered ahead of it.
+/// The bitmap for a triggering PSN beyond the first one begins this far below it, to include packets that other planes
+/// delivered before.
 const BEHIND_TRIGGER: u64 = 55;
-/// Most SACKs that answer one packet; what they do not tell, later ones will.
+/// Largest number of SACKs in answer to one packet; later SACKs report the rest.
 const MAX_SACKS: usize = 4;
 
-/// What a SACK answers.
-#[derive(Clone, Copy)]
-pub(super) struct Report {
-    pub trigger: Trigger,
-    /// What is said about the trigger's path.
-    pub mark: Mark,
-    /// The id of the reliability probe answered, if it is one.
-    pub probe: Option<u16>,
-}
-
-/// One report on its way.
+/// A report that is being sent.
 struct Outgoing {
     now: Time,
     /// The path that all its packets take.
@@ -38,7 +28,7 @@ struct Outgoing {
 }
 
 impl Responder {
-    /// Tells the peer what has arrived.
+    /// Reports the arrivals to the peer.
     pub(super) fn send_report(
         &mut self,
         shared: &mut Shared,
@@ -47,8 +37,8 @@ impl Responder {
         host: &mut dyn Host,
     ) {
         let Report { trigger, probe, .. } = report;
-        self.owed.unreported_bytes = 0;
-        self.owed.sack_due = Time::NEVER;
+        self.pending.unreported_bytes = 0;
+        self.pending.sack_due = Time::NEVER;
         let asked = probe.is_some();
         let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
         let out = Outgoing { now, path, pressure: self.pressure_to_tell() };
@@ -57,9 +47,9 @@ impl Responder {
         let main = if asked || seq < first_gap + BITMAP { first_gap } else { seq - BEHIND_TRIGGER };
         self.send_sack(shared, &out, report, main, host);
 
-        // PSNs that arrived since the last SACK and do not fit the window above get windows of their own; so does, in
-        // answer to a probe, all that lies above the first gap.
-        let (low, end) = std::mem::take(&mut self.owed.unreported);
+        // PSNs that arrived since the last SACK and do not fit the bitmap above are reported in further SACKs. The
+        // answer to a probe also reports every arrival above the first gap.
+        let (low, end) = std::mem::take(&mut self.pending.unreported);
         let (mut from, end) = if asked { (first_gap + BITMAP, self.high) } else { (low.max(first_gap), end) };
         let more = Report { mark: Mark::None, probe: None, ..report };
         for _ in 1..MAX_SACKS {
@@ -74,9 +64,9 @@ impl Responder {
             }
             from += BITMAP;
         }
-        // A probe asks for the latest ACK as well, whether or not it was sent before.
-        if asked || self.owed.acked_completed != self.messages.completed {
-            self.owed.acked_completed = self.messages.completed;
+        // A probe also asks for the latest ACK, even if it was sent before.
+        if asked || self.pending.acked_completed != self.messages.completed {
+            self.pending.acked_completed = self.messages.completed;
             self.send_aeth(shared, Aeth::ACK, path, host);
         }
     }
@@ -102,7 +92,8 @@ impl Responder {
         let cack = wire(self.cack());
         let ack_psn_offset = match probe {
             Some(id) => id as i16,
-            // A duplicate can lie further back than 16 bits reach; then the offset says "the cumulative point".
+            // A duplicate can be further back than 16 bits can express; then the offset is that of the cumulative
+            // point.
             None => i16::try_from(trigger.psn.distance(cack)).unwrap_or(0),
         };
         let sack = Sack {
@@ -171,8 +162,8 @@ impl Responder {
     }
 }
 
-/// A timestamp as it goes back: untouched, or - where its owner asked for it and both ends can - moved on by the time that
-/// it waited here, so that a delayed SACK does not look like a queue.
+/// The timestamp to reflect: unchanged, or, if the sender asked for it and both ends support it, increased by the
+/// service time, so that a delayed SACK does not look like queueing delay.
 fn reflect(shared: &Shared, timestamp: Timestamp, held: Span) -> u16 {
     if timestamp.service_time && shared.config.caps.service_time {
         timestamp.ticks.wrapping_add((held.0 / Span::WIRE_TICK.0) as u16)

@@ -1,20 +1,18 @@
 //! The responder: accepts packets in any order within its window, places them at once, completes messages in order, and
-//! decides when to answer (spec: transport, "Responder"). `feedback` has what it answers.
+//! decides when to send feedback (spec: transport, "Responder"). `feedback` builds it.
 
 mod feedback;
 
 use openmrc_wire::{Aeth, Mark, Msn, NackReason, Probe, Psn, Timestamp, Write};
 
-use self::feedback::Report;
-use super::config::ResponderConfig;
-use super::nominal;
-use super::requestor::{Seq, first_seq, wire};
+use super::cc::nominal;
+use super::config::{PSNS_PER_MPR, ResponderConfig};
 use super::shared::Shared;
-use crate::api::Pressure;
-use crate::api::{Fatal, Host, Received, RecvDone, Trim};
+use crate::api::{Fatal, Host, Pressure, Received, RecvDone, Trim};
+use crate::seq::{Seq, expand, first_seq, wire};
 use crate::time::{Span, Time};
 
-/// The packet that a SACK says it answers.
+/// The packet that a SACK answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Trigger {
     psn: Psn,
@@ -23,10 +21,20 @@ struct Trigger {
     arrived: Time,
 }
 
-/// What a data packet asks of the feedback.
+/// What a SACK answers.
+#[derive(Clone, Copy)]
+struct Report {
+    trigger: Trigger,
+    /// The mark for the path of the trigger.
+    mark: Mark,
+    /// The id of the answered reliability probe, if the trigger is one.
+    probe: Option<u16>,
+}
+
+/// The feedback that a data packet requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
-    /// Nothing at once; the delayed SACK will tell.
+    /// Nothing now; the delayed SACK reports it.
     Later,
     /// A SACK now.
     Sack(Mark),
@@ -38,25 +46,25 @@ enum Answer {
     Nothing,
 }
 
-/// A WriteImm's immediate, waiting for its turn.
+/// The immediate of a WriteImm that is not delivered yet.
 #[derive(Clone, Copy, Default)]
-struct Stashed {
+struct StashedImm {
     imm: u32,
     byte_len: u32,
 }
 
-/// What is known of 64 PSNs of the window, a bit each.
+/// State of 64 PSNs of the window, one bit each.
 #[derive(Clone, Copy, Default)]
 struct Arrivals {
     arrived: u64,
-    /// Ends a message.
+    /// The packet ends a message.
     last: u64,
-    /// Carries an immediate.
+    /// The packet carries an immediate.
     immediate: u64,
 }
 
-/// What is owed to the peer, and when.
-struct Owed {
+/// Feedback that is still to be sent.
+struct PendingFeedback {
     ack_every_bytes: u32,
     ack_delay: Span,
     batches_sacks: bool,
@@ -64,18 +72,18 @@ struct Owed {
     sack_due: Time,
     /// The packet that the next SACK answers.
     trigger: Option<Trigger>,
-    /// PSNs not yet reported: the lowest and one past the highest; equal if there are none.
+    /// Range of PSNs not yet reported; empty if there are none.
     unreported: (Seq, Seq),
     unreported_bytes: u32,
-    /// Completed messages that the last ACK told.
+    /// Number of completed messages in the last ACK.
     acked_completed: u64,
 }
 
-/// What is asked of the peer.
+/// Flow control for the peer.
 struct Granted {
-    /// Window that is advertised, units of 128 PSNs.
+    /// Advertised window, units of [`PSNS_PER_MPR`].
     mpr: u8,
-    /// And the largest there is.
+    /// Largest window, same units.
     mpr_dest: u8,
     pressure: Pressure,
     /// Reports that still have to tell of the last overflow.
@@ -91,11 +99,11 @@ struct Messages {
     completed: u64,
     next_rqmsn: Msn,
     max_wimm: u16,
-    /// Immediates by RQMSN; made when the first one comes.
-    stash: Box<[Stashed]>,
+    /// Immediates by RQMSN; allocated when the first one arrives.
+    stash: Box<[StashedImm]>,
 }
 
-/// As responder: what came in and was not accepted.
+/// Data packets that were not accepted.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Refused {
     pub duplicates: u32,
@@ -104,7 +112,7 @@ pub(super) struct Refused {
 }
 
 pub(super) struct Responder {
-    /// Next PSN of the cumulative point: everything below has arrived.
+    /// Lowest PSN that has not arrived.
     expected: Seq,
     /// One past the highest PSN that has arrived.
     high: Seq,
@@ -112,10 +120,10 @@ pub(super) struct Responder {
     out_of_order: u32,
     rcvd_bytes: u64,
     messages: Messages,
-    owed: Owed,
+    pending: PendingFeedback,
     granted: Granted,
     pub refused: Refused,
-    /// After a refusal: the NAK that answers whatever still comes.
+    /// After a refusal: the NAK that answers every further packet.
     nak: Option<u8>,
 }
 
@@ -124,7 +132,7 @@ impl Responder {
         let &ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay, batches_sacks } =
             config;
         let first = first_seq(rq_psn);
-        let window = u32::from(mpr_dest) * 128;
+        let window = u32::from(mpr_dest) * PSNS_PER_MPR;
         let capacity = u64::from(window.next_power_of_two().max(64));
         Responder {
             expected: first,
@@ -138,7 +146,7 @@ impl Responder {
                 max_wimm: max_wimm_dest.max(1),
                 stash: Box::default(),
             },
-            owed: Owed {
+            pending: PendingFeedback {
                 ack_every_bytes,
                 ack_delay,
                 batches_sacks,
@@ -154,7 +162,7 @@ impl Responder {
         }
     }
 
-    /// Advertises another window, units of 128 PSNs, at most `mpr_dest`.
+    /// Changes the advertised window, units of [`PSNS_PER_MPR`], at most `mpr_dest`.
     pub fn set_advertised_mpr(&mut self, mpr: u8) {
         self.granted.mpr = mpr.clamp(1, self.granted.mpr_dest);
     }
@@ -170,10 +178,10 @@ impl Responder {
 
     /// When the delayed SACK is due.
     pub fn sack_due(&self) -> Time {
-        self.owed.sack_due
+        self.pending.sack_due
     }
 
-    /// A data packet has come. An error ends the queue pair.
+    /// Handles a data packet. An error ends the queue pair.
     pub fn on_data(
         &mut self,
         shared: &mut Shared,
@@ -183,12 +191,12 @@ impl Responder {
         host: &mut dyn Host,
     ) -> Result<(), Fatal> {
         shared.stats.data_packets_in += 1;
-        match self.judge(shared, now, received, write, host) {
+        match self.receive(shared, now, received, write, host) {
             Answer::Later => {
-                if self.owed.unreported_bytes >= self.owed.ack_every_bytes {
+                if self.pending.unreported_bytes >= self.pending.ack_every_bytes {
                     self.report(shared, now, Mark::None, host);
-                } else if self.owed.sack_due == Time::NEVER {
-                    self.owed.sack_due = now + self.owed.ack_delay;
+                } else if self.pending.sack_due == Time::NEVER {
+                    self.pending.sack_due = now + self.pending.ack_delay;
                 }
             }
             Answer::Sack(mark) => self.report(shared, now, mark, host),
@@ -203,7 +211,7 @@ impl Responder {
         Ok(())
     }
 
-    /// A reliability probe has come.
+    /// Handles a reliability probe.
     pub fn on_probe(
         &mut self,
         shared: &mut Shared,
@@ -222,56 +230,56 @@ impl Responder {
         self.send_report(shared, now, Report { trigger, mark, probe: Some(probe.probe_id) }, host);
     }
 
-    /// In ERROR after a refusal: the peer may not have heard the NAK, so whatever it still sends is answered with it, one for
-    /// one.
+    /// In ERROR after a refusal: the peer may have missed the NAK, so each of its packets is answered with the NAK
+    /// again.
     pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if let Some(syndrome) = self.nak {
             self.send_nak(shared, now, syndrome, host);
         }
     }
 
-    /// Brings the delayed SACK forward if half its time has passed.
+    /// Sends the delayed SACK now if at least half its delay has passed.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.owed.sack_due <= now + self.owed.ack_delay.over(2) {
+        if self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
             self.report(shared, now, Mark::None, host);
         }
     }
 
     /// Sends the delayed SACK if it is due.
     pub fn handle_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if now >= self.owed.sack_due {
+        if now >= self.pending.sack_due {
             self.report(shared, now, Mark::None, host);
         }
     }
 
-    /// A SACK for the last packet that came in.
+    /// Sends a SACK for the last packet received.
     fn report(&mut self, shared: &mut Shared, now: Time, mark: Mark, host: &mut dyn Host) {
-        if let Some(trigger) = self.owed.trigger {
+        if let Some(trigger) = self.pending.trigger {
             self.send_report(shared, now, Report { trigger, mark, probe: None }, host);
         }
     }
 
-    /// The PSN up to and including which everything has arrived.
+    /// The cumulative point: this PSN and all below it have arrived.
     fn cack(&self) -> Seq {
         self.expected - 1
     }
 
-    /// Nominal bytes received, as the wire counts them: units of 256, rounded up, 24 bits.
+    /// Nominal bytes received in the format of the wire: units of 256, rounded up, 24 bits.
     fn rcvd_units(&self) -> u32 {
         (self.rcvd_bytes.div_ceil(256) & 0xFF_FFFF) as u32
     }
 
     fn expand(&self, psn: Psn) -> Seq {
-        self.expected.wrapping_add_signed(i64::from(psn.distance(wire(self.expected))))
+        expand(psn, self.expected)
     }
 
-    /// PSNs that it accepts from the cumulative point on.
+    /// Size of the window, in PSNs.
     #[inline]
     fn window(&self) -> u32 {
-        u32::from(self.granted.mpr_dest) * 128
+        u32::from(self.granted.mpr_dest) * PSNS_PER_MPR
     }
 
-    /// Its ring has a power of two of places: what of a sequence number is one.
+    /// Position of a PSN in the ring, whose size is a power of two: the word and the bit.
     #[inline]
     fn mask(&self) -> u64 {
         self.arrivals.len() as u64 * 64 - 1
@@ -287,7 +295,7 @@ impl Responder {
         seq < self.expected || (seq < self.high && self.arrivals[word].arrived & bit != 0)
     }
 
-    /// 64 PSNs from `from` that have arrived above the cumulative point, as a bitmap.
+    /// The bitmap of the 64 PSNs from `from` on that have arrived above the cumulative point.
     fn bitmap(&self, from: Seq) -> u64 {
         debug_assert!(from >= self.expected);
         if from >= self.high {
@@ -301,13 +309,13 @@ impl Responder {
         } else {
             low | self.arrivals[(word + 1) % self.arrivals.len()].arrived << (64 - bit)
         };
-        // A ring of 64 would show its beginning again above the window's end.
+        // With a ring of 64 the bits above the end of the window would be those of its beginning.
         let inside = (self.high - from).min(64);
         if inside == 64 { both } else { both & ((1 << inside) - 1) }
     }
 
-    /// Accepts a data packet or not. Placement goes through `host`; completed immediates too.
-    fn judge(
+    /// Accepts or refuses a data packet. Placement and completed immediates go through `host`.
+    fn receive(
         &mut self,
         shared: &Shared,
         now: Time,
@@ -326,7 +334,7 @@ impl Responder {
         let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
         if self.has(seq) {
             self.refused.duplicates = self.refused.duplicates.wrapping_add(1);
-            self.owed.trigger = Some(trigger);
+            self.pending.trigger = Some(trigger);
             return Answer::Sack(mark);
         }
         if seq >= self.expected + u64::from(self.window()) {
@@ -346,9 +354,9 @@ impl Responder {
         }
         let size = nominal(packet);
         self.rcvd_bytes += u64::from(size);
-        self.owed.unreported_bytes = self.owed.unreported_bytes.saturating_add(size);
-        self.owed.trigger = Some(trigger);
-        self.owed.unreported = match self.owed.unreported {
+        self.pending.unreported_bytes = self.pending.unreported_bytes.saturating_add(size);
+        self.pending.trigger = Some(trigger);
+        self.pending.unreported = match self.pending.unreported {
             (low, end) if low < end => (low.min(seq), end.max(seq + 1)),
             _ => (seq, seq + 1),
         };
@@ -358,13 +366,13 @@ impl Responder {
         if let Err(refusal) = self.advance(host) {
             return refusal;
         }
-        // A gap deserves a SACK of its own when one bitmap no longer spans it, and when it does so again: with spraying
-        // nearly every packet opens a gap, and a delayed SACK tells of those just as well.
+        // A gap causes a SACK at once when one bitmap no longer covers it, and each time that this happens again. With
+        // spraying nearly every packet opens a gap, and the delayed SACK reports those just as well.
         let span = self.high.saturating_sub(self.expected);
         let gap = (span > 64) != (span_before > 64);
         let at_once = gap || packet.ack_req || packet.rtx;
-        if mark == Mark::None && at_once && self.owed.batches_sacks {
-            self.owed.sack_due = now;
+        if mark == Mark::None && at_once && self.pending.batches_sacks {
+            self.pending.sack_due = now;
             Answer::Later
         } else if mark != Mark::None || at_once {
             Answer::Sack(mark)
@@ -373,7 +381,7 @@ impl Responder {
         }
     }
 
-    /// Checks a new packet and places it; on refusal nothing has changed.
+    /// Checks a new packet and places it. If it is refused, nothing has changed.
     fn accept(
         &mut self,
         seq: Seq,
@@ -406,22 +414,23 @@ impl Responder {
         if let Some(imm) = write.imm {
             if self.messages.stash.is_empty() {
                 self.messages.stash =
-                    vec![Stashed::default(); usize::from(self.messages.max_wimm).next_power_of_two()].into();
+                    vec![StashedImm::default(); usize::from(self.messages.max_wimm).next_power_of_two()]
+                        .into();
             }
             let slot = self.stash_slot(write.rqmsn);
             self.arrivals[word].immediate |= bit;
-            self.messages.stash[slot] = Stashed { imm, byte_len: write.dma_len };
+            self.messages.stash[slot] = StashedImm { imm, byte_len: write.dma_len };
         }
         Ok(())
     }
 
     fn stash_slot(&self, rqmsn: Msn) -> usize {
-        // The length is a power of two, so a slot does not move when RQMSN wraps; distances from the next one to be
-        // delivered stay below it, so slots never collide.
+        // The length is a power of two, so a slot does not change when RQMSN wraps. Distances from the next RQMSN to be
+        // delivered are smaller than the length, so slots never collide.
         usize::from(rqmsn.0) & (self.messages.stash.len() - 1)
     }
 
-    /// Moves the cumulative point over everything that has arrived; completes messages and delivers immediates.
+    /// Moves the cumulative point over all that has arrived; completes messages and delivers immediates.
     fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
         while self.expected < self.high {
             let (word, bit) = self.place(self.expected);
@@ -437,7 +446,7 @@ impl Responder {
             self.arrivals[word].last &= !bit;
             if self.arrivals[word].immediate & bit != 0 {
                 self.arrivals[word].immediate &= !bit;
-                let Stashed { imm, byte_len } =
+                let StashedImm { imm, byte_len } =
                     self.messages.stash[self.stash_slot(self.messages.next_rqmsn)];
                 let done = RecvDone { rqmsn: self.messages.next_rqmsn, imm, byte_len };
                 if host.recv_done(done).is_err() {
@@ -455,12 +464,12 @@ impl Responder {
         prefetch_index::prefetch_index(&self.arrivals, self.place(self.expected).0);
     }
 
-    /// One of its times: it says where in memory the responder lies.
-    pub fn a_time(&self) -> &Time {
-        &self.owed.sack_due
+    /// Any field of type [`Time`]: the address from which the cache lines of the responder are loaded.
+    pub fn prefetch_anchor(&self) -> &Time {
+        &self.pending.sack_due
     }
 
-    /// Heap bytes, and of those the ones that exist only once immediates are used.
+    /// Heap bytes, and the part of them that is allocated only when immediates are used.
     pub fn heap_bytes(&self) -> (usize, usize) {
         let bitmaps = size_of_val(&*self.arrivals);
         let stash = size_of_val(&*self.messages.stash);

@@ -1,33 +1,34 @@
-//! Pressure by what the ports can carry, where switches trim on the last hop.
+//! Receive pressure derived from the capacity of the ports, where switches trim on the last hop.
 //!
-//! Once a round trip the node compares what came in with what its ports can carry, and with what was trimmed. For the first
-//! [`PATIENCE`] periods it leaves the incast to the senders' own controllers, which find their shares in the second round
-//! trip. One instance serves a node; it needs no state per sender.
+//! Once per round trip the node compares the arrivals with the capacity of its ports and with the number of trimmed
+//! packets. For the first [`PATIENCE`] periods it leaves the incast to the congestion control of the senders, which
+//! reaches a share in the second round trip. There is one instance per node and no state per sender.
 
 use crate::api::Pressure;
 use crate::time::{Span, Time};
 
-/// Shed a little, and do not grow: something was refused. Every sender is told of its own refused packets, one by one, and
-/// takes them off its window; if the share that was refused were taken off here as well, it would go twice.
+/// Reduce slightly and do not grow: packets were trimmed. NACKs tell every sender which of its own packets were
+/// trimmed, and it reduces its window by them; a larger penalty here would count the same packets twice.
 const PRESS: Pressure = Pressure { penalty: 2, restore: false };
-/// Give way by a twentieth of the window a round trip. Uneven shares come together by as much each time that senders give way
-/// and grow again by equal steps; by the 1 / 128 of [`Pressure::HOLD`] they would take milliseconds.
+/// Reduce by a twentieth of the window per round trip. Uneven shares converge by this factor each time that the senders
+/// reduce and then grow by equal steps; with the 1 / 128 of [`Pressure::HOLD`] convergence would take milliseconds.
 const GIVE_WAY: Pressure = Pressure { penalty: 6, restore: false };
 
-/// Periods with refusals in a row that are left to the senders: quick adapt, which acts every 1.75 base RTTs, will have acted
-/// twice.
+/// Consecutive periods with trimmed packets that are left to the senders: enough for quick adapt, which acts every 1.75
+/// base RTTs, to act twice.
 const PATIENCE: u8 = 3;
-/// From this share of the line on senders give way, so that together they stop just short of it.
+/// Above this share of the line rate the senders reduce, so that their sum stays just below the line rate.
 const HOLD_ABOVE: f64 = 0.97;
-/// Between this share and that, they may grow in some of [`SLICES`] parts of a period, the fewer the closer they come: a
-/// sender grows by several packets a round trip, which for many of them together is more than the line.
+/// Between this share and [`HOLD_ABOVE`] senders may grow only in some of the [`SLICES`] parts of a period, and in
+/// fewer parts the closer they are to the line rate: each sender grows by several packets per round trip, which for
+/// many senders exceeds the line rate.
 const CREEP_ABOVE: f64 = 0.75;
 const SLICES: u64 = 8;
-/// Below this share for [`OVER_AFTER`] periods in a row an incast is over.
+/// An incast is over after [`OVER_AFTER`] consecutive periods below this share.
 const OVER_BELOW: f64 = 0.6;
 const OVER_AFTER: u8 = 4;
 
-/// The receiving node's view.
+/// Destination flow control of one node.
 #[derive(Clone, Debug)]
 pub struct DestinationControl {
     period: Span,
@@ -36,16 +37,17 @@ pub struct DestinationControl {
     bytes: u64,
     refused: u32,
     quiet: u8,
-    /// Periods in a row in which something was refused.
+    /// Consecutive periods in which packets were trimmed.
     overrun: u8,
-    /// Slices of a period in which growth is let through while senders are held.
+    /// Slices of a period in which senders may grow although they are held.
     growing: u64,
     judged: Pressure,
     pressure: Pressure,
 }
 
 impl DestinationControl {
-    /// For a node whose ports together receive `rate_bps`, bits per second, looked at every `period`, a base RTT.
+    /// For a node whose ports together receive `rate_bps`, bits per second. The comparison takes place every `period`,
+    /// a base RTT.
     pub fn new(rate_bps: u64, period: Span) -> Self {
         DestinationControl {
             period,
@@ -61,8 +63,8 @@ impl DestinationControl {
         }
     }
 
-    /// A data packet of `bytes` on the wire came in; `refused` if its payload was trimmed on the last hop or there was no
-    /// buffer for it. Gives the new pressure if it has changed.
+    /// A data packet of `bytes` on the wire has arrived. It is `refused` if its payload was trimmed on the last hop or
+    /// no buffer was free for it. Returns the new pressure if it has changed.
     pub fn on_packet(&mut self, now: Time, bytes: u32, refused: bool) -> Option<Pressure> {
         if refused {
             self.refused += 1;
@@ -72,7 +74,7 @@ impl DestinationControl {
         if now >= self.ends {
             if self.ends != Time::ZERO {
                 let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
-                self.judged = self.judge(elapsed);
+                self.judged = self.receive(elapsed);
             }
             self.ends = now + self.period;
             (self.bytes, self.refused) = (0, 0);
@@ -84,12 +86,12 @@ impl DestinationControl {
         changed.then_some(pressure)
     }
 
-    /// The pressure now.
+    /// The current pressure.
     pub fn pressure(&self) -> Pressure {
         self.pressure
     }
 
-    fn judge(&mut self, periods: f64) -> Pressure {
+    fn receive(&mut self, periods: f64) -> Pressure {
         let load = self.bytes as f64 / (self.capacity * periods);
         self.growing = 0;
         self.overrun = if self.refused > 0 { self.overrun.saturating_add(1) } else { 0 };

@@ -1,8 +1,8 @@
-//! Destination flow control: how hard a receiver presses its senders (spec: congestion, `rcv_cwnd_pen`).
+//! Destination flow control: how a receiver slows down its senders (spec: congestion, `rcv_cwnd_pen`).
 //!
-//! The last hop neither marks nor is helped by another path, so an incast is the receiver's to resolve: it alone sees that
-//! several senders overrun it. Senders told a penalty `p` take `p / 128` of every byte acknowledged off their windows and do
-//! not grow.
+//! Switches do not mark on the last hop and no other path avoids it, so only the receiver can resolve an incast. A
+//! sender that receives the penalty `p` reduces its window by `p / 128` of every byte acknowledged and does not grow
+//! it.
 
 mod buffers;
 mod last_hop;
@@ -15,37 +15,38 @@ use super::table::{Place, Receiving, Table};
 use crate::api::Transport;
 use crate::time::{Span, Time};
 
-/// How a node finds out that its senders overrun it.
+/// How a node notices that its senders overrun it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PressureConfig {
-    /// It does not.
+    /// Not at all.
     Off,
-    /// Switches trim on the last hop: what comes in is compared with what the ports can carry.
+    /// Switches trim on the last hop: the node compares the arrivals with the capacity of its ports.
     LastHop {
         /// Rate of all ports together, bits per second.
         rate_bps: u64,
-        /// From one look to the next: a base RTT.
+        /// Interval of the comparison: a base RTT.
         period: Span,
     },
-    /// The host's receive buffers fill: the driver is asked how full they are ([`super::NodeHost::receive_buffers`]).
+    /// The receive buffers of the host fill up: the driver reports how full they are
+    /// ([`super::NodeHost::receive_buffers`]).
     Buffers {
-        /// From one look to the next, while data comes in.
+        /// Interval of the checks while data arrives.
         interval: Span,
     },
 }
 
-/// A packet, as far as pressure goes.
+/// The properties of a received packet that matter here.
 pub(super) struct Arrived {
     pub is_data: bool,
-    /// Its answer is a SACK as well.
+    /// A reliability probe; it is answered with a SACK too.
     pub is_probe: bool,
-    /// On the wire.
+    /// Size on the wire.
     pub bytes: u32,
     /// Trimmed on the last hop.
     pub refused: bool,
 }
 
-/// The receiving node's view.
+/// State of the receive pressure of a node.
 pub(super) enum ReceivePressure {
     Off,
     LastHop(DestinationControl),
@@ -63,8 +64,8 @@ impl ReceivePressure {
         }
     }
 
-    /// A packet has come for this queue pair: what it is to tell its sender from now on, if that is said at every packet.
-    /// Data of `bytes` on the wire counts; `refused` if its payload was trimmed on the last hop.
+    /// A packet has arrived for this queue pair. Sets the pressure that the queue pair reports to its sender, where
+    /// that changes with each packet. `refused` data was trimmed on the last hop.
     #[inline]
     pub fn on_packet<Q: Transport>(
         &mut self,
@@ -111,13 +112,13 @@ impl ReceivePressure {
         }
     }
 
-    /// The state of a queue pair that has just been connected: earlier overflows do not concern its sender.
+    /// Initial state for a queue pair that has just been connected: earlier overflows do not concern its sender.
     pub fn begin(&self) -> Receiving {
         let told = if let ReceivePressure::Buffers(watch) = self { watch.overflows() } else { 0 };
         Receiving { active: false, told }
     }
 
-    /// When [`Self::look`] is to be called.
+    /// Time at which [`Self::look`] must be called.
     #[inline]
     pub fn due(&self) -> Time {
         match self {
@@ -126,7 +127,7 @@ impl ReceivePressure {
         }
     }
 
-    /// Looks at the receive buffers and tells the queue pairs that receive.
+    /// Checks the receive buffers and sets the pressure of the queue pairs that receive.
     pub fn look<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>, buffers: impl FnOnce() -> Buffers) {
         if let ReceivePressure::Buffers(watch) = self {
             watch.look(now, table, buffers);

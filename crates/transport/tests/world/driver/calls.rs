@@ -1,4 +1,4 @@
-//! Calls into nodes: packets, deadlines and work requests in, and then what they want next.
+//! Calls into nodes with packets, deadlines and work requests, and the handling of what the nodes ask for.
 
 use openmrc_transport::node::{Node, Place};
 use openmrc_transport::{PostError, Span, Time, Transmit, WorkRequest};
@@ -6,23 +6,23 @@ use openmrc_wire::Body;
 
 use super::{Event, World};
 use crate::world::Subject;
-use crate::world::host::{MOST_FEEDBACK_PER_PACKET, View, most_feedback_per_timeout};
+use crate::world::host::{MAX_FEEDBACK_PER_PACKET, View, max_feedback_per_timeout};
 use crate::world::scenario::{Post, Traffic};
 
-/// How much feedback a call may bring about.
+/// Limit of the feedback caused by a call.
 #[derive(Clone, Copy)]
 pub(super) enum Most {
-    /// A packet was handed in for the queue pair of this end, or polled from it.
+    /// A packet was delivered to, or polled from, the queue pair of this end.
     PerPacket(usize),
     /// Time has passed, for all queue pairs.
     PerTimeout,
-    /// Nobody is touched.
+    /// No queue pair is called.
     None,
 }
 
 impl<T: Subject> World<T> {
-    /// Calls a node, then does what it asked for. `in_hand` is the data packet that is handed in, if it is one; a queue pair
-    /// may send at most `most` packets of feedback.
+    /// Calls a node, then carries out its requests. `in_hand` is the data packet that is delivered, if any. A queue
+    /// pair may send at most `most` packets of feedback.
     pub(super) fn call(
         &mut self,
         node: usize,
@@ -74,15 +74,15 @@ impl<T: Subject> World<T> {
         for of_end in feedback.chunk_by(|a, b| a.0 == b.0) {
             let end = of_end[0].0;
             let most = match most {
-                Most::PerTimeout => most_feedback_per_timeout(self.ends[end].record.denied.len()),
-                Most::PerPacket(_) | Most::None => MOST_FEEDBACK_PER_PACKET,
+                Most::PerTimeout => max_feedback_per_timeout(self.ends[end].record.denied.len()),
+                Most::PerPacket(_) | Most::None => MAX_FEEDBACK_PER_PACKET,
             };
             if of_end.len() > most {
                 self.break_rule_of(end, format!("sends {} packets at once: {of_end:?}", of_end.len()));
             }
             let naks =
                 |(_, t): &(usize, Transmit)| matches!(&t.packet.body, Body::Ack(aeth) if !aeth.is_ack());
-            // The NAK that ends a queue pair is sent while it is being ended.
+            // The NAK that reports the error is sent during the transition to ERROR.
             let dead = self.ends[end].record.fatal.is_some_and(|(at, _)| at < self.now);
             if dead && (of_end.len() > 1 || !of_end.iter().all(naks)) {
                 self.break_rule_of(end, format!("sends in ERROR: {of_end:?}"));
@@ -90,7 +90,7 @@ impl<T: Subject> World<T> {
         }
     }
 
-    /// Whether a queue pair is as it should be between two calls.
+    /// Checks the state of a queue pair between two calls.
     pub(super) fn judge(&mut self, end: usize) {
         let (fatal, error) = (self.ends[end].record.fatal.map(|(_, why)| why), self.qp(end).error());
         if error != fatal {
@@ -109,7 +109,7 @@ impl<T: Subject> World<T> {
         }
     }
 
-    /// Sees to it that the node's next deadline has an event.
+    /// Schedules an event for the node's next deadline.
     pub(super) fn arm(&mut self, node: usize) {
         let deadline = self.nodes[node].node.poll_timeout();
         if deadline == self.nodes[node].armed {
@@ -132,7 +132,7 @@ impl<T: Subject> World<T> {
     }
 
     pub(super) fn at_deadline(&mut self, node: usize, generation: u64) {
-        // A stalled node looks at its timers when it goes on.
+        // A stalled node serves its timers when it resumes.
         if self.nodes[node].generation != generation || self.now < self.nodes[node].stalled_until {
             return;
         }
@@ -141,7 +141,7 @@ impl<T: Subject> World<T> {
         self.tick(node);
         let local = self.local(node);
         let driven = &mut self.nodes[node];
-        // A node that wants to be called at once gets a picosecond.
+        // A deadline that has passed is served one picosecond later.
         driven.spins = if driven.armed <= local + Span(1) { driven.spins + 1 } else { 0 };
         if driven.spins > 100 {
             self.break_rule(format_args!("node {node}"), "its deadline does not move".into());
@@ -149,7 +149,7 @@ impl<T: Subject> World<T> {
         self.service(node);
     }
 
-    /// Lets a node see that time has passed.
+    /// Calls the `handle_timeout` of a node.
     pub(super) fn tick(&mut self, node: usize) {
         self.call(node, None, Most::PerTimeout, |node, now, host| node.handle_timeout(now, host));
     }
@@ -162,7 +162,7 @@ impl<T: Subject> World<T> {
         });
     }
 
-    /// The application posts what it may.
+    /// The application posts messages while the send queue has space.
     pub(super) fn pump(&mut self, end: usize) {
         let node = self.ends[end].record.node;
         loop {

@@ -1,4 +1,4 @@
-//! A node's ports: feedback first, then data as the node gives it, as long as there is a free port.
+//! Ports of a node: each free port sends feedback first, then the data that the node provides.
 
 use openmrc_transport::mrc::EvState;
 use openmrc_transport::node::Route;
@@ -6,7 +6,7 @@ use openmrc_transport::{PathId, PortSet, TrafficClass, Transmit};
 use openmrc_wire::{Body, Ev, Packet};
 
 use super::calls::Most;
-use super::{Event, Flight, For, World, describe, flight};
+use super::{Event, Flight, Target, World, describe, flight};
 use crate::world::Subject;
 use crate::world::host::Record;
 use crate::world::ledger::Verdict;
@@ -18,10 +18,10 @@ impl<T: Subject> World<T> {
         }
         let peer = self.ends[end].record.peer;
         let (from, to) = (self.ends[end].record.node, self.ends[peer].record.node);
-        self.queue_control(flight(from, to, For::End(peer), transmit));
+        self.queue_control(flight(from, to, Target::End(peer), transmit));
     }
 
-    /// An endpoint packet takes any path of its port, or the one that is named.
+    /// Queues an endpoint packet on any path of its port, or on the path that it names.
     pub(super) fn queue_request(
         &mut self,
         from: usize,
@@ -46,7 +46,7 @@ impl<T: Subject> World<T> {
         }
         let ev = self.scenario.profile.entries().get(path as usize).map_or(Ev(0), |entry| entry.ev);
         let transmit = Transmit { packet, ev, path, port, class, payload: None };
-        self.queue_control(flight(from, to, For::Endpoint, transmit));
+        self.queue_control(flight(from, to, Target::Endpoint, transmit));
     }
 
     fn queue_control(&mut self, flight: Flight) {
@@ -56,7 +56,7 @@ impl<T: Subject> World<T> {
         }
     }
 
-    /// Feedback first, then data, as long as there is a free port.
+    /// Sends feedback first, then data, while a port is free.
     pub(super) fn service(&mut self, node: usize) {
         if self.now < self.nodes[node].stalled_until {
             return;
@@ -79,7 +79,7 @@ impl<T: Subject> World<T> {
             self.check_data(end, &next.transmit, free);
             let peer = self.ends[end].record.peer;
             let to = self.ends[peer].record.node;
-            self.send(flight(node, to, For::End(peer), next.transmit));
+            self.send(flight(node, to, Target::End(peer), next.transmit));
         }
     }
 
@@ -88,7 +88,7 @@ impl<T: Subject> World<T> {
         PortSet(node.up.0 & !node.busy.0)
     }
 
-    /// A data packet that a node has given.
+    /// Checks a data packet from a node.
     fn check_data(&mut self, end: usize, transmit: &Transmit, free: PortSet) {
         let mut verdict = self.ends[end].record.check_route(transmit);
         if !free.contains(transmit.port) {
@@ -114,7 +114,7 @@ impl<T: Subject> World<T> {
                 verdict = verdict.and_then(|()| self.flows[end].on_transmit(transmit));
             }
             Body::Probe(_) => self.ends[end].probes_by_path[transmit.path as usize] += 1,
-            other => verdict = Err(format!("polled a strange packet: {other:?}")),
+            other => verdict = Err(format!("polled an unexpected packet: {other:?}")),
         }
         if let Err(text) = verdict {
             self.break_rule_of(end, text);
@@ -129,7 +129,7 @@ impl<T: Subject> World<T> {
             self.now,
             b'X',
             [to as u64, u64::from(transmit.packet.psn.get()), u64::from(transmit.path)],
-            || format!("{from} -> {to} {:?} path {} {}", flight.whom, transmit.path, describe(&transmit)),
+            || format!("{from} -> {to} {:?} path {} {}", flight.target, transmit.path, describe(&transmit)),
         );
         let gone = self.now + self.network.serialization(&transmit.packet);
         self.nodes[from].busy = self.nodes[from].busy.with(transmit.port);
@@ -140,8 +140,8 @@ impl<T: Subject> World<T> {
     }
 }
 
-/// A retransmission takes another path than the one that lost the packet (spec: transport, requestor), if there is one
-/// in rotation and good. Which ones rotate is known only where none is in reserve.
+/// A retransmission must not take the path that lost the packet (spec: transport, requestor), if another path in
+/// rotation is good. The paths in rotation are known only if none is in reserve.
 fn no_other_path<T: Subject>(qp: &T, record: &Record, free: PortSet) -> Verdict {
     let ports = free.and(record.local_up).and(record.peer_up);
     let entries = record.config.paths.profile.entries();

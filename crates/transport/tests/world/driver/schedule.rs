@@ -1,4 +1,4 @@
-//! What the schedule, or a test by hand, does to the world.
+//! Actions of the schedule or of a test.
 
 use openmrc_transport::node::{PeerId, Route};
 use openmrc_transport::{EvEvent, Fatal, Span, Time};
@@ -6,45 +6,47 @@ use openmrc_transport::{EvEvent, Fatal, Span, Time};
 use super::calls::Most;
 use super::{Event, World};
 use crate::world::Subject;
-use crate::world::scenario::Act;
+use crate::world::scenario::Action;
 
 impl<T: Subject> World<T> {
-    pub(super) fn act(&mut self, act: Act) {
+    pub(super) fn act(&mut self, act: Action) {
         match act {
-            Act::Weather(weather) => self.network.weather = weather,
-            Act::Path { from, to, path, health } => self.network.set_path(from, to, path, health),
-            Act::Plane { port, health } => self.network.set_plane(port, health),
-            Act::Direction { from, to, health } => self.network.set_direction(from, to, health),
-            Act::Port { node, port, up } => self.change_port(node, port, up),
-            Act::Stall { node, length } => {
+            Action::Impairments(impairments) => self.network.impairments = impairments,
+            Action::Path { from, to, path, health } => self.network.set_path(from, to, path, health),
+            Action::Plane { port, health } => self.network.set_plane(port, health),
+            Action::Direction { from, to, health } => self.network.set_direction(from, to, health),
+            Action::Port { node, port, up } => self.change_port(node, port, up),
+            Action::Stall { node, length } => {
                 let until = self.now + length;
                 if until > self.nodes[node].stalled_until {
                     self.nodes[node].stalled_until = until;
                     self.push(until, Event::Resume { node });
                 }
             }
-            Act::Jump { node, length } => {
+            Action::Jump { node, length } => {
                 self.nodes[node].epoch = self.nodes[node].epoch + length;
                 self.rearm(node);
             }
-            Act::Deny { end, path, denied } => {
+            Action::Deny { end, path, denied } => {
                 let ev = self.ends[end].record.config.paths.profile.entries()[path as usize].ev;
                 let known = self.update(end, |qp| qp.set_ev_denied(ev, denied));
                 if known {
                     let record = &mut self.ends[end].record;
                     record.denied[path as usize] = denied;
-                    // A controller that switches a path off or on knows what it did: no event tells of it.
+                    // No event reports a path that the controller disables or enables.
                     record.condemned[path as usize] = false;
                 }
                 self.service(self.ends[end].record.node);
             }
-            Act::Pressure { end, penalty } => self.update(end, |qp| qp.set_receive_pressure(penalty.into())),
-            Act::AdvertiseMpr { end, mpr } => self.update(end, |qp| qp.set_advertised_mpr(mpr)),
-            Act::EvProbe { node, peer, path, timeout } => self.probe(node, peer, path, timeout),
+            Action::Pressure { end, penalty } => {
+                self.update(end, |qp| qp.set_receive_pressure(penalty.into()))
+            }
+            Action::AdvertiseMpr { end, mpr } => self.update(end, |qp| qp.set_advertised_mpr(mpr)),
+            Action::EvProbe { node, peer, path, timeout } => self.probe(node, peer, path, timeout),
         }
     }
 
-    /// Does something to a queue pair.
+    /// Changes a queue pair.
     fn update<R>(&mut self, end: usize, change: impl FnOnce(&mut T) -> R) -> R {
         let (node, place) = (self.ends[end].record.node, self.ends[end].place);
         let result = self.nodes[node].node.update(place, change).expect("a connected queue pair");
@@ -95,18 +97,18 @@ impl<T: Subject> World<T> {
         self.service(node);
     }
 
-    /// Does something now that is not in the schedule.
-    pub fn do_now(&mut self, act: Act) {
+    /// Carries out an action now.
+    pub fn do_now(&mut self, act: Action) {
         self.act(act);
     }
 
-    /// Lets a local user end a queue pair.
+    /// Aborts a queue pair locally.
     pub fn abort(&mut self, end: usize) {
         let (node, place) = (self.ends[end].record.node, self.ends[end].place);
         self.call(node, None, Most::PerTimeout, |node, now, host| node.abort(now, place, Fatal::Local, host));
     }
 
-    /// EV probes of a node that have neither been answered nor given up.
+    /// Number of outstanding EV probes of a node.
     pub fn probes_waiting(&self, node: usize) -> usize {
         self.nodes[node].probes.len()
     }

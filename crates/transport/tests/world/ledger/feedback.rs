@@ -1,4 +1,5 @@
-//! Feedback: the responder must not say more than is true, and the requestor must not forget what it has been told.
+//! Rules for feedback: the responder must not report more than has arrived, and the requestor must not retransmit what
+//! was reported.
 
 use openmrc_wire::{Psn, Sack};
 
@@ -33,7 +34,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The number after that of a PSN: zero for the one before the first.
+    /// The packet number of a PSN plus one: zero for the PSN before the first.
     pub(super) fn number_after(&self, psn: Psn) -> Option<u64> {
         self.number(psn.next())
     }

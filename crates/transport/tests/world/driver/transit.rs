@@ -1,12 +1,12 @@
-//! A packet's way: from its port through the network, where it may be lost, changed, doubled or joined by strangers, to
-//! the node it is for.
+//! The way of a packet from its port through the network, which may lose, change or duplicate it or add other packets,
+//! to the destination node.
 
 use openmrc_transport::node::PeerId;
 use openmrc_transport::{PortSet, Time, TrafficClass};
 use openmrc_wire::Body;
 
 use super::calls::Most;
-use super::{Event, Flight, For, World, describe};
+use super::{Event, Flight, Target, World, describe};
 use crate::world::{Subject, hostile, sizes};
 
 impl<T: Subject> World<T> {
@@ -31,13 +31,13 @@ impl<T: Subject> World<T> {
             self.free_flights.push(index);
             return;
         };
-        let weather = self.network.weather;
+        let impairments = self.network.impairments;
         let received = &mut self.flights[index].received;
         received.ecn_ce = fate.marked;
         received.trim = fate.trim;
         if fate.trim.is_some() {
             received.packet.payload_len = 0;
-            if self.dice.chance(weather.garble_trimmed) {
+            if self.dice.chance(impairments.garble_trimmed) {
                 self.network.counters.garbled += 1;
                 hostile::garble(received, &mut self.dice);
             }
@@ -47,29 +47,29 @@ impl<T: Subject> World<T> {
             let copy = self.keep(flight);
             self.push(fate.arrives + later, Event::Arrival { flight: copy });
         }
-        self.disturb(flight, fate.arrives);
+        self.inject(flight, fate.arrives);
         self.push(fate.arrives, Event::Arrival { flight: index });
     }
 
-    /// Old packets come again and senseless ones appear.
-    fn disturb(&mut self, flight: Flight, at: Time) {
-        let weather = self.network.weather;
-        if weather.stale > 0.0 {
+    /// Repeats old packets and injects meaningless ones.
+    fn inject(&mut self, flight: Flight, at: Time) {
+        let impairments = self.network.impairments;
+        if impairments.stale > 0.0 {
             if self.history.len() < 32 {
                 self.history.push(flight);
             } else if self.dice.chance(0.1) {
                 let slot = self.dice.below(32) as usize;
                 self.history[slot] = flight;
             }
-            if self.dice.chance(weather.stale) {
+            if self.dice.chance(impairments.stale) {
                 let slot = self.dice.below(self.history.len() as u64) as usize;
                 let again = self.keep(self.history[slot]);
                 self.network.counters.stale += 1;
                 self.push(at, Event::Arrival { flight: again });
             }
         }
-        if let For::End(to) = flight.whom
-            && self.dice.chance(weather.garbage)
+        if let Target::End(to) = flight.target
+            && self.dice.chance(impairments.garbage)
         {
             let from = to ^ 1;
             let ports = PortSet::first(self.scenario.ports);
@@ -95,19 +95,19 @@ impl<T: Subject> World<T> {
             self.network.count_loss(flight.transmit.class == TrafficClass::Control);
             return;
         }
-        match flight.whom {
-            For::End(end) => {
-                self.hand_in(end, &flight);
+        match flight.target {
+            Target::End(end) => {
+                self.deliver(end, &flight);
                 if self.dice.chance(self.scenario.idle_timeouts) {
                     self.tick_end(end);
                 }
             }
-            For::Endpoint => self.hand_in_request(&flight),
+            Target::Endpoint => self.deliver_request(&flight),
         }
         self.service(node);
     }
 
-    fn hand_in(&mut self, end: usize, flight: &Flight) {
+    fn deliver(&mut self, end: usize, flight: &Flight) {
         let received = &flight.received;
         self.trace.note(
             self.now,
@@ -139,7 +139,7 @@ impl<T: Subject> World<T> {
         });
     }
 
-    fn hand_in_request(&mut self, flight: &Flight) {
+    fn deliver_request(&mut self, flight: &Flight) {
         let received = &flight.received;
         let (node, peer) = (flight.to, flight.from as PeerId);
         self.trace.note(
