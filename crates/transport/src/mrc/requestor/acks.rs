@@ -52,13 +52,14 @@ impl Requestor {
         }
         shared.stats.sacks_in += 1;
         self.silence.heard(now);
+        self.keepalive_heard(now, host);
         if Pressure::from(sack.cc.rcv_cwnd_pen).is_overflow() {
             self.loss.saw_overflow(now);
         }
 
         let answered = self.answered(shared, sack, cack);
         let mut newest =
-            answered.probe.and_then(|id| self.silence.tail_answered(ConditionProbes::sequence_of(id)));
+            answered.probe.and_then(|id| self.silence.probe_answered(ConditionProbes::sequence_of(id)));
         let rtt = self.rtt_sample(shared, now, sack.cc.timestamp, answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
@@ -228,6 +229,7 @@ impl Requestor {
             return;
         }
         self.silence.heard(now);
+        self.keepalive_heard(now, host);
         if nack.reason == NackReason::UnexpectedEvent {
             self.fail(shared, Fatal::UnexpectedEvent, SendStatus::RemoteOpErr, host);
             return;
@@ -269,6 +271,7 @@ impl Requestor {
             return;
         };
         self.silence.heard(now);
+        self.keepalive_heard(now, host);
         if completed > self.sendq.completed() {
             self.silence.progress(now);
             // A complete message is one whose packets have all arrived, whether or not a SACK has said so yet.

@@ -197,7 +197,7 @@ impl Responder {
         Ok(())
     }
 
-    /// A reliability probe has come.
+    /// A reliability probe of the peer has come.
     pub fn on_probe(
         &mut self,
         shared: &mut Shared,
@@ -206,10 +206,6 @@ impl Responder {
         probe: &Probe,
         host: &mut dyn Host,
     ) {
-        if !shared.ids_match(probe.spdcid, probe.dpdcid) {
-            shared.stats.invalid += 1;
-            return;
-        }
         let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
         let trigger =
             Trigger { psn: wire(self.cack()), ev: received.ev, timestamp: probe.timestamp, arrived: now };

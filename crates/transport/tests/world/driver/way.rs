@@ -121,6 +121,9 @@ impl<T: Subject> World<T> {
         );
         let mut in_hand = None;
         if !flight.garbage {
+            if received.trim.is_none() {
+                self.ends[end].record.heard_at = self.local(flight.to);
+            }
             match &received.packet.body {
                 Body::Write(_) if received.trim.is_none() => {
                     in_hand = Some(flight.transmit);
