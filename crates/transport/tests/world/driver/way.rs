@@ -121,7 +121,9 @@ impl<T: Subject> World<T> {
         );
         let mut in_hand = None;
         if !flight.garbage {
-            if received.trim.is_none() {
+            // The requestor ignores an ACK or NACK from long ago.
+            let may_be_stale = matches!(received.packet.body, Body::Ack(_) | Body::Nack(_));
+            if received.trim.is_none() && !may_be_stale {
                 self.ends[end].record.heard_at = self.local(flight.to);
             }
             match &received.packet.body {
