@@ -11,6 +11,7 @@ import pytest
 
 from openmrc.controller import Controller
 from openmrc.errors import ClosedError, DeadlineError, OverrunError
+from openmrc.testing import Impairment, impaired
 from openmrc.verbs import AsyncEventType, QpState, RecvWR, RemoteBuffer, SendWR, WcStatus
 from verbs_helpers import SMALL, connected, device, eventually
 
@@ -303,3 +304,16 @@ def test_a_peer_that_is_gone_ends_the_queue_pair_when_retries_end():
         event = a.context.async_events.get(20)
         assert event.type is AsyncEventType.QP_FATAL
         assert "does not answer" in event.reason
+
+
+def test_a_peer_that_is_silent_while_nothing_is_under_way_is_an_event_and_so_is_its_return():
+    with connected(rts={"keepalive_ms": 20, "timeout": 15}) as (a, b):
+        assert a.qp.query().attr.keepalive_ms == 20
+        with impaired(b.context, Impairment.drop()):
+            event = a.context.async_events.get(20)
+            assert (event.type, event.qp_num) == (AsyncEventType.PEER_SILENT, a.qp.qp_num)
+        event = a.context.async_events.get(20)
+        assert (event.type, event.qp_num) == (AsyncEventType.PEER_HEARD, a.qp.qp_num)
+        assert a.qp.state is QpState.RTS
+        # The probes of a still arrived, so b has noticed nothing.
+        assert b.context.async_events.poll() is None

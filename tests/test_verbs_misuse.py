@@ -225,6 +225,7 @@ RANGES = {
     "timeout": (QpState.RTS, {"timeout": 25}, "timeout|25|0 to 24"),
     "linear_cnt": (QpState.RTS, {"linear_cnt": 8}, "linear_cnt is 8|0 to 7"),
     "mpr": (QpState.RTS, {"mpr": 0}, "mpr is 0"),
+    "keepalive_ms": (QpState.RTS, {"keepalive_ms": -1}, "keepalive_ms is -1|0 to 4294967295"),
 }
 
 

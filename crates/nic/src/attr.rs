@@ -67,6 +67,9 @@ pub struct QpAttr {
     pub linear_cnt: Option<u8>,
     /// Retries with doubling interval after those, at most 25, which is for ever; default 7.
     pub exp_cnt: Option<u8>,
+    /// A peer that was silent for this many milliseconds while nothing was under way is probed, and
+    /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
+    pub keepalive_ms: Option<u32>,
     /// Optional behaviour; what both ends have.
     pub caps: Option<Capabilities>,
     /// EV profile; 0 is the device's own.
@@ -107,6 +110,7 @@ impl QpAttr {
             (self.timeout.is_some(), AttrMask::TIMEOUT),
             (self.linear_cnt.is_some(), AttrMask::LINEAR_CNT),
             (self.exp_cnt.is_some(), AttrMask::EXP_CNT),
+            (self.keepalive_ms.is_some(), AttrMask::KEEPALIVE_MS),
             (self.caps.is_some(), AttrMask::CAP),
             (self.ev_profile_id.is_some(), AttrMask::EV_PROFILE_ID),
             (self.cc_profile_id.is_some(), AttrMask::CC_PROFILE_ID),
@@ -134,6 +138,7 @@ impl QpAttr {
             timeout,
             linear_cnt,
             exp_cnt,
+            keepalive_ms,
             caps,
             ev_profile_id,
             cc_profile_id,

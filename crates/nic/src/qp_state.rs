@@ -35,7 +35,7 @@ impl fmt::Display for QpState {
 pub struct AttrMask(pub u32);
 
 /// Names in the order of the bits.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "pkey_index",
     "access_flags",
     "remote_address",
@@ -54,6 +54,7 @@ const NAMES: [&str; 18] = [
     "ev_profile_id",
     "cc_profile_id",
     "seed",
+    "keepalive_ms",
 ];
 
 #[allow(missing_docs)] // Each constant is the attribute with its name.
@@ -77,6 +78,7 @@ impl AttrMask {
     pub const EV_PROFILE_ID: AttrMask = AttrMask(1 << 15);
     pub const CC_PROFILE_ID: AttrMask = AttrMask(1 << 16);
     pub const SEED: AttrMask = AttrMask(1 << 17);
+    pub const KEEPALIVE_MS: AttrMask = AttrMask(1 << 18);
 
     /// The union of both sets.
     #[must_use]
@@ -164,7 +166,7 @@ const TRANSITIONS: [(QpState, QpState, AttrMask, AttrMask); 3] = [
         QpState::Rtr,
         QpState::Rts,
         AttrMask::SQ_PSN,
-        AttrMask::MPR.or(AttrMask::MAX_WIMM).or(RETRIES).or(PROFILES),
+        AttrMask::MPR.or(AttrMask::MAX_WIMM).or(RETRIES).or(AttrMask::KEEPALIVE_MS).or(PROFILES),
     ),
 ];
 

@@ -230,6 +230,11 @@ pub trait Host {
         let _ = (path, port);
     }
 
+    /// With keepalive: the peer does not answer (`true`), or is heard again. They alternate, and the queue pair goes on.
+    fn peer_silence(&mut self, silent: bool) {
+        let _ = silent;
+    }
+
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
     fn fatal(&mut self, why: Fatal);
 }

@@ -72,6 +72,7 @@ struct Struck {
     ports_contradicted: u64,
     requests_answered: u64,
     probes_unanswered: u64,
+    peers_silent: u64,
 }
 
 impl Struck {
@@ -103,6 +104,7 @@ impl Struck {
             self.requests_answered += node.requests_answered;
             self.probes_unanswered += node.probes_unanswered;
         }
+        self.peers_silent += outcome.silences;
         self.failed += outcome.fatal.iter().flatten().count() as u64;
     }
 
@@ -131,6 +133,7 @@ impl Struck {
             ("port status update that changed something", self.port_updates_applied),
             ("port put back by traffic", self.ports_contradicted),
             ("unanswered EV probe", self.probes_unanswered),
+            ("peer called silent", self.peers_silent),
         ] {
             assert!(count > 100, "only {count} times in {} runs: {what}", self.runs);
         }

@@ -33,6 +33,7 @@ class Options:
     timeout: int | None = None
     linear_cnt: int | None = None
     exp_cnt: int | None = None
+    keepalive_ms: int | None = None
     ev_profile_id: int | None = None
     cc_profile_id: int | None = None
     seed: int | None = None
@@ -158,6 +159,7 @@ class End:
                 timeout=options.timeout,
                 linear_cnt=options.linear_cnt,
                 exp_cnt=options.exp_cnt,
+                keepalive_ms=options.keepalive_ms,
             ),
         )
 

@@ -43,7 +43,7 @@ class QpAttr:
     | INIT to RTR | remote, dest_qp_num, rq_psn | path_mtu, mpr_dest, max_wimm_dest, caps, access, |
     | | | ev_profile_id, cc_profile_id, seed |
     | RTR to RTS | sq_psn | mpr, max_wimm, timeout, linear_cnt, exp_cnt, |
-    | | | ev_profile_id, cc_profile_id, seed |
+    | | | keepalive_ms, ev_profile_id, cc_profile_id, seed |
     | any to RESET or ERROR | | |
     """
 
@@ -75,6 +75,11 @@ class QpAttr:
     """Retries at a fixed interval, at most 7; default 7."""
     exp_cnt: int | None = None
     """Retries with doubling interval after those, at most 25, which means no end; default 7."""
+    keepalive_ms: int | None = None
+    """Keepalive, milliseconds; 0, the default, is off. A peer that was silent for this long while nothing was
+    under way is probed. If it does not answer four probes, one ACK timeout apart, PEER_SILENT is raised, and
+    PEER_HEARD when it is heard again. The queue pair stays in RTS. Writes under way need no keepalive: they
+    end by their retries."""
     caps: Capabilities | None = None
     """Optional behaviour that both ends have; default all."""
     ev_profile_id: int | None = None

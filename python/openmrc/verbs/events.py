@@ -1,4 +1,4 @@
-"""Asynchronous events (ports, queue pairs and completion queues in error) and EV events (paths)."""
+"""Asynchronous events (ports, queue pairs and completion queues in error, silent peers) and EV events (paths)."""
 
 import threading
 from collections import deque
@@ -20,7 +20,7 @@ class AsyncEvent:
     port: int | None = None
     """The port, of PORT_ACTIVE and PORT_ERR."""
     qp_num: int | None = None
-    """The queue pair, of QP_FATAL and PEER_PORTS."""
+    """The queue pair, of QP_FATAL, PEER_PORTS, PEER_SILENT and PEER_HEARD."""
     cq: int | None = None
     """:attr:`CompletionQueue.handle`, of CQ_ERR."""
     ports_up: tuple[int, ...] | None = None

@@ -85,6 +85,7 @@ impl Engine {
             timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(14)),
             linear_cnt: attr.linear_cnt.unwrap_or(requestor.linear_cnt),
             exp_cnt: attr.exp_cnt.unwrap_or(7),
+            keepalive: attr.keepalive_ms.filter(|&ms| ms > 0).map(|ms| Span::from_millis(ms.into())),
         };
         config.responder = ResponderConfig {
             rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,

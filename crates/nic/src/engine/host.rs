@@ -86,6 +86,16 @@ impl NodeHost for Environment<'_> {
         });
     }
 
+    fn peer_silence(&mut self, qp: QpId, silent: bool) {
+        let Some(io) = self.verbs.get(qp.place) else { return };
+        let qp_num = io.shared.num;
+        self.shared.events.push(if silent {
+            AsyncEvent::PeerSilent { qp_num }
+        } else {
+            AsyncEvent::PeerHeard { qp_num }
+        });
+    }
+
     fn fatal(&mut self, qp: QpId, why: Fatal) {
         let Some(io) = self.verbs.get(qp.place) else { return };
         // One that the application has sent to ERROR itself is there already, and needs no event.

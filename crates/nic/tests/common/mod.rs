@@ -131,6 +131,7 @@ pub fn to_rts(qp: &QueuePair, dest_qp_num: u32, remote: Vec<SocketAddr>, attr: &
         timeout: None,
         linear_cnt: None,
         exp_cnt: None,
+        keepalive_ms: None,
         mpr: None,
         max_wimm: None,
         ..attr.clone()
@@ -141,6 +142,7 @@ pub fn to_rts(qp: &QueuePair, dest_qp_num: u32, remote: Vec<SocketAddr>, attr: &
         timeout: attr.timeout,
         linear_cnt: attr.linear_cnt,
         exp_cnt: attr.exp_cnt,
+        keepalive_ms: attr.keepalive_ms,
         mpr: attr.mpr,
         max_wimm: attr.max_wimm,
         ..QpAttr::default()

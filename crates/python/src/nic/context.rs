@@ -103,6 +103,14 @@ impl Context {
                 fields.set_item("reason", reason.to_string())?;
                 "qp_fatal"
             }
+            AsyncEvent::PeerSilent { qp_num } => {
+                fields.set_item("qp_num", qp_num)?;
+                "peer_silent"
+            }
+            AsyncEvent::PeerHeard { qp_num } => {
+                fields.set_item("qp_num", qp_num)?;
+                "peer_heard"
+            }
             AsyncEvent::CqError { cq } => {
                 fields.set_item("cq", cq)?;
                 "cq_err"

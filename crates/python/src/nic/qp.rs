@@ -167,6 +167,7 @@ fn attributes(from: &Bound<'_, PyAny>) -> PyResult<QpAttr> {
         timeout: optional!(from, "timeout", "0 to 24")?,
         linear_cnt: optional!(from, "linear_cnt", "0 to 7")?,
         exp_cnt: optional!(from, "exp_cnt", "0 to 25")?,
+        keepalive_ms: optional!(from, "keepalive_ms", "0 to 4294967295")?,
         caps: caps.map(|bits| Capabilities {
             trim_nack: bits & 1 != 0,
             dynamic_mpr: bits & 2 != 0,
@@ -201,6 +202,7 @@ fn attribute_fields<'py>(py: Python<'py>, attr: &QpAttr) -> PyResult<Bound<'py, 
         timeout,
         linear_cnt,
         exp_cnt,
+        keepalive_ms,
         ev_profile_id,
         cc_profile_id,
         seed

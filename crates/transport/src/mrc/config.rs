@@ -130,6 +130,8 @@ pub struct RequestorConfig {
     pub linear_cnt: u8,
     /// Retries with doubling interval after those, at most 25, which means for ever.
     pub exp_cnt: u8,
+    /// The host is told if a peer does not answer that was silent for this long while nothing was under way; `None` is off.
+    pub keepalive: Option<Span>,
 }
 
 impl Default for RequestorConfig {
@@ -143,6 +145,7 @@ impl Default for RequestorConfig {
             timeout: QpConfig::timeout_from_exponent(8),
             linear_cnt: 7,
             exp_cnt: 25,
+            keepalive: None,
         }
     }
 }
@@ -292,7 +295,8 @@ impl RequestorConfig {
         check(depth_ok, "max_send_wr", self.max_send_wr as u64, "1 to 1048576")?;
         check(self.timeout > Span::ZERO, "timeout", self.timeout.0, "more than 0")?;
         check(self.linear_cnt <= 7, "linear_cnt", self.linear_cnt, "0 to 7")?;
-        check(self.exp_cnt <= 25, "exp_cnt", self.exp_cnt, "0 to 25")
+        check(self.exp_cnt <= 25, "exp_cnt", self.exp_cnt, "0 to 25")?;
+        check(self.keepalive != Some(Span::ZERO), "keepalive", 0u8, "more than 0")
     }
 }
 

@@ -240,11 +240,22 @@ impl QueuePair {
     }
 
     fn on_probe(&mut self, now: Time, received: &Received, probe: &Probe, host: &mut dyn Host) {
+        if !self.shared.ids_match(probe.spdcid, probe.dpdcid) {
+            self.shared.stats.invalid += 1;
+            return;
+        }
+        if let Some(requestor) = &mut self.requestor {
+            requestor.keepalive_heard(now, host);
+        }
         self.responder.make().on_probe(&mut self.shared, now, received, probe, host);
     }
 
     fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
         let QueuePair { shared, requestor, responder } = self;
+        // The header of a trimmed packet is not protected: it may not be what the peer sent.
+        if let Some(requestor) = requestor.as_mut().filter(|_| received.trim.is_none()) {
+            requestor.keepalive_heard(now, host);
+        }
         match responder.make().on_data(shared, now, received, write, host) {
             Ok(()) => {
                 let sending = requestor.as_ref().is_some_and(|requestor| requestor.is_sending());

@@ -41,6 +41,11 @@ pub trait NodeHost {
         let _ = (qp, path, port);
     }
 
+    /// With keepalive: the peer of a queue pair does not answer (`true`), or is heard again.
+    fn peer_silence(&mut self, qp: QpId, silent: bool) {
+        let _ = (qp, silent);
+    }
+
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
     fn fatal(&mut self, qp: QpId, why: Fatal);
 
@@ -87,6 +92,9 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
     }
     fn path_loss(&mut self, path: PathId, port: u8) {
         self.host.path_loss(self.qp, path, port);
+    }
+    fn peer_silence(&mut self, silent: bool) {
+        self.host.peer_silence(self.qp, silent);
     }
     fn fatal(&mut self, why: Fatal) {
         self.host.fatal(self.qp, why);

@@ -103,6 +103,8 @@ pub struct Outcome {
     pub finished: Time,
     pub flows: Vec<FlowCounters>,
     pub fatal: Vec<Option<Fatal>>,
+    /// Peers that were called silent.
+    pub silences: u64,
     pub network: NetworkCounters,
     pub nodes: Vec<NodeStats>,
     pub condemned: u64,
@@ -238,6 +240,8 @@ impl<T: Subject> World<T> {
                     condemned: vec![false; paths],
                     ev_events: Vec::new(),
                     fatal: None,
+                    silences: Vec::new(),
+                    heard_at: now,
                     receives: u64::MAX,
                     local_up: all,
                     peer_up: all,
@@ -326,6 +330,8 @@ impl<T: Subject> World<T> {
             finished,
             flows: self.flows.iter().map(|f| f.counters).collect(),
             fatal: self.ends.iter().map(|e| e.record.fatal.map(|(_, why)| why)).collect(),
+            silences: self.ends.iter().flat_map(|e| &e.record.silences).filter(|(_, silent)| *silent).count()
+                as u64,
             network: self.network.counters,
             nodes: self.nodes.iter().map(|driven| driven.node.stats()).collect(),
             condemned,

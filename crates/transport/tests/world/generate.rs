@@ -60,12 +60,24 @@ impl Scenario {
             let pair = random_pair(&scenario, number as u32, [from, to], budget.max(8), dice);
             scenario.pairs.push(pair);
         }
+        random_keepalive(&mut scenario);
         scenario.queues = random_queues(&scenario, dice);
         scenario.node = random_node(&scenario, dice);
         scenario.impairments = random_impairments(&scenario, dice);
         let ends = random_schedule(&mut scenario, dice);
         scenario.deadline = ends + PATIENCE;
         scenario
+    }
+}
+
+/// Some connections keep an eye on an idle peer. Dice of their own, so that everything else stays as it is.
+fn random_keepalive(scenario: &mut Scenario) {
+    let mut dice = Dice::new(scenario.seed ^ 0xA11E);
+    for pair in &mut scenario.pairs {
+        if dice.chance(0.3) {
+            let period = Span::from_nanos(dice.log_between(1_000_000, 30_000_000));
+            pair.configs.iter_mut().for_each(|config| config.requestor.keepalive = Some(period));
+        }
     }
 }
 

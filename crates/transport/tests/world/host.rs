@@ -23,6 +23,10 @@ pub struct Record {
     pub condemned: Vec<bool>,
     pub ev_events: Vec<(Time, EvEvent)>,
     pub fatal: Option<(Time, Fatal)>,
+    /// When it was told that its peer is silent (`true`) or heard again.
+    pub silences: Vec<(Time, bool)>,
+    /// When a packet came last that its peer had sent, by the local clock.
+    pub heard_at: Time,
     /// Receives posted.
     pub receives: u64,
     pub local_up: PortSet,
@@ -62,6 +66,8 @@ impl Record {
 pub struct View<'a> {
     /// World time, for the trace.
     pub now: Time,
+    /// Time by the node's clock.
+    pub local: Time,
     pub ends: &'a mut [End],
     pub flows: &'a mut [Flow],
     /// The data packet being handled, in the form its sender sent it.
@@ -189,6 +195,26 @@ impl NodeHost for View<'_> {
         }
         if twice {
             self.judge(end, Err(format!("path {} changed to {:?} twice", event.path, event.change)));
+        }
+    }
+
+    fn peer_silence(&mut self, qp: QpId, silent: bool) {
+        let (end, now, local) = (end_of(qp), self.now, self.local);
+        self.trace.note(now, b'K', [end as u64, u64::from(silent), 0], || {
+            format!("{end} says its peer is {}", if silent { "silent" } else { "heard again" })
+        });
+        let record = self.record(qp);
+        let was_silent = record.silences.last().is_some_and(|(_, silent)| *silent);
+        record.silences.push((now, silent));
+        let requestor = &record.config.requestor;
+        // Nothing is told before the silence has lasted and four probes had their time.
+        let least = requestor.keepalive.map(|period| period + requestor.timeout.times(4));
+        let lasted = local.since(record.heard_at);
+        if was_silent == silent {
+            self.judge(end, Err(format!("says twice that its peer is silent: {silent}")));
+        }
+        if silent && least.is_none_or(|least| lasted < least) {
+            self.judge(end, Err(format!("calls its peer silent after {lasted:?}, not {least:?}")));
         }
     }
 

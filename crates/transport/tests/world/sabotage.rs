@@ -146,6 +146,9 @@ impl Host for FaultyHost<'_> {
     fn path_loss(&mut self, path: PathId, port: u8) {
         self.host.path_loss(path, port);
     }
+    fn peer_silence(&mut self, silent: bool) {
+        self.host.peer_silence(silent);
+    }
     fn fatal(&mut self, why: Fatal) {
         self.host.fatal(why);
     }

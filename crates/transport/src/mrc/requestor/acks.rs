@@ -54,13 +54,14 @@ impl Requestor {
         }
         shared.stats.sacks_in += 1;
         self.silence.heard(now);
+        self.keepalive_heard(now, host);
         if Pressure::from(sack.cc.rcv_cwnd_pen).is_overflow() {
             self.loss.on_overflow_report(now);
         }
 
         let answered = self.answered(shared, sack, cack);
         let mut newest =
-            answered.probe.and_then(|id| self.silence.tail_answered(ConditionProbes::sequence_of(id)));
+            answered.probe.and_then(|id| self.silence.probe_answered(ConditionProbes::sequence_of(id)));
         let rtt = self.rtt_sample(shared, now, sack.cc.timestamp, answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
@@ -230,6 +231,7 @@ impl Requestor {
             return;
         }
         self.silence.heard(now);
+        self.keepalive_heard(now, host);
         if nack.reason == NackReason::UnexpectedEvent {
             self.fail(shared, Fatal::UnexpectedEvent, SendStatus::RemoteOpErr, host);
             return;
@@ -271,6 +273,7 @@ impl Requestor {
             return;
         };
         self.silence.heard(now);
+        self.keepalive_heard(now, host);
         if completed > self.sendq.completed() {
             self.silence.progress(now);
             // All packets of a complete message have arrived, even if no SACK has reported them yet.

@@ -7,11 +7,13 @@
 //! | `acks` | handling of SACK, NACK and ACK |
 //! | `loss` | loss detection |
 //! | `silence` | probes of a silent peer, and timeouts |
+//! | `keepalive` | noticing a peer that is silent while nothing is under way |
 //!
 //! `loss` and `silence` each define a part of the requestor's state and the methods of [`Requestor`] that act on it.
 //! These two import circles are intended: a rule and the state that it needs stay in one file.
 
 mod acks;
+mod keepalive;
 mod loss;
 mod resends;
 mod send_times;
@@ -23,6 +25,7 @@ use openmrc_wire::{Body, Packet, Timestamp, Write};
 
 pub use sendq::MAX_MESSAGE;
 
+use self::keepalive::Keepalive;
 use self::loss::LossDetector;
 use self::sendq::{Part, SendQueue};
 use self::silence::Silence;
@@ -44,6 +47,8 @@ pub(super) struct Requestor {
     flow: Flow,
     loss: LossDetector,
     silence: Silence,
+    /// On request only.
+    keepalive: Option<Box<Keepalive>>,
     /// The peer's window, PSNs.
     peer_window: u32,
     resend_not_before: Time,
@@ -62,7 +67,7 @@ impl Requestor {
     pub const BYTES_PER_WORK_REQUEST: usize = SendQueue::BYTES_PER_ENTRY;
 
     pub fn new(now: Time, config: &QpConfig) -> Self {
-        let RequestorConfig { sq_psn, mpr, max_wimm, max_send_wr, .. } = config.requestor;
+        let RequestorConfig { sq_psn, mpr, max_wimm, max_send_wr, keepalive, .. } = config.requestor;
         let first = first_seq(sq_psn);
         let window = u32::from(mpr) * PSNS_PER_MPR;
         let paths = config.paths.active + config.paths.backup;
@@ -72,6 +77,7 @@ impl Requestor {
             flow: Flow::new(&config.cc, u32::from(config.path_mtu) + NsccParams::OVERHEAD),
             loss: LossDetector::new(now, first, &config.paths.model),
             silence: Silence::new(now, &config.requestor),
+            keepalive: keepalive.map(|period| Box::new(Keepalive::new(now, period))),
             peer_window: window,
             resend_not_before: Time::ZERO,
             limits: Limits { window, max_wimm, burst: config.paths.burst },
@@ -99,7 +105,7 @@ impl Requestor {
 
     /// Heap bytes, without the ring of posted work requests, which belongs to the application.
     pub fn heap_bytes(&self) -> usize {
-        self.window.heap_bytes()
+        self.window.heap_bytes() + self.keepalive.as_ref().map_or(0, |_| size_of::<Keepalive>())
     }
 
     /// Any field of type [`Time`]: the address from which the cache lines of the requestor are loaded.
@@ -182,7 +188,7 @@ impl Requestor {
     #[inline]
     pub fn poll_timeout(&self, shared: &Shared) -> Time {
         if self.is_quiet(shared) {
-            return Time::NEVER;
+            return self.keepalive_due(&shared.rtt);
         }
         let due = self.silence.timeout_due(&shared.rtt).min(self.silence.tail_due(shared));
         if self.window.lost() > 0 && self.resend_not_before > shared.clock {

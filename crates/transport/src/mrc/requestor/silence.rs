@@ -30,9 +30,10 @@ pub(super) struct Silence {
     /// When the last tail probe fell due, and how many have gone unanswered.
     tail_at: Time,
     tails: u8,
-    tail_path: EvIndex,
-    /// The last tail probe: the sequence number in its id, and when it was sent.
-    tail: Option<(u8, Stamp)>,
+    asked_path: EvIndex,
+    /// When the last probe that asked the peer was sent, and the sequence number in its id.
+    asked: Option<Stamp>,
+    asked_sequence: u8,
 }
 
 impl Silence {
@@ -46,8 +47,9 @@ impl Silence {
             retries: 0,
             tail_at: Time::ZERO,
             tails: 0,
-            tail_path: 0,
-            tail: None,
+            asked_path: 0,
+            asked: None,
+            asked_sequence: 0,
         }
     }
 
@@ -69,9 +71,9 @@ impl Silence {
         self.retries = 0;
     }
 
-    /// A probe reply has come: when the tail probe with this sequence number was sent.
-    pub fn tail_answered(&self, sequence: u8) -> Option<Stamp> {
-        self.tail.filter(|&(sent, _)| sent == sequence).map(|(_, stamp)| stamp)
+    /// A probe reply has come: when the probe with this sequence number was sent, if it is the last that asked.
+    pub fn probe_answered(&self, sequence: u8) -> Option<Stamp> {
+        self.asked.filter(|_| self.asked_sequence == sequence)
     }
 
     /// When rule 3 fires: nothing heard for 1.5 RTT + target delay. A peer that does not answer is asked again when it has been
@@ -89,9 +91,13 @@ impl Silence {
     #[inline]
     pub fn timeout_due(&self, rtt: &RttEstimate) -> Time {
         let doublings = self.retries.saturating_sub(self.linear_cnt.saturating_sub(1));
-        // The attribute is a floor: on a path that has become slower than it, four round trips are.
-        let interval = self.timeout.max(rtt.smoothed.times(4));
-        self.progress_at + interval.times(1 << doublings.min(40))
+        self.progress_at + self.interval(rtt).times(1 << doublings.min(40))
+    }
+
+    /// What an answer may take. The attribute is a floor: on a path that has become slower than it, four round trips are.
+    #[inline]
+    pub fn interval(&self, rtt: &RttEstimate) -> Span {
+        self.timeout.max(rtt.smoothed.times(4))
     }
 
     fn exhausted(&self) -> bool {
@@ -106,6 +112,7 @@ impl Requestor {
         self.check_timeout(shared, now, host);
         if shared.error.is_none() {
             self.probe_tail(shared, now, host);
+            self.probe_keepalive(shared, now, host);
         }
     }
 
@@ -121,13 +128,20 @@ impl Requestor {
     }
 
     /// Asks the peer what it has, by a probe on the next plane or the same probe on every plane.
-    fn ask_peer(&mut self, shared: &mut Shared, now: Time, every_plane: bool, host: &mut dyn Host) {
-        let last = self.silence.tail_path;
+    pub(super) fn ask_peer(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        every_plane: bool,
+        host: &mut dyn Host,
+    ) {
+        let last = self.silence.asked_path;
         let up = shared.ports_up;
         let Some(index) = shared.paths.select(now, up, up, Some(last)) else { return };
         shared.send_probe(now, index, host);
-        self.silence.tail = Some((shared.probes.last_sequence(), Stamp::at(now)));
-        self.silence.tail_path = index;
+        self.silence.asked = Some(Stamp::at(now));
+        self.silence.asked_sequence = shared.probes.last_sequence();
+        self.silence.asked_path = index;
         if every_plane {
             let asked = shared.paths.plane_of(index);
             for plane in (0..shared.paths.plane_count()).filter(|&p| p != asked) {

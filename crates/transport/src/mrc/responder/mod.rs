@@ -220,10 +220,6 @@ impl Responder {
         probe: &Probe,
         host: &mut dyn Host,
     ) {
-        if !shared.ids_match(probe.spdcid, probe.dpdcid) {
-            shared.stats.invalid += 1;
-            return;
-        }
         let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
         let trigger =
             Trigger { psn: wire(self.cack()), ev: received.ev, timestamp: probe.timestamp, arrived: now };

@@ -35,6 +35,7 @@ impl<T: Subject> World<T> {
         let driven = &mut self.nodes[node];
         let mut view = View {
             now: self.now,
+            local: now,
             ends: &mut self.ends,
             flows: &mut self.flows,
             in_hand,

@@ -121,6 +121,11 @@ impl<T: Subject> World<T> {
         );
         let mut in_hand = None;
         if !flight.garbage {
+            // The requestor ignores an ACK or NACK from long ago.
+            let may_be_stale = matches!(received.packet.body, Body::Ack(_) | Body::Nack(_));
+            if received.trim.is_none() && !may_be_stale {
+                self.ends[end].record.heard_at = self.local(flight.to);
+            }
             match &received.packet.body {
                 Body::Write(_) if received.trim.is_none() => {
                     in_hand = Some(flight.transmit);

@@ -1,0 +1,81 @@
+//! Keepalive: a peer that is silent while nothing is under way is probed, and the host is told when it does not answer and
+//! when it is heard again. Not in the specification. It must never end a queue pair, nor change one that does not ask for it.
+
+use super::Requestor;
+use crate::api::Host;
+use crate::mrc::shared::{RttEstimate, Shared};
+use crate::time::{Span, Time};
+
+/// The host is told after this many unanswered probes \[choice\]: single losses must not look like a dead peer.
+const PROBES: u8 = 4;
+/// From this probe on, each goes out on every plane: the first may have met the only plane that is broken.
+const EVERY_PLANE_FROM: u8 = 2;
+
+/// Since when nothing has come from the peer, and what was done about it.
+pub(super) struct Keepalive {
+    /// Silence of this length is followed by a probe.
+    period: Span,
+    /// When the last packet came from the peer, of any kind.
+    heard_at: Time,
+    probed_at: Time,
+    /// Probes sent since then, at most [`PROBES`].
+    unanswered: u8,
+    /// The host was told that the peer is silent.
+    is_silent: bool,
+}
+
+impl Keepalive {
+    pub fn new(now: Time, period: Span) -> Self {
+        Keepalive { period, heard_at: now, probed_at: now, unanswered: 0, is_silent: false }
+    }
+
+    /// When the next probe is due, if nothing is under way. `interval` is what an answer may take.
+    fn due(&self, interval: Span) -> Time {
+        match self.unanswered {
+            0 => self.heard_at + self.period,
+            // The host knows. Probes only find out when the peer is back, which is not urgent.
+            _ if self.is_silent => self.probed_at + self.period.max(interval),
+            _ => self.probed_at + interval,
+        }
+    }
+
+    fn heard(&mut self, now: Time, host: &mut dyn Host) {
+        self.heard_at = now;
+        self.unanswered = 0;
+        if std::mem::take(&mut self.is_silent) {
+            host.peer_silence(false);
+        }
+    }
+}
+
+impl Requestor {
+    /// A packet has come from the peer, whether or not it answers anything.
+    #[inline]
+    pub fn keepalive_heard(&mut self, now: Time, host: &mut dyn Host) {
+        if let Some(keepalive) = &mut self.keepalive {
+            keepalive.heard(now, host);
+        }
+    }
+
+    /// When the next keepalive probe is due, if nothing is under way.
+    #[inline]
+    pub(super) fn keepalive_due(&self, rtt: &RttEstimate) -> Time {
+        self.keepalive.as_ref().map_or(Time::NEVER, |keepalive| keepalive.due(self.silence.interval(rtt)))
+    }
+
+    /// Sends the keepalive probe that is due. While something is under way the retries watch the peer instead.
+    pub(super) fn probe_keepalive(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if !self.is_quiet(shared) || now < self.keepalive_due(&shared.rtt) {
+            return;
+        }
+        let Some(keepalive) = &mut self.keepalive else { return };
+        if keepalive.unanswered == PROBES && !keepalive.is_silent {
+            keepalive.is_silent = true;
+            host.peer_silence(true);
+        }
+        keepalive.unanswered = PROBES.min(keepalive.unanswered + 1);
+        keepalive.probed_at = now;
+        let every_plane = keepalive.unanswered >= EVERY_PLANE_FROM;
+        self.ask_peer(shared, now, every_plane, host);
+    }
+}
