@@ -141,7 +141,7 @@ fn sending_from_memory_that_is_not_ours_ends_in_loc_prot_err() {
 
 #[test]
 fn deregistering_under_a_send_fails_it_and_reads_no_more_of_the_memory() {
-    // The peer is silent: the send cannot complete.
+    // Nothing is sent before the port is up.
     let a = End::open(device(1), &Options::default());
     let nobody: SocketAddr = "127.1.251.1:4791".parse().unwrap();
     to_rts(&a.qp, 0x4001, vec![nobody], &QpAttr::default());
@@ -149,8 +149,10 @@ fn deregistering_under_a_send_fails_it_and_reads_no_more_of_the_memory() {
     let mut region = a.pd.register(&source, Access::LOCAL_READ).unwrap();
     let sges = [Sge { addr: region.addr(), len: 1 << 20, lkey: region.lkey() }];
     let request = SendWr { remote_addr: 0, rkey: 1, ..a.request(&a, 0, 9, &sges) };
+    a.context.set_port_admin(0, false).unwrap();
     a.qp.post_send(&[request]).unwrap();
     region.deregister();
+    a.context.set_port_admin(0, true).unwrap();
     let done = a.wait(1)[0];
     assert_eq!((done.wr_id, done.status), (9, Status::LocProtErr));
 }
