@@ -144,7 +144,10 @@ fn digest(results: &Results) -> u64 {
     for message in &results.messages {
         (message.posted.0, message.delivered.0, message.completed.0, message.failed).hash(&mut hasher);
     }
-    for (name, value) in results.totals.named().into_iter().filter(|(name, _)| *name != "events") {
+    // A counter of hosts in software, which these shapes have none of: digests stay comparable with older ones.
+    let totals =
+        results.totals.named().into_iter().filter(|(name, _)| !["events", "overflowed"].contains(name));
+    for (name, value) in totals {
         (name, value).hash(&mut hasher);
     }
     results.port_bytes.hash(&mut hasher);

@@ -46,3 +46,11 @@ fn many_senders_into_small_receive_buffers_share_the_receiver_and_condemn_nothin
     let (begin, whole) = (few.totals.hosts.overflowed, totals.overflowed);
     assert!(whole < 2 * begin, "{begin} dropped in the first sixteenth, {whole} in all");
 }
+
+#[test]
+fn hosts_in_software_speak_mrc() {
+    let text = r#"{"topology": {"hosts": 4, "radix": 4}, "network": {"software": {}}, "transport": {"kind": "uet"},
+                   "traffic": [{"kind": "permutation", "bytes": 1}]}"#;
+    let error = spec::Scenario::from_json(text).expect_err("UET in software");
+    assert!(error.to_string().contains("network.software"), "{error}");
+}

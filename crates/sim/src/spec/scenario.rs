@@ -72,6 +72,10 @@ impl Scenario {
             return Err(SpecError::at("traffic", "there is none"));
         }
         self.network.check().map_err(|error| error.inside("network"))?;
+        if self.network.software.is_some() && !matches!(self.transport, Transport::Mrc(_)) {
+            let message = "hosts whose NIC is software speak MRC";
+            return Err(SpecError::at("software", message).inside("network"));
+        }
         for (index, pattern) in self.traffic.iter().enumerate() {
             pattern.check().map_err(|error| error.inside(index).inside("traffic"))?;
         }
