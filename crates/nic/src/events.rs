@@ -1,5 +1,5 @@
-//! Events that are not completions: ports up and down, queue pairs and completion queues in error, peers that
-//! are silent, paths assumed bad and good again. The queues are bounded; events that do not fit are dropped and counted.
+//! Events that are not completions: ports up and down, queue pairs and completion queues in error, peers that are
+//! silent, paths assumed bad and good again. The queues are bounded; events that do not fit are dropped and counted.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -32,7 +32,8 @@ pub enum AsyncEvent {
         /// Why.
         reason: Fatal,
     },
-    /// With keepalive: the peer of a queue pair does not answer, though nothing is under way. The queue pair stays in RTS.
+    /// With keepalive: the peer of a queue pair does not answer, though nothing is under way. The queue pair stays in
+    /// RTS.
     PeerSilent {
         /// The queue pair.
         qp_num: u32,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use openmrc_nic::*;
 
-/// Two idle ends of two planes with this keepalive. The ACK timeout of 34 ms leaves a healthy peer on a busy machine 150 ms.
+/// Two idle ends of two planes with this keepalive. The ACK timeout of 34 ms leaves a healthy peer on a busy machine
+/// 150 ms.
 fn idle_pair(keepalive_ms: u32) -> (End, End) {
     let attr = QpAttr { keepalive_ms: Some(keepalive_ms), timeout: Some(15), ..QpAttr::default() };
     let (a, b) = pair_with(device(2), device(2), &Options { attr, ..Options::default() });

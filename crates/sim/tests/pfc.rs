@@ -87,7 +87,8 @@ fn headroom_alone_is_no_buffer() {
     assert!(error.contains("headroom"), "{error}");
 }
 
-/// Three racks send to one host. A host of another rack sends to that host's neighbour, over a spine that the others use.
+/// Three racks send to one host. A host of another rack sends to that host's neighbour, over a spine that the others
+/// use.
 fn victim(dcqcn: bool, incast: bool) -> Time {
     let mut workload = Workload::default();
     if incast {

@@ -13,7 +13,8 @@
 //! | `transmit`, `egress` | from posted sends to packets; the sending side |
 //! | `receive`, `arrival`, `next_port` | from datagrams to the node; in which order they are handled |
 
-// The files that implement methods of the engine import it, and some of them have a part of it: a circle, of one struct.
+// The files that implement methods of the engine import it, and some of them have a part of it: a circle, of one
+// struct.
 mod arrival;
 mod connect;
 mod control;

@@ -27,8 +27,8 @@ use crate::tx::is_data;
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
-/// Most bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so this
-/// keeps their cost below a hundredth.
+/// Most bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so
+/// this keeps their cost below a hundredth.
 const BYTES_PER_SAMPLE: usize = 256 << 10;
 
 /// Datagrams in a turn before sending again.

@@ -125,8 +125,8 @@ impl Slots<'_> {
 /// run early; outstanding messages are waited for.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if sizes do not fit, [`Error::MessageFailed`] for a message that failed; and the errors of
-/// posting and polling.
+/// [`Error::InvalidArgument`] if sizes do not fit, [`Error::MessageFailed`] for a message that failed; and the errors
+/// of posting and polling.
 pub fn write_bw(
     context: &Context,
     qps: &[&QueuePair],

@@ -72,8 +72,8 @@ impl Inbox<'_> {
 /// beginning of `target` and arrive at the beginning of `inbox`. Setting `stop` from another thread ends the run early.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if sizes do not fit, [`Error::MessageFailed`] for a message that failed; and the errors of
-/// posting and polling.
+/// [`Error::InvalidArgument`] if sizes do not fit, [`Error::MessageFailed`] for a message that failed; and the errors
+/// of posting and polling.
 #[allow(clippy::too_many_arguments)] // The same objects as in perftest.
 pub fn write_lat(
     context: &Context,

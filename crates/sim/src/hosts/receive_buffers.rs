@@ -1,5 +1,5 @@
-//! Receive buffers of a host whose NIC is software: as the sockets of the endpoint, one for each port, and one processor that
-//! takes what is in them in the order of arrival.
+//! Receive buffers of a host whose NIC is software: as the sockets of the endpoint, one for each port, and one
+//! processor that takes what is in them in the order of arrival.
 
 use openmrc_transport::node::Buffers;
 
@@ -49,7 +49,8 @@ impl ReceiveBuffers {
         }
     }
 
-    /// A packet has come. When it will be handled, and whether packets before it were dropped; `None` if it does not fit.
+    /// A packet has come. When it will be handled, and whether packets before it were dropped; `None` if it does not
+    /// fit.
     pub fn put(&mut self, now: u64, port: u8, bytes: u32) -> Option<(u64, bool)> {
         let memory = u64::from(bytes) + OVERHEAD;
         let port = &mut self.ports[usize::from(port)];

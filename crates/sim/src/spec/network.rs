@@ -67,8 +67,8 @@ impl Default for Network {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Software {
-    /// Receive buffer of a port, bytes of the host's memory: a packet takes 1,024 more than its own. What does not fit is
-    /// dropped.
+    /// Receive buffer of a port, bytes of the host's memory: a packet takes 1,024 more than its own. What does not fit
+    /// is dropped.
     pub receive_buffer: Amount,
     /// Rate at which a host handles the packets of all its ports, in the order of arrival, bit/s.
     pub service_rate: Whole<1_000_000, 1_000_000_000_000>,

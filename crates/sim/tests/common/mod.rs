@@ -66,7 +66,8 @@ pub fn all_delivered(results: &Results) -> bool {
     results.messages.iter().all(|m| m.delivered != Time::NEVER && !m.failed)
 }
 
-/// The least time in which one host can send `bytes` to another through tier `turn`, all planes busy from the first moment.
+/// The least time in which one host can send `bytes` to another through tier `turn`, all planes busy from the first
+/// moment.
 pub fn ideal(network: &NetworkConfig, turn: u8, bytes: u64) -> Span {
     let planes = u64::from(network.fabric.shape().planes);
     let packets = bytes.div_ceil(u64::from(network.path_mtu));
