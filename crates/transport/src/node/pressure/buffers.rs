@@ -1,9 +1,9 @@
 //! Pressure by how full the receive buffers are (spec: congestion, destination flow control).
 //!
-//! Nothing marks or trims in front of a socket: senders that together send more than its buffer holds lose packets
-//! without a trace, which to MRC is a broken path. So the receiver presses its senders before that happens, and says so
-//! when it has happened ([`Pressure::OVERFLOW`]). Windows shrink in proportion and grow again by a packet a round trip,
-//! all by the same, so the shares of senders become even (Chiu and Jain 1989).
+//! Nothing marks or trims in front of a socket: senders that together send more than its buffer holds lose packets without a
+//! trace, which to MRC is a broken path. So the receiver presses its senders before that happens, and says so when it has
+//! happened ([`Pressure::OVERFLOW`]). Windows shrink in proportion and grow again by a packet a round trip, all by the same, so the
+//! shares of senders become even (Chiu and Jain 1989).
 
 use crate::api::{Pressure, Transport};
 use crate::node::table::{Place, Receiving, Table};
@@ -158,8 +158,8 @@ impl BufferWatch {
     }
 }
 
-/// What senders are told while a buffer is filled to this share. Windows may return to what they were only where the
-/// buffers hold them.
+/// What senders are told while a buffer is filled to this share. Windows may return to what they were only where the buffers
+/// hold them.
 fn pressure(fill: f64, windows_fit: bool) -> Pressure {
     if fill > SHRINK_ABOVE {
         SHRINK.into()
@@ -172,8 +172,8 @@ fn pressure(fill: f64, windows_fit: bool) -> Pressure {
     }
 }
 
-/// The window for each of `receivers`, units of 128 PSNs: half of what the buffers hold, for the load of the ports is
-/// never quite even.
+/// The window for each of `receivers`, units of 128 PSNs: half of what the buffers hold, for the load of the ports is never
+/// quite even.
 fn fair_windows(buffers: &Buffers, receivers: usize) -> f64 {
     let packets = buffers.bytes as f64 / f64::from(buffers.packet.max(1)) / 2.0;
     packets / receivers.max(1) as f64 / 128.0
