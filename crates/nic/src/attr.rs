@@ -7,8 +7,7 @@ use openmrc_transport::mrc::Capabilities;
 use crate::memory::Access;
 use crate::qp_state::{AttrMask, QpState};
 
-/// Payload bytes per packet where nothing else is asked for (spec: transport, queue pair attributes).
-pub const DEFAULT_PATH_MTU: u16 = 4096;
+pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 
 /// How much a queue pair can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

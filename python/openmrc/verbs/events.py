@@ -1,4 +1,4 @@
-"""Asynchronous events (ports, errors of queue pairs and completion queues, silent peers) and EV events (paths)."""
+"""Asynchronous events (ports, errors of queue pairs and completion queues, silent peers) and EV events."""
 
 import threading
 from collections import deque

@@ -1,5 +1,6 @@
 //! How fast and long the parts of the fabric are, and how packets find their way.
 
+use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +57,7 @@ impl Default for Network {
             // BGP takes 0.1 s to tens of seconds (spec: baselines, "Routing").
             convergence_us: Micros::of(1_000_000.0),
             // The path_mtu of a queue pair (spec: transport).
-            mtu: Whole::of(4096),
+            mtu: Whole::of(DEFAULT_PATH_MTU as u64),
             software: None,
             switch: Switch::default(),
         }
