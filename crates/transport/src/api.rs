@@ -205,7 +205,8 @@ pub trait Host {
     /// Put the packet in hand's payload at `va` of the region named by `rkey`, whole or not at all.
     ///
     /// # Errors
-    /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too small.
+    /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too
+    /// small.
     fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 
     /// Send a feedback packet. Always taken: feedback is small and has priority.
@@ -230,7 +231,8 @@ pub trait Host {
         let _ = (path, port);
     }
 
-    /// With keepalive: the peer does not answer (`true`), or is heard again. They alternate, and the queue pair goes on.
+    /// With keepalive: the peer does not answer (`true`), or is heard again. They alternate, and the queue pair goes
+    /// on.
     fn peer_silence(&mut self, silent: bool) {
         let _ = silent;
     }
@@ -262,8 +264,8 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// A receive buffer is full and drops packets: halve. This penalty and higher ones tell the sender that what it sent before
-    /// may have been dropped there, so that its losses are no path's fault \[choice\].
+    /// A receive buffer is full and drops packets: halve. This penalty and higher ones tell the sender that what it
+    /// sent before may have been dropped there, so that its losses are no path's fault \[choice\].
     pub const OVERFLOW: Pressure = Pressure { penalty: 64, restore: false };
     /// Nothing holds the senders back.
     pub const NONE: Pressure = Pressure { penalty: 0, restore: true };

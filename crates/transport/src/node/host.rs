@@ -16,7 +16,8 @@ pub trait NodeHost {
     /// Put the packet in hand's payload at `va` of the region named by `rkey`, whole or not at all.
     ///
     /// # Errors
-    /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too small.
+    /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too
+    /// small.
     fn place(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 
     /// Send a feedback packet. Always taken: feedback is small and has priority.

@@ -1,5 +1,6 @@
-//! Keepalive: a peer that is silent while nothing is under way is probed, and the host is told when it does not answer and
-//! when it is heard again. Not in the specification. It must never end a queue pair, nor change one that does not ask for it.
+//! Keepalive: a peer that is silent while nothing is under way is probed, and the host is told when it does not answer
+//! and when it is heard again. Not in the specification. It must never end a queue pair, nor change one that does not
+//! ask for it.
 
 use super::Requestor;
 use crate::api::Host;

@@ -178,8 +178,9 @@ impl Requestor {
         self.lose_for(shared, now, seq, explained, host);
     }
 
-    /// The oldest packet in flight is taken for lost because nothing has moved for long. A receiver that presses its senders
-    /// is slow: that the packet waits there, or was dropped there, is likelier than that its path has failed \[choice\].
+    /// The oldest packet in flight is taken for lost because nothing has moved for long. A receiver that presses its
+    /// senders is slow: that the packet waits there, or was dropped there, is likelier than that its path has failed
+    /// \[choice\].
     pub(super) fn lose_oldest(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         let in_flight = |seq: &Seq| matches!(self.window.state(*seq), Flight::Sent | Flight::Resent);
         let Some(oldest) = (self.window.base()..self.window.next()).find(in_flight) else { return };

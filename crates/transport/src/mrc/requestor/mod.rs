@@ -9,8 +9,8 @@
 //! | `silence` | probes of a silent peer, and timeouts |
 //! | `keepalive` | probes of a peer that is silent while nothing is under way |
 //!
-//! `loss`, `silence` and `keepalive` each define a part of the requestor's state and the methods of [`Requestor`] that act on
-//! it. These three import circles are intended: a rule and the state that it needs stay in one file.
+//! `loss`, `silence` and `keepalive` each define a part of the requestor's state and the methods of [`Requestor`] that
+//! act on it. These three import circles are intended: a rule and the state that it needs stay in one file.
 
 mod acks;
 mod keepalive;

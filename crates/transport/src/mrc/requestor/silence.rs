@@ -1,5 +1,5 @@
-//! A silent peer: when it is asked by a probe, and when it is given up (spec: transport, "Deciding that a packet is lost",
-//! rules 3 and 4).
+//! Silent peers: probes, timeouts and the end of retries (spec: transport, "Deciding that a packet is lost", rules 3
+//! and 4).
 
 use super::Requestor;
 use super::send_times::Stamp;
@@ -9,14 +9,14 @@ use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::{RttEstimate, Shared};
 use crate::time::{Span, Time};
 
-/// `exp_cnt` that means: for ever.
-const FOR_EVER: u8 = 25;
-/// Unanswered probes are sent at the latest this long after each other.
+/// This `exp_cnt` means unlimited retries.
+const UNLIMITED: u8 = 25;
+/// Longest interval between unanswered probes.
 const LONGEST: Span = Span::from_secs(1);
 /// From this tail probe on, each goes out on every plane: asking one plane at a time takes long.
 const EVERY_PLANE_FROM: u8 = 4;
 
-/// Since when the peer has been silent, and what was done about it.
+/// How long the peer has been silent, and what was sent to it meanwhile.
 pub(super) struct Silence {
     timeout: Span,
     linear_cnt: u8,
@@ -76,9 +76,9 @@ impl Silence {
         self.asked.filter(|_| self.asked_sequence == sequence)
     }
 
-    /// When rule 3 fires: nothing heard for 1.5 RTT + target delay. A peer that does not answer is asked again when it has been
-    /// silent for a quarter longer, and at least once a second \[choice\]: so it is noticed soon, compared with the time that it
-    /// was away, and asked seldom if that is long.
+    /// When rule 3 fires: nothing heard for 1.5 RTT + target delay. A peer that does not answer is asked again when it
+    /// has been silent for a quarter longer, and at least once a second \[choice\]: so it is noticed soon, compared
+    /// with the time that it was away, and asked seldom if that is long.
     #[inline]
     pub fn tail_due(&self, shared: &Shared) -> Time {
         let srtt = shared.rtt.smoothed;
@@ -94,7 +94,8 @@ impl Silence {
         self.progress_at + self.interval(rtt).times(1 << doublings.min(40))
     }
 
-    /// What an answer may take. The attribute is a floor: on a path that has become slower than it, four round trips are.
+    /// What an answer may take. The attribute is a floor: on a path that has become slower than it, four round trips
+    /// are.
     #[inline]
     pub fn interval(&self, rtt: &RttEstimate) -> Span {
         self.timeout.max(rtt.smoothed.times(4))
@@ -102,7 +103,7 @@ impl Silence {
 
     fn exhausted(&self) -> bool {
         let limit = u16::from(self.linear_cnt) + u16::from(self.exp_cnt);
-        self.exp_cnt < FOR_EVER && u16::from(self.retries) >= limit
+        self.exp_cnt < UNLIMITED && u16::from(self.retries) >= limit
     }
 }
 
@@ -116,8 +117,8 @@ impl Requestor {
         }
     }
 
-    /// Rule 3: packets or messages are outstanding and the peer is silent. Its answer, which tells all it has, counts as a
-    /// packet sent now and acknowledged, and so uncovers what was lost before.
+    /// Rule 3: packets or messages are outstanding and the peer is silent. Its answer, which tells all it has, counts
+    /// as a packet sent now and acknowledged, and so uncovers what was lost before.
     fn probe_tail(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if self.is_quiet(shared) || now < self.silence.tail_due(shared) {
             return;
@@ -154,11 +155,11 @@ impl Requestor {
         }
     }
 
-    /// Rule 4: nothing has moved for the whole timeout. When retries are exhausted, so is the connection. Otherwise the oldest packet
-    /// in flight is taken for lost and sent again: its acknowledgement shows what else was lost (rule 2). Not even that where the
-    /// peer has given no sign of life: it may be away (its process not scheduled, its node rebooting) and have received
-    /// everything. Sending it all again would only fill its buffers, and no path is more to blame than another. The probes that
-    /// ask it show what is lost \[choice\].
+    /// Rule 4: nothing has moved for the whole timeout. When retries are exhausted, so is the connection. Otherwise the
+    /// oldest packet in flight is taken for lost and sent again: its acknowledgement shows what else was lost (rule 2).
+    /// Not even that where the peer has given no sign of life: it may be away (its process not scheduled, its node
+    /// rebooting) and have received everything. Sending it all again would only fill its buffers, and no path is more
+    /// to blame than another. The probes that ask it show what is lost \[choice\].
     fn check_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if self.is_quiet(shared) || now < self.silence.timeout_due(&shared.rtt) {
             return;

@@ -90,8 +90,8 @@ struct Granted {
     overflow_reports: u8,
 }
 
-/// Reports that tell of an overflow. They take different planes, so a dead plane does not hide it: a sender that is not told
-/// would condemn a path for every packet that the overflow has cost \[choice\].
+/// Reports that tell of an overflow. They take different planes, so a dead plane does not hide it: a sender that is not
+/// told would condemn a path for every packet that the overflow has cost \[choice\].
 const OVERFLOW_REPORTS: u8 = 2;
 
 /// Messages, as they complete in order.
@@ -167,7 +167,8 @@ impl Responder {
         self.granted.mpr = mpr.clamp(1, self.granted.mpr_dest);
     }
 
-    /// Destination flow control for the SACKs from now on. An overflow is told by [`OVERFLOW_REPORTS`] reports at least.
+    /// Destination flow control for the SACKs from now on. An overflow is told by [`OVERFLOW_REPORTS`] reports at
+    /// least.
     #[inline]
     pub fn set_receive_pressure(&mut self, pressure: Pressure) {
         self.granted.pressure = pressure;

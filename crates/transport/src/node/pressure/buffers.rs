@@ -1,15 +1,16 @@
 //! Pressure by how full the receive buffers are (spec: congestion, destination flow control).
 //!
-//! Nothing marks or trims in front of a socket: senders that together send more than its buffer holds lose packets without a
-//! trace, which to MRC is a broken path. So the receiver presses its senders before that happens, and says so when it has
-//! happened ([`Pressure::OVERFLOW`]). Windows shrink in proportion and grow again by a packet a round trip, all by the same, so the
-//! shares of senders become even (Chiu and Jain 1989).
+//! A socket neither marks nor trims. When several senders together send more than its buffer holds, packets are lost
+//! without a NACK, which looks like a broken path. So the receiver makes its senders shrink their windows before that
+//! happens, and reports it when it has happened ([`Pressure::OVERFLOW`]). Windows shrink in proportion and grow by one
+//! packet per round trip, so the shares of the senders become even (Chiu and Jain 1989).
 
 use crate::api::{Pressure, Transport};
+use crate::mrc::PSNS_PER_MPR;
 use crate::node::table::{Place, Receiving, Table};
 use crate::time::{Span, Time};
 
-/// With fewer bytes than this from one look to the next no buffer fills.
+/// If fewer bytes than this arrive between two looks, no buffer fills.
 const TRICKLE: u64 = 64 << 10;
 
 /// While a buffer is filled beyond this share, windows shrink by a twentieth a round trip ...
@@ -35,11 +36,11 @@ pub struct Buffers {
     pub packet: u32,
 }
 
-/// When to look, and what was found.
+/// State of the receive buffers, and the resulting pressure.
 pub(in crate::node) struct BufferWatch {
     interval: Span,
     next: Time,
-    /// What senders are told now, and the window that each is granted, units of 128 PSNs.
+    /// Current pressure, and the window of each sender, units of [`PSNS_PER_MPR`].
     pressure: Pressure,
     mpr: u8,
     /// Bytes still to come in before senders are no longer told of an overflow: what was in the
@@ -97,7 +98,7 @@ impl BufferWatch {
         self.overflows
     }
 
-    /// The window that each sender is granted, units of 128 PSNs.
+    /// The window of each sender, units of [`PSNS_PER_MPR`].
     #[inline]
     pub fn mpr(&self) -> u8 {
         self.mpr
@@ -158,8 +159,8 @@ impl BufferWatch {
     }
 }
 
-/// What senders are told while a buffer is filled to this share. Windows may return to what they were only where the buffers
-/// hold them.
+/// What senders are told while a buffer is filled to this share. Windows may return to what they were only where the
+/// buffers hold them.
 fn pressure(fill: f64, windows_fit: bool) -> Pressure {
     if fill > SHRINK_ABOVE {
         SHRINK.into()
@@ -172,11 +173,11 @@ fn pressure(fill: f64, windows_fit: bool) -> Pressure {
     }
 }
 
-/// The window for each of `receivers`, units of 128 PSNs: half of what the buffers hold, for the load of the ports is never
-/// quite even.
+/// The window for each of `receivers`, units of [`PSNS_PER_MPR`]: half of what the buffers hold, for the load of the
+/// ports is never quite even.
 fn fair_windows(buffers: &Buffers, receivers: usize) -> f64 {
     let packets = buffers.bytes as f64 / f64::from(buffers.packet.max(1)) / 2.0;
-    packets / receivers.max(1) as f64 / 128.0
+    packets / receivers.max(1) as f64 / f64::from(PSNS_PER_MPR)
 }
 
 #[cfg(test)]
