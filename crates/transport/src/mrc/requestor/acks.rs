@@ -16,6 +16,9 @@ use crate::time::{Span, Time};
 /// The 16-bit timestamp of a transmission older than this may have wrapped.
 const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
 
+/// A round trip beyond that counts as at most this many smoothed ones.
+const LONGEST_SAMPLE: u64 = 64;
+
 /// The packet or probe that a SACK answers.
 struct Answered {
     /// The packet that triggered it; `None` for the answer to a probe.
@@ -126,7 +129,7 @@ impl Requestor {
     /// Round-trip time from the reflected timestamp. If its 16 bits may have wrapped, the recorded send time is used
     /// instead: otherwise the sender would never learn that round trips are this long.
     fn rtt_sample(
-        &self,
+        &mut self,
         shared: &Shared,
         now: Time,
         ticks: u16,
@@ -149,11 +152,15 @@ impl Requestor {
         };
         let age = sent.age(now);
         if age < TIMESTAMP_SPAN {
-            Some(Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))))
-        } else {
-            // A duplicate or a lost SACK can make a round trip look much longer than it was.
-            is_only.then_some(Span(age as u64).min(shared.rtt.smoothed.times(8)))
+            return Some(Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))));
         }
+        // A duplicate, a lost SACK or an outage can make round trips look much longer than they were. So a sample is
+        // limited, and there is one for each flight: after an outage many packets are answered at once.
+        if !is_only || sent.since(self.long_sample_at) < 0 {
+            return None;
+        }
+        self.long_sample_at = Stamp::at(now);
+        Some(Span(age as u64).min(shared.rtt.smoothed.times(LONGEST_SAMPLE)))
     }
 
     /// Marks the packets that a SACK reports as arrived: all up to `cack`, and a bitmap that starts at its base.

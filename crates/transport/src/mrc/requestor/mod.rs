@@ -27,6 +27,7 @@ pub use sendq::MAX_MESSAGE;
 
 use self::keepalive::Keepalive;
 use self::loss::LossDetector;
+use self::send_times::Stamp;
 use self::sendq::{Part, SendQueue};
 use self::silence::Silence;
 use self::window::{Flight, Window};
@@ -51,6 +52,8 @@ pub(super) struct Requestor {
     keepalive: Option<Box<Keepalive>>,
     /// The peer's window, PSNs.
     peer_window: u32,
+    /// When a round trip longer than timestamps reach was last measured.
+    long_sample_at: Stamp,
     resend_not_before: Time,
 }
 
@@ -79,6 +82,7 @@ impl Requestor {
             silence: Silence::new(now, &config.requestor),
             keepalive: keepalive.map(|period| Box::new(Keepalive::new(now, period))),
             peer_window: window,
+            long_sample_at: Stamp::at(now),
             resend_not_before: Time::ZERO,
             limits: Limits { window, max_wimm, burst: config.paths.burst },
         }

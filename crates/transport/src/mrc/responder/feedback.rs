@@ -105,7 +105,7 @@ impl Responder {
             dpdcid: shared.config.remote_qp as u16,
             cack_psn: cack,
             cc_flags: 0,
-            mpr: self.granted.mpr,
+            mpr: if shared.config.caps.dynamic_mpr { self.granted.mpr } else { self.granted.mpr_dest },
             sack_offset: (base - self.cack()) as i16,
             bitmap: self.bitmap(base),
             cc: CcState {
