@@ -110,6 +110,13 @@ impl Network {
         stats.tx_bytes += bytes as u64;
     }
 
+    /// Looks at every receive buffer; returns how many packets the sockets have dropped since the last look.
+    pub fn sample_buffers(&mut self) -> u64 {
+        let dropped = self.ports.iter_mut().map(Port::sample_buffer).sum();
+        self.causes.add(Cause::SocketOverflow, dropped);
+        dropped
+    }
+
     /// Keeps packets until their port can take them; no data is offered to it before.
     pub fn hold(&mut self, key: RunKey, bytes: Vec<u8>, segment: usize) {
         let held = HeldRun { key, segment, bytes };

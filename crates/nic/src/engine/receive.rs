@@ -17,7 +17,6 @@ use super::verbs::Verbs;
 use super::{Engine, Environment};
 use crate::datapath::Inbox;
 use crate::device::DeviceConfig;
-use crate::port::Port;
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
@@ -58,9 +57,9 @@ pub(super) struct Ingress {
     sample_every: usize,
 }
 
-/// What one read of a port has returned.
+/// Counts of one read of a port.
 #[derive(Default)]
-struct Brought {
+struct ReadCounts {
     datagrams: usize,
     packets: usize,
     bytes: usize,
@@ -69,7 +68,7 @@ struct Brought {
     arrived_ns: u64,
 }
 
-impl Brought {
+impl ReadCounts {
     #[inline]
     fn add(&mut self, bytes: &[u8], meta: &RecvMeta) {
         let packets = bytes.len().div_ceil(meta.segment).max(1);
@@ -158,10 +157,7 @@ impl Engine {
     #[cold]
     fn sample_buffers(&mut self, shared: &Shared) {
         self.ingress.unsampled = 0;
-        let net = &mut self.egress.net;
-        let dropped = net.ports.iter_mut().map(Port::sample_buffer).sum();
-        if dropped > 0 {
-            net.causes.add(Cause::SocketOverflow, dropped);
+        if self.egress.net.sample_buffers() > 0 {
             let now = sys::now();
             self.with_node(shared, now, |node, host| node.overflowed(now, host));
         }
@@ -278,28 +274,28 @@ impl Engine {
     fn handle_port(&mut self, shared: &Shared, port: usize) -> Time {
         let now = sys::now();
         let Engine { ingress, node, verbs, egress, config, .. } = self;
-        let mut brought = Brought::default();
+        let mut counts = ReadCounts::default();
         let mut receiver = Receiver { node, verbs, egress, config, shared, port, now };
         ingress.inboxes[port].handle(|datagram| match datagram {
             Some((bytes, meta)) => {
-                brought.add(bytes, &meta);
+                counts.add(bytes, &meta);
                 receiver.datagram(&meta, bytes);
             }
             None => receiver.egress.net.causes.add(Cause::Unexpected, 1),
         });
         ingress.order.handled(port);
-        ingress.unsampled += brought.bytes + brought.datagrams * OVERHEAD as usize;
+        ingress.unsampled += counts.bytes + counts.datagrams * OVERHEAD as usize;
         if !ingress.watching {
-            egress.net.ports[port].rx.adapt_gro(brought.packets);
+            egress.net.ports[port].rx.adapt_gro(counts.packets);
         }
-        if brought.data > 0 {
+        if counts.data > 0 {
             // A peer is expected to send in runs as this node does.
             let run = usize::from(config.ev_burst.min(LASTING_BURST));
-            ingress.next_port.received(now, port, brought.arrived_ns, brought.data, run);
+            ingress.next_port.received(now, port, counts.arrived_ns, counts.data, run);
         } else {
-            ingress.next_port.received_other(port, brought.arrived_ns);
+            ingress.next_port.received_other(port, counts.arrived_ns);
         }
-        if brought.data > 1 {
+        if counts.data > 1 {
             ingress.saw_bulk();
         }
         egress.send_waiting(now);
@@ -413,10 +409,9 @@ impl Receiver<'_> {
 
     /// A socket has dropped packets. Known before the packets behind the gap are handled: their SACKs tell of it.
     fn overflowed(&mut self, dropped: u64) {
-        let net = &mut self.egress.net;
-        // What the sockets hold now says for how long senders have to be told.
-        let more: u64 = net.ports.iter_mut().map(Port::sample_buffer).sum();
-        net.causes.add(Cause::SocketOverflow, dropped + more);
+        self.egress.net.causes.add(Cause::SocketOverflow, dropped);
+        // The bytes that are queued now decide how long the overflow is reported.
+        self.egress.net.sample_buffers();
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         node.overflowed(*now, &mut Environment { verbs, egress, shared, payload: &[], now: *now });
     }

@@ -48,7 +48,7 @@ pub(super) struct Receiving {
     /// It has received data since the receive buffers were last checked.
     pub active: bool,
     /// The last overflow that it has reported to its sender.
-    pub told: u8,
+    pub reported: u8,
 }
 
 /// One place of the table.

@@ -43,10 +43,10 @@ pub(in crate::node) struct BufferWatch {
     /// Current pressure, and the window of each sender, units of [`PSNS_PER_MPR`].
     pressure: Pressure,
     mpr: u8,
-    /// Bytes still to come in before senders are no longer told of an overflow: what was in the
-    /// buffers, so that windows shrink for about a round trip.
+    /// Bytes still to be received while an overflow is reported: what was in the buffers when it happened, so that
+    /// windows shrink for about a round trip.
     overflow_left: u64,
-    /// Overflows so far, modulo 2^8: every queue pair has to tell its sender of the latest.
+    /// Overflows so far, modulo 2^8: every queue pair has to report the latest to its sender.
     overflows: u8,
     /// Queue pairs that have received since the last look, and how many had before.
     receivers: Vec<Place>,
@@ -77,19 +77,19 @@ impl BufferWatch {
         self.next
     }
 
-    /// Whether there was an overflow of which the sender of a queue pair has not been told.
+    /// Whether a queue pair has not reported the last overflow to its sender.
     #[inline]
-    pub fn is_untold(&self, receiving: &Receiving) -> bool {
-        receiving.told != self.overflows
+    pub fn has_unreported_overflow(&self, receiving: &Receiving) -> bool {
+        receiving.reported != self.overflows
     }
 
-    /// What the sender of a queue pair is told now.
+    /// The pressure that a queue pair reports to its sender now.
     #[inline]
     pub fn pressure(&self, receiving: &mut Receiving) -> Pressure {
-        if !self.is_untold(receiving) {
+        if !self.has_unreported_overflow(receiving) {
             return self.pressure;
         }
-        receiving.told = self.overflows;
+        receiving.reported = self.overflows;
         Pressure::OVERFLOW
     }
 
@@ -104,7 +104,7 @@ impl BufferWatch {
         self.mpr
     }
 
-    /// Data has come in for a queue pair.
+    /// A queue pair has received data.
     #[inline]
     pub fn received(&mut self, now: Time, place: Place, receiving: &mut Receiving, bytes: u32) {
         self.bytes += u64::from(bytes);
@@ -159,7 +159,7 @@ impl BufferWatch {
     }
 }
 
-/// What senders are told while a buffer is filled to this share. Windows may return to what they were only where the
+/// The pressure while the buffers are filled to this share. Windows may return to what they were only where the
 /// buffers hold them.
 fn pressure(fill: f64, windows_fit: bool) -> Pressure {
     if fill > SHRINK_ABOVE {

@@ -95,17 +95,17 @@ impl ReceivePressure {
         }
     }
 
-    /// A queue pair may report without a new packet: what has been found since its last one is told as well.
+    /// A queue pair may report without a new packet: an overflow since its last packet is reported as well.
     #[inline]
     pub fn before_report<Q: Transport>(&self, receiving: &mut Receiving, qp: &mut Q) {
         if let ReceivePressure::Buffers(watch) = self
-            && watch.is_untold(receiving)
+            && watch.has_unreported_overflow(receiving)
         {
             qp.set_receive_pressure(watch.pressure(receiving));
         }
     }
 
-    /// A receive buffer was full: whoever sends now is told.
+    /// A receive buffer has overflowed: every queue pair that receives reports it.
     pub fn overflowed(&mut self, now: Time, buffers: impl FnOnce() -> Buffers) {
         if let ReceivePressure::Buffers(watch) = self {
             watch.overflowed(now, &buffers());
@@ -114,8 +114,8 @@ impl ReceivePressure {
 
     /// Initial state for a queue pair that has just been connected: earlier overflows do not concern its sender.
     pub fn begin(&self) -> Receiving {
-        let told = if let ReceivePressure::Buffers(watch) = self { watch.overflows() } else { 0 };
-        Receiving { active: false, told }
+        let reported = if let ReceivePressure::Buffers(watch) = self { watch.overflows() } else { 0 };
+        Receiving { active: false, reported }
     }
 
     /// Time at which [`Self::look`] must be called.
