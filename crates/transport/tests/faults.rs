@@ -300,6 +300,50 @@ fn with_every_path_dead_the_queue_pair_fails_after_the_configured_retries() {
 }
 
 #[test]
+fn port_status_updates_that_were_all_lost_do_not_separate_two_nodes() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    let mut config = scenario.config();
+    config.requestor.exp_cnt = 25;
+    let post = Post { len: 100_000, imm: None, not_before: millis(21) };
+    scenario.connect([0, 1], &config, [Traffic::List(vec![post]), Traffic::none()]);
+    scenario.at(millis(1), Action::Port { node: 1, port: 0, up: false });
+    for (time, health) in [(millis(2), Health::DEAD), (millis(20), Health::GOOD)] {
+        scenario.at(time, Action::Direction { from: 0, to: 1, health });
+        scenario.at(time, Action::Direction { from: 1, to: 0, health });
+    }
+    scenario.at(millis(3), Action::Port { node: 1, port: 0, up: true });
+    scenario.at(millis(3), Action::Port { node: 0, port: 1, up: false });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(21));
+    // Node 0 has port 0 only, and believes that node 1 has port 1 only. No update is under way any more.
+    assert!(world.network.counters.data_lost + world.network.counters.control_lost >= 16);
+    let outcome = world.run().unwrap();
+    assert_eq!(outcome.flows[0].completed, 1);
+    assert!(outcome.finished < millis(25), "{:?}", outcome.finished);
+}
+
+#[test]
+fn trials_of_dead_planes_become_rare() {
+    // Two of three planes are dead for good, and the minimum cannot be reached without them.
+    let mut scenario = Scenario::calm(2, 3, 16);
+    let mut config = scenario.config();
+    (config.paths.active, config.paths.backup, config.paths.min_active) = (48, 0, 40);
+    let mut posts = Vec::new();
+    for i in 0..1000 {
+        posts.push(Post { len: 4096, imm: None, not_before: Time::ZERO + Span::from_micros(20 * i) });
+    }
+    scenario.connect([0, 1], &config, [Traffic::List(posts), Traffic::none()]);
+    for port in [0, 2] {
+        scenario.at(micros(100), Action::Plane { port, health: Health::DEAD });
+    }
+    let outcome = World::<QueuePair>::new(scenario, false).run().unwrap();
+    let flow = outcome.flows[0];
+    assert_eq!(flow.completed, 1000);
+    assert!(flow.most_transmissions <= 16, "{}", flow.most_transmissions);
+    assert!(flow.retransmitted < 100, "{}", flow.retransmitted);
+}
+
+#[test]
 fn what_comes_back_before_the_retries_end_is_not_given_up() {
     let (mut scenario, config) = to_dead_planes(3, 3);
     scenario.expect = Expect::Completes;

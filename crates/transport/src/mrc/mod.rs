@@ -353,7 +353,7 @@ impl Transport for QueuePair {
         if let Some(requestor) = &mut self.requestor {
             requestor.ports_changed(&self.shared, now);
         }
-        self.shared.set_ports_up(now, local.and(peer));
+        self.shared.set_ports_up(now, local, peer);
     }
 
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {

@@ -33,7 +33,9 @@ pub(super) struct Shared {
     /// The latest time seen. If the driver's clock steps back, this time stands still.
     pub clock: Time,
     pub error: Option<Fatal>,
+    /// Ports that are up at both ends, and those that are up at this end.
     pub ports_up: PortSet,
+    own_ports: PortSet,
     pub paths: Paths,
     pub reverse: ReversePaths,
     pub probes: ConditionProbes,
@@ -49,6 +51,7 @@ impl Shared {
             clock: now,
             error: None,
             ports_up: PortSet::first(PortSet::MAX_PORTS),
+            own_ports: PortSet::first(PortSet::MAX_PORTS),
             reverse: ReversePaths::new(&paths),
             paths,
             probes: ConditionProbes::new(config.seed, base_rtt),
@@ -72,13 +75,21 @@ impl Shared {
         host.fatal(why);
     }
 
-    pub(super) fn set_ports_up(&mut self, now: Time, up: PortSet) {
+    pub(super) fn set_ports_up(&mut self, now: Time, own: PortSet, peer: PortSet) {
+        let up = own.and(peer);
+        self.own_ports = own;
         let came_up = PortSet(up.0 & !self.ports_up.0);
         self.ports_up = up;
         if !came_up.is_empty() {
             self.paths.ports_came_up(came_up);
             self.probes.probe_soon(now, &mut self.paths, came_up);
         }
+    }
+
+    /// The ports on which the peer may be asked. If the two ends have no port in common as far as this end knows, what
+    /// it knows may be out of date (port status updates can be lost): an answer corrects it.
+    pub(super) fn ports_to_ask(&self) -> PortSet {
+        if self.ports_up.is_empty() { self.own_ports } else { self.ports_up }
     }
 
     pub(super) fn advance_clock(&mut self, now: Time) -> Time {

@@ -5,6 +5,11 @@ use super::{Condemned, EvIndex, MAX_PATHS, PLANE_STREAK, Paths};
 use crate::api::PortSet;
 use crate::time::{Span, Time};
 
+/// Longest interval between trials of condemned paths, and the number of doublings that certainly reach it: round trips
+/// are longer than a microsecond.
+const LONGEST_TRIAL: Span = Span::from_secs(1);
+const MAX_DOUBLINGS: u8 = 20;
+
 impl Paths {
     /// A switch marked or trimmed a packet on this path: it misses one turn.
     pub(in crate::mrc) fn mark(&mut self, index: EvIndex) {
@@ -17,6 +22,9 @@ impl Paths {
     pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
+        if index == self.condemned.on_trial {
+            self.condemned.in_vain = 0;
+        }
         self.selector.acked(plane, index);
     }
 
@@ -119,8 +127,10 @@ impl Paths {
         }
     }
 
-    /// When fewer than `min_active` paths are usable, one condemned path per round trip is tried again \[choice\]; it
-    /// is used until it loses a packet. Returns the path.
+    /// When fewer than `min_active` paths are usable, one condemned path is tried again \[choice\]; it is used until it
+    /// loses a packet. Returns the path. The next trial is a round trip later. As long as other paths are usable, every
+    /// trial in vain doubles that interval: where whole planes are dead, data would otherwise be lost in every round
+    /// trip.
     pub(in crate::mrc) fn try_condemned(&mut self, now: Time, up: PortSet, rtt: Span) -> Option<EvIndex> {
         if self.condemned.count == 0 || now < self.condemned.trial_at {
             return None;
@@ -129,8 +139,12 @@ impl Paths {
         if usable >= self.condemned.min_active {
             return None;
         }
-        self.condemned.trial_at = now + rtt;
+        let interval = if usable == 0 { rtt } else { rtt.times(1 << self.condemned.in_vain).min(LONGEST_TRIAL) };
+        self.condemned.trial_at = now + interval;
         let index = self.next_condemned(|port| up.contains(port))?;
+        // Counted as in vain until it delivers.
+        self.condemned.in_vain = (self.condemned.in_vain + 1).min(MAX_DOUBLINGS);
+        self.condemned.on_trial = index;
         self.restore(index, EvInput::ProbesGood).then_some(index)
     }
 

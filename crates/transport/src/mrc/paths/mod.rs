@@ -84,12 +84,16 @@ pub(super) enum Condemned {
     Plane,
 }
 
-/// The number of condemned paths, and the path that was tried again last.
+/// The number of condemned paths, and the trials of paths when too few are usable.
 struct Condemnations {
     count: u16,
     /// If fewer paths in rotation are usable, a condemned path is tried again.
     min_active: u16,
+    /// The condemned path that was probed or tried last.
     tried: EvIndex,
+    /// The last path returned to the rotation for a trial, and the number of trials since such a path delivered.
+    on_trial: EvIndex,
+    in_vain: u8,
     /// No other path is tried before this time.
     trial_at: Time,
 }
@@ -150,6 +154,8 @@ impl Paths {
                 min_active: (u32::from(*min_active) * (planes * slots) as u32)
                     .div_ceil(u32::from((*active).max(1))) as u16,
                 tried: 0,
+                on_trial: EvIndex::MAX,
+                in_vain: 0,
                 trial_at: Time::ZERO,
             },
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),

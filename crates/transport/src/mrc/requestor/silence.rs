@@ -137,7 +137,7 @@ impl Requestor {
         host: &mut dyn Host,
     ) {
         let last = self.silence.asked_path;
-        let up = shared.ports_up;
+        let up = shared.ports_to_ask();
         let Some(index) = shared.paths.select(now, up, up, Some(last)) else { return };
         shared.send_probe(now, index, host);
         self.silence.asked = Some(Stamp::at(now));
