@@ -38,7 +38,8 @@ SRC, DST = "h0", "h3"
 PLAIN = {SRC: "fd0b::1", DST: "fd0b::2"}
 """Addresses that the switches of one path forward without SRv6."""
 PATH_MTU = 4096
-_MEMORY = 64 << 20
+_MEMORY = 1 << 20
+"""As many bytes as the UDP ceiling has."""
 
 
 @contextmanager

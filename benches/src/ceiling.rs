@@ -1,10 +1,9 @@
 //! The highest rate of datagrams of one size from one core to another without loss, over loopback or between two
 //! network namespaces.
 //!
-//! The sender's message headers point into a large buffer, so it copies nothing itself. The receiver copies each
-//! payload once into a large destination, as any receiver of memory writes must. A window in shared memory keeps the
-//! socket buffer from overflowing. There are no headers, checksums, acknowledgments or state, so no protocol over UDP
-//! sockets without segmentation offload is faster.
+//! One core sends and one core receives. There are no headers, checksums, acknowledgments or state, and a window in
+//! shared memory keeps the socket buffer from overflowing, so no protocol over UDP sockets with the same system calls
+//! and the same copies is faster.
 
 use std::hint::spin_loop;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -13,8 +12,12 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{self, BATCH, Batch, Error};
 
-/// Bytes in the source and in the destination: larger than the caches, as gradient buffers are.
-const MEMORY: usize = 64 << 20;
+/// Bytes in the source and in the destination: as many as `openmrc write-bw` has with messages of 1 MiB.
+const MEMORY: usize = 1 << 20;
+/// Most bytes of a message: the largest UDP payload over IPv4.
+pub const MAX_DATAGRAM: usize = 65_507;
+/// Most datagrams of a message: `UDP_MAX_SEGMENTS` before Linux 6.9.
+const MAX_SEGMENTS: usize = 64;
 /// Requested socket buffer. If the kernel grants less, the window is smaller.
 const SOCKET_BUFFER: i32 = 32 << 20;
 /// Time for both processes to reach full speed before the measurement.
@@ -45,33 +48,75 @@ impl Place {
     }
 }
 
+/// What is sent, and how.
+pub struct Load {
+    /// Bytes of a datagram.
+    pub size: usize,
+    /// Datagrams of a message. With more than one the sender's kernel cuts the message into datagrams (UDP_SEGMENT), the
+    /// receiver's kernel joins them (UDP_GRO), and a system call carries one message. With one there is no offload, and
+    /// a system call carries up to [`BATCH`] messages.
+    pub segments: usize,
+    /// The kernel writes what is received straight into the destination. Otherwise the receiver copies it there from a
+    /// buffer, as a receiver must that learns the address from the datagram.
+    pub direct: bool,
+}
+
+impl Load {
+    /// Bytes of a message.
+    fn message(&self) -> usize {
+        self.size * self.segments
+    }
+
+    /// Messages of a system call.
+    fn batch(&self) -> usize {
+        if self.segments > 1 { 1 } else { BATCH }
+    }
+
+    /// # Errors
+    /// A datagram or a message is longer than UDP carries.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(1..=MAX_SEGMENTS).contains(&self.segments) {
+            return Err(format!("a message has 1 to {MAX_SEGMENTS} datagrams, not {}", self.segments).into());
+        }
+        if self.size == 0 || self.message() > MAX_DATAGRAM {
+            return Err(format!("a message has 1 to {MAX_DATAGRAM} bytes, not {}", self.message()).into());
+        }
+        Ok(())
+    }
+}
+
 /// Number of received datagrams, on a separate cache line.
 #[repr(align(128))]
 struct Progress {
     received: AtomicU64,
 }
 
-/// Measures for `duration` with at most `window` datagrams of `size` bytes outstanding; returns the result as JSON.
+/// Measures for `duration` with at most `window` datagrams outstanding; returns the result as JSON.
 pub fn run(
-    size: usize,
+    load: &Load,
     duration: Duration,
     window: u64,
     cpus: (usize, usize),
     [from, to]: &[Place; 2],
 ) -> Result<String, Error> {
+    load.check()?;
     let receiver = to.bind()?;
     let sender = from.bind()?;
     sender.connect(receiver.local_addr()?)?;
     receiver.connect(sender.local_addr()?)?;
+    if load.segments > 1 {
+        sys::cut_into(&sender, load.size)?;
+        sys::join_segments(&receiver)?;
+    }
     let granted = sys::set_buffer(&receiver, true, SOCKET_BUFFER)?;
     sys::set_buffer(&sender, false, SOCKET_BUFFER)?;
     // The kernel charges a datagram its page-rounded data plus overhead: at most four times its size plus 2 KiB.
-    let window = window.min(granted as u64 / (4 * size as u64 + 2048)).max(1);
+    let window = window.min(granted as u64 / (4 * load.size as u64 + 2048)).max(load.segments as u64);
 
     let progress: &'static Progress = sys::shared()?;
-    let child = sys::fork(cpus.1, || receive(&receiver, size, progress))?;
+    let child = sys::fork(cpus.1, || receive(&receiver, load, progress))?;
     sys::pin(cpus.0)?;
-    let mut stream = Stream::new(&sender, size, window, progress)?;
+    let mut stream = Stream::new(&sender, load, window, progress)?;
 
     stream.run_for(WARM_UP, &child)?;
     let (start, before) = (Instant::now(), progress.received.load(Acquire));
@@ -80,22 +125,49 @@ pub fn run(
     stream.drain()?;
 
     Ok(format!(
-        "{{\"benchmark\": \"udp-ceiling\", \"size_bytes\": {size}, \"gbps\": {:.4}, \"pps\": {:.0}, \
-         \"datagrams\": {datagrams}, \"seconds\": {elapsed:.4}, \"window\": {window}, \"cpus\": [{}, {}]}}",
-        datagrams as f64 * size as f64 * 8.0 / elapsed / 1e9,
+        "{{\"benchmark\": \"udp-ceiling\", \"size_bytes\": {}, \"segments\": {}, \"direct\": {}, \"gbps\": {:.4}, \
+         \"pps\": {:.0}, \"datagrams\": {datagrams}, \"seconds\": {elapsed:.4}, \"window\": {window}, \
+         \"cpus\": [{}, {}]}}",
+        load.size,
+        load.segments,
+        load.direct,
+        datagrams as f64 * load.size as f64 * 8.0 / elapsed / 1e9,
         datagrams as f64 / elapsed,
         cpus.0,
         cpus.1,
     ))
 }
 
+/// The places for messages in a buffer, one behind the other and from the beginning again.
+struct Ring {
+    memory: &'static mut [u8],
+    offset: usize,
+}
+
+impl Ring {
+    fn new() -> Result<Self, Error> {
+        Ok(Ring { memory: sys::buffer(MEMORY)?, offset: 0 })
+    }
+
+    /// The next place for `length` bytes.
+    fn next(&mut self, length: usize) -> &mut [u8] {
+        if self.offset + length > self.memory.len() {
+            self.offset = 0;
+        }
+        let start = self.offset;
+        self.offset += length;
+        &mut self.memory[start..self.offset]
+    }
+}
+
 struct Stream<'a> {
     socket: &'a UdpSocket,
+    load: &'a Load,
     batch: Box<Batch>,
-    source: &'static mut [u8],
-    offset: usize,
-    size: usize,
+    source: Ring,
+    /// Most datagrams outstanding.
     window: u64,
+    /// Datagrams sent.
     sent: u64,
     progress: &'static Progress,
 }
@@ -103,40 +175,37 @@ struct Stream<'a> {
 impl<'a> Stream<'a> {
     fn new(
         socket: &'a UdpSocket,
-        size: usize,
+        load: &'a Load,
         window: u64,
         progress: &'static Progress,
     ) -> Result<Self, Error> {
-        let source = sys::buffer(MEMORY)?;
-        source.fill(1);
-        Ok(Self { socket, batch: Batch::new(), source, offset: 0, size, window, sent: 0, progress })
+        let source = Ring::new()?;
+        source.memory.fill(1);
+        Ok(Self { socket, load, batch: Batch::new(), source, window, sent: 0, progress })
     }
 
     /// Sends for `duration`. Fails if the receiving process has ended.
     fn run_for(&mut self, duration: Duration, child: &sys::Child) -> Result<(), Error> {
         let end = Instant::now() + duration;
         while Instant::now() < end {
-            let room = self.wait_for_room(end, child)?;
-            if room == 0 {
-                continue;
+            let messages = self.wait_for_room(end, child)?;
+            for index in 0..messages {
+                self.batch.set(index, self.source.next(self.load.message()));
             }
-            for index in 0..room {
-                if self.offset + self.size > self.source.len() {
-                    self.offset = 0;
-                }
-                self.batch.set(index, self.source[self.offset..].as_mut_ptr(), self.size);
-                self.offset += self.size;
+            if messages > 0 {
+                // SAFETY: the first `messages` messages were just pointed into the source buffer.
+                let sent = unsafe { self.batch.send(self.socket, messages) }?;
+                self.sent += (sent * self.load.segments) as u64;
             }
-            // SAFETY: the first `room` messages were just pointed into the source buffer.
-            self.sent += unsafe { self.batch.send(self.socket, room) }? as u64;
         }
         Ok(())
     }
 
-    /// Waits until the window has room for a whole batch and returns its size; 0 if `end` comes first.
+    /// Waits until the window has room for a whole batch and returns its messages; 0 if `end` comes first.
     fn wait_for_room(&self, end: Instant, child: &sys::Child) -> Result<usize, Error> {
-        let wanted = (BATCH as u64).min(self.window);
-        while self.window - self.outstanding() < wanted {
+        let segments = self.load.segments as u64;
+        let messages = (self.load.batch() as u64).min(self.window / segments);
+        while self.window - self.outstanding() < messages * segments {
             for _ in 0..64 {
                 spin_loop();
             }
@@ -144,7 +213,7 @@ impl<'a> Stream<'a> {
                 return if child.has_ended() { Err("the receiving process ended".into()) } else { Ok(0) };
             }
         }
-        Ok(wanted as usize)
+        Ok(messages as usize)
     }
 
     fn outstanding(&self) -> u64 {
@@ -170,28 +239,32 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// The receiving process: copies every payload to the destination until it is killed.
-fn receive(socket: &UdpSocket, size: usize, progress: &Progress) -> Result<(), Error> {
-    let scratch = sys::buffer(BATCH * size)?;
-    let memory = sys::buffer(MEMORY)?;
+/// The receiving process: puts every payload into the destination until it is killed.
+fn receive(socket: &UdpSocket, load: &Load, progress: &Progress) -> Result<(), Error> {
+    let (length, messages) = (load.message(), load.batch());
+    let scratch = sys::buffer(messages * length)?;
+    let mut destination = Ring::new()?;
     let mut batch = Batch::new();
-    for (index, slot) in scratch.chunks_exact_mut(size).enumerate() {
-        batch.set(index, slot.as_mut_ptr(), size);
+    for (index, slot) in scratch.chunks_exact_mut(length).enumerate() {
+        batch.set(index, slot);
     }
-    let (mut offset, mut received) = (0, 0);
+    let mut received = 0;
     loop {
-        // SAFETY: every message points at its own slot of the scratch buffer, which is only read between calls.
-        let count = unsafe { batch.receive(socket) }?;
+        if load.direct {
+            (0..messages).for_each(|index| batch.set(index, destination.next(length)));
+        }
+        // SAFETY: every message points at its own slot of the scratch buffer or at its own place of the destination,
+        // which are only read between calls.
+        let count = unsafe { batch.receive(socket, messages) }?;
         for index in 0..count {
-            if offset + size > memory.len() {
-                offset = 0;
+            let length_received = batch.length(index);
+            if !load.direct {
+                let slot = &scratch[index * length..][..length_received];
+                destination.next(length_received).copy_from_slice(slot);
             }
-            let length = batch.length(index);
-            memory[offset..offset + length].copy_from_slice(&scratch[index * size..][..length]);
-            offset += length;
+            received += length_received.div_ceil(load.size) as u64;
         }
         if count > 0 {
-            received += count as u64;
             progress.received.store(received, Release);
         }
     }

@@ -10,24 +10,25 @@ mod sys;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ceiling::Place;
+use ceiling::{Load, MAX_DATAGRAM, Place};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
-usage: openmrc-bench udp-ceiling  [--size BYTES] [--seconds S] [--window DATAGRAMS] [--cpus TX,RX]
-                                  [--between NAMESPACE@ADDRESS,NAMESPACE@ADDRESS]
+usage: openmrc-bench udp-ceiling  [--size BYTES] [--segments N] [--direct] [--seconds S] [--window DATAGRAMS]
+                                  [--cpus TX,RX] [--between NAMESPACE@ADDRESS,NAMESPACE@ADDRESS]
        openmrc-bench udp-pingpong [--size BYTES] [--iterations N] [--cpus A,B]
 
 udp-ceiling   one sender, one receiver, one core each: received Gb/s and packets per second, nothing lost; over
-              loopback, or from one network namespace to another
+              loopback, or from one network namespace to another. With --segments the kernel cuts and joins messages
+              of N datagrams (UDP_SEGMENT, UDP_GRO), one message a call. With --direct the kernel writes what is
+              received straight into the destination, without a copy by the receiver.
 udp-pingpong  two processes polling non-blocking sockets: half the round trip in microseconds, p50 and p99";
-
-/// Largest payload of a UDP datagram over IPv4.
-const MAX_DATAGRAM: usize = 65_507;
 
 struct Options {
     command: String,
     size: Option<usize>,
+    segments: usize,
+    direct: bool,
     seconds: f64,
     window: u64,
     iterations: usize,
@@ -39,6 +40,8 @@ fn parse() -> Result<Options, lexopt::Error> {
     let mut options = Options {
         command: String::new(),
         size: None,
+        segments: 1,
+        direct: false,
         seconds: 2.0,
         window: 400,
         iterations: 100_000,
@@ -50,6 +53,8 @@ fn parse() -> Result<Options, lexopt::Error> {
         match argument {
             Value(command) if options.command.is_empty() => options.command = command.string()?,
             Long("size") | Short('s') => options.size = Some(parser.value()?.parse()?),
+            Long("segments") => options.segments = parser.value()?.parse()?,
+            Long("direct") => options.direct = true,
             Long("seconds") | Short('D') => options.seconds = parser.value()?.parse()?,
             Long("window") => options.window = parser.value()?.parse()?,
             Long("iterations") | Short('n') => options.iterations = parser.value()?.parse()?,
@@ -102,7 +107,12 @@ fn main() -> ExitCode {
         "udp-ceiling" => {
             let duration = Duration::from_secs_f64(options.seconds);
             let places = options.between.unwrap_or_else(|| [Place::loopback(), Place::loopback()]);
-            ceiling::run(options.size.unwrap_or(4096), duration, options.window, cpus, &places)
+            let load = Load {
+                size: options.size.unwrap_or(4096),
+                segments: options.segments,
+                direct: options.direct,
+            };
+            ceiling::run(&load, duration, options.window, cpus, &places)
         }
         "udp-pingpong" => pingpong::run(options.size.unwrap_or(2), options.iterations, cpus),
         other => Err(format!("no benchmark {other:?}; there are udp-ceiling and udp-pingpong").into()),

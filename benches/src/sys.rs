@@ -168,6 +168,24 @@ pub fn set_buffer(socket: &UdpSocket, receive: bool, bytes: i32) -> Result<usize
     if result == 0 { Ok(granted as usize) } else { Err(last_error("SO_RCVBUF or SO_SNDBUF")) }
 }
 
+/// Lets the kernel cut each message that the socket sends into datagrams of `size` bytes (UDP segmentation offload).
+pub fn cut_into(socket: &UdpSocket, size: usize) -> Result<(), Error> {
+    set_udp(socket, libc::UDP_SEGMENT, size as i32, "UDP_SEGMENT")
+}
+
+/// Lets the kernel deliver consecutive datagrams of one sender as one message (UDP receive offload).
+pub fn join_segments(socket: &UdpSocket) -> Result<(), Error> {
+    set_udp(socket, libc::UDP_GRO, 1, "UDP_GRO")
+}
+
+fn set_udp(socket: &UdpSocket, option: libc::c_int, value: i32, name: &str) -> Result<(), Error> {
+    let length = size_of::<i32>() as libc::socklen_t;
+    let pointer = (&raw const value).cast();
+    // SAFETY: the pointer is to an i32 of the length given.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, pointer, length) };
+    if result == 0 { Ok(()) } else { Err(last_error(name)) }
+}
+
 /// [`BATCH`] message headers with one segment each, for `sendmmsg` and `recvmmsg` on a connected socket.
 pub struct Batch {
     segments: [libc::iovec; BATCH],
@@ -187,8 +205,8 @@ impl Batch {
     }
 
     /// Points message `index` at `bytes`.
-    pub fn set(&mut self, index: usize, bytes: *mut u8, length: usize) {
-        self.segments[index] = libc::iovec { iov_base: bytes.cast(), iov_len: length };
+    pub fn set(&mut self, index: usize, bytes: &mut [u8]) {
+        self.segments[index] = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     }
 
     /// Length of received message `index`.
@@ -208,17 +226,17 @@ impl Batch {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
     }
 
-    /// Receives up to [`BATCH`] messages without waiting; 0 when there is none.
+    /// Receives up to `limit` messages, at most [`BATCH`], without waiting; 0 when there is none.
     ///
     /// # Safety
-    /// All messages must point at writable memory that nothing else refers to.
-    pub unsafe fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+    /// The first `limit` messages must point at writable memory that nothing else refers to.
+    pub unsafe fn receive(&mut self, socket: &UdpSocket, limit: usize) -> io::Result<usize> {
         // SAFETY: the headers are valid, and the caller vouches for the memory they point at.
         let n = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 self.messages.as_mut_ptr(),
-                BATCH as libc::c_uint,
+                limit.min(BATCH) as libc::c_uint,
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
             )
