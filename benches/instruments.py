@@ -5,15 +5,19 @@ cannot run, or whose program fails, raises :class:`NotMeasured` with the reason.
 reported, never replaced.
 """
 
+import contextlib
+import csv
 import json
+import math
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 class NotMeasured(Exception):  # noqa: N818 - a result of an instrument, not a mistake
     """An instrument could not run here; the message is the reason."""
+
+
+class Absent(NotMeasured):
+    """The tool of an instrument is not installed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,8 @@ def run(command: Sequence[str], timeout: float, **environment: str) -> str:
     """Runs a program and returns its standard output.
 
     Raises:
-        NotMeasured: it is not installed, fails, or takes longer than ``timeout`` seconds.
+        Absent: it is not installed.
+        NotMeasured: it fails, or takes longer than ``timeout`` seconds.
     """
     try:
         result = subprocess.run(
@@ -69,7 +78,7 @@ def run(command: Sequence[str], timeout: float, **environment: str) -> str:
             stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError:
-        raise NotMeasured(f"{command[0]} is not installed") from None
+        raise Absent(f"{command[0]} is not installed") from None
     except subprocess.TimeoutExpired:
         raise NotMeasured(f"{_short(command)} did not end within {timeout:.0f} s") from None
     if result.returncode:
@@ -115,15 +124,28 @@ def _cpus(bench: Bench) -> str:
     return ",".join(map(str, bench.cpus))
 
 
-def udp_ceiling(size: int) -> Instrument:
-    """One core sending datagrams of ``size`` bytes to another: ``gbps`` and ``pps`` received."""
+def udp_ceiling(size: int, segments: int = 1, *, direct: bool = False) -> Instrument:
+    """One core sending datagrams of ``size`` bytes to another: ``gbps`` and ``pps`` received.
+
+    Args:
+        size: Bytes of a datagram.
+        segments: Datagrams of a system call, cut and joined by the kernel; 1: no segmentation offload.
+        direct: The kernel writes straight into the destination; otherwise the receiver copies once.
+    """
+    offload = ["--segments", str(segments)] if segments > 1 else []
+    flags = ["--size", str(size), *offload, *(["--direct"] if direct else [])]
 
     def measure(bench: Bench) -> Numbers:
-        command = [str(bench.binary), "udp-ceiling", "--size", str(size), "--cpus", _cpus(bench)]
+        command = [str(bench.binary), "udp-ceiling", *flags, "--cpus", _cpus(bench)]
         result = run_json([*command, "--seconds", str(bench.seconds)], timeout=bench.seconds + 30)
         return {"gbps": pick(result, "gbps"), "pps": pick(result, "pps")}
 
-    return Instrument(f"udp-ceiling-{size}", f"plain UDP, {size}-byte datagrams, one core each side", measure)
+    name = f"udp-{'offload' if segments > 1 else 'ceiling'}-{size}{'-direct' if direct else ''}"
+    how = f"{segments} a call by segmentation offload, " if segments > 1 else ""
+    copies = "no copy" if direct else "one copy"
+    return Instrument(
+        name, f"plain UDP, {size}-byte datagrams, {how}{copies} by the receiver, one core each side", measure
+    )
 
 
 def udp_pingpong(size: int) -> Instrument:
@@ -140,43 +162,131 @@ def udp_pingpong(size: int) -> Instrument:
 
 
 def iperf3_tcp() -> Instrument:
-    """One TCP stream of iperf3 over loopback, one core each side: ``gbps`` received."""
+    """One TCP stream of iperf3 over loopback, server and client on a core each: ``gbps`` received."""
 
     def measure(bench: Bench) -> Numbers:
-        if shutil.which("iperf3") is None:
-            raise NotMeasured("iperf3 is not installed")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        server = subprocess.Popen(
-            ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", port],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            _wait_for_listener(int(port))
-            command = [
-                "iperf3",
-                "--client",
-                "127.0.0.1",
-                "--port",
-                port,
-                "--json",
-                "--affinity",
-                _cpus(bench),
-            ]
-            result = run_json(
-                [*command, "--time", f"{max(1, round(bench.seconds))}"], timeout=bench.seconds + 30
-            )
-        finally:
-            server.kill()
-            server.wait()
-        if "error" in result:
-            raise NotMeasured(f"iperf3: {result['error']}")
-        return {"gbps": pick(result, "end", "sum_received", "bits_per_second") / 1e9}
+        return iperf3(bench.seconds, bench.cpus)
 
-    return Instrument("iperf3-tcp", "one iperf3 TCP stream, one core each side", measure)
+    return Instrument("iperf3-tcp", "one iperf3 TCP stream, server and client on a core each", measure)
+
+
+def iperf3_mptcp(paths: int) -> Instrument:
+    """The same over kernel MPTCP with ``paths`` subflows, each from an address of its own."""
+
+    def measure(bench: Bench) -> Numbers:
+        for tool in ("iperf3", "mptcpize"):
+            require(tool)
+        own_namespace = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+        script = [sys.executable, str(ROOT / "benches/mptcp.py"), "--paths", str(paths)]
+        settings = ["--seconds", str(bench.seconds), "--cpus", _cpus(bench)]
+        result = run_json([*own_namespace, *script, *settings], timeout=bench.seconds + 60)
+        return {"gbps": pick(result, "gbps")}
+
+    return Instrument(
+        f"iperf3-mptcp-{paths}",
+        f"one iperf3 stream over kernel MPTCP with {paths} subflow{'s' * (paths > 1)}",
+        measure,
+    )
+
+
+def iperf3(
+    seconds: float,
+    cpus: Sequence[int],
+    source: str = "127.0.0.1",
+    destination: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+) -> Numbers:
+    """Runs server and client of iperf3 on a core each: ``gbps`` received.
+
+    ``prefix`` comes before the command of both, such as ``mptcpize run``.
+    """
+    require("iperf3")
+    port = _free_port()
+    client, server = (["taskset", "--cpu-list", str(cpu), *prefix, "iperf3", "--port", port] for cpu in cpus)
+    with _serving([*server, "--server", "--one-off", "--bind", destination], port):
+        command = [*client, "--client", destination, "--bind", source, "--json"]
+        result = run_json([*command, "--time", f"{max(1, round(seconds))}"], timeout=seconds + 30)
+    if "error" in result:
+        raise NotMeasured(f"iperf3: {result['error']}")
+    return {"gbps": pick(result, "end", "sum_received", "bits_per_second") / 1e9}
+
+
+def ucx_bandwidth(size: int, rate: int) -> Instrument:
+    """Puts of ``size`` bytes by UCX over TCP: ``gbps`` and ``pps``.
+
+    ``rate`` puts are sent for each second that a measurement lasts, as UCX counts puts and not time.
+    """
+
+    def measure(bench: Bench) -> Numbers:
+        count = max(100, round(rate * bench.seconds))
+        row = _ucx(bench, "ucp_put_bw", "-s", str(size), "-n", str(count), "-w", str(count // 10))
+        put_us = float(row["overall_lat"])
+        return {"gbps": size * 8 / put_us / 1e3, "pps": 1e6 / put_us}
+
+    return Instrument(
+        f"ucx-put-bw-{size}", f"UCX over TCP, puts of {size} bytes, one core each side", measure
+    )
+
+
+def ucx_latency(size: int) -> Instrument:
+    """Half the round trip of puts of ``size`` bytes by UCX over TCP: ``p50_us`` and ``p99_us``."""
+
+    def measure(bench: Bench) -> Numbers:
+        # One run prints one percentile.
+        count = str(max(1, bench.iterations // 2))
+        rows = [_ucx(bench, "ucp_put_lat", "-s", str(size), "-n", count, "-R", rank) for rank in ("50", "99")]
+        p50, p99 = (
+            float(row[f"{rank}_percentile_lat"]) for row, rank in zip(rows, ("50.0", "99.0"), strict=True)
+        )
+        return {"p50_us": p50, "p99_us": p99}
+
+    return Instrument(f"ucx-put-lat-{size}", f"UCX over TCP, puts of {size} bytes to and fro", measure)
+
+
+def _ucx(bench: Bench, test: str, *flags: str) -> dict[str, str]:
+    """The last row of ``ucx_perftest``, by the names of its columns."""
+    require("ucx_perftest")
+    port = _free_port()
+    client, server = (["taskset", "--cpu-list", str(cpu), "ucx_perftest", "-p", port] for cpu in bench.cpus)
+    only_tcp = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
+    with _serving(server, port, **only_tcp):
+        command = [*client, "127.0.0.1", "-t", test, *flags, "-f", "-v"]
+        output = run(command, timeout=20 * bench.seconds + 60, **only_tcp)
+    rows = list(csv.DictReader(output.splitlines(), skipinitialspace=True))
+    if not rows or None in rows[-1].values():
+        raise NotMeasured(f"ucx_perftest printed no table: {output[:80]!r}")
+    return rows[-1]
+
+
+def require(tool: str) -> None:
+    """Raises :class:`Absent` unless a program is installed."""
+    if shutil.which(tool) is None:
+        raise Absent(f"{tool} is not installed")
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _serving(command: Sequence[str], port: str, **environment: str) -> Iterator[None]:
+    """Runs a server that listens on a TCP port."""
+    require(command[0])
+    server = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+    try:
+        _wait_for_listener(int(port))
+        yield
+    finally:
+        server.kill()
+        server.wait()
 
 
 def _wait_for_listener(port: int) -> None:
@@ -189,7 +299,7 @@ def _wait_for_listener(port: int) -> None:
             if local.endswith(wanted) and state == "0A":
                 return
         time.sleep(0.01)
-    raise NotMeasured("iperf3 --server did not start to listen")
+    raise NotMeasured("the server did not start to listen")
 
 
 # --- openmrc -----------------------------------------------------------------------------------------------
@@ -201,12 +311,19 @@ def _openmrc() -> str:
 
 
 def write_bw(name: str, describe: str, *flags: str) -> Instrument:
-    """``openmrc write-bw`` between two local processes: ``gbps`` of goodput and ``pps`` of writes."""
+    """``openmrc write-bw`` between two local processes: ``gbps`` of goodput and ``pps`` of writes.
+
+    ``best_gbps`` is the goodput of the best 10 ms.
+    """
 
     def measure(bench: Bench) -> Numbers:
         command = [_openmrc(), "write-bw", "--loopback", "--json", "--duration", str(bench.seconds), *flags]
         result = run_json(command, timeout=bench.seconds + 60)
-        return {"gbps": pick(result, "goodput_gbps"), "pps": pick(result, "messages_per_second")}
+        return {
+            "gbps": pick(result, "goodput_gbps"),
+            "pps": pick(result, "messages_per_second"),
+            "best_gbps": pick(result, "peak_gbps"),
+        }
 
     return Instrument(name, describe, measure)
 
@@ -215,7 +332,7 @@ def plane_death(name: str, describe: str, *flags: str) -> Instrument:
     """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest dip.
 
     A dip is a goodput below 0.8 of the later level with seven planes. ``before_ms`` is the longest dip
-    before the fault: pauses of the machine itself.
+    before the fault: pauses of the machine itself. ``beyond_ms`` is by how much the first exceeds the second.
     """
 
     def measure(bench: Bench) -> Numbers:
@@ -227,10 +344,9 @@ def plane_death(name: str, describe: str, *flags: str) -> Instrument:
         try:
             fault_ms = bench.seconds / 2 * 1e3
             healthy = samples[: int(fault_ms / length_ms)]
-            return {
-                "dip_ms": longest_dip(samples, length_ms, fault_ms, 0.8),
-                "before_ms": longest_dip(healthy, length_ms, fault_ms / 4, 0.8),
-            }
+            dip = longest_dip(samples, length_ms, fault_ms, 0.8)
+            before = longest_dip(healthy, length_ms, fault_ms / 4, 0.8)
+            return {"dip_ms": dip, "before_ms": before, "beyond_ms": max(0.0, dip - before)}
         except ValueError as error:
             raise NotMeasured(str(error)) from None
 
@@ -262,6 +378,27 @@ def four_hops(size: int) -> Instrument:
     return Instrument(
         f"four-hops-{size}", f"MRC with SRv6 and plain UDP over four kernel hops, {size} bytes", measure
     )
+
+
+def recovery(cuts: int, ports: int) -> Instrument:
+    """Links cut and ports lost in a lab: p99 of ``data_ms`` and ``goodput_ms`` of ``benches/recovery.py``."""
+
+    def measure(bench: Bench) -> Numbers:
+        if os.geteuid() != 0:
+            raise NotMeasured("a lab needs root")
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "faults.json"
+            command = [sys.executable, str(ROOT / "benches/recovery.py"), "--json", str(path)]
+            run([*command, "--cuts", str(cuts), "--ports", str(ports)], timeout=5 * (cuts + ports) + 120)
+            faults = json.loads(path.read_text())
+        return {name: _p99([fault[name] for fault in faults]) for name in ("data_ms", "goodput_ms")}
+
+    return Instrument("recovery", f"{cuts} link cuts and {ports} lost ports in the lab, SRv6 mode", measure)
+
+
+def _p99(values: Sequence[float]) -> float:
+    # Nearest rank: of fewer than a hundred values the greatest.
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
 def state_per_qp() -> Instrument:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from figures import Figure, Repetition, needed
-from instruments import ROOT, NotMeasured
+from instruments import ROOT, Absent, NotMeasured
 
 
 def marks(section: str) -> tuple[str, str]:
@@ -27,11 +27,19 @@ class Outcome:
     figure: Figure
     values: Sequence[float]
     reason: str = ""
+    absent: bool = False
+    """A tool of the figure is not installed."""
 
     @property
     def reached(self) -> bool | None:
-        """Whether the median reaches the target; None if the figure was not measured."""
-        return self.figure.target.holds(median(self.values)) if self.values else None
+        """Whether the median reaches the bound; None if the figure was not measured or has no bound."""
+        holds = self.figure.target.holds
+        return holds(median(self.values)) if holds and self.values else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the bound was missed, or was not measured although the tools are there."""
+        return self.figure.target.holds is not None and not self.absent and not self.reached
 
 
 def evaluate(figure: Figure, repetitions: Sequence[Repetition]) -> Outcome:
@@ -43,7 +51,7 @@ def evaluate(figure: Figure, repetitions: Sequence[Repetition]) -> Outcome:
     try:
         return Outcome(figure, [figure.value(each) for each in repetitions])
     except NotMeasured as reason:
-        return Outcome(figure, [], str(reason))
+        return Outcome(figure, [], str(reason), isinstance(reason, Absent))
 
 
 def machine() -> dict[str, str]:
@@ -85,10 +93,10 @@ def markdown(outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], whe
         figure, unit = outcome.figure, outcome.figure.unit
         if outcome.values:
             low, high = min(outcome.values), max(outcome.values)
-            mark = "reached" if outcome.reached else "**missed**"
+            mark = {True: "reached", False: "**missed**", None: ""}[outcome.reached]
             cells = [f"{median(outcome.values):.4g}{unit}", f"{low:.4g} .. {high:.4g}", mark]
         else:
-            cells = ["-", "-", f"not measured: {_one_cell(outcome.reason)}"]
+            cells = ["-", "-", _why_not(outcome.reason, absent=outcome.absent)]
         lines.append(f"| {figure.name} | {figure.target.text} | {' | '.join(cells)} |")
     lines += ["", f"The measurements behind it, medians of {len(repetitions)} repetitions:", ""]
     lines += ["| measurement | |", "|---|---|"]
@@ -103,13 +111,14 @@ def _measured(name: str, repetitions: Sequence[Repetition]) -> str:
     for repetition in repetitions:
         numbers = repetition[name]
         if isinstance(numbers, NotMeasured):
-            return f"not measured: {_one_cell(str(numbers))}"
+            return _why_not(str(numbers), absent=isinstance(numbers, Absent))
         samples.append(numbers)
     return ", ".join(_with_unit(key, median(each[key] for each in samples)) for key in samples[0])
 
 
-def _one_cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _why_not(reason: str, *, absent: bool) -> str:
+    text = reason.replace("|", "\\|").replace("\n", " ")
+    return f"absent: {text}" if absent else f"not measured: {text}"
 
 
 _UNITS = {"gbps": "Gb/s", "pps": "/s", "mpps": "M/s", "bytes": "B"}
@@ -118,6 +127,7 @@ _COUNTS = ("events_per_packet", "hosts")
 
 def _with_unit(key: str, value: float) -> str:
     quantity, _, unit = key.rpartition("_")
+    unit = _UNITS.get(unit, unit)
     if key in _UNITS:
         return f"{value:,.0f} {_UNITS[key]}" if value >= 1000 else f"{value:.3g} {_UNITS[key]}"
     if key in _COUNTS:

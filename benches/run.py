@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="directory for latest.json and latest.md",
     )
     add("--update-docs", action="store_true", help="put the table into docs/benchmarks.md")
-    add("--check", action="store_true", help="exit with 1 unless every figure reaches its target")
+    add("--check", action="store_true", help="exit with 1 if a figure misses its bound")
     add("--list", action="store_true", help="list the figures and measurements and end")
     options = parser.parse_args(arguments)
     if options.repetitions < 1 or options.seconds <= 0 or options.iterations < 1:
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for section, section_table in tables.items():
             report.update_docs(ROOT / "docs/benchmarks.md", section, section_table)
         growth.draw(repetitions, ROOT / "docs/images/sim-growth.png")
-    return 1 if options.check and not all(each.reached for each in outcomes) else 0
+    return 1 if options.check and any(each.failed for each in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benches"))
 
 import report
 from dips import longest_dip
-from figures import FIGURES, GROWTH, Figure, above, at_least, at_most, below, needed
-from instruments import Instrument, NotMeasured
+from figures import FIGURES, GROWTH, NO_BOUND, Figure, above, at_least, at_most, below, needed
+from instruments import Absent, Instrument, NotMeasured
 
 
 def instrument(name):
@@ -72,6 +72,32 @@ def test_the_table_shows_reached_missed_and_not_measured():
     lines = report.markdown(outcomes, repetitions, {"cpu": "x"}).splitlines()
     assert "| ours / theirs | >= 0.8 | 0.7 | 0.7 .. 0.7 | **missed** |" in lines
     assert "| absent | <= 1 | - | - | not measured: a \\| b |" in lines
+
+
+def test_an_absent_tool_is_reported_as_absent_and_fails_no_check():
+    broken = report.evaluate(RATIO, [{**repetition(7, 10), "theirs": NotMeasured("it crashed")}])
+    absent = report.evaluate(RATIO, [{**repetition(7, 10), "theirs": Absent("iperf3 is not installed")}])
+    assert (broken.failed, absent.failed) == (True, False)
+    repetitions = [{**repetition(7, 10), "theirs": Absent("iperf3 is not installed")}]
+    lines = report.markdown([absent], repetitions, {}).splitlines()
+    assert "| ours / theirs | >= 0.8 | - | - | absent: iperf3 is not installed |" in lines
+    assert "| theirs | absent: iperf3 is not installed |" in lines
+
+
+def test_a_comparison_without_a_bound_is_neither_reached_nor_missed():
+    figure = Figure("ours / theirs", NO_BOUND, RATIO.subject, RATIO.reference)
+    for outcome in (
+        report.evaluate(figure, [repetition(1, 10)]),
+        report.evaluate(figure, [{**repetition(1, 10), "theirs": NotMeasured("it crashed")}]),
+    ):
+        assert (outcome.reached, outcome.failed) == (None, False)
+    lines = report.markdown([report.evaluate(figure, [repetition(1, 10)])], [repetition(1, 10)], {})
+    assert "| ours / theirs | - | 0.1 | 0.1 .. 0.1 |  |" in lines.splitlines()
+
+
+def test_a_missed_bound_fails_the_check():
+    assert report.evaluate(RATIO, [repetition(7, 10)]).failed
+    assert not report.evaluate(RATIO, [repetition(8, 10)]).failed
 
 
 def test_the_document_keeps_everything_outside_the_markers(tmp_path):
