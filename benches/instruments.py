@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dips import longest_dip
 
@@ -124,25 +124,25 @@ def _cpus(bench: Bench) -> str:
     return ",".join(map(str, bench.cpus))
 
 
-def udp_ceiling(size: int, segments: int = 1, *, direct: bool = False) -> Instrument:
+def udp_ceiling(size: int, segments: int = 1, *, delivery: Literal["copy", "none"] = "copy") -> Instrument:
     """One core sending datagrams of ``size`` bytes to another: ``gbps`` and ``pps`` received.
 
     Args:
         size: Bytes of a datagram.
         segments: Datagrams of a system call, cut and joined by the kernel; 1: no segmentation offload.
-        direct: The kernel writes straight into the destination; otherwise the receiver copies once.
+        delivery: Whether the receiver copies payloads from a small buffer to the destination.
     """
     offload = ["--segments", str(segments)] if segments > 1 else []
-    flags = ["--size", str(size), *offload, *(["--direct"] if direct else [])]
+    flags = ["--size", str(size), *offload, "--deliver", delivery]
 
     def measure(bench: Bench) -> Numbers:
         command = [str(bench.binary), "udp-ceiling", *flags, "--cpus", _cpus(bench)]
         result = run_json([*command, "--seconds", str(bench.seconds)], timeout=bench.seconds + 30)
         return {"gbps": pick(result, "gbps"), "pps": pick(result, "pps")}
 
-    name = f"udp-{'offload' if segments > 1 else 'ceiling'}-{size}{'-direct' if direct else ''}"
+    name = f"udp-{'offload' if segments > 1 else 'ceiling'}-{size}{'' if delivery == 'copy' else '-no-copy'}"
     how = f"{segments} a call by segmentation offload, " if segments > 1 else ""
-    copies = "no copy" if direct else "one copy"
+    copies = "one copy" if delivery == "copy" else "no copy"
     return Instrument(
         name, f"plain UDP, {size}-byte datagrams, {how}{copies} by the receiver, one core each side", measure
     )

@@ -56,9 +56,32 @@ pub struct Load {
     /// receiver's kernel joins them (UDP_GRO), and a system call carries one message. With one there is no offload, and
     /// a system call carries up to [`BATCH`] messages.
     pub segments: usize,
-    /// The kernel writes what is received straight into the destination. Otherwise the receiver copies it there from a
-    /// buffer, as a receiver must that learns the address from the datagram.
-    pub direct: bool,
+    pub delivery: Delivery,
+}
+
+/// How a payload gets from the kernel to the destination.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Into a small buffer and from there, as a receiver must that learns the address from the datagram.
+    Copy,
+    /// The kernel writes straight into the destination.
+    Direct,
+    /// Not at all: it stays in the small buffer. The limit of the kernel's part alone.
+    None,
+}
+
+impl Delivery {
+    pub fn parse(name: &str) -> Option<Self> {
+        [Delivery::Copy, Delivery::Direct, Delivery::None].into_iter().find(|each| each.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Delivery::Copy => "copy",
+            Delivery::Direct => "direct",
+            Delivery::None => "none",
+        }
+    }
 }
 
 impl Load {
@@ -125,12 +148,12 @@ pub fn run(
     stream.drain()?;
 
     Ok(format!(
-        "{{\"benchmark\": \"udp-ceiling\", \"size_bytes\": {}, \"segments\": {}, \"direct\": {}, \"gbps\": {:.4}, \
+        "{{\"benchmark\": \"udp-ceiling\", \"size_bytes\": {}, \"segments\": {}, \"delivery\": \"{}\", \"gbps\": {:.4}, \
          \"pps\": {:.0}, \"datagrams\": {datagrams}, \"seconds\": {elapsed:.4}, \"window\": {window}, \
          \"cpus\": [{}, {}]}}",
         load.size,
         load.segments,
-        load.direct,
+        load.delivery.name(),
         datagrams as f64 * load.size as f64 * 8.0 / elapsed / 1e9,
         datagrams as f64 / elapsed,
         cpus.0,
@@ -239,7 +262,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// The receiving process: puts every payload into the destination until it is killed.
+/// The receiving process: delivers every payload until it is killed.
 fn receive(socket: &UdpSocket, load: &Load, progress: &Progress) -> Result<(), Error> {
     let (length, messages) = (load.message(), load.batch());
     let scratch = sys::buffer(messages * length)?;
@@ -250,7 +273,7 @@ fn receive(socket: &UdpSocket, load: &Load, progress: &Progress) -> Result<(), E
     }
     let mut received = 0;
     loop {
-        if load.direct {
+        if load.delivery == Delivery::Direct {
             (0..messages).for_each(|index| batch.set(index, destination.next(length)));
         }
         // SAFETY: every message points at its own slot of the scratch buffer or at its own place of the destination,
@@ -258,7 +281,7 @@ fn receive(socket: &UdpSocket, load: &Load, progress: &Progress) -> Result<(), E
         let count = unsafe { batch.receive(socket, messages) }?;
         for index in 0..count {
             let length_received = batch.length(index);
-            if !load.direct {
+            if load.delivery == Delivery::Copy {
                 let slot = &scratch[index * length..][..length_received];
                 destination.next(length_received).copy_from_slice(slot);
             }

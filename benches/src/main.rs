@@ -10,25 +10,26 @@ mod sys;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ceiling::{Load, MAX_DATAGRAM, Place};
+use ceiling::{Delivery, Load, MAX_DATAGRAM, Place};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
-usage: openmrc-bench udp-ceiling  [--size BYTES] [--segments N] [--direct] [--seconds S] [--window DATAGRAMS]
+usage: openmrc-bench udp-ceiling  [--size BYTES] [--segments N] [--deliver HOW] [--seconds S] [--window DATAGRAMS]
                                   [--cpus TX,RX] [--between NAMESPACE@ADDRESS,NAMESPACE@ADDRESS]
        openmrc-bench udp-pingpong [--size BYTES] [--iterations N] [--cpus A,B]
 
 udp-ceiling   one sender, one receiver, one core each: received Gb/s and packets per second, nothing lost; over
               loopback, or from one network namespace to another. With --segments the kernel cuts and joins messages
-              of N datagrams (UDP_SEGMENT, UDP_GRO), one message a call. With --direct the kernel writes what is
-              received straight into the destination, without a copy by the receiver.
+              of N datagrams (UDP_SEGMENT, UDP_GRO), one message a call. --deliver says what happens to a
+              received payload: copy (default) from a small buffer to the destination, direct (the kernel writes to the
+              destination), none (it stays in the small buffer).
 udp-pingpong  two processes polling non-blocking sockets: half the round trip in microseconds, p50 and p99";
 
 struct Options {
     command: String,
     size: Option<usize>,
     segments: usize,
-    direct: bool,
+    delivery: Delivery,
     seconds: f64,
     window: u64,
     iterations: usize,
@@ -41,7 +42,7 @@ fn parse() -> Result<Options, lexopt::Error> {
         command: String::new(),
         size: None,
         segments: 1,
-        direct: false,
+        delivery: Delivery::Copy,
         seconds: 2.0,
         window: 400,
         iterations: 100_000,
@@ -54,7 +55,11 @@ fn parse() -> Result<Options, lexopt::Error> {
             Value(command) if options.command.is_empty() => options.command = command.string()?,
             Long("size") | Short('s') => options.size = Some(parser.value()?.parse()?),
             Long("segments") => options.segments = parser.value()?.parse()?,
-            Long("direct") => options.direct = true,
+            Long("deliver") => {
+                let how = parser.value()?.string()?;
+                options.delivery = Delivery::parse(&how)
+                    .ok_or_else(|| format!("--deliver takes copy, direct or none, not {how:?}"))?;
+            }
             Long("seconds") | Short('D') => options.seconds = parser.value()?.parse()?,
             Long("window") => options.window = parser.value()?.parse()?,
             Long("iterations") | Short('n') => options.iterations = parser.value()?.parse()?,
@@ -110,7 +115,7 @@ fn main() -> ExitCode {
             let load = Load {
                 size: options.size.unwrap_or(4096),
                 segments: options.segments,
-                direct: options.direct,
+                delivery: options.delivery,
             };
             ceiling::run(&load, duration, options.window, cpus, &places)
         }
