@@ -169,9 +169,11 @@ pub fn write_bw(
     let end_ns = params.duration.map_or(u64::MAX, |d| result.start_ns.saturating_add(d.as_nanos() as u64));
     let mut ending = false;
     loop {
+        // One list of each queue pair at a time: posting takes turns of the engine, and what completes during them is
+        // to be counted when it completes.
         for flow in &mut flows {
-            while !ending && left > 0 && flow.posted - flow.completed + list.min(left) <= depth {
-                let n = list.min(left);
+            let n = list.min(left);
+            if !ending && n > 0 && flow.posted - flow.completed + n <= depth {
                 slots.post(flow, n, signal_every)?;
                 left -= n;
             }
