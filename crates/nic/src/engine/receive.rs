@@ -26,9 +26,10 @@ use crate::tx::is_data;
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
-/// Most bytes received from one look at the receive buffers to the next. A look takes a system call for each port, so
-/// this keeps their cost below a hundredth.
-const BYTES_PER_SAMPLE: usize = 256 << 10;
+/// Bytes received from one look at the receive buffers to the next: a sixteenth of a buffer, within these bounds. A look
+/// takes a system call for each port; once a mebibyte, its cost is below a hundredth.
+const LEAST_PER_SAMPLE: usize = 256 << 10;
+const MOST_PER_SAMPLE: usize = 1 << 20;
 
 /// Datagrams in a turn before sending again.
 const DATAGRAMS_PER_TURN: usize = 32;
@@ -96,7 +97,7 @@ impl Ingress {
             unsampled: 0,
             // A full buffer is noticed before the packets that other ports received after it are handled: their SACKs
             // would show a loss that nothing explains.
-            sample_every: BYTES_PER_SAMPLE.min(buffer / 2),
+            sample_every: (buffer / 16).clamp(LEAST_PER_SAMPLE, MOST_PER_SAMPLE).min(buffer / 2),
         }
     }
 
