@@ -16,6 +16,7 @@ use openmrc_transport::AccessError;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::stats::Cause;
+use crate::sys;
 
 /// Access rights of a memory region. Local reading is always allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -81,6 +82,11 @@ impl MemoryRegion {
         }
         if (addr as usize).checked_add(len).is_none() {
             return Err(Error::invalid(format!("{len} bytes at {addr:p} reach beyond the address space")));
+        }
+        if len > 0 && !sys::is_readable(addr as usize + len - 1) {
+            return Err(Error::invalid(format!(
+                "the last of {len} bytes at {addr:p} cannot be read: is it a mapping of a file that was truncated?"
+            )));
         }
         let region = Region { key: 0, pd, access, addr: addr as u64, len: len as u64, owner: Some(owner) };
         let key = shared.lock_open()?.verbs.memory.insert(region)?;

@@ -9,7 +9,7 @@
 //! | [`packet`], [`filter`] | for packet sockets: virtio-net headers, classic BPF |
 //! | [`wait`], [`clock`], [`thread`] | epoll, eventfd and poll; clocks; timer slack, CPU affinity, limits |
 //! | [`netlink`], [`interface`] | addresses, routes, neighbours and link changes; MTU, MAC address and index |
-//! | [`error`] | what a failed send means |
+//! | [`error`], [`memory`] | what a failed send means; whether memory can be read |
 
 pub mod address;
 pub mod batch;
@@ -18,6 +18,7 @@ pub mod control;
 pub mod error;
 pub mod filter;
 pub mod interface;
+pub mod memory;
 pub mod message;
 pub mod netlink;
 pub mod packet;
