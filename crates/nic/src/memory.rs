@@ -149,12 +149,16 @@ impl MemoryRegion {
 
     /// A copy of up to `len` bytes from `offset`: of those before the end, and of none after deregistration.
     pub fn copy_out(&self, offset: usize, len: usize) -> Vec<u8> {
-        let len = if self.registered { len.min(self.len.saturating_sub(offset)) } else { 0 };
+        let len = if self.registered && !self.shared.is_inherited() {
+            len.min(self.len.saturating_sub(offset))
+        } else {
+            0
+        };
         (0..len).filter_map(|i| self.peek(offset + i)).collect()
     }
 
     fn byte(&self, offset: usize) -> Option<*mut u8> {
-        let within = self.registered && offset < self.len;
+        let within = self.registered && offset < self.len && !self.shared.is_inherited();
         within.then(|| ptr::with_exposed_provenance_mut(self.addr as usize + offset))
     }
 
@@ -163,7 +167,7 @@ impl MemoryRegion {
     pub fn deregister(&mut self) {
         if std::mem::take(&mut self.registered) {
             // The lock is released before the owner is dropped, as that may run code of the application.
-            let owner = self.shared.lock().verbs.memory.remove(self.key);
+            let owner = self.shared.lock().map(|mut engine| engine.verbs.memory.remove(self.key));
             drop(owner);
         }
     }

@@ -225,8 +225,11 @@ impl QueuePair {
     /// Destroys the queue pair. Outstanding work is dropped without completions, and completions that were not polled
     /// are removed. A second call does nothing.
     pub fn destroy(&self) {
-        if !self.destroyed.swap(true, Ordering::AcqRel) {
-            self.shared.lock().destroy_qp(self.qp.place);
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(mut engine) = self.shared.lock() {
+            engine.destroy_qp(self.qp.place);
         }
     }
 
@@ -246,6 +249,7 @@ impl QueuePair {
             Err(Error::WrongState { operation, qp_num: self.qp.num, state, allowed })
         }
     }
+        self.shared.check_process()?;
 
     fn engine(&self) -> Result<parking_lot::MutexGuard<'_, crate::engine::Engine>> {
         if self.destroyed.load(Ordering::Acquire) {
