@@ -74,7 +74,9 @@ class QpAttr:
     linear_cnt: int | None = None
     """Retries at a fixed interval, at most 7; default 7."""
     exp_cnt: int | None = None
-    """Retries with doubling interval after those, at most 25, which means no end; default 7."""
+    """Retries with doubling interval after those, at most 25, which means no end; default 10. With the other
+    defaults a write fails with RETRY_EXC_ERR after 34 s without an answer, so that a peer may be stopped for
+    15 s."""
     keepalive_ms: int | None = None
     """Keepalive, milliseconds; 0, the default, is off. A peer that was silent for this long while nothing was
     under way is probed. If it does not answer four probes, one ACK timeout apart, PEER_SILENT is raised, and
