@@ -74,7 +74,7 @@ pub struct QpAttr {
     /// Retries with doubling interval after those, at most 25, which is for ever; default
     /// [`DEFAULT_EXP_CNT`].
     pub exp_cnt: Option<u8>,
-    /// A peer that was silent for this many milliseconds while nothing was under way is probed, and
+    /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
     /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
     pub keepalive_ms: Option<u32>,
     /// Optional behaviour; what both ends have.
