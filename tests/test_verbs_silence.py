@@ -1,7 +1,6 @@
 """Peers that stop, vanish or come back: what each end learns, and when."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from openmrc.connect import Options, listen
 from openmrc.verbs import AsyncEventType, QpState
 from verbs_helpers import device, eventually, make_end
 
-STOPPED = 15.0 if os.environ.get("OPENMRC_LONG") else 6.0
-"""Seconds for which an end is stopped."""
+STOPS = pytest.mark.parametrize("seconds", [3, pytest.param(15, marks=pytest.mark.long)])
+"""For how long an end is stopped."""
 
 # The other end as a process: it writes as fast as it can, or only receives, until it is killed.
 PEER = """
@@ -90,22 +89,24 @@ def stopped(process):
         process.send_signal(signal.SIGCONT)
 
 
-def test_a_receiver_that_is_stopped_for_long_is_waited_for():
+@STOPS
+def test_a_receiver_that_is_stopped_for_long_is_waited_for(seconds):
     with connected_process(writes=False) as (end, peer, process):
         source = end.region(bytearray(1 << 20))
         with stopped(process):
             end.qp.write(source, peer.buffers[0])
-            time.sleep(STOPPED)
+            time.sleep(seconds)
         (done,) = end.send_cq.take(1, 60)
         assert done.ok
         assert end.qp.state is QpState.RTS
 
 
-def test_a_sender_that_is_stopped_for_long_goes_on():
+@STOPS
+def test_a_sender_that_is_stopped_for_long_goes_on(seconds):
     with connected_process(writes=True) as (end, _, process):
         assert process.stdout.readline() == "written\n"
         with stopped(process):
-            time.sleep(STOPPED)
+            time.sleep(seconds)
         # More than the pipe holds, so that these were written afterwards.
         lines = 65536 // len("written\n")
         assert all(process.stdout.readline() == "written\n" for _ in range(lines + 100))
