@@ -31,7 +31,7 @@ const EVENTS: usize = 32;
 const BYTES_PER_SAMPLE: usize = 256 << 10;
 
 /// Datagrams in a turn before sending again.
-const DATAGRAMS_PER_TURN: usize = 32;
+pub(super) const DATAGRAMS_PER_TURN: usize = 32;
 
 /// Eager turns without a run, sent or received, until traffic no longer counts as bulk: some milliseconds.
 const BULK_TURNS: u32 = 4096;
