@@ -138,12 +138,12 @@ def _pins(exporter: Any) -> "Iterator[weakref.ref[Any]]":
         if isinstance(owner, memoryview):
             owner = owner.obj
         elif isinstance(owner, _CTYPES):
-            if owner._b_needsfree_:  # type: ignore[attr-defined]
+            if owner._b_needsfree_:
                 raise RegistrationError(
                     f"a {type(owner).__name__} of ctypes that owns its memory can be resized while it is"
                     " registered: register a bytearray, of which from_buffer() makes a ctypes object"
                 )
-            owner = owner._b_base_  # type: ignore[attr-defined]
+            owner = owner._b_base_
         else:
             with contextlib.suppress(TypeError):  # Not all types have weak references.
                 yield weakref.ref(owner)
