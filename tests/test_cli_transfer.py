@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import signal
 import socket
 import time
 
@@ -204,12 +205,30 @@ def test_a_server_that_ends_in_the_middle_leaves_nothing_and_the_sender_says_so(
 
 def test_planes_that_all_fall_silent_end_the_transfer_with_a_reason(tmp_path, inbox):
     with serving(inbox) as (_, address):
-        result = run("put", huge(tmp_path), address, *SLOWLY, "--impair", "loss=1,start=0.5")
+        result = run(
+            "put", huge(tmp_path), address, *SLOWLY, "--impair", "loss=1,start=0.5", "--peer-timeout", 1
+        )
     assert result.returncode == 1
     # Either end may be the first to report the failure.
     reasons = ("does not answer on any plane", "closed the connection; nothing was stored")
     assert any(reason in one_line_error(result) for reason in reasons)
     assert everything_below(inbox) == set()
+
+
+@pytest.mark.parametrize("seconds", [2, pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stopped", ["server", "put"])
+def test_an_end_that_is_stopped_for_a_while_goes_on(tmp_path, inbox, stopped, seconds):
+    size = 200_000_000
+    file = huge(tmp_path)
+    os.truncate(file, size)
+    with serving(inbox) as (server, address), command("put", file, address, *SLOWLY) as put:
+        wait_until_sending(server, put)
+        process = {"server": server, "put": put}[stopped].process
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+        assert put.wait() == 0, put.error_text
+    assert (inbox / "huge").stat().st_size == size
 
 
 def test_a_file_that_shrinks_while_it_is_sent_fails_alone(tmp_path, inbox):

@@ -1,7 +1,13 @@
 """Wrong calls are refused with a message that names the thing, the value and what is allowed."""
 
+import ctypes
 import mmap
 import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,6 +60,16 @@ UNREGISTRABLE = {
     "read-only map": (lambda: mmap.mmap(-1, 4096, access=mmap.ACCESS_READ), "mmap is read-only"),
     "every other byte": (lambda: memoryview(bytearray(8))[::2], r"not C-contiguous|\[4\]|\[2\]"),
     "Fortran order": (lambda: np.zeros((2, 3), order="F"), r"ndarray|not C-contiguous|\[2, 3\]"),
+    "Python objects": (lambda: np.array([object()] * 8), "ndarray|references to Python objects"),
+    "a view of Python objects": (lambda: memoryview(np.array([None])), "references to Python objects"),
+    "records with an object": (
+        lambda: np.zeros(2, [("n", "i8"), ("o", "O")]),
+        "references to Python objects",
+    ),
+    "pointers of ctypes": (lambda: memoryview((ctypes.c_void_p * 4).from_buffer(bytearray(32))), "addresses"),
+    "strings of ctypes": (lambda: memoryview((ctypes.c_char_p * 4).from_buffer(bytearray(32))), "addresses"),
+    "resizable memory of ctypes": (lambda: ctypes.create_string_buffer(8), "can be resized|from_buffer"),
+    "a part of resizable memory": (lambda: memoryview(ctypes.create_string_buffer(8))[2:], "can be resized"),
     "a number": (lambda: 17, "int gives no buffer"),
     "a list": (lambda: [1, 2], "list gives no buffer"),
 }
@@ -62,6 +78,62 @@ UNREGISTRABLE = {
 @pytest.mark.parametrize(("make", "words"), UNREGISTRABLE.values(), ids=UNREGISTRABLE)
 def test_a_buffer_that_the_network_cannot_write_is_refused(lone, make, words):
     refuse(errors.RegistrationError, words, lambda: lone.pd.register(make()))
+
+
+def test_a_buffer_whose_names_of_fields_look_like_objects_is_registered(lone):
+    records = np.zeros(3, [("O", "i8"), ("P", "c16"), ("&z", "f4")])
+    lone.pd.register(records).close()
+
+
+def test_a_buffer_of_ctypes_over_memory_that_is_pinned_is_registered(lone):
+    owner = bytearray(8)
+    with lone.pd.register(memoryview((ctypes.c_char * 8).from_buffer(owner))), pytest.raises(BufferError):
+        owner.append(0)
+
+
+def test_no_resize_moves_a_registered_buffer(lone):
+    array, mapped = np.zeros(8), mmap.mmap(-1, 4096)
+    with lone.pd.register(array), lone.pd.register(mapped):
+        with pytest.raises(ValueError, match="cannot resize"):
+            array.resize(1 << 20, refcheck=False)
+        with pytest.raises(BufferError):
+            mapped.resize(8192)
+        with pytest.raises(BufferError):
+            mapped.close()
+    array.resize(1 << 20, refcheck=False)
+    with lone.pd.register(memoryview(array)[4:]), pytest.raises(ValueError, match="cannot resize"):
+        array.resize(8, refcheck=False)
+
+
+def test_a_mapping_of_a_file_that_was_truncated_is_refused(lone, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8192))
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 8192)
+        lone.pd.register(mapped).close()
+        file.truncate(4096)
+        refuse(errors.ArgumentError, "8192 bytes|truncated", lambda: lone.pd.register(mapped))
+        lone.pd.register(memoryview(mapped)[:4096]).close()
+
+
+def test_a_file_truncated_under_its_region_ends_the_process_with_sigbus(tmp_path):
+    # As documented: no program can prevent it, and nothing that can be caught is lost silently.
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8192))
+    code = f"""
+        import mmap, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from verbs_helpers import connected
+        with open({str(path)!r}, "r+b") as file, connected() as (a, b):
+            target = b.region(mmap.mmap(file.fileno(), 8192)).remote(4096)
+            file.truncate(4096)
+            a.qp.write(b"beyond the end", target)
+            a.send_cq.take(1, 20)
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == -signal.SIGBUS, result.stderr
 
 
 class Tensor:

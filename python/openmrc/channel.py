@@ -8,6 +8,7 @@ import contextlib
 import errno
 import functools
 import operator
+import os
 import select
 import socket
 import struct
@@ -92,6 +93,7 @@ class Channel(Closable, Generic[M]):
             messages: What the other end may send; see :func:`messages`.
         """
         self._socket = connection
+        self._process = os.getpid()
         self._messages = messages
         self._buffer = bytearray()
         self._sending = threading.Lock()
@@ -196,7 +198,12 @@ class Channel(Closable, Generic[M]):
         self._socket.close()
 
     def shutdown(self) -> None:
-        """Ends the connection while another thread may be waiting on it."""
+        """Ends the connection while another thread may be waiting on it.
+
+        In the child of a fork it does nothing: the connection is the parent's.
+        """
+        if os.getpid() != self._process:
+            return
         with contextlib.suppress(OSError):  # It may have ended already.
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -9,6 +9,13 @@ use crate::qp_state::{AttrMask, QpState};
 
 pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 
+/// Default of [`QpAttr::timeout`]: 17 ms. A process may not be scheduled for some milliseconds.
+pub const DEFAULT_TIMEOUT: u8 = 14;
+
+/// Default of [`QpAttr::exp_cnt`]. After the linear retries and these, a peer has been silent for 34 s: more than twice
+/// the 15 s for which a debugger, a snapshot of a virtual machine or a full disk may stop a process.
+pub const DEFAULT_EXP_CNT: u8 = 10;
+
 /// How much a queue pair can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpCap {
@@ -60,13 +67,14 @@ pub struct QpAttr {
     pub max_wimm: Option<u16>,
     /// Messages with immediate in flight as responder; default 128.
     pub max_wimm_dest: Option<u16>,
-    /// ACK timeout: 1.024 us x 2^timeout, 0..=24; default 14, for a host that may be descheduled for milliseconds.
+    /// ACK timeout: 1.024 us x 2^timeout, 0..=24; default [`DEFAULT_TIMEOUT`].
     pub timeout: Option<u8>,
     /// Retries at a fixed interval, at most 7; default 7.
     pub linear_cnt: Option<u8>,
-    /// Retries with doubling interval after those, at most 25, which is for ever; default 7.
+    /// Retries with doubling interval after those, at most 25, which is for ever; default
+    /// [`DEFAULT_EXP_CNT`].
     pub exp_cnt: Option<u8>,
-    /// A peer that was silent for this many milliseconds while nothing was under way is probed, and
+    /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
     /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
     pub keepalive_ms: Option<u32>,
     /// Optional behaviour; what both ends have.

@@ -119,7 +119,14 @@ impl Context {
 
     /// Flushes all outstanding work, stops the engine, closes the sockets and deregisters all memory. All objects of
     /// the context are closed too. A second call does nothing.
+    ///
+    /// In the child of a fork it is closed from the start, and this call does nothing.
     pub fn close(&self) {
+        if self.shared.is_inherited() {
+            // There is no such thread to be detached.
+            std::mem::forget(self.thread.try_lock().and_then(|mut thread| thread.take()));
+            return;
+        }
         let Some(thread) = self.thread.lock().take() else { return };
         self.shared.stop();
         // If the thread has panicked, its message has been printed.
@@ -130,9 +137,22 @@ impl Context {
 
     // --- events ------------------------------------------------------------------------------------------------
 
-    /// Removes the oldest asynchronous event.
+    /// Whether it is closed. In the child of a fork it is.
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    /// Whether this process is the one that opened the device.
+    ///
+    /// # Errors
+    /// [`Error::OtherProcess`] in the child of a fork.
+    pub fn check_process(&self) -> Result<()> {
+        self.shared.check_process()
+    }
+
+    /// Removes the oldest asynchronous event. In the child of a fork there is none.
     pub fn next_event(&self) -> Option<AsyncEvent> {
-        self.shared.events.pop()
+        self.check_process().ok().and_then(|()| self.shared.events.pop())
     }
 
     /// A descriptor that is readable while there are asynchronous events. The context keeps it.
@@ -140,9 +160,9 @@ impl Context {
         self.shared.events.fd()
     }
 
-    /// Removes the oldest path event.
+    /// Removes the oldest path event. In the child of a fork there is none.
     pub fn next_path_event(&self) -> Option<PathEvent> {
-        self.shared.path_events.pop()
+        self.check_process().ok().and_then(|()| self.shared.path_events.pop())
     }
 
     /// A descriptor that is readable while there are path events. The context keeps it.
@@ -152,7 +172,7 @@ impl Context {
 
     /// Path events dropped because the queue was full.
     pub fn path_events_dropped(&self) -> u64 {
-        self.shared.path_events.dropped()
+        self.check_process().map_or(0, |()| self.shared.path_events.dropped())
     }
 
     // --- profiles and paths ------------------------------------------------------------------------------------

@@ -117,6 +117,15 @@ impl CompletionQueue {
         Ok(CompletionQueue { shared: Arc::clone(shared), queue: Arc::new(queue) })
     }
 
+    /// Whether this process is the one that opened the device.
+    ///
+    /// # Errors
+    /// [`Error::OtherProcess`] in the child of a fork.
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        self.shared.check_process()
+    }
+
     /// Number of this queue, which asynchronous events name.
     pub fn handle(&self) -> u32 {
         self.queue.id
@@ -141,8 +150,9 @@ impl CompletionQueue {
     /// ([`crate::Context::polling`]) it first drives the engine if the queue is empty.
     ///
     /// # Errors
-    /// [`Error::CqOverrun`] if the queue has overrun, after all completions that it held.
+    /// [`Error::CqOverrun`] if the queue has overrun, after all completions that it held; [`Error::OtherProcess`].
     pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        self.check_process()?;
         if self.is_empty() {
             self.shared.drive_if_polling();
         }
@@ -164,8 +174,12 @@ impl CompletionQueue {
         self.queue.event.fd()
     }
 
-    /// Lets the descriptor become readable at the next completion, or at once if one waits.
+    /// Lets the descriptor become readable at the next completion, or at once if one waits. In the child of a fork it
+    /// does nothing.
     pub fn arm(&self) {
+        if self.shared.is_inherited() {
+            return;
+        }
         let mut ring = self.queue.ring.lock();
         if ring.completions.is_empty() && !self.queue.overrun.load(Ordering::Acquire) {
             ring.armed = true;
@@ -183,7 +197,7 @@ impl CompletionQueue {
     /// whether polling would return a completion or an error.
     pub fn wait(&self, timeout: std::time::Duration) -> bool {
         self.arm();
-        if !self.is_empty() {
+        if !self.is_empty() || self.shared.is_inherited() {
             self.acknowledge();
             return true;
         }

@@ -66,6 +66,9 @@ pub enum Error {
     /// The object, or its context, is closed.
     #[error("{0} is closed")]
     Closed(&'static str),
+    /// The object belongs to another process: this one is a child that a fork made.
+    #[error("it belongs to the process that opened the device: the child of a fork opens its own")]
+    OtherProcess,
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {

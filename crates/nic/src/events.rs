@@ -32,8 +32,7 @@ pub enum AsyncEvent {
         /// Why.
         reason: Fatal,
     },
-    /// With keepalive: the peer of a queue pair does not answer, though nothing is under way. The queue pair stays in
-    /// RTS.
+    /// With keepalive: the peer of a queue pair does not answer. The queue pair stays in RTS until its retries end.
     PeerSilent {
         /// The queue pair.
         qp_num: u32,

@@ -16,6 +16,7 @@ use openmrc_transport::AccessError;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::stats::Cause;
+use crate::sys;
 
 /// Access rights of a memory region. Local reading is always allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -82,6 +83,11 @@ impl MemoryRegion {
         if (addr as usize).checked_add(len).is_none() {
             return Err(Error::invalid(format!("{len} bytes at {addr:p} reach beyond the address space")));
         }
+        if len > 0 && !sys::is_readable(addr as usize + len - 1) {
+            return Err(Error::invalid(format!(
+                "the last of {len} bytes at {addr:p} cannot be read: is it a mapping of a file that was truncated?"
+            )));
+        }
         let region = Region { key: 0, pd, access, addr: addr as u64, len: len as u64, owner: Some(owner) };
         let key = shared.lock_open()?.verbs.memory.insert(region)?;
         Ok(MemoryRegion { shared: Arc::clone(shared), key, addr: addr as u64, len, access, registered: true })
@@ -143,12 +149,16 @@ impl MemoryRegion {
 
     /// A copy of up to `len` bytes from `offset`: of those before the end, and of none after deregistration.
     pub fn copy_out(&self, offset: usize, len: usize) -> Vec<u8> {
-        let len = if self.registered { len.min(self.len.saturating_sub(offset)) } else { 0 };
+        let len = if self.registered && !self.shared.is_inherited() {
+            len.min(self.len.saturating_sub(offset))
+        } else {
+            0
+        };
         (0..len).filter_map(|i| self.peek(offset + i)).collect()
     }
 
     fn byte(&self, offset: usize) -> Option<*mut u8> {
-        let within = self.registered && offset < self.len;
+        let within = self.registered && offset < self.len && !self.shared.is_inherited();
         within.then(|| ptr::with_exposed_provenance_mut(self.addr as usize + offset))
     }
 
@@ -157,7 +167,7 @@ impl MemoryRegion {
     pub fn deregister(&mut self) {
         if std::mem::take(&mut self.registered) {
             // The lock is released before the owner is dropped, as that may run code of the application.
-            let owner = self.shared.lock().verbs.memory.remove(self.key);
+            let owner = self.shared.lock().map(|mut engine| engine.verbs.memory.remove(self.key));
             drop(owner);
         }
     }

@@ -5,11 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
 use openmrc_transport::node::Place;
-use openmrc_transport::{PathEntry, PortSet};
+use openmrc_transport::{PathEntry, PortSet, Time};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -222,11 +223,23 @@ impl QueuePair {
         self.qp.send_outstanding.load(Ordering::Acquire)
     }
 
+    /// With the attribute `keepalive_ms`: for how long the peer has not answered, from the event
+    /// [`PeerSilent`](crate::AsyncEvent::PeerSilent) on; `None` while it is heard.
+    pub fn silent_for(&self) -> Option<Duration> {
+        match self.qp.silent_since.load(Ordering::Acquire) {
+            0 => None,
+            since => Some(Duration::from_nanos(openmrc_sockets::monotonic_ns().saturating_sub(since))),
+        }
+    }
+
     /// Destroys the queue pair. Outstanding work is dropped without completions, and completions that were not polled
     /// are removed. A second call does nothing.
     pub fn destroy(&self) {
-        if !self.destroyed.swap(true, Ordering::AcqRel) {
-            self.shared.lock().destroy_qp(self.qp.place);
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(mut engine) = self.shared.lock() {
+            engine.destroy_qp(self.qp.place);
         }
     }
 
@@ -236,6 +249,7 @@ impl QueuePair {
         allowed: &'static str,
         fits: impl Fn(QpState) -> bool,
     ) -> Result<QpState> {
+        self.shared.check_process()?;
         if self.destroyed.load(Ordering::Acquire) || self.shared.is_closed() {
             return Err(Error::Closed("the queue pair"));
         }
@@ -279,6 +293,8 @@ pub(crate) struct QpShared {
     pub receives: Mutex<VecDeque<u64>>,
     /// The engine has been told to look at `pending`.
     pub submitted: AtomicBool,
+    /// With keepalive: when the peer was found silent, nanoseconds of `CLOCK_MONOTONIC`; 0 while it is heard.
+    silent_since: AtomicU64,
 }
 
 impl QpShared {
@@ -302,7 +318,12 @@ impl QpShared {
             send_outstanding: AtomicUsize::new(0),
             receives: Mutex::new(VecDeque::new()),
             submitted: AtomicBool::new(false),
+            silent_since: AtomicU64::new(0),
         }
+    }
+
+    pub fn set_silent_since(&self, since: Option<Time>) {
+        self.silent_since.store(since.map_or(0, |at| at.0 / 1000), Ordering::Release);
     }
 
     pub fn state(&self) -> QpState {
@@ -318,6 +339,7 @@ impl QpShared {
     /// Back to RESET: everything outstanding is forgotten, without completions.
     pub fn reset(&self) {
         self.set_state(QpState::Reset);
+        self.set_silent_since(None);
         self.pending.lock().clear();
         self.receives.lock().clear();
         self.send_outstanding.store(0, Ordering::Release);

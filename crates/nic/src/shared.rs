@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use openmrc_sockets::{Epoll, EventFd, Interest};
+use openmrc_sockets::{Epoll, EventFd, Interest, Process};
 use openmrc_transport::{Span, Time};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -40,6 +40,8 @@ const POLLERS_LONGEST_PATIENCE: Duration = Duration::from_millis(32);
 /// What all objects of a device share.
 pub(crate) struct Shared {
     pub config: Arc<DeviceConfig>,
+    /// The process that has the engine's thread.
+    process: Process,
     engine: Mutex<Engine>,
     pub epoll: Epoll,
     pub wake: EventFd,
@@ -87,9 +89,10 @@ impl Shared {
             standing_aside: Mutex::new(()),
             pollers_gone: Condvar::new(),
             next_handle: AtomicU32::new(1),
+            process: Process::current(),
             config,
         });
-        shared.lock().start(&shared);
+        shared.engine.lock().start(&shared);
         Ok(shared)
     }
 
@@ -105,7 +108,7 @@ impl Shared {
     /// held.
     #[must_use]
     pub fn close(&self) -> Vec<Box<dyn Any + Send>> {
-        let mut engine = self.lock();
+        let mut engine = self.engine.lock();
         self.closed.store(true, Ordering::Release);
         engine.close(self)
     }
@@ -120,18 +123,36 @@ impl Shared {
         self.pollers.load(Ordering::Relaxed) > 0
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock()
+    /// The engine, closed or not; `None` in the child of a fork, where its lock may be held by a thread that is not
+    /// there.
+    pub fn lock(&self) -> Option<MutexGuard<'_, Engine>> {
+        (!self.is_inherited()).then(|| self.engine.lock())
     }
 
     /// The engine, unless the context is closed.
     pub fn lock_open(&self) -> Result<MutexGuard<'_, Engine>> {
+        self.check_process()?;
         let engine = self.engine.lock();
-        if self.is_closed() { Err(Error::Closed("the context")) } else { Ok(engine) }
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed("the context")) } else { Ok(engine) }
     }
 
+    /// Whether this process is a child that a fork made of the one that opened the device. Its threads are not here,
+    /// and its locks may be held for ever: nothing of it may be used.
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    /// # Errors
+    /// [`Error::OtherProcess`] in the child of a fork.
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        if self.is_inherited() { Err(Error::OtherProcess) } else { Ok(()) }
+    }
+
+    #[inline]
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::Acquire) || self.is_inherited()
     }
 
     /// A number for a new object.
@@ -179,6 +200,9 @@ impl Shared {
 
     /// Takes a turn of the engine, unless another thread does.
     pub fn drive(&self) {
+        if self.is_inherited() {
+            return;
+        }
         // Whoever holds the lock is taking a turn already, or soon done with something short.
         if let Some(mut engine) = self.engine.try_lock() {
             if !self.is_closed() {
@@ -265,6 +289,9 @@ impl Polling {
 
 impl Drop for Polling {
     fn drop(&mut self) {
+        if self.0.is_inherited() {
+            return;
+        }
         {
             let _guard = self.0.standing_aside.lock();
             self.0.pollers.fetch_sub(1, Ordering::SeqCst);

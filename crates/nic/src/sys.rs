@@ -4,6 +4,7 @@ use std::io;
 
 use openmrc_transport::Time;
 
+pub(crate) use openmrc_sockets::memory::is_readable;
 pub(crate) use openmrc_sockets::realtime_ns;
 
 /// The time now, by `CLOCK_MONOTONIC`: every [`Time`] in this crate is of this clock.

@@ -10,6 +10,7 @@
 //! | [`wait`], [`clock`], [`thread`] | epoll, eventfd and poll; clocks; timer slack, CPU affinity, limits |
 //! | [`netlink`], [`interface`] | addresses, routes, neighbours and link changes; MTU, MAC address and index |
 //! | [`error`] | what a failed send means |
+//! | [`fork`], [`memory`] | what a child process has of its parent; whether memory can be read |
 
 pub mod address;
 pub mod batch;
@@ -17,7 +18,9 @@ pub mod clock;
 pub mod control;
 pub mod error;
 pub mod filter;
+pub mod fork;
 pub mod interface;
+pub mod memory;
 pub mod message;
 pub mod netlink;
 pub mod packet;
@@ -26,13 +29,15 @@ pub mod thread;
 pub mod wait;
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
 pub use address::SockAddr;
 pub use batch::{RecvBatch, SendBatch};
 pub use clock::{monotonic_ns, realtime_ns};
 pub use control::RecvMeta;
 pub use error::SendError;
+pub(crate) use fork::Descriptor;
+pub use fork::Process;
 pub use interface::{InterfaceAddr, interface_of};
 /// One piece of a message (`struct iovec`).
 pub use libc::iovec as IoVec;
@@ -43,12 +48,12 @@ pub use socket::Socket;
 pub use wait::{Epoll, EventFd, Interest, PollSet, wait_readable};
 
 /// The descriptor that a system call has just created.
-fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+fn owned(fd: RawFd) -> io::Result<Descriptor> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call that returned `fd` has just created it, so nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { Descriptor::new(fd) })
 }
 
 /// The result of a system call that returns 0 on success.

@@ -5,11 +5,11 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use crate::address::SockAddr;
 use crate::filter::Instruction;
-use crate::{done, owned};
+use crate::{Descriptor, done, owned};
 
 // libc does not have these for every target (linux/udp.h, linux/in6.h, linux/if_packet.h).
 pub(crate) const UDP_SEGMENT: i32 = 103;
@@ -31,7 +31,7 @@ pub struct ReceiveQueue {
 /// A socket.
 #[derive(Debug)]
 pub struct Socket {
-    fd: OwnedFd,
+    fd: Descriptor,
     is_v4: bool,
 }
 

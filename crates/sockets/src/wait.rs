@@ -2,15 +2,15 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use crate::clock::to_timespec;
-use crate::{done, owned};
+use crate::{Descriptor, done, owned};
 
 /// An event counter (eventfd) that does not block.
 #[derive(Debug)]
-pub struct EventFd(OwnedFd);
+pub struct EventFd(Descriptor);
 
 impl EventFd {
     /// A counter at zero, which is not readable.
@@ -53,7 +53,7 @@ pub enum Interest {
 
 /// A set of descriptors to wait on (epoll).
 #[derive(Debug)]
-pub struct Epoll(OwnedFd);
+pub struct Epoll(Descriptor);
 
 impl Epoll {
     /// An empty set.

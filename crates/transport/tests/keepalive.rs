@@ -108,6 +108,27 @@ fn two_in_five_packets_lost_are_no_silence() {
 }
 
 #[test]
+fn a_sender_is_told_of_a_silent_peer_while_its_retries_go_on() {
+    let (mut scenario, config) = idle_pair(Some(PERIOD));
+    scenario.pairs[0].traffic[0] = Traffic::of(2000, 40_000);
+    let (dies, back) = (micros(900), millis(400));
+    for (from, to) in [(0, 1), (1, 0)] {
+        scenario.at(dies, Action::Direction { from, to, health: Health::DEAD });
+        scenario.at(back, Action::Direction { from, to, health: Health::GOOD });
+    }
+    // The retries ask at intervals that grow by a quarter.
+    let patience = PERIOD + interval(&scenario, &config).times(4);
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(dies + patience);
+    assert_eq!(silences(&world, 0), []);
+    world.run_until(dies + patience.times(2));
+    assert_eq!(silences(&world, 0), [true]);
+    world.run_until(millis(550));
+    assert_eq!(silences(&world, 0), [true, false]);
+    assert_eq!(world.qp(0).error(), None);
+}
+
+#[test]
 fn what_the_peer_sends_is_a_sign_of_life_without_any_answer() {
     let (mut scenario, config) = idle_pair(Some(PERIOD));
     scenario.pairs[0].traffic[1] = Traffic::Endless { len: 4096, imm: false };

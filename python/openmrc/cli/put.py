@@ -11,6 +11,7 @@ from openmrc.cli import _common, _impair, _planes
 from openmrc.errors import ConnectError
 from openmrc.transfer.manifest import collect
 from openmrc.transfer.protocol import DEFAULT_PORT, IfExists
+from openmrc.transfer.ring import PEER_TIMEOUT
 from openmrc.transfer.sender import PlaneState, Report, Sender
 from openmrc.units import files, rate, size
 
@@ -35,6 +36,15 @@ def put(
         ),
     ] = "refuse",
     mtu: _planes.MtuOption = None,
+    peer_timeout: Annotated[
+        float,
+        typer.Option(
+            "--peer-timeout",
+            metavar="SECONDS",
+            min=1,
+            help="Give the receiver up after this time without an answer on any plane.",
+        ),
+    ] = PEER_TIMEOUT,
     addresses: _planes.AddressesOption = None,
     ports: _planes.PortsOption = None,
     evs: _planes.EvsOption = None,
@@ -57,7 +67,7 @@ def put(
     remarks = _common.console(stderr=True)
     routes = _planes.srv6(srv6, fabric, this_host, peer_host)
     planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
-    with Sender(host, port, planes=planes, mtu=mtu, configure=configure) as sender:
+    with Sender(host, port, planes=planes, mtu=mtu, peer_timeout=peer_timeout, configure=configure) as sender:
         here, there = len(sender.context.addresses), sender.peer_planes
         if here != there:
             remarks.print(

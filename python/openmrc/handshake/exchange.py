@@ -5,6 +5,7 @@ Before the greetings have been exchanged, nothing may open a device, register me
 
 import contextlib
 import errno
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ class Listener(Closable):
     def __init__(self, protocol: Protocol, host: str, port: int) -> None:
         self._protocol = protocol
         self._socket = channel.listen(host, port)
+        self._process = os.getpid()
         self._closed = False
 
     @property
@@ -97,8 +99,12 @@ class Listener(Closable):
     def close(self) -> None:
         """Stops listening; a thread that waits in :meth:`accept` gets a ClosedError."""
         self._closed = True
-        with contextlib.suppress(OSError):  # Wakes a thread that waits in accept; nothing to wake is fine.
-            self._socket.shutdown(socket.SHUT_RDWR)
+        # In the child of a fork, shutdown would end the parent's listener.
+        if os.getpid() == self._process:
+            with contextlib.suppress(
+                OSError
+            ):  # Wakes a thread that waits in accept; nothing to wake is fine.
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 

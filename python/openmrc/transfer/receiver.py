@@ -20,6 +20,9 @@ from openmrc.transfer.store import Incoming, Store, StoreError, describe
 
 MAX_CLIENTS = 64
 
+_TICK = 1.0
+"""Seconds from one look to the next at whether the sender still answers."""
+
 _MANIFEST_TIMEOUT = 120.0
 """Seconds for the manifest, which may have 64 MiB."""
 
@@ -209,7 +212,7 @@ class Session:
     def _receive(self, ring: ReceivingRing) -> None:
         while True:
             ring.cq.arm()
-            wait_readable(self._channel, ring.cq)
+            wait_readable(self._channel, ring.cq, timeout=_TICK)
             ring.cq.acknowledge()
             for block in ring.arrived():
                 self._take(block)

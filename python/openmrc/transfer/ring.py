@@ -4,6 +4,7 @@ The ring is small, so blocks are hashed and stored while they are still in the p
 docs/decisions.md says why files are not mapped and written directly.
 """
 
+import math
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,16 @@ from openmrc.verbs import (
 BLOCKS = 16
 BLOCK_BYTES = 2 << 20
 """Together a window of 32 MiB: what 100 Gb/s carry in 2.5 ms, in which a disk may stall."""
+
+PEER_TIMEOUT = 30.0
+"""Seconds without an answer on any plane after which the other end is given up: twice the 15 s for which a
+process may be stopped."""
+
+_KEEPALIVE = 1.0
+"""Seconds of silence after which the other end is asked."""
+
+_ACK_TIMEOUT = 1.024e-6 * (1 << 14)
+"""The NIC's default, seconds: a retry comes after it at first, then after twice, four times as long."""
 
 _U32 = (1 << 32) - 1
 
@@ -60,6 +71,8 @@ class _Ring(Closable):
         self.region: MemoryRegion = self.pd.register(self.buffer, access)
         cap = QpCap(max_send_wr=2 * blocks, max_recv_wr=2 * blocks)
         self.qp: QueuePair = self.pd.create_qp(self.cq, cap=cap, sq_sig_all=True)
+        self.peer_timeout = PEER_TIMEOUT
+        """Seconds without an answer on any plane after which :meth:`completions` raises."""
 
     def block(self, number: int) -> memoryview:
         """The memory of the block with this number, counted from the beginning of the transfer."""
@@ -70,8 +83,13 @@ class _Ring(Closable):
         """Yields completions, without waiting.
 
         Raises:
-            ConnectError: if a request failed.
+            ConnectError: if a request failed, or the peer has not answered for :attr:`peer_timeout`.
         """
+        silent = self.qp.silent_for
+        if silent is not None and silent + _KEEPALIVE > self.peer_timeout:
+            raise ConnectError(
+                f"lost {self.peer}: it does not answer on any plane, for {self.peer_timeout:.3g} s now"
+            )
         for completion in self.cq.poll(4 * self.blocks):
             if not completion.ok:
                 meaning = _MEANING.get(completion.status, "the transfer broke")
@@ -79,6 +97,12 @@ class _Ring(Closable):
             if completion.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
                 self.qp.post_recv(1)
             yield completion
+
+    def _options(self, path_mtu: int | None) -> Options:
+        # Retries that end then too: of a network that carries only the peer's packets, silence tells nothing.
+        attempts = self.peer_timeout / _ACK_TIMEOUT
+        exp_cnt = min(24, max(0, math.ceil(math.log2(attempts)) - 1))
+        return Options(path_mtu=path_mtu, exp_cnt=exp_cnt, keepalive_ms=int(_KEEPALIVE * 1000))
 
     def close(self) -> None:
         """Closes the queue pair and frees the memory. Closing twice is harmless."""
@@ -115,7 +139,7 @@ class ReceivingRing(_Ring):
             [self.qp],
             buffers=[self.region],
             data=shape.model_dump(),
-            options=Options(path_mtu=path_mtu),
+            options=self._options(path_mtu),
             receives=2 * self.blocks,
         )
 
@@ -163,7 +187,7 @@ class SendingRing(_Ring):
 
     def end(self, path_mtu: int | None = None) -> End:
         """This end, for the handshake."""
-        return End([self.qp], options=Options(path_mtu=path_mtu), receives=2 * self.blocks)
+        return End([self.qp], options=self._options(path_mtu), receives=2 * self.blocks)
 
     @property
     def drained(self) -> bool:

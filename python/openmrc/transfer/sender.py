@@ -16,7 +16,7 @@ from openmrc.errors import ConnectError, Error
 from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
-from openmrc.transfer.ring import SendingRing
+from openmrc.transfer.ring import PEER_TIMEOUT, SendingRing
 from openmrc.transfer.store import digest_of
 from openmrc.verbs import Context, EvState
 
@@ -98,6 +98,7 @@ class Sender(Closable):
         port: Its TCP port.
         planes: The addresses to send from.
         mtu: Payload bytes per packet; default what the routes carry, at most 4096.
+        peer_timeout: Seconds without an answer on any plane after which the receiver is given up.
         configure: Called with the open device before anything is sent; for tests.
 
     Raises:
@@ -112,6 +113,7 @@ class Sender(Closable):
         *,
         planes: Planes | None = None,
         mtu: int | None = None,
+        peer_timeout: float = PEER_TIMEOUT,
         configure: Callable[[Context], None] | None = None,
     ) -> None:
         self.receiver = f"{host}:{port}"
@@ -133,7 +135,7 @@ class Sender(Closable):
             if configure:
                 configure(self.context)
             self._planes = planes or Planes()
-            self._ring = self._connect(mtu)
+            self._ring = self._connect(mtu, peer_timeout)
             undo.pop_all()
 
     def send(
@@ -208,13 +210,14 @@ class Sender(Closable):
 
     # --- connecting -----------------------------------------------------------------------------------------
 
-    def _connect(self, mtu: int | None) -> SendingRing:
+    def _connect(self, mtu: int | None, peer_timeout: float) -> SendingRing:
         addresses = self.context.addresses
         with handshake.calling(self._channel, self.context, path_mtu=mtu) as calling:
             offer = calling.offer
             self.peer_planes = len(offer.addresses)
             """How many planes the receiver has; the first planes of both ends are used."""
             ring = self._stack.enter_context(SendingRing(self.context, self.receiver, offer))
+            ring.peer_timeout = peer_timeout
             largest = self._planes.path_mtu(addresses, offer.addresses, largest=offer.path_mtu)
             calling.accept(ring.end(largest))
         return ring

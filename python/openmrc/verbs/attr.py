@@ -74,12 +74,14 @@ class QpAttr:
     linear_cnt: int | None = None
     """Retries at a fixed interval, at most 7; default 7."""
     exp_cnt: int | None = None
-    """Retries with doubling interval after those, at most 25, which means no end; default 7."""
+    """Retries with doubling interval after those, at most 25, which means no end; default 10. With the other
+    defaults a write fails with RETRY_EXC_ERR after 34 s without an answer, so that a peer may be stopped for
+    15 s."""
     keepalive_ms: int | None = None
-    """Keepalive, milliseconds; 0, the default, is off. A peer that was silent for this long while nothing was
-    under way is probed. If it does not answer four probes, one ACK timeout apart, PEER_SILENT is raised, and
-    PEER_HEARD when it is heard again. The queue pair stays in RTS. Writes under way need no keepalive: they
-    end by their retries."""
+    """Keepalive, milliseconds; 0, the default, is off. A peer that was silent for this long is probed, even
+    while nothing is under way. If it does not answer four probes, one ACK timeout apart, PEER_SILENT is
+    raised, and PEER_HEARD when it is heard again. The queue pair stays in RTS; writes under way end by their
+    retries. A receiver, which sends nothing, learns only so that its peer is gone."""
     caps: Capabilities | None = None
     """Optional behaviour that both ends have; default all."""
     ev_profile_id: int | None = None

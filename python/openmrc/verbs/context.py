@@ -21,7 +21,8 @@ class Context(Closable):
 
     It owns a thread, the engine, which sends and receives for all queue pairs. The engine never holds the
     GIL, and it sleeps when there is nothing to do. Closing the context, or leaving its ``with`` block, closes
-    every object made on it, also while data are in flight.
+    every object made on it, also while data are in flight. In the child of a fork it is closed, with all that
+    was made on it: the child opens a device of its own.
     """
 
     def __init__(self, device: Device) -> None:

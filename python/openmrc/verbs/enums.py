@@ -109,7 +109,7 @@ class AsyncEventType(enum.StrEnum):
     QP_FATAL = "qp_fatal"
     """A queue pair went to ERROR because of a fault."""
     PEER_SILENT = "peer_silent"
-    """The peer of a queue pair with keepalive does not answer while nothing is under way; MRC's own event."""
+    """The peer of a queue pair with keepalive does not answer; MRC's own event."""
     PEER_HEARD = "peer_heard"
     """A peer that was silent is heard again; MRC's own event."""
     CQ_ERR = "cq_err"

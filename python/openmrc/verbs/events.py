@@ -63,8 +63,11 @@ class EventQueue(Waitable, Generic[E]):
         super().__init__(fd)
         self._core = core
         self._next: deque[E] = deque()
-        self._taking = threading.Lock()
         self._closed = False
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._taking = threading.Lock()
 
     def _take(self) -> E | None:
         """The oldest event in the core's queue, or ``None``."""

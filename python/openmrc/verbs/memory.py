@@ -1,6 +1,10 @@
 """Protection domains and memory regions: which bytes of the process peers may write."""
 
+import contextlib
+import ctypes
 import importlib
+import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from openmrc.verbs.context import Context
     from openmrc.verbs.cq import CompletionQueue
     from openmrc.verbs.qp import QueuePair
+
+_CTYPES = (ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData, ctypes._Pointer)
 
 REMOTE_WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
 
@@ -45,16 +51,22 @@ class ProtectionDomain(Closable):
 
         Args:
             buffer: A writable, contiguous object with the buffer protocol: bytearray, memoryview, mmap,
-                array, NumPy array; or a PyTorch tensor in main memory.
+                array, NumPy array; or a PyTorch tensor in main memory. The file of an mmap must not be
+                truncated while it is registered: the NIC's access to a page beyond its end ends the process
+                with SIGBUS, as any access does.
             access: Access rights. A buffer that is only the source of writes needs none
                 (``AccessFlags.NONE``); it may be read-only.
 
         Raises:
-            RegistrationError: if it is no buffer, read-only, or not C-contiguous; the message says which.
-            ArgumentError: for REMOTE_WRITE without LOCAL_WRITE.
+            RegistrationError: if it is no buffer, read-only, not C-contiguous, can be resized in spite of the
+                registration, or holds references or addresses; the message says which.
+            ArgumentError: for REMOTE_WRITE without LOCAL_WRITE, or for a mapping of a file that is shorter
+                than the mapping by now.
             ClosedError: if the domain or its context is closed.
         """
-        region = MemoryRegion(self, self._core.register(_exporter(buffer), int(access)), buffer)
+        exporter = _exporter(buffer)
+        pins = list(_pins(exporter))
+        region = MemoryRegion(self, self._core.register(exporter, int(access)), buffer, pins)
         self._regions.add(region)
         return region
 
@@ -115,6 +127,29 @@ def _exporter(buffer: Any) -> Any:
     return buffer.detach().reshape(-1).view(torch.uint8).numpy()
 
 
+def _pins(exporter: Any) -> "Iterator[weakref.ref[Any]]":
+    """Keeps whatever owns the memory of ``exporter`` from moving it, as far as a buffer export does not.
+
+    ``ndarray.resize(refcheck=False)`` ignores exports, but refuses an array that has a weak reference.
+    ``ctypes.resize`` ignores everything.
+    """
+    owner = exporter
+    while owner is not None:
+        if isinstance(owner, memoryview):
+            owner = owner.obj
+        elif isinstance(owner, _CTYPES):
+            if owner._b_needsfree_:
+                raise RegistrationError(
+                    f"a {type(owner).__name__} of ctypes that owns its memory can be resized while it is"
+                    " registered: register a bytearray, of which from_buffer() makes a ctypes object"
+                )
+            owner = owner._b_base_
+        else:
+            with contextlib.suppress(TypeError):  # Not all types have weak references.
+                yield weakref.ref(owner)
+            owner = owner.base if hasattr(owner, "__array_interface__") else None
+
+
 class MemoryRegion(Closable):
     """A registered buffer (``ibv_mr``); made by :meth:`ProtectionDomain.register`.
 
@@ -123,10 +158,13 @@ class MemoryRegion(Closable):
     never become valid again.
     """
 
-    def __init__(self, pd: ProtectionDomain, core: _core.MemoryRegion, buffer: Any) -> None:
+    def __init__(
+        self, pd: ProtectionDomain, core: _core.MemoryRegion, buffer: Any, pins: "list[weakref.ref[Any]]"
+    ) -> None:
         self.pd = pd
         self._core = core
         self._buffer = buffer
+        self._pins = pins
 
     @property
     def buffer(self) -> Any:
@@ -195,6 +233,7 @@ class MemoryRegion(Closable):
         """
         self._core.close()
         self._buffer = None
+        self._pins = []
         self.pd._regions.discard(self)
 
     def __len__(self) -> int:

@@ -74,6 +74,11 @@ class QueuePair(Closable):
         """Sends that have not completed; at most ``cap.max_send_wr``."""
         return self._core.send_outstanding
 
+    @property
+    def silent_for(self) -> float | None:
+        """Seconds since PEER_SILENT was raised; ``None`` while the peer is heard."""
+        return self._core.silent_for
+
     def modify(self, state: QpState, attr: QpAttr | None = None, **attributes: Any) -> None:
         """Takes it to another state, with the attributes that the step needs (``ibv_modify_qp``).
 

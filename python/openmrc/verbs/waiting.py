@@ -11,7 +11,18 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+
+_all: "weakref.WeakSet[Waitable]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for waitable in list(_all):
+        waitable._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Waitable:
@@ -23,6 +34,11 @@ class Waitable:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        """Nobody waits. So it is in the child of a fork, where another thread may have held the lock."""
         self._lock = threading.Lock()
         self._sleepers = 0
         self._loops: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}

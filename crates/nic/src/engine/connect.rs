@@ -13,7 +13,7 @@ use openmrc_wire::{MAX_HEADER_LEN, Psn, encap};
 
 use super::Engine;
 use super::verbs::QpLink;
-use crate::attr::{DEFAULT_PATH_MTU, QpAttr};
+use crate::attr::{DEFAULT_EXP_CNT, DEFAULT_PATH_MTU, DEFAULT_TIMEOUT, QpAttr};
 use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::profile::{CcProfileConfig, Paths};
@@ -82,9 +82,9 @@ impl Engine {
             mpr: attr.mpr.unwrap_or(requestor.mpr),
             max_wimm: attr.max_wimm.unwrap_or(requestor.max_wimm),
             max_send_wr: io.shared.cap.max_send_wr as usize,
-            timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(14)),
+            timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(DEFAULT_TIMEOUT)),
             linear_cnt: attr.linear_cnt.unwrap_or(requestor.linear_cnt),
-            exp_cnt: attr.exp_cnt.unwrap_or(7),
+            exp_cnt: attr.exp_cnt.unwrap_or(DEFAULT_EXP_CNT),
             keepalive: attr.keepalive_ms.filter(|&ms| ms > 0).map(|ms| Span::from_millis(ms.into())),
         };
         config.responder = ResponderConfig {

@@ -89,6 +89,7 @@ impl NodeHost for Environment<'_> {
     fn peer_silence(&mut self, qp: QpId, silent: bool) {
         let Some(io) = self.verbs.get(qp.place) else { return };
         let qp_num = io.shared.num;
+        io.shared.set_silent_since(silent.then_some(self.now));
         self.shared.events.push(if silent {
             AsyncEvent::PeerSilent { qp_num }
         } else {

@@ -42,7 +42,7 @@ use egress::Egress;
 use host::Environment;
 use links::Links;
 use profiles::Profiles;
-use receive::Ingress;
+use receive::{DATAGRAMS_PER_TURN, Ingress};
 use transmit::Posting;
 use verbs::Verbs;
 
@@ -66,6 +66,9 @@ const TURNS_PER_CLOCK: u64 = 32;
 
 /// Eager turns from one look at everything else to the next: links, sockets that can be written again.
 const TURNS_PER_LOOK_AT_ALL: u64 = 256;
+
+/// Queue pairs whose timers are handled in a turn: no more than datagrams, which may be what they wait for.
+const TIMERS_PER_TURN: usize = DATAGRAMS_PER_TURN;
 
 impl Engine {
     /// Does something with the node in its environment.
@@ -133,7 +136,7 @@ impl Engine {
     fn handle_timers(&mut self, shared: &Shared, now: Time) -> bool {
         let due = self.node.poll_timeout() <= now;
         if due {
-            self.with_node(shared, now, |node, host| node.handle_timeout(now, host));
+            self.with_node(shared, now, |node, host| node.handle_timeouts(now, TIMERS_PER_TURN, host));
             self.egress.send_waiting(now);
         }
         due

@@ -35,7 +35,7 @@ impl Context {
 impl Context {
     #[getter]
     fn closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::Acquire) || self.context.is_closed()
     }
 
     /// Size of the receive buffers of all ports together, bytes.
@@ -82,6 +82,7 @@ impl Context {
 
     /// The oldest asynchronous event, as fields of `openmrc.verbs.AsyncEvent`.
     fn next_async_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.context.check_process().or_raise()?;
         let Some(event) = self.context.next_event() else { return Ok(None) };
         let fields = PyDict::new(py);
         let kind = match event {
@@ -126,6 +127,7 @@ impl Context {
 
     /// The oldest EV event, as fields of `openmrc.verbs.EvEvent`.
     fn next_ev_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.context.check_process().or_raise()?;
         let Some(event) = self.context.next_path_event() else { return Ok(None) };
         let fields = PyDict::new(py);
         fields.set_item("time_ns", event.time_ns)?;
@@ -143,8 +145,9 @@ impl Context {
         Ok(Some(fields))
     }
 
-    fn ev_events_dropped(&self) -> u64 {
-        self.context.path_events_dropped()
+    fn ev_events_dropped(&self) -> PyResult<u64> {
+        self.context.check_process().or_raise()?;
+        Ok(self.context.path_events_dropped())
     }
 
     // --- counters ----------------------------------------------------------------------------------------------

@@ -46,18 +46,19 @@ impl CompletionQueue {
 
     /// Whether `poll` would return a completion or raise because the queue has overrun.
     #[getter]
-    fn ready(&self) -> bool {
+    fn ready(&self) -> PyResult<bool> {
+        self.queue.check_process().or_raise()?;
         if !self.queue.is_empty() {
-            return true;
+            return Ok(true);
         }
         let mut ahead = self.ahead.lock();
         let mut taken = Vec::new();
         // Only `poll` reports that an empty queue has overrun.
         if ahead.is_none() && matches!(self.queue.poll_into(1, &mut taken), Ok(0)) {
-            return false;
+            return Ok(false);
         }
         *ahead = taken.pop().or(*ahead);
-        true
+        Ok(true)
     }
 
     /// Up to `num_entries` completions as `openmrc.verbs.Completion`, oldest first.

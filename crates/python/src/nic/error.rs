@@ -35,7 +35,7 @@ fn exception(error: Error) -> PyErr {
         Error::QueueFull { .. } => QueueFullError::new_err(text),
         Error::CqOverrun(_) => OverrunError::new_err(text),
         Error::MessageFailed { .. } => ConnectError::new_err(text),
-        Error::Closed(_) => ClosedError::new_err(text),
+        Error::Closed(_) | Error::OtherProcess => ClosedError::new_err(text),
         Error::Os { source, .. } => {
             let errno = source.raw_os_error();
             match (source.kind(), errno) {

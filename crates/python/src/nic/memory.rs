@@ -42,6 +42,14 @@ impl ProtectionDomain {
             refused(format!("access is {access}: a combination of LOCAL_WRITE and REMOTE_WRITE is allowed"))
         })?;
         let buffer = contiguous(exporter)?;
+        if let Some(what) = process_local_item(buffer.format().to_bytes()) {
+            buffer.release(py);
+            return Err(RegistrationError::new_err(format!(
+                "a {} holds {what}, which mean nothing outside of this process, and a peer that writes them crashes \
+                 it: register plain numbers or bytes",
+                type_name(exporter)
+            )));
+        }
         if buffer.readonly() && access != Access::LOCAL_READ {
             return Err(RegistrationError::new_err(format!(
                 "a {} is read-only: register it with AccessFlags.NONE as the source of writes, or use a writable buffer",
@@ -113,6 +121,27 @@ fn contiguous(exporter: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
         "a {} of shape {shape:?} and strides {strides:?} is not C-contiguous: its bytes must lie in one piece",
         type_name(exporter)
     )))
+}
+
+/// What the items of a buffer with this format (PEP 3118) are, if their bytes are addresses of this process.
+fn process_local_item(format: &[u8]) -> Option<&'static str> {
+    let mut rest = format;
+    while let [item, following @ ..] = rest {
+        rest = following;
+        match item {
+            b'O' => return Some("references to Python objects"),
+            // `Z` before a type of floating point is a complex number.
+            b'Z' if matches!(following, [b'f' | b'd' | b'g', ..]) => {}
+            b'&' | b'P' | b'X' | b'z' | b'Z' => return Some("addresses"),
+            // The name of a field: up to the next colon.
+            b':' => {
+                let end = following.iter().position(|&byte| byte == b':')?;
+                rest = &following[end + 1..];
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 fn type_name(object: &Bound<'_, PyAny>) -> String {

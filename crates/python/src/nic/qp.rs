@@ -51,6 +51,12 @@ impl QueuePair {
         self.0.send_outstanding()
     }
 
+    /// Seconds for which the peer has not answered, with keepalive; None while it is heard.
+    #[getter]
+    fn silent_for(&self) -> Option<f64> {
+        self.0.silent_for().map(|silent| silent.as_secs_f64())
+    }
+
     /// Goes to another state. `attr` has the attributes of `openmrc.verbs.QpAttr`.
     fn modify(&self, py: Python<'_>, state: i64, attr: &Bound<'_, PyAny>) -> PyResult<()> {
         let found = STATES.iter().find(|(_, number)| *number == state);

@@ -130,8 +130,8 @@ pub struct RequestorConfig {
     pub linear_cnt: u8,
     /// Retries with doubling interval after those, at most 25, which means for ever.
     pub exp_cnt: u8,
-    /// The host is told if a peer does not answer that was silent for this long while nothing was under way; `None` is
-    /// off.
+    /// The host is told if a peer does not answer that was silent for this long. It is probed even while nothing is
+    /// under way. `None` is off.
     pub keepalive: Option<Span>,
 }
 

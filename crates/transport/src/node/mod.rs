@@ -382,7 +382,15 @@ impl<Q: Transport> Node<Q> {
 
     /// Handles every deadline that has passed. A call at any other time has no effect.
     pub fn handle_timeout(&mut self, now: Time, host: &mut impl NodeHost) {
-        while let Some((due, place)) = self.timers.pop_due(now) {
+        self.handle_timeouts(now, usize::MAX, host);
+    }
+
+    /// As [`Node::handle_timeout`], for at most `most` queue pairs, the longest overdue first; the others stay due. For
+    /// software, which answers late where it has much to do: thousands of queue pairs that ask their peers again,
+    /// before the answers that have come are read, would leave no time to read them.
+    pub fn handle_timeouts(&mut self, now: Time, most: usize, host: &mut impl NodeHost) {
+        for _ in 0..most {
+            let Some((due, place)) = self.timers.pop_due(now) else { break };
             let Some(entry) = self.table.get_mut(place).filter(|entry| entry.scheduled == due) else {
                 continue;
             };

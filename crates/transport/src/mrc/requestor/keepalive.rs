@@ -1,6 +1,6 @@
-//! Keepalive: a peer that is silent while nothing is under way is probed, and the host is told when it does not answer
-//! and when it is heard again. Not in the specification. It must never end a queue pair, nor change one that does not
-//! ask for it.
+//! Keepalive: a peer that is silent while nothing is under way is probed; and the host is told when a peer does not
+//! answer, whether or not something is under way, and when it is heard again. Not in the specification. It must never
+//! end a queue pair, nor change one that does not ask for it.
 
 use super::Requestor;
 use crate::api::Host;
@@ -40,6 +40,14 @@ impl Keepalive {
         }
     }
 
+    /// The peer does not answer.
+    fn found_silent(&mut self, host: &mut dyn Host) {
+        self.unanswered = PROBES;
+        if !std::mem::replace(&mut self.is_silent, true) {
+            host.peer_silence(true);
+        }
+    }
+
     fn heard(&mut self, now: Time, host: &mut dyn Host) {
         self.heard_at = now;
         self.unanswered = 0;
@@ -64,15 +72,24 @@ impl Requestor {
         self.keepalive.as_ref().map_or(Time::NEVER, |keepalive| keepalive.due(self.silence.interval(rtt)))
     }
 
-    /// Sends the keepalive probe that is due. While something is under way the retries watch the peer instead.
+    /// Sends the keepalive probe that is due. While something is under way the retries ask the peer instead.
     pub(super) fn probe_keepalive(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if !self.is_quiet(shared) || now < self.keepalive_due(&shared.rtt) {
+        let is_quiet = self.is_quiet(shared);
+        let answer = self.silence.interval(&shared.rtt);
+        let Some(keepalive) = &mut self.keepalive else { return };
+        if !is_quiet {
+            // Questions are counted besides the time, as this process may have been stopped.
+            let patience = keepalive.period + answer.times(u64::from(PROBES));
+            if self.silence.unanswered() > PROBES && now >= keepalive.heard_at + patience {
+                keepalive.found_silent(host);
+            }
             return;
         }
-        let Some(keepalive) = &mut self.keepalive else { return };
-        if keepalive.unanswered == PROBES && !keepalive.is_silent {
-            keepalive.is_silent = true;
-            host.peer_silence(true);
+        if now < keepalive.due(answer) {
+            return;
+        }
+        if keepalive.unanswered == PROBES {
+            keepalive.found_silent(host);
         }
         keepalive.unanswered = PROBES.min(keepalive.unanswered + 1);
         keepalive.probed_at = now;

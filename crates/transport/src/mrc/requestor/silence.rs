@@ -65,6 +65,11 @@ impl Silence {
         self.tails = 0;
     }
 
+    /// Questions asked since then, up to 255.
+    pub fn unanswered(&self) -> u8 {
+        self.tails
+    }
+
     /// Something new has arrived.
     pub fn progress(&mut self, now: Time) {
         self.progress_at = now;
