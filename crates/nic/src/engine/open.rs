@@ -70,6 +70,7 @@ impl Engine {
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),
+            mtu_proofs: Vec::new(),
             turns: 0,
             seed,
             config,

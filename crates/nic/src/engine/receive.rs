@@ -14,6 +14,7 @@ use openmrc_wire::{Body, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
 use super::host::OVERHEAD;
+use super::mtu::MtuProof;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
@@ -278,10 +279,10 @@ impl Engine {
     #[inline]
     fn handle_port(&mut self, shared: &Shared, port: usize) -> Time {
         let now = sys::now();
-        let Engine { ingress, node, verbs, egress, config, .. } = self;
+        let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
         let mut counts = ReadCounts::default();
         let Ingress { inboxes, sources, .. } = &mut *ingress;
-        let mut receiver = Receiver { node, verbs, egress, config, shared, sources, port, now };
+        let mut receiver = Receiver { node, verbs, egress, config, shared, sources, mtu_proofs, port, now };
         inboxes[port].handle(|datagram| match datagram {
             Some((bytes, meta)) => {
                 counts.add(bytes, &meta);
@@ -318,6 +319,7 @@ struct Receiver<'a> {
     shared: &'a Shared,
     /// Names for the addresses of strangers.
     sources: &'a RandomState,
+    mtu_proofs: &'a mut [MtuProof],
     port: usize,
     now: Time,
 }
@@ -409,6 +411,9 @@ impl Receiver<'_> {
             }
         }
         let Some(place) = place else { return Err(Cause::UnknownQp) };
+        if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
+            self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(place, sack));
+        }
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload, now: *now };
         node.handle(*now, place, &received, bytes.len() as u32, &mut host);
