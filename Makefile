@@ -9,7 +9,7 @@ MAKEFLAGS   += --no-builtin-rules
 
 PYTHON        ?= python3
 FUZZ_SECONDS  ?= 180
-FUZZ_TARGETS  ?= decode queue_pair
+FUZZ_TARGETS  ?= decode queue_pair node handshake
 PYTEST_ARGS   ?=
 DEMO_ARGS     ?=
 BENCH_ARGS    ?=
@@ -104,7 +104,7 @@ bench: $(STAMPS)/wheel ## measure against this machine's own ceilings; writes be
 	cargo build --locked --release --package openmrc-sim --example reach
 	$(BIN)/python benches/run.py --bench-binary $(TARGET)/release/openmrc-bench $(BENCH_ARGS)
 
-fuzz: $(STAMPS)/venv ## fuzz every target for FUZZ_SECONDS each
+fuzz: $(STAMPS)/wheel ## fuzz every target for FUZZ_SECONDS each
 	for target in $(FUZZ_TARGETS); do \
 	    printf '\n\033[1m==> Fuzz %s for %s s\033[0m\n' "$$target" "$(FUZZ_SECONDS)"; \
 	    fuzz/run.sh "$$target" "$(FUZZ_SECONDS)"; \

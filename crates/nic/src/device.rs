@@ -36,6 +36,42 @@ impl PortConfig {
     }
 }
 
+/// Nodes whose endpoint requests (EV probes, port status updates) are answered (spec: transport, "Endpoint operations").
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum EpOps {
+    /// Any node. Those without a queue pair here share a rate.
+    #[default]
+    Any,
+    /// Nodes that a queue pair is connected to, or that were added as peers.
+    Peers,
+    /// Peers, and addresses that begin with one of these, each with the length of its prefix in bits.
+    Prefixes(Vec<(IpAddr, u8)>),
+    /// None.
+    Off,
+}
+
+impl EpOps {
+    /// Whether a node at this address is answered; `peer`: a queue pair is connected to it.
+    pub(crate) fn answers(&self, source: IpAddr, peer: bool) -> bool {
+        match self {
+            EpOps::Any => true,
+            EpOps::Peers => peer,
+            EpOps::Prefixes(prefixes) => peer || prefixes.iter().any(|&p| begins_with(source, p)),
+            EpOps::Off => false,
+        }
+    }
+}
+
+/// Whether the first bits of an address are those of a prefix.
+fn begins_with(addr: IpAddr, (prefix, bits): (IpAddr, u8)) -> bool {
+    let number = |addr: IpAddr| match addr {
+        IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    };
+    let ((addr, width), (prefix, of_prefix)) = (number(addr), number(prefix));
+    width == of_prefix && (addr ^ prefix).checked_shr(128 - u32::from(bits)).unwrap_or(0) == 0
+}
+
 /// Configuration of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceConfig {
@@ -83,6 +119,8 @@ pub struct DeviceConfig {
     pub cpu: Option<usize>,
     /// Seed of all randomness except memory keys; `None`: a random one.
     pub seed: Option<u64>,
+    /// Nodes whose endpoint requests are answered. Default: any.
+    pub ep_ops: EpOps,
     /// Most queue pairs, 1..=16384. Default 16384.
     pub max_qps: u32,
 }
@@ -108,6 +146,7 @@ impl Default for DeviceConfig {
             spin: Duration::ZERO,
             cpu: None,
             seed: None,
+            ep_ops: EpOps::Any,
             max_qps: 1 << 14,
         }
     }
@@ -197,6 +236,12 @@ impl DeviceConfig {
         if self.base_rtt.is_zero() || self.link_rate_bps == 0 {
             return fail("base_rtt and link_rate_bps must be more than 0".into());
         }
+        if let EpOps::Prefixes(prefixes) = &self.ep_ops
+            && let Some((addr, bits)) =
+                prefixes.iter().find(|(addr, bits)| *bits > if addr.is_ipv4() { 32 } else { 128 })
+        {
+            return fail(format!("ep_ops: {addr}/{bits} is no prefix"));
+        }
         if self.max_qps == 0 || self.max_qps > 1 << 14 {
             return fail(format!("max_qps must be 1 to 16384, not {}", self.max_qps));
         }
@@ -263,6 +308,31 @@ mod tests {
         refused(wild, "0.0.0.0");
         let dscp = DscpMap { trimmed: 46, ..DscpMap::DEFAULT };
         refused(DeviceConfig { dscp, ..base }, "DSCP");
+    }
+
+    #[test]
+    fn endpoint_requests_are_answered_to_whom_the_option_names() {
+        let addr = |text: &str| text.parse::<IpAddr>().unwrap();
+        let prefixes = EpOps::Prefixes(vec![(addr("10.1.0.0"), 16), (addr("fd00::"), 8), (addr("::1"), 128)]);
+        for (source, expected) in [
+            ("10.1.255.3", true),
+            ("10.2.0.1", false),
+            ("fdff::1", true),
+            ("fe00::1", false),
+            ("::1", true),
+            ("::2", false),
+        ] {
+            assert_eq!(prefixes.answers(addr(source), false), expected, "{source}");
+            assert!(prefixes.answers(addr(source), true) && EpOps::Any.answers(addr(source), false));
+            assert!(EpOps::Peers.answers(addr(source), true) && !EpOps::Peers.answers(addr(source), false));
+            assert!(!EpOps::Off.answers(addr(source), true));
+        }
+        assert!(EpOps::Prefixes(vec![(addr("0.0.0.0"), 0)]).answers(addr("9.9.9.9"), false));
+        let config = DeviceConfig {
+            ep_ops: EpOps::Prefixes(vec![(addr("1.2.3.4"), 33)]),
+            ..DeviceConfig::loopback(1, 1)
+        };
+        refused(config, "1.2.3.4/33");
     }
 
     #[test]

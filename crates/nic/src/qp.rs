@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
 use openmrc_transport::node::Place;
@@ -19,6 +19,7 @@ use crate::cq::{Completion, CompletionQueue, CqShared, Opcode, Status};
 use crate::error::{Error, Result};
 use crate::qp_state::QpState;
 use crate::shared::Shared;
+use crate::sys;
 
 /// A piece of registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -146,6 +147,49 @@ impl QueuePair {
     /// [`Error::Closed`].
     pub fn ev_states(&self) -> Result<Vec<(PathEntry, EvState)>> {
         self.engine()?.qp_ev_states(self.qp.place)
+    }
+
+    /// Proves that packets of the path MTU reach the peer, which is in RTR or RTS: sends one on each port, several times
+    /// if it is not answered, for up to a second. Nothing must have been sent before. A port on which the peer answers
+    /// nothing at all is not counted: it is down, whatever the MTU.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names the path MTU and the addresses that only shorter packets reach;
+    /// [`Error::Closed`], [`Error::WrongState`].
+    pub fn prove_path_mtu(&self) -> Result<()> {
+        const FIRST_PAUSE: Duration = Duration::from_millis(10);
+        const LONGEST_PAUSE: Duration = Duration::from_millis(160);
+        const PATIENCE: Duration = Duration::from_secs(1);
+        self.usable("prove_path_mtu", "RTS", |state| state == QpState::Rts)?;
+        let place = self.qp.place;
+        self.engine()?.begin_mtu_proof(place)?;
+        let (begin, mut pause, mut turn) = (Instant::now(), FIRST_PAUSE, 0);
+        let progress = loop {
+            self.engine()?.continue_mtu_proof(sys::now(), place, turn)?;
+            let until = Instant::now() + pause;
+            let mut progress = self.engine()?.mtu_progress(place);
+            while progress.full != progress.asked && Instant::now() < until {
+                std::thread::sleep(Duration::from_micros(200));
+                progress = self.engine()?.mtu_progress(place);
+            }
+            if progress.full == progress.asked || begin.elapsed() > PATIENCE {
+                break progress;
+            }
+            (pause, turn) = ((pause * 2).min(LONGEST_PAUSE), turn + 1);
+        };
+        let mut engine = self.engine()?;
+        let narrow = PortSet(progress.short.0 & !progress.full.0);
+        let addresses = engine.peer_addresses(place, narrow);
+        engine.end_mtu_proof(place);
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "path_mtu {} does not reach {}: only shorter packets arrive there; use a smaller path_mtu or raise the \
+             MTU on the way",
+            progress.path_mtu,
+            addresses.join(", ")
+        )))
     }
 
     /// Ports it uses now: those that have an address at both ends, are up here, and are not known to be down at the

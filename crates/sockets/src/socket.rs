@@ -265,14 +265,15 @@ impl Socket {
         }
     }
 
-    /// Never fragments: longer packets are refused. IPv4 headers get "don't fragment" and identification 0.
+    /// Never fragments: packets longer than the interface's MTU are refused. IPv4 headers get "don't fragment" and
+    /// identification 0. ICMP messages that report a smaller MTU on the way change nothing: anybody can forge them.
     ///
     /// # Errors
     /// The kernel's.
     pub fn never_fragment(&self) -> io::Result<()> {
         match self.is_v4 {
-            true => self.set(libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
-            false => self.set(libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+            true => self.set(libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            false => self.set(libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
         }
     }
 

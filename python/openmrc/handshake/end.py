@@ -114,6 +114,14 @@ class End:
         for qp, own, other in zip(self.qps, mine.qps, theirs.qps, strict=True):
             self._bring_up(qp, own, other, theirs)
 
+    def prove_path_mtu(self) -> None:
+        """Checks that packets of the path MTU arrive, once the peer's queue pairs are in RTR.
+
+        Raises:
+            ArgumentError: names the path MTU and the addresses that it does not reach.
+        """
+        self.qps[0].prove_path_mtu()
+
     def _describe(self, qp: QueuePair) -> QpEnd:
         offered = self.options.offered
         mpr = offered("mpr")

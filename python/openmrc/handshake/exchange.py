@@ -157,6 +157,7 @@ class Calling:
         self._link.send(end.accept())
         self._link.expect(Ready, self._deadline.left())
         end.connect(self.offer)
+        end.prove_path_mtu()
         self._link.send(Ready())
 
 
@@ -215,6 +216,7 @@ class Answering:
         end.connect(accept)
         self._link.send(Ready())
         self._link.expect(Ready, self._deadline.left())
+        end.prove_path_mtu()
         return accept
 
 

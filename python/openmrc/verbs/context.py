@@ -103,8 +103,9 @@ class Context(Closable):
     def stats(self) -> dict[str, Any]:
         """All counters of the NIC; they only grow.
 
-        ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``iterations`` and
-        ``sleeps``: turns of the engine, and how often it slept.
+        ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``node``: port status, EV
+        probes and endpoint requests. ``iterations`` and ``sleeps``: turns of the engine, and how often it
+        slept.
 
         Raises:
             ClosedError: if the context is closed.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from openmrc import _core
 from openmrc.errors import DeviceError
@@ -123,6 +123,10 @@ class Device:
     """Processor to bind the engine's thread to; default none."""
     seed: int | None = None
     """Seed of everything random except keys; default from the operating system."""
+    ep_ops: Literal["any", "peers", "off"] | Sequence[str] | None = None
+    """Nodes whose EV probes and port status updates are answered: any, only peers of queue pairs, none, or
+    peers and these prefixes, such as ``["10.1.0.0/16"]``. Strangers get at most 10,000 answers per second
+    each and 100,000 together; default any."""
     max_qps: int | None = None
     """Most queue pairs, 1 to 16384; default 16384."""
 

@@ -257,6 +257,19 @@ class QueuePair(Closable):
         """
         return [(port, ev, EvState(state)) for port, ev, state in self._core.ev_states()]
 
+    def prove_path_mtu(self) -> None:
+        """Proves that packets of the path MTU reach the peer on every port, before anything was sent.
+
+        Takes a round trip, and up to a second where a port does not answer. A port on which nothing is
+        answered is not counted: it is down, whatever the MTU. ICMP messages are not believed.
+
+        Raises:
+            ArgumentError: names the path MTU and the addresses that only shorter packets reach.
+            StateError: if it is not in RTS.
+            ClosedError: if it is closed.
+        """
+        self._core.prove_path_mtu()
+
     def ports_up(self) -> list[int]:
         """Ports in use: up here, up at the peer as far as this end knows, with an address at both ends.
 

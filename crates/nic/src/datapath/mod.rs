@@ -125,6 +125,21 @@ impl Datapath {
 
     /// Adds a packet to the next run or batch. Its payload is in `pieces`, which must stay valid until
     /// [`Datapath::flush`].
+    /// Sends a packet without payload on a path to a node that is not a peer.
+    pub fn answer(
+        &mut self,
+        net: &mut Network,
+        path: u16,
+        dest: SocketAddr,
+        packet: &Packet,
+        class: u8,
+        now: Time,
+    ) {
+        if let Datapath::Udp(udp) = self {
+            udp.answer(net, path, dest, packet, class, now);
+        }
+    }
+
     #[inline]
     pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[&[u8]], now: Time) {
         match self {

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use openmrc_sockets::{Epoll, Interest, send_bytes};
+use openmrc_sockets::{Epoll, Interest, SockAddr, send_bytes};
+use openmrc_transport::node::PeerId;
 use openmrc_transport::{PathEntry, Time};
-use openmrc_wire::{DscpClass, Ev, EvFormat, Packet};
+use openmrc_wire::{DscpClass, Ev, EvFormat, IcrcSeed, Packet};
 
 use super::offer::{Offer, Sent};
 use crate::device::{DeviceConfig, MAX_PATHS, PortConfig};
@@ -108,6 +109,34 @@ impl Udp {
         let Via::Socket { socket, .. } = &path.via else { return };
         if let Some((_, dest_port, seed)) = net.peers.get(key.peer).and_then(|p| p.route(path.port)) {
             self.run.push(key, packet, pieces, seed, (socket.source_port, dest_port));
+        }
+    }
+
+    /// Sends a packet without payload on a path to a node that is not a peer. It is lost if the socket is full.
+    pub fn answer(
+        &mut self,
+        net: &mut Network,
+        path: u16,
+        dest: SocketAddr,
+        packet: &Packet,
+        class: u8,
+        now: Time,
+    ) {
+        self.flush(net, now);
+        let port = net.port_of(path);
+        let seed = IcrcSeed::between(net.ports[port].addr.ip(), dest.ip());
+        let (Via::Socket { socket, .. }, Some(seed)) = (&net.paths[usize::from(path)].via, seed) else {
+            return;
+        };
+        let ports = (socket.source_port, dest.port());
+        self.run.push(RunKey { path, peer: PeerId::MAX, class }, packet, &[], &seed, ports);
+        let bytes = self.run.bytes();
+        let sent = self.run.send(socket.fd(), &SockAddr::new(dest), Some(class));
+        self.run.clear();
+        match Sent::new(sent, now) {
+            Sent::Done => net.count_call(path, 1, bytes, now),
+            Sent::Lost(cause) => net.causes.add(cause, 1),
+            Sent::Later(_) | Sent::OneByOne => net.causes.add(Cause::TxError, 1),
         }
     }
 

@@ -86,6 +86,7 @@ impl Engine {
     /// Back to RESET: everything outstanding is forgotten, without completions.
     fn reset_qp(&mut self, place: Place) {
         self.node.disconnect(place);
+        self.end_mtu_proof(place);
         let Some(io) = self.verbs.get_mut(place) else { return };
         io.shared.reset();
         io.attr = QpAttr::default();

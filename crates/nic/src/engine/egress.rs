@@ -1,5 +1,6 @@
 //! What leaves this node: data in runs, feedback at once, behind what the impairer or the kernel holds back.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use openmrc_transport::node::PeerId;
@@ -9,6 +10,7 @@ use openmrc_wire::{DscpMap, Packet};
 use crate::datapath::Datapath;
 use crate::device::DeviceConfig;
 use crate::network::Network;
+use crate::port::Port;
 use crate::socket;
 use crate::tx::RunKey;
 
@@ -36,6 +38,15 @@ impl Egress {
     pub fn queue(&mut self, peer: PeerId, path: u16, packet: Packet, class: TrafficClass) {
         let key = self.key(peer, path, &packet, class);
         self.waiting.push((key, packet));
+    }
+
+    /// Sends an endpoint response to a node that is not a peer, on any path of this port. In SRv6 mode there is no path
+    /// to a stranger, and nothing is sent.
+    pub fn answer(&mut self, port: u8, dest: SocketAddr, packet: &Packet, now: Time) {
+        let path = self.net.ports.get_mut(usize::from(port)).and_then(Port::any_path);
+        let Some(path) = path else { return };
+        let RunKey { class, .. } = self.key(PeerId::MAX, path, packet, TrafficClass::Control);
+        self.datapath.answer(&mut self.net, path, dest, packet, class, now);
     }
 
     /// Adds a data packet to the next run or batch. Its payload is in `pieces`, which must stay valid until it is sent.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `open` | opening the device's sockets |
 //! | `control`, `connect` | creating, modifying and destroying queue pairs; what one needs to become RTR and RTS |
-//! | `links` | peers, ports and interfaces |
+//! | `links`, `mtu` | peers, ports and interfaces; proof of the path MTU |
 //! | `profiles` | EV profiles |
 //! | `verbs` | the NIC's part of queue pairs: memory, posted sends, completions |
 //! | `host` | what the node asks of the NIC |
@@ -21,6 +21,7 @@ mod control;
 mod egress;
 mod host;
 mod links;
+mod mtu;
 mod next_port;
 mod open;
 mod profiles;
@@ -41,6 +42,7 @@ use crate::sys;
 use egress::Egress;
 use host::Environment;
 use links::Links;
+use mtu::MtuProof;
 use profiles::Profiles;
 use receive::{DATAGRAMS_PER_TURN, Ingress};
 use transmit::Posting;
@@ -56,6 +58,8 @@ pub(crate) struct Engine {
     ingress: Ingress,
     pub profiles: Profiles,
     links: Links,
+    /// Queue pairs whose path MTU is being proven.
+    mtu_proofs: Vec<MtuProof>,
     /// Turns taken.
     turns: u64,
     seed: u64,

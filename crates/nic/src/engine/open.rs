@@ -70,6 +70,7 @@ impl Engine {
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),
+            mtu_proofs: Vec::new(),
             turns: 0,
             seed,
             config,
@@ -89,5 +90,8 @@ fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
     let ports = PortSet::first(config.ports.len());
     let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
     let base_rtt = span(config.base_rtt);
-    NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.ev_burst, pressure) }
+    let mut node = NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.ev_burst, pressure) };
+    // Strangers must not be able to guess the numbers of queue pairs.
+    node.numbers.key = Some(seed);
+    node
 }

@@ -1,17 +1,20 @@
 //! From datagrams to the node: the checks of a packet, the cheapest first, and the counters of those that fail (spec:
 //! wire, "Bad input"). A packet that is refused here gets no answer.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
 use openmrc_transport::{Received, Span, Time, Trim};
-use openmrc_wire::{ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
+use openmrc_wire::{Body, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
 use super::host::OVERHEAD;
+use super::mtu::MtuProof;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
@@ -56,6 +59,8 @@ pub(super) struct Ingress {
     unsampled: usize,
     /// And how many of them call for the next.
     sample_every: usize,
+    /// Names for the addresses of strangers.
+    sources: RandomState,
 }
 
 /// Counts of one read of a port.
@@ -98,6 +103,7 @@ impl Ingress {
             // A full buffer is noticed before the packets that other ports received after it are handled: their SACKs
             // would show a loss that nothing explains.
             sample_every: (buffer / 16).clamp(LEAST_PER_SAMPLE, MOST_PER_SAMPLE).min(buffer / 2),
+            sources: RandomState::new(),
         }
     }
 
@@ -278,10 +284,11 @@ impl Engine {
     #[inline]
     fn handle_port(&mut self, shared: &Shared, port: usize) -> Time {
         let now = sys::now();
-        let Engine { ingress, node, verbs, egress, config, .. } = self;
+        let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
         let mut counts = ReadCounts::default();
-        let mut receiver = Receiver { node, verbs, egress, config, shared, port, now };
-        ingress.inboxes[port].handle(|datagram| match datagram {
+        let Ingress { inboxes, sources, .. } = &mut *ingress;
+        let mut receiver = Receiver { node, verbs, egress, config, shared, sources, mtu_proofs, port, now };
+        inboxes[port].handle(|datagram| match datagram {
             Some((bytes, meta)) => {
                 counts.add(bytes, &meta);
                 receiver.datagram(&meta, bytes);
@@ -315,6 +322,9 @@ struct Receiver<'a> {
     egress: &'a mut Egress,
     config: &'a DeviceConfig,
     shared: &'a Shared,
+    /// Names for the addresses of strangers.
+    sources: &'a RandomState,
+    mtu_proofs: &'a mut [MtuProof],
     port: usize,
     now: Time,
 }
@@ -406,6 +416,9 @@ impl Receiver<'_> {
             }
         }
         let Some(place) = place else { return Err(Cause::UnknownQp) };
+        if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
+            self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(place, sack));
+        }
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload, now: *now };
         node.handle(*now, place, &received, bytes.len() as u32, &mut host);
@@ -431,12 +444,41 @@ impl Receiver<'_> {
         if !seed.verify(meta.source_port, net.ports[self.port].addr.port(), bytes) {
             return Err(Cause::BadIcrc);
         }
-        let peer = net.peers.by_source(received.port, meta.source).ok_or(Cause::WrongPeer)?;
+        let peer = net.peers.by_source(received.port, meta.source);
+        let is_request = matches!(received.packet.body, Body::EndpointRequest(_));
+        if is_request && !self.config.ep_ops.answers(meta.source, peer.is_some()) {
+            return Err(Cause::WrongPeer);
+        }
+        let Some(peer) = peer else { return self.answer_stranger(meta.source, received, is_request) };
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload: &[], now: *now };
         match node.handle_endpoint(*now, peer, received, &mut host) {
             true => Ok(()),
             false => Err(Cause::Unexpected),
         }
+    }
+
+    /// Answers a request of a node that no queue pair is connected to, at the port on which MRC nodes receive. Nothing
+    /// is kept of it.
+    fn answer_stranger(
+        &mut self,
+        source: IpAddr,
+        received: &Received,
+        is_request: bool,
+    ) -> Result<(), Cause> {
+        let own = self.egress.net.ports[self.port].addr;
+        let is_node = !source.is_unspecified()
+            && !source.is_multicast()
+            && source != IpAddr::V4(Ipv4Addr::BROADCAST)
+            && source.is_loopback() == own.ip().is_loopback();
+        if !is_request || !is_node {
+            return Err(Cause::WrongPeer);
+        }
+        let name = self.sources.hash_one(source);
+        if let Some(response) = self.node.answer_stranger(self.now, name, &received.packet) {
+            let dest = SocketAddr::new(source, own.port());
+            self.egress.answer(self.port as u8, dest, &response, self.now);
+        }
+        Ok(())
     }
 }

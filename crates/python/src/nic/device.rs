@@ -1,11 +1,11 @@
 //! Devices from their description, the dataclass `openmrc.verbs.Device`.
 
-use openmrc_nic::{self as nic, DeviceConfig, PortConfig};
+use openmrc_nic::{self as nic, DeviceConfig, EpOps, PortConfig};
 use pyo3::prelude::*;
 
 use super::context::Context;
 use super::convert::{duration, field, ip_address, optional};
-use super::error::OrRaise;
+use super::error::{OrRaise, refused};
 use crate::wire::{Dscp, Mirror};
 
 /// A device that can be opened.
@@ -79,5 +79,33 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
     if let Some(dscp) = dscp {
         config.dscp = dscp.to_core()?;
     }
+    let ep_ops = from.getattr("ep_ops")?;
+    if !ep_ops.is_none() {
+        config.ep_ops = endpoint_operations(&ep_ops)?;
+    }
     Ok(config)
+}
+
+fn endpoint_operations(from: &Bound<'_, PyAny>) -> PyResult<EpOps> {
+    if let Ok(name) = from.extract::<String>() {
+        return match name.as_str() {
+            "any" => Ok(EpOps::Any),
+            "peers" => Ok(EpOps::Peers),
+            "off" => Ok(EpOps::Off),
+            _ => {
+                Err(refused(format!("ep_ops is {name:?}: any, peers, off or a list of prefixes is allowed")))
+            }
+        };
+    }
+    let prefixes: Vec<String> = from.extract()?;
+    let parsed = prefixes.iter().map(|text| {
+        let (addr, bits) = text.split_once('/').unwrap_or((text, ""));
+        let addr = ip_address(addr)?;
+        let bits = match bits {
+            "" => Ok(if addr.is_ipv4() { 32 } else { 128 }),
+            bits => bits.parse().map_err(|_| refused(format!("ep_ops: {text:?} is no prefix"))),
+        };
+        Ok((addr, bits?))
+    });
+    Ok(EpOps::Prefixes(parsed.collect::<PyResult<_>>()?))
 }

@@ -140,6 +140,10 @@ impl QueuePair {
         Ok(states.into_iter().map(|(path, state)| (path.port, path.ev.0, name(state))).collect())
     }
 
+    fn prove_path_mtu(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.prove_path_mtu()).or_raise()
+    }
+
     fn ports_up(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         py.detach(|| self.0.ports_up()).or_raise().map(port_list)
     }

@@ -47,6 +47,20 @@ pub fn context<'py>(py: Python<'py>, stats: &ContextStats) -> PyResult<Bound<'py
         causes.set_item(cause.name(), count)?;
     }
     out.set_item("causes", causes)?;
+    let node = fields!(
+        py,
+        stats.node,
+        port_updates_sent,
+        port_updates_applied,
+        ports_contradicted,
+        ports_asked,
+        requests_answered,
+        requests_limited,
+        probes_unanswered,
+        endpoint_invalid,
+        overflows
+    );
+    out.set_item("node", node)?;
     Ok(out)
 }
 

@@ -211,6 +211,7 @@ pub struct QpConfig {
 pub(super) struct Settings {
     pub local_qp: u32,
     pub remote_qp: u32,
+    pub path_mtu: u16,
     pub caps: Capabilities,
     pub model: PathModel,
 }
@@ -220,6 +221,7 @@ impl From<&QpConfig> for Settings {
         Settings {
             local_qp: config.local_qp,
             remote_qp: config.remote_qp,
+            path_mtu: config.path_mtu,
             caps: config.caps,
             model: config.paths.model,
         }

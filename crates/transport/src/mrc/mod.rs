@@ -37,7 +37,7 @@ use crate::profile::PathId;
 use crate::time::Time;
 use requestor::Requestor;
 use responder::Responder;
-use shared::Shared;
+use shared::{PeerIds, Shared};
 
 /// One end of an MRC connection. The memory of each role is allocated when the role is first needed.
 pub struct QueuePair {
@@ -153,6 +153,7 @@ impl QueuePair {
             duplicates_in: refused.duplicates,
             refused_in: refused.beyond_window,
             trimmed_in: refused.trimmed,
+            peer_ids_other: self.shared.peer_ids == PeerIds::Other,
             cwnd,
             in_flight,
             srtt_ns: self.shared.rtt.smoothed.as_nanos(),
@@ -240,7 +241,7 @@ impl QueuePair {
     }
 
     fn on_probe(&mut self, now: Time, received: &Received, probe: &Probe, host: &mut dyn Host) {
-        if !self.shared.ids_match(probe.spdcid, probe.dpdcid) {
+        if !self.shared.ids_fit(probe.spdcid, probe.dpdcid) {
             self.shared.stats.invalid += 1;
             return;
         }
@@ -292,7 +293,9 @@ impl Transport for QueuePair {
             (Body::Probe(probe), _) => self.on_probe(now, received, probe, host),
             (Body::Sack(sack), Some(requestor)) => requestor.on_sack(&mut self.shared, now, sack, host),
             (Body::Nack(nack), Some(requestor)) => requestor.on_nack(&mut self.shared, now, nack, host),
-            (Body::Ack(aeth), Some(requestor)) => requestor.on_ack(&mut self.shared, now, aeth, host),
+            (Body::Ack(aeth), Some(requestor)) => {
+                requestor.on_ack(&mut self.shared, now, received.packet.psn, aeth, host)
+            }
             // Before RTS the queue pair has sent only probes. Their SACKs update paths; other feedback is invalid.
             (Body::Sack(sack), None) => self.shared.on_probe_reply(now, sack, host),
             _ => self.shared.stats.invalid += 1,

@@ -27,6 +27,17 @@ impl RttEstimate {
     }
 }
 
+/// The spdcid and dpdcid that a peer sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PeerIds {
+    /// None so far.
+    Unknown,
+    /// Those of this connection, at least once.
+    Ours,
+    /// Only others so far.
+    Other,
+}
+
 /// State that requestor and responder share.
 pub(super) struct Shared {
     pub config: Settings,
@@ -36,6 +47,7 @@ pub(super) struct Shared {
     /// Ports that are up at both ends, and those that are up at this end.
     pub ports_up: PortSet,
     own_ports: PortSet,
+    pub peer_ids: PeerIds,
     pub paths: Paths,
     pub reverse: ReversePaths,
     pub probes: ConditionProbes,
@@ -52,6 +64,7 @@ impl Shared {
             error: None,
             ports_up: PortSet::first(PortSet::MAX_PORTS),
             own_ports: PortSet::first(PortSet::MAX_PORTS),
+            peer_ids: PeerIds::Unknown,
             reverse: ReversePaths::new(&paths),
             paths,
             probes: ConditionProbes::new(config.seed, base_rtt),
@@ -97,9 +110,17 @@ impl Shared {
         self.clock
     }
 
-    /// Whether feedback carries the identifiers of this connection.
-    pub(super) fn ids_match(&self, spdcid: u16, dpdcid: u16) -> bool {
-        spdcid == self.config.remote_qp as u16 && dpdcid == self.config.local_qp as u16
+    /// Whether a control packet carries identifiers that this peer may send: the two of this connection in either
+    /// order, since readings of the specification differ, or any others until the peer has sent these once.
+    pub(super) fn ids_fit(&mut self, spdcid: u16, dpdcid: u16) -> bool {
+        let (local, remote) = (self.config.local_qp as u16, self.config.remote_qp as u16);
+        let ours = [(remote, local), (local, remote)].contains(&(spdcid, dpdcid));
+        if ours {
+            self.peer_ids = PeerIds::Ours;
+        } else if self.peer_ids == PeerIds::Unknown {
+            self.peer_ids = PeerIds::Other;
+        }
+        ours || self.peer_ids != PeerIds::Ours
     }
 
     /// Sends feedback on a reverse path, in the control class.
@@ -185,10 +206,14 @@ impl Shared {
         }
     }
 
-    /// A SACK has arrived before the requestor was started: it can only answer a probe.
+    /// A SACK has arrived before the requestor was started: it can only answer a probe, and no PSN shows that it does.
     pub(super) fn on_probe_reply(&mut self, now: Time, sack: &Sack, host: &mut dyn Host) {
-        let index = self.paths.find(sack.entropy, None);
-        match index.filter(|_| sack.probe_reply && self.ids_match(sack.spdcid, sack.dpdcid)) {
+        let id = sack.ack_psn_offset as u16;
+        let answers = sack.probe_reply && self.stats.probes > 0 && self.probes.is_recent(id);
+        let asked = Some(ConditionProbes::path_of(id)).filter(|&i| usize::from(i) < self.paths.len());
+        let index = asked.filter(|_| answers).and_then(|asked| self.paths.find(sack.entropy, Some(asked)));
+        match index {
+            Some(_) if !self.ids_fit(sack.spdcid, sack.dpdcid) => self.stats.invalid += 1,
             Some(index) => self.path_answered(now, index, true, sack.mark, host),
             None => self.stats.invalid += 1,
         }

@@ -43,10 +43,12 @@ pub struct QpStats {
     pub counters: Counters,
     /// As responder: duplicates.
     pub duplicates_in: u32,
-    /// As responder: packets beyond the window.
+    /// As responder: packets outside the window, or duplicates from more than a window ago.
     pub refused_in: u32,
     /// As responder: trimmed packets.
     pub trimmed_in: u32,
+    /// The peer's spdcid and dpdcid have never been those of this connection.
+    pub peer_ids_other: bool,
     /// Congestion window, bytes.
     pub cwnd: u64,
     /// Bytes in flight.

@@ -1,5 +1,7 @@
 //! Configuration of a node. Hardware and software differ in these settings and nowhere else.
 
+use super::limits::RequestRates;
+use super::ports::PortTrust;
 use super::pressure::PressureConfig;
 use super::table::Numbers;
 use crate::api::PortSet;
@@ -23,6 +25,10 @@ pub struct NodeConfig {
     pub pressure: PressureConfig,
     /// How queue pair numbers are assigned.
     pub numbers: Numbers,
+    /// When a peer's port status update takes effect.
+    pub port_trust: PortTrust,
+    /// Endpoint requests that are answered.
+    pub request_rates: RequestRates,
     /// Seed of request ids and of the first numbers.
     pub seed: u64,
 }
@@ -37,7 +43,9 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: base_rtt.scaled(0.75),
             pressure,
-            numbers: Numbers { place_bits: 20, min_free: 4 },
+            numbers: Numbers { place_bits: 20, min_free: 4, key: None },
+            port_trust: PortTrust::AtOnce,
+            request_rates: RequestRates::default(),
             seed: 0,
         }
     }
@@ -48,7 +56,8 @@ impl NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: base_rtt,
-            numbers: Numbers { place_bits: 14, min_free: 1 << 14 },
+            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None },
+            port_trust: PortTrust::Confirmed,
             ..Self::hardware(ports, base_rtt, pressure)
         }
     }

@@ -16,11 +16,14 @@
 //! | `table` | queue pairs and their numbers |
 //! | `ready`, `timers` | which queue pair sends next, and deadlines |
 //! | `ports`, `requests`, `route` | ports of this node and its peers, port status updates, EV probes |
+//! | `inquiry`, `limits` | asking a peer which ports are up; how many requests are answered |
 //! | `pressure` | how a receiver slows down its senders |
 //! | `host` | the interface that a driver implements |
 
 mod config;
 mod host;
+mod inquiry;
+mod limits;
 mod ports;
 mod pressure;
 mod ready;
@@ -32,10 +35,12 @@ mod timers;
 
 use std::sync::Arc;
 
-use openmrc_wire::{Body, EndpointOp};
+use openmrc_wire::{Body, EndpointOp, Packet};
 
 pub use config::NodeConfig;
 pub use host::NodeHost;
+pub use limits::RequestRates;
+pub use ports::PortTrust;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
 pub use requests::MAX_EV_PROBES;
 pub use route::{ProbeTimeout, Route};
@@ -43,6 +48,7 @@ pub use stats::NodeStats;
 pub use table::{Numbers, PeerId, Place, QpId, TableFull};
 
 use self::host::QpHost;
+use self::limits::Strangers;
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
 use self::ready::ReadyRing;
@@ -74,6 +80,7 @@ pub struct Node<Q> {
     timers: Timers,
     ports: Ports,
     requests: Requests,
+    strangers: Strangers,
     pressure: ReceivePressure,
     stats: NodeStats,
 }
@@ -86,8 +93,9 @@ impl<Q: Transport> Node<Q> {
             table: Table::default(),
             ready: ReadyRing::default(),
             timers: Timers::default(),
-            ports: Ports::new(config.ports),
-            requests: Requests::new(config.seed),
+            ports: Ports::new(config.ports, config.port_trust, config.base_rtt + config.target_qdelay),
+            requests: Requests::new(config.seed, config.numbers.key),
+            strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
             stats: NodeStats::default(),
         }
@@ -158,7 +166,7 @@ impl<Q: Transport> Node<Q> {
     /// The place that this number refers to, whether or not it holds a queue pair.
     #[inline]
     pub fn place_of(&self, number: u32) -> Place {
-        number & (self.config.numbers.max_queue_pairs() - 1)
+        self.config.numbers.split(number).1
     }
 
     /// The queue pair of a place.
@@ -248,8 +256,7 @@ impl<Q: Transport> Node<Q> {
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
         if self.ports.any_peer_restricted() && received.trim.is_none() {
-            let grace = self.config.base_rtt + self.config.target_qdelay;
-            if let Some(up) = self.ports.heard_on(now, peer, received.port, grace) {
+            if let Some(up) = self.ports.heard_on(now, peer, received.port) {
                 self.stats.ports_contradicted += 1;
                 self.peer_ports_changed(now, peer, up, host);
             }
@@ -264,8 +271,8 @@ impl<Q: Transport> Node<Q> {
         self.pressure.overflowed(now, || host.receive_buffers());
     }
 
-    /// Handles an endpoint packet with a correct iCRC. Requests of any node are answered; port status is accepted only
-    /// from a peer. Returns whether the packet was valid.
+    /// Handles an endpoint packet with a correct iCRC. Requests of any node are answered, up to a rate; port status is
+    /// accepted only from a peer. Returns whether the packet was valid.
     pub fn handle_endpoint(
         &mut self,
         now: Time,
@@ -273,30 +280,55 @@ impl<Q: Transport> Node<Q> {
         received: &Received,
         host: &mut impl NodeHost,
     ) -> bool {
-        let id = received.packet.psn.get() as u16;
-        let valid = match &received.packet.body {
+        let Received { packet, ev, port, .. } = *received;
+        let id = packet.psn.get() as u16;
+        let valid = match &packet.body {
             Body::EndpointRequest(request) => {
-                let back = Route::Reply { ev: received.ev, port: received.port };
-                let response = endpoint_response(received.packet.psn, request);
-                self.stats.requests_answered += 1;
-                host.transmit_request(peer, back, response, TrafficClass::Control);
+                let of_peer = self.ports.take_answer(now, peer, self.config.request_rates.peer);
+                if of_peer.unwrap_or_else(|| self.strangers.allow(now, peer.into())) {
+                    self.stats.requests_answered += 1;
+                    let response = endpoint_response(packet.psn, request);
+                    host.transmit_request(peer, Route::Reply { ev, port }, response, TrafficClass::Control);
+                } else {
+                    self.stats.requests_limited += 1;
+                }
                 if request.op == EndpointOp::PortStatusUpdate {
                     let mask = PortSet(request.port_status_mask as u16);
                     if let Some(up) = self.ports.on_update(now, peer, id, mask) {
                         self.stats.port_updates_applied += 1;
                         self.peer_ports_changed(now, peer, up, host);
                     }
+                    self.send_port_requests(now, host);
                 }
                 true
             }
-            Body::EndpointResponse(response) => match response.op {
-                EndpointOp::PortStatusUpdate => self.ports.on_answer(peer, id),
-                EndpointOp::EvProbe => self.requests.on_answer(now, peer, id, host),
-            },
+            // By id alone: readings differ on where the answer has its operation.
+            Body::EndpointResponse(response) => {
+                let (is_expected, up) = self.ports.on_answer(now, peer, id, response.timestamp);
+                if let Some(up) = up {
+                    self.peer_ports_changed(now, peer, up, host);
+                }
+                is_expected || self.requests.on_answer(now, peer, id, response.timestamp, host)
+            }
             _ => false,
         };
         self.stats.endpoint_invalid += u64::from(!valid);
         valid
+    }
+
+    /// The response to a request of a node to which no queue pair is connected, if its rate allows one. `source` is
+    /// the driver's name for its address.
+    pub fn answer_stranger(&mut self, now: Time, source: u64, packet: &Packet) -> Option<Packet> {
+        let Body::EndpointRequest(request) = &packet.body else {
+            self.stats.endpoint_invalid += 1;
+            return None;
+        };
+        if !self.strangers.allow(now, source) {
+            self.stats.requests_limited += 1;
+            return None;
+        }
+        self.stats.requests_answered += 1;
+        Some(endpoint_response(packet.psn, request))
     }
 
     /// The next data packet to send on one of the `free` ports, those that can take a packet now. Queue pairs take
@@ -406,7 +438,7 @@ impl<Q: Transport> Node<Q> {
             self.timers.schedule(entry.scheduled, place);
             offer_turn(&mut self.ready, entry, place);
         }
-        self.ports.send_due(now, host, &mut self.stats);
+        self.send_port_requests(now, host);
         if self.requests.due() <= now {
             self.requests.expire(now, host, &mut self.stats);
         }
@@ -443,7 +475,14 @@ impl<Q: Transport> Node<Q> {
         for place in 0..self.table.len() {
             self.tell_ports(now, place);
         }
-        self.ports.send_due(now, host, &mut self.stats);
+        self.send_port_requests(now, host);
+    }
+
+    /// Sends what is due of port status updates and questions, and tells queue pairs what came of the questions.
+    fn send_port_requests(&mut self, now: Time, host: &mut impl NodeHost) {
+        for (peer, up) in self.ports.send_due(now, &mut self.requests, host, &mut self.stats) {
+            self.peer_ports_changed(now, peer, up, host);
+        }
     }
 
     fn tell_ports(&mut self, now: Time, place: Place) {

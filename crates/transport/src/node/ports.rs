@@ -3,6 +3,8 @@
 use openmrc_wire::EndpointOp;
 
 use super::host::NodeHost;
+use super::inquiry::{Inquiry, Known, Step, is_reflected};
+use super::limits::Bucket;
 use super::requests::{Requests, endpoint_request};
 use super::route::Route;
 use super::stats::NodeStats;
@@ -18,6 +20,7 @@ const MAX_TRANSMISSIONS: u8 = 8;
 #[derive(Clone, Copy)]
 struct Update {
     id: u16,
+    begun: Time,
     due: Time,
     interval: Span,
     sent: u8,
@@ -36,10 +39,36 @@ struct Peer {
     heard: Option<u16>,
     heard_at: Time,
     update: Option<Update>,
+    inquiry: Inquiry,
+    /// Answers to its requests.
+    answers: Bucket,
+}
+
+impl Peer {
+    fn known(&self, own: PortSet) -> Known {
+        Known { usable: self.ports.and(own), up: self.up }
+    }
+
+    /// These of its ports are in question.
+    fn question(&mut self, now: Time, ports: PortSet) {
+        self.inquiry.question(now, ports.and(self.ports));
+    }
+}
+
+/// When a peer's port status update takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortTrust {
+    /// At once, unless it leaves no plane: in a closed network, such as a simulated one, nobody forges updates.
+    AtOnce,
+    /// When requests to the ports in question have confirmed it.
+    Confirmed,
 }
 
 /// The ports of this node and of every peer.
 pub(super) struct Ports {
+    trust: PortTrust,
+    /// Time that an answer may take.
+    grace: Span,
     all: PortSet,
     own: PortSet,
     /// At least one peer has reported that not all of its ports are up.
@@ -51,9 +80,9 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Starts with all ports up.
-    pub fn new(all: PortSet) -> Self {
-        Ports { all, own: all, restricted: false, due: Time::NEVER, peers: Vec::new() }
+    /// Starts with all ports up. An answer may take up to `grace`.
+    pub fn new(all: PortSet, trust: PortTrust, grace: Span) -> Self {
+        Ports { trust, grace, all, own: all, restricted: false, due: Time::NEVER, peers: Vec::new() }
     }
 
     /// The ports of this node that are up.
@@ -73,8 +102,17 @@ impl Ports {
                 if self.peers.is_empty() {
                     self.peers.reserve_exact(1);
                 }
-                let new =
-                    Peer { id: peer, users: 0, ports, up: ports, heard: None, heard_at: now, update: None };
+                let new = Peer {
+                    id: peer,
+                    users: 0,
+                    ports,
+                    up: ports,
+                    heard: None,
+                    heard_at: now,
+                    update: None,
+                    inquiry: Inquiry::new(self.grace),
+                    answers: Bucket::default(),
+                };
                 self.peers.insert(place, new);
                 if self.own != self.all {
                     self.announce(now, place, Span::ZERO, requests);
@@ -108,15 +146,23 @@ impl Ports {
 
     /// Sets the ports of this node that are up, and announces them to every peer over the remaining ports.
     pub fn set_own(&mut self, now: Time, up: PortSet, rtt: Span, requests: &mut Requests) {
+        let came_up = PortSet(up.0 & !self.own.0);
         self.own = up;
         for place in 0..self.peers.len() {
             self.announce(now, place, rtt, requests);
+            if self.trust == PortTrust::Confirmed {
+                // While the port was down at this end, the peer could not be asked on it.
+                let peer = &mut self.peers[place];
+                let down = PortSet(came_up.0 & !peer.up.0);
+                peer.question(now, down);
+            }
         }
     }
 
     fn announce(&mut self, now: Time, place: usize, rtt: Span, requests: &mut Requests) {
         let interval = rtt.max(Span::from_micros(1));
-        self.peers[place].update = Some(Update { id: requests.take_id(), due: now, interval, sent: 0 });
+        self.peers[place].update =
+            Some(Update { id: requests.take_id(), begun: now, due: now, interval, sent: 0 });
         self.due = self.due.min(now);
     }
 
@@ -126,42 +172,49 @@ impl Ports {
         self.due
     }
 
-    /// Sends the updates that are due. Each repetition uses the next port.
-    pub fn send_due(&mut self, now: Time, host: &mut impl NodeHost, stats: &mut NodeStats) {
+    /// Sends the updates and questions that are due. Each repetition of an update uses the next port. Returns the peers
+    /// of which other ports are up than before.
+    pub fn send_due(
+        &mut self,
+        now: Time,
+        requests: &mut Requests,
+        host: &mut impl NodeHost,
+        stats: &mut NodeStats,
+    ) -> Vec<(PeerId, PortSet)> {
+        let mut changes = Vec::new();
         if now < self.due {
-            return;
+            return changes;
         }
         self.due = Time::NEVER;
-        let ports: Vec<u8> = self.own.iter().collect();
+        let own = self.own;
         for peer in &mut self.peers {
-            let Some(update) = &mut peer.update else { continue };
-            if now >= update.due {
-                if update.sent == MAX_TRANSMISSIONS {
-                    peer.update = None;
-                    continue;
-                }
-                if !ports.is_empty() {
-                    let port = ports[usize::from(update.sent) % ports.len()];
-                    let request = endpoint_request(now, update.id, EndpointOp::PortStatusUpdate, self.own);
-                    stats.port_updates_sent += 1;
-                    host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
-                }
-                update.sent += 1;
-                update.due = now + update.interval;
-                update.interval = update.interval.times(2);
+            send_update(peer, now, own, host, stats);
+            if ask(peer, now, own, requests, host, stats) {
+                changes.push((peer.id, peer.up));
             }
-            self.due = self.due.min(update.due);
+            let update_due = peer.update.map_or(Time::NEVER, |update| update.due);
+            self.due = self.due.min(update_due).min(peer.inquiry.due());
         }
+        if !changes.is_empty() {
+            self.find_restriction();
+        }
+        changes
     }
 
-    /// Handles a peer's port status update. Returns its usable ports if they have changed. Updates of unknown peers,
-    /// late updates and updates that leave no port are ignored.
+    /// Handles a peer's port status update. Returns its usable ports if they have changed. An update that is not
+    /// believed, or that leaves no plane, puts the ports in question of which it says something new: [`Self::send_due`]
+    /// asks. Updates of unknown peers and late updates are ignored.
     pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: PortSet) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
-        let is_newer = known.heard.is_none_or(|last| (id.wrapping_sub(last) as i16) > 0);
         let up = mask.and(known.ports);
-        if !is_newer || up.is_empty() {
+        if self.trust == PortTrust::Confirmed || up.and(self.own).is_empty() {
+            known.question(now, PortSet(up.0 ^ known.up.0));
+            self.due = self.due.min(known.inquiry.due());
+            return None;
+        }
+        let is_newer = known.heard.is_none_or(|last| (id.wrapping_sub(last) as i16) > 0);
+        if !is_newer {
             return None;
         }
         known.heard = Some(id);
@@ -171,15 +224,30 @@ impl Ports {
         changed.then_some(up)
     }
 
-    /// A peer has answered an update. Returns whether it is the latest one.
-    pub fn on_answer(&mut self, peer: PeerId, id: u16) -> bool {
-        let Ok(place) = self.place(peer) else { return false };
-        let update = &mut self.peers[place].update;
-        let is_latest = update.is_some_and(|update| update.id == id);
-        if is_latest {
-            *update = None;
+    /// A peer has answered. Returns whether that was the answer to the latest update or to a question, and its ports if
+    /// they have changed.
+    pub fn on_answer(&mut self, now: Time, peer: PeerId, id: u16, ticks: u16) -> (bool, Option<PortSet>) {
+        let Ok(place) = self.place(peer) else { return (false, None) };
+        let peer = &mut self.peers[place];
+        if peer.update.is_some_and(|update| update.id == id && is_reflected(ticks, update.begun, now)) {
+            peer.update = None;
+            return (true, None);
         }
-        is_latest
+        let Some(port) = peer.inquiry.answered(now, id, ticks, peer.up) else { return (false, None) };
+        self.due = self.due.min(peer.inquiry.due());
+        if peer.up.contains(port) {
+            return (true, None);
+        }
+        peer.up = peer.up.with(port);
+        let up = peer.up;
+        self.find_restriction();
+        (true, Some(up))
+    }
+
+    /// Takes an answer to a request of a peer at this rate per second. `None` if the node is not a peer.
+    pub fn take_answer(&mut self, now: Time, peer: PeerId, per_second: u32) -> Option<bool> {
+        let place = self.place(peer).ok()?;
+        Some(self.peers[place].answers.take(now, per_second))
     }
 
     /// Whether at least one peer has reported that not all of its ports are up.
@@ -188,18 +256,78 @@ impl Ports {
         self.restricted
     }
 
-    /// A valid packet of a peer has arrived on a port. If the peer reported more than `grace` ago that this port is
-    /// down, the port is taken as up again: returns the peer's ports after the change.
-    pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8, grace: Span) -> Option<PortSet> {
+    /// A valid packet of a peer has arrived on a port. If the peer reported more than the grace time ago that this port
+    /// is down, the port is taken as up again, or asked whether it is: returns the peer's ports after a change.
+    pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
         let contradicts = known.ports.contains(port) && !known.up.contains(port);
-        if !contradicts || now.since(known.heard_at) <= grace {
+        if !contradicts || now.since(known.heard_at) <= self.grace {
+            return None;
+        }
+        if self.trust == PortTrust::Confirmed {
+            known.heard_at = now;
+            known.question(now, PortSet::one(port));
+            self.due = self.due.min(known.inquiry.due());
             return None;
         }
         known.up = known.up.with(port);
         let up = known.up;
         self.find_restriction();
         Some(up)
+    }
+}
+
+/// Sends the port status update to a peer, if it is due.
+fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHost, stats: &mut NodeStats) {
+    let Some(update) = &mut peer.update else { return };
+    if now < update.due {
+        return;
+    }
+    if update.sent == MAX_TRANSMISSIONS {
+        peer.update = None;
+        return;
+    }
+    if !own.is_empty() {
+        let turn = u32::from(update.sent) % own.len();
+        let port = own.iter().nth(turn as usize).unwrap_or(0);
+        let request = endpoint_request(now, update.id, EndpointOp::PortStatusUpdate, own);
+        stats.port_updates_sent += 1;
+        host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
+    }
+    update.sent += 1;
+    update.due = now + update.interval;
+    update.interval = update.interval.times(2);
+}
+
+/// Asks a peer on the ports in question, if that is due. Every device answers port status updates, so an update of this
+/// node's own ports is the question. Returns whether the inquiry has ended and ports of the peer are down.
+fn ask(
+    peer: &mut Peer,
+    now: Time,
+    own: PortSet,
+    requests: &mut Requests,
+    host: &mut impl NodeHost,
+    stats: &mut NodeStats,
+) -> bool {
+    match peer.inquiry.advance(now, peer.known(own)) {
+        Step::Wait => false,
+        Step::Ask(ports) => {
+            for port in ports.iter() {
+                let id = requests.take_id();
+                peer.inquiry.asked(now, port, id);
+                let request = endpoint_request(now, id, EndpointOp::PortStatusUpdate, own);
+                stats.ports_asked += 1;
+                host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
+            }
+            false
+        }
+        Step::Down(ports) => {
+            let up = PortSet(peer.up.0 & !ports.0);
+            let changed = up != peer.up;
+            stats.port_updates_applied += u64::from(changed);
+            peer.up = up;
+            changed
+        }
     }
 }

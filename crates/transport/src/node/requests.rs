@@ -3,11 +3,12 @@
 use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
 
 use super::host::NodeHost;
+use super::inquiry::is_reflected;
 pub use super::route::{ProbeTimeout, Route};
 use super::stats::NodeStats;
 use super::table::PeerId;
 use crate::api::{PortSet, TrafficClass};
-use crate::random::mix;
+use crate::random::{Permutation, mix};
 use crate::time::{Span, Time};
 
 /// Largest number of outstanding EV probes.
@@ -22,21 +23,26 @@ struct EvProbe {
 
 /// Request ids and the outstanding EV probes.
 pub(super) struct Requests {
-    next_id: u16,
+    /// Number of the last request; its id follows from it.
+    last: u16,
+    order: Option<Permutation>,
     probes: Vec<EvProbe>,
 }
 
 impl Requests {
-    pub fn new(seed: u64) -> Self {
-        Requests { next_id: mix(seed) as u16, probes: Vec::new() }
+    /// With a key, ids come in an order that nobody can guess; else in ascending order.
+    pub fn new(seed: u64, key: Option<u64>) -> Self {
+        let order = key.map(|key| Permutation::new(mix(key), u16::BITS));
+        Requests { last: mix(seed) as u16, order, probes: Vec::new() }
     }
 
     /// Returns an id that no outstanding probe has.
     pub fn take_id(&mut self) -> u16 {
         loop {
-            self.next_id = self.next_id.wrapping_add(1);
-            if self.probes.iter().all(|p| p.id != self.next_id) {
-                return self.next_id;
+            self.last = self.last.wrapping_add(1);
+            let id = self.order.map_or(self.last, |order| order.apply(self.last.into()) as u16);
+            if self.probes.iter().all(|p| p.id != id) {
+                return id;
             }
         }
     }
@@ -61,9 +67,17 @@ impl Requests {
         Some(id)
     }
 
-    /// A peer has answered a probe. Returns whether that probe was outstanding.
-    pub fn on_answer(&mut self, now: Time, peer: PeerId, id: u16, host: &mut impl NodeHost) -> bool {
-        let Some(place) = self.probes.iter().position(|p| p.id == id && p.peer == peer) else { return false };
+    /// A peer has answered a probe and reflected this timestamp. Returns whether that probe was outstanding.
+    pub fn on_answer(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        id: u16,
+        ticks: u16,
+        host: &mut impl NodeHost,
+    ) -> bool {
+        let fits = |p: &EvProbe| p.id == id && p.peer == peer && is_reflected(ticks, p.sent, now);
+        let Some(place) = self.probes.iter().position(fits) else { return false };
         let probe = self.probes.swap_remove(place);
         host.probe_done(peer, id, Ok(now.since(probe.sent)));
         true

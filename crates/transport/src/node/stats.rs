@@ -9,8 +9,12 @@ pub struct NodeStats {
     pub port_updates_applied: u64,
     /// Ports of peers that are up again because traffic contradicted an update.
     pub ports_contradicted: u64,
+    /// Questions to peers on which of their ports are up.
+    pub ports_asked: u64,
     /// Endpoint requests answered.
     pub requests_answered: u64,
+    /// Endpoint requests not answered because there were too many.
+    pub requests_limited: u64,
     /// EV probes without an answer.
     pub probes_unanswered: u64,
     /// Endpoint packets that are malformed or that answer no outstanding request.

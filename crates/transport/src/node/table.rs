@@ -1,6 +1,6 @@
 //! The queue pairs of a node, and their numbers.
 
-use crate::random::mix;
+use crate::random::{Permutation, mix};
 use crate::time::Time;
 
 /// A queue pair's place in its node's table.
@@ -10,13 +10,16 @@ pub type Place = u32;
 pub type PeerId = u32;
 
 /// How queue pair numbers are assigned. A number consists of a place in the table and a generation, so that it is not
-/// reused soon: a late packet for a closed queue pair must not reach another one.
+/// reused soon: a late packet for a closed queue pair must not reach another one. With a key, a permutation of all
+/// 24-bit numbers hides both: an attacker who cannot see packets has to guess 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbers {
     /// Bits of the 24-bit number that hold the place.
     pub place_bits: u32,
     /// A freed place is reused only while more than this number of places are free.
     pub min_free: u32,
+    /// Key of the permutation. `None`: numbers are not permuted, for a simulator, where nobody guesses.
+    pub key: Option<u64>,
 }
 
 impl Numbers {
@@ -24,6 +27,25 @@ impl Numbers {
     pub const fn max_queue_pairs(&self) -> u32 {
         1 << self.place_bits
     }
+
+    /// The number on the wire of a generation of a place.
+    #[inline]
+    fn join(&self, generation: u32, place: Place) -> u32 {
+        let plain = generation << self.place_bits | place;
+        self.key.map_or(plain, |key| Permutation::new(key, NUMBER_BITS).apply(plain))
+    }
+
+    /// The generation and the place of a number.
+    #[inline]
+    pub(super) fn split(&self, number: u32) -> (u32, Place) {
+        let plain = self.key.map_or(number, |key| Permutation::new(key, NUMBER_BITS).invert(number));
+        (plain >> self.place_bits, plain & (self.max_queue_pairs() - 1))
+    }
+}
+
+/// Numbers that the InfiniBand architecture reserves (0, 1, multicast), and QP 0x2 of endpoint requests.
+fn is_reserved(number: u32) -> bool {
+    number <= openmrc_wire::ENDPOINT_QP || number == (1 << NUMBER_BITS) - 1
 }
 
 /// A queue pair of a node, as its driver knows it.
@@ -119,9 +141,11 @@ impl<Q> Table<Q> {
             self.free.pop_front().ok_or(TableFull(fresh))?
         };
         let entry = &mut self.entries[place as usize];
-        // Generation 0 is not used. So no number is smaller than the number of places, and reserved numbers are never
-        // assigned.
+        // Generation 0 is not used, so that without a key no number is smaller than the number of places.
         entry.generation = entry.generation % generations + 1;
+        while is_reserved(numbers.join(entry.generation, place)) {
+            entry.generation = entry.generation % generations + 1;
+        }
         entry.context = context;
         entry.used = true;
         Ok(place)
@@ -139,15 +163,15 @@ impl<Q> Table<Q> {
     /// The number of a place that is taken.
     #[inline]
     pub fn number(&self, numbers: &Numbers, place: Place) -> u32 {
-        self.entries[place as usize].generation << numbers.place_bits | place
+        numbers.join(self.entries[place as usize].generation, place)
     }
 
     /// The place of a number.
     #[inline]
     pub fn find(&self, numbers: &Numbers, number: u32) -> Option<Place> {
-        let place = number & (numbers.max_queue_pairs() - 1);
+        let (generation, place) = numbers.split(number);
         let entry = self.entries.get(place as usize)?;
-        (entry.used && entry.generation == number >> numbers.place_bits).then_some(place)
+        (entry.used && entry.generation == generation).then_some(place)
     }
 
     #[inline]
@@ -184,7 +208,7 @@ mod tests {
     #[test]
     fn a_number_finds_its_queue_pair_and_no_later_one() {
         for min_free in [0, 3, 16] {
-            let numbers = Numbers { place_bits: 4, min_free };
+            let numbers = Numbers { place_bits: 4, min_free, key: None };
             let mut table = Table::<u8>::default();
             let mut seen = std::collections::HashSet::new();
             for round in 0..100 {
@@ -203,12 +227,53 @@ mod tests {
 
     #[test]
     fn a_full_table_says_so_and_takes_again_what_became_free() {
-        let numbers = Numbers { place_bits: 2, min_free: 4 };
+        let numbers = Numbers { place_bits: 2, min_free: 4, key: None };
         let mut table = Table::<u8>::default();
         let places: Vec<_> = (0..4).map(|_| table.reserve(&numbers, 7, 0).unwrap()).collect();
         assert_eq!(table.reserve(&numbers, 7, 0), Err(TableFull(4)));
         table.release(places[2]);
         assert_eq!(table.reserve(&numbers, 7, 0), Ok(places[2]));
         assert_eq!(table.iter().count(), 4);
+    }
+
+    #[test]
+    fn numbers_with_a_key_are_spread_over_24_bits_and_never_reserved() {
+        let numbers = Numbers { place_bits: 14, min_free: 1 << 14, key: Some(7) };
+        let mut table = Table::<u8>::default();
+        let mut quarters = [0; 4];
+        for _ in 0..1 << 14 {
+            let place = table.reserve(&numbers, 7, 0).unwrap();
+            let number = table.number(&numbers, place);
+            assert!(!is_reserved(number) && table.find(&numbers, number) == Some(place));
+            quarters[number as usize >> 22] += 1;
+        }
+        assert!(quarters.iter().all(|&n| (3800..4400).contains(&n)), "{quarters:?}");
+        // Of the numbers next to one that exists, none is more likely to exist than any other: 1 in 1024.
+        let near =
+            (1..4096).filter(|n| table.find(&numbers, table.number(&numbers, 5) ^ n).is_some()).count();
+        assert!(near < 16, "{near}");
+    }
+
+    #[test]
+    fn no_number_is_reserved_whatever_the_key() {
+        let mut skipped = 0;
+        for key in 0..20_000 {
+            let numbers = Numbers { place_bits: 14, min_free: 0, key: Some(key) };
+            for number in [0, 1, 2, (1 << NUMBER_BITS) - 1] {
+                let (generation, place) = numbers.split(number);
+                if place != 0 || generation == 0 {
+                    continue;
+                }
+                // The generation before it is what the last user of the place had.
+                let mut table = Table::<u8>::default();
+                table.reserve(&numbers, 7, 0).unwrap();
+                table.entries[0].generation = generation - 1;
+                table.release(0);
+                let place = table.reserve(&numbers, 7, 0).unwrap();
+                assert!(!is_reserved(table.number(&numbers, place)), "key {key}");
+                skipped += 1;
+            }
+        }
+        assert!(skipped > 0);
     }
 }

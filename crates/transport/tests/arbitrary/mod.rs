@@ -369,6 +369,15 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
     match reader.u8() % 16 {
         0..7 => {
             let len = reader.pick(&[0, 1, 100, config.path_mtu, reader.0.len() as u16]);
+            // Most packets have a length that fits their message.
+            let mtu = config.path_mtu;
+            let (len, dma_len) = match (reader.u8() > 8, position) {
+                (true, Position::Only) => (len.min(mtu), u32::from(len.min(mtu))),
+                (true, Position::First) => (mtu, u32::from(mtu) * 2),
+                (true, Position::Middle) => (mtu, u32::from(mtu) * 3),
+                (true, Position::Last) => (mtu, u32::from(mtu)),
+                (false, _) => (len, if reader.u8() > 0 { 1 << 16 } else { reader.u32() }),
+            };
             let write = Write {
                 position,
                 rqmsn: Msn(watch.received.wrapping_add(if reader.u8() > 2 { 0 } else { reader.u16() })),
@@ -376,7 +385,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
                 timestamp: reader.flag().then_some(timestamp),
                 va: if reader.u8() > 0 { BASE + u64::from(reader.u16()) } else { reader.u64() },
                 rkey: if reader.u8() > 0 { RKEY } else { reader.u32() },
-                dma_len: if reader.u8() > 0 { 1 << 16 } else { reader.u32() },
+                dma_len,
                 imm: (reader.u8() < if position.is_last() { 80 } else { 1 }).then(|| reader.u32()),
             };
             (incoming, Body::Write(write), len)
@@ -393,7 +402,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
                 cc_flags: reader.u8() & 15,
                 mpr: reader.u8(),
                 sack_offset: reader.offset() as i16,
-                bitmap: reader.u64(),
+                bitmap: reader.u64() >> (reader.u8() % 64),
                 cc: CcState {
                     timestamp: timestamp.ticks,
                     ooo_count: reader.u16() & 0x7FFF,
@@ -430,7 +439,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
         12 => {
             let syndrome = if reader.u8() > 8 { Aeth::ACK } else { reader.u8() };
             let msn = (watch.completed as u32).wrapping_add_signed(reader.offset() / 16);
-            (incoming, Body::Ack(Aeth { syndrome, msn: msn & 0xFF_FFFF }), 0)
+            (outgoing, Body::Ack(Aeth { syndrome, msn: msn & 0xFF_FFFF }), 0)
         }
         13 => {
             let probe = Probe { vendor_info: reader.u8(), probe_id: reader.u16(), spdcid, dpdcid, timestamp };

@@ -139,7 +139,8 @@ impl Paths {
         if usable >= self.condemned.min_active {
             return None;
         }
-        let interval = if usable == 0 { rtt } else { rtt.times(1 << self.condemned.in_vain).min(LONGEST_TRIAL) };
+        let interval =
+            if usable == 0 { rtt } else { rtt.times(1 << self.condemned.in_vain).min(LONGEST_TRIAL) };
         self.condemned.trial_at = now + interval;
         let index = self.next_condemned(|port| up.contains(port))?;
         // Counted as in vain until it delivers.

@@ -83,6 +83,13 @@ impl ConditionProbes {
         Self::sequence_of(self.id(0))
     }
 
+    /// Whether the probe with this id is one of the latest half of those that can be told apart.
+    pub fn is_recent(&self, id: u16) -> bool {
+        let bits = u16::BITS - INDEX_BITS;
+        let behind = self.last_sequence().wrapping_sub(Self::sequence_of(id)) & ((1 << bits) - 1);
+        behind < 1 << (bits - 1)
+    }
+
     /// Takes the number of probes that may be sent now. Resets the earliest due time, which [`Self::is_due`] computes
     /// again.
     pub fn take_budget(&mut self, data_packets: u64) -> u64 {

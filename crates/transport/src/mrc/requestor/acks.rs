@@ -1,6 +1,6 @@
 //! Handling of SACK, NACK and ACK at the requestor (spec: transport, "Requestor").
 
-use openmrc_wire::{Aeth, Mark, Nack, NackReason, Sack};
+use openmrc_wire::{Aeth, Mark, Nack, NackReason, Psn, Sack};
 
 use super::Requestor;
 use super::send_times::Stamp;
@@ -49,9 +49,19 @@ impl Requestor {
         Answered { seq, probe, path, on_last_path: path.is_some() && path == last }
     }
 
+    /// Whether a SACK speaks of packets that were sent, and not so long ago that the window has forgotten them. This
+    /// is what an attacker who cannot see the packets has to guess.
+    fn is_plausible(&self, cack: Seq, sack: &Sack) -> bool {
+        let acked = cack.wrapping_add_signed(i64::from(sack.ack_psn_offset));
+        let base = cack.wrapping_add_signed(i64::from(sack.sack_offset));
+        let end = base + 64 - u64::from(sack.bitmap.leading_zeros());
+        let next = self.window.next();
+        self.window.is_recent(cack) && (sack.probe_reply || acked < next) && (sack.bitmap == 0 || end <= next)
+    }
+
     pub fn on_sack(&mut self, shared: &mut Shared, now: Time, sack: &Sack, host: &mut dyn Host) {
         let cack = self.window.expand(sack.cack_psn);
-        if !shared.ids_match(sack.spdcid, sack.dpdcid) || cack >= self.window.next() {
+        if !self.is_plausible(cack, sack) || !shared.ids_fit(sack.spdcid, sack.dpdcid) {
             shared.stats.invalid += 1;
             return;
         }
@@ -233,13 +243,15 @@ impl Requestor {
 
     pub fn on_nack(&mut self, shared: &mut Shared, now: Time, nack: &Nack, host: &mut dyn Host) {
         let seq = self.window.expand(nack.nack_psn);
-        if !shared.ids_match(nack.spdcid, nack.dpdcid) || seq >= self.window.next() {
+        let is_fatal = nack.reason == NackReason::UnexpectedEvent;
+        let fits = if is_fatal { self.window.is_unacked(seq) } else { self.window.is_recent(seq) };
+        if !fits || !shared.ids_fit(nack.spdcid, nack.dpdcid) {
             shared.stats.invalid += 1;
             return;
         }
         self.silence.heard(now);
         self.keepalive_heard(now, host);
-        if nack.reason == NackReason::UnexpectedEvent {
+        if is_fatal {
             self.fail(shared, Fatal::UnexpectedEvent, SendStatus::RemoteOpErr, host);
             return;
         }
@@ -274,8 +286,22 @@ impl Requestor {
         }
     }
 
-    pub fn on_ack(&mut self, shared: &mut Shared, now: Time, aeth: &Aeth, host: &mut dyn Host) {
-        let Some(completed) = self.sendq.expand_completed(aeth.msn) else {
+    /// The number of completed messages, if an ACK or NAK speaks of packets that were sent. A NAK must be the answer to
+    /// something that is not finished.
+    fn plausible_count(&self, psn: Psn, aeth: &Aeth) -> Option<u64> {
+        let seq = self.window.expand(psn);
+        let fits = if aeth.is_ack() {
+            self.window.is_recent(seq)
+        } else {
+            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window.
+            let next = self.window.next();
+            self.sendq.is_unfinished(next) && (self.window.base()..=next).contains(&(seq + 1))
+        };
+        self.sendq.expand_completed(aeth.msn).filter(|_| fits)
+    }
+
+    pub fn on_ack(&mut self, shared: &mut Shared, now: Time, psn: Psn, aeth: &Aeth, host: &mut dyn Host) {
+        let Some(completed) = self.plausible_count(psn, aeth) else {
             shared.stats.invalid += 1;
             return;
         };

@@ -92,6 +92,11 @@ impl SendQueue {
         self.head
     }
 
+    /// Whether a message that was begun is not completed.
+    pub fn is_unfinished(&self, next: Seq) -> bool {
+        self.head < self.tail && self.message(self.head).first < next
+    }
+
     /// Number of messages of which every packet was sent at least once.
     pub fn fully_sent(&self) -> u64 {
         self.cursor

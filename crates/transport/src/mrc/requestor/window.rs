@@ -83,6 +83,17 @@ impl Window {
         (self.base..self.next).contains(&seq)
     }
 
+    /// Whether feedback may speak of this PSN: it was sent, and at most one window of packets below the present one.
+    /// Later than that only packets arrive that the network has kept for long.
+    pub fn is_recent(&self, seq: Seq) -> bool {
+        seq < self.next && seq + u64::from(self.mask) + 2 >= self.base
+    }
+
+    /// Whether a packet was sent and is not known to have arrived.
+    pub fn is_unacked(&self, seq: Seq) -> bool {
+        self.contains(seq) && self.state(seq) != Flight::Acked
+    }
+
     /// Packets in flight: sent, not acknowledged, and not taken for lost.
     pub fn packets_in_flight(&self) -> u32 {
         self.packets_in_flight

@@ -129,7 +129,7 @@ impl Responder {
     }
 
     fn send_aeth(&self, shared: &Shared, syndrome: u8, path: EvIndex, host: &mut dyn Host) {
-        let aeth = Aeth { syndrome, msn: self.messages.completed as u32 & 0xFF_FFFF };
+        let aeth = Aeth { syndrome, msn: self.messages.completed & 0xFF_FFFF };
         let packet = Packet::new(shared.config.remote_qp, wire(self.cack()), Body::Ack(aeth));
         shared.send_control(packet, path, host);
     }

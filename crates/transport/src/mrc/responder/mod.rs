@@ -3,7 +3,7 @@
 
 mod feedback;
 
-use openmrc_wire::{Aeth, Mark, Msn, NackReason, Probe, Psn, Timestamp, Write};
+use openmrc_wire::{Aeth, Mark, Msn, NackReason, Position, Probe, Psn, Timestamp, Write};
 
 use super::cc::nominal;
 use super::config::{PSNS_PER_MPR, ResponderConfig};
@@ -53,14 +53,48 @@ struct StashedImm {
     byte_len: u32,
 }
 
-/// State of 64 PSNs of the window, one bit each.
+/// State of 64 PSNs of the window, three bits each.
 #[derive(Clone, Copy, Default)]
 struct Arrivals {
-    arrived: u64,
+    /// The packet has arrived and does not end a message, or ends one and carries an immediate.
+    low: u64,
+    /// The packet has arrived and ends a message.
+    high: u64,
+    /// A message ends here according to the DMA length in its first packet, or because another one begins behind it.
+    ends: u64,
+}
+
+impl Arrivals {
+    fn arrived(self) -> u64 {
+        self.low | self.high
+    }
+
     /// The packet ends a message.
-    last: u64,
+    fn last(self) -> u64 {
+        self.high
+    }
+
     /// The packet carries an immediate.
-    immediate: u64,
+    fn immediate(self) -> u64 {
+        self.low & self.high
+    }
+
+    /// A packet has arrived. Only the last one of a message can carry an immediate.
+    fn arrive(&mut self, bit: u64, last: bool, immediate: bool) {
+        if last {
+            self.high |= bit;
+        }
+        if !last || immediate {
+            self.low |= bit;
+        }
+    }
+
+    /// The cumulative point moves over a packet.
+    fn forget(&mut self, bit: u64) {
+        self.low &= !bit;
+        self.high &= !bit;
+        self.ends &= !bit;
+    }
 }
 
 /// Feedback that is still to be sent.
@@ -76,7 +110,7 @@ struct PendingFeedback {
     unreported: (Seq, Seq),
     unreported_bytes: u32,
     /// Number of completed messages in the last ACK.
-    acked_completed: u64,
+    acked_completed: u32,
 }
 
 /// Flow control for the peer.
@@ -96,7 +130,12 @@ const OVERFLOW_REPORTS: u8 = 2;
 
 /// Messages, as they complete in order.
 struct Messages {
-    completed: u64,
+    /// The last packet below the cumulative point does not end its message.
+    is_begun: bool,
+    completed: u32,
+    /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals when
+    /// it began. Below the cumulative point if there is none.
+    far_end: u32,
     next_rqmsn: Msn,
     max_wimm: u16,
     /// Immediates by RQMSN; allocated when the first one arrives.
@@ -141,7 +180,9 @@ impl Responder {
             out_of_order: 0,
             rcvd_bytes: 0,
             messages: Messages {
+                is_begun: false,
                 completed: 0,
+                far_end: (first - 1) as u32,
                 next_rqmsn: Msn(0),
                 max_wimm: max_wimm_dest.max(1),
                 stash: Box::default(),
@@ -289,7 +330,7 @@ impl Responder {
 
     fn has(&self, seq: Seq) -> bool {
         let (word, bit) = self.place(seq);
-        seq < self.expected || (seq < self.high && self.arrivals[word].arrived & bit != 0)
+        seq < self.expected || (seq < self.high && self.arrivals[word].arrived() & bit != 0)
     }
 
     /// The bitmap of the 64 PSNs from `from` on that have arrived above the cumulative point.
@@ -300,11 +341,11 @@ impl Responder {
         }
         let slot = from & self.mask();
         let (word, bit) = (slot as usize / 64, slot % 64);
-        let low = self.arrivals[word].arrived >> bit;
+        let low = self.arrivals[word].arrived() >> bit;
         let both = if bit == 0 {
             low
         } else {
-            low | self.arrivals[(word + 1) % self.arrivals.len()].arrived << (64 - bit)
+            low | self.arrivals[(word + 1) % self.arrivals.len()].arrived() << (64 - bit)
         };
         // With a ring of 64 the bits above the end of the window would be those of its beginning.
         let inside = (self.high - from).min(64);
@@ -329,6 +370,11 @@ impl Responder {
             arrived: now,
         };
         let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
+        if seq + u64::from(self.window()) < self.expected {
+            // No requestor still waits for an answer to it: it is old, or forged.
+            self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
+            return Answer::Nothing;
+        }
         if self.has(seq) {
             self.refused.duplicates = self.refused.duplicates.wrapping_add(1);
             self.pending.trigger = Some(trigger);
@@ -346,7 +392,7 @@ impl Responder {
             };
             return if shared.config.caps.trim_nack { Answer::Nack(reason) } else { Answer::Nothing };
         }
-        if let Err(refusal) = self.accept(seq, received, write, host) {
+        if let Err(refusal) = self.accept(shared.config.path_mtu.into(), seq, received, write, host) {
             return refusal;
         }
         let size = nominal(packet);
@@ -381,6 +427,7 @@ impl Responder {
     /// Checks a new packet and places it. If it is refused, nothing has changed.
     fn accept(
         &mut self,
+        path_mtu: u32,
         seq: Seq,
         received: &Received,
         write: &Write,
@@ -388,7 +435,7 @@ impl Responder {
     ) -> Result<(), Answer> {
         let len = u32::from(received.packet.payload_len);
         let invalid = Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest);
-        if len > write.dma_len || (write.imm.is_some() && !write.position.is_last()) {
+        if !has_right_length(write, len, path_mtu) || (write.imm.is_some() && !write.position.is_last()) {
             return Err(invalid);
         }
         if write.imm.is_some() {
@@ -403,11 +450,14 @@ impl Responder {
         if len > 0 && host.place(write.rkey, write.va, len).is_err() {
             return Err(Answer::Nak(Aeth::NAK_REMOTE_ACCESS, Fatal::AccessViolation));
         }
-        let (word, bit) = self.place(seq);
-        self.arrivals[word].arrived |= bit;
-        if write.position.is_last() {
-            self.arrivals[word].last |= bit;
+        if matches!(write.position, Position::First | Position::Only) {
+            let packets = write.dma_len.div_ceil(path_mtu).max(1);
+            if !self.expect_begin(seq) || !self.expect_end(seq + u64::from(packets) - 1) {
+                return Err(invalid);
+            }
         }
+        let (word, bit) = self.place(seq);
+        self.arrivals[word].arrive(bit, write.position.is_last(), write.imm.is_some());
         if let Some(imm) = write.imm {
             if self.messages.stash.is_empty() {
                 self.messages.stash =
@@ -415,10 +465,41 @@ impl Responder {
                         .into();
             }
             let slot = self.stash_slot(write.rqmsn);
-            self.arrivals[word].immediate |= bit;
             self.messages.stash[slot] = StashedImm { imm, byte_len: write.dma_len };
         }
         Ok(())
+    }
+
+    /// A message begins at this PSN, so another one must end before it. `false`: it does not.
+    fn expect_begin(&mut self, begin: Seq) -> bool {
+        if begin == self.expected {
+            return !self.messages.is_begun;
+        }
+        let (word, bit) = self.place(begin - 1);
+        self.arrivals[word].ends |= bit;
+        true
+    }
+
+    /// A message must end at this PSN. `false`: another message, which is not complete, ends even later.
+    fn expect_end(&mut self, end: Seq) -> bool {
+        let earlier = self.far_end();
+        if let Some(earlier) = earlier.filter(|&earlier| earlier - self.expected <= self.mask()) {
+            let (word, bit) = self.place(earlier);
+            self.arrivals[word].ends |= bit;
+        }
+        if end - self.expected <= self.mask() {
+            let (word, bit) = self.place(end);
+            self.arrivals[word].ends |= bit;
+            return true;
+        }
+        self.messages.far_end = end as u32;
+        earlier.is_none_or(|earlier| earlier - self.expected <= self.mask())
+    }
+
+    /// The last PSN of a message that ended beyond the ring when it began.
+    fn far_end(&self) -> Option<Seq> {
+        let ahead = self.messages.far_end.wrapping_sub(self.expected as u32) as i32;
+        u64::try_from(ahead).ok().map(|ahead| self.expected + ahead)
     }
 
     fn stash_slot(&self, rqmsn: Msn) -> usize {
@@ -431,18 +512,28 @@ impl Responder {
     fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
         while self.expected < self.high {
             let (word, bit) = self.place(self.expected);
-            if self.arrivals[word].arrived & bit == 0 {
+            let state = self.arrivals[word];
+            if state.arrived() & bit == 0 {
                 break;
             }
-            self.arrivals[word].arrived &= !bit;
+            let is_last = state.last() & bit != 0;
+            let is_end = state.ends & bit != 0 || self.messages.far_end == self.expected as u32;
+            if is_last != is_end {
+                // Packets are missing in the message, or there are too many: its bytes are not those of its DMA length.
+                return Err(Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest));
+            }
+            self.arrivals[word].forget(bit);
             self.expected += 1;
             self.out_of_order -= 1;
-            if self.arrivals[word].last & bit == 0 {
+            self.messages.is_begun = !is_last;
+            if !is_last {
                 continue;
             }
-            self.arrivals[word].last &= !bit;
-            if self.arrivals[word].immediate & bit != 0 {
-                self.arrivals[word].immediate &= !bit;
+            if self.far_end().is_none() {
+                // It must not come ahead of the cumulative point again when PSNs wrap.
+                self.messages.far_end = (self.expected - 1) as u32;
+            }
+            if state.immediate() & bit != 0 {
                 let StashedImm { imm, byte_len } =
                     self.messages.stash[self.stash_slot(self.messages.next_rqmsn)];
                 let done = RecvDone { rqmsn: self.messages.next_rqmsn, imm, byte_len };
@@ -451,7 +542,7 @@ impl Responder {
                 }
                 self.messages.next_rqmsn = self.messages.next_rqmsn.next();
             }
-            self.messages.completed += 1;
+            self.messages.completed = self.messages.completed.wrapping_add(1);
         }
         Ok(())
     }
@@ -471,5 +562,20 @@ impl Responder {
         let bitmaps = size_of_val(&*self.arrivals);
         let stash = size_of_val(&*self.messages.stash);
         (bitmaps + stash, stash)
+    }
+}
+
+/// Whether a packet has the length that its place in the message and its DMA length demand: a shorter one would leave a
+/// hole in the message. In the first packet the DMA length is that of the message; in later ones readings differ, and
+/// it may also be that of the packet.
+fn has_right_length(write: &Write, len: u32, path_mtu: u32) -> bool {
+    let dma = write.dma_len;
+    match write.position {
+        Position::Only => len == dma && dma <= path_mtu,
+        Position::First => len == path_mtu && dma > path_mtu,
+        Position::Middle => len == path_mtu && dma >= len,
+        Position::Last => {
+            len > 0 && len <= path_mtu && len <= dma && (len == dma || len == (dma - 1) % path_mtu + 1)
+        }
     }
 }

@@ -1,0 +1,133 @@
+//! Proof of the path MTU: before an application sends anything, a queue pair sends a packet of full size on each port. It
+//! is a write whose PSN lies just below the first one, so every responder takes it for a duplicate: it places nothing,
+//! and answers with a SACK that reflects the packet's entropy value. ICMP messages prove nothing: anybody can forge them.
+
+use openmrc_transport::node::Place;
+use openmrc_transport::{PortSet, Time, TrafficClass};
+use openmrc_wire::{Body, Ev, Msn, Packet, Position, Psn, Sack, Timestamp, Write};
+
+use super::Engine;
+use crate::attr::DEFAULT_PATH_MTU;
+use crate::error::{Error, Result};
+
+/// A packet that was sent to see whether it is answered.
+struct Sent {
+    ev: Ev,
+    port: u8,
+    full: bool,
+}
+
+/// The proof that one queue pair waits for.
+pub(super) struct MtuProof {
+    place: Place,
+    /// PSN of the packets, which is the cumulative point in the answers.
+    psn: Psn,
+    sent: Vec<Sent>,
+    pub progress: MtuProgress,
+}
+
+/// The ports that have answered.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct MtuProgress {
+    pub path_mtu: u16,
+    pub asked: PortSet,
+    /// Packets of full size, and packets without payload.
+    pub full: PortSet,
+    pub short: PortSet,
+}
+
+impl MtuProof {
+    /// A SACK has come for a queue pair.
+    pub fn on_sack(&mut self, place: Place, sack: &Sack) {
+        if place != self.place || sack.cack_psn != self.psn || sack.probe_reply {
+            return;
+        }
+        // A host may add a flow label of its own, so the low half decides.
+        let low = |ev: Ev| ev.0 & 0xFFFF;
+        for sent in &self.sent {
+            if sent.ev == sack.entropy || low(sent.ev) == low(sack.entropy) {
+                let ports = if sent.full { &mut self.progress.full } else { &mut self.progress.short };
+                *ports = ports.with(sent.port);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Begins the proof for a queue pair that has sent nothing yet.
+    pub fn begin_mtu_proof(&mut self, place: Place) -> Result<()> {
+        let attr = &self.io(place)?.attr;
+        let psn = Psn::new(attr.sq_psn.unwrap_or(0)).offset(-1);
+        let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
+        let progress = MtuProgress { path_mtu, ..MtuProgress::default() };
+        self.mtu_proofs.retain(|proof| proof.place != place);
+        self.mtu_proofs.push(MtuProof { place, psn, sent: Vec::new(), progress });
+        Ok(())
+    }
+
+    /// Sends a packet of full size and one without payload on two paths of each port that has not answered. `turn`
+    /// chooses the paths. Returns what has been answered so far.
+    pub fn continue_mtu_proof(&mut self, now: Time, place: Place, turn: usize) -> Result<MtuProgress> {
+        let own = self.node.own_ports();
+        let io = self.verbs.get(place).ok_or(Error::Closed("the queue pair"))?;
+        let link = io.link.as_ref().ok_or(Error::Closed("the queue pair"))?;
+        let proof = self.mtu_proofs.iter_mut().find(|proof| proof.place == place);
+        let proof = proof.ok_or(Error::Closed("the proof"))?;
+        proof.sent.clear();
+        let usable =
+            own.and(self.egress.net.peers.get(link.peer).map_or(PortSet::EMPTY, |peer| peer.ports()));
+        proof.progress.asked = PortSet(proof.progress.asked.0 | usable.0);
+        let zeros = [0; 1 << 13];
+        for port in usable.iter().filter(|&port| !proof.progress.full.contains(port)) {
+            let on_port = |(entry, _): &(&openmrc_transport::PathEntry, &u16)| entry.port == port;
+            let paths: Vec<_> =
+                link.paths.profile.entries().iter().zip(link.paths.numbers.iter()).filter(on_port).collect();
+            for (full, place) in [(true, 2 * turn), (false, 2 * turn + 1)] {
+                let Some(&(entry, &path)) = paths.get(place % paths.len().max(1)) else { continue };
+                // With a single path a full packet and a short one take turns.
+                if paths.len() == 1 && full != turn.is_multiple_of(2) {
+                    continue;
+                }
+                let len = if full { proof.progress.path_mtu } else { 0 };
+                let body = Body::Write(Write {
+                    position: Position::Only,
+                    rqmsn: Msn(0),
+                    msn: Msn(0),
+                    timestamp: Some(Timestamp { ticks: now.wire_ticks(), service_time: false }),
+                    va: 0,
+                    rkey: 0,
+                    dma_len: len.into(),
+                    imm: None,
+                });
+                let dest = io.attr.dest_qp_num.unwrap_or_default();
+                let mut packet = Packet::new(dest, proof.psn, body);
+                (packet.payload_len, packet.ack_req) = (len, true);
+                proof.sent.push(Sent { ev: entry.ev, port, full });
+                let payload = [&zeros[..usize::from(len)]];
+                self.egress.push(link.peer, path, &packet, TrafficClass::Data, &payload, now);
+                self.egress.flush(now);
+            }
+        }
+        Ok(proof.progress)
+    }
+
+    /// What has been answered so far.
+    pub fn mtu_progress(&self, place: Place) -> MtuProgress {
+        let proof = self.mtu_proofs.iter().find(|proof| proof.place == place);
+        proof.map(|proof| proof.progress).unwrap_or_default()
+    }
+
+    pub fn end_mtu_proof(&mut self, place: Place) {
+        self.mtu_proofs.retain(|proof| proof.place != place);
+    }
+
+    /// The addresses of a queue pair's peer at these ports.
+    pub fn peer_addresses(&self, place: Place, ports: PortSet) -> Vec<String> {
+        let remote = self.verbs.get(place).and_then(|io| io.attr.remote.as_deref()).unwrap_or_default();
+        ports
+            .iter()
+            .filter_map(|port| remote.get(usize::from(port)))
+            .map(|addr| addr.ip().to_string())
+            .collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! Asking a peer which of its ports are up (spec: transport, "Endpoint operations"). Anybody can forge a port status
+//! update, so to a node that strangers can reach it is only a reason to ask. A port that answers is up; one that is
+//! silent while another port of the peer answers is down. If none answers, nothing is known and nothing must change.
+
+use crate::api::PortSet;
+use crate::time::{Span, Time};
+
+/// A silent port is taken for down once other answers have come to this many rounds: one answer may be lost.
+const ANSWERED_ROUNDS: u32 = 2;
+/// Rounds of an inquiry. A peer that has not answered by then cannot be reached; its ports stay what they were.
+const MAX_ROUNDS: u8 = 8;
+/// After an inquiry that changed nothing the next one waits this long at first, in units of [`Inquiry::grace`]. The
+/// wait doubles up to [`LONGEST_WAIT`], so that a flood of forged updates costs a few packets per wait.
+const FIRST_WAIT: u64 = 1;
+const LONGEST_WAIT: u64 = 64;
+/// Ports that are taken for down are asked again after this many units, then at doubling intervals up to
+/// [`LONGEST_RECHECK`]: the update that says that they are back may be lost.
+const FIRST_RECHECK: u64 = 16;
+const LONGEST_RECHECK: Span = Span::from_secs(1);
+/// Requests that an answer can still match.
+const MAX_ASKED: usize = 64;
+
+/// A request that was sent.
+struct Asked {
+    id: u16,
+    port: u8,
+    /// Its round, from 0; `None` if it belongs to an earlier inquiry.
+    round: Option<u8>,
+    sent: Time,
+}
+
+/// What is known of a peer's ports when it is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    /// Ports on which it can be asked: it has an address there, and the port is up at this end.
+    pub usable: PortSet,
+    /// Ports that are taken for up.
+    pub up: PortSet,
+}
+
+/// The next step of an inquiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Nothing to do.
+    Wait,
+    /// Ask on these ports, and record each request with [`Inquiry::asked`].
+    Ask(PortSet),
+    /// These ports are down.
+    Down(PortSet),
+}
+
+/// The question which ports of one peer are up.
+pub(super) struct Inquiry {
+    /// Time that an answer may take.
+    grace: Span,
+    /// Ports in question now, and those that came into question meanwhile.
+    open: PortSet,
+    next: PortSet,
+    rounds: u8,
+    /// Rounds to which an answer has come, a bit each.
+    answered: u32,
+    /// This inquiry has changed something.
+    changed: bool,
+    asked: Vec<Asked>,
+    due: Time,
+    /// Earliest start of the next inquiry, and the wait after one that changes nothing.
+    not_before: Time,
+    wait: u64,
+    recheck: Span,
+}
+
+impl Inquiry {
+    pub fn new(grace: Span) -> Self {
+        Inquiry {
+            grace,
+            open: PortSet::EMPTY,
+            next: PortSet::EMPTY,
+            rounds: 0,
+            answered: 0,
+            changed: false,
+            asked: Vec::new(),
+            due: Time::NEVER,
+            not_before: Time::ZERO,
+            wait: 0,
+            recheck: Span::ZERO,
+        }
+    }
+
+    /// When [`Self::advance`] must be called.
+    #[inline]
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    /// These ports are in question.
+    pub fn question(&mut self, now: Time, ports: PortSet) {
+        self.next = PortSet((self.next.0 | ports.0) & !self.open.0);
+        if self.open.is_empty() && !self.next.is_empty() {
+            self.due = self.due.min(now.max(self.not_before));
+        }
+    }
+
+    /// Does what is due.
+    pub fn advance(&mut self, now: Time, known: Known) -> Step {
+        if now < self.due {
+            return Step::Wait;
+        }
+        let was_open = !self.open.is_empty();
+        // A port that has gone down at this end meanwhile cannot be asked about.
+        self.open = self.open.and(known.usable);
+        if was_open && self.open.is_empty() {
+            self.finish(now);
+            return Step::Wait;
+        }
+        if self.open.is_empty() {
+            let down = PortSet(known.usable.0 & !known.up.0);
+            let wanted = std::mem::take(&mut self.next);
+            self.open = PortSet(wanted.0 | down.0).and(known.usable);
+            (self.rounds, self.answered, self.changed) = (0, 0, false);
+            self.asked.iter_mut().for_each(|asked| asked.round = None);
+            if self.open.is_empty() {
+                self.due = Time::NEVER;
+                return Step::Wait;
+            }
+        } else if self.answered.count_ones() >= ANSWERED_ROUNDS {
+            let down = self.open;
+            self.changed |= !down.and(known.up).is_empty();
+            self.finish(now);
+            return Step::Down(down);
+        } else if self.rounds == MAX_ROUNDS {
+            self.finish(now);
+            return Step::Wait;
+        }
+        self.due = now + self.grace.over(2).times(1 << self.rounds.saturating_sub(1));
+        let ask = PortSet(self.open.0 | self.witness(known).0);
+        self.rounds += 1;
+        Step::Ask(ask)
+    }
+
+    /// A port that is not in question, another one in each round: its answer shows that the peer is alive.
+    fn witness(&self, known: Known) -> PortSet {
+        let others = PortSet(known.usable.0 & !self.open.0);
+        let good = if others.and(known.up).is_empty() { others } else { others.and(known.up) };
+        let turn = usize::from(self.rounds) % (good.len().max(1) as usize);
+        good.iter().nth(turn).map_or(PortSet::EMPTY, PortSet::one)
+    }
+
+    /// The request of this round on a port has this id.
+    pub fn asked(&mut self, now: Time, port: u8, id: u16) {
+        if self.asked.len() == MAX_ASKED {
+            self.asked.remove(0);
+        }
+        self.asked.push(Asked { id, port, round: Some(self.rounds - 1), sent: now });
+    }
+
+    /// An answer with this id and reflected timestamp has come. Returns its port, which is up.
+    pub fn answered(&mut self, now: Time, id: u16, ticks: u16, up: PortSet) -> Option<u8> {
+        let place = self.asked.iter().position(|a| a.id == id && is_reflected(ticks, a.sent, now))?;
+        let Asked { port, round, .. } = self.asked.remove(place);
+        if let Some(round) = round {
+            self.answered |= 1 << round;
+        }
+        if !up.contains(port) {
+            self.changed = true;
+            self.recheck = Span::ZERO;
+        }
+        if self.open.contains(port) {
+            self.open = self.open.without(port);
+            if self.open.is_empty() {
+                self.finish(now);
+            }
+        }
+        Some(port)
+    }
+
+    /// The inquiry is over. Whether ports are down, which are to be asked again, shows when the time has come.
+    fn finish(&mut self, now: Time) {
+        self.open = PortSet::EMPTY;
+        self.wait = if self.changed { 0 } else { (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT) };
+        self.not_before = now + self.grace.times(self.wait);
+        self.recheck = self.recheck.times(2).max(self.grace.times(FIRST_RECHECK)).min(LONGEST_RECHECK);
+        let again = now + self.recheck;
+        self.due = if self.next.is_empty() { again } else { again.min(self.not_before) };
+    }
+}
+
+/// Whether an answer at `now` may reflect the timestamp of a request that was sent at `sent`. A responder may move the
+/// timestamp on by the time for which it held the request.
+pub(super) fn is_reflected(ticks: u16, sent: Time, now: Time) -> bool {
+    let age = now.since(sent).0 / Span::WIRE_TICK.0;
+    age >= u64::from(u16::MAX) || u64::from(ticks.wrapping_sub(sent.wire_ticks())) <= age + 1
+}

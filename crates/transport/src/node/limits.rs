@@ -1,0 +1,107 @@
+//! How many endpoint requests are answered (spec: transport, "Endpoint operations"). Their source addresses may be
+//! forged, so what they cost must be bounded, in packets and in memory.
+
+use crate::random::mix;
+use crate::time::{Span, Time};
+
+/// Endpoint requests that are answered per second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestRates {
+    /// Of one node that no queue pair is connected to.
+    pub stranger: u32,
+    /// Of all such nodes together.
+    pub strangers: u32,
+    /// Of one peer.
+    pub peer: u32,
+}
+
+impl Default for RequestRates {
+    /// The specification's rates for strangers. A peer may send as many as all strangers together: one probe in each
+    /// round trip of 10 us.
+    fn default() -> Self {
+        RequestRates { stranger: 10_000, strangers: 100_000, peer: 100_000 }
+    }
+}
+
+/// Requests that may come at once.
+const BURST: u64 = 64;
+/// Strangers that are told apart. Others share their rates: memory must not grow with the number of addresses.
+const SOURCES: usize = 1024;
+
+/// A rate and what was used of it: the time at which the next request would come if all came at this rate.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Bucket {
+    next: Time,
+}
+
+impl Bucket {
+    /// Takes a request at a rate per second, if the rate allows it.
+    pub fn take(&mut self, now: Time, per_second: u32) -> bool {
+        if per_second == 0 {
+            return false;
+        }
+        let interval = Span::from_secs(1).over(per_second.into());
+        let is_allowed = self.next.since(now) <= interval.times(BURST);
+        if is_allowed {
+            self.next = self.next.max(now) + interval;
+        }
+        is_allowed
+    }
+}
+
+/// Requests of strangers.
+pub(super) struct Strangers {
+    rates: RequestRates,
+    together: Bucket,
+    /// By a hash of the source; allocated when the first stranger asks.
+    sources: Box<[Bucket]>,
+    seed: u64,
+}
+
+impl Strangers {
+    pub fn new(rates: RequestRates, seed: u64) -> Self {
+        Strangers { rates, together: Bucket::default(), sources: Box::default(), seed }
+    }
+
+    /// Whether a request of a stranger with this name is answered.
+    pub fn allow(&mut self, now: Time, source: u64) -> bool {
+        if self.sources.is_empty() {
+            self.sources = vec![Bucket::default(); SOURCES].into();
+        }
+        let slot = mix(self.seed ^ mix(source)) as usize % SOURCES;
+        // A source over its own rate takes nothing from the others.
+        let mut of_source = self.sources[slot];
+        if !of_source.take(now, self.rates.stranger) || !self.together.take(now, self.rates.strangers) {
+            return false;
+        }
+        self.sources[slot] = of_source;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests answered of `count`, one every `interval`, of a number of sources in turn.
+    fn answered(count: u64, interval: Span, sources: u64) -> u64 {
+        let mut strangers = Strangers::new(RequestRates::default(), 1);
+        (0..count).filter(|&i| strangers.allow(Time(i * interval.0), i % sources)).count() as u64
+    }
+
+    #[test]
+    fn a_stranger_gets_its_rate_and_all_of_them_theirs() {
+        // A second of a million requests.
+        let flood = |sources| answered(1_000_000, Span::from_micros(1), sources);
+        assert!((10_000..10_100).contains(&flood(1)), "{}", flood(1));
+        assert!((100_000..100_100).contains(&flood(1_000_000)), "{}", flood(1_000_000));
+        // Below its rate everything is answered.
+        assert_eq!(answered(1000, Span::from_micros(101), 1), 1000);
+    }
+
+    #[test]
+    fn a_rate_of_zero_answers_nothing() {
+        let rates = RequestRates { stranger: 0, ..RequestRates::default() };
+        assert!(!Strangers::new(rates, 1).allow(Time(5), 1));
+    }
+}
