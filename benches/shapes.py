@@ -67,9 +67,9 @@ def flow(stack: ExitStack, sender: Any, receiver: Any) -> SimpleNamespace:
     region = mine.register(outbox)
     done = sender.create_cq()
     one, two = mine.create_qp(done), theirs.create_qp(receiver.create_cq())
-    with listen("localhost", port=0) as listener, ThreadPoolExecutor() as pool:
+    with listen("localhost", port=0, allow_addresses=["::/0"]) as listener, ThreadPoolExecutor() as pool:
         accepted = pool.submit(listener.accept, two, buffers=[theirs.register(inbox)])
-        peer = stack.enter_context(connect("localhost", listener.address[1], one))
+        peer = stack.enter_context(connect("localhost", listener.address[1], one, allow_addresses=["::/0"]))
         stack.enter_context(accepted.result())
     return SimpleNamespace(qp=one, done=done, region=region, remote=peer.buffers[0], keep=(two, inbox))
 

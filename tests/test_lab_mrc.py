@@ -55,9 +55,12 @@ class Ring:
         mine = one_pd.create_qp(done)
         options = Options(ev_profile_id=self._every_path(one))
         inbox_region, outbox_region = two_pd.register(inbox), one_pd.register(outbox)
-        with listen("localhost", port=0) as listener, ThreadPoolExecutor() as pool:
+        with listen("localhost", port=0, allow_addresses=["::/0"]) as listener, ThreadPoolExecutor() as pool:
             accepted = pool.submit(listener.accept, theirs, buffers=[inbox_region])
-            peer = self._stack.enter_context(connect("localhost", listener.address[1], mine, options=options))
+            # The contexts are in namespaces of their own: their addresses are not this process's.
+            peer = self._stack.enter_context(
+                connect("localhost", listener.address[1], mine, options=options, allow_addresses=["::/0"])
+            )
             self._stack.enter_context(accepted.result())
         return SimpleNamespace(
             src=src,

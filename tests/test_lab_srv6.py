@@ -86,9 +86,12 @@ class Hosts:
             here = Options(ev_profile_id=self.profile(src, dst, path), **options)
             there = Options(ev_profile_id=self.profile(dst, src, back), **options)
         inbox_region, region = two_pd.register(inbox), one_pd.register(outbox)
-        with listen("localhost", port=0) as listener, ThreadPoolExecutor() as pool:
+        with listen("localhost", port=0, allow_addresses=["::/0"]) as listener, ThreadPoolExecutor() as pool:
             accepted = pool.submit(listener.accept, theirs, buffers=[inbox_region], options=there)
-            peer = self._stack.enter_context(connect("localhost", listener.address[1], mine, options=here))
+            # The contexts are in namespaces of their own: their addresses are not this process's.
+            peer = self._stack.enter_context(
+                connect("localhost", listener.address[1], mine, options=here, allow_addresses=["::/0"])
+            )
             self._stack.enter_context(accepted.result())
         return SimpleNamespace(
             src=src,

@@ -205,7 +205,7 @@ def message(value):
 
 def greeting(**changes):
     return message(
-        {"type": "greeting", "handshake": 1, "protocol": "openmrc-connect", "version": 1} | changes
+        {"type": "greeting", "handshake": 2, "protocol": "openmrc-connect", "version": 1} | changes
     )
 
 
@@ -239,7 +239,7 @@ GARBAGE = {
     "wrong type": (message({"type": "ready"}), "Ready, which is not allowed here"),
     "other protocol": (greeting(protocol="smtp"), "speaks 'smtp'"),
     "newer version": (greeting(version=2), "version 2 of openmrc-connect meets version 1"),
-    "newer handshake": (greeting(handshake=2, secret="x"), "version 2 of the handshake meets version 1"),
+    "newer handshake": (greeting(handshake=3, secret="x"), "version 3 of the handshake meets version 2"),
     "endless greeting": (greeting(protocol="x" * 2000), "does not speak"),
     "no qps": (MET + accept(qps=[]), "has 0 queue pairs, this end has 1"),
     "no address": (MET + accept(addresses=[]), "malformed|addresses"),

@@ -1,4 +1,4 @@
-"""Typed messages over a TCP connection: framing, size limits, deadlines.
+"""Typed messages over a TCP connection: framing, size limits, deadlines, and tags once two ends share a key.
 
 The other end is not trusted: a length is checked before memory is allocated for it, and every message is
 validated against its model before it is used. No message carries code or opaque binary data.
@@ -7,6 +7,8 @@ validated against its model before it is used. No message carries code or opaque
 import contextlib
 import errno
 import functools
+import hashlib
+import hmac
 import operator
 import os
 import select
@@ -14,13 +16,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from openmrc.closing import Closable
 from openmrc.errors import ConnectError, DeviceError
+from openmrc.printable import printable
 
 MAX_MESSAGE = 64 << 20
 """Bytes of the longest message: a manifest of about 500,000 files."""
@@ -31,8 +34,14 @@ DIAL_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 30.0
 """Seconds for an answer that needs no work at the other end, on a busy host."""
 
+SEND_TIMEOUT = 30.0
+"""Seconds in which the other end must take a message. An end that does not read is given up then."""
+
 _LENGTH = struct.Struct(">I")
+_COUNT = struct.Struct(">Q")
+_TAG_BYTES = 32
 _CHUNK = 1 << 16
+_PROBLEM_LIMIT = 300
 
 
 class Message(BaseModel):
@@ -70,18 +79,37 @@ def wait_readable(*sources: HasFileno, timeout: float | None = None) -> bool:
         sources: Sockets, channels, completion queues, pipes.
         timeout: Seconds; ``None``: no limit.
     """
+    return _wait(sources, select.POLLIN, timeout)
+
+
+def _wait(sources: Iterable[HasFileno], event: int, timeout: float | None) -> bool:
     # poll, not select: select cannot watch descriptors above 1,023.
     poller = select.poll()
     for source in sources:
-        poller.register(source.fileno(), select.POLLIN)
+        poller.register(source.fileno(), event)
     return bool(poller.poll(None if timeout is None else max(0.0, timeout) * 1000))
+
+
+class _Seal:
+    """Tags of the messages in one direction: HMAC-SHA256 over their number, length and body."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._count = 0
+
+    def tag(self, body: bytes) -> bytes:
+        """The tag of the next message."""
+        head = _COUNT.pack(self._count) + _LENGTH.pack(len(body))
+        self._count += 1
+        return hmac.digest(self._key, head + body, "sha256")
 
 
 class Channel(Closable, Generic[M]):
     """Messages over a connected TCP socket.
 
     A message is a 4-byte big-endian length and a JSON object of that many bytes, ``{"type": ..., ...}``.
-    :meth:`receive` waits for a whole message; :meth:`arrived` yields the messages that are complete already.
+    After :meth:`seal`, a tag of 32 bytes follows the object and counts in the length. :meth:`receive` waits
+    for a whole message; :meth:`arrived` yields the messages that are complete already.
     """
 
     def __init__(self, connection: socket.socket, peer: str, messages: TypeAdapter[M]) -> None:
@@ -97,9 +125,15 @@ class Channel(Closable, Generic[M]):
         self._messages = messages
         self._buffer = bytearray()
         self._sending = threading.Lock()
+        self._seal_sent: _Seal | None = None
+        self._seal_received: _Seal | None = None
+        self._hash_sent = hashlib.sha256()
+        self._hash_received = hashlib.sha256()
         self.peer = peer
         self.limit = MAX_MESSAGE
         """Bytes of the longest message accepted from now on."""
+        self.received_bytes = 0
+        """Bytes of all messages that :meth:`receive` and :meth:`arrived` have returned."""
         connection.setblocking(True)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A peer that vanished (power, cable) is noticed after 30 seconds rather than after hours.
@@ -121,22 +155,59 @@ class Channel(Closable, Generic[M]):
         """The IP address of the other end."""
         return plain_address(self._socket.getpeername()[0])
 
-    def send(self, message: M) -> None:
+    @property
+    def authenticated(self) -> bool:
+        """Whether :meth:`seal` was called: the other end has the key, and so has every message after that."""
+        return self._seal_received is not None
+
+    def transcripts(self) -> tuple[bytes, bytes]:
+        """SHA-256 of all messages before :meth:`seal`: of those sent, of those received."""
+        return self._hash_sent.digest(), self._hash_received.digest()
+
+    def seal(self, sent: bytes, received: bytes) -> None:
+        """From now on every message has a tag, which is checked before the message is parsed.
+
+        Args:
+            sent: Key for the messages of this end.
+            received: Key for those of the other end.
+        """
+        self._seal_sent, self._seal_received = _Seal(sent), _Seal(received)
+
+    def send(self, message: M, timeout: float = SEND_TIMEOUT) -> None:
         """Sends a message. Several threads may call it.
 
+        Args:
+            message: What to send.
+            timeout: Seconds in which the other end must take it; after that, the connection is shut down.
+
         Raises:
-            ConnectError: if the connection is broken, or the message is too long.
+            ConnectError: if the connection is broken, the other end does not read, or the message is too
+                long.
         """
         body = message.model_dump_json(exclude_none=True).encode()
         if len(body) > MAX_MESSAGE:
             raise ConnectError(
                 f"a message of {len(body)} bytes is too long: at most {MAX_MESSAGE} are allowed"
             )
-        try:
-            with self._sending:
-                self._socket.sendall(_LENGTH.pack(len(body)) + body)
-        except OSError as error:
-            raise self._broken(error) from None
+        with self._sending:
+            if self._seal_sent is None:
+                self._hash_sent.update(_LENGTH.pack(len(body)) + body)
+            else:
+                body += self._seal_sent.tag(body)
+            self._send_all(_LENGTH.pack(len(body)) + body, timeout)
+
+    def _send_all(self, data: bytes, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._socket.send(left, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                if not _wait((self,), select.POLLOUT, deadline - time.monotonic()):
+                    self.shutdown()  # Half a message has been sent: nothing can follow it.
+                    raise ConnectError(f"{self.peer} did not read within {timeout:.3g} s") from None
+            except OSError as error:
+                raise self._broken(error) from None
 
     def receive(self, timeout: float | None = None) -> M:
         """Waits for the next message.
@@ -165,7 +236,7 @@ class Channel(Closable, Generic[M]):
         if isinstance(message, kind):
             return message
         if isinstance(message, Refused):
-            raise ConnectError(f"{self.peer} refuses: {message.reason}")
+            raise ConnectError(f"{self.peer} refuses: {printable(message.reason)}")
         raise self.unexpected(message)
 
     def unexpected(self, message: Message) -> ConnectError:
@@ -196,6 +267,20 @@ class Channel(Closable, Generic[M]):
     def close(self) -> None:
         """Closes the connection."""
         self._socket.close()
+
+    def finish(self, timeout: float) -> None:
+        """Sends nothing more, and drops what still arrives until the other end closes or the time is over.
+
+        A socket that is closed with unread data is reset, and then the last message may be lost.
+        """
+        deadline = time.monotonic() + timeout
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+            while (left := deadline - time.monotonic()) > 0 and wait_readable(self, timeout=left):
+                if not self._socket.recv(_CHUNK):
+                    return
+        except OSError:
+            pass  # The other end has closed already.
 
     def shutdown(self) -> None:
         """Ends the connection while another thread may be waiting on it.
@@ -228,19 +313,33 @@ class Channel(Closable, Generic[M]):
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > self.limit:
+        limit = self.limit + (0 if self._seal_received is None else _TAG_BYTES)
+        if length > limit:
             raise MalformedError(
                 f"{self.peer} does not speak this protocol of openmrc, or its message is too long:"
-                f" it announced {length} bytes, at most {self.limit} are allowed"
+                f" it announced {length} bytes, at most {limit} are allowed"
             )
         if len(self._buffer) < _LENGTH.size + length:
             return None
         body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
         del self._buffer[: _LENGTH.size + length]
+        self.received_bytes += len(body)
+        if self._seal_received is None:
+            self._hash_received.update(_LENGTH.pack(length) + body)
+        else:
+            body = self._unsealed(body, self._seal_received)
         try:
             return self._messages.validate_json(body)
         except ValidationError as error:
             raise MalformedError(f"{self.peer} sent a malformed message: {problem(error)}") from None
+
+    def _unsealed(self, sealed: bytes, seal: _Seal) -> bytes:
+        body, tag = sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:]
+        if not hmac.compare_digest(tag, seal.tag(body)):
+            raise MalformedError(
+                f"a message on the connection to {self.peer} is not from the holder of the token"
+            )
+        return body
 
 
 def messages(*kinds: type[Message]) -> TypeAdapter[Any]:
@@ -265,7 +364,8 @@ def problem(error: ValidationError) -> str:
     """The first thing that is wrong with a message: the field, and what is wrong with it."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    # Both parts may quote what the other end sent.
+    return printable(f"{where}: {first['msg']}" if where else first["msg"])[:_PROBLEM_LIMIT]
 
 
 def plain_address(address: str) -> str:
@@ -306,19 +406,19 @@ def dial(host: str, port: int, hint: str, *, patience: float = 0.0) -> socket.so
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listens on an address, or on all addresses of both families if ``host`` is empty. Port 0: any free one.
+    """Listens on an address; if ``host`` is empty or ``::``, on all of both families. Port 0: a free one.
 
     Raises:
         DeviceError: names address and port.
     """
     try:
-        if host:
+        if host not in ("", "::"):
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((host, port), family=family)
         if socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):  # IPv6 may be compiled in and switched off.
                 return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(("", port))
+        return socket.create_server(("", port))  # All of IPv4.
     except OSError as error:
         where = f"{host or 'port'}{':' if host else ' '}{port}"
         raise DeviceError(error.errno, f"cannot listen on {where}: {error.strerror}") from None

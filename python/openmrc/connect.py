@@ -6,8 +6,9 @@
                                                        qp.write(b"hello", peer.buffers[0])
 
 One call takes the queue pairs from INIT (or RESET) to RTS at both ends and returns when both are there.
-The handshake is :mod:`openmrc.handshake`. Nothing is encrypted and nobody is authenticated, as with other
-out-of-band exchanges of RDMA, and an rkey is a secret: use it in a network you trust.
+The handshake is :mod:`openmrc.handshake`. With a :class:`Token` each end proves to the other that it has it,
+and what is said over TCP cannot be changed on the way. RDMA writes themselves are neither authenticated nor
+encrypted.
 """
 
 import time
@@ -19,7 +20,7 @@ from pydantic import JsonValue
 from openmrc import handshake
 from openmrc.channel import Channel, Message
 from openmrc.closing import Closable
-from openmrc.handshake import Accept, End, Offer, Options, Protocol
+from openmrc.handshake import Accept, AddressRule, End, Offer, Options, Protocol, Token
 from openmrc.verbs import MemoryRegion, QueuePair, RemoteBuffer, SocketAddress
 
 DEFAULT_PORT = 18515
@@ -91,7 +92,9 @@ class Peer(Closable):
 class Listener(Closable):
     """Waits for peers; made by :func:`listen`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, token: Token | None, allow_addresses: Sequence[str]) -> None:
+        self._token = token
+        self._addresses = AddressRule(allow_addresses)
         self._listener = handshake.Listener(PROTOCOL, host, port)
 
     @property
@@ -111,7 +114,8 @@ class Listener(Closable):
     ) -> Peer:
         """Takes the next peer and connects ``qps`` to its queue pairs, one to one in their order.
 
-        After an error the listener can accept the next peer.
+        After an error the listener can accept the next peer, and queue pairs that were taken out of RESET are
+        back there.
 
         Args:
             qps: As :func:`connect`, and so are the others.
@@ -131,7 +135,9 @@ class Listener(Closable):
         channel = self._listener.accept(timeout)
         try:
             limit = handshake.TIMEOUT if timeout is None else timeout
-            with handshake.answering(channel, PROTOCOL, timeout=limit) as answering:
+            with handshake.answering(
+                channel, PROTOCOL, token=self._token, addresses=self._addresses, timeout=limit
+            ) as answering:
                 theirs = answering.offer(end)
         except BaseException:
             channel.close()
@@ -143,13 +149,27 @@ class Listener(Closable):
         self._listener.close()
 
 
-def listen(host: str = "", port: int = DEFAULT_PORT) -> Listener:
-    """Listens for peers on an address of this host (default: all) and a TCP port (0: one that is free).
+def listen(
+    host: str = "",
+    port: int = DEFAULT_PORT,
+    *,
+    token: Token | None = None,
+    allow_addresses: Sequence[str] = (),
+) -> Listener:
+    """Listens for peers.
+
+    Args:
+        host: Address of this host; default: all.
+        port: TCP port; 0: one that is free.
+        token: What peers must have; default: none, and a peer that has one is refused.
+        allow_addresses: Addresses and networks that a peer may offer for its ports besides its own address.
+            By default peers with the token may offer any, other peers none.
 
     Raises:
         DeviceError: if the address or the port cannot be used.
+        ArgumentError: if something in ``allow_addresses`` is neither an address nor a network.
     """
-    return Listener(host, port)
+    return Listener(host, port, token, allow_addresses)
 
 
 def connect(
@@ -161,6 +181,8 @@ def connect(
     data: JsonValue = None,
     options: Options | None = None,
     receives: int = 0,
+    token: Token | None = None,
+    allow_addresses: Sequence[str] = (),
     timeout: float = 10.0,
 ) -> Peer:
     """Connects queue pairs to those of a peer that listens; both ends are in RTS when it returns.
@@ -174,22 +196,29 @@ def connect(
         options: What this end offers.
         receives: Receives to post on each queue pair before the peer can send; an immediate that finds none
             is an error in MRC.
+        token: As :func:`listen`: both ends have the same, or none.
+        allow_addresses: As :func:`listen`.
         timeout: Seconds for all of it, the peer's start included.
 
     Raises:
         ConnectError: if the peer cannot be reached or does not answer in time, speaks another version or
-            another protocol, has another number of queue pairs, or refuses; the message says which.
+            another protocol, has another token, offers addresses that are not its own, has another number of
+            queue pairs, or refuses; the message says which.
         StateError, ArgumentError: if the queue pairs here cannot be connected so; the peer is told.
+
+    After an error, queue pairs that were taken out of RESET are back there.
     """
     end = End(_as_list(qps), buffers=buffers, data=data, options=options, receives=receives)
     deadline = time.monotonic() + timeout
     hint = "is the other end listening?"
-    channel = handshake.dial(PROTOCOL, host, port, hint, patience=timeout, timeout=timeout)
+    rule = AddressRule(allow_addresses)
+    channel = handshake.dial(PROTOCOL, host, port, hint, token=token, patience=timeout, timeout=timeout)
     try:
         with handshake.calling(
             channel,
             end.context,
             path_mtu=end.options.path_mtu,
+            addresses=rule,
             timeout=max(0.1, deadline - time.monotonic()),
         ) as calling:
             calling.accept(end)
@@ -203,4 +232,4 @@ def _as_list(qps: QueuePair | Sequence[QueuePair]) -> list[QueuePair]:
     return [qps] if isinstance(qps, QueuePair) else list(qps)
 
 
-__all__ = ["DEFAULT_PORT", "PROTOCOL", "Listener", "Options", "Peer", "connect", "listen"]
+__all__ = ["DEFAULT_PORT", "PROTOCOL", "Listener", "Options", "Peer", "Token", "connect", "listen"]

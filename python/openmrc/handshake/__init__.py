@@ -1,19 +1,24 @@
 """How two programs meet: the one handshake of ``openmrc.connect``, ``write-bw``, ``write-lat`` and ``put``.
 
-Offers, accepts, deadlines and refusals live here and nowhere else; :class:`Protocol` shows the exchange.
+Tokens, offers, accepts, deadlines and refusals live here and nowhere else; :class:`Protocol` shows the
+exchange.
 """
 
 from openmrc.channel import MalformedError, Refused
+from openmrc.handshake.addresses import AddressRule
 from openmrc.handshake.end import End, Options
 from openmrc.handshake.exchange import (
     TIMEOUT,
     Answering,
     Calling,
+    Deadline,
     GreetingError,
     Listener,
     answering,
     calling,
+    describe,
     dial,
+    refuse,
 )
 from openmrc.handshake.messages import (
     U32,
@@ -28,6 +33,7 @@ from openmrc.handshake.messages import (
     Ready,
     Request,
 )
+from openmrc.handshake.token import Token
 
 __all__ = [
     "TIMEOUT",
@@ -35,9 +41,11 @@ __all__ = [
     "U64",
     "VERSION",
     "Accept",
+    "AddressRule",
     "Answering",
     "Buffer",
     "Calling",
+    "Deadline",
     "End",
     "Greeting",
     "GreetingError",
@@ -50,7 +58,10 @@ __all__ = [
     "Ready",
     "Refused",
     "Request",
+    "Token",
     "answering",
     "calling",
+    "describe",
     "dial",
+    "refuse",
 ]

@@ -1,7 +1,9 @@
 """One end of a connection that is being made: what it offers, and how its queue pairs reach RTS."""
 
+import contextlib
+import errno
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -9,9 +11,20 @@ from pydantic import JsonValue, ValidationError
 
 from openmrc import _core
 from openmrc.channel import problem
-from openmrc.errors import ArgumentError, ConnectError
+from openmrc.errors import ArgumentError, ConnectError, DeviceError, Error
 from openmrc.handshake.messages import Accept, Buffer, Located, Offer, QpEnd
-from openmrc.verbs import Capabilities, Context, MemoryRegion, QpAttr, QpState, QueuePair, RemoteBuffer
+from openmrc.planes import path_mtu
+from openmrc.printable import printable
+from openmrc.verbs import (
+    Capabilities,
+    Context,
+    MemoryRegion,
+    QpAttr,
+    QpState,
+    QueuePair,
+    RemoteBuffer,
+    SocketAddress,
+)
 from openmrc.wire import EvFormat
 
 _SRV6 = {EvFormat.SRV6, EvFormat.SRV6_SRH}
@@ -21,7 +34,8 @@ _SRV6 = {EvFormat.SRV6, EvFormat.SRV6_SRH}
 class Options:
     """What one end offers; names and units as in :class:`QpAttr`. ``None``: the NIC's default.
 
-    Both ends use the smaller of two offered values. The others concern this end only.
+    Both ends use the smaller of two offered values, and a path MTU that the routes of both carry. The others
+    concern this end only.
     """
 
     path_mtu: int | None = None
@@ -75,6 +89,7 @@ class End:
         self.qps = list(qps)
         self.options = options or Options()
         self._receives = receives
+        self._touched: list[QueuePair] = []
         regions = [buffer.remote() if isinstance(buffer, MemoryRegion) else buffer for buffer in buffers]
         try:
             self._offer = Offer(
@@ -97,8 +112,19 @@ class End:
         """What the caller sends."""
         return Accept.model_validate(self._offer.model_dump(exclude={"type"}))
 
+    def limit_path_mtu(self, theirs: Located) -> None:
+        """Lowers what is offered to what the peer can use and the routes to it carry.
+
+        Raises:
+            DeviceError: if there is no route, or it carries less than 256 bytes of payload.
+        """
+        largest = min(self._offer.path_mtu, theirs.path_mtu)
+        if self.context.device.ev_format not in _SRV6:  # There, who knows the source routes asks for them.
+            largest = _carried(self.context.addresses, theirs.addresses, largest)
+        self._offer = self._offer.model_copy(update={"path_mtu": largest})
+
     def connect(self, theirs: Offer | Accept) -> None:
-        """Takes every queue pair to RTS.
+        """Takes every queue pair to RTS; after an error, those it has touched are in RESET.
 
         Raises:
             ConnectError: if the peer has another number of queue pairs, or a device of another kind.
@@ -107,12 +133,25 @@ class End:
         mine = self._offer
         if len(mine.qps) != len(theirs.qps):
             raise ConnectError(
-                f"{theirs.device} has {len(theirs.qps)} queue pairs, this end has {len(mine.qps)}:"
+                f"{printable(theirs.device)} has {len(theirs.qps)} queue pairs, this end has {len(mine.qps)}:"
                 " both must have the same number"
             )
         check_device(self.context, theirs)
-        for qp, own, other in zip(self.qps, mine.qps, theirs.qps, strict=True):
-            self._bring_up(qp, own, other, theirs)
+        with self.reset_on_error():
+            for qp, own, other in zip(self.qps, mine.qps, theirs.qps, strict=True):
+                self._bring_up(qp, own, other, theirs)
+
+    @contextlib.contextmanager
+    def reset_on_error(self) -> Iterator[None]:
+        """Takes the queue pairs that :meth:`connect` touched back to RESET if the block raises."""
+        try:
+            yield
+        except BaseException:
+            for qp in self._touched:
+                with contextlib.suppress(Error):  # It may be closed; the first cause is the one to raise.
+                    qp.modify(QpState.RESET)
+            self._touched.clear()
+            raise
 
     def prove_path_mtu(self) -> None:
         """Checks that packets of the path MTU arrive, once the peer's queue pairs are in RTR.
@@ -141,6 +180,7 @@ class End:
         options = self.options
         if qp.state is not QpState.INIT:
             qp.modify(QpState.INIT)
+        self._touched.append(qp)
         if self._receives:
             qp.post_recv(self._receives)
         qp.modify(
@@ -149,7 +189,7 @@ class End:
                 remote=theirs.addresses,
                 dest_qp_num=other.qp_num,
                 rq_psn=other.psn,
-                path_mtu=min(options.offered("path_mtu"), theirs.path_mtu),
+                path_mtu=min(self._offer.path_mtu, theirs.path_mtu),
                 mpr_dest=own.mpr_dest,
                 max_wimm_dest=own.max_wimm_dest,
                 caps=Capabilities(own.caps & other.caps),
@@ -170,6 +210,16 @@ class End:
                 keepalive_ms=options.keepalive_ms,
             ),
         )
+
+
+def _carried(local: Sequence[SocketAddress], remote: Sequence[SocketAddress], largest: int) -> int:
+    try:
+        return path_mtu(local, remote, largest)
+    except DeviceError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        # The device is in another network namespace, whose routes cannot be asked for from here.
+        return largest
 
 
 def check_device(context: Context, theirs: Located) -> None:

@@ -10,8 +10,11 @@ from openmrc.verbs import Capabilities, SocketAddress
 from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
 from openmrc.wire import EvFormat
 
-VERSION = 1
+VERSION = 2
 """Version of the handshake itself, the same for every protocol. Raise it whenever a message below changes."""
+
+NONCE_BYTES = 16
+"""Random bytes in a greeting of an end that has a token."""
 
 U24 = Annotated[int, Field(ge=0, lt=1 << 24)]
 U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -31,6 +34,15 @@ class Greeting(Message):
     handshake: int = VERSION
     protocol: str
     version: int
+    nonce: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * NONCE_BYTES}}}$")] | None = None
+    """Random, in hexadecimal, new for every connection. Present if the sender has a token."""
+
+
+class Proof(Message):
+    """Proves that the sender has the token (:meth:`openmrc.handshake.Token.proof`)."""
+
+    type: Literal["proof"] = "proof"
+    mac: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class QpEnd(Message):
@@ -110,13 +122,18 @@ class Protocol:
     ::
 
         caller                                              listener
-        Greeting {protocol, version}                ->
-                                                    <-      Greeting {protocol, version}
+        Greeting {protocol, version, nonce}         ->
+                                                    <-      Greeting {protocol, version, nonce}
+        Proof {HMAC}                                ->
+                                                    <-      Proof {HMAC}
         Request {addresses, path MTU, data}         ->
                                                     <-      Offer {queue pairs, buffers, path MTU, data}
         Accept {queue pairs, buffers, path MTU, data} ->
                                                     <-      Ready
         Ready                                       ->
+
+    Nonces and proofs are there if both ends have a token; if only one has, they part. After the proofs every
+    message has a tag (:meth:`openmrc.channel.Channel.seal`).
 
     An end that cannot go on sends ``Refused`` with a reason instead, except to a stranger whose first bytes
     are no message at all. Both ends use the smaller path MTU and windows, and the capabilities that both
@@ -131,4 +148,6 @@ class Protocol:
     def __init__(self, name: str, version: int, *kinds: type[Message]) -> None:
         self.name = name
         self.version = version
-        self.messages: TypeAdapter[Any] = messages(Greeting, Request, Offer, Accept, Ready, Refused, *kinds)
+        self.messages: TypeAdapter[Any] = messages(
+            Greeting, Proof, Request, Offer, Accept, Ready, Refused, *kinds
+        )
