@@ -411,12 +411,11 @@ def schema_of(protocol):
 PROTOCOLS = [connect_module.PROTOCOL, perftest.PROTOCOL, transfer.PROTOCOL]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda each: each.name)
-@pytest.mark.parametrize("sealed", [False, True])
-def test_no_message_whatever_its_fields_does_more_than_a_connect_error(protocol, sealed):
+def send_noise(protocol, sealed, examples):
+    """Sends a channel what its protocol may and may not carry; nothing but a ConnectError may come of it."""
     noise = fields_of(protocol) | json_values | st.binary(max_size=40)
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples, deadline=None)
     @given(st.lists(noise, max_size=4), st.binary(max_size=8))
     def check(values, rest):
         one, two = socket.socketpair()
@@ -440,7 +439,17 @@ def receive_all(channel, got):
         got.append(channel.receive(20))
 
 
-EXAMPLES = int(os.environ.get("OPENMRC_FUZZ_EXAMPLES", "60"))
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda each: each.name)
+@pytest.mark.parametrize("sealed", [False, True])
+def test_no_message_whatever_its_fields_does_more_than_a_connect_error(protocol, sealed):
+    send_noise(protocol, sealed, examples=60)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda each: each.name)
+@pytest.mark.parametrize("sealed", [False, True])
+def test_no_message_in_many_does_more_than_a_connect_error(protocol, sealed):
+    send_noise(protocol, sealed, examples=100_000)
 
 
 def framed(value):

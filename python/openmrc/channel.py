@@ -57,6 +57,10 @@ class Refused(Message):
     reason: Annotated[str, Field(max_length=4096)]
 
 
+class LostError(ConnectError):
+    """The other end has gone, or does nothing."""
+
+
 class MalformedError(ConnectError):
     """What the other end sent is no message of this protocol."""
 
@@ -152,8 +156,15 @@ class Channel(Closable, Generic[M]):
         return plain_address(self._socket.getsockname()[0])
 
     def remote_address(self) -> str:
-        """The IP address of the other end."""
-        return plain_address(self._socket.getpeername()[0])
+        """The IP address of the other end.
+
+        Raises:
+            ConnectError: if the connection has ended.
+        """
+        try:
+            return plain_address(self._socket.getpeername()[0])
+        except OSError as error:
+            raise self._broken(error) from None
 
     @property
     def authenticated(self) -> bool:
@@ -205,7 +216,7 @@ class Channel(Closable, Generic[M]):
             except BlockingIOError:
                 if not _wait((self,), select.POLLOUT, deadline - time.monotonic()):
                     self.shutdown()  # Half a message has been sent: nothing can follow it.
-                    raise ConnectError(f"{self.peer} did not read within {timeout:.3g} s") from None
+                    raise LostError(f"{self.peer} did not read within {timeout:.3g} s") from None
             except OSError as error:
                 raise self._broken(error) from None
 
@@ -218,13 +229,27 @@ class Channel(Closable, Generic[M]):
         Raises:
             ConnectError: if it does not arrive in time, the connection ends, or it is malformed.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
         while (message := self._next()) is None:
+            if not self.wait(timeout):
+                raise LostError(f"{self.peer} did not answer within {timeout:.3g} s")
+        return message
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until :meth:`receive` would not have to; whether that is so.
+
+        Args:
+            timeout: Seconds; ``None``: no limit.
+
+        Raises:
+            ConnectError: if the connection ends.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._has_message():
             left = None if deadline is None else deadline - time.monotonic()
             if not wait_readable(self, timeout=left):
-                raise ConnectError(f"{self.peer} did not answer within {timeout:.3g} s")
+                return False
             self._fill()
-        return message
+        return True
 
     def expect(self, kind: type[K], timeout: float | None = ANSWER_TIMEOUT) -> K:
         """Waits for a message of one kind.
@@ -300,18 +325,18 @@ class Channel(Closable, Generic[M]):
         except OSError as error:
             raise self._broken(error) from None
         if not data:
-            raise ConnectError(f"{self.peer} closed the connection")
+            raise LostError(f"{self.peer} closed the connection")
         self._buffer += data
         if len(self._buffer) > self.limit + _LENGTH.size + _CHUNK:
             raise MalformedError(f"{self.peer} sent more than {self.limit} bytes that were not requested")
         return True
 
-    def _broken(self, error: OSError) -> ConnectError:
-        return ConnectError(f"the connection to {self.peer} broke: {error.strerror or error}")
+    def _broken(self, error: OSError) -> LostError:
+        return LostError(f"the connection to {self.peer} broke: {error.strerror or error}")
 
-    def _next(self) -> M | None:
+    def _has_message(self) -> bool:
         if len(self._buffer) < _LENGTH.size:
-            return None
+            return False
         (length,) = _LENGTH.unpack_from(self._buffer)
         limit = self.limit + (0 if self._seal_received is None else _TAG_BYTES)
         if length > limit:
@@ -319,8 +344,12 @@ class Channel(Closable, Generic[M]):
                 f"{self.peer} does not speak this protocol of openmrc, or its message is too long:"
                 f" it announced {length} bytes, at most {limit} are allowed"
             )
-        if len(self._buffer) < _LENGTH.size + length:
+        return len(self._buffer) - _LENGTH.size >= int(length)
+
+    def _next(self) -> M | None:
+        if not self._has_message():
             return None
+        (length,) = _LENGTH.unpack_from(self._buffer)
         body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
         del self._buffer[: _LENGTH.size + length]
         self.received_bytes += len(body)

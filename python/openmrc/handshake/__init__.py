@@ -4,7 +4,7 @@ Tokens, offers, accepts, deadlines and refusals live here and nowhere else; :cla
 exchange.
 """
 
-from openmrc.channel import MalformedError, Refused
+from openmrc.channel import LostError, MalformedError, Refused
 from openmrc.handshake.addresses import AddressRule
 from openmrc.handshake.end import End, Options
 from openmrc.handshake.exchange import (
@@ -50,6 +50,7 @@ __all__ = [
     "Greeting",
     "GreetingError",
     "Listener",
+    "LostError",
     "MalformedError",
     "Offer",
     "Options",

@@ -57,6 +57,12 @@ _LINGER = 1.0
 _PAUSE = 0.1
 _SHORTAGE = 1.0
 """Seconds without a free descriptor after which a caller is refused rather than left to wait."""
+_OF_THE_CONNECTION = (
+    *(errno.ECONNABORTED, errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPERM),
+    *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENONET),
+)
+"""Errors of accept that concern one connection and not the listener (accept(2))."""
+
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -102,7 +108,7 @@ class Listener(Closable):
             ClosedError: if the listener is closed, now or meanwhile.
         """
         deadline = Deadline(timeout)
-        shortage = Deadline(_SHORTAGE)
+        shortage: Deadline | None = None
         while True:
             left = deadline.left()
             try:
@@ -115,10 +121,11 @@ class Listener(Closable):
                     where, at = self.address
                     raise DeadlineError(f"nobody connected to {where} port {at} within {timeout} s") from None
                 if error.errno in _EXHAUSTED:
+                    shortage = shortage or Deadline(_SHORTAGE)
                     time.sleep(_PAUSE)  # The connection waits in the backlog.
                     if shortage.left() == 0:
                         self._spare.refuse_one(self._socket)
-                elif error.errno != errno.ECONNABORTED:
+                elif error.errno not in _OF_THE_CONNECTION:
                     raise ConnectError(f"cannot accept a connection: {error.strerror or error}") from error
                 continue
             return Channel(connection, f"{plain_address(host)}:{port}", self._protocol.messages)
@@ -202,8 +209,9 @@ def dial(
 class Calling:
     """The caller's side after the greetings: has the listener's offer, and accepts it."""
 
-    def __init__(self, link: Channel[Any], offer: Offer, deadline: "Deadline") -> None:
+    def __init__(self, link: Channel[Any], offer: Offer, rule: AddressRule, deadline: "Deadline") -> None:
         self._link = link
+        self._rule = rule
         self._deadline = deadline
         self.offer = offer
 
@@ -216,6 +224,7 @@ class Calling:
             ConnectError: if the listener refuses, does not answer in time or goes away.
             StateError, ArgumentError: if a queue pair here cannot be connected.
         """
+        _check_addresses(self._rule, self._link, self.offer)
         end.limit_path_mtu(self.offer)
         self._link.send(end.accept())
         self._link.expect(Ready, self._deadline.left())
@@ -259,8 +268,7 @@ def calling(
         link.send(request)
         offer = link.expect(Offer, deadline.left())
         check_device(context, offer)
-        _check_addresses(rule, link, offer)
-        yield Calling(link, offer, deadline)
+        yield Calling(link, offer, rule, deadline)
     link.limit = channel.MAX_MESSAGE
 
 
@@ -283,6 +291,7 @@ class Answering:
             StateError, ArgumentError: if a queue pair here cannot be connected.
         """
         check_device(end.context, self.request)
+        _check_addresses(self._rule, self._link, self.request)
         end.limit_path_mtu(self.request)
         self._link.send(end.offer())
         accept = self._link.expect(Accept, self._deadline.left())
@@ -329,7 +338,6 @@ def answering(
     with _told(link):
         admit()
         request = link.expect(Request, deadline.left())
-        _check_addresses(rule, link, request)
         yield Answering(link, request, rule, deadline)
     link.limit = channel.MAX_MESSAGE
 
