@@ -64,7 +64,7 @@ def test_files_arrive_with_their_bytes_names_modes_and_checksums(tmp_path, inbox
     script = make(tmp_path / "run.sh", 10)
     script.chmod(0o755)
     empty = make(tmp_path / "empty", 0)
-    with serving(inbox) as (server, address):
+    with serving(inbox, "--allow-executable") as (server, address):
         result = run("put", big, script, empty, address, "--json")
         assert result.returncode == 0, result.stderr
         events = server.events_until("done")
@@ -139,7 +139,7 @@ def test_replace_and_update_do_what_they_say(tmp_path, inbox):
     (inbox / "same").write_bytes(same.read_bytes())
     (inbox / "other").write_bytes(bytes(5000))
     before = (inbox / "same").stat().st_ino
-    with serving(inbox) as (_, address):
+    with serving(inbox, "--allow-replace", "--allow-digests") as (_, address):
         result = run("put", same, other, address, "--if-exists", "update", "--json")
         assert result.returncode == 0, result.stderr
         assert [f["status"] for f in json.loads(result.stdout)["files"]] == ["unchanged", "stored"]
@@ -156,7 +156,7 @@ def test_a_file_cannot_take_the_place_of_a_directory_nor_go_through_a_link(tmp_p
     (inbox / "way").symlink_to(outside)
     make(tmp_path / "way" / "file", 10)
     name = make(tmp_path / "name", 10)
-    with serving(inbox) as (_, address):
+    with serving(inbox, "--allow-replace") as (_, address):
         result = run("put", name, tmp_path / "way", address, "--if-exists", "replace", "--json")
     assert result.returncode == 1
     assert [f["status"] for f in json.loads(result.stdout)["files"]] == ["failed", "failed"]
@@ -265,7 +265,7 @@ def test_files_travel_over_ipv6_too(tmp_path, inbox):
 def test_named_planes_are_used_in_their_order(tmp_path, inbox):
     file = make(tmp_path / "file", 3_000_000)
     here, there = ["127.9.0.1", "127.9.0.2:4900"], ["127.9.1.1", "127.9.1.2"]
-    with serving(inbox, "--addresses", ",".join(there)) as (_, address):
+    with serving(inbox, "--allow-replace", "--addresses", ",".join(there)) as (_, address):
         result = run("put", file, address, "--addresses", ",".join(here), "--json")
         assert result.returncode == 0, result.stderr
         again = run("put", file, address, "--addresses", "127.9.0.3", "--if-exists", "replace")

@@ -13,6 +13,7 @@ from lab_helpers import carried, counted, needs_root, running, specification
 SETPRIV = shutil.which("setpriv")
 SERVER, CLIENT = "h0", "h15"
 PATIENCE = 60
+TO_ALL = ["--bind", "::", "--insecure"]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_files_travel_by_source_routes_named_by_hand(lab, tmp_path):
     file.write_bytes(bytes(range(256)) * 20_000)
     by_hand = ["--srv6", "--fabric", fabric]
     with at(
-        lab, SERVER, "serve", *by_hand, "--this-host", SERVER, "--once", "--json", tmp_path / "inbox"
+        lab, SERVER, "serve", *by_hand, "--this-host", SERVER, *TO_ALL, "--once", "--json", tmp_path / "inbox"
     ) as server:
         assert json.loads(server.stdout.readline())["kind"] == "listening"
         flags = [*by_hand, "--this-host", CLIENT, "--peer-host", SERVER, "--json"]
@@ -122,7 +123,7 @@ def test_an_end_in_srv6_mode_and_one_over_udp_tell_each_other(lab, tmp_path):
     file = tmp_path / "file"
     file.write_text("x")
     (tmp_path / "inbox").mkdir()
-    with at(lab, SERVER, "serve", "--once", "--json", tmp_path / "inbox") as server:
+    with at(lab, SERVER, "serve", *TO_ALL, "--once", "--json", tmp_path / "inbox") as server:
         server.stdout.readline()
         sent = run_at(lab, CLIENT, "put", "--srv6", file, address(lab))
         assert server.wait(PATIENCE) == 1

@@ -13,9 +13,10 @@ from openmrc import handshake
 from openmrc.errors import ConnectError
 from openmrc.planes import Planes, path_mtu
 from openmrc.transfer import protocol as p
+from openmrc.transfer.incoming import StoreError
 from openmrc.transfer.receiver import Server
 from openmrc.transfer.ring import SendingRing
-from openmrc.transfer.store import Store, StoreError, split
+from openmrc.transfer.store import Rights, Store, split
 
 OUTSIDE = [
     "../evil",
@@ -37,7 +38,7 @@ OUTSIDE = [
 def store(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
-    with Store(root, sync=False) as store:
+    with Store(root, sync=False, rights=Rights(replace=True, digests=True)) as store:
         yield store
 
 
@@ -63,7 +64,7 @@ def test_a_path_that_is_not_plainly_below_is_refused(store, path):
         split(path)
     if path:
         entry = p.Entry(path=path, size=1)
-        assert store.judge([entry], "replace")[0].error
+        assert store.review("replace").judge([entry])[0].error
         with pytest.raises(StoreError):
             store.create(entry, "replace")
     assert names(store) == []
@@ -139,11 +140,11 @@ def test_more_bytes_than_announced_are_refused(store):
 
 def test_what_has_no_room_is_refused_as_a_whole(store):
     with pytest.raises(StoreError, match="GB are free"):
-        store.judge([p.Entry(path="a", size=1 << 60), p.Entry(path="b", size=1)], "refuse")
+        store.review("refuse").judge([p.Entry(path="a", size=1 << 60), p.Entry(path="b", size=1)])
 
 
 def test_a_file_named_twice_is_refused_the_second_time(store):
-    verdicts = store.judge([p.Entry(path="a"), p.Entry(path="a")], "refuse")
+    verdicts = store.review("refuse").judge([p.Entry(path="a"), p.Entry(path="a")])
     assert [verdict.error is None for verdict in verdicts] == [True, False]
 
 

@@ -65,6 +65,13 @@ class SourceRoutes:
             raise ArgumentError(f"{peer} is this host itself: SRv6 paths lead to another")
         return self.fabric.ev_profile(self.host, peer, active=self.active)
 
+    def siblings(self, address: str) -> list[str]:
+        """All addresses of the fabric's host that has an address, or of the peer that was named."""
+        host = self.peer
+        if host is None and ":" in address:
+            host = self.fabric.host_of_address(address)
+        return [] if host is None else list(self.fabric.host_addresses(host))
+
     def device(self, ports: Sequence[Port] = (), **options: Any) -> Device:
         """A device that builds SRv6 frames and takes these routes.
 

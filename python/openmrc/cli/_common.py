@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.errors import Error
+from openmrc.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +100,8 @@ def _jsonable(value: object) -> object:
 
 def print_error(message: str) -> None:
     """Prints ``error: message`` as one line on standard error, on a terminal in red."""
-    line = "error: " + " ".join(message.split())
+    # The message may quote what came from elsewhere, such as the name of a file.
+    line = "error: " + printable(" ".join(message.split()))
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         line = line.replace("error:", "\x1b[1;31merror:\x1b[0m", 1)
     print(line, file=sys.stderr, flush=True)

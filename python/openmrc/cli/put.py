@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _impair, _planes
+from openmrc.cli import _common, _impair, _peers, _planes
 from openmrc.errors import ConnectError
+from openmrc.printable import printable
 from openmrc.transfer.manifest import collect
 from openmrc.transfer.protocol import DEFAULT_PORT, IfExists
 from openmrc.transfer.ring import PEER_TIMEOUT
@@ -32,9 +33,12 @@ def put(
         typer.Option(
             "--if-exists",
             help="If a name is taken: refuse that file, replace it, or update (send it only if it differs). "
-            "After a transfer that broke off, update sends the missing files.",
+            "After a transfer that broke off, update sends the missing files. The receiver has to allow both "
+            "(serve --allow-replace, --allow-digests).",
         ),
     ] = "refuse",
+    token_file: _peers.TokenFileOption = None,
+    allow_address: _peers.AllowAddressOption = None,
     mtu: _planes.MtuOption = None,
     peer_timeout: Annotated[
         float,
@@ -67,7 +71,16 @@ def put(
     remarks = _common.console(stderr=True)
     routes = _planes.srv6(srv6, fabric, this_host, peer_host)
     planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
-    with Sender(host, port, planes=planes, mtu=mtu, peer_timeout=peer_timeout, configure=configure) as sender:
+    with Sender(
+        host,
+        port,
+        planes=planes,
+        mtu=mtu,
+        token=_peers.token(token_file),
+        addresses=_peers.rule(allow_address, planes),
+        peer_timeout=peer_timeout,
+        configure=configure,
+    ) as sender:
         here, there = len(sender.context.addresses), sender.peer_planes
         if here != there:
             remarks.print(
@@ -96,7 +109,9 @@ def put(
     if not report.complete:
         failed = [result for result in report.files if result.status == "failed"]
         if len(failed) == 1:
-            raise ConnectError(f"{failed[0].path} was not stored: {failed[0].reason}")
+            raise ConnectError(
+                f"{printable(failed[0].path)} was not stored: {printable(failed[0].reason or '')}"
+            )
         raise ConnectError(f"{len(failed)} of {files(len(report.files))} were not stored")
 
 
@@ -108,11 +123,12 @@ def _print_report(report: Report) -> None:
     out = _common.console()
     for result in report.files:
         if result.status == "failed":
-            out.print(f"{result.path}  not stored: {result.reason}", markup=False)
+            reason = printable(result.reason or "")
+            out.print(f"{printable(result.path)}  not stored: {reason}", markup=False)
         else:
             state = "" if result.status == "stored" else "  there already"
-            digest = f"  xxh3 {result.digest}" if result.digest else ""
-            out.print(f"{result.path}  {size(result.bytes)}{digest}{state}", markup=False)
+            digest = f"  xxh3 {printable(result.digest)}" if result.digest else ""
+            out.print(f"{printable(result.path)}  {size(result.bytes)}{digest}{state}", markup=False)
     stored = [result for result in report.files if result.status == "stored"]
     if not stored:
         return

@@ -1,5 +1,6 @@
 """``openmrc serve``: receive files. Prints; :mod:`openmrc.transfer.receiver` does the work."""
 
+import resource
 import signal
 from pathlib import Path
 from types import FrameType
@@ -7,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common, _planes
-from openmrc.transfer.protocol import DEFAULT_PORT
-from openmrc.transfer.receiver import Event, Server
-from openmrc.transfer.store import Store
-from openmrc.units import rate, size
+from openmrc.cli import _common, _peers, _planes
+from openmrc.printable import printable
+from openmrc.transfer.protocol import DEFAULT_PORT, IDLE_TIMEOUT
+from openmrc.transfer.receiver import Limits, Server
+from openmrc.transfer.session import Event
+from openmrc.transfer.store import Rights, Store
+from openmrc.units import files, rate, size
 
 
 def serve(
@@ -27,9 +30,59 @@ def serve(
     bind: Annotated[
         str,
         typer.Option(
-            "--bind", metavar="ADDRESS", help="Listen on this address only. Default: all addresses."
+            "--bind",
+            metavar="ADDRESS",
+            help="Listen on this address, which needs a token unless it is a loopback address; "
+            "0.0.0.0: all of IPv4; ::: all. Default: this machine only.",
         ),
-    ] = "",
+    ] = _peers.LOOPBACK,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Without a token: everyone who reaches the port can add files.",
+            rich_help_panel="Peers",
+        ),
+    ] = False,
+    token_file: _peers.TokenFileOption = None,
+    allow_address: _peers.AllowAddressOption = None,
+    max_senders: Annotated[
+        int,
+        typer.Option("--max-senders", min=1, help="Most senders at a time, in all.", rich_help_panel="Peers"),
+    ] = Limits().senders,
+    max_per_address: Annotated[
+        int,
+        typer.Option(
+            "--max-per-address",
+            min=1,
+            help="Most senders at a time from one address.",
+            rich_help_panel="Peers",
+        ),
+    ] = Limits().per_address,
+    idle_timeout: Annotated[
+        float,
+        typer.Option(
+            "--idle-timeout",
+            metavar="SECONDS",
+            min=1,
+            help="Give up a sender that does nothing for this time.",
+            rich_help_panel="Peers",
+        ),
+    ] = IDLE_TIMEOUT,
+    allow_replace: Annotated[
+        bool, typer.Option("--allow-replace", help="Senders may replace files that exist.")
+    ] = False,
+    allow_digests: Annotated[
+        bool,
+        typer.Option(
+            "--allow-digests",
+            help="Senders may learn the checksum of a file that exists, so that `put --if-exists update` "
+            "sends only what differs.",
+        ),
+    ] = False,
+    allow_executable: Annotated[
+        bool, typer.Option("--allow-executable", help="Senders may make files executable.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Serve one sender, then exit.")] = False,
     sync: Annotated[
         bool, typer.Option("--sync/--no-sync", help="A file counts as stored only when it is on the disk.")
@@ -44,9 +97,10 @@ def serve(
 ) -> None:
     """Receive files that `openmrc put` sends, below DIR.
 
-    A file appears under its name in one step, when it has arrived completely and its checksum is right. There
-    is no authentication: everyone who reaches the port can add files. Ctrl-C ends the command and discards
-    unfinished files. With --json, every event is one line of JSON.
+    A file appears under its name in one step, when it has arrived completely and its checksum is right. Other
+    machines can connect only with --bind, and then both ends need the same token. Senders can add files;
+    all else has to be allowed. Ctrl-C ends the command and discards unfinished files. With --json, every
+    event is one line of JSON.
     """
     out, remarks = _common.console(), _common.console(stderr=True)
 
@@ -60,17 +114,39 @@ def serve(
 
     # A service manager ends the command as cleanly as Ctrl-C does.
     signal.signal(signal.SIGTERM, _terminate)
-    with Store(directory, sync=sync) as store:
+    token = _peers.token(token_file)
+    _peers.check_bind(bind, token, insecure=insecure)
+    _raise_descriptor_limit()
+    rights = Rights(replace=allow_replace, digests=allow_digests, executable=allow_executable)
+    with Store(directory, sync=sync, rights=rights) as store:
         routes = _planes.srv6(srv6, fabric, this_host, peer_host)
         planes = _planes.planes(addresses, evs=evs, routes=routes)
-        server = Server(store, host=bind, port=port, planes=planes, observer=show)
+        server = Server(
+            store,
+            host=bind,
+            port=port,
+            planes=planes,
+            token=token,
+            addresses=_peers.rule(allow_address, planes),
+            limits=Limits(senders=max_senders, per_address=max_per_address),
+            idle_timeout=idle_timeout,
+            observer=show,
+        )
         try:
             if json:
                 _common.print_json_line(
-                    {"kind": "listening", "port": server.port, "directory": str(directory)}
+                    {"kind": "listening", "address": bind, "port": server.port, "directory": str(directory)}
                 )
             else:
-                remarks.print(f"receiving into {directory}, port {server.port}; Ctrl-C ends it", markup=False)
+                asks = "with the token" if token is not None else "without a token"
+                remarks.print(
+                    f"receiving into {directory}, {bind} port {server.port}, {asks}; Ctrl-C ends it",
+                    markup=False,
+                )
+                if store.leftovers:
+                    remarks.print(
+                        f"removed {files(store.leftovers)} that killed runs left behind", markup=False
+                    )
             complete = server.serve(once=once)
         finally:
             server.close()
@@ -82,15 +158,22 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+def _raise_descriptor_limit() -> None:
+    """To the hard limit. The soft limit protects programs that use select, and this one does not."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _describe(event: Event) -> str | None:
+    path, reason = printable(event.path or ""), printable(event.reason or "")
     match event.kind:
         case "stored":
             return (
-                f"{event.path}  {size(event.bytes)}  {rate(event.bytes, event.seconds)}"
+                f"{path}  {size(event.bytes)}  {rate(event.bytes, event.seconds)}"
                 f"  xxh3 {event.digest}  from {event.peer}"
             )
         case "failed":
-            return f"{event.path}  not stored: {event.reason}  from {event.peer}"
+            return f"{path}  not stored: {reason}  from {event.peer}"
         case "broken":
-            return f"{event.peer}: {event.reason}"
+            return f"{event.peer}: {reason}"
     return None

@@ -3,9 +3,9 @@
 The sender is not trusted: paths are checked where they are used (:mod:`openmrc.transfer.store`).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from openmrc.channel import Message
 from openmrc.handshake import U32, Protocol
@@ -17,11 +17,39 @@ IfExists = Literal["refuse", "replace", "update"]
 """What to do about a name that is taken: refuse it, replace it, or leave it if its contents are the same."""
 
 
+IDLE_TIMEOUT = 60.0
+"""Seconds without data and without a message after which the other end is given up."""
+
+BUSY_INTERVAL = 5.0
+"""Seconds between two ``Busy``."""
+
+BUSY_LIMIT = 3600.0
+"""Seconds for which an end may say nothing but ``Busy``: enough to read 1 TB at 300 MB/s."""
+
+MAX_RING = 64 << 20
+"""Bytes of the largest ring. A sender has memory of the same size, so a receiver must not choose freely."""
+
+MAX_MESSAGE = 4 << 20
+"""Bytes of the longest message after the handshake."""
+
+PART_ENTRIES = 1024
+PART_BYTES = 512 << 10
+"""Entries, and about how many bytes of them, that a sender puts into one part of its manifest."""
+
+
 class RingShape(Message):
     """The receiver's ring, in its offer: the one buffer offered, divided into blocks."""
 
-    blocks: Annotated[int, Field(ge=1, le=1 << 16)]
-    block_bytes: Annotated[int, Field(ge=4096, le=1 << 30)]
+    blocks: Annotated[int, Field(ge=1, le=1 << 14)]
+    block_bytes: Annotated[int, Field(ge=4096, le=MAX_RING)]
+
+    @model_validator(mode="after")
+    def _bound(self) -> Self:
+        if self.blocks * self.block_bytes > MAX_RING:
+            raise ValueError(
+                f"{self.blocks} blocks of {self.block_bytes} bytes: at most {MAX_RING} bytes together"
+            )
+        return self
 
 
 class Entry(Message):
@@ -35,23 +63,28 @@ class Entry(Message):
 
 
 class Manifest(Message):
-    """All that the sender wants to send, before any of it is sent."""
+    """A part of what the sender wants to send. All parts come before any of it is sent."""
 
     type: Literal["manifest"] = "manifest"
-    entries: list[Entry]
+    entries: Annotated[list[Entry], Field(max_length=PART_ENTRIES)]
     if_exists: IfExists = "refuse"
+    """The same in every part."""
+    last: bool = True
+    """Whether this is the last part."""
 
 
 class Verdict(Message):
-    """The receiver's answer to an entry: neither field set means "send it"."""
+    """The receiver's answer to an entry: no field set means "send it"."""
 
-    error: str | None = None
-    digest: str | None = None
+    error: Annotated[str, Field(max_length=4096)] | None = None
+    digest: Annotated[str, Field(max_length=64)] | None = None
     """With ``update``: XXH3-128 of the file of the same size that the receiver has already."""
+    keep: bool = False
+    """The file that the receiver has may not be replaced: send nothing if the digest differs."""
 
 
 class Plan(Message):
-    """The receiver's verdicts, in the order of the manifest."""
+    """The receiver's verdicts on a part of the manifest, in its order."""
 
     type: Literal["plan"] = "plan"
     verdicts: list[Verdict]
@@ -62,7 +95,7 @@ class End(Message):
 
     type: Literal["end"] = "end"
     index: U32
-    digest: str | None = None
+    digest: Annotated[str, Field(max_length=64)] | None = None
 
 
 class Stored(Message):
@@ -70,7 +103,7 @@ class Stored(Message):
 
     type: Literal["stored"] = "stored"
     index: U32
-    digest: str
+    digest: Annotated[str, Field(max_length=64)]
 
 
 class Failed(Message):
@@ -78,7 +111,13 @@ class Failed(Message):
 
     type: Literal["failed"] = "failed"
     index: U32
-    reason: str
+    reason: Annotated[str, Field(max_length=4096)]
+
+
+class Busy(Message):
+    """Nothing is wrong: the end that says this reads a large file, or writes one to the disk."""
+
+    type: Literal["busy"] = "busy"
 
 
 class Bye(Message):
@@ -87,12 +126,13 @@ class Bye(Message):
     type: Literal["bye"] = "bye"
 
 
-PROTOCOL = Protocol("openmrc-transfer", 1, Manifest, Plan, End, Stored, Failed, Bye)
+PROTOCOL = Protocol("openmrc-transfer", 2, Manifest, Plan, End, Stored, Failed, Busy, Bye)
 """After the handshake::
 
     sender                                  receiver
     Manifest {files, if_exists}     ->
                                     <-      Plan {a verdict for each file}    or Refused
+    ... further parts of the manifest, each after the answer to the one before
     RDMA writes of file 0           =>
                                     <=      credit: number of ring blocks consumed
     End {0, digest}                 ->
@@ -102,5 +142,6 @@ PROTOCOL = Protocol("openmrc-transfer", 1, Manifest, Plan, End, Stored, Failed, 
 
 Every RDMA write carries the file's number as its immediate value. A ``Failed`` may arrive at any time; the
 sender then skips the rest of that file, and the receiver ignores what was already sent. A connection that
-ends before ``Bye`` undoes every file that was not answered with ``Stored``.
+ends before ``Bye`` undoes every file that was not answered with ``Stored``. An end that neither moves data
+nor says anything is given up after a minute; ``Busy`` says that it is still there.
 """

@@ -1,63 +1,61 @@
-"""The receiving end of transfers, for ``openmrc serve``: one thread per connection."""
+"""The receiving end of transfers, for ``openmrc serve``: listens, and limits who is served.
+
+Nothing is opened, registered or told before a sender has greeted and, with a token, proven that it has it.
+"""
 
 import contextlib
+import math
+import resource
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from openmrc import handshake
-from openmrc.channel import Channel, Refused, wait_readable
+from openmrc.channel import Channel
 from openmrc.closing import Closable
-from openmrc.errors import ClosedError, ConnectError, Error
-from openmrc.handshake import Listener
-from openmrc.planes import Planes
+from openmrc.errors import ClosedError, ConnectError
+from openmrc.handshake import AddressRule, Listener, Token
+from openmrc.planes import Planes, same_host
 from openmrc.transfer import protocol as p
-from openmrc.transfer.ring import Block, ReceivingRing
-from openmrc.transfer.store import Incoming, Store, StoreError, describe
+from openmrc.transfer.session import Observer, Session
+from openmrc.transfer.store import Store
+from openmrc.verbs import Context
 
-MAX_CLIENTS = 64
+_SENDER_DESCRIPTORS = 4
+"""Descriptors kept free for each sender: two files and their directories. Who needs more waits for others."""
 
-_TICK = 1.0
-"""Seconds from one look to the next at whether the sender still answers."""
-
-_MANIFEST_TIMEOUT = 120.0
-"""Seconds for the manifest, which may have 64 MiB."""
+_DEVICE_DESCRIPTORS = 320
+"""Descriptors kept free for the first device: a socket for each entropy value, at most 256, and some more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Something that the receiver reports."""
+class Limits:
+    """How many are served at the same time."""
 
-    kind: str
-    """``connected``, ``stored``, ``failed``, ``broken`` (the connection, with all unfinished files) or
-    ``done``."""
-    peer: str
-    path: str | None = None
-    bytes: int = 0
-    seconds: float = 0.0
-    digest: str | None = None
-    reason: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, without unset fields."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in fields.items() if value is not None}
-
-
-Observer = Callable[[Event], None]
+    senders: int = 256
+    """In all."""
+    per_address: int = 64
+    """From one address: more than one machine can use."""
+    strangers: int = 128
+    """Connections that have not greeted yet. One more ends the oldest of the address that has most."""
 
 
 class Server(Closable):
     """Listens, and gives each sender a thread, a queue pair and a ring.
+
+    Senders without named planes share a device for each address by which they reach this host.
 
     Args:
         store: Stores the files.
         host: Address to listen on; empty: all.
         port: TCP port; 0: any free one.
         planes: The addresses to receive data on.
+        token: What senders must have.
+        addresses: Which addresses a sender may offer; default its own.
+        limits: How many are served at the same time.
+        idle_timeout: Seconds without data after which a sender is given up.
         observer: Called with every event, from any thread.
 
     Raises:
@@ -71,45 +69,47 @@ class Server(Closable):
         host: str = "",
         port: int = p.DEFAULT_PORT,
         planes: Planes | None = None,
+        token: Token | None = None,
+        addresses: AddressRule | None = None,
+        limits: Limits | None = None,
+        idle_timeout: float = p.IDLE_TIMEOUT,
         observer: Observer | None = None,
     ) -> None:
         self._store = store
-        self._planes = planes or Planes()
+        self.planes = planes or Planes()
+        self.token = token
+        self.addresses = addresses or AddressRule()
+        self.idle_timeout = idle_timeout
+        self._limits = limits or Limits()
         self._observe = observer or (lambda event: None)
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}
         self._lock = threading.Lock()
-        self._context = self._planes.open_named()
+        self._devices = _Devices(self.planes)
         try:
             self._listener = Listener(p.PROTOCOL, host, port)
         except BaseException:
-            if self._context is not None:
-                self._context.close()
+            self._devices.close()
             raise
         self.port: int = self._listener.address[1]
         """TCP port it listens on."""
 
     def serve(self, *, once: bool = False) -> bool:
-        """Serves until closed or interrupted; with ``once``, one connection.
+        """Serves until closed or interrupted; with ``once``, one sender. Who is no sender does not count.
 
         Returns:
-            With ``once``, whether every file of the connection was stored.
+            With ``once``, whether every file of the sender was stored.
         """
         while True:
             try:
-                session = Session(self, self._listener.accept())
+                session = self._accept()
             except ClosedError:
                 return True
-            with self._lock:
-                full = len(self._sessions) >= MAX_CLIENTS
-                if not full:
-                    self._sessions.add(session)
-            if full:
-                session.refuse(f"{MAX_CLIENTS} transfers are running, which is the limit; try again later")
+            if session is None:
                 continue
-            session.thread.start()
             if once:
                 session.thread.join()
-                return session.complete
+                if session.admitted:
+                    return session.complete
 
     def close(self) -> None:
         """Breaks off all transfers, discards their files and stops listening; :meth:`serve` returns."""
@@ -120,201 +120,121 @@ class Server(Closable):
             session.interrupt()
         for session in sessions:
             session.thread.join()
-        if self._context is not None:
-            self._context.close()
+        self._devices.close()
 
-    def _ended(self, session: "Session") -> None:
+    def _accept(self) -> Session | None:
+        channel = self._listener.accept()
+        try:
+            session = Session(self, self._store, channel, self._observe)
+        except OSError:
+            channel.close()  # It has gone already.
+            return None
         with self._lock:
-            self._sessions.discard(session)
-
-
-class Session:
-    """One sender's connection."""
-
-    def __init__(self, server: Server, channel: Channel[Any]) -> None:
-        self._server = server
-        self._store = server._store
-        self._observe = server._observe
-        self._channel = channel
-        self._peer = channel.peer
-        self._entries: list[p.Entry] = []
-        self._if_exists: p.IfExists = "refuse"
-        self._open: dict[int, Incoming] = {}
-        self._digests: dict[int, str] = {}
-        self._settled: set[int] = set()
-        self._begun: dict[int, float] = {}
-        # Flushing to disk takes long; meanwhile blocks of the next file are received.
-        self._flusher = ThreadPoolExecutor(1, thread_name_prefix="openmrc-flush")
-        self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {self._peer}", daemon=True)
-        self._failed = False
-        self._finished = False
-
-    @property
-    def complete(self) -> bool:
-        """Whether the sender has finished and every file was stored."""
-        return self._finished and not self._failed
-
-    def refuse(self, reason: str) -> None:
-        """Refuses the sender and closes the connection."""
-        with contextlib.suppress(ConnectError):
-            self._channel.send(Refused(reason=reason))
-        self._channel.close()
-
-    def interrupt(self) -> None:
-        """Ends the connection while the session's thread may be waiting on it."""
-        self._channel.shutdown()
-
-    def _run(self) -> None:
+            self._sessions[session] = None
+            surplus = self._surplus()
+        if surplus is not None:
+            surplus.interrupt()
         try:
-            with contextlib.ExitStack() as stack:
-                stack.callback(self._server._ended, self)
-                stack.callback(self._channel.close)
-                stack.callback(self._discard_all)
-                stack.callback(self._flusher.shutdown)
-                self._converse(stack)
-        except (Error, OSError) as error:
-            # If there are two causes, this is the first; the sender may not be there any more.
-            self._observe(Event("broken", self._peer, reason=str(error)))
+            session.thread.start()
+        except RuntimeError:  # No thread can be started.
+            channel.close()
+            self.ended(session)
+            return None
+        return session
 
-    def _converse(self, stack: contextlib.ExitStack) -> None:
-        ring = self._connect(stack)
-        self._observe(Event("connected", self._peer))
-        try:
-            self._plan()
-        except ConnectError:
-            raise
-        except (Error, OSError) as error:
-            self._channel.send(Refused(reason=str(error)))
-            raise
-        self._receive(ring)
+    def _surplus(self) -> Session | None:
+        strangers = [session for session in self._sessions if not session.admitted]
+        if len(strangers) <= self._limits.strangers:
+            return None
+        [(most, _)] = Counter(session.address for session in strangers).most_common(1)
+        return next(session for session in strangers if session.address == most)
 
-    def _connect(self, stack: contextlib.ExitStack) -> ReceivingRing:
-        planes, channel = self._server._planes, self._channel
-        with handshake.answering(channel, p.PROTOCOL) as answering:
-            request = answering.request
-            context = self._server._context
-            if context is None:
-                local, remote = channel.local_address(), channel.remote_address()
-                context = stack.enter_context(planes.open(local, remote, count=len(request.addresses)))
-            ring = stack.enter_context(ReceivingRing(context, self._peer))
-            largest = planes.path_mtu(context.addresses, request.addresses, largest=request.path_mtu)
-            answering.offer(ring.end(largest))
-        return ring
+    # --- what sessions ask for ------------------------------------------------------------------------------
 
-    def _plan(self) -> None:
-        manifest = self._channel.expect(p.Manifest, _MANIFEST_TIMEOUT)
-        self._entries, self._if_exists = manifest.entries, manifest.if_exists
-        verdicts = self._store.judge(self._entries, self._if_exists)
-        self._settled = {i for i, verdict in enumerate(verdicts) if verdict.error is not None}
-        self._failed = bool(self._settled)
-        self._channel.send(p.Plan(verdicts=verdicts))
-
-    def _receive(self, ring: ReceivingRing) -> None:
-        while True:
-            ring.cq.arm()
-            wait_readable(self._channel, ring.cq, timeout=_TICK)
-            ring.cq.acknowledge()
-            for block in ring.arrived():
-                self._take(block)
-            for message in self._channel.arrived():
-                match message:
-                    case p.End():
-                        self._end(message)
-                    case p.Bye():
-                        self._finished = not self._open
-                        self._observe(Event("done", self._peer))
-                        return
-                    case _:
-                        raise self._channel.unexpected(message)
-
-    def _take(self, block: Block) -> None:
-        index = block.tag
-        if index >= len(self._entries):
-            raise ConnectError(
-                f"{self._peer} sent a block of file {index}, but announced {len(self._entries)} files"
-            )
-        if index in self._settled:
-            return  # It has failed; this block was already on its way.
-        try:
-            incoming = self._incoming(index)
-            incoming.write(block.data)
-        except (StoreError, OSError) as error:
-            self._fail(index, error)
-            return
-        self._maybe_commit(index)
-
-    def _incoming(self, index: int) -> Incoming:
-        incoming = self._open.get(index)
-        if incoming is None:
-            incoming = self._open[index] = self._store.create(self._entries[index], self._if_exists)
-            self._begun[index] = time.monotonic()
-        return incoming
-
-    def _end(self, end: p.End) -> None:
-        index = end.index
-        if index >= len(self._entries):
-            raise ConnectError(f"{self._peer} ended file {index}, but announced {len(self._entries)} files")
-        if index in self._settled:
-            return
-        entry = self._entries[index]
-        if end.digest is None:
-            self._fail(index, StoreError("the sender could not read all of it"))
-            return
-        try:
-            if entry.directory:
-                self._store.make_directory(entry)
-                self._settled.add(index)
-                self._channel.send(p.Stored(index=index, digest=""))
-                return
-            self._incoming(index)
-        except (StoreError, OSError) as error:
-            self._fail(index, error)
-            return
-        self._digests[index] = end.digest
-        self._maybe_commit(index)
-
-    def _maybe_commit(self, index: int) -> None:
-        incoming = self._open[index]
-        if incoming.complete and index in self._digests:
-            del self._open[index]
-            self._settled.add(index)
-            self._flusher.submit(self._commit, index, incoming, self._digests.pop(index))
-
-    def _commit(self, index: int, incoming: Incoming, digest: str) -> None:
-        entry = incoming.entry
-        try:
-            incoming.commit(digest)
-        except (StoreError, OSError) as error:
-            self._report_failure(index, error)
-            return
-        seconds = time.monotonic() - self._begun[index]
-        self._observe(Event("stored", self._peer, entry.path, entry.size, seconds, digest))
-        with contextlib.suppress(ConnectError):  # The session's thread notices too.
-            self._channel.send(p.Stored(index=index, digest=digest))
-
-    def _fail(self, index: int, error: Exception) -> None:
-        self._settled.add(index)
-        self._digests.pop(index, None)
-        if (incoming := self._open.pop(index, None)) is not None:
-            incoming.discard()
-        self._report_failure(index, error)
-
-    def _report_failure(self, index: int, error: Exception) -> None:
-        reason = describe(error) if isinstance(error, OSError) else str(error)
-        self._failed = True
-        self._observe(Event("failed", self._peer, self._entries[index].path, reason=reason))
-        with contextlib.suppress(ConnectError):
-            self._channel.send(p.Failed(index=index, reason=reason))
-
-    def _discard_all(self) -> None:
-        for index, incoming in self._open.items():
-            incoming.discard()
-            self._observe(
-                Event(
-                    "failed",
-                    self._peer,
-                    self._entries[index].path,
-                    reason="the connection broke; the file was discarded",
+    def admit(self, session: Session) -> int:
+        """Counts a sender that has greeted; see :class:`openmrc.transfer.session.Host`."""
+        with self._lock:
+            senders = [each for each in self._sessions if each.admitted]
+            if len(senders) >= self._limits.senders:
+                raise ConnectError(
+                    f"{len(senders)} transfers are running, which is the limit; try again later"
                 )
-            )
-        self._open.clear()
+            if sum(each.address == session.address for each in senders) >= self._limits.per_address:
+                raise ConnectError(
+                    f"{self._limits.per_address} transfers from {session.address} are running,"
+                    " which is the limit for one address; try again later"
+                )
+            self._check_descriptors(len(senders))
+            session.admitted = True
+            return len(senders) + 1
+
+    def context(self, channel: Channel[Any], planes: int) -> Context:
+        """The device for a sender."""
+        return self._devices.get(channel.local_address(), channel.remote_address(), planes, self._has_room)
+
+    def ended(self, session: Session) -> None:
+        """Forgets a session."""
+        with self._lock:
+            self._sessions.pop(session, None)
+
+    def _check_descriptors(self, senders: int) -> None:
+        """Refuses a sender rather than let those that are served run out of descriptors."""
+        needed = (senders + 1) * _SENDER_DESCRIPTORS + (0 if self._devices.opened() else _DEVICE_DESCRIPTORS)
+        if _free_descriptors() < needed:
+            raise ConnectError("no file descriptors are left for another transfer; try again later")
+
+    def _has_room(self) -> bool:
+        """Whether there are descriptors for one more device."""
+        with self._lock:
+            senders = sum(session.admitted for session in self._sessions)
+        return _free_descriptors() >= senders * _SENDER_DESCRIPTORS + _DEVICE_DESCRIPTORS
+
+
+def _free_descriptors() -> float:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return math.inf
+    return limit - sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+class _Devices(Closable):
+    """The devices on which senders write: one if the planes are named, else one for each local address."""
+
+    def __init__(self, planes: Planes) -> None:
+        self._planes = planes
+        self._named = planes.open_named()
+        self._opened: dict[tuple[str, int], Context] = {}
+        self._lock = threading.Lock()
+
+    def get(self, local: str, remote: str, planes: int, has_room: Callable[[], bool]) -> Context:
+        """The device for a sender; opened if there is none yet.
+
+        Args:
+            local: This end's address of the connection.
+            remote: The sender's.
+            planes: How many the sender has. Counts only if both ends are on this machine.
+            has_room: Whether another device may be opened. If not, one with other planes serves as well:
+                both ends use the first planes that both have.
+        """
+        if self._named is not None:
+            return self._named
+        key = ("::1" if ":" in local else "127.0.0.1", planes) if same_host(local, remote) else (local, 1)
+        with self._lock:
+            if key in self._opened:
+                return self._opened[key]
+            like = [context for (address, _), context in self._opened.items() if address == key[0]]
+            if like and not has_room():
+                return like[0]
+            context = self._opened[key] = self._planes.open(local, remote, count=planes)
+            return context
+
+    def opened(self) -> bool:
+        """Whether there is a device already."""
+        return self._named is not None or bool(self._opened)
+
+    def close(self) -> None:
+        """Closes all devices."""
+        with contextlib.ExitStack() as stack:
+            for context in (self._named, *self._opened.values()):
+                if context is not None:
+                    stack.callback(context.close)

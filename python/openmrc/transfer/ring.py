@@ -32,6 +32,10 @@ BLOCKS = 16
 BLOCK_BYTES = 2 << 20
 """Together a window of 32 MiB: what 100 Gb/s carry in 2.5 ms, in which a disk may stall."""
 
+_SMALLER = ((8, BLOCKS), (16, 8), (32, 4))
+_SMALLEST = 2
+"""Blocks of a sender's ring by the number of senders: 64 of them get 640 MiB together, not 2 GiB."""
+
 PEER_TIMEOUT = 30.0
 """Seconds without an answer on any plane after which the other end is given up: twice the 15 s for which a
 process may be stopped."""
@@ -132,6 +136,12 @@ class ReceivingRing(_Ring):
         )
         self._consumed = 0
 
+    @classmethod
+    def for_sender(cls, context: Context, peer: str, senders: int) -> "ReceivingRing":
+        """A ring whose size depends on how many senders there are with this one."""
+        blocks = next((blocks for most, blocks in _SMALLER if senders <= most), _SMALLEST)
+        return cls(context, peer, blocks=blocks)
+
     def end(self, path_mtu: int | None = None) -> End:
         """This end, for the handshake: the ring is offered as the one buffer."""
         shape = RingShape(blocks=self.blocks, block_bytes=self.block_bytes)
@@ -166,7 +176,7 @@ class SendingRing(_Ring):
     """The sender's end: blocks are written from its memory.
 
     Raises:
-        ConnectError: if the receiver offers no ring.
+        ConnectError: if the receiver offers no ring, or one of more than 64 MiB.
     """
 
     def __init__(self, context: Context, peer: str, offer: Offer) -> None:
@@ -225,13 +235,15 @@ class SendingRing(_Ring):
         )
         self._posted += 1
 
-    def poll(self) -> None:
-        """Handles completions: own writes, and the receiver's credit.
+    def poll(self) -> bool:
+        """Handles completions: own writes, and the receiver's credit. Returns whether there were any.
 
         Raises:
             ConnectError: if the queue pair broke, or the receiver claims what cannot be.
         """
+        moved = False
         for completion in self.completions():
+            moved = True
             if completion.opcode is WcOpcode.RDMA_WRITE:
                 self._completed += 1
                 continue
@@ -241,3 +253,4 @@ class SendingRing(_Ring):
             for _ in range(consumed):
                 self.bytes_consumed += self._lengths[self._consumed % self.blocks]
                 self._consumed += 1
+        return moved

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +13,9 @@ from openmrc import handshake
 from openmrc.channel import Message, Refused, wait_readable
 from openmrc.closing import Closable
 from openmrc.errors import ConnectError, Error
+from openmrc.handshake import AddressRule, Token
 from openmrc.planes import Planes
+from openmrc.printable import printable
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.ring import PEER_TIMEOUT, SendingRing
@@ -99,6 +101,9 @@ class Sender(Closable):
         planes: The addresses to send from.
         mtu: Payload bytes per packet; default what the routes carry, at most 4096.
         peer_timeout: Seconds without an answer on any plane after which the receiver is given up.
+        token: What the receiver must have.
+        addresses: Which addresses the receiver may offer; default its own.
+        timeout: Seconds without a sign of the receiver after which it is given up.
         configure: Called with the open device before anything is sent; for tests.
 
     Raises:
@@ -114,6 +119,9 @@ class Sender(Closable):
         planes: Planes | None = None,
         mtu: int | None = None,
         peer_timeout: float = PEER_TIMEOUT,
+        token: Token | None = None,
+        addresses: AddressRule | None = None,
+        timeout: float = p.IDLE_TIMEOUT,
         configure: Callable[[Context], None] | None = None,
     ) -> None:
         self.receiver = f"{host}:{port}"
@@ -124,18 +132,23 @@ class Sender(Closable):
         self._unanswered: set[int] = set()
         self._on_tick: Callable[[Sender], None] = lambda sender: None
         self._next_tick = 0.0
+        self._timeout = timeout
+        self._last_sign = self._last_progress = time.monotonic()
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._stack)
-            hint = f"start `openmrc serve DIR{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there"
-            self._channel = self._stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint))
+            at = "" if port == p.DEFAULT_PORT else f" -p {port}"
+            hint = f"start `openmrc serve DIR{at}` there, with --bind if it is another machine"
+            self._channel = self._stack.enter_context(
+                handshake.dial(p.PROTOCOL, host, port, hint, token=token)
+            )
             self.context = self._stack.enter_context(
                 (planes or Planes()).open(self._channel.local_address(), self._channel.remote_address())
             )
             if configure:
                 configure(self.context)
             self._planes = planes or Planes()
-            self._ring = self._connect(mtu, peer_timeout)
+            self._ring = self._connect(mtu, addresses, peer_timeout)
             undo.pop_all()
 
     def send(
@@ -160,7 +173,7 @@ class Sender(Closable):
         self._results.clear()
         self._sources = sources
         wanted = self._plan(sources, if_exists)
-        begun = time.monotonic()
+        begun = self._last_sign = self._last_progress = time.monotonic()
         for index in wanted:
             self._send_file(index)
             self._wait_until(lambda: len(self._unanswered) < _UNANSWERED)
@@ -210,9 +223,9 @@ class Sender(Closable):
 
     # --- connecting -----------------------------------------------------------------------------------------
 
-    def _connect(self, mtu: int | None, peer_timeout: float) -> SendingRing:
+    def _connect(self, mtu: int | None, rule: AddressRule | None, peer_timeout: float) -> SendingRing:
         addresses = self.context.addresses
-        with handshake.calling(self._channel, self.context, path_mtu=mtu) as calling:
+        with handshake.calling(self._channel, self.context, path_mtu=mtu, addresses=rule) as calling:
             offer = calling.offer
             self.peer_planes = len(offer.addresses)
             """How many planes the receiver has; the first planes of both ends are used."""
@@ -220,25 +233,73 @@ class Sender(Closable):
             ring.peer_timeout = peer_timeout
             largest = self._planes.path_mtu(addresses, offer.addresses, largest=offer.path_mtu)
             calling.accept(ring.end(largest))
+        self._channel.limit = p.MAX_MESSAGE
         return ring
 
     def _plan(self, sources: Sequence[Source], if_exists: p.IfExists) -> list[int]:
         """Asks which files the receiver wants; settles the others."""
-        self._channel.send(p.Manifest(entries=[source.entry for source in sources], if_exists=if_exists))
-        # No timeout: the receiver may be reading files to compare them.
-        plan: p.Plan = self._channel.expect(p.Plan, None)
-        if len(plan.verdicts) != len(sources):
-            raise ConnectError(f"{self.receiver} answered for {len(plan.verdicts)} files of {len(sources)}")
-        wanted = []
-        for index, (source, verdict) in enumerate(zip(sources, plan.verdicts, strict=True)):
-            if verdict.error is not None:
-                self._settle(index, "failed", reason=verdict.error)
-            elif verdict.digest is not None and verdict.digest == _digest_of(source):
-                self._settle(index, "unchanged", digest=verdict.digest)
-            else:
-                wanted.append(index)
+        wanted: list[int] = []
+        index = 0
+        for part in _parts(sources):
+            last = index + len(part) == len(sources)
+            entries = [source.entry for source in part]
+            self._channel.send(p.Manifest(entries=entries, if_exists=if_exists, last=last))
+            verdicts = self._verdicts()
+            if len(verdicts) != len(part):
+                raise ConnectError(f"{self.receiver} answered for {len(verdicts)} files of {len(part)}")
+            for source, verdict in zip(part, verdicts, strict=True):
+                if self._is_wanted(index, source, verdict):
+                    wanted.append(index)
+                index += 1
         self.total_bytes = sum(sources[index].entry.size for index in wanted)
         return wanted
+
+    def _verdicts(self) -> list[p.Verdict]:
+        """Waits for the receiver's answer to a part. It may have to read files to compare them."""
+        begun = time.monotonic()
+        while True:
+            message = self._channel.receive(self._timeout)
+            if not isinstance(message, p.Busy):
+                break
+            if time.monotonic() - begun > p.BUSY_LIMIT:
+                raise ConnectError(f"{self.receiver} did not answer within {p.BUSY_LIMIT:.0f} s")
+        match message:
+            case p.Plan():
+                return message.verdicts
+            case Refused():
+                raise self._refused(message)
+        raise self._channel.unexpected(message)
+
+    def _is_wanted(self, index: int, source: Source, verdict: p.Verdict) -> bool:
+        if verdict.error is not None:
+            self._settle(index, "failed", reason=verdict.error)
+        elif verdict.digest is None:
+            return True
+        elif verdict.digest == self._digest_of(source):
+            self._settle(index, "unchanged", digest=verdict.digest)
+        elif verdict.keep:
+            reason = "exists already and differs, and the receiver lets nothing be replaced"
+            self._settle(index, "failed", reason=reason)
+        else:
+            return True
+        return False
+
+    def _digest_of(self, source: Source) -> str | None:
+        told = time.monotonic()
+
+        def tell() -> None:
+            nonlocal told
+            if time.monotonic() - told > p.BUSY_INTERVAL:
+                told = time.monotonic()
+                self._channel.send(p.Busy())
+
+        try:
+            with source.local.open("rb", buffering=0) as file:
+                return digest_of(file, tell)
+        except OSError as error:
+            if isinstance(error, Error):
+                raise
+            return None  # Sending the file will fail too, with the reason.
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -293,10 +354,17 @@ class Sender(Closable):
         self._ring.cq.arm()
         wait_readable(self._channel, self._ring.cq, timeout=_TICK)
         self._ring.cq.acknowledge()
+        now = time.monotonic()
+        if now - self._last_sign > self._timeout or now - self._last_progress > p.BUSY_LIMIT:
+            raise ConnectError(
+                f"{self.receiver} was given up: it did nothing for {now - self._last_progress:.3g} s"
+            )
 
     def _progress(self) -> None:
-        self._ring.poll()
+        if self._ring.poll():
+            self._last_sign = self._last_progress = time.monotonic()
         for message in self._channel.arrived():
+            self._last_sign = time.monotonic()
             self._handle(message)
         if (now := time.monotonic()) >= self._next_tick:
             self._next_tick = now + _TICK
@@ -308,10 +376,15 @@ class Sender(Closable):
                 self._settle(message.index, "stored", digest=message.digest or None)
             case p.Failed() if message.index < len(self._sources):
                 self._settle(message.index, "failed", reason=message.reason)
+            case p.Busy():
+                return
             case Refused():
-                raise ConnectError(f"{self.receiver} refuses: {message.reason}")
+                raise self._refused(message)
             case _:
                 raise self._channel.unexpected(message)
+
+    def _refused(self, message: Refused) -> ConnectError:
+        return ConnectError(f"{self.receiver} refuses: {printable(message.reason)}")
 
     def _settle(
         self, index: int, status: Status, *, digest: str | None = None, reason: str | None = None
@@ -320,11 +393,18 @@ class Sender(Closable):
         # The first result counts: the receiver also reports a file as failed that was given up here.
         self._results.setdefault(index, FileResult(entry.path, entry.size, status, digest, reason))
         self._unanswered.discard(index)
+        self._last_progress = time.monotonic()
 
 
-def _digest_of(source: Source) -> str | None:
-    try:
-        with source.local.open("rb", buffering=0) as file:
-            return digest_of(file)
-    except OSError:
-        return None  # Sending the file will fail too, with the reason.
+def _parts(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """The manifest in parts that a receiver takes; one part if there is nothing to send."""
+    part: list[Source] = []
+    room = p.PART_BYTES
+    for source in sources:
+        size = len(source.entry.model_dump_json())
+        if part and (len(part) == p.PART_ENTRIES or size > room):
+            yield part
+            part, room = [], p.PART_BYTES
+        part.append(source)
+        room -= size
+    yield part
