@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from openmrc.cli import _common, _impair, _planes
+from openmrc.cli import _common, _impair, _peers, _planes
 from openmrc.errors import ArgumentError
 from openmrc.perftest import protocol
 from openmrc.perftest.client import measuring
 from openmrc.perftest.loopback import measuring_here, pin
 from openmrc.perftest.server import Server
 from openmrc.perftest.settings import SWEEP, Settings
+from openmrc.planes import Planes
 
 HostArgument = Annotated[
     str | None,
@@ -24,6 +26,20 @@ InlineOption = Annotated[
     int | None,
     typer.Option(
         "--inline_size", "--inline-size", "-I", min=0, max=220, help="Longest message that is sent inline."
+    ),
+]
+BindOption = Annotated[
+    str,
+    typer.Option("--bind", metavar="ADDRESS", help="Server: listen on this address. Default: all."),
+]
+MaxTimeOption = Annotated[
+    float,
+    typer.Option(
+        "--max-time",
+        metavar="SECONDS",
+        min=1,
+        help="Server: give up a client after this time. Client: give up a run with a number of messages.",
+        rich_help_panel="Peers",
     ),
 ]
 LoopbackOption = Annotated[
@@ -52,6 +68,7 @@ GbitsOption = Annotated[
 ]
 
 DEFAULT_PORT = protocol.DEFAULT_PORT
+MAX_TIME = protocol.MAX_TIME
 _RULE = "-" * 87
 
 
@@ -60,6 +77,11 @@ def sizes(everything: bool, size: int | None, default: int) -> Sequence[int]:
     if everything and size is not None:
         raise ArgumentError("-a runs every size and -s one size: use one of them, not both")
     return SWEEP if everything else (default if size is None else size,)
+
+
+def peers(token_file: Path | None, allow_address: Sequence[str] | None, planes: Planes) -> dict[str, Any]:
+    """The settings of the options about peers."""
+    return {"token": _peers.token(token_file), "addresses": _peers.rule(allow_address, planes)}
 
 
 def impairments(
@@ -97,6 +119,7 @@ def main(
     host: str | None,
     port: int,
     *,
+    bind: str,
     loopback: bool,
     cpu: str | None,
     json: bool,
@@ -111,7 +134,7 @@ def main(
     if not loopback:
         pin(cpus[0] if cpus else None)
     if host is None and not loopback:
-        _serve(settings, port, table, json=json)
+        _serve(settings, bind, port, table, json=json)
         return
     connected = (
         measuring_here(settings, cpus)
@@ -130,7 +153,7 @@ def main(
         _common.print_json(found if len(settings.sizes) > 1 else found[0])
 
 
-def _serve(settings: Settings, port: int, table: Table, *, json: bool) -> None:
+def _serve(settings: Settings, bind: str, port: int, table: Table, *, json: bool) -> None:
     """The server's side: serves one client and shows its results too."""
 
     def show(result: dict[str, Any]) -> None:
@@ -139,7 +162,7 @@ def _serve(settings: Settings, port: int, table: Table, *, json: bool) -> None:
         else:
             print(table.row(result), flush=True)
 
-    server = Server(settings, port=port)
+    server = Server(settings, bind, port)
     try:
         if not json:
             stars = "*" * 36

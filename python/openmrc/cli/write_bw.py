@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _impair, _perftest, _planes
+from openmrc.cli import _common, _impair, _peers, _perftest, _planes
 from openmrc.perftest.settings import Settings
 
 COLUMNS = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
@@ -53,6 +53,10 @@ def write_bw(
     ] = None,
     inline: _perftest.InlineOption = None,
     port: _perftest.PortOption = _perftest.DEFAULT_PORT,
+    bind: _perftest.BindOption = "",
+    token_file: _peers.TokenFileOption = None,
+    allow_address: _peers.AllowAddressOption = None,
+    max_time: _perftest.MaxTimeOption = _perftest.MAX_TIME,
     loopback: _perftest.LoopbackOption = False,
     cpu: _perftest.CpuOption = None,
     interval: Annotated[
@@ -95,6 +99,8 @@ def write_bw(
     """
     if fail_port and interval is None:
         interval = 1.0
+    routes = _planes.srv6(srv6, fabric, this_host, peer_host)
+    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
     settings = Settings(
         test="write-bw",
         sizes=_perftest.sizes(all_sizes, size, 65536),
@@ -108,9 +114,9 @@ def write_bw(
         cq_mod=cq_mod,
         inline=inline,
         interval=None if interval is None else interval / 1e3,
-        planes=_planes.planes(
-            addresses, ports, evs, ev_burst, _planes.srv6(srv6, fabric, this_host, peer_host)
-        ),
+        planes=planes,
+        max_time=max_time,
+        **_perftest.peers(token_file, allow_address, planes),
         impairments=_perftest.impairments(impair, loss, fail_port),
     )
     table = _perftest.Table(
@@ -124,7 +130,7 @@ def write_bw(
         COLUMNS,
         _row,
     )
-    _perftest.main(settings, host, port, loopback=loopback, cpu=cpu, json=json, table=table)
+    _perftest.main(settings, host, port, bind=bind, loopback=loopback, cpu=cpu, json=json, table=table)
 
 
 def _row(result: dict[str, Any]) -> str:

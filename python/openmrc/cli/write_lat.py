@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _impair, _perftest, _planes
+from openmrc.cli import _common, _impair, _peers, _perftest, _planes
 from openmrc.perftest.settings import Settings
 
 COLUMNS = (
@@ -24,6 +24,10 @@ def write_lat(
     mtu: _planes.MtuOption = None,
     inline: _perftest.InlineOption = None,
     port: _perftest.PortOption = _perftest.DEFAULT_PORT,
+    bind: _perftest.BindOption = "",
+    token_file: _peers.TokenFileOption = None,
+    allow_address: _peers.AllowAddressOption = None,
+    max_time: _perftest.MaxTimeOption = _perftest.MAX_TIME,
     loopback: _perftest.LoopbackOption = False,
     cpu: _perftest.CpuOption = None,
     addresses: _planes.AddressesOption = None,
@@ -43,15 +47,17 @@ def write_lat(
     Start it without a host at one end: this is the server. Start it with that host at the other end: this is
     the client, whose options count. Or use --loopback. With -a and --json the results are a list.
     """
+    routes = _planes.srv6(srv6, fabric, this_host, peer_host)
+    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
     settings = Settings(
         test="write-lat",
         sizes=_perftest.sizes(all_sizes, size, 2),
         iterations=iters,
         mtu=mtu,
         inline=inline,
-        planes=_planes.planes(
-            addresses, ports, evs, ev_burst, _planes.srv6(srv6, fabric, this_host, peer_host)
-        ),
+        planes=planes,
+        max_time=max_time,
+        **_perftest.peers(token_file, allow_address, planes),
         impairments=_impair.parse_all(impair),
     )
     table = _perftest.Table(
@@ -63,7 +69,7 @@ def write_lat(
         COLUMNS,
         _row,
     )
-    _perftest.main(settings, host, port, loopback=loopback, cpu=cpu, json=json, table=table)
+    _perftest.main(settings, host, port, bind=bind, loopback=loopback, cpu=cpu, json=json, table=table)
 
 
 def _row(result: dict[str, Any]) -> str:

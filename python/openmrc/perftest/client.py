@@ -8,7 +8,7 @@ from openmrc import handshake
 from openmrc.channel import Channel
 from openmrc.errors import ConnectError
 from openmrc.perftest import protocol as p
-from openmrc.perftest.endpoint import Endpoint
+from openmrc.perftest.endpoint import Endpoint, Watch
 from openmrc.perftest.results import Bandwidth, Latency, bandwidth, latency
 from openmrc.perftest.settings import Settings
 
@@ -41,7 +41,7 @@ def measuring(settings: Settings, host: str, port: int = p.DEFAULT_PORT) -> Iter
     """
     with contextlib.ExitStack() as stack:
         hint = f"start `openmrc {settings.test}{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there first"
-        channel = stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint))
+        channel = stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint, token=settings.token))
         context = settings.planes.open(channel.local_address(), channel.remote_address())
         endpoint = stack.enter_context(
             Endpoint(
@@ -60,7 +60,11 @@ def _connect(settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> N
     addresses = endpoint.context.addresses
     wanted = p.Wanted(test=settings.test, qps=settings.qps, buffer=settings.buffer, depth=settings.depth)
     with handshake.calling(
-        channel, endpoint.context, path_mtu=settings.mtu, data=wanted.model_dump(mode="json")
+        channel,
+        endpoint.context,
+        path_mtu=settings.mtu,
+        data=wanted.model_dump(mode="json"),
+        addresses=settings.addresses,
     ) as calling:
         offer = calling.offer
         if len(offer.addresses) != len(addresses):
@@ -81,16 +85,18 @@ def _run(settings: Settings, run: p.Run, endpoint: Endpoint, channel: Channel[An
     endpoint.prepare()
     channel.send(run)
     channel.expect(p.Started)
+    limit = settings.max_time if run.duration is None else run.duration + p.IDLE_TIMEOUT
+    watch = Watch(endpoint, channel, limit)
     if settings.test == "write-lat":
-        figures = latency(run.size, endpoint.latency(run, channel, client=True))
+        figures = latency(run.size, endpoint.latency(run, watch, client=True))
         channel.send(p.Finished())
-        channel.expect(p.Counted, None)
+        watch.expect(p.Counted)
         return figures
     before = endpoint.counters()
-    sent = [endpoint.bandwidth(run, channel)]
+    sent = [endpoint.bandwidth(run, watch)]
     counters = {name: value - before[name] for name, value in endpoint.counters().items()}
     channel.send(p.Finished())
-    counted = channel.expect(p.Counted, None)
+    counted = watch.expect(p.Counted)
     if counted.sent is not None:
-        sent.append(counted.sent)
+        sent.append(counted.sent.model_dump())
     return bandwidth(run.size, sent, counters, intervals=settings.interval is not None)

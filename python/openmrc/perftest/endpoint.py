@@ -2,14 +2,16 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from openmrc import _core
-from openmrc.channel import Channel
+from openmrc.channel import Channel, K, LostError
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError, ConnectError, Error
 from openmrc.handshake import Accept, End, Offer, Options
+from openmrc.perftest import protocol as p
 from openmrc.perftest.protocol import Run
 from openmrc.testing import Impairment, impair
 from openmrc.verbs import Context, QpCap, QueuePair, RemoteBuffer
@@ -18,6 +20,7 @@ INLINE = 220
 """Bytes that every queue pair can send inline."""
 
 _WATCH = 0.05
+_PATIENCE = 1.0
 _T = TypeVar("_T")
 
 
@@ -59,16 +62,21 @@ class Endpoint(Closable):
         [target] = theirs.buffers
         self._target = (target.addr, target.length, target.rkey)
 
+    def progress(self) -> int:
+        """A number that changes with every new data packet that leaves or arrives."""
+        counters = self.counters()
+        return counters["data_packets"] - counters["retransmits"] + counters["data_packets_in"]
+
     def prepare(self) -> None:
         """Prepares the next run: clears the memory, restarts the impairments."""
         self._inbox.clear()
         if self._impairments:
             impair(self.context, *self._impairments, seed=1)
 
-    def bandwidth(self, run: Run, channel: Channel[Any]) -> dict[str, Any]:
+    def bandwidth(self, run: Run, watch: "Watch") -> dict[str, Any]:
         """Writes as fast as possible; returns what the loop counted."""
         return _watched(
-            channel,
+            watch,
             lambda stop: _core.write_bw(
                 self.context._core,
                 [qp._core for qp in self.qps],
@@ -89,13 +97,13 @@ class Endpoint(Closable):
             ),
         )
 
-    def latency(self, run: Run, channel: Channel[Any], *, client: bool) -> list[int]:
+    def latency(self, run: Run, watch: "Watch", *, client: bool) -> list[int]:
         """Writes to and fro; the client's half round trips in nanoseconds."""
         iterations = run.iterations
         if iterations is None:
             raise ArgumentError("write-lat counts iterations")
         return _watched(
-            channel,
+            watch,
             lambda stop: _core.write_lat(
                 self.context._core,
                 self.qps[0]._core,
@@ -125,8 +133,55 @@ class Endpoint(Closable):
         self.context.close()
 
 
-def _watched(channel: Channel[Any], loop: Callable[[_core.PerfStop], _T]) -> _T:
-    """Runs a loop in its own thread; stops it on Ctrl-C and when the other end goes away."""
+class Watch:
+    """Gives up a peer that has gone, makes no progress, or takes too long.
+
+    Args:
+        endpoint: Whose packets show progress.
+        channel: The connection to the peer.
+        limit: Seconds from now on in which all must be over.
+    """
+
+    def __init__(self, endpoint: Endpoint, channel: Channel[Any], limit: float) -> None:
+        self.channel = channel
+        self._endpoint = endpoint
+        self._limit = limit
+        self._end = time.monotonic() + limit
+        self._seen = -1
+        self._since = self._next = time.monotonic()
+
+    def check(self) -> None:
+        """Looks whether there is still hope.
+
+        Raises:
+            LostError: if there is none.
+        """
+        self.channel.check()
+        now = time.monotonic()
+        if now > self._end:
+            raise LostError(f"{self.channel.peer} was given up after {self._limit:.0f} s (see --max-time)")
+        if now < self._next:
+            return
+        # Counting asks every queue pair, so it is done seldom.
+        self._next = now + p.IDLE_TIMEOUT / 6
+        if (seen := self._endpoint.progress()) != self._seen:
+            self._seen, self._since = seen, now
+        elif now - self._since > p.IDLE_TIMEOUT:
+            raise LostError(f"{self.channel.peer} was given up: no new data for {now - self._since:.0f} s")
+
+    def expect(self, kind: type[K]) -> K:
+        """Waits for a message that may take long.
+
+        Raises:
+            ConnectError: as :meth:`check` and :meth:`openmrc.channel.Channel.expect`.
+        """
+        while not self.channel.wait(_PATIENCE):
+            self.check()
+        return self.channel.expect(kind)
+
+
+def _watched(watch: Watch, loop: Callable[[_core.PerfStop], _T]) -> _T:
+    """Runs a loop in its own thread; stops it on Ctrl-C and when the other end is given up."""
     stop = _core.PerfStop()
     outcome: list[_T] = []
     failure: list[Error] = []
@@ -142,7 +197,7 @@ def _watched(channel: Channel[Any], loop: Callable[[_core.PerfStop], _T]) -> _T:
     try:
         while thread.is_alive():
             thread.join(_WATCH)
-            channel.check()
+            watch.check()
     finally:
         stop.set()
         thread.join()

@@ -1,8 +1,8 @@
 """What the two ends of a measurement tell each other after the handshake, over TCP."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from openmrc.channel import Message
 from openmrc.handshake import Protocol
@@ -10,8 +10,17 @@ from openmrc.handshake import Protocol
 DEFAULT_PORT = 18515
 """TCP port, that of perftest."""
 
+IDLE_TIMEOUT = 30.0
+"""Seconds without new data and without a message after which the other end is given up."""
+
+MAX_TIME = 3600.0
+"""Seconds for which a server serves one client, and a client runs a fixed number of messages."""
+
 MAX_QPS = 1024
 MAX_SIZE = 1 << 30
+MAX_ITERATIONS = 1 << 40
+MIN_INTERVAL = 1e-5
+"""Seconds of the shortest interval in which bytes are counted."""
 
 Test = Literal["write-bw", "write-lat"]
 _Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
@@ -33,16 +42,22 @@ class Run(Message):
 
     type: Literal["run"] = "run"
     size: _Size
-    iterations: Annotated[int, Field(ge=1)] | None = None
-    duration: Annotated[float, Field(gt=0)] | None = None
+    iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
+    duration: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Seconds."""
-    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup: Annotated[int, Field(ge=0, le=MAX_ITERATIONS)] = 0
     bidirectional: bool = False
     post_list: Annotated[int, Field(ge=1, le=32768)] = 1
     cq_mod: Annotated[int, Field(ge=1, le=32768)] = 1
     inline: bool = False
-    interval: Annotated[float, Field(gt=0)] = 0.001
+    interval: Annotated[float, Field(ge=MIN_INTERVAL)] = 0.001
     """Seconds of an interval in which bytes are counted."""
+
+    @model_validator(mode="after")
+    def _check_end(self) -> Self:
+        if (self.iterations is None) == (self.duration is None):
+            raise ValueError("a run has a number of iterations or a duration")
+        return self
 
 
 class Started(Message):
@@ -57,11 +72,25 @@ class Finished(Message):
     type: Literal["finished"] = "finished"
 
 
+_Count = Annotated[int, Field(ge=0)]
+
+
+class Loop(Message):
+    """What a loop counted."""
+
+    messages: _Count
+    bytes: _Count
+    elapsed_ns: _Count
+    start_ns: _Count
+    bucket_ns: Annotated[int, Field(ge=1)]
+    buckets: list[_Count]
+
+
 class Counted(Message):
     """The server's loop, if it had one, has ended as well."""
 
     type: Literal["counted"] = "counted"
-    sent: dict[str, Any] | None = None
+    sent: Loop | None = None
     """With ``bidirectional``: what its loop counted."""
 
 

@@ -1,12 +1,17 @@
 """From counts to figures."""
 
+import json
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from openmrc.channel import MalformedError, problem
 from openmrc.errors import ConnectError
+from openmrc.perftest.protocol import Test
 
 _COUNTERS = ("data_packets", "retransmits", "lost", "trimmed", "spurious", "timeouts", "probes", "condemned")
 _PEAK_NS = 10_000_000
@@ -69,8 +74,30 @@ class Latency:
         return asdict(self)
 
 
+_FIGURES: dict[Test, TypeAdapter[Any]] = {
+    "write-bw": TypeAdapter(Bandwidth),
+    "write-lat": TypeAdapter(Latency),
+}
+
+
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def checked(test: Test, figures: dict[str, Any], peer: str) -> dict[str, Any]:
+    """Figures that came over the network, with the fields and the types that they must have.
+
+    Raises:
+        MalformedError: names the field that is wrong.
+    """
+    try:
+        json.dumps(figures, allow_nan=False)
+        found: Bandwidth | Latency = _FIGURES[test].validate_python(figures)
+    except ValidationError as error:
+        raise MalformedError(f"{peer} sent malformed figures: {problem(error)}") from None
+    except ValueError:
+        raise MalformedError(f"{peer} sent figures that are no finite numbers") from None
+    return found.as_dict()
 
 
 def bandwidth(
@@ -91,7 +118,7 @@ def bandwidth(
     Raises:
         ConnectError: if nothing completed.
     """
-    if not all(each["messages"] for each in sent):
+    if not all(each["messages"] and each["elapsed_ns"] for each in sent):
         raise ConnectError("no message was completed")
     goodput = sum(each["bytes"] * 8 / each["elapsed_ns"] for each in sent)
     first = sent[0]

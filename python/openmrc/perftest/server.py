@@ -5,13 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from openmrc import handshake
-from openmrc.channel import Channel, parse
+from openmrc.channel import Channel, LostError, parse
 from openmrc.closing import Closable
 from openmrc.errors import ConnectError
 from openmrc.handshake import GreetingError, Listener
 from openmrc.perftest import protocol as p
-from openmrc.perftest.endpoint import Endpoint
+from openmrc.perftest.endpoint import Endpoint, Watch
+from openmrc.perftest.results import checked
 from openmrc.perftest.settings import Settings
+
+_INTERVAL = 0.001
 
 OnResult = Callable[[dict[str, Any]], None]
 
@@ -20,7 +23,7 @@ class Server(Closable):
     """Listens for one client after the other.
 
     Args:
-        settings: This end's planes and impairments; the client says what is measured.
+        settings: This end's planes, token and impairments; the client says what is measured.
         host: Address to listen on; empty: all.
         port: TCP port; 0: any free one.
 
@@ -35,21 +38,23 @@ class Server(Closable):
         """TCP port it listens on."""
 
     def serve(self, on_result: OnResult = lambda result: None) -> None:
-        """Serves one client, from its connection to its end. Connections that are no clients are dropped.
+        """Serves one client, from its connection to its end.
+
+        Who is no client, or vanishes or falls silent in the handshake, is dropped, and the next is served.
 
         Args:
             on_result: Called with the figures of each run.
 
         Raises:
-            ConnectError: if the client went away before its end, or was refused.
+            ConnectError: if the client went away or fell silent in a run, or was refused.
         """
         while True:
             with self._listener.accept() as channel, contextlib.ExitStack() as stack:
                 try:
                     endpoint = self._connect(channel, stack)
-                except GreetingError:
+                except (GreetingError, LostError):
                     continue  # A port scan, say. The next may be the client.
-                self._serve(endpoint, channel, on_result)
+                self._serve(Watch(endpoint, channel, self._settings.max_time), endpoint, on_result)
                 return
 
     def close(self) -> None:
@@ -58,7 +63,9 @@ class Server(Closable):
 
     def _connect(self, channel: Channel[Any], stack: contextlib.ExitStack) -> Endpoint:
         settings, planes = self._settings, self._settings.planes
-        with handshake.answering(channel, p.PROTOCOL) as answering:
+        with handshake.answering(
+            channel, p.PROTOCOL, token=settings.token, addresses=settings.addresses
+        ) as answering:
             request = answering.request
             wanted = parse(p.Wanted, request.data, channel.peer)
             if wanted.test != settings.test:
@@ -79,25 +86,29 @@ class Server(Closable):
             endpoint.aim(answering.offer(endpoint.end(largest)))
         return endpoint
 
-    def _serve(self, endpoint: Endpoint, channel: Channel[Any], on_result: OnResult) -> None:
+    def _serve(self, watch: Watch, endpoint: Endpoint, on_result: OnResult) -> None:
+        channel = watch.channel
         while True:
-            message = channel.receive()
+            message = channel.receive(p.IDLE_TIMEOUT)
             match message:
                 case p.Run():
-                    self._run(message, endpoint, channel, on_result)
+                    self._run(message, endpoint, watch, on_result)
                 case p.Bye():
                     return
                 case _:
                     raise channel.unexpected(message)
 
-    def _run(self, run: p.Run, endpoint: Endpoint, channel: Channel[Any], on_result: OnResult) -> None:
+    def _run(self, run: p.Run, endpoint: Endpoint, watch: Watch, on_result: OnResult) -> None:
+        channel = watch.channel
         endpoint.prepare()
         channel.send(p.Started())
         sent: dict[str, Any] | None = None
         if self._settings.test == "write-lat":
-            endpoint.latency(run, channel, client=False)
+            endpoint.latency(run, watch, client=False)
         elif run.bidirectional:
-            sent = endpoint.bandwidth(run, channel)
-        channel.expect(p.Finished, None)
-        channel.send(p.Counted(sent=sent))
-        on_result(channel.expect(p.Result).result)
+            # Only the peak is taken from these intervals, and each costs memory.
+            coarse = run.model_copy(update={"interval": max(run.interval, _INTERVAL)})
+            sent = endpoint.bandwidth(coarse, watch)
+        watch.expect(p.Finished)
+        channel.send(p.Counted(sent=None if sent is None else p.Loop(**sent)))
+        on_result(checked(self._settings.test, channel.expect(p.Result, p.IDLE_TIMEOUT).result, channel.peer))

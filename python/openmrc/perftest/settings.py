@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from openmrc.errors import ArgumentError
-from openmrc.perftest.protocol import MAX_QPS, MAX_SIZE, Run, Test
+from openmrc.handshake import AddressRule, Token
+from openmrc.perftest.protocol import MAX_ITERATIONS, MAX_QPS, MAX_SIZE, MAX_TIME, MIN_INTERVAL, Run, Test
 from openmrc.planes import Planes
 from openmrc.testing import Impairment
 
@@ -17,7 +18,7 @@ _LONG = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One run of write-bw or write-lat. At the server only planes and impairments are used."""
+    """One run of write-bw or write-lat. At the server the client's say what is measured."""
 
     test: Test
     sizes: Sequence[int] = ()
@@ -41,6 +42,12 @@ class Settings:
     interval: float | None = None
     """Report goodput for intervals of this many seconds; ``None``: do not."""
     planes: Planes = field(default_factory=Planes)
+    token: Token | None = None
+    """What the other end must have."""
+    addresses: AddressRule = field(default_factory=AddressRule)
+    """Which addresses the other end may offer."""
+    max_time: float = MAX_TIME
+    """Seconds after which a server gives up its client, and a client a run with a number of iterations."""
     impairments: Sequence[Impairment] = ()
     """Impairments of this end's packets; their time starts with each run."""
 
@@ -58,7 +65,9 @@ class Settings:
             raise ArgumentError("write-lat counts iterations (-n); it has no duration")
         if self.test == "write-lat" and (self.qps != 1 or self.bidirectional):
             raise ArgumentError("write-lat has one message in flight: -q and -b are for write-bw")
-        if self.interval is not None and self.interval < 1e-5:
+        if self.iterations is not None and self.iterations > MAX_ITERATIONS:
+            raise ArgumentError(f"a run has at most {MAX_ITERATIONS} iterations, not {self.iterations}")
+        if self.interval is not None and self.interval < MIN_INTERVAL:
             raise ArgumentError(f"an interval has at least 0.01 ms, not {self.interval * 1e3:g}")
 
     @property
