@@ -351,6 +351,7 @@ def test_a_flood_after_a_refusal_cannot_hold_the_listener():
         def flood():
             with socket.create_connection(listener.address) as stranger, contextlib.suppress(OSError):
                 stranger.sendall(greeting())
+                stranger.recv(1)  # The refusal.
                 while not stop.is_set():
                     stranger.sendall(bytes(1 << 16))
 

@@ -32,8 +32,8 @@ def serve(
         typer.Option(
             "--bind",
             metavar="ADDRESS",
-            help="Listen on this address, which needs a token unless it is a loopback address; "
-            "0.0.0.0: all of IPv4; ::: all. Default: this machine only.",
+            help="Listen on this address, which needs a token unless it is a loopback address. 0.0.0.0 is "
+            "all of IPv4, :: is all.",
         ),
     ] = _peers.LOOPBACK,
     insecure: Annotated[
