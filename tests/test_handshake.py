@@ -140,6 +140,24 @@ def test_a_listener_that_runs_out_of_descriptors_accepts_once_there_are_some(lis
         listener.accept(20).close()
 
 
+def test_a_caller_for_whom_there_is_no_descriptor_is_told_so_after_a_while(listener):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.create_connection(listener.address, timeout=20) as caller, caller.makefile("rb") as answer:
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            thread, outcome = in_background(listener.accept, 2.5)
+            said = answer.read(300)
+            thread.join(20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(outcome[0], DeadlineError)
+    assert b"no file descriptors are left for another connection" in said
+    with socket.create_connection(listener.address):
+        listener.accept(20).close()
+
+
 def test_descriptors_above_1023_can_be_waited_for():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2100:

@@ -111,6 +111,14 @@ def test_a_name_taken_in_the_meantime_is_kept_whatever_the_file_system_lacks(roo
     assert everything_below(root) == ["file"]
 
 
+def test_without_hard_links_a_file_gets_its_name_in_one_step_where_the_system_can(root, monkeypatch):
+    monkeypatch.setattr(os, "link", lambda *args, **kwargs: refuse(errno.EPERM))
+    monkeypatch.setattr(incoming, "_rename_if_free", lambda *args: pytest.fail("took two steps"))
+    with opened(root) as store:
+        put(store, "file").commit(DIGEST)
+    assert everything_below(root) == ["file"]
+
+
 MOUNTED = """
     import os, sys
     from pathlib import Path

@@ -354,6 +354,9 @@ class Sender(Closable):
         self._ring.cq.arm()
         wait_readable(self._channel, self._ring.cq, timeout=_TICK)
         self._ring.cq.acknowledge()
+        self._check_alive()
+
+    def _check_alive(self) -> None:
         now = time.monotonic()
         if now - self._last_sign > self._timeout or now - self._last_progress > p.BUSY_LIMIT:
             raise ConnectError(
@@ -365,6 +368,7 @@ class Sender(Closable):
             self._last_sign = self._last_progress = time.monotonic()
         for message in self._channel.arrived():
             self._last_sign = time.monotonic()
+            self._check_alive()
             self._handle(message)
         if (now := time.monotonic()) >= self._next_tick:
             self._next_tick = now + _TICK
@@ -391,9 +395,10 @@ class Sender(Closable):
     ) -> None:
         entry = self._sources[index].entry
         # The first result counts: the receiver also reports a file as failed that was given up here.
-        self._results.setdefault(index, FileResult(entry.path, entry.size, status, digest, reason))
+        if index not in self._results:
+            self._results[index] = FileResult(entry.path, entry.size, status, digest, reason)
+            self._last_progress = time.monotonic()
         self._unanswered.discard(index)
-        self._last_progress = time.monotonic()
 
 
 def _parts(sources: Sequence[Source]) -> Iterator[list[Source]]:

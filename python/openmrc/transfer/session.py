@@ -119,6 +119,8 @@ class Session:
         self._pending: set[Future[None]] = set()
         self._last_sign = time.monotonic()
         self._last_progress = self._last_sign
+        self._tick = min(_TICK, host.idle_timeout / 2)
+        self._next_check = 0.0
         self.thread = threading.Thread(target=self._run, name=f"openmrc-serve {self._peer}", daemon=True)
         self._failed = False
         self._finished = False
@@ -208,18 +210,19 @@ class Session:
             try:
                 return future.result(p.BUSY_INTERVAL)
             except TimeoutError:
+                if future.done():
+                    raise  # The work itself ran into it.
                 self._channel.send(p.Busy())
 
     # --- the files ------------------------------------------------------------------------------------------
 
     def _receive(self, ring: ReceivingRing) -> None:
         self._last_sign = self._last_progress = time.monotonic()
-        tick = min(_TICK, self._host.idle_timeout / 2)
         while not self._finished:
             ring.cq.arm()
-            if not wait_readable(self._channel, ring.cq, timeout=tick):
-                self._check_idle()
+            wait_readable(self._channel, ring.cq, timeout=self._tick)
             ring.cq.acknowledge()
+            self._check_idle()
             for block in ring.arrived():
                 self._last_sign = self._last_progress = time.monotonic()
                 self._take(block)
@@ -234,6 +237,9 @@ class Session:
             ConnectError: if the sender is given up.
         """
         now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + self._tick
         self._pending = {future for future in self._pending if not future.done()}
         if self._pending:
             self._last_sign = self._last_progress = now
@@ -247,9 +253,9 @@ class Session:
     def _hear(self) -> None:
         for message in self._channel.arrived():
             self._last_sign = time.monotonic()
+            self._check_idle()
             match message:
                 case p.End():
-                    self._last_progress = self._last_sign
                     self._end(message)
                 case p.Busy():
                     pass
@@ -265,6 +271,8 @@ class Session:
             raise ConnectError(
                 f"{self._peer} sent a block of file {index}, but announced {len(self._entries)} files"
             )
+        if index not in self._open and len(self._open) >= _MAX_OPEN:
+            self._wait_for_ends()
         if index in self._settled:
             return  # It has failed; this block was already on its way.
         try:
@@ -278,8 +286,6 @@ class Session:
     def _incoming(self, index: int) -> Incoming:
         if (incoming := self._open.get(index)) is not None:
             return incoming
-        if len(self._open) >= _MAX_OPEN:
-            self._wait_for_ends()
         deadline = time.monotonic() + _DESCRIPTORS_TIMEOUT
         while True:
             try:
@@ -302,7 +308,8 @@ class Session:
         """
         deadline = time.monotonic() + min(self._host.idle_timeout, _DESCRIPTORS_TIMEOUT)
         while len(self._open) >= _MAX_OPEN:
-            if not wait_readable(self._channel, timeout=deadline - time.monotonic()):
+            left = deadline - time.monotonic()
+            if left <= 0 or not wait_readable(self._channel, timeout=left):
                 raise ConnectError(f"{self._peer} began {_MAX_OPEN} files without ending any")
             self._hear()
 
@@ -310,8 +317,9 @@ class Session:
         index = end.index
         if index >= len(self._entries):
             raise ConnectError(f"{self._peer} ended file {index}, but announced {len(self._entries)} files")
-        if index in self._settled:
+        if index in self._settled or index in self._digests:
             return
+        self._last_progress = time.monotonic()
         entry = self._entries[index]
         if end.digest is None:
             self._fail(index, StoreError("the sender could not read all of it"))
@@ -359,6 +367,7 @@ class Session:
     def _fail(self, index: int, error: Exception) -> None:
         self._settled.add(index)
         self._digests.pop(index, None)
+        self._begun.pop(index, None)
         if (incoming := self._open.pop(index, None)) is not None:
             incoming.discard()
         self._report_failure(index, error)
