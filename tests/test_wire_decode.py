@@ -124,8 +124,35 @@ def test_usids_survive_their_address(block, usids):
 @given(uint(32))
 def test_every_format_reads_back_what_it_placed(ev):
     for ev_format in wire.EvFormat:
-        fits = ev & 0xFFFF if ev_format is wire.EvFormat.UDP else ev
-        assert ev_format.read(*ev_format.place(fits)) == fits
+        reads = wire.EntropyOrder.FLOW_LABEL_HIGH if ev_format is wire.EvFormat.UDP else order
+        assert reads.entropy(*ev_format.place(ev, order)) == ev
+
+
+def test_the_high_half_of_the_entropy_is_the_flow_label_unless_the_order_is_the_other():
+    data = WRITE.to_bytes(**ENDS, ev=0xC0010002, udp_checksum=False)
+    assert (data[:4].hex(), data[40:42].hex()) == ("6120c001", "0002")
+    data = WRITE.to_bytes(**ENDS, ev=0xC0010002, entropy_order=wire.EntropyOrder.SOURCE_PORT_HIGH)
+    assert (data[:4].hex(), data[40:42].hex()) == ("61200002", "c001")
+    data = WRITE.to_bytes(**ENDS, ev=0xC001, ev_format=wire.EvFormat.UDP)
+    assert (data[:4].hex(), data[40:42].hex()) == ("61200000", "c001")
+
+
+def test_either_of_two_bits_asks_for_a_solicited_event():
+    whole = dataclasses.replace(WRITE, solicited=True).to_bytes(**ENDS)
+    assert whole[49] == 0x40, "SE is bit 6, M is bit 7 and 0"
+    other = bytearray(whole)
+    other[49] = 0x80
+    frame = wire.decode(bytes(other), wire.LinkType.RAW)
+    assert frame.packet.solicited
+    assert (frame.bth.solicited, frame.bth.migrated) == (False, True)
+    assert frame.differences == ("peer_bth_m",)
+
+
+def test_another_reading_of_the_specification_is_decoded_and_named():
+    nack = wire.Packet(dest_qp=5, psn=9, body=wire.Nack(reason="trimmed", vendor_info=0xFF))
+    frame = wire.decode(nack.to_bytes(**ENDS), wire.LinkType.RAW)
+    assert (frame.ok, frame.differences) == (True, ("peer_vendor_info",))
+    assert wire.decode(WRITE.to_bytes(**ENDS), wire.LinkType.RAW).differences == ()
 
 
 # --- damage -------------------------------------------------------------------------------------------------

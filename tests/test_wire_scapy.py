@@ -21,10 +21,12 @@ def reth(body):
 
 
 def scapy_bth(packet, reserved=0):
+    # Scapy has the IBTA's order of SE and M. MRC has the other, and M is 0.
+    mrc = packet.opcode >> 5 == 0b110
     return BTH(
         opcode=packet.opcode,
-        solicited=packet.solicited,
-        migreq=packet.migrated,
+        solicited=False if mrc else packet.solicited,
+        migreq=packet.solicited if mrc else packet.migrated,
         padcount=-len(packet.payload) % 4,
         pkey=packet.pkey,
         fecn=packet.variant >> 7,

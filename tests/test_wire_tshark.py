@@ -123,10 +123,12 @@ def check_network(seen, way):
 
 
 def check_bth(seen, packet):
+    # Wireshark has the IBTA's order of SE and M. MRC has the other, and M is 0.
+    mrc = packet.opcode >> 5 == 0b110
     expected = {
         "opcode": packet.opcode,
-        "se": packet.solicited,
-        "m": packet.migrated,
+        "se": False if mrc else packet.solicited,
+        "m": packet.solicited if mrc else packet.migrated,
         "padcnt": -len(packet.payload) % 4,
         "tver": 0,
         "p_key": packet.pkey,

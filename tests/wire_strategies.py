@@ -13,7 +13,7 @@ def int16():
     return st.integers(-(1 << 15), (1 << 15) - 1)
 
 
-timestamps = st.builds(wire.Timestamp, ticks=uint(16), service_time=st.booleans())
+timestamps = st.builds(wire.Timestamp, ticks=uint(16), tsr=st.booleans())
 
 
 @st.composite
@@ -53,6 +53,7 @@ sacks = st.builds(
     spdcid=uint(16),
     dpdcid=uint(16),
     cack_psn=uint(24),
+    cc_type=uint(4),
     cc_flags=uint(4),
     mpr=uint(8),
     sack_offset=int16(),
@@ -110,7 +111,7 @@ def packets(draw, of=bodies):
         ack_req=draw(st.booleans()),
         rtx=draw(st.booleans()) if not isinstance(body, (wire.RcWrite, wire.RcAck, wire.Cnp)) else False,
         solicited=draw(st.booleans()),
-        migrated=draw(st.booleans()),
+        migrated=draw(st.booleans()) and rocev2,
         variant=draw(uint(8)),
     )
 

@@ -31,6 +31,8 @@ struct Decoded<'py> {
     trimmed: Option<String>,
     cut: bool,
     icrc: &'static str,
+    /// Counter names.
+    differences: Vec<&'static str>,
     /// Counter name and message.
     error: Option<(&'static str, String)>,
 }
@@ -68,6 +70,7 @@ fn decode_frame<'py>(
             wire::IcrcVerdict::Trimmed => "trimmed",
             wire::IcrcVerdict::Unknown => "unknown",
         },
+        differences: frame.differences.iter().map(wire::Difference::counter).collect(),
         error: frame.error.map(|error: DecodeError| (error.counter(), error.to_string())),
     })
 }

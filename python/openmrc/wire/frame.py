@@ -78,6 +78,9 @@ class Frame(Value):
     cut: bool = False
     """Whether the capture ends before the packet does."""
     icrc: IcrcVerdict = IcrcVerdict.UNKNOWN
+    differences: tuple[str, ...] = ()
+    """Values that differ from those that openmrc sends, though a reading of MRC 1.0 allows them: the names
+    of a device's ``peer_*`` counters."""
     error: Drop | None = None
     linktype: int = LinkType.RAW
     wire_len: int = 0
@@ -196,6 +199,7 @@ def decode(
     if fields["outer"] is not None:
         fields["outer"] = Outer._from_core(fields["outer"])
     fields["ip"] = ip_from_core(fields["ip"])
+    fields["differences"] = tuple(fields["differences"])
     return Frame(**fields, linktype=linktype, wire_len=max(len(data), wire_len or 0), time_ns=time_ns)
 
 

@@ -93,7 +93,7 @@ impl Engine {
                     position: Position::Only,
                     rqmsn: Msn(0),
                     msn: Msn(0),
-                    timestamp: Some(Timestamp { ticks: now.wire_ticks(), service_time: false }),
+                    timestamp: Some(Timestamp { ticks: now.wire_ticks(), tsr: false }),
                     va: 0,
                     rkey: 0,
                     dma_len: len.into(),

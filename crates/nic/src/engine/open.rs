@@ -45,6 +45,7 @@ impl Engine {
             peers: Peers::default(),
             impairer: Impairer::new(config.dscp),
             causes: Causes::default(),
+            differences: PeerDifferences::default(),
         };
         for (index, port) in config.ports.iter().enumerate() {
             let mut port = datapath.open_port(&mut net, port, &interfaces)?;

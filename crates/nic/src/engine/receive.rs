@@ -9,7 +9,7 @@ use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
 use openmrc_transport::{Received, Span, Time, Trim};
-use openmrc_wire::{Body, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
+use openmrc_wire::{Body, Differences, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
@@ -416,6 +416,7 @@ impl Receiver<'_> {
             }
         }
         let Some(place) = place else { return Err(Cause::UnknownQp) };
+        self.note_differences(bytes);
         if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
             self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(place, sack));
         }
@@ -450,6 +451,7 @@ impl Receiver<'_> {
             return Err(Cause::WrongPeer);
         }
         let Some(peer) = peer else { return self.answer_stranger(meta.source, received, is_request) };
+        self.note_differences(bytes);
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload: &[], now: *now };
         match node.handle_endpoint(*now, peer, received, &mut host) {

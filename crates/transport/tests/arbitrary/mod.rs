@@ -361,7 +361,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
     let ids =
         if reader.u8() > 4 { (REMOTE_QP as u16, LOCAL_QP as u16) } else { (reader.u16(), reader.u16()) };
     let (spdcid, dpdcid) = ids;
-    let timestamp = Timestamp { ticks: reader.u16(), service_time: reader.flag() };
+    let timestamp = Timestamp { ticks: reader.u16(), tsr: reader.flag() };
     let entries = config.paths.profile.entries();
     let known = entries[usize::from(reader.u8()) % entries.len()].ev;
     let entropy = if reader.u8() > 16 { known } else { Ev(reader.u32()) };
@@ -399,6 +399,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
                 spdcid,
                 dpdcid,
                 cack_psn: outgoing,
+                cc_type: Sack::CC_TYPE,
                 cc_flags: reader.u8() & 15,
                 mpr: reader.u8(),
                 sack_offset: reader.offset() as i16,
