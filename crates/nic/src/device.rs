@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use openmrc_transport::PortSet;
-use openmrc_wire::{DscpMap, EvFormat};
+use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -167,6 +167,16 @@ impl DeviceConfig {
     /// Whether the device is in SRv6 mode: it builds whole frames itself.
     pub(crate) fn is_srv6(&self) -> bool {
         matches!(self.ev_format, EvFormat::Srv6 | EvFormat::Srv6Srh)
+    }
+
+    /// The place of an entropy value in the headers.
+    pub(crate) fn place(&self, ev: Ev) -> Entropy {
+        self.ev_format.place(ev, self.entropy_order)
+    }
+
+    /// Bits of the entropy values, of which a reflected one is compared.
+    pub(crate) fn entropy_bits(&self) -> u8 {
+        if self.ev_format == EvFormat::Udp { self.auto_bits } else { 32 }
     }
 
     /// Window of the default congestion control profile; `None`: NSCC.

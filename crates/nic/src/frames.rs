@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use openmrc_sockets::filter::{self, Instruction, Width, jump, load, load_at_x, set_x};
 use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, send_slices};
-use openmrc_wire::{Ev, IcrcSeed, Packet, encap};
+use openmrc_wire::{IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub(crate) struct FrameSockets {
     pub rx: Socket,
     /// Sends.
     pub tx: Socket,
-    /// Reserves the UDP port. It drops everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise
+    /// Reserve the UDP ports. They drop everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise
     /// answer a second copy of each packet with "port unreachable". And no other device can take the same address and
     /// port.
     pub claim: Socket,
@@ -73,7 +73,7 @@ fn claim(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The filter program: accepts UDP over IPv6 in IPv6 to this address and UDP port, with or without an SRH of one
+/// The filter program: accepts UDP over IPv6 in IPv6 to this address and these UDP ports, with or without an SRH of one
 /// segment between the IP headers.
 fn program(addr: Ipv6Addr, udp_port: u16) -> Vec<Instruction> {
     use Width::{Byte, Half, Word};
@@ -271,7 +271,8 @@ impl FrameBuffer {
         meta.arrived_ns
     }
 
-    /// A received frame from the BTH on, with its metadata. `None` if the filter would not have accepted it.
+    /// A received frame from the BTH on, with its metadata. `None` if the filter would not have accepted it, or
+    /// if a switch has marked a packet that is not ECN-capable.
     /// `trimmed` says whether a DSCP is one of a trimmed packet.
     #[inline]
     pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], RecvMeta)> {

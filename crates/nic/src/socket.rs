@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use openmrc_sockets::Socket;
-use openmrc_wire::EvFormat;
 
 use crate::error::{Error, Result};
 use crate::frames::{self, FrameSockets};
@@ -62,8 +61,9 @@ struct Gro {
 }
 
 impl RxSocket {
-    /// A UDP socket at the address. A structured EV is partly in the flow label, which is reported then.
-    pub fn open(addr: SocketAddr, format: EvFormat, buffer: usize, segmentation: bool) -> Result<Self> {
+    /// A UDP socket at the address. Over IPv6 the flow label is a part of the entropy that is reflected, whatever mode
+    /// the peer runs in.
+    pub fn open(addr: SocketAddr, buffer: usize, segmentation: bool) -> Result<Self> {
         let open = || -> io::Result<Self> {
             let socket = Socket::udp(addr.ip())?;
             socket.set_receive_buffer(buffer)?;
@@ -72,7 +72,7 @@ impl RxSocket {
                 socket.use_v6_only()?;
                 // A peer in SRv6 mode sends no UDP checksum: the iCRC protects the packet.
                 socket.accept_zero_checksum()?;
-                socket.report_flow_label(format == EvFormat::Structured)?;
+                socket.report_flow_label()?;
             }
             socket.report_drops()?;
             socket.report_arrival_time()?;
@@ -164,7 +164,7 @@ impl TxSocket {
             socket.never_fragment()?;
             socket.set_traffic_class(default_class)?;
             if addr.is_ipv6() {
-                // The low half of the entropy value goes into the flow label.
+                // The high half of the entropy goes into the flow label.
                 socket.send_flow_label()?;
             }
             socket.bind(SocketAddr::new(addr, source_port))?;

@@ -5,16 +5,15 @@
 //! ```
 //!
 //! Only the traffic class of both IP headers and three lengths differ between packets of a path. The UDP checksum is 0
-//! (RFC 6936), as the iCRC protects the packet. The EV is in the inner flow label and the source port, from which the
-//! receiver reflects it, and in the outer flow label, for devices that read the outer header only.
+//! (RFC 6936), as the iCRC protects the packet. The entropy is in the inner flow label and the source port, from
+//! which the receiver reflects it, and in the outer flow label, for devices that read the outer header only.
 
 use core::net::Ipv6Addr;
 
-use crate::ev::EvFormat;
+use crate::ev::Entropy;
 use crate::icrc;
 use crate::ip::{self, Ecn, Ipv6};
 use crate::link::{ETHERNET_LEN, ETHERTYPE_IPV6, Ethernet};
-use crate::packet::Ev;
 use crate::srh::{self, Srh};
 use crate::udp::{self, Udp};
 
@@ -44,8 +43,8 @@ pub struct PathHeaders {
     pub path: Ipv6Addr,
     /// The rest of the path, in an SRH.
     pub segment: Option<Ipv6Addr>,
-    /// Entropy value.
-    pub ev: Ev,
+    /// The entropy's place in the inner header.
+    pub entropy: Entropy,
     /// UDP port on which the peer receives.
     pub udp_port: u16,
     /// Hop limit of both IP headers.
@@ -62,7 +61,7 @@ pub struct Encapsulation {
 impl Encapsulation {
     /// The headers of this path.
     pub fn new(path: &PathHeaders) -> Self {
-        let entropy = EvFormat::Srv6.place(path.ev);
+        let entropy = path.entropy;
         let header = |next_header, dst| Ipv6 {
             dscp: 0,
             ecn: Ecn::NotEct,
@@ -212,7 +211,7 @@ mod tests {
             peer: "fd5f::2".parse().unwrap(),
             path: "5f00:0:11:102:12:e00c::".parse().unwrap(),
             segment,
-            ev: Ev(0x4321_8765),
+            entropy: Entropy { sport: 0x4321, flow_label: 0x8765 },
             udp_port: 4791,
             hop_limit: 64,
         }

@@ -32,7 +32,7 @@ pub use codec::{CNP_RESERVED_LEN, MAX_HEADER_LEN};
 pub use difference::{Difference, Differences};
 pub use dscp::{DscpClass, DscpMap};
 pub use error::DecodeError;
-pub use ev::{Entropy, EvFormat};
+pub use ev::{Entropy, EntropyOrder, EvFormat};
 pub use frame::{Frame, FrameConfig, IcrcVerdict, Outer};
 pub use icrc::{Icrc, IcrcSeed};
 pub use ip::Ecn;

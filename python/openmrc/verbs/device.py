@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from openmrc import _core
 from openmrc.errors import DeviceError
-from openmrc.wire import EvFormat
+from openmrc.wire import EntropyOrder, EvFormat
 
 if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
@@ -80,7 +80,7 @@ class Device:
     """For people."""
     ev_format: EvFormat = EvFormat.UDP
     """Where packets carry entropy values; the same at both ends of a connection. UDP: the UDP source port.
-    STRUCTURED: source port and flow label. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
+    STRUCTURED: flow label and source port. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
         needs
     CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
     paths_to: Callable[[Sequence["SocketAddress"]], Srv6Paths] | None = None

@@ -61,7 +61,7 @@ class EndpointOp(enum.StrEnum):
 
 @header
 class Timestamp(Value):
-    """A transmit timestamp in units of 128 ns; it wraps every 8.4 ms, and only its sender interprets it."""
+    """A transmit timestamp of 16 bits; it wraps every 8.4 ms, and only its sender interprets it."""
 
     ticks: U16 = 0
     tsr: bool = False

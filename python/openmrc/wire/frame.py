@@ -12,8 +12,8 @@ from openmrc.wire.layers import (
     ROCE_PORT,
     Bth,
     DscpMap,
+    EntropyOrder,
     Ethernet,
-    EvFormat,
     IPv4,
     IPv6,
     Outer,
@@ -115,12 +115,12 @@ class Frame(Value):
         """SRv6 mode: the rest of the path."""
         return None if self.outer is None else self.outer.ip.dst
 
-    def ev(self, ev_format: EvFormat = EvFormat.STRUCTURED) -> int | None:
-        """The entropy value of the packet; the packet does not say its format."""
+    def ev(self, order: EntropyOrder = EntropyOrder.FLOW_LABEL_HIGH) -> int | None:
+        """The 32-bit entropy of the packet, which its receiver reflects. With IPv4 one half is 0."""
         if self.udp is None:
             return None
         flow_label = self.ip.flow_label if isinstance(self.ip, IPv6) else 0
-        return ev_format.read(self.udp.sport, flow_label)
+        return order.entropy(self.udp.sport, flow_label)
 
     def __str__(self) -> str:
         """One line, in the style of tcpdump."""

@@ -66,6 +66,7 @@ impl Engine {
             posting: Posting::default(),
             ingress: Ingress::new(
                 net.ports.iter().map(|_| datapath.inbox(config.dscp)).collect(),
+                datapath.inbox(config.dscp),
                 net.ports.iter().map(|port| port.rx.buffer).min().unwrap_or(0),
             ),
             egress: Egress::new(Arc::clone(&config), net, datapath),

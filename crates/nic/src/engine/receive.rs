@@ -384,7 +384,7 @@ impl Receiver<'_> {
         let entropy = Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) };
         let received = Received {
             packet,
-            ev: self.config.ev_format.read(entropy),
+            ev: self.config.entropy_order.join(entropy),
             port: self.port as u8,
             ecn_ce: socket::is_marked(meta.traffic_class),
             trim,

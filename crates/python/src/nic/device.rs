@@ -75,6 +75,10 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
     }
     take_micros! { "base_rtt_us" => base_rtt, "ack_delay_us" => ack_delay, "spin_us" => spin }
     config.ev_format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
+    let order: Option<String> = optional!(from, "entropy_order", "flow_label_high or source_port_high")?;
+    if let Some(order) = order {
+        config.entropy_order = order.to_core()?;
+    }
     let dscp: Option<Dscp> = optional!(from, "dscp", "an openmrc.wire.DscpMap")?;
     if let Some(dscp) = dscp {
         config.dscp = dscp.to_core()?;

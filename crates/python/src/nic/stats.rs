@@ -94,6 +94,8 @@ pub fn queue_pair<'py>(py: Python<'py>, stats: &QpStats) -> PyResult<Bound<'py, 
         nacks_sent,
         condemned,
         invalid,
+        peer_swapped_entropy,
+        peer_unknown_entropy,
     );
     Ok(out)
 }

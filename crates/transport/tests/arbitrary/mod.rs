@@ -206,7 +206,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                     0 => qp.set_ports_up(now, PortSet(reader.u16()), PortSet(reader.u16())),
                     1 => {
                         let entries = config.paths.profile.entries();
-                        qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()].ev, reader.flag());
+                        qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()], reader.flag());
                     }
                     2 => qp.set_advertised_mpr(reader.u8()),
                     _ => qp.set_receive_pressure(reader.u8().into()),
