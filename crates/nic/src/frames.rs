@@ -12,7 +12,6 @@ use openmrc_wire::{IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
-use crate::socket::{is_marked, marked};
 use crate::tx::RunKey;
 
 /// Frames sent by one system call.
@@ -278,13 +277,10 @@ impl FrameBuffer {
     pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], RecvMeta)> {
         let start = index * ROOM;
         let frame = &self.bytes[start..start + self.batch.len(index).min(ROOM)];
+        // Switches trim and mark the outer header.
         let seen = encap::decapsulate(frame)?;
-        // A switch that trims changes the outer DSCP, and may leave the inner one. A switch that marks may mark either
-        // header.
-        let class = if trimmed(seen.outer_class >> 2) { seen.outer_class } else { seen.inner_class };
-        let ecn_marked = [seen.outer_class, seen.inner_class].into_iter().any(is_marked);
-        let short = seen.short && !trimmed(class >> 2);
-        let Ev(ev) = seen.ev;
+        let ecn = seen.ecn?;
+        let short = seen.short && !trimmed(seen.dscp);
         let mut meta = RecvMeta {
             source: IpAddr::V6(seen.source),
             source_port: seen.source_port,
