@@ -44,8 +44,8 @@ pub(crate) struct RxSocket {
     gro: Gro,
     /// SRv6 mode: the socket that sends frames.
     tx: Option<Socket>,
-    /// SRv6 mode: reserves the UDP port for this device.
-    _claim: Option<Socket>,
+    /// SRv6 mode: reserve the UDP ports for this device.
+    _claims: Vec<Socket>,
 }
 
 /// Whether the kernel may deliver several packets as one message.
@@ -85,16 +85,16 @@ impl RxSocket {
     }
 
     /// SRv6 mode: packet sockets on the interface with this index.
-    pub fn open_frames(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Self> {
-        let FrameSockets { rx, tx, claim } = frames::open(addr, interface, buffer)?;
+    pub fn open_frames(addr: SocketAddr, more: &[u16], interface: u32, buffer: usize) -> Result<Self> {
+        let FrameSockets { rx, tx, claims } = frames::open(addr, more, interface, buffer)?;
         let rx = Self::new(rx, false).map_err(|e| Error::os(format!("packet socket for {addr}"), e))?;
-        Ok(RxSocket { tx: Some(tx), _claim: Some(claim), ..rx })
+        Ok(RxSocket { tx: Some(tx), _claims: claims, ..rx })
     }
 
     fn new(socket: Socket, segmentation: bool) -> io::Result<Self> {
         let buffer = socket.receive_buffer()?;
         let gro = Gro { allowed: segmentation, ..Gro::default() };
-        Ok(RxSocket { socket, buffer, gro, tx: None, _claim: None })
+        Ok(RxSocket { socket, buffer, gro, tx: None, _claims: Vec::new() })
     }
 
     /// Turns GRO on or off, if the device may use it. A kernel without GRO delivers the packets one by one.

@@ -148,10 +148,10 @@ pub struct Decapsulated<'a> {
     pub ecn: Option<Ecn>,
     /// Source address of the inner header.
     pub source: Ipv6Addr,
-    /// Entropy value.
-    pub ev: Ev,
-    /// UDP source port, which the iCRC covers.
-    pub source_port: u16,
+    /// UDP source port, which the iCRC covers, and flow label of the inner header.
+    pub entropy: Entropy,
+    /// UDP destination port, which the iCRC covers.
+    pub dest_port: u16,
     /// The UDP payload, from the BTH on; incomplete if `short`.
     pub payload: &'a [u8],
     /// The frame ends before its lengths say, as after a switch that trims without correcting them.
@@ -203,8 +203,8 @@ pub fn decapsulate(frame: &[u8]) -> Option<Decapsulated<'_>> {
         dscp: class(outer) >> 2,
         ecn: join_ecn(Ecn::from_bits(class(outer)), Ecn::from_bits(class(inner))),
         source: Ipv6Addr::from(source),
-        ev: Ev(u32::from(udp.sport) << 16 | label & 0xFFFF),
-        source_port: udp.sport,
+        entropy: Entropy { sport: udp.sport, flow_label: label },
+        dest_port: udp.dport,
         payload: rest.get(..len).unwrap_or(rest),
         short: rest.len() < len,
     })
@@ -285,8 +285,8 @@ mod tests {
             // A switch has marked the outer header.
             frame[15] |= 0x30;
             let seen = decapsulate(&frame).unwrap();
-            assert_eq!((seen.outer_class, seen.inner_class), (0x13, 0x12));
-            assert_eq!((seen.ev, seen.source_port, seen.short), (Ev(0x4321_8765), 0x4321, false));
+            assert_eq!((seen.dscp, seen.ecn), (4, Some(Ecn::Ce)));
+            assert_eq!((seen.entropy, seen.dest_port, seen.short), (path(None).entropy, 4791, false));
             assert_eq!(seen.source, path(None).source);
             assert_eq!(Packet::parse(seen.payload).unwrap().1, [7; 100]);
             let payload = decapsulate(&frame).unwrap().payload.len();

@@ -53,7 +53,8 @@ impl Srv6 {
         let interface = interface_of(port.addr, interfaces).ok_or_else(|| {
             Error::invalid(format!("no interface of this host has the address {}", port.addr))
         })?;
-        let rx = RxSocket::open_frames(addr, interface.index, self.receive_buffer)?;
+        let rx =
+            RxSocket::open_frames(addr, &self.config.udp_ports, interface.index, self.config.receive_buffer)?;
         Ok(Port::new(addr, rx, 0..0))
     }
 

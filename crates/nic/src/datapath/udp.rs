@@ -55,7 +55,13 @@ impl Udp {
             let via = Via::Socket { socket: Arc::new(socket), watched: false };
             net.paths.push(TxPath::new(index as u8, ev, entropy, via));
         }
-        Ok(Port::new(addr, rx, first..net.paths.len() as u16))
+        let mut opened = Port::new(addr, rx, first..net.paths.len() as u16);
+        for &udp_port in &config.udp_ports {
+            let addr = SocketAddr::new(port.addr, udp_port);
+            let rx = RxSocket::open(addr, config.receive_buffer, config.segmentation)?;
+            opened.more.push((udp_port, rx));
+        }
+        Ok(opened)
     }
 
     /// Traffic class octet of most packets: data.

@@ -16,13 +16,13 @@ use super::transmit::Posting;
 use super::verbs::Verbs;
 use crate::attr::DEFAULT_PATH_MTU;
 use crate::datapath::Datapath;
-use crate::device::DeviceConfig;
+use crate::device::{DeviceConfig, MAX_UDP_PORTS};
 use crate::error::{Error, Result};
 use crate::impairer::Impairer;
 use crate::network::Network;
 use crate::peer::Peers;
-use crate::shared::{Shared, TOKEN_LINKS};
-use crate::stats::Causes;
+use crate::shared::{Shared, TOKEN_LINKS, TOKEN_MORE};
+use crate::stats::{Causes, PeerDifferences};
 use crate::sys;
 
 /// From one look at the receive buffers to the next, while data comes in.
@@ -52,6 +52,10 @@ impl Engine {
             epoll
                 .add(port.rx.fd(), Interest::Readable, index as u64)
                 .map_err(|e| Error::os("watching a port", e))?;
+            for (i, (_, rx)) in port.more.iter().enumerate() {
+                let token = TOKEN_MORE + (index * MAX_UDP_PORTS + i) as u64;
+                epoll.add(rx.fd(), Interest::Readable, token).map_err(|e| Error::os("watching a port", e))?;
+            }
             port.check_link(&interfaces);
             net.ports.push(port);
         }

@@ -66,6 +66,8 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
         link_rate_bps: "1 to 2^64 - 1",
         ack_every_bytes: "1 to 2^32 - 1",
         max_qps: "1 to 16384",
+        auto_bits: "16 or 32",
+        udp_ports: "a sequence of numbers, 1 to 65535,",
     }
     take_some! {
         evs_per_port: "1 to 4096",
