@@ -15,6 +15,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
+ROCEV2, MRC, FOREIGN, SRV6 = 300, 300, 200, 100
+"""Packets of each test; one more is the CNP."""
+
 
 def reth(body):
     return struct.pack(">QII", body.va, body.rkey, body.dma_len)
@@ -66,7 +69,7 @@ def scapy_ip(version, src, dst, *, ev, dscp, ecn, hops):
     return IPv6(src=src, dst=dst, tc=traffic_class, fl=ev >> 16, hlim=hops) / udp
 
 
-@settings(max_examples=300)
+@settings(max_examples=ROCEV2)
 @given(packets(of=rocev2_bodies), addresses(), uint(32), uint(6), uint(2), st.integers(1, 255))
 def test_scapy_builds_the_same_rocev2_packets(packet, ends, ev, dscp, ecn, hops):
     version, src, dst = ends
@@ -75,7 +78,7 @@ def test_scapy_builds_the_same_rocev2_packets(packet, ends, ev, dscp, ecn, hops)
     assert ours.hex() == bytes(ip / scapy_bth(packet) / behind_bth(packet)).hex()
 
 
-@settings(max_examples=300)
+@settings(max_examples=MRC)
 @given(packets(of=mrc_bodies), addresses(), uint(32))
 def test_scapy_computes_the_same_icrc_of_mrc_packets(packet, ends, ev):
     version, src, dst = ends
@@ -93,7 +96,7 @@ def test_scapy_builds_the_same_cnp():
     assert ours.to_bytes(src="2001:db8::1", dst="2001:db8::2") == bytes(ip / cnp(0x1234))
 
 
-@settings(max_examples=200)
+@settings(max_examples=FOREIGN)
 @given(packets(of=rocev2_bodies), addresses(), uint(16))
 def test_a_packet_that_scapy_builds_is_decoded(packet, ends, sport):
     version, src, dst = ends
@@ -104,7 +107,7 @@ def test_a_packet_that_scapy_builds_is_decoded(packet, ends, sport):
     assert frame.ev() == sport
 
 
-@settings(max_examples=100)
+@settings(max_examples=SRV6)
 @given(packets(), uint(32))
 def test_scapy_reads_the_layers_of_an_srv6_packet(packet, ev):
     path = wire.usid_address(0x5F000000, [0x11, 0x102, 0x12, 0xE00C])

@@ -172,7 +172,11 @@ def judge(tmp_path, cases):
                 assert number(seen, "infiniband.invariant.crc") == int.from_bytes(data[-4:], "big")
 
 
-def collect(strategy, count=300):
+PACKETS = 300
+"""Packets of each of the two large tests."""
+
+
+def collect(strategy, count=PACKETS):
     """Many arbitrary values at once: tshark reads them in one run; nothing is to be shrunk."""
     cases = []
 
