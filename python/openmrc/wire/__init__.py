@@ -52,6 +52,7 @@ from openmrc.wire.layers import (
     usid_address,
 )
 from openmrc.wire.packet import Packet
+from openmrc.wire.readings import Readings
 
 __all__ = [
     "DSCP",
@@ -84,6 +85,7 @@ __all__ = [
     "Probe",
     "RcAck",
     "RcWrite",
+    "Readings",
     "Sack",
     "Srh",
     "Timestamp",
