@@ -25,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help demo test test-rust test-python long bench lint format fuzz wheel venv lock clean FORCE
+.PHONY: help demo test test-rust test-python judges long bench lint format fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -67,6 +67,8 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
+	echo 'ixnetwork_restpy>=1.12' | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
+	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
 	cargo update --workspace
 	cargo update --workspace --manifest-path fuzz/Cargo.toml
 
@@ -88,11 +90,21 @@ test-rust: $(STAMPS)/venv
 	    cargo test --locked --workspace --exclude openmrc-python --no-fail-fast; \
 	fi
 
-test-python: $(STAMPS)/wheel
+# Keysight's packet templates, read by tests/test_wire_keysight.py out of the wheel. Installed it would be 130 MB in
+# 6,283 files, of which ten are read.
+$(STAMPS)/judges/stamp: requirements-judges.lock $(STAMPS)/venv
+	@rm -rf $(@D)
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+	    --dest $(@D) -r requirements-judges.lock
+	@touch $@
+
+judges: $(STAMPS)/judges/stamp ## download what the tests compare our header tables with
+
+test-python: $(STAMPS)/wheel $(STAMPS)/judges/stamp
 	$(call say,Python tests)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-long: $(STAMPS)/wheel ## the long mode of the tests: soak runs, many seeds (tens of minutes)
+long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak runs, many seeds (tens of minutes)
 	$(call say,Rust tests with many seeds)
 	OPENMRC_LONG=1 cargo test --locked --workspace --exclude openmrc-python --no-fail-fast
 	$(call say,Python tests marked long)

@@ -132,26 +132,39 @@ def test_an_explicit_profile_is_populated_one_by_one(control):
         profile.replace_ev(wanted[0], Ev(31000, 0))
 
 
+def masked_number(value, mask):
+    """The number that the bits of a value under a mask form, taken together."""
+    return int("".join(str(value >> i & 1) for i in range(15, -1, -1) if mask >> i & 1) or "0", 2)
+
+
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.integers(0, 2**32))
-def test_generated_values_keep_within_the_fields(init, mask, seed):
-    with_bounds = EvField(width=16, init_val=init, min_val=0x1000, max_val=0xF000, mask=mask)
+@given(st.data(), st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.integers(0, 2**32))
+def test_generated_values_keep_within_the_bounds_of_the_masked_bits(data, init, mask, seed):
+    highest = (1 << mask.bit_count()) - 1
+    low = data.draw(st.integers(0, highest))
+    high = data.draw(st.integers(low, highest))
+    field = EvField(width=16, init_val=init, min_val=low, max_val=high, mask=mask)
+    bounds = (low, high) if high else (0, highest)
     with device(planes=1).open() as context:
         control = Controller(context)
-        profile = ev_profile(control, mode=EvMode.GENERATED, fields=[with_bounds], seed=seed)
-        possible = {
-            value
-            for value in (init & ~mask | bits & mask for bits in range(1 << 16))
-            if 0x1000 <= value <= 0xF000
-        }
-        try:
-            evs = profile._generate()
-        except ArgumentError:
-            assert not possible or not mask
+        profile = ev_profile(control, mode=EvMode.GENERATED, fields=[field], seed=seed)
+        fixed = (value for value in range(1, 1 << 16) if (value ^ init) & ~mask == 0)
+        possible = {value for value in fixed if bounds[0] <= masked_number(value, mask) <= bounds[1]}
+        if not possible:
+            with pytest.raises(ArgumentError, match="no entropy value"):
+                profile._generate()
             return
-        values = [ev.value for ev in evs]
-        assert len(set(values)) == len(values)
-        assert set(values) <= (possible or {init})
+        values = [ev.value for ev in profile._generate()]
+        assert len(set(values)) == len(values) == min(256, len(possible))
+        assert set(values) <= possible
+
+
+def test_a_mask_with_bounds_1_to_15_gives_15_values():
+    field = EvField(width=16, init_val=0x8000, min_val=1, max_val=0xF, mask=0x0F00)
+    with device(planes=1).open() as context:
+        profile = ev_profile(Controller(context), mode=EvMode.GENERATED, fields=[field])
+        profile.modify(ONLINE)
+        assert {ev.value for ev in profile.query_evs()} == {0x8000 | number << 8 for number in range(1, 16)}
 
 
 def test_a_generated_profile_spreads_distinct_values_equally_over_its_ports(control):
@@ -333,7 +346,8 @@ UNSUPPORTED = [EvFormat.STRUCTURED, EvFormat.SRV6, EvFormat.SRV6_SRH]
 @pytest.mark.parametrize("ev_format", UNSUPPORTED)
 def test_a_format_other_than_the_device_s_is_described_but_does_not_go_online(control, ev_format):
     layout = control.ev_format_profile()
-    layout.modify(OFFLINE, ev_format=ev_format, widths=[16, 16])
+    widths = [128, 16] if ev_format is EvFormat.SRV6_SRH else [16, 16]
+    layout.modify(OFFLINE, ev_format=ev_format, widths=widths)
     layout.modify(ONLINE)
     profile = ev_profile(
         control, mode=EvMode.EXPLICIT, format_profile=layout, count=4, peer=control.context.addresses
@@ -363,7 +377,8 @@ def test_structured_entropy_values_take_source_port_and_flow_label():
         layout.modify(OFFLINE, ev_format=EvFormat.STRUCTURED, widths=[16, 16])
         layout.modify(ONLINE)
         # Two values per source port: only the flow label differs.
-        evs = [Ev(row["ev"] | label, row["port"]) for row in one.path_stats() for label in (0x1234, 0xFFFF)]
+        rows = one.path_stats()
+        evs = [Ev(label << 16 | row["ev"], row["port"]) for row in rows for label in (0x1234, 0xFFFF)]
         profile = ev_profile(
             control, mode=EvMode.EXPLICIT, format_profile=layout, count=len(evs), active=len(evs)
         )
@@ -379,12 +394,15 @@ def test_structured_entropy_values_take_source_port_and_flow_label():
         assert all(sent[ev] > 0 for ev in evs)
         # The reflected values are those that were sent.
         assert a.qp.stats()["sacks_in"] > 0
-        assert a.qp.stats()["invalid"] == 0
+        stats = a.qp.stats()
+        assert [stats[name] for name in ("invalid", "peer_swapped_entropy", "peer_unknown_entropy")] == [
+            0
+        ] * 3
         assert {state for _, _, state in a.qp.ev_states()} == {EvState.GOOD}
         zero = ev_profile(control, mode=EvMode.EXPLICIT, format_profile=layout, count=2)
-        zero.replace_ev(None, Ev(0x1234, 0))
-        zero.replace_ev(None, Ev(0x1234, 1))
-        with pytest.raises(ArgumentError, match="high half is the UDP source port"):
+        zero.replace_ev(None, Ev(0x1234_0000, 0))
+        zero.replace_ev(None, Ev(0x1234_0000, 1))
+        with pytest.raises(ArgumentError, match="low half is the UDP source port"):
             zero.modify(ONLINE)
 
 
@@ -404,7 +422,18 @@ WRONG = {
     "ports": ({"mode": EvMode.AUTO, "ports": (4,)}, "ports 0 to 3"),
     "explicit without count": ({"mode": EvMode.EXPLICIT}, "needs a count"),
     "generated without fields": ({"mode": EvMode.GENERATED}, "needs fields"),
-    "field too wide": ({"mode": EvMode.GENERATED, "fields": [EvField(width=17)]}, "17 bits wide"),
+    "field too wide": (
+        {"mode": EvMode.GENERATED, "fields": [EvField(width=17)]},
+        "17 bits, its format has 16",
+    ),
+    "bound too wide": (
+        {"mode": EvMode.GENERATED, "fields": [EvField(width=16, max_val=16, mask=0xF)]},
+        "max is 0x10, its mask has 4 bits",
+    ),
+    "bounds": (
+        {"mode": EvMode.GENERATED, "fields": [EvField(width=16, min_val=1, mask=0xF)]},
+        "min is above max",
+    ),
     "two fields": (
         {"mode": EvMode.GENERATED, "fields": [EvField(width=8)] * 2},
         "2 fields, its format has 1",
@@ -421,14 +450,21 @@ def test_an_impossible_ev_profile_is_refused(control, attributes, words):
 
 
 def test_more_values_than_there_are_keep_a_profile_offline(control):
-    narrow = EvField(width=16, init_val=0x8000, min_val=0x8000, max_val=0x8003, mask=3)
-    for count, words in ((8, "2 entropy values per port, there are 1"),):
+    with pytest.raises(ArgumentError, match="count 2000 asks for 500 entropy values per port, there are 64"):
+        ev_profile(control, mode=EvMode.AUTO, count=2000).modify(ONLINE)
+
+
+def test_generated_values_repeat_only_where_the_fields_allow_no_more(control):
+    narrow = EvField(width=16, init_val=0x8000, max_val=3, mask=3)
+    values = {0x8000, 0x8001, 0x8002, 0x8003}
+    for count, different in ((4, 1), (16, 4), (32, 4)):
         profile = ev_profile(control, mode=EvMode.GENERATED, fields=[narrow], count=count)
-        with pytest.raises(ArgumentError, match=words):
-            profile.modify(ONLINE)
-        assert profile.state is OFFLINE
-        profile.modify(count=4)
         profile.modify(ONLINE)
+        evs = profile.query_evs()
+        by_port = [[ev.value for ev in evs if ev.port == port] for port in range(4)]
+        assert [len(each) for each in by_port] == [count // 4] * 4
+        assert [len({*each}) for each in by_port] == [different] * 4
+        assert {ev.value for ev in evs} == values, "the ports share no value while there are enough"
 
 
 def test_congestion_control_profiles_are_used_by_queue_pairs():
@@ -484,9 +520,26 @@ def test_an_ev_expands_to_what_switches_read():
         == 0x0A00BB00
     )
     first, second = expand_ev(
-        EvFormat.SRV6_SRH, [120, 16], [EvField(width=120), EvField(width=16, init_val=0xABCD)], 0
+        EvFormat.SRV6_SRH,
+        [112, 16, 16],
+        [EvField(width=8, init_val=7), *[EvField(width=16, init_val=0xABCD)] * 2],
+        0,
     )
-    assert (int(first), int(second)) == (0xAB, 0xCD << 120)
+    assert (int(first), int(second)) == (7 << 16 | 0xABCD, 0xABCD << 112)
+    with pytest.raises(ArgumentError, match="no field of the format ends at bit 128"):
+        expand_ev(EvFormat.SRV6_SRH, [120, 16], [], 0)
+    everything = [EvField(width=32, mask=0xFFFFFFFF)] * 8
+    literal = bytes(range(1, 33))
+    assert expand_ev(EvFormat.SRV6_SRH, [128, 128], [], 0) == (IPv6Address(0), IPv6Address(0))
+    assert expand_ev(EvFormat.SRV6_SRH, [32] * 8, everything, literal) == (
+        IPv6Address(literal[:16]),
+        IPv6Address(literal[16:]),
+    )
+    assert expand_ev(
+        EvFormat.SRV6, [32] * 4, everything[:4], int.from_bytes(literal[:16]) << 128
+    ) == IPv6Address(literal[:16])
+    with pytest.raises(ArgumentError, match="a bit behind them is set"):
+        expand_ev(EvFormat.SRV6, [128], everything[:1], literal)
     with pytest.raises(ArgumentError, match="3 fields, its format has 1"):
         expand_ev(EvFormat.UDP, [8], [EvField(width=1)] * 3, 0)
 

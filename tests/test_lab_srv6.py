@@ -14,12 +14,12 @@ import pytest
 
 from lab_helpers import RING, carried, counted, needs_root, observe, running
 from openmrc.connect import Options, connect, listen
-from openmrc.controller import Controller, Ev, EvMode, EvProbe, ProfileState
+from openmrc.controller import Controller, Ev, EvField, EvMode, EvProbe, ProfileState
 from openmrc.errors import ArgumentError, DeviceError
 from openmrc.lab import entered
 from openmrc.testing import Impairment, impaired
 from openmrc.verbs import EvState, QpState, WcStatus
-from openmrc.wire import EvFormat
+from openmrc.wire import EvFormat, parse_usids
 
 pytestmark = needs_root
 
@@ -72,8 +72,10 @@ class Hosts:
                 self._contexts[host] = self._stack.enter_context(device.open())
         return self._contexts[host]
 
-    def connect(self, src, dst, *, path=None, size=SIZE, **options):
-        """A connection for writes. ``path`` makes it the only path; feedback takes the same links back."""
+    def connect(self, src, dst, *, path=None, profile=None, size=SIZE, **options):
+        """A connection for writes. ``path`` makes it the only path; feedback takes the same links back.
+        ``profile`` is an EV profile of the writing end.
+        """
         one, two = self.context(src), self.context(dst)
         inbox, outbox = bytearray(size), bytearray(size)
         two_pd, one_pd = two.alloc_pd(), one.alloc_pd()
@@ -81,6 +83,8 @@ class Hosts:
         done = one.create_cq()
         mine = one_pd.create_qp(done)
         here, there = Options(**options), Options(**options)
+        if profile is not None:
+            here = Options(ev_profile_id=profile.profile_id, **options)
         if path is not None:
             back = self.lab.fabric.path(dst, src, plane=path.plane, uplinks=path.uplinks)
             here = Options(ev_profile_id=self.profile(src, dst, path), **options)
@@ -206,6 +210,105 @@ def test_a_path_longer_than_an_address_goes_on_in_an_srh(lab, hosts):
     assert [result.rtt_ns for result in results if result.rtt_ns is None] == []
     loads = carried(lab, before, counted(lab))
     assert all(max(loads[name]) >= PACKETS for name in path.links)
+
+
+def template(paths, spread):
+    """Fields that expand to addresses of paths whose second uSID differs: (mask, smallest, largest)."""
+    block, usids = parse_usids(paths[0].address)
+    mask, low, high = spread
+    fields = [EvField(width=32, init_val=block), *(EvField(width=16, init_val=usid) for usid in usids)]
+    fields[2] = EvField(width=16, init_val=0, min_val=low, max_val=high, mask=mask)
+    return fields
+
+
+def srv6_profile(controller, widths, **attributes):
+    layout, profile = controller.ev_format_profile(), controller.ev_profile()
+    layout.modify(ProfileState.OFFLINE, ev_format=EvFormat.SRV6, widths=widths)
+    layout.modify(ProfileState.ONLINE)
+    profile.modify(ProfileState.OFFLINE, format_profile=layout, ports=(0,), **attributes)
+    return profile
+
+
+def test_generated_values_expand_to_every_path_of_a_plane(lab, hosts):
+    paths = [path for path in lab.fabric.paths("h0", "h15") if path.plane == 0]
+    t1s = sorted(parse_usids(path.address)[1][1] for path in paths)
+    assert t1s == list(range(t1s[0], t1s[-1] + 1))
+    controller = Controller(hosts.context("h0"))
+    profile = srv6_profile(
+        controller,
+        [32, 16, 16, 16, 16],
+        mode=EvMode.GENERATED,
+        fields=template(paths, (0xF, t1s[0], t1s[-1])),
+        count=len(paths),
+        active=len(paths),
+        peer=hosts.context("h15").addresses,
+    )
+    profile.modify(ProfileState.ONLINE)
+    # The EV is the four bits of the mask, in the first byte of what packets carry.
+    assert sorted(profile.query_evs()) == [Ev(usid << 28, 0) for usid in t1s]
+    way = hosts.connect("h0", "h15", profile=profile)
+    assert write(way, "generated ") is WcStatus.SUCCESS
+    assert way.inbox == way.outbox
+    rows = [row for row in hosts.context("h0").path_stats() if row["tx_bytes"] > MTU]
+    assert {row["address"] for row in rows} == {str(path.address) for path in paths}
+    assert way.qp.stats()["peer_unknown_entropy"] == 0
+
+
+def test_a_literal_address_as_entropy_value_is_carried_by_a_label(lab, hosts):
+    paths = [path for path in lab.fabric.paths("h0", "h15") if path.plane == 0][:2]
+    controller = Controller(hosts.context("h0"))
+    peer = hosts.context("h15").addresses
+    profile = srv6_profile(
+        controller,
+        [32] * 4,
+        mode=EvMode.EXPLICIT,
+        fields=[EvField(width=32, mask=0xFFFFFFFF)] * 4,
+        count=2,
+        active=2,
+        peer=peer,
+    )
+    evs = [Ev(int(path.address) << 128, 0) for path in paths]
+    with pytest.raises(ArgumentError, match="a bit behind them is set"):
+        profile.replace_ev(None, Ev(evs[0].value | 1, 0))
+    for ev in evs:
+        profile.replace_ev(None, ev)
+    profile.modify(ProfileState.ONLINE)
+    way = hosts.connect("h0", "h15", profile=profile)
+    assert write(way, "literal ") is WcStatus.SUCCESS
+    assert way.inbox == way.outbox
+    rows = [row for row in hosts.context("h0").path_stats() if row["tx_bytes"] > MTU]
+    assert {(row["ev"], row["address"]) for row in rows} == {
+        (label, str(path.address)) for label, path in enumerate(paths)
+    }
+    assert way.qp.stats()["peer_unknown_entropy"] == 0
+    assert all(result.rtt_ns for result in controller.probe_ev([EvProbe(peer, ev) for ev in evs]))
+    # The controller names paths by address.
+    assert [profile.query_ev_state(ev) for ev in evs] == [EvState.GOOD] * 2
+    assert profile.modify_ev_state(evs[1], EvState.DENIED) == 1
+    assert [profile.query_ev_state(ev) for ev in evs] == [EvState.GOOD, EvState.DENIED]
+
+    def sent():
+        return {row["ev"]: row["tx_bytes"] for row in hosts.context("h0").path_stats()}
+
+    before = sent()
+    assert write(way, "without ") is WcStatus.SUCCESS
+    after = sent()
+    assert after[0] - before[0] > SIZE // 2
+    assert after[1] - before[1] < MTU
+
+
+def test_frames_to_a_second_udp_port_are_received(lab, hosts):
+    second = 4971
+    peer = [(addr, second) for addr, _ in hosts.context("h15", udp_ports=[second]).addresses]
+    path = lab.fabric.path("h0", "h15", plane=0, uplinks=(1,))
+    controller = Controller(hosts.context("h0"))
+    controller.ev_profile_to(peer, OnePath(path))
+    probes = [EvProbe(peer, Ev(path.ev, path.plane))] * 3
+    with Controller(hosts.context("h15")).add_peer(hosts.context("h0").addresses):
+        assert all(result.rtt_ns for result in controller.probe_ev(probes))
+        other = [EvProbe([(addr, 4972) for addr, _ in peer], Ev(path.ev, path.plane))]
+        controller.ev_profile_to(other[0].peer, OnePath(path))
+        assert controller.probe_ev(other, timeout=0.2)[0].rtt_ns is None
 
 
 def test_ev_probes_go_along_their_path(lab, hosts):

@@ -127,3 +127,23 @@ def test_a_file_cut_short_shows_its_packets_and_fails(tmp_path, capture, capsys)
     result = capsys.readouterr()
     assert len(result.out.splitlines()) == 2
     assert "the file ends within a packet, after packet 2" in result.err
+
+
+def test_readings_counts_what_the_senders_do_otherwise(tmp_path, capsys):
+    def back(body):
+        return wire.Packet(dest_qp=5, psn=7, body=body).to_bytes(src=ENDS["dst"], dst=ENDS["src"])
+
+    file = tmp_path / "foreign.pcap"
+    as_sent, swapped = wire.Sack(entropy=0xC0010002), wire.Sack(entropy=0x0002C001, cc_type=1)
+    unknown = wire.Nack(reason="trimmed", entropy=7, vendor_info=0xFF)
+    wire.write_pcap(file, [DATA, back(as_sent), back(swapped), back(unknown)], wire.LinkType.RAW)
+    assert main(["decode", "--readings", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "        1  as_sent_entropy",
+        "        1  peer_sack_cc_type",
+        "        1  peer_swapped_entropy",
+        "        1  peer_unknown_entropy",
+        "        1  peer_vendor_info",
+    ]
+    assert main(["decode", "--readings", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["peer_vendor_info"] == 1

@@ -42,8 +42,8 @@ def test_what_is_built_is_decoded(packet, way):
         way["dscp"],
         way.get("path"),
     )
-    expected = way["ev"] if way["src"].version == 6 else way["ev"] & 0xFFFF0000
-    assert frame.ev() == expected, "IPv4 has no flow label for the low half"
+    expected = way["ev"] if way["src"].version == 6 else way["ev"] & 0xFFFF
+    assert frame.ev() == expected, "IPv4 has no flow label for the high half"
     assert frame.payload_len == len(packet.payload)
 
 
@@ -97,7 +97,7 @@ def test_every_body_knows_its_opcode(body):
         (lambda: WRITE.to_bytes(src="10.0.0.1", dst="::1"), "not of one family"),
         (lambda: WRITE.to_bytes(src="10.0.0.999", dst="::1"), "10.0.0.999"),
         (lambda: WRITE.to_bytes(**ENDS, ev=1 << 32), "ev 4294967296"),
-        (lambda: WRITE.to_bytes(**ENDS, ev=1 << 16, ev_format=wire.EvFormat.UDP), "16 bits"),
+        (lambda: WRITE.to_bytes(**ENDS, ev=1 << 32, ev_format=wire.EvFormat.UDP), "ev 4294967296"),
         (lambda: WRITE.to_bytes(**ENDS, segment="5f00::"), "give path too"),
         (lambda: WRITE.to_bytes(src="10.0.0.1", dst="10.0.0.2", path="5f00:0:1::"), "needs outer_src"),
         (lambda: WRITE.to_bytes(**ENDS, ethernet=wire.Ethernet(dst="02:00")), "not an Ethernet address"),
@@ -121,11 +121,38 @@ def test_usids_survive_their_address(block, usids):
     assert address == IPv6Address(block << 96 | expected)
 
 
-@given(uint(32))
-def test_every_format_reads_back_what_it_placed(ev):
+@given(uint(32), st.sampled_from(wire.EntropyOrder))
+def test_every_format_reads_back_what_it_placed(ev, order):
     for ev_format in wire.EvFormat:
-        fits = ev & 0xFFFF if ev_format is wire.EvFormat.UDP else ev
-        assert ev_format.read(*ev_format.place(fits)) == fits
+        reads = wire.EntropyOrder.FLOW_LABEL_HIGH if ev_format is wire.EvFormat.UDP else order
+        assert reads.entropy(*ev_format.place(ev, order)) == ev
+
+
+def test_the_high_half_of_the_entropy_is_the_flow_label_unless_the_order_is_the_other():
+    data = WRITE.to_bytes(**ENDS, ev=0xC0010002, udp_checksum=False)
+    assert (data[:4].hex(), data[40:42].hex()) == ("6120c001", "0002")
+    data = WRITE.to_bytes(**ENDS, ev=0xC0010002, entropy_order=wire.EntropyOrder.SOURCE_PORT_HIGH)
+    assert (data[:4].hex(), data[40:42].hex()) == ("61200002", "c001")
+    data = WRITE.to_bytes(**ENDS, ev=0xC001, ev_format=wire.EvFormat.UDP)
+    assert (data[:4].hex(), data[40:42].hex()) == ("61200000", "c001")
+
+
+def test_either_of_two_bits_asks_for_a_solicited_event():
+    whole = dataclasses.replace(WRITE, solicited=True).to_bytes(**ENDS)
+    assert whole[49] == 0x40, "SE is bit 6, M is bit 7 and 0"
+    other = bytearray(whole)
+    other[49] = 0x80
+    frame = wire.decode(bytes(other), wire.LinkType.RAW)
+    assert frame.packet.solicited
+    assert (frame.bth.solicited, frame.bth.migrated) == (False, True)
+    assert frame.differences == ("peer_bth_m",)
+
+
+def test_another_reading_of_the_specification_is_decoded_and_named():
+    nack = wire.Packet(dest_qp=5, psn=9, body=wire.Nack(reason="trimmed", vendor_info=0xFF))
+    frame = wire.decode(nack.to_bytes(**ENDS), wire.LinkType.RAW)
+    assert (frame.ok, frame.differences) == (True, ("peer_vendor_info",))
+    assert wire.decode(WRITE.to_bytes(**ENDS), wire.LinkType.RAW).differences == ()
 
 
 # --- damage -------------------------------------------------------------------------------------------------

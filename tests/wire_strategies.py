@@ -13,7 +13,7 @@ def int16():
     return st.integers(-(1 << 15), (1 << 15) - 1)
 
 
-timestamps = st.builds(wire.Timestamp, ticks=uint(16), service_time=st.booleans())
+timestamps = st.builds(wire.Timestamp, ticks=uint(16), tsr=st.booleans())
 
 
 @st.composite
@@ -53,6 +53,7 @@ sacks = st.builds(
     spdcid=uint(16),
     dpdcid=uint(16),
     cack_psn=uint(24),
+    cc_type=uint(4),
     cc_flags=uint(4),
     mpr=uint(8),
     sack_offset=int16(),
@@ -101,6 +102,7 @@ def packets(draw, of=bodies):
     """Packets with any payload that their kind allows; QPs 0 and 1 belong to the management of InfiniBand."""
     body = draw(of)
     data = isinstance(body, (wire.Write, wire.RcWrite))
+    rocev2 = isinstance(body, (wire.RcWrite, wire.RcAck, wire.Cnp))
     return wire.Packet(
         dest_qp=draw(st.integers(2, (1 << 24) - 1)),
         psn=draw(uint(24)),
@@ -108,9 +110,9 @@ def packets(draw, of=bodies):
         payload=draw(st.binary(max_size=100)) if data else b"",
         pkey=draw(uint(16)),
         ack_req=draw(st.booleans()),
-        rtx=draw(st.booleans()) if not isinstance(body, (wire.RcWrite, wire.RcAck, wire.Cnp)) else False,
+        rtx=draw(st.booleans()) and not rocev2,
         solicited=draw(st.booleans()),
-        migrated=draw(st.booleans()),
+        migrated=draw(st.booleans()) and rocev2,
         variant=draw(uint(8)),
     )
 

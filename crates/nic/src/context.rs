@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use openmrc_sockets::{error, thread};
 use openmrc_transport::{PathEntry, PortSet, Span};
-use openmrc_wire::Ev;
 use parking_lot::Mutex;
 
 use crate::cq::CompletionQueue;
@@ -225,12 +224,12 @@ impl Context {
         Ok(self.shared.lock_open()?.profiles.ev.get(id)?.profile.entries().to_vec())
     }
 
-    /// Denies or allows an entropy value in every queue pair of a profile; returns how many use it.
+    /// Denies or allows a path in every queue pair of a profile; returns how many use it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile does not exist.
-    pub fn set_ev_denied(&self, profile: u16, ev: Ev, denied: bool) -> Result<usize> {
-        let users = self.shared.lock_open()?.set_ev_denied(profile, ev, denied)?;
+    pub fn set_ev_denied(&self, profile: u16, path: PathEntry, denied: bool) -> Result<usize> {
+        let users = self.shared.lock_open()?.set_ev_denied(profile, path, denied)?;
         self.shared.kick();
         Ok(users)
     }

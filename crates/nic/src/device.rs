@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use openmrc_transport::PortSet;
-use openmrc_wire::{DscpMap, EvFormat};
+use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -16,6 +16,9 @@ pub const DEFAULT_UDP_PORT: u16 = 4791;
 
 /// Most paths of a device: twice the largest active set (spec: paths, EV set), for 16 ports.
 pub const MAX_PATHS: usize = 4096;
+
+/// Most UDP ports on which a port receives beside its own.
+pub(crate) const MAX_UDP_PORTS: usize = 4;
 
 /// One port of a device, which is one plane of the fabric.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,6 +85,15 @@ pub struct DeviceConfig {
     /// Format of entropy values; the same at both ends of a connection. UDP and structured values use UDP sockets.
     /// SRv6, with or without SRH, uses packet sockets, which need CAP_NET_RAW. Default UDP.
     pub ev_format: EvFormat,
+    /// Which half of a 32-bit entropy is the UDP source port: in packets sent, and in what is reflected. Of a peer's
+    /// feedback both orders are understood. Default: the low half \[choice\] (spec: wire, Where the entropy value goes).
+    pub entropy_order: EntropyOrder,
+    /// Bits of the values of the default EV profile in UDP mode: 16, or over IPv6 also 32, for fabrics that hash the
+    /// flow label. Default 16 \[choice\].
+    pub auto_bits: u8,
+    /// UDP ports on which every port receives beside its own, at most 4: MRC 1.0 prints 4971 as a default. Answers go to
+    /// the address that the peer gave. Default none.
+    pub udp_ports: Vec<u16>,
     /// Entropy values per port in the default EV profile; half of them are active, half are backups. Default: 256 for
     /// all ports together, so that 128 are active (spec: paths, EV set).
     pub evs_per_port: Option<u16>,
@@ -131,6 +143,9 @@ impl Default for DeviceConfig {
             name: "mrc0".into(),
             ports: Vec::new(),
             ev_format: EvFormat::Udp,
+            entropy_order: EntropyOrder::default(),
+            auto_bits: 16,
+            udp_ports: Vec::new(),
             evs_per_port: None,
             receive_buffer: 16 << 20,
             send_buffer: 1 << 20,
@@ -167,6 +182,16 @@ impl DeviceConfig {
     /// Whether the device is in SRv6 mode: it builds whole frames itself.
     pub(crate) fn is_srv6(&self) -> bool {
         matches!(self.ev_format, EvFormat::Srv6 | EvFormat::Srv6Srh)
+    }
+
+    /// The place of an entropy value in the headers.
+    pub(crate) fn place(&self, ev: Ev) -> Entropy {
+        self.ev_format.place(ev, self.entropy_order)
+    }
+
+    /// Bits of the entropy values, of which a reflected one is compared.
+    pub(crate) fn entropy_bits(&self) -> u8 {
+        if self.ev_format == EvFormat::Udp { self.auto_bits } else { 32 }
     }
 
     /// Window of the default congestion control profile; `None`: NSCC.
@@ -216,6 +241,22 @@ impl DeviceConfig {
                 "entropy values in this format need IPv6 ports, not {}",
                 self.ports[0].addr
             ));
+        }
+        let is_own = |udp_port: &u16| self.ports.iter().any(|port| port.udp_port == *udp_port);
+        let distinct: std::collections::HashSet<_> = self.udp_ports.iter().collect();
+        if self.udp_ports.len() > MAX_UDP_PORTS || distinct.len() < self.udp_ports.len() {
+            return fail(format!("udp_ports must be at most {MAX_UDP_PORTS} different numbers"));
+        }
+        if self.udp_ports.contains(&0) || self.udp_ports.iter().any(is_own) {
+            return fail("udp_ports must be other ports than those of its ports, and not 0".into());
+        }
+        if !matches!(self.auto_bits, 16 | 32) {
+            return fail(format!("auto_bits must be 16 or 32, not {}", self.auto_bits));
+        }
+        if self.auto_bits == 32 && (self.ev_format != EvFormat::Udp || self.ports[0].addr.is_ipv4()) {
+            return fail(
+                "auto_bits 32 needs UDP mode over IPv6, whose flow label carries 16 of the bits".into(),
+            );
         }
         if self.is_srv6() && self.ports.iter().any(|p| !p.source_ports.is_empty()) {
             return fail("in SRv6 mode a port takes no source ports: EV profiles bring all paths".into());
@@ -307,7 +348,12 @@ mod tests {
         wild.ports[0].addr = "0.0.0.0".parse().unwrap();
         refused(wild, "0.0.0.0");
         let dscp = DscpMap { trimmed: 46, ..DscpMap::DEFAULT };
-        refused(DeviceConfig { dscp, ..base }, "DSCP");
+        refused(DeviceConfig { dscp, ..base.clone() }, "DSCP");
+        for udp_ports in [vec![4791], vec![0], vec![1, 1], vec![1, 2, 3, 4, 5]] {
+            refused(DeviceConfig { udp_ports, ..base.clone() }, "udp_ports");
+        }
+        refused(DeviceConfig { auto_bits: 24, ..base.clone() }, "16 or 32");
+        refused(DeviceConfig { auto_bits: 32, ..base }, "IPv6");
     }
 
     #[test]

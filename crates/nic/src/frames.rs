@@ -8,11 +8,10 @@ use std::os::fd::RawFd;
 
 use openmrc_sockets::filter::{self, Instruction, Width, jump, load, load_at_x, set_x};
 use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, send_slices};
-use openmrc_wire::{Ev, IcrcSeed, Packet, encap};
+use openmrc_wire::{IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
-use crate::socket::{is_marked, marked};
 use crate::tx::RunKey;
 
 /// Frames sent by one system call.
@@ -30,21 +29,27 @@ pub(crate) struct FrameSockets {
     pub rx: Socket,
     /// Sends.
     pub tx: Socket,
-    /// Reserves the UDP port. It drops everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise
+    /// Reserve the UDP ports. They drop everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise
     /// answer a second copy of each packet with "port unreachable". And no other device can take the same address and
     /// port.
-    pub claim: Socket,
+    pub claims: Vec<Socket>,
 }
 
-/// Opens the sockets of a port on the interface with this index.
-pub(crate) fn open(addr: SocketAddr, interface: u32, buffer: usize) -> Result<FrameSockets> {
+/// Opens the sockets of a port on the interface with this index. It receives on the UDP port of `addr` and on those of
+/// `more`.
+pub(crate) fn open(addr: SocketAddr, more: &[u16], interface: u32, buffer: usize) -> Result<FrameSockets> {
     let IpAddr::V6(ip) = addr.ip() else {
         return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", addr.ip())));
     };
-    let claim = claim(addr).map_err(|e| Error::os(format!("UDP port at {addr}"), e))?;
+    let udp_ports: Vec<u16> = [addr.port()].iter().chain(more).copied().collect();
+    let claims = udp_ports.iter().map(|&port| {
+        let addr = SocketAddr::new(addr.ip(), port);
+        claim(addr).map_err(|e| Error::os(format!("UDP port at {addr}"), e))
+    });
+    let claims = claims.collect::<Result<_>>()?;
     let open = || -> io::Result<(Socket, Socket)> {
         let rx = Socket::packet()?;
-        rx.attach_filter(&program(ip, addr.port()))?;
+        rx.attach_filter(&program(ip, &udp_ports))?;
         rx.set_receive_buffer(buffer)?;
         rx.report_drops()?;
         rx.report_arrival_time()?;
@@ -61,7 +66,7 @@ pub(crate) fn open(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Fr
         ),
         _ => Error::os(format!("packet socket for {addr}"), e),
     })?;
-    Ok(FrameSockets { rx, tx, claim })
+    Ok(FrameSockets { rx, tx, claims })
 }
 
 /// A UDP socket at the address that drops everything it receives.
@@ -73,9 +78,9 @@ fn claim(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The filter program: accepts UDP over IPv6 in IPv6 to this address and UDP port, with or without an SRH of one
+/// The filter program: accepts UDP over IPv6 in IPv6 to this address and these UDP ports, with or without an SRH of one
 /// segment between the IP headers.
-fn program(addr: Ipv6Addr, udp_port: u16) -> Vec<Instruction> {
+fn program(addr: Ipv6Addr, udp_ports: &[u16]) -> Vec<Instruction> {
     use Width::{Byte, Half, Word};
     /// Offset of the outer IPv6 header, and of what follows it.
     const OUTER: u32 = 14;
@@ -109,7 +114,10 @@ fn program(addr: Ipv6Addr, udp_port: u16) -> Vec<Instruction> {
         program.push(jump(u32::from_be_bytes([part[0], part[1], part[2], part[3]]), 0, REFUSE));
     }
     program.push(load_at_x(Half, 42));
-    program.push(jump(u32::from(udp_port), 0, REFUSE));
+    for (i, &udp_port) in udp_ports.iter().enumerate() {
+        let others = (udp_ports.len() - 1 - i) as u8;
+        program.push(jump(u32::from(udp_port), others, if others > 0 { 0 } else { REFUSE }));
+    }
     program.push(filter::ACCEPT);
     program.push(filter::DROP);
     let last = program.len() - 1;
@@ -271,24 +279,23 @@ impl FrameBuffer {
         meta.arrived_ns
     }
 
-    /// A received frame from the BTH on, with its metadata. `None` if the filter would not have accepted it.
+    /// A received frame from the BTH on, with its metadata. `None` if the filter would not have accepted it, or
+    /// if a switch has marked a packet that is not ECN-capable.
     /// `trimmed` says whether a DSCP is one of a trimmed packet.
     #[inline]
     pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], RecvMeta)> {
         let start = index * ROOM;
         let frame = &self.bytes[start..start + self.batch.len(index).min(ROOM)];
+        // Switches trim and mark the outer header.
         let seen = encap::decapsulate(frame)?;
-        // A switch that trims changes the outer DSCP, and may leave the inner one. A switch that marks may mark either
-        // header.
-        let class = if trimmed(seen.outer_class >> 2) { seen.outer_class } else { seen.inner_class };
-        let ecn_marked = [seen.outer_class, seen.inner_class].into_iter().any(is_marked);
-        let short = seen.short && !trimmed(class >> 2);
-        let Ev(ev) = seen.ev;
+        let ecn = seen.ecn?;
+        let short = seen.short && !trimmed(seen.dscp);
         let mut meta = RecvMeta {
             source: IpAddr::V6(seen.source),
-            source_port: seen.source_port,
-            flow_label: ev as u16,
-            traffic_class: if ecn_marked { marked(class) } else { class },
+            source_port: seen.entropy.sport,
+            dest_port: seen.dest_port,
+            flow_label: seen.entropy.flow_label as u16,
+            traffic_class: seen.dscp << 2 | ecn.bits(),
             truncated: short || self.batch.is_truncated(index),
             ..RecvMeta::new(seen.payload.len())
         };

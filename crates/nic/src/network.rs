@@ -12,7 +12,7 @@ use crate::path::TxPath;
 use crate::peer::Peers;
 use crate::port::{HeldRun, Port};
 use crate::profile::Paths;
-use crate::stats::{Cause, Causes};
+use crate::stats::{Cause, Causes, PeerDifferences};
 use crate::tx::RunKey;
 
 /// Ports, paths and peers of a device.
@@ -22,6 +22,7 @@ pub(crate) struct Network {
     pub peers: Peers,
     pub impairer: Impairer,
     pub causes: Causes,
+    pub differences: PeerDifferences,
 }
 
 impl Network {

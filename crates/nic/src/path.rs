@@ -4,8 +4,8 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use openmrc_wire::Ev;
 use openmrc_wire::encap::Encapsulation;
+use openmrc_wire::{Entropy, Ev};
 
 use crate::socket::TxSocket;
 
@@ -23,6 +23,8 @@ pub(crate) struct TxPath {
     /// Port of the device.
     pub port: u8,
     pub ev: Ev,
+    /// Its place in the headers.
+    pub entropy: Entropy,
     pub via: Via,
     pub packets: u64,
     pub bytes: u64,
@@ -55,17 +57,14 @@ pub(crate) struct Srv6Path {
 }
 
 impl TxPath {
-    pub fn new(port: u8, ev: Ev, via: Via) -> Self {
-        TxPath { port, ev, via, packets: 0, bytes: 0, last_tx_ns: 0 }
+    pub fn new(port: u8, ev: Ev, entropy: Entropy, via: Via) -> Self {
+        TxPath { port, ev, entropy, via, packets: 0, bytes: 0, last_tx_ns: 0 }
     }
 
     /// UDP source port of its packets.
     #[inline]
     pub fn source_port(&self) -> u16 {
-        match &self.via {
-            Via::Socket { socket, .. } => socket.source_port,
-            Via::Srv6(_) => (self.ev.0 >> 16) as u16,
-        }
+        self.entropy.sport
     }
 
     /// Whether it leads to the node at this address on its plane. By UDP sockets it leads to every node.

@@ -31,6 +31,8 @@ impl HeldRun {
 pub(crate) struct Port {
     pub addr: SocketAddr,
     pub rx: RxSocket,
+    /// UDP mode: further UDP ports on which it receives.
+    pub more: Vec<(u16, RxSocket)>,
     /// Paths of the device's own profile, for what may go on any; none in SRv6 mode, where a path ends at one node.
     own_paths: Range<u16>,
     next_path: u16,
@@ -58,6 +60,7 @@ impl Port {
         Port {
             addr,
             rx,
+            more: Vec::new(),
             next_path: own_paths.start,
             own_paths,
             admin_up: true,

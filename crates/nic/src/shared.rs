@@ -26,6 +26,8 @@ use crate::sys;
 /// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
 pub(crate) const TOKEN_WAKE: u64 = 100;
 pub(crate) const TOKEN_LINKS: u64 = 101;
+/// A further receiving socket: [`crate::device::MAX_UDP_PORTS`] for each port.
+pub(crate) const TOKEN_MORE: u64 = 200;
 /// A sending socket that has become writable: its index on top.
 pub(crate) const TOKEN_TX: u64 = 1000;
 

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use openmrc_sockets::Socket;
-use openmrc_wire::EvFormat;
 
 use crate::error::{Error, Result};
 use crate::frames::{self, FrameSockets};
@@ -45,8 +44,8 @@ pub(crate) struct RxSocket {
     gro: Gro,
     /// SRv6 mode: the socket that sends frames.
     tx: Option<Socket>,
-    /// SRv6 mode: reserves the UDP port for this device.
-    _claim: Option<Socket>,
+    /// SRv6 mode: reserve the UDP ports for this device.
+    _claims: Vec<Socket>,
 }
 
 /// Whether the kernel may deliver several packets as one message.
@@ -62,8 +61,9 @@ struct Gro {
 }
 
 impl RxSocket {
-    /// A UDP socket at the address. A structured EV is partly in the flow label, which is reported then.
-    pub fn open(addr: SocketAddr, format: EvFormat, buffer: usize, segmentation: bool) -> Result<Self> {
+    /// A UDP socket at the address. Over IPv6 the flow label is a part of the entropy that is reflected, whatever mode
+    /// the peer runs in.
+    pub fn open(addr: SocketAddr, buffer: usize, segmentation: bool) -> Result<Self> {
         let open = || -> io::Result<Self> {
             let socket = Socket::udp(addr.ip())?;
             socket.set_receive_buffer(buffer)?;
@@ -72,7 +72,7 @@ impl RxSocket {
                 socket.use_v6_only()?;
                 // A peer in SRv6 mode sends no UDP checksum: the iCRC protects the packet.
                 socket.accept_zero_checksum()?;
-                socket.report_flow_label(format == EvFormat::Structured)?;
+                socket.report_flow_label()?;
             }
             socket.report_drops()?;
             socket.report_arrival_time()?;
@@ -85,16 +85,16 @@ impl RxSocket {
     }
 
     /// SRv6 mode: packet sockets on the interface with this index.
-    pub fn open_frames(addr: SocketAddr, interface: u32, buffer: usize) -> Result<Self> {
-        let FrameSockets { rx, tx, claim } = frames::open(addr, interface, buffer)?;
+    pub fn open_frames(addr: SocketAddr, more: &[u16], interface: u32, buffer: usize) -> Result<Self> {
+        let FrameSockets { rx, tx, claims } = frames::open(addr, more, interface, buffer)?;
         let rx = Self::new(rx, false).map_err(|e| Error::os(format!("packet socket for {addr}"), e))?;
-        Ok(RxSocket { tx: Some(tx), _claim: Some(claim), ..rx })
+        Ok(RxSocket { tx: Some(tx), _claims: claims, ..rx })
     }
 
     fn new(socket: Socket, segmentation: bool) -> io::Result<Self> {
         let buffer = socket.receive_buffer()?;
         let gro = Gro { allowed: segmentation, ..Gro::default() };
-        Ok(RxSocket { socket, buffer, gro, tx: None, _claim: None })
+        Ok(RxSocket { socket, buffer, gro, tx: None, _claims: Vec::new() })
     }
 
     /// Turns GRO on or off, if the device may use it. A kernel without GRO delivers the packets one by one.
@@ -164,7 +164,7 @@ impl TxSocket {
             socket.never_fragment()?;
             socket.set_traffic_class(default_class)?;
             if addr.is_ipv6() {
-                // The low half of the entropy value goes into the flow label.
+                // The high half of the entropy goes into the flow label.
                 socket.send_flow_label()?;
             }
             socket.bind(SocketAddr::new(addr, source_port))?;

@@ -1,7 +1,7 @@
 //! Counters: packets and bytes per port, packets and time of last use per path, and drops by cause.
 
 use openmrc_transport::node::NodeStats;
-use openmrc_wire::{DecodeError, Ev};
+use openmrc_wire::{DecodeError, Difference, Differences, Ev};
 
 use crate::path::{SegmentRoute, TxPath};
 
@@ -133,6 +133,31 @@ impl Causes {
     }
 }
 
+/// Packets received whose values differ from those that this device sends, although a reading of MRC allows them. They
+/// tell how a peer reads the specification.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerDifferences([u64; Difference::ALL.len()]);
+
+impl Default for PeerDifferences {
+    fn default() -> Self {
+        PeerDifferences([0; Difference::ALL.len()])
+    }
+}
+
+impl PeerDifferences {
+    #[cold]
+    pub(crate) fn add(&mut self, found: Differences) {
+        for each in found.iter() {
+            self.0[each as usize] += 1;
+        }
+    }
+
+    /// Every difference with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Difference, u64)> + '_ {
+        Difference::ALL.iter().map(|&each| (each, self.0[each as usize]))
+    }
+}
+
 /// Counters of one port.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PortStats {
@@ -191,6 +216,8 @@ pub struct ContextStats {
     pub ports: Vec<PortStats>,
     /// Drops and refusals by cause.
     pub causes: Causes,
+    /// How the packets of peers differ from those of this device.
+    pub differences: PeerDifferences,
     /// Counters of the node: port status updates, EV probes, overflows.
     pub node: NodeStats,
     /// Turns of the engine.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use openmrc_nic::*;
-use openmrc_transport::{EvChange, PortSet};
+use openmrc_transport::{EvChange, PathEntry, PortSet};
 
 /// Writes in both directions under these rules and checks every byte. Returns how often each rule acted at one end.
 fn survives(rules: &[ImpairRule], ports: usize) -> Vec<u64> {
@@ -256,7 +256,7 @@ fn a_denied_path_carries_nothing() {
     a.write(&b, 0, 0, 1_000_000, 1);
     a.wait_success(1);
     let path = a.context.path_stats().unwrap().into_iter().find(|p| p.tx_packets > 0).unwrap();
-    assert_eq!(a.context.set_ev_denied(0, path.ev, true).unwrap(), 1);
+    assert_eq!(a.context.set_ev_denied(0, PathEntry { ev: path.ev, port: path.port }, true).unwrap(), 1);
     let count = || a.context.path_stats().unwrap().into_iter().find(|p| p.ev == path.ev).unwrap().tx_packets;
     let before = count();
     a.write(&b, 0, 0, 1_000_000, 2);

@@ -31,6 +31,8 @@ struct Decoded<'py> {
     trimmed: Option<String>,
     cut: bool,
     icrc: &'static str,
+    /// Counter names.
+    differences: Vec<&'static str>,
     /// Counter name and message.
     error: Option<(&'static str, String)>,
 }
@@ -68,6 +70,7 @@ fn decode_frame<'py>(
             wire::IcrcVerdict::Trimmed => "trimmed",
             wire::IcrcVerdict::Unknown => "unknown",
         },
+        differences: frame.differences.iter().map(wire::Difference::counter).collect(),
         error: frame.error.map(|error: DecodeError| (error.counter(), error.to_string())),
     })
 }
@@ -132,23 +135,19 @@ fn dscp_defaults() -> Dscp {
     Mirror::from_core(DscpMap::DEFAULT)
 }
 
-/// UDP source port and flow label of an entropy value. Raises `ValueError` if the format carries fewer bits.
+/// UDP source port and flow label of an entropy value.
 #[pyfunction]
-fn place_ev(format: String, ev: u32) -> PyResult<(u16, u32)> {
+fn place_ev(format: String, order: String, ev: u32) -> PyResult<(u16, u32)> {
     let format: wire::EvFormat = format.to_core()?;
-    if u64::from(ev) >> format.ev_bits() != 0 {
-        let bits = format.ev_bits();
-        return Err(PyValueError::new_err(format!("ev 0x{ev:x} does not fit the format's {bits} bits")));
-    }
-    let entropy = format.place(wire::Ev(ev));
+    let entropy = format.place(wire::Ev(ev), order.to_core()?);
     Ok((entropy.sport, entropy.flow_label))
 }
 
-/// The entropy value of a UDP source port and a flow label.
+/// The 32-bit entropy of a UDP source port and a flow label.
 #[pyfunction]
-fn read_ev(format: String, sport: u16, flow_label: u32) -> PyResult<u32> {
-    let format: wire::EvFormat = format.to_core()?;
-    Ok(format.read(wire::Entropy { sport, flow_label }).0)
+fn read_entropy(order: String, sport: u16, flow_label: u32) -> PyResult<u32> {
+    let order: wire::EntropyOrder = order.to_core()?;
+    Ok(order.join(wire::Entropy { sport, flow_label }).0)
 }
 
 /// Block and uSIDs of a path address. Raises `ValueError` if it is not a path address.
@@ -178,7 +177,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(packet_dscp, module)?)?;
     module.add_function(wrap_pyfunction!(dscp_defaults, module)?)?;
     module.add_function(wrap_pyfunction!(place_ev, module)?)?;
-    module.add_function(wrap_pyfunction!(read_ev, module)?)?;
+    module.add_function(wrap_pyfunction!(read_entropy, module)?)?;
     module.add_function(wrap_pyfunction!(parse_usids, module)?)?;
     module.add_function(wrap_pyfunction!(usid_address, module)?)
 }

@@ -26,6 +26,8 @@ pub struct RecvMeta {
     pub source: IpAddr,
     /// Source UDP port.
     pub source_port: u16,
+    /// Destination UDP port; 0 if whoever received it does not say, as it is the socket's.
+    pub dest_port: u16,
     /// Low 16 bits of the IPv6 flow label.
     pub flow_label: u16,
     /// IPv4 TOS or IPv6 traffic class.
@@ -46,6 +48,7 @@ impl RecvMeta {
         RecvMeta {
             source: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             source_port: 0,
+            dest_port: 0,
             flow_label: 0,
             traffic_class: 0,
             segment: if len == 0 { 1 } else { len },

@@ -180,10 +180,12 @@ mod tests {
     fn the_flow_label_of_the_destination_arrives() {
         let (a, b, to) = pair("::1");
         a.send_flow_label().unwrap();
-        b.report_flow_label(true).unwrap();
+        b.report_flow_label().unwrap();
         send_bytes(a.fd(), &SockAddr::new(to).with_flow_label(0x1234), b"x", None, None).unwrap();
         let mut buffer = RecvBuffer::new(64);
         assert_eq!(buffer.receive(b.fd()).unwrap().flow_label, 0x1234);
+        send_bytes(a.fd(), &SockAddr::new(to), b"y", None, None).unwrap();
+        assert_eq!(buffer.receive(b.fd()).unwrap().flow_label, 0, "the kernel adds no label of its own");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) const UDP_GRO: i32 = 104;
 const UDP_NO_CHECK6_RX: i32 = 102;
 pub(crate) const IPV6_FLOWINFO: i32 = 11;
 const IPV6_FLOWINFO_SEND: i32 = 33;
+const IPV6_AUTOFLOWLABEL: i32 = 70;
 const PACKET_VNET_HDR: i32 = 15;
 
 /// State of a receive queue.
@@ -200,12 +201,12 @@ impl Socket {
         }
     }
 
-    /// Reports the IPv6 flow label ([`crate::RecvMeta::flow_label`]), or does not.
+    /// Reports the IPv6 flow label ([`crate::RecvMeta::flow_label`]).
     ///
     /// # Errors
     /// The kernel's.
-    pub fn report_flow_label(&self, on: bool) -> io::Result<()> {
-        self.set(libc::SOL_IPV6, IPV6_FLOWINFO, i32::from(on))
+    pub fn report_flow_label(&self) -> io::Result<()> {
+        self.set(libc::SOL_IPV6, IPV6_FLOWINFO, 1)
     }
 
     // --- what is received ------------------------------------------------------------------------------------------
@@ -277,11 +278,13 @@ impl Socket {
         }
     }
 
-    /// Takes the IPv6 flow label from the destination address ([`SockAddr::with_flow_label`]).
+    /// Takes the IPv6 flow label from the destination address ([`SockAddr::with_flow_label`]). A label of 0 is sent as 0:
+    /// by default the kernel replaces it by one of its own.
     ///
     /// # Errors
     /// The kernel's.
     pub fn send_flow_label(&self) -> io::Result<()> {
+        self.set(libc::SOL_IPV6, IPV6_AUTOFLOWLABEL, 0)?;
         self.set(libc::SOL_IPV6, IPV6_FLOWINFO_SEND, 1)
     }
 

@@ -296,6 +296,7 @@ fn sack_of(dest_qp: u32, cack: u32, bitmap: u64) -> Packet {
         spdcid: REMOTE_QP as u16,
         dpdcid: dest_qp as u16,
         cack_psn,
+        cc_type: Sack::CC_TYPE,
         cc_flags: 0,
         mpr: 8,
         sack_offset: 1,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0      opcode
-//! 1      SE(7) M(6) PadCnt(5:4) TVer(3:0)
+//! 1      M(7) SE(6) PadCnt(5:4) TVer(3:0)         (RoCEv2: SE(7) M(6))
 //! 2-3    P_Key
 //! 4      variant (masked in the iCRC; RoCEv2: FECN(7) BECN(6))
 //! 5-7    destination QP number
@@ -26,8 +26,10 @@ const DEST_QP: usize = 5;
 const INVARIANT: usize = 8;
 const PSN: usize = 9;
 
-const SE: u8 = 1 << 7;
-const M: u8 = 1 << 6;
+/// SE and M in byte 1 of an MRC packet \[choice\]: Keysight's templates and two more readings have M first.
+const MRC_SE_M: (u8, u8) = (1 << 6, 1 << 7);
+/// SE and M in byte 1 of a RoCEv2 packet (IBTA).
+const IBTA_SE_M: (u8, u8) = (1 << 7, 1 << 6);
 const PAD_SHIFT: u32 = 4;
 const TVER: u8 = 0x0F;
 
@@ -64,6 +66,16 @@ pub mod opcode {
     pub const RC_ACK: u8 = 0x11;
     /// RoCEv2 congestion notification packet.
     pub const CNP: u8 = 0x81;
+}
+
+/// Whether an opcode belongs to MRC: bits 7:5 are 110, which the IBTA leaves to manufacturers.
+#[inline]
+pub const fn is_mrc(opcode: u8) -> bool {
+    opcode >> 5 == 0b110
+}
+
+const fn se_and_m(opcode: u8) -> (u8, u8) {
+    if is_mrc(opcode) { MRC_SE_M } else { IBTA_SE_M }
 }
 
 /// Distance of a WRITE's opcode from the First of its family. An immediate counts only on Last and Only.
@@ -125,10 +137,11 @@ impl Bth {
     /// Reads a BTH. It accepts every value of every field; the caller checks them.
     #[inline]
     pub const fn parse(b: &[u8; LEN]) -> Self {
+        let (se, m) = se_and_m(b[OPCODE]);
         Bth {
             opcode: b[OPCODE],
-            solicited: b[FLAGS] & SE != 0,
-            migrated: b[FLAGS] & M != 0,
+            solicited: b[FLAGS] & se != 0,
+            migrated: b[FLAGS] & m != 0,
             pad: b[FLAGS] >> PAD_SHIFT & 3,
             tver: b[FLAGS] & TVER,
             pkey: u16_at(b, PKEY),
@@ -144,9 +157,10 @@ impl Bth {
     /// Writes the BTH. Values wider than their field lose their high bits.
     #[inline]
     pub fn emit(&self, b: &mut [u8; LEN]) {
+        let (se, m) = se_and_m(self.opcode);
         b[OPCODE] = self.opcode;
-        b[FLAGS] = flag(self.solicited, SE)
-            | flag(self.migrated, M)
+        b[FLAGS] = flag(self.solicited, se)
+            | flag(self.migrated, m)
             | (self.pad & 3) << PAD_SHIFT
             | self.tver & TVER;
         put(b, PKEY, self.pkey.to_be_bytes());
@@ -168,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_bth_has_the_layout_of_the_figure() {
-        let bytes = [0xCA, 0xB0, 0x12, 0x34, 0x40, 0xAB, 0xCD, 0xEF, 0xB0, 0x01, 0x02, 0x03];
+        let bytes = [0xCA, 0x70, 0x12, 0x34, 0x40, 0xAB, 0xCD, 0xEF, 0xB0, 0x01, 0x02, 0x03];
         let bth = Bth {
             opcode: 0xCA,
             solicited: true,
@@ -187,6 +201,36 @@ mod tests {
         let mut out = [0; LEN];
         bth.emit(&mut out);
         assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn a_rocev2_bth_has_the_bits_of_the_ibta() {
+        let bytes = [0x0A, 0x80, 0xFF, 0xFF, 0, 0, 0, 2, 0, 0, 0, 7];
+        let bth = Bth::parse(&bytes);
+        assert!(bth.solicited && !bth.migrated);
+        let mut out = [0; LEN];
+        bth.emit(&mut out);
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn every_opcode_of_mrc_is_in_the_range_of_manufacturers() {
+        for code in opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM {
+            assert!(is_mrc(code));
+        }
+        for code in [
+            opcode::ACK,
+            opcode::ENDPOINT_REQUEST,
+            opcode::ENDPOINT_RESPONSE,
+            opcode::SACK,
+            opcode::NACK,
+            opcode::PROBE,
+        ] {
+            assert!(is_mrc(code));
+        }
+        for code in [opcode::RC_WRITE_FIRST, opcode::RC_WRITE_ONLY_IMM, opcode::RC_ACK, opcode::CNP, 0xE0] {
+            assert!(!is_mrc(code));
+        }
     }
 
     #[test]

@@ -96,7 +96,8 @@ impl Packet {
         let bth = Bth {
             opcode: self.opcode(),
             solicited: self.solicited,
-            migrated: self.migrated,
+            // MRC has no path migration.
+            migrated: self.migrated && self.is_rocev2(),
             pad: self.pad_len() as u8,
             tver: 0,
             pkey: self.pkey,
@@ -204,7 +205,7 @@ fn parse_headers(bytes: &[u8], trimmed: bool) -> Result<(Packet, u8, &[u8]), Dec
         opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM => {
             let (position, has_imm) = write_position(bth.opcode - opcode::WRITE_FIRST);
             let (rqmsn, msn) = rdma::parse_meth(take(rest, "METH")?);
-            let timestamp = if bth.ts { Some(rdma::parse_tseth(take(rest, "TSETH")?)?) } else { None };
+            let timestamp = if bth.ts { Some(rdma::parse_tseth(take(rest, "TSETH")?)) } else { None };
             let (va, rkey, dma_len) = rdma::parse_reth(take(rest, "RETH")?);
             let imm = parse_imm(rest, has_imm, trimmed)?;
             Body::Write(Write { position, rqmsn, msn, timestamp, va, rkey, dma_len, imm })
@@ -236,8 +237,9 @@ fn parse_headers(bytes: &[u8], trimmed: bool) -> Result<(Packet, u8, &[u8]), Dec
         payload_len: 0,
         ack_req: bth.ack_req,
         rtx: bth.rtx,
-        solicited: bth.solicited,
-        migrated: bth.migrated,
+        // Readings of MRC differ on which of the two bits is SE. A needless event is harmless, a missing one is not.
+        solicited: bth.solicited || bth::is_mrc(bth.opcode) && bth.migrated,
+        migrated: bth.migrated && !bth::is_mrc(bth.opcode),
         variant: bth.variant,
         body,
     };

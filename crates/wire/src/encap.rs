@@ -5,16 +5,15 @@
 //! ```
 //!
 //! Only the traffic class of both IP headers and three lengths differ between packets of a path. The UDP checksum is 0
-//! (RFC 6936), as the iCRC protects the packet. The EV is in the inner flow label and the source port, from which the
-//! receiver reflects it, and in the outer flow label, for devices that read the outer header only.
+//! (RFC 6936), as the iCRC protects the packet. The entropy is in the inner flow label and the source port, from
+//! which the receiver reflects it, and in the outer flow label, for devices that read the outer header only.
 
 use core::net::Ipv6Addr;
 
-use crate::ev::EvFormat;
+use crate::ev::Entropy;
 use crate::icrc;
 use crate::ip::{self, Ecn, Ipv6};
 use crate::link::{ETHERNET_LEN, ETHERTYPE_IPV6, Ethernet};
-use crate::packet::Ev;
 use crate::srh::{self, Srh};
 use crate::udp::{self, Udp};
 
@@ -44,8 +43,8 @@ pub struct PathHeaders {
     pub path: Ipv6Addr,
     /// The rest of the path, in an SRH.
     pub segment: Option<Ipv6Addr>,
-    /// Entropy value.
-    pub ev: Ev,
+    /// The entropy's place in the inner header.
+    pub entropy: Entropy,
     /// UDP port on which the peer receives.
     pub udp_port: u16,
     /// Hop limit of both IP headers.
@@ -62,7 +61,7 @@ pub struct Encapsulation {
 impl Encapsulation {
     /// The headers of this path.
     pub fn new(path: &PathHeaders) -> Self {
-        let entropy = EvFormat::Srv6.place(path.ev);
+        let entropy = path.entropy;
         let header = |next_header, dst| Ipv6 {
             dscp: 0,
             ecn: Ecn::NotEct,
@@ -143,20 +142,33 @@ fn cut<'a, const N: usize>(room: &mut &'a mut [u8]) -> &'a mut [u8; N] {
 /// What the receiver of an SRv6 frame reads from its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decapsulated<'a> {
-    /// Traffic class octet of the outer header.
-    pub outer_class: u8,
-    /// Traffic class octet of the inner header.
-    pub inner_class: u8,
+    /// DSCP of the outer header, which switches rewrite when they trim.
+    pub dscp: u8,
+    /// ECN of both headers joined; `None` if the packet must be dropped ([`join_ecn`]).
+    pub ecn: Option<Ecn>,
     /// Source address of the inner header.
     pub source: Ipv6Addr,
-    /// Entropy value.
-    pub ev: Ev,
-    /// UDP source port, which the iCRC covers.
-    pub source_port: u16,
+    /// UDP source port, which the iCRC covers, and flow label of the inner header.
+    pub entropy: Entropy,
+    /// UDP destination port, which the iCRC covers.
+    pub dest_port: u16,
     /// The UDP payload, from the BTH on; incomplete if `short`.
     pub payload: &'a [u8],
     /// The frame ends before its lengths say, as after a switch that trims without correcting them.
     pub short: bool,
+}
+
+/// The ECN field of a decapsulated packet (RFC 6040, section 4.2); `None` if the packet must be dropped: a switch has
+/// marked a packet whose transport does not understand marks.
+#[inline]
+pub const fn join_ecn(outer: Ecn, inner: Ecn) -> Option<Ecn> {
+    Some(match (inner, outer) {
+        (Ecn::NotEct, Ecn::Ce) => return None,
+        (Ecn::NotEct, _) => Ecn::NotEct,
+        (_, Ecn::Ce) => Ecn::Ce,
+        (Ecn::Ect0, Ecn::Ect1) => Ecn::Ect1,
+        _ => inner,
+    })
 }
 
 /// Reads the headers of an Ethernet frame that holds UDP over IPv6 in IPv6, with or without an SRH; `None` for any
@@ -188,11 +200,11 @@ pub fn decapsulate(frame: &[u8]) -> Option<Decapsulated<'_>> {
     let class = |header: &[u8; ip::IPV6_LEN]| header[0] << 4 | header[1] >> 4;
     let source: [u8; 16] = *inner[8..].first_chunk()?;
     Some(Decapsulated {
-        outer_class: class(outer),
-        inner_class: class(inner),
+        dscp: class(outer) >> 2,
+        ecn: join_ecn(Ecn::from_bits(class(outer)), Ecn::from_bits(class(inner))),
         source: Ipv6Addr::from(source),
-        ev: Ev(u32::from(udp.sport) << 16 | label & 0xFFFF),
-        source_port: udp.sport,
+        entropy: Entropy { sport: udp.sport, flow_label: label },
+        dest_port: udp.dport,
         payload: rest.get(..len).unwrap_or(rest),
         short: rest.len() < len,
     })
@@ -212,7 +224,7 @@ mod tests {
             peer: "fd5f::2".parse().unwrap(),
             path: "5f00:0:11:102:12:e00c::".parse().unwrap(),
             segment,
-            ev: Ev(0x4321_8765),
+            entropy: Entropy { sport: 0x4321, flow_label: 0x8765 },
             udp_port: 4791,
             hop_limit: 64,
         }
@@ -273,8 +285,8 @@ mod tests {
             // A switch has marked the outer header.
             frame[15] |= 0x30;
             let seen = decapsulate(&frame).unwrap();
-            assert_eq!((seen.outer_class, seen.inner_class), (0x13, 0x12));
-            assert_eq!((seen.ev, seen.source_port, seen.short), (Ev(0x4321_8765), 0x4321, false));
+            assert_eq!((seen.dscp, seen.ecn), (4, Some(Ecn::Ce)));
+            assert_eq!((seen.entropy, seen.dest_port, seen.short), (path(None).entropy, 4791, false));
             assert_eq!(seen.source, path(None).source);
             assert_eq!(Packet::parse(seen.payload).unwrap().1, [7; 100]);
             let payload = decapsulate(&frame).unwrap().payload.len();
@@ -282,6 +294,34 @@ mod tests {
             frame.extend([0; 8]);
             assert_eq!(decapsulate(&frame).unwrap().payload.len(), payload);
             assert!(decapsulate(&frame[..frame.len() - 20]).unwrap().short);
+        }
+    }
+
+    #[test]
+    fn a_switch_that_trims_or_marks_the_outer_header_only_is_understood() {
+        let mut frame = whole(&path(None), 0x12, &[7; 100]);
+        // DSCP 12, the class of trimmed packets, and ECT(0) become DSCP 12 and CE in bytes 14 and 15.
+        (frame[14], frame[15]) = (0x63, 0x30);
+        let seen = decapsulate(&frame).unwrap();
+        assert_eq!((seen.dscp, seen.ecn), (12, Some(Ecn::Ce)));
+        // The inner header still has DSCP 4 and ECT(0).
+        assert_eq!((frame[54], frame[55] >> 4), (0x61, 0x2));
+    }
+
+    #[test]
+    fn ecn_is_joined_as_in_the_table_of_the_rfc() {
+        use Ecn::{Ce, Ect0, Ect1, NotEct};
+        // RFC 6040, figure 4: a row per inner codepoint, a column per outer one: Not-ECT, ECT(0), ECT(1), CE.
+        let table = [
+            (NotEct, [Some(NotEct), Some(NotEct), Some(NotEct), None]),
+            (Ect0, [Some(Ect0), Some(Ect0), Some(Ect1), Some(Ce)]),
+            (Ect1, [Some(Ect1), Some(Ect1), Some(Ect1), Some(Ce)]),
+            (Ce, [Some(Ce), Some(Ce), Some(Ce), Some(Ce)]),
+        ];
+        for (inner, row) in table {
+            for (outer, expected) in [NotEct, Ect0, Ect1, Ce].into_iter().zip(row) {
+                assert_eq!(join_ecn(outer, inner), expected, "outer {outer:?}, inner {inner:?}");
+            }
         }
     }
 

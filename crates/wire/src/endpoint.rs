@@ -11,7 +11,7 @@
 use crate::bytes::{put, u16_at, u32_at};
 use crate::error::DecodeError;
 use crate::packet::{Eeth, EndpointOp, Erth, Timestamp};
-use crate::rdma::{FTYPE_128NS, TSR};
+use crate::rdma::{FTYPE_VALID, TSR};
 use crate::reliability::check_type;
 
 /// Length of ERTH.
@@ -57,7 +57,7 @@ pub(crate) fn parse_erth(b: &[u8; ERTH_LEN]) -> Result<Erth, DecodeError> {
         op: parse_op(b[ERTH_OP] >> ERTH_OP_SHIFT & 3, "ERTH.op")?,
         vendor_info: b[ERTH_VENDOR],
         port_status_mask: u32_at(b, ERTH_PORTS),
-        timestamp: Timestamp { ticks: u16_at(b, ERTH_TIMESTAMP), service_time: b[ERTH_TSR] & TSR != 0 },
+        timestamp: Timestamp { ticks: u16_at(b, ERTH_TIMESTAMP), tsr: b[ERTH_TSR] & TSR != 0 },
     })
 }
 
@@ -68,15 +68,19 @@ pub(crate) fn emit_erth(b: &mut [u8; ERTH_LEN], erth: &Erth) {
     b[ERTH_VENDOR] = erth.vendor_info;
     put(b, ERTH_PORTS, erth.port_status_mask.to_be_bytes());
     put(b, ERTH_TIMESTAMP, erth.timestamp.ticks.to_be_bytes());
-    b[ERTH_TSR] = if erth.timestamp.service_time { TSR } else { 0 };
-    b[ERTH_FTYPE] = FTYPE_128NS;
+    b[ERTH_TSR] = if erth.timestamp.tsr { TSR } else { 0 };
+    b[ERTH_FTYPE] = FTYPE_VALID;
 }
 
 #[inline]
 pub(crate) fn parse_eeth(b: &[u8; EETH_LEN]) -> Result<Eeth, DecodeError> {
     check_type(b, "EETH.type/nh")?;
     Ok(Eeth {
-        op: parse_op(b[EETH_OP] >> EETH_OP_SHIFT & 3, "EETH.op")?,
+        // Not checked: one public tool has the field in bits 5:4.
+        op: match b[EETH_OP] >> EETH_OP_SHIFT & 3 {
+            0 => EndpointOp::PortStatusUpdate,
+            _ => EndpointOp::EvProbe,
+        },
         timestamp: u16_at(b, EETH_TIMESTAMP),
     })
 }
@@ -105,7 +109,7 @@ mod tests {
             op: EndpointOp::EvProbe,
             vendor_info: 0x42,
             port_status_mask: 0xFE,
-            timestamp: Timestamp { ticks: 0x1234, service_time: false },
+            timestamp: Timestamp { ticks: 0x1234, tsr: false },
         };
         assert_eq!(parse_erth(&bytes), Ok(erth));
         let mut out = [0xEE; ERTH_LEN];
@@ -124,6 +128,16 @@ mod tests {
         let mut out = [0xEE; EETH_LEN];
         emit_eeth(&mut out, &eeth);
         assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn a_response_is_read_whatever_its_operation() {
+        let mut bytes = [0; EETH_LEN];
+        bytes[28..30].copy_from_slice(&[0x12, 0x34]);
+        for op in 0..=0x7F {
+            bytes[1] = op;
+            assert_eq!(parse_eeth(&bytes).map(|eeth| eeth.timestamp), Ok(0x1234), "byte 1 is 0x{op:02x}");
+        }
     }
 
     #[test]

@@ -8,9 +8,9 @@ use crate::packet::Ev;
 /// How a packet tells switches its path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EvFormat {
-    /// 16 bits that ECMP hashes: UDP source port.
+    /// 16 bits that ECMP hashes: UDP source port. 32 bits where it also hashes the flow label.
     Udp,
-    /// STEV, 32 bits with a field per hop: UDP source port, then the low 16 bits of the flow label.
+    /// STEV, 32 bits with a field per hop, the first in the high half.
     Structured,
     /// SRv6 uSID, 128 bits: outer destination address. The packet also carries a 32-bit EV, which the receiver
     /// reflects.
@@ -19,24 +19,71 @@ pub enum EvFormat {
     Srv6Srh,
 }
 
-/// The fields of a packet's UDP and IPv6 headers that carry its entropy value.
+/// The fields of a packet's UDP and IPv6 headers that carry its entropy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Entropy {
     /// UDP source port.
     pub sport: u16,
-    /// IPv6 flow label, 20 bits. IPv4 has none.
+    /// IPv6 flow label, 20 bits, of which the high four have no meaning. IPv4 has none.
     pub flow_label: u32,
 }
 
-impl EvFormat {
-    /// Bits of the EV that a packet carries and its receiver reflects.
-    pub const fn ev_bits(self) -> u32 {
-        match self {
-            EvFormat::Udp => 16,
-            EvFormat::Structured | EvFormat::Srv6 | EvFormat::Srv6Srh => 32,
-        }
+/// Which half of the 32-bit entropy is where. The one place that knows; everything else calls [`EntropyOrder::split`]
+/// and [`EntropyOrder::join`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum EntropyOrder {
+    /// The high half is the low 16 bits of the flow label, the low half the UDP source port: three public readings.
+    #[default]
+    FlowLabelHigh,
+    /// The other way round: one public tool.
+    SourcePortHigh,
+}
+
+impl EntropyOrder {
+    /// The header fields that carry a 32-bit entropy.
+    #[inline]
+    pub const fn split(self, entropy: Ev) -> Entropy {
+        let Ev(entropy) = match self {
+            EntropyOrder::FlowLabelHigh => entropy,
+            EntropyOrder::SourcePortHigh => entropy.swapped(),
+        };
+        Entropy { sport: entropy as u16, flow_label: entropy >> 16 }
     }
 
+    /// The 32-bit entropy of a received packet, which a responder reflects. The high bits of the flow label are ignored,
+    /// as other devices may set them. The flow label of an IPv4 packet is 0.
+    #[inline]
+    pub const fn join(self, Entropy { sport, flow_label }: Entropy) -> Ev {
+        let entropy = Ev((flow_label & 0xFFFF) << 16 | sport as u32);
+        match self {
+            EntropyOrder::FlowLabelHigh => entropy,
+            EntropyOrder::SourcePortHigh => entropy.swapped(),
+        }
+    }
+}
+
+impl Ev {
+    /// With its halves exchanged.
+    #[inline]
+    pub const fn swapped(self) -> Self {
+        Ev(self.0.rotate_left(16))
+    }
+
+    /// Whether a reflected entropy has the same low `bits` bits, 1 to 32. A host may have added others: a flow label of
+    /// its own.
+    #[inline]
+    pub const fn matches(self, entropy: Ev, bits: u8) -> bool {
+        (self.0 ^ entropy.0) << (32 - bits as u32) == 0
+    }
+
+    /// The same in either order of the halves, as readings of MRC differ.
+    #[inline]
+    pub const fn is_reflected_by(self, entropy: Ev, bits: u8) -> bool {
+        self.matches(entropy, bits) || self.matches(entropy.swapped(), bits)
+    }
+}
+
+impl EvFormat {
     /// Bits of the path that switches read. A profile expands an EV to them.
     pub const fn path_bits(self) -> u32 {
         match self {
@@ -47,58 +94,65 @@ impl EvFormat {
         }
     }
 
-    /// The header fields of an EV. Bits beyond [`Self::ev_bits`] are not sent.
+    /// The header fields of an EV. In UDP mode the low half is the source port, whatever the order.
     #[inline]
-    pub const fn place(self, ev: Ev) -> Entropy {
-        let low = ev.0 as u16;
+    pub const fn place(self, ev: Ev, order: EntropyOrder) -> Entropy {
         match self {
-            EvFormat::Udp => Entropy { sport: low, flow_label: low as u32 },
-            EvFormat::Structured | EvFormat::Srv6 | EvFormat::Srv6Srh => {
-                Entropy { sport: (ev.0 >> 16) as u16, flow_label: low as u32 }
-            }
-        }
-    }
-
-    /// The EV of a received packet. The high flow label bits are ignored, as other devices may set them. Over IPv4 the
-    /// flow label is 0, so only UDP mode reads back its whole EV.
-    #[inline]
-    pub const fn read(self, entropy: Entropy) -> Ev {
-        match self {
-            EvFormat::Udp => Ev(entropy.sport as u32),
-            EvFormat::Structured | EvFormat::Srv6 | EvFormat::Srv6Srh => {
-                Ev((entropy.sport as u32) << 16 | entropy.flow_label & 0xFFFF)
-            }
+            EvFormat::Udp => EntropyOrder::FlowLabelHigh.split(ev),
+            EvFormat::Structured | EvFormat::Srv6 | EvFormat::Srv6Srh => order.split(ev),
         }
     }
 }
 
-/// One field of an EV profile. `min` and `max` limit the values that a generator of EVs may choose. Expansion does not
-/// check them.
+/// Bits of an EV in a controller's hands, and of its expansion.
+pub const EV_BITS: u32 = 256;
+
+/// One field of an EV profile (mrc_ctl.h). `min` and `max` bound the number that the masked bits form, in values that a
+/// device generates; expansion does not look at them. Both 0: the whole range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EvField {
-    /// Width in bits, 1..=128.
+    /// Width in bits, 1..=32.
     pub width: u32,
     /// Value of the bits at which `mask` is clear.
-    pub init: u128,
+    pub init: u32,
     /// Smallest value to generate.
-    pub min: u128,
+    pub min: u32,
     /// Largest value to generate.
-    pub max: u128,
+    pub max: u32,
     /// The bits that the EV fills.
-    pub mask: u128,
+    pub mask: u32,
 }
 
 impl EvField {
     /// A constant field: mask, min and max are zero.
-    pub const fn fixed(width: u32, value: u128) -> Self {
+    pub const fn fixed(width: u32, value: u32) -> Self {
         EvField { width, init: value, min: 0, max: 0, mask: 0 }
+    }
+
+    /// The bounds of a generated value; `None` for a constant field.
+    pub const fn bounds(&self) -> Option<(u32, u32)> {
+        match (self.mask, self.min, self.max) {
+            (0, ..) => None,
+            (_, 0, 0) => Some((0, self.largest())),
+            (_, min, max) => Some((min, max)),
+        }
+    }
+
+    /// The largest number that the masked bits can hold.
+    const fn largest(&self) -> u32 {
+        all_ones(self.mask.count_ones())
     }
 }
 
-/// Why a profile cannot be expanded. Fields count from 0.
+/// A number of `bits` ones, 0..=32.
+const fn all_ones(bits: u32) -> u32 {
+    ((1u64 << bits) - 1) as u32
+}
+
+/// Why a profile is not legal, or does not fit an EV. Fields count from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EvProfileError {
-    /// Format and profile have different numbers of fields.
+    /// More fields than the format has.
     #[error("the profile has {profile} fields, its format has {format}")]
     FieldCount {
         /// Fields of the profile.
@@ -106,15 +160,31 @@ pub enum EvProfileError {
         /// Fields of the format.
         format: usize,
     },
-    /// A width outside 1..=128.
-    #[error("field {field} is {width} bits wide, must be 1 to 128")]
+    /// A profile field's width outside 1..=32.
+    #[error("field {field} is {width} bits wide, must be 1 to 32")]
     Width {
         /// Which field.
         field: usize,
-        /// Its width, in the profile or the format.
+        /// Its width.
         width: u32,
     },
-    /// A profile field wider than its place in the format.
+    /// A format field's width outside 1..=255.
+    #[error("field {field} of the format is {width} bits wide, must be 1 to 255")]
+    FormatWidth {
+        /// Which field.
+        field: usize,
+        /// Its width.
+        width: u32,
+    },
+    /// More bits in all fields of the profile than in all of the format.
+    #[error("the profile's fields have {profile} bits, its format has {format}")]
+    Widths {
+        /// Sum of the profile's widths.
+        profile: u32,
+        /// Sum of the format's.
+        format: u32,
+    },
+    /// A profile field wider than its place in the format, whose high bits would be cut.
     #[error("field {field} is {width} bits wide, its place in the format has {room}")]
     TooWide {
         /// Which field.
@@ -124,29 +194,31 @@ pub enum EvProfileError {
         /// Bits of the format field.
         room: u32,
     },
-    /// init, min, max or mask with bits beyond the width.
+    /// init or mask with bits beyond the width.
     #[error("field {field}: {name} does not fit {width} bits")]
     Value {
         /// Which field.
         field: usize,
-        /// init, min, max or mask.
+        /// init or mask.
         name: &'static str,
         /// The field's width.
         width: u32,
+    },
+    /// max beyond what the masked bits can hold.
+    #[error("field {field}: max is 0x{max:x}, its mask has {bits} bits")]
+    Max {
+        /// Which field.
+        field: usize,
+        /// max.
+        max: u32,
+        /// Bits set in its mask.
+        bits: u32,
     },
     /// min above max.
     #[error("field {field}: min is above max")]
     Range {
         /// Which field.
         field: usize,
-    },
-    /// More mask bits than the EV has.
-    #[error("the masks take {mask} bits, the entropy value has {ev}")]
-    MaskBits {
-        /// Bits set in all masks.
-        mask: u32,
-        /// Bits of an EV.
-        ev: u32,
     },
     /// More bits than the packet has room for.
     #[error("the format has {total} bits, there is room for {room}")]
@@ -156,6 +228,32 @@ pub enum EvProfileError {
         /// [`EvFormat::path_bits`].
         room: u32,
     },
+    /// In a format with SRH, a field reaches over the end of the first address.
+    #[error("no field of the format ends at bit 128, where the SRH's segment begins")]
+    Boundary,
+    /// The EV has bits that no mask takes.
+    #[error("the masks take the first {taken} bits of the entropy value, a bit behind them is set")]
+    UnusedBits {
+        /// Bits set in all masks.
+        taken: u32,
+    },
+}
+
+/// An EV in a controller's hands: a string of 256 bits, big-endian. A profile's masks take their bits from its top.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EvString(pub [u8; EV_BITS as usize / 8]);
+
+impl EvString {
+    /// The string that begins with these bits.
+    pub fn of_u32(value: u32) -> Self {
+        let mut bytes = Self::default();
+        bytes.0[..4].copy_from_slice(&value.to_be_bytes());
+        bytes
+    }
+
+    const fn bit(&self, at: u32) -> bool {
+        self.0[at as usize / 8] >> (7 - at % 8) & 1 == 1
+    }
 }
 
 /// An expanded EV: up to 256 bits, the first field at the most significant end.
@@ -186,88 +284,120 @@ impl Expanded {
         Ipv6Addr::from_bits(self.low)
     }
 
-    /// Writes a value of `width` bits, 1..=128, after the first `at` bits.
-    const fn put(&mut self, at: u32, width: u32, value: u128) {
-        // The value is aligned to bit 255 and then shifted down by `at`.
-        let top = value << (128 - width);
+    /// Sets the bit after the first `at` bits.
+    const fn set(&mut self, at: u32) {
         if at < 128 {
-            self.high |= top >> at;
-            if at > 0 {
-                self.low |= top << (128 - at);
-            }
+            self.high |= 1 << (127 - at);
         } else {
-            self.low |= top >> (at - 128);
+            self.low |= 1 << (255 - at);
         }
     }
 }
 
 /// Expands an EV through a profile (mrc_ctl.h). Each field starts from `init`. Each bit set in `mask`, from the most
-/// significant down, takes the next most significant bit of the EV. The fields are concatenated, most significant
-/// first; each is right-aligned in its place, whose width is in `widths`, the field widths of the EV format.
+/// significant down, takes the next bit of the EV. The fields are concatenated, most significant first; each is
+/// right-aligned in its place, whose width is in `widths`, the field widths of the EV format. A field wider than its
+/// place loses its high bits. Format fields without a profile field are zero.
 ///
 /// # Errors
-/// [`EvProfileError`] if profile and format do not fit each other, the EV, or the packet.
+/// As [`check`]; [`EvProfileError::UnusedBits`] if the EV has bits that no mask takes.
 pub fn expand(
     format: EvFormat,
     widths: &[u32],
     profile: &[EvField],
-    ev: Ev,
+    ev: &EvString,
 ) -> Result<Expanded, EvProfileError> {
     check(format, widths, profile)?;
-    let mut ev_bit = format.ev_bits();
-    let mut at = 0;
+    let (mut taken, mut begin) = (0, 0);
     let mut out = Expanded::default();
     for (field, &room) in profile.iter().zip(widths) {
-        let mut value = field.init;
+        let end = begin + room;
         for place in (0..field.width).rev() {
-            if field.mask >> place & 1 == 1 {
-                ev_bit -= 1;
-                let bit = u128::from(ev.0 >> ev_bit & 1);
-                value = value & !(1 << place) | bit << place;
+            let set = if field.mask >> place & 1 == 1 {
+                taken += 1;
+                ev.bit(taken - 1)
+            } else {
+                field.init >> place & 1 == 1
+            };
+            if set && place < room {
+                out.set(end - 1 - place);
             }
         }
-        out.put(at, room, value);
-        at += room;
+        begin = end;
+    }
+    if (taken..EV_BITS).any(|at| ev.bit(at)) {
+        return Err(EvProfileError::UnusedBits { taken });
     }
     Ok(out)
 }
 
-/// Checks whether a profile can be expanded, whatever the EV. [`expand`] makes the same check.
+/// Checks whether a profile is legal for a format, by the rules of OCP's own check (spec: wire, EV profile expansion).
 ///
 /// # Errors
-/// As [`expand`].
+/// [`EvProfileError`] for the first rule that it breaks.
 pub fn check(format: EvFormat, widths: &[u32], profile: &[EvField]) -> Result<(), EvProfileError> {
-    if profile.len() != widths.len() {
+    if profile.len() > widths.len() {
         return Err(EvProfileError::FieldCount { profile: profile.len(), format: widths.len() });
     }
-    let (mut total, mut mask) = (0u32, 0);
-    for (i, (field, &room)) in profile.iter().zip(widths).enumerate() {
-        for width in [field.width, room] {
-            if !(1..=128).contains(&width) {
-                return Err(EvProfileError::Width { field: i, width });
-            }
+    let mut total = 0;
+    let mut boundary = format != EvFormat::Srv6Srh;
+    for (i, &width) in widths.iter().enumerate() {
+        if !(1..=255).contains(&width) {
+            return Err(EvProfileError::FormatWidth { field: i, width });
         }
-        if field.width > room {
-            return Err(EvProfileError::TooWide { field: i, width: field.width, room });
-        }
-        let values = [("init", field.init), ("min", field.min), ("max", field.max), ("mask", field.mask)];
-        for (name, value) in values {
-            if field.width < 128 && value >> field.width != 0 {
-                return Err(EvProfileError::Value { field: i, name, width: field.width });
-            }
-        }
-        if field.min > field.max {
-            return Err(EvProfileError::Range { field: i });
-        }
-        total = total.saturating_add(room);
-        mask += field.mask.count_ones();
-        // Checked inside the loop, so that the sums cannot overflow however long the list is.
+        // Checked inside the loop, so that the sum cannot overflow however long the list is.
+        total += width;
         if total > format.path_bits() {
             return Err(EvProfileError::Total { total, room: format.path_bits() });
         }
+        boundary |= total == 128;
     }
-    if mask > format.ev_bits() {
-        return Err(EvProfileError::MaskBits { mask, ev: format.ev_bits() });
+    if !boundary {
+        return Err(EvProfileError::Boundary);
+    }
+    let mut used = 0;
+    for (i, field) in profile.iter().enumerate() {
+        check_field(i, field)?;
+        used += field.width;
+    }
+    if used > total {
+        return Err(EvProfileError::Widths { profile: used, format: total });
+    }
+    Ok(())
+}
+
+/// Checks also that no field is wider than its place, as a controller must \[choice\]: bits would be cut off silently.
+///
+/// # Errors
+/// As [`check`], and [`EvProfileError::TooWide`].
+pub fn check_fit(format: EvFormat, widths: &[u32], profile: &[EvField]) -> Result<(), EvProfileError> {
+    check(format, widths, profile)?;
+    for (field, (&EvField { width, .. }, &room)) in profile.iter().zip(widths).enumerate() {
+        if width > room {
+            return Err(EvProfileError::TooWide { field, width, room });
+        }
+    }
+    Ok(())
+}
+
+fn check_field(index: usize, field: &EvField) -> Result<(), EvProfileError> {
+    let EvField { width, init, min, max, mask } = *field;
+    if !(1..=32).contains(&width) {
+        return Err(EvProfileError::Width { field: index, width });
+    }
+    for (name, value) in [("init", init), ("mask", mask)] {
+        if value > all_ones(width) {
+            return Err(EvProfileError::Value { field: index, name, width });
+        }
+    }
+    if mask == 0 {
+        return Ok(());
+    }
+    if max > field.largest() {
+        return Err(EvProfileError::Max { field: index, max, bits: mask.count_ones() });
+    }
+    if min > max {
+        return Err(EvProfileError::Range { field: index });
     }
     Ok(())
 }
@@ -278,15 +408,39 @@ mod tests {
     use crate::usid::UsidAddress;
     use proptest::prelude::*;
 
+    const HIGH: EntropyOrder = EntropyOrder::FlowLabelHigh;
+
     #[test]
-    fn each_format_puts_its_ev_where_the_table_says() {
+    fn the_low_half_is_the_source_port_and_the_high_half_the_flow_label() {
         let ev = Ev(0xABCD_1234);
-        assert_eq!(EvFormat::Udp.place(Ev(0x1234)), Entropy { sport: 0x1234, flow_label: 0x1234 });
-        assert_eq!(EvFormat::Structured.place(ev), Entropy { sport: 0xABCD, flow_label: 0x1234 });
-        assert_eq!(EvFormat::Srv6.place(ev), Entropy { sport: 0xABCD, flow_label: 0x1234 });
-        let marked = Entropy { sport: 0xABCD, flow_label: 0xF_1234 };
-        assert_eq!(EvFormat::Structured.read(marked), ev);
-        assert_eq!(EvFormat::Udp.read(marked), Ev(0xABCD));
+        for format in [EvFormat::Structured, EvFormat::Srv6, EvFormat::Srv6Srh, EvFormat::Udp] {
+            assert_eq!(format.place(ev, HIGH), Entropy { sport: 0x1234, flow_label: 0xABCD });
+        }
+        assert_eq!(EvFormat::Udp.place(Ev(0x1234), HIGH), Entropy { sport: 0x1234, flow_label: 0 });
+    }
+
+    #[test]
+    fn the_other_order_exchanges_the_halves_of_32_bit_values() {
+        let order = EntropyOrder::SourcePortHigh;
+        let placed = EvFormat::Structured.place(Ev(0xABCD_1234), order);
+        assert_eq!(placed, Entropy { sport: 0xABCD, flow_label: 0x1234 });
+        assert_eq!(order.join(placed), Ev(0xABCD_1234));
+        assert_eq!(EvFormat::Udp.place(Ev(0x1234), order), Entropy { sport: 0x1234, flow_label: 0 });
+    }
+
+    #[test]
+    fn a_responder_reflects_16_bits_of_the_flow_label_and_the_source_port() {
+        let read = |sport, flow_label| HIGH.join(Entropy { sport, flow_label });
+        assert_eq!(read(0x1234, 0xF_ABCD), Ev(0xABCD_1234), "the top of the flow label has no meaning");
+        assert_eq!(read(0x1234, 0), Ev(0x0000_1234), "IPv4");
+    }
+
+    #[test]
+    fn a_reflected_entropy_is_compared_in_the_bits_of_the_value() {
+        assert!(Ev(0x1234).matches(Ev(0xBEEF_1234), 16) && !Ev(0x1234).matches(Ev(0xBEEF_1234), 32));
+        assert!(Ev(0x1234).is_reflected_by(Ev(0x1234_BEEF), 16) && !Ev(0x1234).matches(Ev(0x1234_BEEF), 16));
+        assert!(Ev(0x2000_0000).is_reflected_by(Ev(0x2000), 32));
+        assert!(!Ev(0x2000_0000).is_reflected_by(Ev(0x4000_0000), 32));
     }
 
     #[test]
@@ -296,16 +450,16 @@ mod tests {
             EvField { width: 3, init: 0, min: 0, max: 7, mask: 0b111 },
             EvField { width: 16, init: 0x0100, min: 0, max: 31, mask: 0x001F },
         ];
-        let ev = Ev(0b101_10011 << 24);
-        let out = expand(EvFormat::Structured, &[3, 16], &profile, ev).unwrap();
+        let ev = EvString::of_u32(0b101_10011 << 24);
+        let out = expand(EvFormat::Structured, &[3, 16], &profile, &ev).unwrap();
         // 101 | 0000 0001 0001 0011 | rest zero
         assert_eq!(out.structured(), Ev(0b1010_0000_0010_0010_0110_0000_0000_0000));
     }
 
     #[test]
     fn an_ev_may_fill_scattered_places_and_overwrites_init() {
-        let profile = [EvField { width: 8, init: 0xFF, min: 0, max: 0xFF, mask: 0b1010_0101 }];
-        let out = expand(EvFormat::Udp, &[8], &profile, Ev(0b0110 << 12)).unwrap();
+        let profile = [EvField { width: 8, init: 0xFF, min: 0, max: 0xF, mask: 0b1010_0101 }];
+        let out = expand(EvFormat::Udp, &[8], &profile, &EvString::of_u32(0b0110 << 28)).unwrap();
         assert_eq!(out.udp(), Ev(0b0111_1110 << 8));
     }
 
@@ -319,46 +473,110 @@ mod tests {
             EvField::fixed(16, 0x0012),
             EvField::fixed(16, 0xE00C),
         ];
-        let out = expand(EvFormat::Srv6, &[32, 16, 16, 16, 16], &profile, Ev(0x0200_0000)).unwrap();
+        let ev = EvString::of_u32(0x0200_0000);
+        let out = expand(EvFormat::Srv6, &[32, 16, 16, 16, 16], &profile, &ev).unwrap();
         let path = UsidAddress::new(0x5F00_0000, &[0x0011, 0x0102, 0x0012, 0xE00C]).unwrap();
         assert_eq!(out.destination(), path.to_ipv6());
     }
 
     #[test]
+    fn masks_over_everything_make_the_ev_the_literal_address_and_segment() {
+        let field = EvField { width: 32, init: 0, min: 0, max: 0, mask: u32::MAX };
+        let bytes: [u8; 32] = core::array::from_fn(|i| i as u8 ^ 0xA5);
+        let out = expand(EvFormat::Srv6Srh, &[32; 8], &[field; 8], &EvString(bytes)).unwrap();
+        assert_eq!([out.destination().octets(), out.segment().octets()].concat(), bytes);
+        let mut short = EvString(bytes);
+        short.0[16..].fill(0);
+        let out = expand(EvFormat::Srv6, &[128], &[field], &EvString::of_u32(7)).unwrap();
+        assert_eq!(out.destination().to_bits(), 7, "a narrow field stands at the right of a wide one");
+        let out = expand(EvFormat::Srv6, &[32; 4], &[field; 4], &short).unwrap();
+        assert_eq!(out.destination().octets(), bytes[..16]);
+    }
+
+    #[test]
     fn a_field_narrower_than_its_place_is_zero_filled_at_the_top() {
         let profile = [EvField::fixed(4, 0xA), EvField::fixed(8, 0xBB)];
-        let out = expand(EvFormat::Structured, &[8, 16], &profile, Ev(0)).unwrap();
+        let out = expand(EvFormat::Structured, &[8, 16], &profile, &EvString::default()).unwrap();
         assert_eq!(out.structured(), Ev(0x0A00_BB00));
     }
 
     #[test]
-    fn the_second_address_begins_at_bit_128() {
-        let profile = [EvField::fixed(120, 1), EvField::fixed(16, 0xABCD), EvField::fixed(120, 2)];
-        let out = expand(EvFormat::Srv6Srh, &[120, 16, 120], &profile, Ev(0)).unwrap();
-        assert_eq!(out.destination().to_bits(), 1 << 8 | 0xAB);
-        assert_eq!(out.segment().to_bits(), 0xCD << 120 | 2);
+    fn a_field_wider_than_its_place_is_cut_and_a_controller_refuses_it() {
+        let profile = [EvField::fixed(12, 0xABC), EvField::fixed(4, 0xD)];
+        let out = expand(EvFormat::Structured, &[8, 16], &profile, &EvString::default()).unwrap();
+        assert_eq!(out.structured(), Ev(0xBC00_0D00));
+        assert_eq!(
+            check_fit(EvFormat::Structured, &[8, 16], &profile),
+            Err(EvProfileError::TooWide { field: 0, width: 12, room: 8 })
+        );
     }
 
     #[test]
-    fn profiles_that_fit_nothing_are_refused() {
+    fn format_fields_without_a_profile_field_are_zero() {
+        let profile = [EvField::fixed(8, 0xAA)];
+        let out = expand(EvFormat::Structured, &[8, 8, 16], &profile, &EvString::default()).unwrap();
+        assert_eq!(out.structured(), Ev(0xAA00_0000));
+    }
+
+    #[test]
+    fn bits_that_no_mask_takes_must_be_zero() {
+        let profile = [EvField { width: 8, init: 0, min: 0, max: 0, mask: 0x0F }];
+        let expand = |value| expand(EvFormat::Udp, &[16], &profile, &EvString::of_u32(value));
+        assert!(expand(0xF000_0000).is_ok());
+        assert_eq!(expand(0xF800_0000), Err(EvProfileError::UnusedBits { taken: 4 }));
+        let mut last = EvString::default();
+        last.0[31] = 1;
+        let unused = super::expand(EvFormat::Udp, &[16], &profile, &last);
+        assert_eq!(unused, Err(EvProfileError::UnusedBits { taken: 4 }));
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_masked_number() {
+        let field = EvField { width: 16, init: 0x8000, min: 1, max: 0xF, mask: 0x0F00 };
+        assert_eq!(check(EvFormat::Udp, &[16], &[field]), Ok(()));
+        assert_eq!(field.bounds(), Some((1, 0xF)), "15 values");
+        let whole = EvField { min: 0, max: 0, ..field };
+        assert_eq!((whole.bounds(), check(EvFormat::Udp, &[16], &[whole])), (Some((0, 0xF)), Ok(())));
+        assert_eq!(EvField { width: 32, mask: u32::MAX, ..EvField::default() }.bounds(), Some((0, u32::MAX)));
+        let fixed = EvField { min: 9, max: 3, mask: 0, ..field };
+        assert_eq!((fixed.bounds(), check(EvFormat::Udp, &[16], &[fixed])), (None, Ok(())));
+    }
+
+    #[test]
+    fn illegal_profiles_are_refused() {
         use EvProfileError as E;
         let field = EvField { width: 8, init: 0, min: 0, max: 255, mask: 0xFF };
         let refuse = |widths: &[u32], profile: &[EvField]| check(EvFormat::Udp, widths, profile).unwrap_err();
-        assert_eq!(refuse(&[8], &[]), E::FieldCount { profile: 0, format: 1 });
-        assert_eq!(refuse(&[7], &[field]), E::TooWide { field: 0, width: 8, room: 7 });
-        assert_eq!(refuse(&[0], &[field]), E::Width { field: 0, width: 0 });
-        assert_eq!(refuse(&[129], &[field]), E::Width { field: 0, width: 129 });
-        assert_eq!(refuse(&[8; 3], &[field; 3]), E::Total { total: 24, room: 16 });
-        let wide = EvField { init: 256, ..field };
-        assert_eq!(refuse(&[8], &[wide]), E::Value { field: 0, name: "init", width: 8 });
+        assert_eq!(refuse(&[8], &[field; 2]), E::FieldCount { profile: 2, format: 1 });
+        assert_eq!(refuse(&[7], &[field]), E::Widths { profile: 8, format: 7 });
+        assert_eq!(refuse(&[8, 7], &[field; 2]), E::Widths { profile: 16, format: 15 });
+        assert_eq!(refuse(&[0], &[field]), E::FormatWidth { field: 0, width: 0 });
+        assert_eq!(refuse(&[256], &[field]), E::FormatWidth { field: 0, width: 256 });
+        assert_eq!(refuse(&[16], &[EvField { width: 0, ..field }]), E::Width { field: 0, width: 0 });
+        let wide = EvField { width: 33, ..field };
+        assert_eq!(check(EvFormat::Srv6, &[128], &[wide]), Err(E::Width { field: 0, width: 33 }));
+        for (format, room) in
+            [(EvFormat::Udp, 16), (EvFormat::Structured, 32), (EvFormat::Srv6, 128), (EvFormat::Srv6Srh, 256)]
+        {
+            assert_eq!(check(format, &[room / 2, room / 2], &[]), Ok(()));
+            let total = room + 1;
+            assert_eq!(check(format, &[room / 2, room / 2, 1], &[]), Err(E::Total { total, room }));
+        }
+        assert_eq!(check(EvFormat::Srv6Srh, &[120, 16, 120], &[]), Err(E::Boundary));
+        assert_eq!(check(EvFormat::Srv6Srh, &[64], &[]), Err(E::Boundary));
+        let long = EvField { init: 256, ..field };
+        assert_eq!(refuse(&[8], &[long]), E::Value { field: 0, name: "init", width: 8 });
+        let long = EvField { mask: 0x1FF, ..field };
+        assert_eq!(refuse(&[8], &[long]), E::Value { field: 0, name: "mask", width: 8 });
+        let above = EvField { mask: 0x0F, max: 16, ..field };
+        assert_eq!(refuse(&[8], &[above]), E::Max { field: 0, max: 16, bits: 4 });
         assert_eq!(refuse(&[8], &[EvField { min: 9, max: 8, ..field }]), E::Range { field: 0 });
-        let greedy = EvField { width: 33, mask: (1 << 33) - 1, ..field };
-        assert_eq!(check(EvFormat::Srv6, &[33], &[greedy]).unwrap_err(), E::MaskBits { mask: 33, ev: 32 },);
+        assert_eq!(refuse(&[8], &[EvField { min: 9, max: 0, ..field }]), E::Range { field: 0 });
     }
 
     // The rule of the spec, on vectors of single bits.
-    fn expand_bitwise(ev_bits: u32, widths: &[u32], profile: &[EvField], ev: Ev) -> Vec<bool> {
-        let mut ev = (0..ev_bits).rev().map(|i| ev.0 >> i & 1 == 1);
+    fn expand_bitwise(widths: &[u32], profile: &[EvField], ev: &EvString) -> Vec<bool> {
+        let mut ev = (0..EV_BITS).map(|i| ev.bit(i));
         let mut out = Vec::new();
         for (field, &room) in profile.iter().zip(widths) {
             out.extend((field.width..room).map(|_| false));
@@ -372,28 +590,39 @@ mod tests {
     }
 
     fn field() -> impl Strategy<Value = (u32, EvField)> {
-        (1u32..=64, 0u32..=8, any::<u128>(), any::<u128>()).prop_map(|(width, extra, init, mask)| {
-            let all = (1u128 << width) - 1;
-            // At most eight mask bits per field, so that four fields take at most the 32 bits of an EV.
-            let mask = (0..8).fold(0, |m, i| m | 1 << ((mask >> (i * 8)) as u8 as u32 % width));
-            (width + extra, EvField { width, init: init & all, min: 0, max: all, mask: mask & all })
+        (1u32..=32, 0u32..=8, any::<u32>(), any::<u32>()).prop_map(|(width, extra, init, mask)| {
+            let all = all_ones(width);
+            (width + extra, EvField { width, init: init & all, min: 0, max: 0, mask: mask & all })
         })
     }
 
     proptest! {
         #[test]
-        fn every_ev_in_its_own_bits_survives_placement(ev: u32) {
-            prop_assert_eq!(EvFormat::Structured.read(EvFormat::Structured.place(Ev(ev))), Ev(ev));
-            prop_assert_eq!(EvFormat::Udp.read(EvFormat::Udp.place(Ev(ev))), Ev(ev & 0xFFFF));
+        fn every_ev_survives_placement(ev: u32) {
+            for order in [EntropyOrder::FlowLabelHigh, EntropyOrder::SourcePortHigh] {
+                for format in [EvFormat::Structured, EvFormat::Srv6, EvFormat::Srv6Srh] {
+                    prop_assert_eq!(order.join(format.place(Ev(ev), order)), Ev(ev));
+                }
+            }
+            prop_assert_eq!(HIGH.join(EvFormat::Udp.place(Ev(ev), HIGH)), Ev(ev));
         }
 
         #[test]
-        fn expansion_follows_the_rule_bit_by_bit(fields in prop::collection::vec(field(), 0..=4), ev: u32) {
-            let (widths, profile): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
-            prop_assume!(widths.iter().sum::<u32>() <= 256);
-            let out = expand(EvFormat::Srv6Srh, &widths, &profile, Ev(ev)).unwrap();
+        fn expansion_follows_the_rule_bit_by_bit(
+            fields in prop::collection::vec(field(), 0..=7), ev: [u8; 32],
+        ) {
+            let (mut widths, profile): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
+            prop_assume!(widths.iter().sum::<u32>() <= 128);
+            let taken: u32 = profile.iter().map(|field| field.mask.count_ones()).sum();
+            let ev = EvString(core::array::from_fn(|i| {
+                let left = taken.saturating_sub(8 * i as u32).min(8);
+                ev[i] & !(0xFFu16 >> left) as u8
+            }));
+            let expected = expand_bitwise(&widths, &profile, &ev);
+            widths.push(128 - widths.iter().sum::<u32>());
+            widths.retain(|&width| width > 0);
+            let out = expand(EvFormat::Srv6Srh, &widths, &profile, &ev).unwrap();
             let bits = [out.destination().octets(), out.segment().octets()].concat();
-            let expected = expand_bitwise(32, &widths, &profile, Ev(ev));
             for (i, &bit) in expected.iter().enumerate() {
                 prop_assert_eq!(bits[i / 8] >> (7 - i % 8) & 1 == 1, bit, "bit {}", i);
             }
@@ -401,16 +630,17 @@ mod tests {
 
         #[test]
         fn no_profile_makes_it_panic(
-            widths in prop::collection::vec(0u32..=300, 0..5),
-            fields in prop::collection::vec((0u32..=300, any::<u128>(), any::<u128>()), 0..5),
-            ev: u32,
+            widths in prop::collection::vec(0u32..=300, 0..9),
+            fields in prop::collection::vec((0u32..=300, any::<u32>(), any::<u32>()), 0..9),
+            ev: [u8; 32],
         ) {
             let profile: Vec<_> = fields
                 .into_iter()
-                .map(|(width, init, mask)| EvField { width, init, min: 0, max: u128::MAX, mask })
+                .map(|(width, init, mask)| EvField { width, init, min: 0, max: 0, mask })
                 .collect();
             for format in [EvFormat::Udp, EvFormat::Structured, EvFormat::Srv6, EvFormat::Srv6Srh] {
-                let _ = expand(format, &widths, &profile, Ev(ev));
+                let _ = expand(format, &widths, &profile, &EvString(ev));
+                let _ = check_fit(format, &widths, &profile);
             }
         }
     }

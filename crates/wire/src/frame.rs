@@ -9,6 +9,7 @@
 
 use crate::bth::Bth;
 use crate::bytes::take;
+use crate::difference::Differences;
 use crate::dscp::DscpMap;
 use crate::error::DecodeError;
 use crate::icrc::{self, Icrc};
@@ -83,6 +84,8 @@ pub struct Frame<'a> {
     pub cut: bool,
     /// Result of the iCRC check.
     pub icrc: IcrcVerdict,
+    /// Values that differ from those that this implementation sends.
+    pub differences: Differences,
     /// Why decoding ended early, or why the packet would be dropped.
     pub error: Option<DecodeError>,
 }
@@ -99,6 +102,7 @@ impl<'a> Frame<'a> {
         trimmed: None,
         cut: false,
         icrc: IcrcVerdict::Unknown,
+        differences: Differences::NONE,
         error: None,
     };
 
@@ -236,6 +240,7 @@ impl<'a> Frame<'a> {
             None => return Err(bad_length),
         };
         self.bth = datagram.first_chunk().map(Bth::parse);
+        self.differences = Differences::of(datagram);
         if self.trimmed.is_some() {
             self.packet = Some(Packet::parse_trimmed(datagram)?);
             self.icrc = IcrcVerdict::Trimmed;

@@ -7,6 +7,7 @@
 pub mod bth;
 mod bytes;
 mod codec;
+pub mod difference;
 pub mod dscp;
 pub mod encap;
 pub mod endpoint;
@@ -28,9 +29,10 @@ pub mod usid;
 
 pub use bth::{Bth, ENDPOINT_QP, opcode};
 pub use codec::{CNP_RESERVED_LEN, MAX_HEADER_LEN};
+pub use difference::{Difference, Differences};
 pub use dscp::{DscpClass, DscpMap};
 pub use error::DecodeError;
-pub use ev::{Entropy, EvFormat};
+pub use ev::{Entropy, EntropyOrder, EvFormat};
 pub use frame::{Frame, FrameConfig, IcrcVerdict, Outer};
 pub use icrc::{Icrc, IcrcSeed};
 pub use ip::Ecn;
@@ -40,6 +42,7 @@ pub use packet::{
     Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Nack, NackReason, Packet, Position, Probe,
     RcWrite, Sack, Timestamp, Write,
 };
+pub use rdma::Syndrome;
 pub use seq::{Msn, Psn};
 pub use udp::ROCE_PORT;
 pub use usid::UsidAddress;

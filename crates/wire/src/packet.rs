@@ -10,14 +10,14 @@ use crate::seq::{Msn, Psn};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Ev(pub u32);
 
-/// A transmit timestamp on the wire: 16 bits in units of 128 ns, which wrap every 8.4 ms. Only its sender interprets
-/// it.
+/// A transmit timestamp on the wire: 16 bits, in units of 128 ns unless TSR is set, which wrap every 8.4 ms. Only its
+/// sender interprets it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Timestamp {
-    /// Units of 128 ns.
+    /// The time.
     pub ticks: u16,
-    /// TSR: the sender asks the responder to subtract its service time from the reflected value.
-    pub service_time: bool,
+    /// TSR, the resolution: false is 128 ns, true is defined by the sender's implementation.
+    pub tsr: bool,
 }
 
 /// One packet after the UDP header: BTH, extension headers, and the length of the payload.
@@ -35,9 +35,9 @@ pub struct Packet {
     pub ack_req: bool,
     /// BTH.RTX: this packet is a retransmission (MRC only).
     pub rtx: bool,
-    /// BTH.SE: solicited event.
+    /// BTH.SE: solicited event. In a received MRC packet either of the bits SE and M sets it.
     pub solicited: bool,
-    /// BTH.M: migration state. MRC does not use it.
+    /// BTH.M: migration state (RoCEv2 only; MRC sends 0).
     pub migrated: bool,
     /// BTH byte 4, FECN and BECN in RoCEv2; masked in the iCRC; zero in MRC.
     pub variant: u8,
@@ -121,7 +121,8 @@ impl Position {
 pub struct Write {
     /// Position in the message. Only [`Position::Last`] and [`Position::Only`] can have an immediate.
     pub position: Position,
-    /// METH.RQMSN: counts messages with immediate, and is valid on their packets only.
+    /// METH.RQMSN: counts messages with immediate, and is the same in all packets of one; 0 and without meaning in
+    /// other messages.
     pub rqmsn: Msn,
     /// METH.MSN: counts messages.
     pub msn: Msn,
@@ -210,9 +211,11 @@ pub struct Sack {
     pub dpdcid: u16,
     /// Everything up to and including this PSN has arrived.
     pub cack_psn: Psn,
+    /// cc_type, 4 bits. With another than [`Sack::CC_TYPE`], `cc` has no known meaning and must not be used.
+    pub cc_type: u8,
     /// cc_flags, 4 bits.
     pub cc_flags: u8,
-    /// The responder's MPR, units of 128 PSNs.
+    /// The responder's MPR, units of 128 PSNs; 0 without Dynamic MPR.
     pub mpr: u8,
     /// The bitmap begins at `cack_psn + sack_offset`.
     pub sack_offset: i16,
@@ -292,7 +295,7 @@ pub struct Probe {
     pub timestamp: Timestamp,
 }
 
-/// What an endpoint request asks for (ERTH.op, EETH.op).
+/// What an endpoint request asks for (ERTH.op, EETH.op). The C interface numbers the two the other way round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndpointOp {
     /// 0: the ports of the sender that are up.
@@ -317,7 +320,8 @@ pub struct Erth {
 /// EETH: endpoint response. The request id is in BTH.PSN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Eeth {
-    /// The requested operation.
+    /// The requested operation. A response is matched by its id and address, not by this: readings differ on the
+    /// place of the field.
     pub op: EndpointOp,
     /// The request's timestamp, reflected.
     pub timestamp: u16,

@@ -2,14 +2,13 @@
 //!
 //! ```text
 //! METH  0-1 RQMSN           2-3 MSN
-//! TSETH 0-1 tx_timestamp    2 TSR(7)   3 ftype(3:0) = 1
+//! TSETH 0-1 tx_timestamp    2 TSR(7): 0 = 128 ns, 1 = implementation-defined   3 ftype(3:0) = 1
 //! RETH  0-7 virtual address 8-11 R_Key 12-15 DMA length
 //! ImmDt 0-3 immediate
 //! AETH  0 syndrome          1-3 MSN
 //! ```
 
 use crate::bytes::{put, put_u24, u16_at, u24_at, u32_at, u64_at};
-use crate::error::DecodeError;
 use crate::packet::{Aeth, Timestamp};
 use crate::seq::Msn;
 
@@ -40,8 +39,9 @@ const AETH_MSN: usize = 1;
 
 /// TSR, in the byte after a 16-bit timestamp.
 pub(crate) const TSR: u8 = 1 << 7;
-/// ftype of a 16-bit timestamp in units of 128 ns, in the low four bits of its byte.
-pub(crate) const FTYPE_128NS: u8 = 0x1;
+/// ftype of a timestamp that is present and valid, in the low four bits of its byte. It is sent and not checked: only
+/// the owner of a timestamp interprets it.
+pub(crate) const FTYPE_VALID: u8 = 0x1;
 
 /// Reads METH: (RQMSN, MSN).
 #[inline]
@@ -56,19 +56,15 @@ pub(crate) fn emit_meth(b: &mut [u8; METH_LEN], rqmsn: Msn, msn: Msn) {
 }
 
 #[inline]
-pub(crate) fn parse_tseth(b: &[u8; TSETH_LEN]) -> Result<Timestamp, DecodeError> {
-    let ftype = b[TSETH_FTYPE] & 0x0F;
-    if ftype != FTYPE_128NS {
-        return Err(DecodeError::BadHeaderType { field: "TSETH.ftype", value: ftype, expected: FTYPE_128NS });
-    }
-    Ok(Timestamp { ticks: u16_at(b, TSETH_TIMESTAMP), service_time: b[TSETH_TSR] & TSR != 0 })
+pub(crate) fn parse_tseth(b: &[u8; TSETH_LEN]) -> Timestamp {
+    Timestamp { ticks: u16_at(b, TSETH_TIMESTAMP), tsr: b[TSETH_TSR] & TSR != 0 }
 }
 
 #[inline]
 pub(crate) fn emit_tseth(b: &mut [u8; TSETH_LEN], timestamp: Timestamp) {
     put(b, TSETH_TIMESTAMP, timestamp.ticks.to_be_bytes());
-    b[TSETH_TSR] = if timestamp.service_time { TSR } else { 0 };
-    b[TSETH_FTYPE] = FTYPE_128NS;
+    b[TSETH_TSR] = if timestamp.tsr { TSR } else { 0 };
+    b[TSETH_FTYPE] = FTYPE_VALID;
 }
 
 /// Reads RETH: (virtual address, R_Key, DMA length).
@@ -87,6 +83,39 @@ pub(crate) fn emit_reth(b: &mut [u8; RETH_LEN], va: u64, rkey: u32, dma_len: u32
 #[inline]
 pub(crate) fn parse_aeth(b: &[u8; AETH_LEN]) -> Aeth {
     Aeth { syndrome: b[AETH_SYNDROME], msn: u24_at(b, AETH_MSN) }
+}
+
+/// The meaning of a syndrome (spec: wire, AETH).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Syndrome {
+    /// 0x00-0x1F: ACK. The low bits would be flow-control credits, which MRC does not have.
+    Ack,
+    /// 0x62: fatal.
+    NakRemoteAccess,
+    /// 0x63: fatal.
+    NakRemoteOperation,
+    /// 0x61, 0x65 and every other NAK code: fatal.
+    NakInvalidRequest,
+    /// RNR, PSN sequence error and the reserved classes: MRC has none of them. The packet is dropped.
+    Undefined,
+}
+
+impl Aeth {
+    /// The meaning of the syndrome.
+    #[inline]
+    pub const fn meaning(&self) -> Syndrome {
+        meaning(self.syndrome)
+    }
+}
+
+pub(crate) const fn meaning(syndrome: u8) -> Syndrome {
+    match syndrome {
+        0x00..=0x1F => Syndrome::Ack,
+        Aeth::NAK_REMOTE_ACCESS => Syndrome::NakRemoteAccess,
+        Aeth::NAK_REMOTE_OPERATIONAL => Syndrome::NakRemoteOperation,
+        0x61 | 0x64..=0x7F => Syndrome::NakInvalidRequest,
+        0x20..=0x60 | 0x80..=0xFF => Syndrome::Undefined,
+    }
 }
 
 #[inline]
@@ -111,16 +140,21 @@ mod tests {
     #[test]
     fn tseth_has_the_layout_of_the_figure() {
         let bytes = [0xBE, 0xEF, 0x80, 0x01];
-        let timestamp = Timestamp { ticks: 0xBEEF, service_time: true };
-        assert_eq!(parse_tseth(&bytes), Ok(timestamp));
+        let timestamp = Timestamp { ticks: 0xBEEF, tsr: true };
+        assert_eq!(parse_tseth(&bytes), timestamp);
         let mut out = [0xEE; TSETH_LEN];
         emit_tseth(&mut out, timestamp);
         assert_eq!(out, bytes);
     }
 
     #[test]
-    fn an_unknown_timestamp_format_is_refused() {
-        assert_eq!(parse_tseth(&[0, 0, 0, 2]).unwrap_err().counter(), "rx_bad_header_type");
+    fn a_timestamp_is_read_whatever_its_resolution_and_ftype() {
+        for (tsr, ftype) in [(0x00, 0), (0x00, 2), (0x80, 1), (0xFF, 0xFF)] {
+            assert_eq!(
+                parse_tseth(&[0x12, 0x34, tsr, ftype]),
+                Timestamp { ticks: 0x1234, tsr: tsr & 0x80 != 0 }
+            );
+        }
     }
 
     #[test]
@@ -140,5 +174,20 @@ mod tests {
         let mut out = [0xEE; AETH_LEN];
         emit_aeth(&mut out, &aeth);
         assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn every_syndrome_has_the_meaning_of_the_table() {
+        for syndrome in 0..=255u8 {
+            let expected = match syndrome >> 5 {
+                0 => Syndrome::Ack,
+                3 if syndrome == 0x60 => Syndrome::Undefined,
+                3 if syndrome == 0x62 => Syndrome::NakRemoteAccess,
+                3 if syndrome == 0x63 => Syndrome::NakRemoteOperation,
+                3 => Syndrome::NakInvalidRequest,
+                _ => Syndrome::Undefined,
+            };
+            assert_eq!(parse_aeth(&[syndrome, 0, 0, 0]).meaning(), expected, "syndrome 0x{syndrome:02x}");
+        }
     }
 }

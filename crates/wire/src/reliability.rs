@@ -24,7 +24,7 @@
 use crate::bytes::{put, put_u24, u16_at, u24_at, u32_at, u64_at};
 use crate::error::DecodeError;
 use crate::packet::{CcState, Ev, Mark, Nack, NackReason, Probe, Sack, Timestamp};
-use crate::rdma::{FTYPE_128NS, TSR};
+use crate::rdma::{FTYPE_VALID, TSR};
 use crate::seq::Psn;
 
 /// Length of SETH and CC_STATE, which always come together.
@@ -71,10 +71,8 @@ const M_SHIFT: u32 = 5;
 const PR: u8 = 1 << 1;
 const RESTORE_CWND: u8 = 1 << 7;
 const OOO_COUNT: u16 = 0x7FFF;
-/// cc_type of a SACK: NSCC.
-const CC_TYPE_SACK: u8 = 0x0;
-/// cc_type of a NACK.
-const CC_TYPE_NACK: u8 = 0x2;
+/// cc_type of a NACK. It is not checked: Keysight's template has 0.
+pub(crate) const CC_TYPE_NACK: u8 = 0x2;
 
 /// Checks type(15:12) and nh(11:7), both zero in every header defined so far.
 #[inline]
@@ -87,23 +85,19 @@ pub(crate) fn check_type<const N: usize>(b: &[u8; N], field: &'static str) -> Re
     Ok(())
 }
 
-#[inline]
-fn check_cc_type(cc: u8, field: &'static str, expected: u8) -> Result<(), DecodeError> {
-    if cc >> 4 != expected {
-        return Err(DecodeError::BadHeaderType { field, value: cc >> 4, expected });
-    }
-    Ok(())
+impl Sack {
+    /// cc_type of CC_STATE as described here: NSCC.
+    pub const CC_TYPE: u8 = 0x0;
 }
 
 #[inline]
 pub(crate) fn parse_sack(b: &[u8; SACK_LEN]) -> Result<Sack, DecodeError> {
     check_type(b, "SETH.type/nh")?;
-    check_cc_type(b[CC], "SETH.cc_type", CC_TYPE_SACK)?;
     let mark = match b[SETH_M] >> M_SHIFT & 3 {
-        0 => Mark::None,
         1 => Mark::SkipOnce,
         2 => Mark::AlwaysSkip,
-        value => return Err(DecodeError::ReservedValue { field: "SETH.m", value }),
+        // 3 is reserved.
+        _ => Mark::None,
     };
     Ok(Sack {
         mark,
@@ -113,6 +107,7 @@ pub(crate) fn parse_sack(b: &[u8; SACK_LEN]) -> Result<Sack, DecodeError> {
         spdcid: u16_at(b, SPDCID),
         dpdcid: u16_at(b, DPDCID),
         cack_psn: Psn::new(u24_at(b, PSN)),
+        cc_type: b[CC] >> 4,
         cc_flags: b[CC] & 0x0F,
         mpr: b[SETH_MPR],
         sack_offset: u16_at(b, SETH_SACK_OFFSET) as i16,
@@ -142,7 +137,7 @@ pub(crate) fn emit_sack(b: &mut [u8; SACK_LEN], sack: &Sack) {
     put(b, DPDCID, sack.dpdcid.to_be_bytes());
     b[PSN - 1] = 0;
     put_u24(b, PSN, sack.cack_psn.get());
-    b[CC] = CC_TYPE_SACK << 4 | sack.cc_flags & 0x0F;
+    b[CC] = sack.cc_type << 4 | sack.cc_flags & 0x0F;
     b[SETH_MPR] = sack.mpr;
     put(b, SETH_SACK_OFFSET, sack.sack_offset.to_be_bytes());
     put(b, SETH_BITMAP, sack.bitmap.to_be_bytes());
@@ -187,12 +182,9 @@ impl NackReason {
 #[inline]
 pub(crate) fn parse_nack(b: &[u8; NACK_LEN]) -> Result<Nack, DecodeError> {
     check_type(b, "NETH.type/nh")?;
-    check_cc_type(b[CC], "NETH.cc_type", CC_TYPE_NACK)?;
-    let Some(reason) = NackReason::from_code(b[NETH_REASON]) else {
-        return Err(DecodeError::ReservedValue { field: "NETH.reason", value: b[NETH_REASON] });
-    };
     Ok(Nack {
-        reason,
+        // \[choice\]: an unknown reason refuses the packet, and tells nothing about its path.
+        reason: NackReason::from_code(b[NETH_REASON]).unwrap_or(NackReason::NoResource),
         vendor_info: b[NETH_VENDOR],
         entropy: Ev(u32_at(b, ENTROPY)),
         spdcid: u16_at(b, SPDCID),
@@ -225,7 +217,7 @@ pub(crate) fn parse_probe(b: &[u8; PROBE_LEN]) -> Result<Probe, DecodeError> {
         probe_id: u16_at(b, PETH_PROBE_ID),
         spdcid: u16_at(b, PETH_SPDCID),
         dpdcid: u16_at(b, PETH_DPDCID),
-        timestamp: Timestamp { ticks: u16_at(b, PETH_TIMESTAMP), service_time: b[PETH_TSR] & TSR != 0 },
+        timestamp: Timestamp { ticks: u16_at(b, PETH_TIMESTAMP), tsr: b[PETH_TSR] & TSR != 0 },
     })
 }
 
@@ -237,8 +229,8 @@ pub(crate) fn emit_probe(b: &mut [u8; PROBE_LEN], probe: &Probe) {
     put(b, PETH_SPDCID, probe.spdcid.to_be_bytes());
     put(b, PETH_DPDCID, probe.dpdcid.to_be_bytes());
     put(b, PETH_TIMESTAMP, probe.timestamp.ticks.to_be_bytes());
-    b[PETH_TSR] = if probe.timestamp.service_time { TSR } else { 0 };
-    b[PETH_FTYPE] = FTYPE_128NS;
+    b[PETH_TSR] = if probe.timestamp.tsr { TSR } else { 0 };
+    b[PETH_FTYPE] = FTYPE_VALID;
 }
 
 #[cfg(test)]
@@ -270,6 +262,7 @@ mod tests {
             spdcid: 0x1122,
             dpdcid: 0x3344,
             cack_psn: Psn::new(0x0A_0B0C),
+            cc_type: 0,
             cc_flags: 5,
             mpr: 8,
             sack_offset: 3,
@@ -329,7 +322,7 @@ mod tests {
             probe_id: 0x0102,
             spdcid: 0x1122,
             dpdcid: 0x3344,
-            timestamp: Timestamp { ticks: 0x9988, service_time: true },
+            timestamp: Timestamp { ticks: 0x9988, tsr: true },
         };
         assert_eq!(parse_probe(&bytes), Ok(probe));
         let mut out = [0xEE; PROBE_LEN];
@@ -338,17 +331,69 @@ mod tests {
     }
 
     #[test]
-    fn reserved_values_are_refused() {
+    fn another_header_type_is_refused() {
         let mut sack = [0; SACK_LEN];
-        sack[SETH_M] = 3 << M_SHIFT;
-        assert_eq!(parse_sack(&sack), Err(DecodeError::ReservedValue { field: "SETH.m", value: 3 }));
         sack[SETH_M] = 0x80; // lowest bit of nh
         assert_eq!(parse_sack(&sack).unwrap_err().counter(), "rx_bad_header_type");
-        let mut nack = [0; NACK_LEN];
-        nack[CC] = 0x20;
-        assert_eq!(parse_nack(&nack), Err(DecodeError::ReservedValue { field: "NETH.reason", value: 0 }));
-        nack[CC] = 0x10;
-        assert_eq!(parse_nack(&nack).unwrap_err().counter(), "rx_bad_header_type");
+    }
+
+    #[test]
+    fn a_reserved_mark_is_none() {
+        let mut sack = [0; SACK_LEN];
+        sack[SETH_M] = 3 << M_SHIFT;
+        assert_eq!(parse_sack(&sack).map(|sack| sack.mark), Ok(Mark::None));
+    }
+
+    #[test]
+    fn a_sack_with_another_cc_type_keeps_its_reliability_part() {
+        let mut bytes = [0; SACK_LEN];
+        bytes[PSN + 2] = 9;
+        bytes[CC] = 0x31;
+        let sack = parse_sack(&bytes).unwrap();
+        assert_eq!((sack.cc_type, sack.cc_flags, sack.cack_psn), (3, 1, Psn::new(9)));
+        let mut out = [0xEE; SACK_LEN];
+        emit_sack(&mut out, &sack);
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn a_nack_is_read_whatever_its_cc_type_and_vendor_info() {
+        // The defaults of Keysight's template.
+        let mut bytes = [0; NACK_LEN];
+        (bytes[NETH_REASON], bytes[NETH_VENDOR]) = (1, 0xFF);
+        for cc in [0x00, 0x2F, 0xFF] {
+            bytes[CC] = cc;
+            let nack = parse_nack(&bytes).unwrap();
+            assert_eq!(
+                (nack.reason, nack.vendor_info, nack.cc_flags),
+                (NackReason::Trimmed, 0xFF, cc & 0x0F)
+            );
+        }
+    }
+
+    #[test]
+    fn a_nack_of_unknown_reason_is_no_resource() {
+        let mut bytes = [0; NACK_LEN];
+        for code in (0..=255).filter(|&code| NackReason::from_code(code).is_none()) {
+            bytes[NETH_REASON] = code;
+            assert_eq!(parse_nack(&bytes).map(|nack| nack.reason), Ok(NackReason::NoResource));
+        }
+    }
+
+    #[test]
+    fn a_sack_without_dynamic_mpr_is_accepted() {
+        let bytes = [0; SACK_LEN];
+        assert_eq!(parse_sack(&bytes).map(|sack| sack.mpr), Ok(0));
+    }
+
+    #[test]
+    fn the_bitmap_counts_from_the_last_bit_of_its_last_byte() {
+        let mut bytes = [0; SACK_LEN];
+        for bit in 0..64 {
+            bytes[SETH_BITMAP..SETH_BITMAP + 8].fill(0);
+            bytes[SETH_BITMAP + 7 - bit / 8] = 1 << (bit % 8);
+            assert_eq!(parse_sack(&bytes).map(|sack| sack.bitmap), Ok(1 << bit));
+        }
     }
 
     #[test]

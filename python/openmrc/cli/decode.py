@@ -11,7 +11,7 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.errors import ArgumentError
-from openmrc.wire import ROCE_PORT, Capture, Frame, LinkType, read_pcap
+from openmrc.wire import ROCE_PORT, Capture, Frame, LinkType, Readings, read_pcap
 from openmrc.wire import decode as decode_packet
 from openmrc.wire.value import Value
 
@@ -35,12 +35,17 @@ def decode(
         bool, typer.Option("--mrc", help="Leave out packets to other ports and of other protocols.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field of every header.")] = False,
+    readings: Annotated[
+        bool,
+        typer.Option("--readings", help="Instead of packets, counts of what openmrc sends otherwise."),
+    ] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Show the packets of a capture, one line each: addresses, entropy value, opcode, queue pair, PSN.
 
     A packet that a receiver would drop is shown with the reason and the counter for it. With --json each
-    packet is one object, on a pipe one line; -v adds its payload.
+    packet is one object, on a pipe one line; -v adds its payload. --readings tells where the senders read
+    MRC 1.0 otherwise than openmrc: docs/interop.md explains the counts.
     """
     if (file is None) == (hexadecimal is None):
         raise ArgumentError(
@@ -56,7 +61,20 @@ def decode(
         else:
             frames = stack.enter_context(read_pcap(str(file), port=port))
         wanted = (each for each in enumerate(frames, start=1) if not mrc_only or _is_mrc(each[1]))
-        _print(islice(wanted, count), verbose=verbose, json=json)
+        if readings:
+            _print_readings(islice(wanted, count), json=json)
+        else:
+            _print(islice(wanted, count), verbose=verbose, json=json)
+
+
+def _print_readings(frames: Iterable[tuple[int, Frame]], *, json: bool) -> None:
+    seen = Readings()
+    for _, frame in frames:
+        seen.see(frame)
+    if json:
+        _common.print_json(dict(seen.counts))
+    for name, number in sorted(seen.counts.items() if not json else ()):
+        print(f"{number:>9}  {name}")
 
 
 def _print(frames: Iterable[tuple[int, Frame]], *, verbose: bool, json: bool) -> None:

@@ -1,5 +1,6 @@
 """The controller of one device: profiles, EV events, EV probes, ports."""
 
+import dataclasses
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from openmrc.controller.ev import MAX_EVS, Ev, EvEventMask, EvFormatProfile, EvM
 from openmrc.controller.state import ProfileState
 from openmrc.errors import UnsupportedError
 from openmrc.verbs import Context, EvEvent, EvState, SocketAddress, Srv6Paths
-from openmrc.wire import EvFormat
+from openmrc.wire import EntropyOrder, EvFormat
 
 _WORST_FIRST = (EvState.DENIED, EvState.ASSUMED_BAD, EvState.SKIP, EvState.GOOD)
 
@@ -116,7 +117,9 @@ class Controller:
 
     def ev_profile(self) -> EvProfile:
         """A new EV profile, in INIT."""
-        profile = EvProfile(self._core, len(self.context.device.ports), self._ev_formats, self._ev_states)
+        device = self.context.device
+        order = device.entropy_order or EntropyOrder.FLOW_LABEL_HIGH
+        profile = EvProfile(self._core, len(device.ports), self._ev_formats, self._ev_states, order)
         self._ev_profiles.append(profile)
         return profile
 
@@ -168,12 +171,15 @@ class Controller:
 
     # --- EV events ------------------------------------------------------------------------------------------
 
-    def _wanted(self, event: EvEvent) -> bool:
+    def _wanted(self, event: EvEvent) -> EvEvent | None:
+        """The event, with the entropy value as its profile has it, if the profile's mask lets it pass."""
         mask = EvEventMask.ALL
         for profile in self._ev_profiles:
             if profile.state is ProfileState.ONLINE and profile.profile_id == event.profile_id:
                 mask = profile.query().event_mask
-        return bool(mask & EvEventMask[event.state.name])
+                if mask & EvEventMask[event.state.name] and profile.has_labels:
+                    return dataclasses.replace(event, ev=profile.named(Ev(event.ev, event.port)).value)
+        return event if mask & EvEventMask[event.state.name] else None
 
     def poll_ev_events(self, num_entries: int = 16) -> list[EvEvent]:
         """Returns at once up to ``num_entries`` EV events that the profiles' masks let pass, oldest first.
@@ -183,15 +189,15 @@ class Controller:
         """
         events: list[EvEvent] = []
         while len(events) < num_entries and (event := self.context.ev_events.poll()) is not None:
-            if self._wanted(event):
-                events.append(event)
+            if (wanted := self._wanted(event)) is not None:
+                events.append(wanted)
         return events
 
     async def ev_events(self) -> AsyncIterator[EvEvent]:
         """Yields every EV event that the masks let pass, until the context is closed."""
         async for event in self.context.ev_events:
-            if self._wanted(event):
-                yield event
+            if (wanted := self._wanted(event)) is not None:
+                yield wanted
 
     # --- endpoint operations --------------------------------------------------------------------------------
 
@@ -225,7 +231,8 @@ class Controller:
             self.context._know_paths_to(peer)
 
         def ask(peer: tuple[SocketAddress, ...]) -> list[int | None]:
-            paths = [(probes[i].ev.port, probes[i].ev.value) for i in by_peer[peer]]
+            labels = [self._label(probes[i].ev) for i in by_peer[peer]]
+            paths = [(label.port, label.value) for label in labels]
             return self._core.ev_probe(list(peer), paths, timeout)
 
         rtts: dict[int, int | None] = {}
@@ -234,6 +241,11 @@ class Controller:
         for places, answer in zip(by_peer.values(), answers, strict=True):
             rtts.update(zip(places, answer, strict=True))
         return [EvProbeResult(probe.probe_id, probe.ev, rtts[i]) for i, probe in enumerate(probes)]
+
+    def _label(self, ev: Ev) -> Ev:
+        """What packets carry of an entropy value."""
+        online = (each for each in self._ev_profiles if each.state is ProfileState.ONLINE)
+        return next((each.label(ev) for each in online if each.has_labels and ev in each.query_evs()), ev)
 
     def port_status_update(
         self, peers: Sequence[Sequence[SocketAddress]], timeout: float = 1.0

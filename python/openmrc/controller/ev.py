@@ -7,8 +7,10 @@ which is given or expanded from the profile's fields.
 
 import dataclasses
 import enum
+import itertools
+import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from openmrc import _core
 from openmrc.controller.state import Profile, ProfileState, member
 from openmrc.errors import ArgumentError, StateError, UnsupportedError
 from openmrc.verbs import EvState, SocketAddress
-from openmrc.wire import EvFormat
+from openmrc.wire import EntropyOrder, EvFormat
 
 MAX_EVS = _core.MAX_ACTIVE_EVS
 """Most entropy values of a profile, in rotation and in reserve together."""
@@ -31,7 +33,7 @@ class EvMode(enum.StrEnum):
     EXPLICIT = "explicit"
     """The controller gives each one."""
     GENERATED = "generated"
-    """The NIC generates them within the bounds of the profile's fields."""
+    """The NIC draws them within the bounds of the profile's fields."""
 
 
 class EvEventMask(enum.IntFlag):
@@ -49,29 +51,58 @@ class Ev(NamedTuple):
     """An entropy value on a port: one path."""
 
     value: int
-    """As in the packet: with UDP the source port, otherwise 32 bits."""
+    """UDP, STRUCTURED: as in the packet, with UDP the source port, else 32 bits. SRv6: 32 bits, or, where
+    the masks of the profile's fields take more, all 256 bits; the packet then carries a label instead."""
     port: int
     """Port (plane), from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvField:
-    """One field of an EV profile. In a fixed field, mask, min_val and max_val are 0."""
+    """One field of an EV profile. In a fixed field, mask, min_val and max_val are 0.
+
+    Raises:
+        ArgumentError: if a number has more than 32 bits.
+    """
 
     width: int
-    """Bits, 1 to 128."""
+    """Bits, 1 to 32."""
     init_val: int = 0
     """Bits where ``mask`` is clear."""
     min_val: int = 0
-    """Smallest value to generate."""
+    """Smallest number to generate in the bits of ``mask`` taken together."""
     max_val: int = 0
-    """Largest value to generate."""
+    """Largest number to generate. With ``min_val`` and ``max_val`` 0, all that the mask can hold."""
     mask: int = 0
     """Bits that the entropy value fills."""
 
+    def __post_init__(self) -> None:
+        for name in ("width", "init_val", "min_val", "max_val", "mask"):
+            value = getattr(self, name)
+            if not 0 <= value < 1 << 32:
+                raise ArgumentError(f"{name} of an EV field is {value}: 0 to 2^32 - 1 is allowed")
+
+    @property
+    def mask_bits(self) -> int:
+        """Bits that the field takes from an entropy value."""
+        return self.mask.bit_count()
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest number to generate; (0, 0) for a fixed field."""
+        if not self.min_val and not self.max_val:
+            return 0, (1 << self.mask_bits) - 1
+        return (self.min_val, self.max_val) if self.mask else (0, 0)
+
 
 _EV_BITS = {EvFormat.UDP: 16}
-"""Bits of an entropy value; 32 where not listed (spec: wire, Where the entropy value goes)."""
+"""Bits of an entropy value in a packet; 32 where not listed (spec: wire, Where the entropy value goes)."""
+
+_WIDE_BITS = 256
+"""Bits of an entropy value in a controller's hands."""
+
+_ENUMERABLE = 1 << 14
+"""Up to this many combinations of masked bits are listed; of more a sample is drawn."""
 
 
 _SRV6 = (EvFormat.SRV6, EvFormat.SRV6_SRH)
@@ -81,22 +112,50 @@ def _rows(fields: Sequence[EvField]) -> list[tuple[int, int, int, int, int]]:
     return [(f.width, f.init_val, f.min_val, f.max_val, f.mask) for f in fields]
 
 
+def _masked_bits(fields: Sequence[EvField]) -> int:
+    return sum(field.mask_bits for field in fields)
+
+
+def _ev_string(ev_format: EvFormat, fields: Sequence[EvField], ev: int) -> bytes:
+    """The string of 256 bits that begins with the bits of an entropy value."""
+    bits = _EV_BITS.get(ev_format, 32)
+    if _masked_bits(fields) > bits:
+        bits = _WIDE_BITS
+    if not 0 <= ev < 1 << bits:
+        raise ArgumentError(f"entropy value {ev:#x}: 0 to {(1 << bits) - 1:#x} is allowed")
+    return (ev << (_WIDE_BITS - bits)).to_bytes(_WIDE_BITS // 8)
+
+
 def expand_ev(
-    ev_format: EvFormat, widths: Sequence[int], fields: Sequence[EvField], ev: int
+    ev_format: EvFormat, widths: Sequence[int], fields: Sequence[EvField], ev: int | bytes
 ) -> int | IPv6Address | tuple[IPv6Address, IPv6Address]:
     """What switches read for an entropy value (spec: wire, EV profile expansion). A pure function.
 
     Each field starts as ``init_val``. Each bit set in ``mask``, from the most significant down, is replaced
     by the next most significant bit of the entropy value. The fields follow one another; each is
-    right-aligned in its place of ``widths``, the field widths of the format.
+    right-aligned in its place of ``widths``, the field widths of the format, and loses the bits for which
+    there is no room.
+
+    Args:
+        ev_format: Where packets carry it.
+        widths: Bits of each field of the format.
+        fields: The profile; format fields without one are 0.
+        ev: As bytes, up to 32, most significant first. As a number of 32 bits (UDP: 16), or of 256 bits if
+            the masks take more.
 
     Returns:
         The UDP source port; the 32-bit structured value; the outer destination address (SRV6); it and the
         segment (SRV6_SRH).
 
     Raises:
-        ArgumentError: if format, widths and fields do not match each other or the packet.
+        ArgumentError: if format, widths and fields do not match each other or the packet, or the entropy
+            value has bits that no mask takes.
     """
+    if isinstance(ev, int):
+        ev = _ev_string(ev_format, fields, ev)
+    if len(ev) > _WIDE_BITS // 8:
+        raise ArgumentError(f"an entropy value has at most {_WIDE_BITS // 8} bytes, not {len(ev)}")
+    ev = ev.ljust(_WIDE_BITS // 8, b"\0")
     udp, structured, destination, segment = _core.expand_ev(ev_format.value, list(widths), _rows(fields), ev)
     match ev_format:
         case EvFormat.UDP:
@@ -138,9 +197,7 @@ class EvFormatProfile(Profile):
             case ProfileState.OFFLINE:
                 ev_format = member(EvFormat, attributes.get("ev_format", self.ev_format), "ev_format")
                 widths = tuple(attributes.get("widths", self.widths))
-                # Each field is as wide as its place: only the widths are checked.
-                fixed = [EvField(width=width) for width in widths]
-                _core.check_ev_profile(ev_format.value, list(widths), _rows(fixed))
+                _core.check_ev_profile(ev_format.value, list(widths), [])
                 self.ev_format, self.widths = ev_format, widths
 
 
@@ -152,7 +209,8 @@ class EvProfileAttr:
     format_profile: EvFormatProfile | None = None
     """ONLINE."""
     count: int | None = None
-    """Number of entropy values, a multiple of the number of ports; default all of the device."""
+    """Number of entropy values, a multiple of the number of ports; default all of the device. GENERATED: any;
+    beyond what the fields allow on each port entries repeat."""
     active: int | None = None
     """How many of them are in rotation, at most 256; default half of them, at most 128. Of the others as many
     are in reserve."""
@@ -163,7 +221,8 @@ class EvProfileAttr:
     ports: tuple[int, ...] | None = None
     """Ports to use; default all."""
     fields: tuple[EvField, ...] = ()
-    """GENERATED: bounds of the values. SRv6: an entropy value without a route is expanded by them."""
+    """GENERATED: what the values are expanded by, and their bounds. SRv6: an entropy value without a route is
+    expanded by them."""
     peer: tuple[SocketAddress, ...] = ()
     """SRv6, where it is required: the node at which the paths end, its address per port."""
     routes: Mapping[Ev, IPv6Address | tuple[IPv6Address, IPv6Address]] | None = None
@@ -197,14 +256,17 @@ class EvProfile(Profile):
         num_ports: int,
         ev_formats: tuple[EvFormat, ...],
         states: Callable[[int], dict[Ev, EvState]],
+        order: EntropyOrder,
     ) -> None:
         super().__init__()
         self._core = core
+        self._order = order
         self._num_ports = num_ports
         self._ev_formats = ev_formats
         self._states = states
         self._attr = EvProfileAttr()
         self._evs: list[Ev | None] = []
+        self._of_label: dict[Ev, Ev] = {}
         self._denied: set[Ev] = set()
         self._id: int | None = None
 
@@ -270,7 +332,9 @@ class EvProfile(Profile):
             raise ArgumentError(
                 f"a controller sets DENIED or GOOD, not {state.name}: only the transport sets that"
             )
-        users = self._core.set_ev_denied(self.profile_id, ev.value, state is EvState.DENIED)
+        label = self.label(ev)
+        path = (label.port, label.value)
+        users = self._core.set_ev_denied(self.profile_id, path, state is EvState.DENIED)
         (self._denied.add if state is EvState.DENIED else self._denied.discard)(ev)
         return users
 
@@ -285,7 +349,21 @@ class EvProfile(Profile):
         self._find(ev)
         if ev in self._denied:
             return EvState.DENIED
-        return self._states(self.profile_id).get(ev, EvState.GOOD)
+        states = self._states(self.profile_id)
+        return {self.named(label): state for label, state in states.items()}.get(ev, EvState.GOOD)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether packets carry labels, as the entropy values are longer than what packets carry."""
+        return bool(self._of_label)
+
+    def label(self, ev: Ev) -> Ev:
+        """What packets carry of an entropy value: itself, or its index if it is longer than 32 bits."""
+        return next((label for label, each in self._of_label.items() if each == ev), ev)
+
+    def named(self, label: Ev) -> Ev:
+        """The entropy value of a path that queue pairs and events name by what its packets carry."""
+        return self._of_label.get(label, label)
 
     def _find(self, ev: Ev) -> None:
         if ev not in self._evs:
@@ -294,13 +372,21 @@ class EvProfile(Profile):
     def _check(self, ev: Ev) -> None:
         if not 0 <= ev.port < self._num_ports:
             raise ArgumentError(f"port {ev.port} of {ev}: the device has ports 0 to {self._num_ports - 1}")
-        ev_format = self._format().ev_format
-        bits = _EV_BITS.get(ev_format, 32) if ev_format else 32
-        least = 0 if ev_format in _SRV6 else 1
+        layout = self._format()
+        assert layout.ev_format is not None
+        bits = _WIDE_BITS if self._wide() else _EV_BITS.get(layout.ev_format, 32)
+        least = 0 if layout.ev_format in _SRV6 else 1
         if not least <= ev.value < 1 << bits:
             raise ArgumentError(
-                f"value {ev.value:#x} of {ev}: {least} to {(1 << bits) - 1:#x} is allowed with {ev_format}"
+                f"value {ev.value:#x} of {ev}: {least} to {(1 << bits) - 1:#x} is allowed with"
+                f" {layout.ev_format}"
             )
+        if layout.ev_format in _SRV6 and self._attr.fields and ev not in (self._attr.routes or {}):
+            expand_ev(layout.ev_format, layout.widths, self._attr.fields, ev.value)
+
+    def _wide(self) -> bool:
+        """Whether the entropy values do not fit the 32 bits that a packet carries."""
+        return self._format().ev_format in _SRV6 and _masked_bits(self._attr.fields) > 32
 
     def _format(self) -> EvFormatProfile:
         assert self._attr.format_profile is not None
@@ -316,6 +402,7 @@ class EvProfile(Profile):
                 self._core.destroy_ev_profile(self.profile_id)
                 self._id = None
                 self._denied.clear()
+                self._of_label.clear()
                 self._format()._users.discard(self)
             case ProfileState.OFFLINE:
                 self._configure(dataclasses.replace(self._attr, **attributes))
@@ -346,8 +433,8 @@ class EvProfile(Profile):
         self._attr = attr
 
     def _check_srv6(self, attr: EvProfileAttr, ev_format: EvFormatProfile) -> None:
-        if attr.mode is not EvMode.EXPLICIT:
-            raise ArgumentError(f"mode is {attr.mode}: with {ev_format.ev_format} EXPLICIT is allowed")
+        if attr.mode is EvMode.AUTO:
+            raise ArgumentError(f"mode is auto: with {ev_format.ev_format} explicit, generated is allowed")
         if not attr.peer:
             raise StateError(f"an EV profile of format {ev_format.ev_format} needs a peer as well")
         if attr.fields:
@@ -389,14 +476,17 @@ class EvProfile(Profile):
             case _:
                 evs = self._own()
         srv6 = ev_format in _SRV6
+        # Packets carry 32 bits, which the peer reflects: of a longer value its index.
+        labels = [Ev(i, ev.port) for i, ev in enumerate(evs)] if self._wide() else evs
         self._id = self._core.create_ev_profile(
-            [(ev.port, ev.value) for ev in evs],
+            [(label.port, label.value) for label in labels],
             active=attr.active,
             min_active=attr.min_active,
             routes=[self._route(ev) for ev in evs] if srv6 else [],
             peer=attr.peer if srv6 else (),
         )
         self._evs = list(evs)
+        self._of_label = dict(zip(labels, evs, strict=True)) if labels is not evs else {}
         self._format()._users.add(self)
 
     def _per_port(self, available: int) -> tuple[list[int], int]:
@@ -419,45 +509,67 @@ class EvProfile(Profile):
         return [ev for port in ports for ev in device[port][:share]]
 
     def _generate(self) -> list[Ev]:
-        """Values within the fields' bounds, each on one port, chosen by the seed."""
-        ev_format = self._format()
-        assert ev_format.ev_format is not None
-        bits = _EV_BITS.get(ev_format.ev_format, 32)
-        widths, fields = ev_format.widths, self._attr.fields
-        masked = sum(field.mask.bit_count() for field in fields)
+        """Values within the fields' bounds, equally many per port, chosen by the seed.
+
+        No two entries are equal while the fields allow it; ports share no value while there are enough.
+        """
         random_numbers = random.Random(self._attr.seed)
-        # All patterns of the masked bits, which are the most significant bits of an entropy value; a random
-        # sample if there are too many.
-        patterns: Sequence[int] = range(1 << masked)
-        if len(patterns) > 1 << 16:
-            patterns = random_numbers.sample(patterns, 1 << 16)
-        paths = (
-            expand_ev(ev_format.ev_format, widths, fields, pattern << (bits - masked)) for pattern in patterns
-        )
-        # The UDP source port, the high half of a structured value, cannot be 0.
-        values = sorted(
-            {
-                path
-                for path in paths
-                if isinstance(path, int) and path >> (bits - 16) and _in_bounds(bits, widths, fields, path)
-            }
-        )
         num_ports = len(self._attr.ports) if self._attr.ports is not None else self._num_ports
-        ports, share = self._per_port(min(len(values), MAX_EVS) // num_ports)
-        if not share:
-            raise ArgumentError(
-                f"the fields allow {len(values)} entropy values: fewer than one for each port"
+        if self._attr.count is None:
+            ports, share = self._per_port(max(1, MAX_EVS // num_ports))
+            values = self._draw(random_numbers, share * num_ports)
+            share = min(share, len(values))
+        else:
+            ports, share = self._per_port(self._attr.count // num_ports)
+            values = self._draw(random_numbers, self._attr.count)
+        return [
+            Ev(values[(p * share + i) % len(values)], port)
+            for i in range(share)
+            for p, port in enumerate(ports)
+        ]
+
+    def _draw(self, random_numbers: random.Random, wanted: int) -> list[int]:
+        """Up to ``wanted`` different entropy values that the fields allow; fewer if there are no more."""
+        bounds = [field.bounds for field in self._attr.fields]
+        combinations = math.prod(high - low + 1 for low, high in bounds)
+        if combinations <= _ENUMERABLE:
+            values = list(
+                dict.fromkeys(filter(self._usable, map(self._value, itertools.product(*map(_span, bounds)))))
             )
-        chosen = random_numbers.sample(values, share * len(ports))
-        return [Ev(value, ports[i % len(ports)]) for i, value in enumerate(chosen)]
+            values = random_numbers.sample(values, min(wanted, len(values)))
+        else:
+            drawn: dict[int, None] = {}
+            for _ in range(4 * wanted + 64):
+                value = self._value(random_numbers.randint(low, high) for low, high in bounds)
+                if self._usable(value):
+                    drawn[value] = None
+                if len(drawn) == wanted:
+                    break
+            values = list(drawn)
+        if not values:
+            raise ArgumentError("the fields allow no entropy value that has a UDP source port")
+        return values
+
+    def _value(self, numbers: Iterable[int]) -> int:
+        """The entropy value of the numbers that the masked bits of each field form."""
+        layout, fields = self._format(), self._attr.fields
+        assert layout.ev_format is not None
+        string, taken = 0, 0
+        for field, number in zip(fields, numbers, strict=True):
+            string, taken = string << field.mask_bits | number, taken + field.mask_bits
+        if layout.ev_format in _SRV6:
+            return string << ((_WIDE_BITS if taken > 32 else 32) - taken)
+        ev = (string << (_WIDE_BITS - taken)).to_bytes(_WIDE_BITS // 8)
+        path = expand_ev(layout.ev_format, layout.widths, fields, ev)
+        assert isinstance(path, int)
+        return path
+
+    def _usable(self, value: int) -> bool:
+        """Whether packets can carry it: a UDP source port cannot be 0."""
+        ev_format = self._format().ev_format
+        assert ev_format is not None
+        return ev_format in _SRV6 or ev_format.place(value, self._order)[0] != 0
 
 
-def _in_bounds(bits: int, widths: Sequence[int], fields: Sequence[EvField], path: int) -> bool:
-    """Whether every masked field of a path of ``bits`` bits lies within its bounds."""
-    end = 0
-    for width, field in zip(widths, fields, strict=True):
-        end += width
-        value = path >> (bits - end) & ((1 << field.width) - 1)
-        if field.mask and not field.min_val <= value <= field.max_val:
-            return False
-    return True
+def _span(bounds: tuple[int, int]) -> range:
+    return range(bounds[0], bounds[1] + 1)

@@ -103,9 +103,10 @@ class Context(Closable):
     def stats(self) -> dict[str, Any]:
         """All counters of the NIC; they only grow.
 
-        ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``node``: port status, EV
-        probes and endpoint requests. ``iterations`` and ``sleeps``: turns of the engine, and how often it
-        slept.
+        ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``peers``: packets whose
+        values differ from those of this device though MRC allows them, by ``peer_*`` counter
+        (docs/interop.md). ``node``: port status, EV probes and endpoint requests. ``iterations`` and
+        ``sleeps``: turns of the engine, and how often it slept.
 
         Raises:
             ClosedError: if the context is closed.

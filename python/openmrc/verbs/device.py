@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from openmrc import _core
 from openmrc.errors import DeviceError
-from openmrc.wire import EvFormat
+from openmrc.wire import EntropyOrder, EvFormat
 
 if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
@@ -80,9 +80,19 @@ class Device:
     """For people."""
     ev_format: EvFormat = EvFormat.UDP
     """Where packets carry entropy values; the same at both ends of a connection. UDP: the UDP source port.
-    STRUCTURED: source port and flow label. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
+    STRUCTURED: flow label and source port. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
         needs
     CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
+    entropy_order: EntropyOrder | None = None
+    """Which half of a 32-bit entropy is the UDP source port, in packets sent and in what is reflected;
+    default FLOW_LABEL_HIGH: the low half. Of a peer's feedback both orders are understood (spec: wire, Where
+    the entropy value goes)."""
+    auto_bits: int | None = None
+    """UDP mode: bits of the device's own entropy values, 16, or over IPv6 also 32, for fabrics that hash the
+    flow label; default 16."""
+    udp_ports: Sequence[int] | None = None
+    """UDP ports on which every port receives beside its own, at most 4; default none. MRC 1.0 prints 4971 as
+    its default, RoCEv2 and :class:`Port` have 4791."""
     paths_to: Callable[[Sequence["SocketAddress"]], Srv6Paths] | None = None
     """SRv6 mode: returns the paths to the node with these addresses, one per port. Called once per node, when
     a queue pair is connected without an EV profile, or when the node is made known or probed. Without it, EV

@@ -40,6 +40,7 @@ from openmrc.wire.layers import (
     ROCE_PORT,
     Bth,
     DscpMap,
+    EntropyOrder,
     Ethernet,
     EvFormat,
     IPv4,
@@ -51,6 +52,7 @@ from openmrc.wire.layers import (
     usid_address,
 )
 from openmrc.wire.packet import Packet
+from openmrc.wire.readings import Readings
 
 __all__ = [
     "DSCP",
@@ -66,6 +68,7 @@ __all__ = [
     "EndpointOp",
     "EndpointRequest",
     "EndpointResponse",
+    "EntropyOrder",
     "Ethernet",
     "EvFormat",
     "Frame",
@@ -82,6 +85,7 @@ __all__ = [
     "Probe",
     "RcAck",
     "RcWrite",
+    "Readings",
     "Sack",
     "Srh",
     "Timestamp",

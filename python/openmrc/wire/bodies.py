@@ -61,11 +61,11 @@ class EndpointOp(enum.StrEnum):
 
 @header
 class Timestamp(Value):
-    """A transmit timestamp in units of 128 ns; it wraps every 8.4 ms, and only its sender interprets it."""
+    """A transmit timestamp of 16 bits; it wraps every 8.4 ms, and only its sender interprets it."""
 
     ticks: U16 = 0
-    service_time: bool = False
-    """TSR: the responder subtracts its service time from the reflected value."""
+    tsr: bool = False
+    """Timestamp resolution: false is 128 ns, true is defined by the sender's implementation."""
 
 
 @header
@@ -193,9 +193,11 @@ class Sack(Value):
     spdcid: Hex16 = 0
     dpdcid: Hex16 = 0
     cack_psn: U24 = 0
+    cc_type: U4 = 0
+    """0 is NSCC; with another ``cc`` has no known meaning."""
     cc_flags: U4 = 0
     mpr: U8 = 0
-    """Units of 128 PSNs."""
+    """Units of 128 PSNs; 0 without Dynamic MPR."""
     sack_offset: I16 = 0
     bitmap: Hex64 = 0
     """Bit i: PSN cack_psn + sack_offset + i has arrived."""

@@ -12,8 +12,8 @@ from openmrc.wire.layers import (
     ROCE_PORT,
     Bth,
     DscpMap,
+    EntropyOrder,
     Ethernet,
-    EvFormat,
     IPv4,
     IPv6,
     Outer,
@@ -78,6 +78,9 @@ class Frame(Value):
     cut: bool = False
     """Whether the capture ends before the packet does."""
     icrc: IcrcVerdict = IcrcVerdict.UNKNOWN
+    differences: tuple[str, ...] = ()
+    """Values that differ from those that openmrc sends, though a reading of MRC 1.0 allows them: the names
+    of a device's ``peer_*`` counters."""
     error: Drop | None = None
     linktype: int = LinkType.RAW
     wire_len: int = 0
@@ -112,12 +115,12 @@ class Frame(Value):
         """SRv6 mode: the rest of the path."""
         return None if self.outer is None else self.outer.ip.dst
 
-    def ev(self, ev_format: EvFormat = EvFormat.STRUCTURED) -> int | None:
-        """The entropy value of the packet; the packet does not say its format."""
+    def ev(self, order: EntropyOrder = EntropyOrder.FLOW_LABEL_HIGH) -> int | None:
+        """The 32-bit entropy of the packet, which its receiver reflects. With IPv4 one half is 0."""
         if self.udp is None:
             return None
         flow_label = self.ip.flow_label if isinstance(self.ip, IPv6) else 0
-        return ev_format.read(self.udp.sport, flow_label)
+        return order.entropy(self.udp.sport, flow_label)
 
     def __str__(self) -> str:
         """One line, in the style of tcpdump."""
@@ -196,6 +199,7 @@ def decode(
     if fields["outer"] is not None:
         fields["outer"] = Outer._from_core(fields["outer"])
     fields["ip"] = ip_from_core(fields["ip"])
+    fields["differences"] = tuple(fields["differences"])
     return Frame(**fields, linktype=linktype, wire_len=max(len(data), wire_len or 0), time_ns=time_ns)
 
 

@@ -133,32 +133,41 @@ DSCP = DscpMap._from_core(_core.dscp_defaults())
 """The default code points."""
 
 
+class EntropyOrder(enum.StrEnum):
+    """Which half of a packet's 32-bit entropy is where; public readings of MRC 1.0 differ."""
+
+    FLOW_LABEL_HIGH = "flow_label_high"
+    """The high half is the low 16 bits of the IPv6 flow label, the low half the UDP source port."""
+    SOURCE_PORT_HIGH = "source_port_high"
+    """The other way round."""
+
+    def entropy(self, sport: int, flow_label: int) -> int:
+        """The entropy of a UDP source port and a flow label (0 for IPv4), which a responder reflects."""
+        return _core.read_entropy(self.value, sport, flow_label)
+
+
 class EvFormat(enum.StrEnum):
     """How a packet tells switches its path: where it carries the entropy value."""
 
     UDP = "udp"
-    """16 bits: UDP source port."""
+    """16 bits: UDP source port; 32 bits where the fabric also hashes the flow label."""
     STRUCTURED = "structured"
-    """32 bits: UDP source port, then the low 16 bits of the flow label."""
+    """32 bits: the low 16 bits of the flow label, then the UDP source port."""
     SRV6 = "srv6"
     """The path is the outer destination; a 32-bit EV is carried as in STRUCTURED."""
     SRV6_SRH = "srv6_srh"
     """As SRV6, with one more segment."""
 
-    def place(self, ev: int) -> tuple[int, int]:
-        """UDP source port and flow label of an EV.
+    def place(self, ev: int, order: EntropyOrder = EntropyOrder.FLOW_LABEL_HIGH) -> tuple[int, int]:
+        """UDP source port and flow label of an EV. In UDP mode the low half is the source port in any order.
 
         Raises:
-            ArgumentError: if the EV has more bits than the format carries.
+            ArgumentError: if the EV has more than 32 bits.
         """
         try:
-            return _core.place_ev(self.value, ev)
+            return _core.place_ev(self.value, order.value, ev)
         except (ValueError, OverflowError) as error:
             raise ArgumentError(f"ev {ev}: {error}") from None
-
-    def read(self, sport: int, flow_label: int) -> int:
-        """The EV of a UDP source port and a flow label."""
-        return _core.read_ev(self.value, sport, flow_label)
 
 
 def ip_from_core(fields: dict[str, Any] | None) -> IPv4 | IPv6 | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.wire.bodies import Body
-from openmrc.wire.layers import DSCP, ROCE_PORT, Ethernet, EvFormat, IPv4, IPv6, Outer, Srh, Udp
+from openmrc.wire.layers import DSCP, ROCE_PORT, EntropyOrder, Ethernet, EvFormat, IPv4, IPv6, Outer, Srh, Udp
 from openmrc.wire.value import U24, Hex8, Hex16, Hex24, Value, header
 
 
@@ -33,7 +33,9 @@ class Packet(Value):
     ack_req: bool = False
     rtx: bool = False
     solicited: bool = False
+    """In a received MRC packet either of the bits SE and M sets it."""
     migrated: bool = False
+    """RoCEv2 only; MRC sends 0."""
     variant: Hex8 = 0
     """BTH byte 4: FECN and BECN in RoCEv2."""
 
@@ -49,6 +51,7 @@ class Packet(Value):
         dst: IPv4Address | IPv6Address | str,
         ev: int = 0,
         ev_format: EvFormat = EvFormat.STRUCTURED,
+        entropy_order: EntropyOrder = EntropyOrder.FLOW_LABEL_HIGH,
         path: IPv6Address | str | None = None,
         segment: IPv6Address | str | None = None,
         outer_src: IPv6Address | str | None = None,
@@ -66,6 +69,7 @@ class Packet(Value):
             dst: Address of the receiver, of the same family.
             ev: Entropy value.
             ev_format: Where the packet carries the entropy value.
+            entropy_order: Which half of it is the UDP source port.
             path: SRv6 mode: destination of an outer IPv6 header, see :func:`openmrc.wire.usid_address`.
             segment: SRv6 mode: one more segment, in an SRH.
             outer_src: SRv6 mode: source of the outer header; ``src`` if not given.
@@ -85,7 +89,7 @@ class Packet(Value):
         except ValueError as error:
             raise ArgumentError(str(error)) from None
         code_point = _core.packet_dscp(self, DSCP, True) if dscp is None else dscp
-        sport, flow_label = ev_format.place(ev)
+        sport, flow_label = ev_format.place(ev, entropy_order)
         ip: IPv4 | IPv6
         if isinstance(source, IPv4Address) and isinstance(destination, IPv4Address):
             ip = IPv4(src=source, dst=destination, dscp=code_point, ecn=ecn, ttl=hop_limit)

@@ -2,6 +2,7 @@
 //! each port, however many paths it is sprayed over.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use openmrc_sockets::{InterfaceAddr, interface_of};
 use openmrc_transport::{PathEntry, Time};
@@ -30,16 +31,16 @@ const MAX_SRV6_PATHS: usize = u16::MAX as usize;
 
 /// Sends SRv6 frames.
 pub(crate) struct Srv6 {
-    receive_buffer: usize,
+    config: Arc<DeviceConfig>,
     next_hops: NextHops,
     /// By port: frames on their way out.
     batches: Vec<FrameBatch>,
 }
 
 impl Srv6 {
-    pub fn open(config: &DeviceConfig) -> Result<Self> {
+    pub fn open(config: &Arc<DeviceConfig>) -> Result<Self> {
         Ok(Srv6 {
-            receive_buffer: config.receive_buffer,
+            config: Arc::clone(config),
             next_hops: NextHops::open()?,
             batches: config.ports.iter().map(|_| FrameBatch::new()).collect(),
         })
@@ -52,7 +53,8 @@ impl Srv6 {
         let interface = interface_of(port.addr, interfaces).ok_or_else(|| {
             Error::invalid(format!("no interface of this host has the address {}", port.addr))
         })?;
-        let rx = RxSocket::open_frames(addr, interface.index, self.receive_buffer)?;
+        let rx =
+            RxSocket::open_frames(addr, &self.config.udp_ports, interface.index, self.config.receive_buffer)?;
         Ok(Port::new(addr, rx, 0..0))
     }
 
@@ -84,6 +86,7 @@ impl Srv6 {
             return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", peer.ip())));
         };
         let interface = port.interface.as_deref().unwrap_or_default();
+        let entropy = self.config.place(entry.ev);
         let headers = Encapsulation::new(&PathHeaders {
             source_mac: port.rx.socket().mac_of(interface).unwrap_or_default(),
             next_hop_mac: [0; 6],
@@ -91,7 +94,7 @@ impl Srv6 {
             peer: peer_addr,
             path: route.destination,
             segment: route.segment,
-            ev: entry.ev,
+            entropy,
             udp_port: peer.port(),
             hop_limit: HOP_LIMIT,
         });
@@ -111,7 +114,7 @@ impl Srv6 {
             }
         };
         let path = Srv6Path { route, peer, headers, next_hop, resolved: false };
-        net.paths.push(TxPath::new(entry.port, entry.ev, Via::Srv6(Box::new(path))));
+        net.paths.push(TxPath::new(entry.port, entry.ev, entropy, Via::Srv6(Box::new(path))));
         Ok(net.paths.len() as u16 - 1)
     }
 

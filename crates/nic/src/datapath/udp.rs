@@ -6,7 +6,7 @@ use std::sync::Arc;
 use openmrc_sockets::{Epoll, Interest, SockAddr, send_bytes};
 use openmrc_transport::node::PeerId;
 use openmrc_transport::{PathEntry, Time};
-use openmrc_wire::{DscpClass, Ev, EvFormat, IcrcSeed, Packet};
+use openmrc_wire::{DscpClass, Entropy, EntropyOrder, Ev, EvFormat, IcrcSeed, Packet};
 
 use super::offer::{Offer, Sent};
 use crate::device::{DeviceConfig, MAX_PATHS, PortConfig};
@@ -40,19 +40,28 @@ impl Udp {
         let config = &self.config;
         let index = net.ports.len();
         let addr = SocketAddr::new(port.addr, port.udp_port);
-        let rx = RxSocket::open(addr, config.ev_format, config.receive_buffer, config.segmentation)?;
+        let rx = RxSocket::open(addr, config.receive_buffer, config.segmentation)?;
         let first = net.paths.len() as u16;
         for i in 0..config.evs_of_port(index) {
             let source_port = port.source_ports.get(i).copied().unwrap_or(0);
             let socket = TxSocket::open(port.addr, source_port, config.send_buffer, self.data_class())?;
+            // Labels of one source port that fabrics hash: any number that is another for each value will do.
+            let label = if config.auto_bits == 32 { net.paths.len() as u16 + 1 } else { 0 };
+            let entropy = Entropy { sport: socket.source_port, flow_label: label.into() };
             let ev = match config.ev_format {
-                EvFormat::Udp => u32::from(socket.source_port),
-                _ => u32::from(socket.source_port) << 16,
+                EvFormat::Udp => EntropyOrder::FlowLabelHigh.join(entropy),
+                _ => config.entropy_order.join(entropy),
             };
             let via = Via::Socket { socket: Arc::new(socket), watched: false };
-            net.paths.push(TxPath::new(index as u8, Ev(ev), via));
+            net.paths.push(TxPath::new(index as u8, ev, entropy, via));
         }
-        Ok(Port::new(addr, rx, first..net.paths.len() as u16))
+        let mut opened = Port::new(addr, rx, first..net.paths.len() as u16);
+        for &udp_port in &config.udp_ports {
+            let addr = SocketAddr::new(port.addr, udp_port);
+            let rx = RxSocket::open(addr, config.receive_buffer, config.segmentation)?;
+            opened.more.push((udp_port, rx));
+        }
+        Ok(opened)
     }
 
     /// Traffic class octet of most packets: data.
@@ -69,14 +78,20 @@ impl Udp {
             return Ok(number);
         }
         let Ev(ev) = entry.ev;
-        let structured = self.config.ev_format == EvFormat::Structured;
-        let source_port = u16::try_from(if structured { ev >> 16 } else { ev })
-            .ok()
-            .filter(|&port| port != 0)
-            .ok_or_else(|| match structured {
-                true => Error::invalid(format!("EV {ev:#010x}: its high half is the UDP source port, not 0")),
-                false => Error::invalid(format!("EV {ev} is no UDP source port: 1 to 65535")),
-            })?;
+        let entropy = self.config.place(entry.ev);
+        let source_port = entropy.sport;
+        if self.config.entropy_bits() == 16 && (source_port == 0 || ev >> 16 != 0) {
+            return Err(Error::invalid(format!("EV {ev} is no UDP source port: 1 to 65535")));
+        }
+        if source_port == 0 {
+            let half = match self.config.entropy_order {
+                EntropyOrder::FlowLabelHigh => "low",
+                EntropyOrder::SourcePortHigh => "high",
+            };
+            return Err(Error::invalid(format!(
+                "EV {ev:#010x}: its {half} half is the UDP source port, not 0"
+            )));
+        }
         if net.paths.len() >= MAX_PATHS {
             return Err(Error::invalid(format!("a device has at most {MAX_PATHS} entropy values")));
         }
@@ -94,7 +109,7 @@ impl Udp {
                 Arc::new(TxSocket::open(addr, source_port, self.config.send_buffer, class)?)
             }
         };
-        net.paths.push(TxPath::new(entry.port, entry.ev, Via::Socket { socket, watched: false }));
+        net.paths.push(TxPath::new(entry.port, entry.ev, entropy, Via::Socket { socket, watched: false }));
         Ok(net.paths.len() as u16 - 1)
     }
 
@@ -168,7 +183,7 @@ impl Udp {
         let Via::Socket { socket, .. } = &path.via else { return };
         let Some((dest, ..)) = net.peers.get(key.peer).and_then(|p| p.route(path.port)) else { return };
         let class = (key.class != socket.default_class).then_some(key.class);
-        let result = self.run.send(socket.fd(), &dest.with_flow_label(path.ev.0 & 0xFFFF), class);
+        let result = self.run.send(socket.fd(), &dest.with_flow_label(path.entropy.flow_label), class);
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes, now),
             Sent::Later(until) => {
@@ -257,7 +272,8 @@ impl Offer for Udp {
         };
         let class = (key.class != socket.default_class).then_some(key.class);
         let cut = (packets > 1).then_some(segment as u16);
-        let result = send_bytes(socket.fd(), &dest.with_flow_label(path.ev.0 & 0xFFFF), bytes, class, cut);
+        let result =
+            send_bytes(socket.fd(), &dest.with_flow_label(path.entropy.flow_label), bytes, class, cut);
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes.len(), now),
             Sent::Later(until) => {

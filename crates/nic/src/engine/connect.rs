@@ -71,6 +71,7 @@ impl Engine {
             backup: paths.backup,
             min_active: paths.min_active,
             burst: self.config.ev_burst.min(most_in_run(path_mtu)),
+            entropy_bits: self.config.entropy_bits(),
             ..PathConfig::new(Arc::clone(&paths.profile), model)
         };
         let mut config = QpConfig::new(io.shared.num, attr.dest_qp_num.unwrap_or_default(), paths, cc);

@@ -161,6 +161,7 @@ impl Engine {
         ContextStats {
             ports: net.ports.iter().map(|port| port.stats).collect(),
             causes: net.causes.clone(),
+            differences: net.differences.clone(),
             node: self.node.stats(),
             iterations: self.turns,
             sleeps: 0,

@@ -22,6 +22,8 @@ pub(super) struct MtuProof {
     place: Place,
     /// PSN of the packets, which is the cumulative point in the answers.
     psn: Psn,
+    /// Bits of the paths' entropy values.
+    entropy_bits: u8,
     sent: Vec<Sent>,
     pub progress: MtuProgress,
 }
@@ -42,10 +44,8 @@ impl MtuProof {
         if place != self.place || sack.cack_psn != self.psn || sack.probe_reply {
             return;
         }
-        // A host may add a flow label of its own, so the low half decides.
-        let low = |ev: Ev| ev.0 & 0xFFFF;
         for sent in &self.sent {
-            if sent.ev == sack.entropy || low(sent.ev) == low(sack.entropy) {
+            if sent.ev.is_reflected_by(sack.entropy, self.entropy_bits) {
                 let ports = if sent.full { &mut self.progress.full } else { &mut self.progress.short };
                 *ports = ports.with(sent.port);
             }
@@ -61,7 +61,8 @@ impl Engine {
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
         let progress = MtuProgress { path_mtu, ..MtuProgress::default() };
         self.mtu_proofs.retain(|proof| proof.place != place);
-        self.mtu_proofs.push(MtuProof { place, psn, sent: Vec::new(), progress });
+        let entropy_bits = self.config.entropy_bits();
+        self.mtu_proofs.push(MtuProof { place, psn, entropy_bits, sent: Vec::new(), progress });
         Ok(())
     }
 
@@ -93,7 +94,7 @@ impl Engine {
                     position: Position::Only,
                     rqmsn: Msn(0),
                     msn: Msn(0),
-                    timestamp: Some(Timestamp { ticks: now.wire_ticks(), service_time: false }),
+                    timestamp: Some(Timestamp { ticks: now.wire_ticks(), tsr: false }),
                     va: 0,
                     rkey: 0,
                     dma_len: len.into(),

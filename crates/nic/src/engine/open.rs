@@ -16,13 +16,13 @@ use super::transmit::Posting;
 use super::verbs::Verbs;
 use crate::attr::DEFAULT_PATH_MTU;
 use crate::datapath::Datapath;
-use crate::device::DeviceConfig;
+use crate::device::{DeviceConfig, MAX_UDP_PORTS};
 use crate::error::{Error, Result};
 use crate::impairer::Impairer;
 use crate::network::Network;
 use crate::peer::Peers;
-use crate::shared::{Shared, TOKEN_LINKS};
-use crate::stats::Causes;
+use crate::shared::{Shared, TOKEN_LINKS, TOKEN_MORE};
+use crate::stats::{Causes, PeerDifferences};
 use crate::sys;
 
 /// From one look at the receive buffers to the next, while data comes in.
@@ -45,12 +45,17 @@ impl Engine {
             peers: Peers::default(),
             impairer: Impairer::new(config.dscp),
             causes: Causes::default(),
+            differences: PeerDifferences::default(),
         };
         for (index, port) in config.ports.iter().enumerate() {
             let mut port = datapath.open_port(&mut net, port, &interfaces)?;
             epoll
                 .add(port.rx.fd(), Interest::Readable, index as u64)
                 .map_err(|e| Error::os("watching a port", e))?;
+            for (i, (_, rx)) in port.more.iter().enumerate() {
+                let token = TOKEN_MORE + (index * MAX_UDP_PORTS + i) as u64;
+                epoll.add(rx.fd(), Interest::Readable, token).map_err(|e| Error::os("watching a port", e))?;
+            }
             port.check_link(&interfaces);
             net.ports.push(port);
         }
@@ -65,6 +70,7 @@ impl Engine {
             posting: Posting::default(),
             ingress: Ingress::new(
                 net.ports.iter().map(|_| datapath.inbox(config.dscp)).collect(),
+                datapath.inbox(config.dscp),
                 net.ports.iter().map(|port| port.rx.buffer).min().unwrap_or(0),
             ),
             egress: Egress::new(Arc::clone(&config), net, datapath),

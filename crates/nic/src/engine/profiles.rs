@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use openmrc_transport::PathEntry;
 use openmrc_transport::mrc::QueuePair;
-use openmrc_wire::Ev;
 
 use super::Engine;
 use super::verbs::QpIo;
@@ -93,14 +92,14 @@ impl Engine {
         self.profiles.ev.remove(id).map(drop)
     }
 
-    /// Switches an entropy value off or on in every queue pair of a profile; returns how many use it.
-    pub fn set_ev_denied(&mut self, profile: u16, ev: Ev, denied: bool) -> Result<usize> {
+    /// Switches a path off or on in every queue pair of a profile; returns how many use it.
+    pub fn set_ev_denied(&mut self, profile: u16, path: PathEntry, denied: bool) -> Result<usize> {
         self.profiles.ev.get(profile)?;
         let uses = |io: &QpIo| io.link.as_ref().is_some_and(|link| link.profile == profile);
         let mut users = 0;
         for place in self.verbs.places() {
             if self.verbs.get(place).is_some_and(uses) {
-                let denied = self.node.update(place, |qp: &mut QueuePair| qp.set_ev_denied(ev, denied));
+                let denied = self.node.update(place, |qp: &mut QueuePair| qp.set_ev_denied(path, denied));
                 users += usize::from(denied == Some(true));
             }
         }

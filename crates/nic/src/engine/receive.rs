@@ -9,7 +9,7 @@ use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
 use openmrc_transport::{Received, Span, Time, Trim};
-use openmrc_wire::{Body, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
+use openmrc_wire::{Body, Differences, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
@@ -19,8 +19,8 @@ use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
 use crate::datapath::Inbox;
-use crate::device::DeviceConfig;
-use crate::shared::{Shared, TOKEN_LINKS, TOKEN_TX, TOKEN_WAKE};
+use crate::device::{DeviceConfig, MAX_UDP_PORTS};
+use crate::shared::{Shared, TOKEN_LINKS, TOKEN_MORE, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
 use crate::sys;
@@ -49,6 +49,8 @@ pub(super) struct Ingress {
     inboxes: Vec<Inbox>,
     order: ArrivalOrder,
     next_port: NextPort,
+    /// Room for what comes in by the ports' further sockets.
+    more: Inbox,
     /// The ports' sockets are watched by epoll.
     watching: bool,
     /// This turn is taken by an application that polls.
@@ -90,10 +92,11 @@ impl ReadCounts {
 
 impl Ingress {
     /// For ports whose sockets are watched and have receive buffers of `buffer` bytes at least.
-    pub fn new(inboxes: Vec<Inbox>, buffer: usize) -> Self {
+    pub fn new(inboxes: Vec<Inbox>, more: Inbox, buffer: usize) -> Self {
         let ports = inboxes.len();
         Ingress {
             inboxes,
+            more,
             order: ArrivalOrder::new(ports),
             next_port: NextPort::new(ports),
             watching: true,
@@ -251,6 +254,7 @@ impl Engine {
                 }
                 TOKEN_WAKE => {}
                 TOKEN_LINKS => self.links_changed(shared),
+                TOKEN_MORE..TOKEN_TX => self.receive_more(shared, (token - TOKEN_MORE) as usize),
                 TOKEN_TX.. => {
                     let path = (token - TOKEN_TX) as usize;
                     self.egress.datapath.writable(&mut self.egress.net, &shared.epoll, path, sys::now());
@@ -259,6 +263,32 @@ impl Engine {
             }
         }
         (ports, !events.is_empty())
+    }
+
+    /// Handles what waits on one of the ports' further sockets.
+    #[cold]
+    fn receive_more(&mut self, shared: &Shared, index: usize) {
+        let (port, index) = (index / MAX_UDP_PORTS, index % MAX_UDP_PORTS);
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
+            let Ingress { more, sources, .. } = ingress;
+            let now = sys::now();
+            let (dest_port, fd) = match egress.net.ports.get(port).and_then(|port| port.more.get(index)) {
+                Some((dest_port, socket)) => (*dest_port, socket.fd()),
+                None => return,
+            };
+            if more.read(fd).is_none() {
+                return;
+            }
+            let mut receiver =
+                Receiver { node, verbs, egress, config, shared, sources, mtu_proofs, port, now };
+            more.handle(|datagram| {
+                if let Some((bytes, meta)) = datagram {
+                    // The count of drops is that of the port's own socket.
+                    receiver.datagram(&RecvMeta { dest_port, dropped: None, ..meta }, bytes);
+                }
+            });
+        }
     }
 
     /// Reads from a port and handles what came; returns when, if there was anything.
@@ -384,7 +414,7 @@ impl Receiver<'_> {
         let entropy = Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) };
         let received = Received {
             packet,
-            ev: self.config.ev_format.read(entropy),
+            ev: self.config.entropy_order.join(entropy),
             port: self.port as u8,
             ecn_ce: socket::is_marked(meta.traffic_class),
             trim,
@@ -395,7 +425,7 @@ impl Receiver<'_> {
         let place = self.node.find(packet.dest_qp);
         let peer =
             place.and_then(|place| self.node.peer(place)).and_then(|peer| self.egress.net.peers.get(peer));
-        let dest_port = self.egress.net.ports[self.port].addr.port();
+        let dest_port = self.dest_port(meta);
         let intact = |seed: &IcrcSeed| trim.is_some() || seed.verify(meta.source_port, dest_port, bytes);
         // The usual packet: from the peer's address on this plane.
         match peer.and_then(|p| p.seed_rx(self.port as u8, meta.source)) {
@@ -416,6 +446,7 @@ impl Receiver<'_> {
             }
         }
         let Some(place) = place else { return Err(Cause::UnknownQp) };
+        self.note_differences(bytes);
         if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
             self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(place, sack));
         }
@@ -434,6 +465,24 @@ impl Receiver<'_> {
         node.overflowed(*now, &mut Environment { verbs, egress, shared, payload: &[], now: *now });
     }
 
+    /// The UDP port that a datagram was sent to.
+    #[inline]
+    fn dest_port(&self, meta: &RecvMeta) -> u16 {
+        match meta.dest_port {
+            0 => self.egress.net.ports[self.port].addr.port(),
+            port => port,
+        }
+    }
+
+    /// Counts what a valid packet of a peer has otherwise than those of this device.
+    #[inline]
+    fn note_differences(&mut self, bytes: &[u8]) {
+        let found = Differences::of(bytes);
+        if !found.is_empty() {
+            self.egress.net.differences.add(found);
+        }
+    }
+
     /// A packet for the endpoint: EV probes and port status.
     fn endpoint_packet(&mut self, meta: &RecvMeta, bytes: &[u8], received: &Received) -> Result<(), Cause> {
         let net = &self.egress.net;
@@ -441,7 +490,7 @@ impl Receiver<'_> {
         if received.trim.is_some() {
             return Err(Cause::TrimmedControl);
         }
-        if !seed.verify(meta.source_port, net.ports[self.port].addr.port(), bytes) {
+        if !seed.verify(meta.source_port, self.dest_port(meta), bytes) {
             return Err(Cause::BadIcrc);
         }
         let peer = net.peers.by_source(received.port, meta.source);
@@ -450,6 +499,7 @@ impl Receiver<'_> {
             return Err(Cause::WrongPeer);
         }
         let Some(peer) = peer else { return self.answer_stranger(meta.source, received, is_request) };
+        self.note_differences(bytes);
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload: &[], now: *now };
         match node.handle_endpoint(*now, peer, received, &mut host) {

@@ -66,6 +66,8 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
         link_rate_bps: "1 to 2^64 - 1",
         ack_every_bytes: "1 to 2^32 - 1",
         max_qps: "1 to 16384",
+        auto_bits: "16 or 32",
+        udp_ports: "a sequence of numbers, 1 to 65535,",
     }
     take_some! {
         evs_per_port: "1 to 4096",
@@ -75,6 +77,10 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
     }
     take_micros! { "base_rtt_us" => base_rtt, "ack_delay_us" => ack_delay, "spin_us" => spin }
     config.ev_format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
+    let order: Option<String> = optional!(from, "entropy_order", "flow_label_high or source_port_high")?;
+    if let Some(order) = order {
+        config.entropy_order = order.to_core()?;
+    }
     let dscp: Option<Dscp> = optional!(from, "dscp", "an openmrc.wire.DscpMap")?;
     if let Some(dscp) = dscp {
         config.dscp = dscp.to_core()?;

@@ -8,7 +8,7 @@ use openmrc_nic::{CcProfileConfig, EvProfileConfig, SegmentRoute};
 use openmrc_transport::mrc::{CcProfile, NsccParams, PathModel};
 use openmrc_transport::{PathEntry, Span};
 use openmrc_wire::Ev;
-use openmrc_wire::ev::{self, EvField};
+use openmrc_wire::ev::{self, EvField, EvString};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -78,10 +78,10 @@ impl Controller {
         Ok(paths.iter().map(|path| (path.port, path.ev.0)).collect())
     }
 
-    /// Denies or allows an entropy value in every queue pair of a profile; returns how many use it.
-    fn set_ev_denied(&self, py: Python<'_>, profile: u16, ev: u32, denied: bool) -> PyResult<usize> {
+    /// Denies or allows a path in every queue pair of a profile; returns how many use it.
+    fn set_ev_denied(&self, py: Python<'_>, profile: u16, path: Path, denied: bool) -> PyResult<usize> {
         let context = &self.0.get().context;
-        py.detach(|| context.set_ev_denied(profile, Ev(ev), denied)).or_raise()
+        py.detach(|| context.set_ev_denied(profile, entry(path), denied)).or_raise()
     }
 
     // --- congestion control profiles ---------------------------------------------------------------------------
@@ -215,7 +215,7 @@ fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfileConfig> {
 }
 
 /// A field of an EV profile: width, init, min, max, mask.
-type Field = (u32, u128, u128, u128, u128);
+type Field = (u32, u32, u32, u32, u32);
 
 fn fields(list: Vec<Field>) -> Vec<EvField> {
     list.into_iter().map(|(width, init, min, max, mask)| EvField { width, init, min, max, mask }).collect()
@@ -228,17 +228,17 @@ fn expand_ev(
     format: String,
     widths: Vec<u32>,
     profile: Vec<Field>,
-    ev: u32,
+    ev: [u8; 32],
 ) -> PyResult<(u32, u32, Ipv6Addr, Ipv6Addr)> {
-    let out = ev::expand(format.to_core()?, &widths, &fields(profile), Ev(ev))
+    let out = ev::expand(format.to_core()?, &widths, &fields(profile), &EvString(ev))
         .map_err(|e| refused(e.to_string()))?;
     Ok((out.udp().0, out.structured().0, out.destination(), out.segment()))
 }
 
-/// Raises `ArgumentError` if no EV can be expanded through the profile.
+/// Raises `ArgumentError` if the profile is not legal for the format, or a field is wider than its place.
 #[pyfunction]
 fn check_ev_profile(format: String, widths: Vec<u32>, profile: Vec<Field>) -> PyResult<()> {
-    ev::check(format.to_core()?, &widths, &fields(profile)).map_err(|e| refused(e.to_string()))
+    ev::check_fit(format.to_core()?, &widths, &fields(profile)).map_err(|e| refused(e.to_string()))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -47,6 +47,11 @@ pub fn context<'py>(py: Python<'py>, stats: &ContextStats) -> PyResult<Bound<'py
         causes.set_item(cause.name(), count)?;
     }
     out.set_item("causes", causes)?;
+    let peers = PyDict::new(py);
+    for (difference, count) in stats.differences.iter() {
+        peers.set_item(difference.counter(), count)?;
+    }
+    out.set_item("peers", peers)?;
     let node = fields!(
         py,
         stats.node,
@@ -89,6 +94,8 @@ pub fn queue_pair<'py>(py: Python<'py>, stats: &QpStats) -> PyResult<Bound<'py, 
         nacks_sent,
         condemned,
         invalid,
+        peer_swapped_entropy,
+        peer_unknown_entropy,
     );
     Ok(out)
 }

@@ -27,7 +27,7 @@ mirror! {
         opcode: u8, solicited: bool, migrated: bool, pad: u8, tver: u8, pkey: u16, variant: u8, dest_qp: u32,
         ack_req: bool, rtx: bool, ts: bool, psn: u32,
     }
-    Timestamp = wire::Timestamp { ticks: u16, service_time: bool }
+    Timestamp = wire::Timestamp { ticks: u16, tsr: bool }
     Write = wire::Write {
         position: String, rqmsn: u16, msn: u16, timestamp: Option<Timestamp>, va: u64, rkey: u32, dma_len: u32,
         imm: Option<u32>,
@@ -39,7 +39,7 @@ mirror! {
     }
     Sack = wire::Sack {
         mark: String, probe_reply: bool, ack_psn_offset: i16, entropy: u32, spdcid: u16, dpdcid: u16,
-        cack_psn: u32, cc_flags: u8, mpr: u8, sack_offset: i16, bitmap: u64, cc: CcState,
+        cack_psn: u32, cc_type: u8, cc_flags: u8, mpr: u8, sack_offset: i16, bitmap: u64, cc: CcState,
     }
     Nack = wire::Nack {
         reason: String, vendor_info: u8, entropy: u32, spdcid: u16, dpdcid: u16, nack_psn: u32, cc_flags: u8,

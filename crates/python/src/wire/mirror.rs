@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use openmrc_wire::{Ecn, EndpointOp, Ev, EvFormat, Mark, Msn, NackReason, Position, Psn};
+use openmrc_wire::{Ecn, EndpointOp, EntropyOrder, Ev, EvFormat, Mark, Msn, NackReason, Position, Psn};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -106,6 +106,7 @@ macro_rules! names {
 }
 names! {
     EvFormat { Udp = "udp", Structured = "structured", Srv6 = "srv6", Srv6Srh = "srv6_srh" }
+    EntropyOrder { FlowLabelHigh = "flow_label_high", SourcePortHigh = "source_port_high" }
     Position { First = "first", Middle = "middle", Last = "last", Only = "only" }
     Mark { None = "none", SkipOnce = "skip_once", AlwaysSkip = "always_skip" }
     EndpointOp { PortStatusUpdate = "port_status_update", EvProbe = "ev_probe" }

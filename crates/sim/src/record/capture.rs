@@ -10,7 +10,8 @@ use openmrc_wire::ip::{Ip, Ipv6};
 use openmrc_wire::link::Ethernet;
 use openmrc_wire::udp::Udp;
 use openmrc_wire::{
-    Body, DscpMap, Ecn, Ev, EvFormat, Layers, LinkType, Outer, Packet, ROCE_PORT, RcWrite, Write, trim,
+    Body, DscpMap, Ecn, EntropyOrder, Ev, EvFormat, Layers, LinkType, Outer, Packet, ROCE_PORT, RcWrite,
+    Write, trim,
 };
 
 use crate::config::{Encapsulation, NetworkConfig, Overflow};
@@ -93,7 +94,7 @@ impl Captured {
             .ok()
             .and_then(|layout| Path::from_ev(fabric, &layout, src, dst, Ev(ev)).ok());
         let format = if path.is_some() { EvFormat::Structured } else { EvFormat::Udp };
-        let entropy = format.place(Ev(ev));
+        let entropy = format.place(Ev(ev), EntropyOrder::default());
         let source = host_address(src);
         let inner = Ipv6 {
             dscp,

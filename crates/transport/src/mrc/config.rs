@@ -93,6 +93,9 @@ pub struct PathConfig {
     pub load_balancing: LoadBalancing,
     /// Timing and ordering of the paths.
     pub model: PathModel,
+    /// How many bits of a reflected entropy are compared, 1 to 32: as many as the entropy values have. Others may have
+    /// been added on the way, such as a flow label of the host's own.
+    pub entropy_bits: u8,
 }
 
 impl PathConfig {
@@ -109,6 +112,7 @@ impl PathConfig {
             burst: 1,
             load_balancing: LoadBalancing::EvStates,
             model,
+            entropy_bits: 32,
         }
     }
 }
@@ -279,7 +283,9 @@ impl QpConfig {
         let (active, backup) = (self.paths.active, self.paths.backup);
         check((1..=PathConfig::MOST).contains(&active), "ev_active", active, "1 to 256")?;
         check(backup <= PathConfig::MOST, "ev_backup", backup, "0 to 256")?;
-        check(self.paths.burst > 0, "ev_burst", self.paths.burst, "1 to 255")
+        check(self.paths.burst > 0, "ev_burst", self.paths.burst, "1 to 255")?;
+        let bits = self.paths.entropy_bits;
+        check((1..=32).contains(&bits), "entropy_bits", bits, "1 to 32")
     }
 
     /// ACK timeout for the exponent of the verbs attribute: 1.024 us x 2^`exponent`, 0..=24 (spec: transport).

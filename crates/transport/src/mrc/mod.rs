@@ -17,7 +17,7 @@ mod responder;
 mod shared;
 mod stats;
 
-use openmrc_wire::{Body, Ev, Probe};
+use openmrc_wire::{Body, Probe};
 use prefetch_index::prefetch_index;
 
 pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
@@ -33,7 +33,7 @@ use crate::api::{
     Fatal, Host, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit, Transport,
     WorkRequest,
 };
-use crate::profile::PathId;
+use crate::profile::{PathEntry, PathId};
 use crate::time::Time;
 use requestor::Requestor;
 use responder::Responder;
@@ -148,7 +148,10 @@ impl QueuePair {
         let (cwnd, in_flight, reorder_window) =
             self.requestor.as_ref().map(|requestor| requestor.gauges()).unwrap_or_default();
         let refused = self.responder.get().map(|responder| responder.refused).unwrap_or_default();
+        let (peer_swapped_entropy, peer_unknown_entropy) = self.shared.paths.odd_reflections();
         QpStats {
+            peer_swapped_entropy,
+            peer_unknown_entropy,
             counters: self.shared.stats,
             duplicates_in: refused.duplicates,
             refused_in: refused.beyond_window,
@@ -168,8 +171,8 @@ impl QueuePair {
     }
 
     /// The controller disables or enables a path. Returns whether this queue pair uses the path.
-    pub fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
-        let found = self.shared.paths.find(ev, None);
+    pub fn set_ev_denied(&mut self, path: PathEntry, denied: bool) -> bool {
+        let found = self.shared.paths.index_of(path);
         if let Some(index) = found {
             self.shared.paths.set_denied(index, denied);
         }

@@ -143,7 +143,7 @@ impl Shared {
             probe_id: self.probes.id(index),
             spdcid: self.config.local_qp as u16,
             dpdcid: self.config.remote_qp as u16,
-            timestamp: Timestamp { ticks: now.wire_ticks(), service_time: false },
+            timestamp: Timestamp { ticks: now.wire_ticks(), tsr: false },
         };
         self.stats.probes += 1;
         let packet = Packet::new(self.config.remote_qp, Psn::new(0), Body::Probe(probe));

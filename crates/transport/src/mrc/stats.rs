@@ -57,6 +57,10 @@ pub struct QpStats {
     pub srtt_ns: u64,
     /// Reorder window, nanoseconds.
     pub reorder_window_ns: u64,
+    /// SACKs and NACKs whose entropy named a path with its halves exchanged, at most 65535.
+    pub peer_swapped_entropy: u16,
+    /// SACKs and NACKs whose entropy named no path, at most 65535.
+    pub peer_unknown_entropy: u16,
 }
 
 impl core::ops::Deref for QpStats {

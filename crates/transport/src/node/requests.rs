@@ -110,7 +110,7 @@ impl Requests {
 }
 
 pub(super) fn endpoint_request(now: Time, id: u16, op: EndpointOp, own: PortSet) -> Packet {
-    let timestamp = Timestamp { ticks: now.wire_ticks(), service_time: false };
+    let timestamp = Timestamp { ticks: now.wire_ticks(), tsr: false };
     let erth = Erth { op, vendor_info: 0, port_status_mask: own.0.into(), timestamp };
     Packet::new(ENDPOINT_QP, Psn::new(id.into()), Body::EndpointRequest(erth))
 }

@@ -206,7 +206,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
                     0 => qp.set_ports_up(now, PortSet(reader.u16()), PortSet(reader.u16())),
                     1 => {
                         let entries = config.paths.profile.entries();
-                        qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()].ev, reader.flag());
+                        qp.set_ev_denied(entries[usize::from(reader.u8()) % entries.len()], reader.flag());
                     }
                     2 => qp.set_advertised_mpr(reader.u8()),
                     _ => qp.set_receive_pressure(reader.u8().into()),
@@ -361,7 +361,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
     let ids =
         if reader.u8() > 4 { (REMOTE_QP as u16, LOCAL_QP as u16) } else { (reader.u16(), reader.u16()) };
     let (spdcid, dpdcid) = ids;
-    let timestamp = Timestamp { ticks: reader.u16(), service_time: reader.flag() };
+    let timestamp = Timestamp { ticks: reader.u16(), tsr: reader.flag() };
     let entries = config.paths.profile.entries();
     let known = entries[usize::from(reader.u8()) % entries.len()].ev;
     let entropy = if reader.u8() > 16 { known } else { Ev(reader.u32()) };
@@ -399,6 +399,7 @@ fn body(reader: &mut Reader<'_>, config: &QpConfig, watch: &Watch) -> (Psn, Body
                 spdcid,
                 dpdcid,
                 cack_psn: outgoing,
+                cc_type: Sack::CC_TYPE,
                 cc_flags: reader.u8() & 15,
                 mpr: reader.u8(),
                 sack_offset: reader.offset() as i16,

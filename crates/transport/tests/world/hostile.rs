@@ -25,7 +25,7 @@ pub fn garbage(
     let far = |dice: &mut Dice| dice.between(1 << 16, (1 << 22) - 1) as i32;
     let (spdcid, dpdcid) = (from_qp as u16, dest_qp as u16);
     let beyond = |flow: &Flow, dice: &mut Dice| flow.next_psn().offset(far(dice));
-    let timestamp = Timestamp { ticks: dice.u64() as u16, service_time: dice.chance(0.5) };
+    let timestamp = Timestamp { ticks: dice.u64() as u16, tsr: dice.chance(0.5) };
     let entropy = Ev(dice.u64() as u32);
     let (psn, body, payload_len) = match dice.below(8) {
         // Data far beyond the responder's window.
@@ -54,6 +54,7 @@ pub fn garbage(
                 spdcid,
                 dpdcid,
                 cack_psn,
+                cc_type: Sack::CC_TYPE,
                 cc_flags: 0,
                 mpr: dice.u64() as u8,
                 sack_offset: dice.below(1000) as i16,

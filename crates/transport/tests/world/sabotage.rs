@@ -6,7 +6,7 @@ use openmrc_transport::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PathEntry, PathId, PortSet, PostError, Readiness, Received,
     RecvDone, SendDone, SendStatus, Time, Transmit, Transport, WorkRequest,
 };
-use openmrc_wire::{Body, Ev, Packet, Psn};
+use openmrc_wire::{Body, Packet, Psn};
 
 use super::Subject;
 
@@ -253,8 +253,8 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
     fn stats(&self) -> QpStats {
         self.qp.stats()
     }
-    fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
-        Self::has(Fault::IgnoresDenial) || self.qp.set_ev_denied(ev, denied)
+    fn set_ev_denied(&mut self, path: PathEntry, denied: bool) -> bool {
+        Self::has(Fault::IgnoresDenial) || self.qp.set_ev_denied(path, denied)
     }
     fn ev_states(&self) -> Vec<(PathId, EvState)> {
         Subject::ev_states(&self.qp)

@@ -1,14 +1,13 @@
 //! The functions that the world needs from a queue pair beyond [`Transport`].
 
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
-use openmrc_transport::{Fatal, PathId, Time, Transport};
-use openmrc_wire::Ev;
+use openmrc_transport::{Fatal, PathEntry, PathId, Time, Transport};
 
 /// A queue pair under test.
 pub trait Subject: Transport {
     fn create(now: Time, config: &QpConfig) -> Self;
     fn stats(&self) -> QpStats;
-    fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool;
+    fn set_ev_denied(&mut self, path: PathEntry, denied: bool) -> bool;
     fn ev_states(&self) -> Vec<(PathId, EvState)>;
     fn error(&self) -> Option<Fatal>;
     fn expected_in_flight(&self) -> i64;
@@ -21,8 +20,8 @@ impl Subject for QueuePair {
     fn stats(&self) -> QpStats {
         self.stats()
     }
-    fn set_ev_denied(&mut self, ev: Ev, denied: bool) -> bool {
-        self.set_ev_denied(ev, denied)
+    fn set_ev_denied(&mut self, path: PathEntry, denied: bool) -> bool {
+        self.set_ev_denied(path, denied)
     }
     fn ev_states(&self) -> Vec<(PathId, EvState)> {
         self.ev_states().collect()

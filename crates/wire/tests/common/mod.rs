@@ -9,7 +9,7 @@ use openmrc_wire::*;
 use proptest::prelude::*;
 
 pub fn timestamp() -> impl Strategy<Value = Timestamp> {
-    any::<(u16, bool)>().prop_map(|(ticks, service_time)| Timestamp { ticks, service_time })
+    any::<(u16, bool)>().prop_map(|(ticks, tsr)| Timestamp { ticks, tsr })
 }
 
 /// Position and immediate. Only Last and Only can have an immediate.
@@ -57,8 +57,8 @@ fn sack() -> impl Strategy<Value = Body> {
             rcvd_bytes,
         },
     );
-    (mark, psn(), 0u8..16, cc, any::<(bool, i16, u32, u16, u16, u8, i16, u64)>()).prop_map(
-        |(mark, cack_psn, cc_flags, cc, rest)| {
+    (mark, psn(), (0u8..16, 0u8..16), cc, any::<(bool, i16, u32, u16, u16, u8, i16, u64)>()).prop_map(
+        |(mark, cack_psn, (cc_type, cc_flags), cc, rest)| {
             let (probe_reply, ack_psn_offset, entropy, spdcid, dpdcid, mpr, sack_offset, bitmap) = rest;
             Body::Sack(Sack {
                 mark,
@@ -68,6 +68,7 @@ fn sack() -> impl Strategy<Value = Body> {
                 spdcid,
                 dpdcid,
                 cack_psn,
+                cc_type,
                 cc_flags,
                 mpr,
                 sack_offset,
@@ -140,6 +141,7 @@ pub fn packet() -> impl Strategy<Value = (Packet, Vec<u8>)> {
                 body,
             };
             packet.rtx &= !packet.is_rocev2();
+            packet.migrated &= packet.is_rocev2();
             if !packet.is_data() {
                 payload.clear();
             }

@@ -94,8 +94,6 @@ struct Condemnations {
     /// The last path returned to the rotation for a trial, and the number of trials since such a path delivered.
     on_trial: EvIndex,
     in_vain: u8,
-    /// No other path is tried before this time.
-    trial_at: Time,
 }
 
 pub(super) struct Paths {
@@ -108,7 +106,21 @@ pub(super) struct Paths {
     inverse: u32,
     slots: u16,
     condemned: Condemnations,
+    /// No other condemned path is tried before this time. Not in `condemned`, whose size it would double.
+    trial_at: Time,
     selector: Selector,
+    reflection: Reflection,
+}
+
+/// How the peer reflects entropy values. Counters stay at their largest value.
+struct Reflection {
+    /// How many bits are compared.
+    bits: u8,
+    /// The last value that was found had its halves exchanged.
+    is_swapped: bool,
+    /// Values found with their halves exchanged, and values that are no path's.
+    swapped: u16,
+    unknown: u16,
 }
 
 impl Paths {
@@ -156,9 +168,15 @@ impl Paths {
                 tried: 0,
                 on_trial: EvIndex::MAX,
                 in_vain: 0,
-                trial_at: Time::ZERO,
             },
+            trial_at: Time::ZERO,
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),
+            reflection: Reflection {
+                bits: config.paths.entropy_bits,
+                is_swapped: false,
+                swapped: 0,
+                unknown: 0,
+            },
         }
     }
 
@@ -213,12 +231,41 @@ impl Paths {
         Transmit { packet, ev, path, port, class, payload }
     }
 
-    /// The index of an entropy value; `hint` is checked first.
-    pub(super) fn find(&self, ev: Ev, hint: Option<EvIndex>) -> Option<EvIndex> {
-        match hint {
-            Some(index) if self.ev(index) == ev => Some(index),
-            _ => (0..self.len()).map(|i| i as EvIndex).find(|&i| self.ev(i) == ev),
-        }
+    /// The path of a reflected entropy, as it is or with its halves exchanged: readings of MRC differ on their order
+    /// (spec: wire, Where the entropy value goes). The order that was right last time is tried first. `hint` is the
+    /// path that the packet took last.
+    pub(super) fn find(&mut self, entropy: Ev, hint: Option<EvIndex>) -> Option<EvIndex> {
+        let fits = |index: EvIndex, swapped: bool| {
+            let value = if swapped { entropy.swapped() } else { entropy };
+            self.ev(index).matches(value, self.reflection.bits)
+        };
+        let by_hint = |swapped| hint.filter(|&index| fits(index, swapped));
+        let by_search = |swapped| (0..self.len()).map(|i| i as EvIndex).find(|&index| fits(index, swapped));
+        let last = self.reflection.is_swapped;
+        let found = by_hint(last)
+            .map(|index| (index, last))
+            .or_else(|| by_hint(!last).map(|index| (index, !last)))
+            .or_else(|| by_search(last).map(|index| (index, last)))
+            .or_else(|| by_search(!last).map(|index| (index, !last)));
+        let reflection = &mut self.reflection;
+        let Some((index, swapped)) = found else {
+            reflection.unknown = reflection.unknown.saturating_add(1);
+            return None;
+        };
+        reflection.is_swapped = swapped;
+        reflection.swapped = reflection.swapped.saturating_add(swapped.into());
+        Some(index)
+    }
+
+    /// Reflected values found with their halves exchanged, and reflected values that are no path's.
+    pub(super) fn odd_reflections(&self) -> (u16, u16) {
+        (self.reflection.swapped, self.reflection.unknown)
+    }
+
+    /// The index of an entropy value on a port.
+    pub(super) fn index_of(&self, entry: PathEntry) -> Option<EvIndex> {
+        let fits = |&i: &EvIndex| self.profile.entries()[usize::from(self.path(i))] == entry;
+        (0..self.len()).map(|i| i as EvIndex).find(fits)
     }
 
     fn record(&self, index: EvIndex) -> EvRecord {
@@ -289,6 +336,44 @@ mod tests {
             .flat_map(|i| (0..planes).map(move |port| PathEntry { ev: Ev(i << 4 | u32::from(port)), port }))
             .collect();
         set(EvProfile::new(&list).unwrap(), active, backup, active / 4, burst)
+    }
+
+    #[test]
+    fn a_reflected_entropy_is_found_as_sent_and_with_its_halves_exchanged() {
+        let list = [0x1111_AAAA, 0x2222_BBBB, 0xAAAA_1111].map(|ev| PathEntry { ev: Ev(ev), port: 0 });
+        let mut paths = set(EvProfile::new(&list).unwrap(), 3, 0, 0, 1);
+        let index = |paths: &Paths, ev| {
+            paths.index_of(PathEntry { ev: Ev(ev), port: 0 }).unwrap_or_else(|| panic!("no path {ev:#x}"))
+        };
+        let (first, second, third) =
+            (index(&paths, 0x1111_AAAA), index(&paths, 0x2222_BBBB), index(&paths, 0xAAAA_1111));
+        assert_eq!(paths.find(Ev(0x1111_AAAA), None), Some(first), "as sent before exchanged");
+        assert_eq!(paths.odd_reflections(), (0, 0));
+        assert_eq!(paths.find(Ev(0x1111_AAAA), Some(third)), Some(third), "the path taken decides");
+        // The order is remembered.
+        assert_eq!(paths.find(Ev(0x1111_AAAA), None), Some(third));
+        assert_eq!(paths.find(Ev(0xBBBB_2222), None), Some(second));
+        assert_eq!(paths.odd_reflections(), (3, 0));
+        assert_eq!(paths.find(Ev(0x2222_BBBB), None), Some(second));
+        assert_eq!(paths.find(Ev(0x3333_CCCC), Some(first)), None);
+        assert_eq!(paths.odd_reflections(), (3, 1));
+        assert_eq!(paths.find(Ev(0x1111_AAAA), None), Some(first), "unknown values change no order");
+    }
+
+    #[test]
+    fn of_16_bit_values_only_16_bits_are_compared() {
+        let list = [0x1234, 0x5678].map(|ev| PathEntry { ev: Ev(ev), port: 0 });
+        let model = PathModel::new(Span::from_micros(10), true);
+        let profile = Arc::new(EvProfile::new(&list).unwrap());
+        let config = PathConfig { active: 2, backup: 0, entropy_bits: 16, ..PathConfig::new(profile, model) };
+        let mut paths = Paths::new(&QpConfig::new(1, 2, config, Arc::new(CcProfile::FixedWindow(1))));
+        let second = paths.index_of(list[1]);
+        // The sender's host has put a flow label of its own into the packet.
+        assert_eq!(paths.find(Ev(0xBEEF_5678), None), second);
+        assert_eq!(paths.find(Ev(0x0000_5678), None), second);
+        assert_eq!(paths.odd_reflections(), (0, 0));
+        assert_eq!(paths.find(Ev(0x5678_BEEF), None), second);
+        assert_eq!(paths.odd_reflections(), (1, 0));
     }
 
     fn select(paths: &mut Paths, ports: PortSet) -> Option<EvIndex> {

@@ -32,7 +32,7 @@ struct Answered {
 }
 
 impl Requestor {
-    fn answered(&self, shared: &Shared, sack: &Sack, cack: Seq) -> Answered {
+    fn answered(&self, shared: &mut Shared, sack: &Sack, cack: Seq) -> Answered {
         let probe = sack.probe_reply.then_some(sack.ack_psn_offset as u16);
         let seq = match probe {
             None => Some(cack.wrapping_add_signed(i64::from(sack.ack_psn_offset))),

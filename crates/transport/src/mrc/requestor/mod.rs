@@ -240,8 +240,7 @@ impl Requestor {
     ) -> Transmit {
         let mut packet = write_packet(shared.config.remote_qp, seq, &part);
         if let Body::Write(write) = &mut packet.body {
-            let service_time = shared.config.caps.service_time;
-            write.timestamp = Some(Timestamp { ticks: now.wire_ticks(), service_time });
+            write.timestamp = Some(Timestamp { ticks: now.wire_ticks(), tsr: false });
         }
         packet.rtx = again;
         self.flow.on_sent(now, nominal(&packet), again);

@@ -104,6 +104,7 @@ impl Responder {
             spdcid: shared.config.local_qp as u16,
             dpdcid: shared.config.remote_qp as u16,
             cack_psn: cack,
+            cc_type: Sack::CC_TYPE,
             cc_flags: 0,
             mpr: if shared.config.caps.dynamic_mpr { self.granted.mpr } else { self.granted.mpr_dest },
             sack_offset: (base - self.cack()) as i16,
@@ -165,7 +166,7 @@ impl Responder {
 /// The timestamp to reflect: unchanged, or, if the sender asked for it and both ends support it, increased by the
 /// service time, so that a delayed SACK does not look like queueing delay.
 fn reflect(shared: &Shared, timestamp: Timestamp, held: Span) -> u16 {
-    if timestamp.service_time && shared.config.caps.service_time {
+    if !timestamp.tsr && shared.config.caps.service_time {
         timestamp.ticks.wrapping_add((held.0 / Span::WIRE_TICK.0) as u16)
     } else {
         timestamp.ticks

@@ -28,8 +28,8 @@ impl<T: Subject> World<T> {
                 self.rearm(node);
             }
             Action::Deny { end, path, denied } => {
-                let ev = self.ends[end].record.config.paths.profile.entries()[path as usize].ev;
-                let known = self.update(end, |qp| qp.set_ev_denied(ev, denied));
+                let entry = self.ends[end].record.config.paths.profile.entries()[path as usize];
+                let known = self.update(end, |qp| qp.set_ev_denied(entry, denied));
                 if known {
                     let record = &mut self.ends[end].record;
                     record.denied[path as usize] = denied;
