@@ -2,7 +2,8 @@
 
     python fuzz/handshake.py SECONDS [SEED]
 
-Each input is read by a channel as the tools read it. Only a ConnectError may come of it. An input that fails is written to fuzz/artifacts/handshake.
+Each input is read by a channel as the tools read it. Only a ConnectError may come of it. An input that fails is
+written to fuzz/artifacts/handshake.
 """
 
 import json
@@ -29,7 +30,24 @@ VALID = [
     {"type": "data", "value": {"a": [1, None]}},
     {"type": "refused", "reason": "no"},
 ]
-ODD = [None, True, 0, -1, 1 << 24, 1 << 64, 1e308, "", "\0", "x" * 5000, [], {}, [[]], "::1", "224.0.0.1", "999.1"]
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    1 << 24,
+    1 << 64,
+    1e308,
+    "",
+    "\0",
+    "x" * 5000,
+    [],
+    {},
+    [[]],
+    "::1",
+    "224.0.0.1",
+    "999.1",
+]
 
 
 def mutate(value, dice):

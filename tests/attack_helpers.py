@@ -1,7 +1,7 @@
 """Two hosts and an attacker on two planes, each plane a bridge, in network namespaces of their own.
 
-The attacker can send to every address with any source address. As on a real switch, it does not receive what the hosts
-send to each other.
+The attacker can send to every address with any source address. As on a real switch, it does not receive what
+the hosts send to each other.
 """
 
 import itertools
@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from lab_helpers import unique
-
 from openmrc.lab.system import entered, remove, run
 from openmrc.verbs import Context, Device, Port
 from openmrc.wire import (
@@ -63,10 +62,11 @@ class Stage:
             run(["ip", "-n", self.names["switch"], "link", "set", f"{host}{plane}", "mtu", str(mtu)])
 
     def forge(self, packet, source, target, plane=0, *, dscp=46, ev=50_000):
-        """Sends a packet of the attacker's, with the address of host ``source``."""
+        """Sends a packet with the address of host ``source``; returns its length."""
         src = source if "." in source else self.address(source, plane)
         data = packet.to_bytes(src=src, dst=self.address(target, plane), ev=ev, dscp=dscp)
         self.attacker.sendto(data, (self.address(target, plane), 0))
+        return len(data)
 
     def listen_as_stranger(self):
         """A socket at the MRC port of the attacker's own address on plane 0."""
@@ -140,7 +140,7 @@ class Forger:
         self._first_numbers = itertools.cycle(range(1 << 14, 1 << 24, 1 << 14))
 
     def qp(self):
-        """Half are any number. The others are those of a device that counts its queue pairs and reuses none soon."""
+        """Half are any number. The others are those of a device that counts its queue pairs."""
         return self._random.choice((self._random.randrange(1 << 24), next(self._first_numbers)))
 
     def _bits(self, bits):
@@ -196,5 +196,3 @@ KINDS = {
     "SACKs": Forger.sack,
     "writes": Forger.write,
 }
-
-

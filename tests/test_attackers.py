@@ -1,24 +1,32 @@
 """An attacker off the path: a host that can send anything to our ports and sees nothing of our traffic.
 
-`make long` sends a million packets of each kind. docs/security.md says what else an attacker can and cannot do.
+`make long` sends a million packets of each kind. docs/security.md says what else an attacker can and cannot
+do.
 """
 
+import contextlib
+import socket
 import threading
+from pathlib import Path
 
 import pytest
+
 from attack_helpers import COUNT, KINDS, LONG, PLANES, Forger, stage
 from lab_helpers import needs_root
-from verbs_helpers import bring_up, eventually, make_end
-
-from openmrc.errors import ArgumentError
+from openmrc import handshake
+from openmrc.connect import PROTOCOL
+from openmrc.errors import ArgumentError, ConnectError
 from openmrc.verbs import WcStatus
 from openmrc.wire import EndpointRequest, Packet
+from verbs_helpers import bring_up, eventually, make_end
 
 pytestmark = [needs_root, pytest.mark.timeout(0 if LONG else 300)]
 
 SIZE = 200_000
+IPV4_UDP = 28
+"""Bytes of the IPv4 and UDP headers."""
 MEMORY_KB = 8192
-"""What a test of some seconds may grow by, whatever the number of packets: completions, events, Python's own."""
+"""What a test may grow by, whatever the number of packets: completions, events, Python's own."""
 
 
 def connected(hosts):
@@ -28,8 +36,8 @@ def connected(hosts):
 
 
 def resident_kb():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
 
 class Writer(threading.Thread):
@@ -104,7 +112,8 @@ def test_a_write_that_has_not_arrived_neither_completes_nor_fails(kind):
         a.qp.write(mr, remote)
         for i in range(COUNT):
             hosts.forge(KINDS[kind](forger), "b", "a", plane=i % PLANES)
-        assert not a.send_cq.wait(0.3) and not any(target)
+        assert not a.send_cq.wait(0.3)
+        assert not any(target)
         hosts.cut("b", up=True)
         assert a.send_cq.take(1, timeout=30)[0].status is WcStatus.SUCCESS
         assert target == b"x" * SIZE
@@ -132,7 +141,7 @@ def test_forged_fragmentation_needed_does_not_shorten_packets():
 def test_a_path_mtu_that_does_not_pass_is_named_when_connecting(narrow):
     with stage() as hosts:
         hosts.narrow("b", narrow, 1500)
-        a, b = connected(hosts)
+        a, _b = connected(hosts)
         with pytest.raises(ArgumentError, match="path_mtu 4096") as caught:
             a.qp.prove_path_mtu()
         named = [hosts.address("b", plane) in str(caught.value) for plane in range(PLANES)]
@@ -145,7 +154,11 @@ def test_a_path_mtu_that_passes_is_proven_whatever_the_planes_do():
         a, b = make_end(hosts.a), make_end(hosts.b)
         bring_up(a, b, rtr={"path_mtu": 1024})
         a.qp.prove_path_mtu()
-        assert a.qp.stats()["data_packets"] == b.qp.stats()["data_packets_in"] - b.qp.stats()["duplicates_in"] == 0
+        assert (
+            a.qp.stats()["data_packets"]
+            == b.qp.stats()["data_packets_in"] - b.qp.stats()["duplicates_in"]
+            == 0
+        )
     with stage() as hosts:
         a, b = connected(hosts)
         hosts.cut("b")
@@ -171,6 +184,48 @@ def test_strangers_are_answered_at_the_mrc_port_with_less_than_twice_what_they_s
         for _ in range(1000):
             hosts.forge(request, hosts.address("m", 0), "a")
         assert eventually(lambda: hosts.a.stats()["node"]["requests_limited"] > 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_packet_brings_a_stranger_more_than_twice_its_bytes(kind):
+    forger = Forger(kind)
+
+    def sent():
+        return sum(port["tx_bytes"] for port in hosts.a.stats()["ports"])
+
+    with stage() as hosts:
+        connected(hosts)
+        before, asked = sent(), 0
+        # Few at a time, so that the rates for strangers do not hide anything.
+        for _ in range(50):
+            packet = KINDS[kind](forger)
+            asked += hosts.forge(packet, hosts.address("m", 0), "a") - IPV4_UDP
+        assert eventually(lambda: hosts.a.stats()["ports"][0]["rx_packets"] >= 50)
+        assert sent() - before <= 2 * asked
+        answers = kind in ("port status", "EV probes")
+        assert (sent() > before) == answers
+
+
+@pytest.mark.parametrize("said", [b"", b"\0\0\0\1x", b"GET / HTTP/1.0\r\n\r\n"])
+def test_a_tcp_stranger_is_told_nothing_before_it_greets(said):
+    # TCP itself proves addresses: a forged one never completes its handshake. Even so:
+    heard = b""
+    with (
+        handshake.Listener(PROTOCOL, "127.0.0.1", 0) as listener,
+        socket.create_connection(listener.address) as stranger,
+    ):
+        stranger.sendall(said)
+        with (
+            listener.accept(5) as channel,
+            pytest.raises(ConnectError),
+            handshake.answering(channel, PROTOCOL, timeout=0.3),
+        ):
+            pass
+        stranger.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            while data := stranger.recv(4096):
+                heard += data
+    assert len(heard) <= 2 * len(said)
 
 
 def test_ep_ops_decides_who_is_answered():

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use openmrc_transport::Fatal;
 use openmrc_transport::mrc::QueuePair;
+use openmrc_wire::Aeth;
 use world::driver::Outcome;
 use world::ledger::FlowCounters;
 use world::seeds::{run_one, run_seeds};
@@ -138,6 +139,33 @@ impl Struck {
             assert!(count > 100, "only {count} times in {} runs: {what}", self.runs);
         }
     }
+}
+
+/// Whatever an attacker on the path adds, a message with a hole ends in an error at both ends, never in success. The
+/// world checks that what completes is complete.
+#[test]
+fn a_hole_in_a_message_is_an_error_never_a_success() {
+    let total = Mutex::new((0, 0));
+    let scenario = |seed| {
+        let mut scenario = Scenario::generate(seed);
+        scenario.impairments.holes = 0.01;
+        scenario.expect = Expect::MayFail;
+        scenario
+    };
+    run_seeds::<QueuePair>("cruel", 1_000, scenario, |_, outcome| {
+        let mut total = total.lock().unwrap();
+        total.0 += outcome.network.holes;
+        for why in outcome.fatal.iter().flatten() {
+            match why {
+                Fatal::InvalidRequest | Fatal::RemoteNak(Aeth::NAK_INVALID_REQUEST) => total.1 += 1,
+                Fatal::RetryExceeded => {}
+                other => return Err(format!("a queue pair failed for the wrong reason: {other:?}")),
+            }
+        }
+        Ok(())
+    });
+    let (holes, errors) = total.into_inner().unwrap();
+    assert!(holes > 1000 && errors > 100, "{holes} holes, {errors} errors");
 }
 
 #[test]

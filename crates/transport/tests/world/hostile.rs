@@ -1,7 +1,8 @@
 //! Packets that no node of the run would send: repeated old packets, and well-formed packets without meaning.
 //!
-//! MRC has no authentication, so a forged packet in the middle of the window is indistinguishable from a genuine one.
-//! Therefore every packet made here is out of range: beyond the window, ahead of what was sent, or about nothing.
+//! MRC has no authentication, so a forged packet in the middle of the window is indistinguishable from a genuine one if
+//! its length is right. Therefore every packet made here is out of range (beyond the window, ahead of what was sent, or
+//! about nothing), or has a length that would leave a hole in its message.
 
 use openmrc_transport::{PortSet, Received};
 use openmrc_wire::{
@@ -107,6 +108,24 @@ pub fn garbage(
     packet.rtx = dice.chance(0.3);
     let up: Vec<u8> = ports.iter().collect();
     Received { packet, ev: entropy, port: dice.pick(&up), ecn_ce: dice.chance(0.2), trim: None }
+}
+
+/// What an attacker on the path makes of a data packet or of one near it: a packet that is shorter than its place in the
+/// message demands, empty, or the end of a message that is not over.
+pub fn hole(seen: &Received, write: &Write, path_mtu: u16, dice: &mut Dice) -> Received {
+    let mut forged = *seen;
+    let short = |dice: &mut Dice| dice.pick(&[0, 1, path_mtu / 2, path_mtu - 1]);
+    let (position, dma_len, len) = match dice.below(4) {
+        0 => (Position::First, u32::from(path_mtu) * 2, short(dice)),
+        1 => (Position::Middle, write.dma_len.max(path_mtu.into()), short(dice)),
+        2 => (Position::Last, u32::from(path_mtu) * 3, short(dice)),
+        _ => (Position::Only, u32::from(path_mtu), short(dice)),
+    };
+    forged.packet.body = Body::Write(Write { position, dma_len, imm: None, ..*write });
+    forged.packet.payload_len = len;
+    forged.packet.psn = seen.packet.psn.offset(dice.below(3) as i32);
+    forged.trim = None;
+    forged
 }
 
 /// A trimmed packet has no iCRC: a flipped bit in its headers is not detected.

@@ -40,6 +40,8 @@ pub struct Impairments {
     pub stale: f64,
     /// A well-formed packet arrives that no node has sent.
     pub garbage: f64,
+    /// Probability that an attacker on the path adds a data packet that would leave a hole in its message.
+    pub holes: f64,
 }
 
 impl Impairments {
@@ -61,6 +63,7 @@ impl Impairments {
             corrupt: 0.0,
             stale: 0.0,
             garbage: 0.0,
+            holes: 0.0,
         }
     }
 }
@@ -110,6 +113,7 @@ pub struct NetworkCounters {
     pub garbled: u64,
     pub stale: u64,
     pub garbage: u64,
+    pub holes: u64,
 }
 
 /// Result of a packet's way through the network.

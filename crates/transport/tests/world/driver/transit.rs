@@ -81,6 +81,15 @@ impl<T: Subject> World<T> {
             let made_up = self.keep(Flight { received, garbage: true, ..flight });
             self.push(at, Event::Arrival { flight: made_up });
         }
+        if let (Target::End(to), Body::Write(write)) = (flight.target, flight.received.packet.body)
+            && self.dice.chance(impairments.holes)
+        {
+            let path_mtu = self.ends[to].record.config.path_mtu;
+            let made_up = hostile::hole(&flight.received, &write, path_mtu, &mut self.dice);
+            self.network.counters.holes += 1;
+            let made_up = self.keep(Flight { received: made_up, garbage: true, ..flight });
+            self.push(at, Event::Arrival { flight: made_up });
+        }
     }
 
     pub(super) fn at_node(&mut self, index: usize) {
