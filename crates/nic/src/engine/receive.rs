@@ -72,8 +72,6 @@ struct ReadCounts {
     packets: usize,
     bytes: usize,
     data: usize,
-    /// When the last of them arrived in the socket's queue, nanoseconds by the kernel's clock.
-    arrived_ns: u64,
 }
 
 impl ReadCounts {
@@ -83,7 +81,6 @@ impl ReadCounts {
         self.datagrams += 1;
         self.packets += packets;
         self.bytes += bytes.len();
-        self.arrived_ns = meta.arrived_ns;
         if bytes.first().is_some_and(|&opcode| is_data(opcode)) {
             self.data += packets;
         }
@@ -333,9 +330,7 @@ impl Engine {
         if counts.data > 0 {
             // A peer is expected to send in runs as this node does.
             let run = usize::from(config.ev_burst.min(LASTING_BURST));
-            ingress.next_port.received(now, port, counts.arrived_ns, counts.data, run);
-        } else {
-            ingress.next_port.received_other(port, counts.arrived_ns);
+            ingress.next_port.received(now, port, counts.data, run);
         }
         if counts.data > 1 {
             ingress.saw_bulk();
