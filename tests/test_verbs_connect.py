@@ -120,6 +120,21 @@ def test_both_ends_use_what_both_can(ends):
     assert (one.sq_psn, two.sq_psn) == (two.rq_psn, one.rq_psn)
 
 
+def test_each_end_gets_what_the_other_can_do(ends):
+    a, b = ends
+    with listen("127.0.0.1", 0) as listener:
+        client, server = both(
+            listener,
+            lambda: listener.accept(b.qp, options=Options(caps=Capabilities.DYNAMIC_MPR), timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], a.qp),
+        )
+    client.close()
+    server.close()
+    assert a.qp.query().attr.caps == Capabilities.DYNAMIC_MPR
+    # Neither device takes its service time out, so neither says that it does.
+    assert b.qp.query().attr.caps == Capabilities.DYNAMIC_MPR | Capabilities.TRIM_NACK
+
+
 def test_first_psns_are_random(ends):
     a, b = ends
     psns = set()
