@@ -349,9 +349,11 @@ impl Requestor {
         let fits = if aeth.is_ack() {
             self.window.is_recent(seq)
         } else {
-            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window.
+            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window. And what a
+            // SACK has acknowledged may still be refused until its message is complete.
             let next = self.window.next();
-            self.sendq.is_unfinished(next) && (self.window.base()..=next).contains(&(seq + 1))
+            let unfinished = self.window.base().min(self.sendq.end_of(self.sendq.completed()));
+            self.sendq.is_unfinished(next) && (unfinished..=next).contains(&(seq + 1))
         };
         self.sendq.expand_completed(aeth.msn).filter(|_| fits)
     }
