@@ -183,8 +183,15 @@ impl Window {
         !self.resends.is_full()
     }
 
-    /// The oldest packet that must be retransmitted.
+    /// The oldest packet that must be retransmitted; the next search begins there.
     pub fn next_lost(&mut self) -> Option<Seq> {
+        let oldest = self.oldest_lost()?;
+        self.lost_hint = oldest;
+        Some(oldest)
+    }
+
+    /// The oldest packet that must be retransmitted.
+    pub fn oldest_lost(&self) -> Option<Seq> {
         if self.lost == 0 {
             return None;
         }
@@ -196,7 +203,6 @@ impl Window {
             if lost != 0 {
                 let found = seq + u64::from(lost.trailing_zeros());
                 if found < self.next {
-                    self.lost_hint = found;
                     return Some(found);
                 }
             }

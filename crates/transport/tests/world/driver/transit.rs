@@ -140,8 +140,13 @@ impl<T: Subject> World<T> {
                     in_hand = Some(flight.transmit);
                     self.flows[end ^ 1].on_delivery(received.packet.psn);
                 }
-                Body::Sack(sack) => self.flows[end].on_sack_heard(sack),
-                Body::Ack(aeth) => self.flows[end].on_ack_heard(aeth.msn),
+                Body::Sack(sack) => {
+                    self.ends[end].record.probes_unanswered = 0;
+                    self.flows[end].on_sack_heard(sack);
+                }
+                Body::Ack(aeth) => {
+                    self.flows[end].on_ack_heard(aeth.msn, aeth.is_ack().then_some(received.packet.psn));
+                }
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Rules for feedback: the responder must not report more than has arrived, and the requestor must not retransmit what
 //! was reported.
 
-use openmrc_wire::{Psn, Sack};
+use openmrc_wire::{Mark, Psn, Sack};
 
 use super::{Flow, Verdict};
 
@@ -9,6 +9,7 @@ impl Flow {
     /// The responder sends a SACK.
     pub fn on_sack_sent(&mut self, sack: &Sack) -> Verdict {
         let name = &self.name;
+        rule!(sack.mark != Mark::AlwaysSkip, "{name}: SACK says ALWAYS_SKIP");
         self.counters.sacks += 1;
         let cumulative = self.number_after(sack.cack_psn);
         rule!(
@@ -55,8 +56,10 @@ impl Flow {
 
     /// A genuine SACK reaches the requestor.
     pub fn on_sack_heard(&mut self, sack: &Sack) {
-        let told = u64::from(sack.mpr) * 128;
-        self.told_mpr = Some(self.told_mpr.map_or(told, |before| before.max(told)));
+        if sack.mpr > 0 {
+            let told = u64::from(sack.mpr) * 128;
+            self.told_mpr = Some(self.told_mpr.map_or(told, |before| before.max(told)));
+        }
         if let Some(cumulative) = self.number_after(sack.cack_psn) {
             self.acknowledge(cumulative);
         }
@@ -69,8 +72,12 @@ impl Flow {
         }
     }
 
-    /// A genuine acknowledgement of `msn` messages reaches the requestor: their packets have all arrived.
-    pub fn on_ack_heard(&mut self, msn: u32) {
+    /// A genuine acknowledgement of `msn` messages reaches the requestor: their packets have all arrived. The
+    /// acknowledgement of a NAK has no cumulative PSN.
+    pub fn on_ack_heard(&mut self, msn: u32, cumulative: Option<Psn>) {
+        if let Some(cumulative) = cumulative.and_then(|psn| self.number_after(psn)) {
+            self.acknowledge(cumulative);
+        }
         let ahead = (msn.wrapping_sub(self.complete as u32) << 8) as i32 >> 8;
         let messages = self.complete.saturating_add_signed(ahead as isize);
         if let Some(last) = messages.checked_sub(1).and_then(|i| self.messages.get(i)) {
