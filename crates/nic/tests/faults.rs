@@ -244,8 +244,9 @@ fn nodes_without_queue_pairs_answer_probes_of_those_that_they_may_answer() {
     let open = |ep_ops| Device::new(DeviceConfig { ep_ops, ..device(2) }).unwrap().open().unwrap();
     let (a, anybody, b) = (open(EpOps::Any), open(EpOps::Any), open(EpOps::Peers));
     let paths = a.ev_profile(0).unwrap();
-    let ask_of =
-        |node: &Context| a.ev_probe(&node.addresses(), &paths[..1], Duration::from_millis(300)).unwrap()[0].rtt;
+    let ask_of = |node: &Context| {
+        a.ev_probe(&node.addresses(), &paths[..1], Duration::from_millis(300)).unwrap()[0].rtt
+    };
     assert!(ask_of(&anybody).is_some());
     let ask = || ask_of(&b);
     assert_eq!(ask(), None, "a stranger gets no answer");
