@@ -297,7 +297,7 @@ def test_masks_filter_by_profile_and_state(control):
 
 
 def test_probes_tell_which_paths_are_alive():
-    with device(planes=3).open() as one, device(planes=3).open() as two:
+    with device(planes=3).open() as one, device(planes=3, ep_ops="peers").open() as two:
         control = Controller(one)
         evs = [Ev(value, port) for port, value in control._core.ev_profile(0)]
         some = [next(ev for ev in evs if ev.port == port) for port in range(3)]

@@ -255,11 +255,12 @@ impl<Q: Transport> Node<Q> {
         let peer = entry.peer;
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
-        if self.ports.any_peer_restricted() && received.trim.is_none() {
-            if let Some(up) = self.ports.heard_on(now, peer, received.port) {
-                self.stats.ports_contradicted += 1;
-                self.peer_ports_changed(now, peer, up, host);
-            }
+        if self.ports.any_peer_restricted()
+            && received.trim.is_none()
+            && let Some(up) = self.ports.heard_on(now, peer, received.port)
+        {
+            self.stats.ports_contradicted += 1;
+            self.peer_ports_changed(now, peer, up, host);
         }
         true
     }
