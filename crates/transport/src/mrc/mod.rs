@@ -288,7 +288,7 @@ impl Transport for QueuePair {
             if matches!(body, Body::Write(_) | Body::Probe(_))
                 && let Some(responder) = self.responder.get_mut()
             {
-                responder.repeat_nak(&mut self.shared, now, host);
+                responder.repeat_nak(&mut self.shared, now, &received.packet, host);
             }
             return;
         }

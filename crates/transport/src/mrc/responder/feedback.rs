@@ -4,7 +4,7 @@
 
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Psn, Sack, Timestamp, Write};
 
-use super::{Nak, Report, Responder};
+use super::{Report, Responder};
 use crate::api::{Host, Pressure, Received};
 use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::Shared;
@@ -127,9 +127,16 @@ impl Responder {
     }
 
     /// A transport NAK.
-    pub(super) fn send_nak(&self, shared: &mut Shared, now: Time, nak: Nak, host: &mut dyn Host) {
+    pub(super) fn send_nak(
+        &self,
+        shared: &mut Shared,
+        now: Time,
+        syndrome: u8,
+        psn: Psn,
+        host: &mut dyn Host,
+    ) {
         if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
-            self.send_aeth(shared, nak.syndrome, nak.psn, path, host);
+            self.send_aeth(shared, syndrome, psn, path, host);
         }
     }
 

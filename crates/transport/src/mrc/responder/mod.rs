@@ -4,7 +4,7 @@
 mod feedback;
 mod stash;
 
-use openmrc_wire::{Aeth, Mark, NackReason, Position, Probe, Psn, Timestamp, Write};
+use openmrc_wire::{Aeth, Mark, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
 use self::stash::{Stash, StashedImm};
 
@@ -55,14 +55,6 @@ enum Answer {
     Nak(u8, Fatal),
     /// Nothing at all.
     Nothing,
-}
-
-/// The transport NAK that answers every packet after a refusal.
-#[derive(Clone, Copy)]
-struct Nak {
-    syndrome: u8,
-    /// The refused PSN.
-    psn: Psn,
 }
 
 /// State of 64 PSNs of the window, three bits each.
@@ -186,7 +178,7 @@ pub(super) struct Responder {
     pub refused: Refused,
     /// From this time on another PSN beyond the window is answered; in [`units`].
     out_of_window_at: u32,
-    nak: Option<Nak>,
+    nak: Option<u8>,
 }
 
 impl Responder {
@@ -282,8 +274,8 @@ impl Responder {
             Answer::Nak(syndrome, why) => {
                 // Without a receive, the message that has just become complete is refused, not this packet.
                 let psn = if why == Fatal::NoReceive { wire(self.cack()) } else { received.packet.psn };
-                self.nak = Some(Nak { syndrome, psn });
-                self.repeat_nak(shared, now, host);
+                self.nak = Some(syndrome);
+                self.send_nak(shared, now, syndrome, psn, host);
                 return Err(why);
             }
             Answer::Nothing => {}
@@ -320,10 +312,12 @@ impl Responder {
     }
 
     /// In ERROR after a refusal: the peer may have missed the NAK, so each of its packets is answered with the NAK
-    /// again.
-    pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if let Some(nak) = self.nak {
-            self.send_nak(shared, now, nak, host);
+    /// again. It refuses that packet: the first one to be refused may have been forged, and the peer ignores a NAK for
+    /// what it has not sent.
+    pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, packet: &Packet, host: &mut dyn Host) {
+        if let Some(syndrome) = self.nak {
+            let psn = if packet.is_data() { packet.psn } else { wire(self.cack()) };
+            self.send_nak(shared, now, syndrome, psn, host);
         }
     }
 
