@@ -1,6 +1,6 @@
 //! Handling of SACK, NACK and ACK at the requestor (spec: transport, "Requestor").
 
-use openmrc_wire::{Aeth, Mark, Nack, NackReason, Psn, Sack};
+use openmrc_wire::{Aeth, CcState, Mark, Nack, NackReason, Psn, Sack, Syndrome};
 
 use super::Requestor;
 use super::send_times::Stamp;
@@ -68,14 +68,16 @@ impl Requestor {
         shared.stats.sacks_in += 1;
         self.silence.heard(now);
         self.keepalive_heard(now, host);
-        if Pressure::from(sack.cc.rcv_cwnd_pen).is_overflow() {
+        // CC_STATE of another type has a meaning of its own: only the rest of the SACK is used.
+        let cc = if sack.cc_type == Sack::CC_TYPE { sack.cc } else { CcState::default() };
+        if Pressure::from(cc.rcv_cwnd_pen).is_overflow() {
             self.loss.on_overflow_report(now);
         }
 
         let answered = self.answered(shared, sack, cack);
         let mut newest =
             answered.probe.and_then(|id| self.silence.probe_answered(ConditionProbes::sequence_of(id)));
-        let rtt = self.rtt_sample(shared, now, sack.cc.timestamp, answered.seq, newest);
+        let rtt = self.rtt_sample(shared, now, cc.timestamp, answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
             self.loss.on_rtt_spread(spread, &shared.config.model);
@@ -103,11 +105,11 @@ impl Requestor {
         self.flow.on_sack(
             now,
             &Feedback {
-                rcvd_bytes: sack.cc.rcvd_bytes,
+                rcvd_bytes: cc.rcvd_bytes,
                 rtt: rtt.filter(|_| !probe),
                 ecn: sack.mark == Mark::SkipOnce && !probe,
-                penalty: sack.cc.rcv_cwnd_pen,
-                restore: sack.cc.restore_cwnd,
+                penalty: cc.rcv_cwnd_pen,
+                restore: cc.restore_cwnd,
             },
         );
         if shared.config.caps.dynamic_mpr {
@@ -301,7 +303,9 @@ impl Requestor {
     }
 
     pub fn on_ack(&mut self, shared: &mut Shared, now: Time, psn: Psn, aeth: &Aeth, host: &mut dyn Host) {
-        let Some(completed) = self.plausible_count(psn, aeth) else {
+        let meaning = aeth.meaning();
+        let completed = self.plausible_count(psn, aeth).filter(|_| meaning != Syndrome::Undefined);
+        let Some(completed) = completed else {
             shared.stats.invalid += 1;
             return;
         };
@@ -325,17 +329,39 @@ impl Requestor {
                 }
             }
         }
-        if !aeth.is_ack() {
-            self.fail(shared, Fatal::RemoteNak(aeth.syndrome), nak_status(aeth.syndrome), host);
+        if let Some(status) = refusal(meaning) {
+            self.fail(shared, Fatal::RemoteNak(aeth.syndrome), status, host);
         }
     }
 }
 
-/// The completion status of a message that was refused with this NAK.
-fn nak_status(syndrome: u8) -> SendStatus {
+/// The status of the message that a NAK refuses; `None` if the syndrome is none of a NAK.
+fn refusal(syndrome: Syndrome) -> Option<SendStatus> {
     match syndrome {
-        Aeth::NAK_REMOTE_ACCESS => SendStatus::RemoteAccessErr,
-        Aeth::NAK_INVALID_REQUEST => SendStatus::RemoteInvalidRequestErr,
-        _ => SendStatus::RemoteOpErr,
+        Syndrome::NakRemoteAccess => Some(SendStatus::RemoteAccessErr),
+        Syndrome::NakRemoteOperation => Some(SendStatus::RemoteOpErr),
+        Syndrome::NakInvalidRequest => Some(SendStatus::RemoteInvalidRequestErr),
+        Syndrome::Ack | Syndrome::Undefined => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_nak_has_the_status_of_the_table() {
+        use SendStatus::{RemoteAccessErr, RemoteInvalidRequestErr, RemoteOpErr};
+        for syndrome in 0..=255u8 {
+            let expected = match syndrome {
+                0x61 | 0x64..=0x7F => Some(RemoteInvalidRequestErr),
+                0x62 => Some(RemoteAccessErr),
+                0x63 => Some(RemoteOpErr),
+                _ => None,
+            };
+            let aeth = Aeth { syndrome, msn: 0 };
+            assert_eq!(refusal(aeth.meaning()), expected, "{syndrome:#04x}");
+            assert_eq!(aeth.meaning() == Syndrome::Ack, syndrome < 0x20, "{syndrome:#04x}");
+        }
     }
 }
