@@ -191,13 +191,19 @@ def changed(packet, change):
         ({0: 0x00}, "rx_unknown_opcode"),
         ({1: 0x01}, "rx_bad_tver"),
         ({20: 0xFF}, "rx_bad_icrc"),
-        ({8: 0x10}, "rx_bad_header_type"),
+        ({8: 0x10}, "rx_bad_icrc"),
         ({4: 0x55}, None),
     ],
 )
 def test_each_kind_of_damage_has_its_counter(change, name):
     error = wire.decode(changed(WRITE, change), wire.LinkType.RAW).error
     assert (error and error.counter) == name
+
+
+def test_another_header_type_has_its_counter():
+    nack = wire.Packet(dest_qp=5, psn=9, body=wire.Nack(reason="trimmed"))
+    error = wire.decode(changed(nack, {12: 0x10}), wire.LinkType.RAW).error
+    assert error.counter == "rx_bad_header_type"
 
 
 def test_other_traffic_is_named_not_hidden():

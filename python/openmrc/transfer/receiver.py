@@ -131,9 +131,8 @@ class Server(Closable):
             return None
         with self._lock:
             self._sessions[session] = None
-            surplus = self._surplus()
-        if surplus is not None:
-            surplus.interrupt()
+            if (surplus := self._surplus()) is not None:
+                surplus.interrupt()
         try:
             session.thread.start()
         except RuntimeError:  # No thread can be started.
@@ -143,7 +142,7 @@ class Server(Closable):
         return session
 
     def _surplus(self) -> Session | None:
-        strangers = [session for session in self._sessions if not session.admitted]
+        strangers = [session for session in self._sessions if not (session.admitted or session.interrupted)]
         if len(strangers) <= self._limits.strangers:
             return None
         [(most, _)] = Counter(session.address for session in strangers).most_common(1)

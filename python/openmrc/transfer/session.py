@@ -107,6 +107,8 @@ class Session:
         """Where the sender is."""
         self.admitted = False
         """Whether the sender is known to be one, and counts."""
+        self.interrupted = False
+        """Whether it is ending because it was interrupted."""
         self._entries: list[p.Entry] = []
         self._if_exists: p.IfExists = "refuse"
         self._open: dict[int, Incoming] = {}
@@ -132,6 +134,7 @@ class Session:
 
     def interrupt(self) -> None:
         """Ends the connection while the session's thread may be waiting on it."""
+        self.interrupted = True
         self._channel.shutdown()
 
     def _run(self) -> None:

@@ -57,6 +57,8 @@ struct Flight {
     received: Received,
     /// Created by the world and not sent by a node.
     garbage: bool,
+    /// Delivered before: the network repeats it later.
+    stale: bool,
 }
 
 /// A node, and the state that the driver keeps for it.
@@ -444,7 +446,7 @@ impl<T: Subject> World<T> {
 fn flight(from: usize, to: usize, target: Target, transmit: Transmit) -> Flight {
     let received =
         Received { packet: transmit.packet, ev: transmit.ev, port: transmit.port, ecn_ce: false, trim: None };
-    Flight { from, to, target, transmit, received, garbage: false }
+    Flight { from, to, target, transmit, received, garbage: false, stale: false }
 }
 
 fn describe(transmit: &Transmit) -> String {

@@ -1,7 +1,6 @@
 //! Paths for feedback (spec: paths, "Reverse EVs"): one per plane, known to work because a packet sent on it was
-//! answered. Planes take turns. A plane whose paths are still unknown takes its turn too, with another path each time,
-//! once the peer was heard on it: a new responder knows only one working path, and if that failed, all its feedback
-//! would be lost.
+//! answered. Planes take turns. A plane whose paths are still unknown takes its turn too, with another path each time:
+//! a new responder knows only one working path, and if that failed, all its feedback would be lost.
 
 use super::ev_state::EvState;
 use super::probing::SHARE;
@@ -37,8 +36,6 @@ pub(in crate::mrc) struct ReversePaths {
     turn: u8,
     /// Port on which the last packet of the peer arrived.
     heard_on: u8,
-    /// Ports on which any packet of the peer has arrived.
-    heard: PortSet,
     /// Whether the last report without a fresh path was sent on `heard_on`.
     used_heard_port: bool,
     probe: ReverseProbe,
@@ -66,7 +63,6 @@ impl ReversePaths {
             planes: (0..paths.plane_count()).map(start).collect(),
             turn: 0,
             heard_on: 0,
-            heard: PortSet::EMPTY,
             used_heard_port: false,
             probe: ReverseProbe::default(),
         }
@@ -75,7 +71,6 @@ impl ReversePaths {
     /// A packet has arrived on this port.
     pub fn heard_on(&mut self, port: u8) {
         self.heard_on = port;
-        self.heard = self.heard.with(port);
     }
 
     /// A packet sent on this path was answered.
@@ -146,8 +141,7 @@ impl ReversePaths {
                 self.turn = ((plane + 1) % count) as u8;
                 return Some(index);
             }
-            // Most failures affect both directions: what is sent by a plane that is dead from the start would be lost.
-            if confirmed == UNKNOWN && !asked && self.heard.contains(paths.plane_port(plane)) {
+            if confirmed == UNKNOWN && !asked {
                 self.turn = ((plane + 1) % count) as u8;
                 return Some(self.next_candidate(paths, index));
             }

@@ -24,16 +24,6 @@ const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
 /// A round trip beyond that counts as at most this many smoothed ones.
 const LONGEST_SAMPLE: u64 = 64;
 
-/// The status of the message that a NAK refuses; `None` if the syndrome is none of a NAK.
-fn refusal(syndrome: Syndrome) -> Option<SendStatus> {
-    match syndrome {
-        Syndrome::NakRemoteAccess => Some(SendStatus::RemoteAccessErr),
-        Syndrome::NakRemoteOperation => Some(SendStatus::RemoteOpErr),
-        Syndrome::NakInvalidRequest => Some(SendStatus::RemoteInvalidRequestErr),
-        Syndrome::Ack | Syndrome::Undefined => None,
-    }
-}
-
 /// The packet or probe that a SACK answers.
 struct Answered {
     /// The packet that triggered it; `None` for the answer to a probe.
@@ -424,6 +414,16 @@ impl Requestor {
 pub(super) fn timestamp_sample(now: Time, ticks: u16, age: i64) -> Option<Span> {
     let sample = Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks)));
     (age < TIMESTAMP_SPAN && sample.0 as i64 <= age + ROUNDING).then_some(sample)
+}
+
+/// The status of the message that a NAK refuses; `None` if the syndrome is none of a NAK.
+fn refusal(syndrome: Syndrome) -> Option<SendStatus> {
+    match syndrome {
+        Syndrome::NakRemoteAccess => Some(SendStatus::RemoteAccessErr),
+        Syndrome::NakRemoteOperation => Some(SendStatus::RemoteOpErr),
+        Syndrome::NakInvalidRequest => Some(SendStatus::RemoteInvalidRequestErr),
+        Syndrome::Ack | Syndrome::Undefined => None,
+    }
 }
 
 #[cfg(test)]

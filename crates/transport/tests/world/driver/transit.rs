@@ -63,7 +63,7 @@ impl<T: Subject> World<T> {
             }
             if self.dice.chance(impairments.stale) {
                 let slot = self.dice.below(self.history.len() as u64) as usize;
-                let again = self.keep(self.history[slot]);
+                let again = self.keep(Flight { stale: true, ..self.history[slot] });
                 self.network.counters.stale += 1;
                 self.push(at, Event::Arrival { flight: again });
             }
@@ -130,9 +130,13 @@ impl<T: Subject> World<T> {
         );
         let mut in_hand = None;
         if !flight.garbage {
-            // The requestor ignores an ACK or NACK from long ago.
-            let may_be_stale = matches!(received.packet.body, Body::Ack(_) | Body::Nack(_));
-            if received.trim.is_none() && !may_be_stale {
+            // The requestor ignores feedback from long ago.
+            let may_be_ignored = match received.packet.body {
+                Body::Ack(_) | Body::Nack(_) => true,
+                Body::Sack(_) => flight.stale,
+                _ => false,
+            };
+            if received.trim.is_none() && !may_be_ignored {
                 self.ends[end].record.heard_at = self.local(flight.to);
             }
             match &received.packet.body {
