@@ -189,11 +189,14 @@ impl Nscc {
         let achieved = std::mem::take(&mut self.quick.achieved);
         self.quick.ends = now + self.base_rtt + self.params.target_qdelay;
         let trouble = self.quick.trigger || delay > self.params.qa_threshold;
-        let gate = self.max_wnd() as u64 >> self.params.qa_gate;
+        // The gate is a share of the configured largest window, not of the lowered one: otherwise a sender close to the
+        // receiver keeps a rate at which a distant one must adapt \[choice\].
+        let gate = self.params.max_wnd >> self.params.qa_gate;
         if !is_started || !trouble || u64::from(achieved) >= gate {
             return false;
         }
-        self.shrink_to(achieved.into());
+        // Trimmed packets may have shrunk the window below this already. It must not grow now \[choice\].
+        self.shrink_to(self.cwnd.min(achieved.into()));
         self.fast = false;
         self.undelayed = 0;
         self.quick.trigger = false;
@@ -473,6 +476,28 @@ mod tests {
         // Unmarked feedback is not ignored.
         cc.on_sack(Time(60 * US), &ack(40_000, 14.0, false));
         assert!(cc.window() > window);
+    }
+
+    #[test]
+    fn the_gate_of_quick_adapt_does_not_fall_with_the_base_rtt() {
+        let mut cc = reference();
+        cc.on_rtt(Span::from_micros(3));
+        cc.on_trim(Time(US), MTU, 100_000);
+        // An eighth of the configured largest window is 28,125 bytes, of the lowered one 7,031.
+        cc.on_sack(Time(2 * US), &Ack { rtt: None, ..ack(10_000, 0.0, false) });
+        cc.on_trim(Time(30 * US), MTU, 100_000);
+        assert_eq!(cc.window(), 10_000.0);
+    }
+
+    #[test]
+    fn quick_adapt_never_raises_the_window() {
+        let mut cc = reference();
+        cc.on_trim(Time(US), MTU, 100_000);
+        cc.on_sack(Time(2 * US), &Ack { rtt: None, ..ack(20_000, 0.0, false) });
+        cc.on_trim(Time(3 * US), 220_000, 100_000);
+        assert_eq!(cc.window(), f64::from(cc.params.mtu));
+        cc.on_trim(Time(30 * US), MTU, 100_000);
+        assert_eq!(cc.window(), f64::from(cc.params.mtu));
     }
 
     #[test]
