@@ -145,7 +145,10 @@ impl<T: Subject> World<T> {
                     self.flows[end ^ 1].on_delivery(received.packet.psn);
                 }
                 Body::Sack(sack) => {
-                    self.ends[end].record.probes_unanswered = 0;
+                    // A SACK that the requestor ignores answers no probe.
+                    if !self.flows[end].is_from_long_ago(sack) {
+                        self.ends[end].record.probes_unanswered = 0;
+                    }
                     self.flows[end].on_sack_heard(sack);
                 }
                 Body::Ack(aeth) => {

@@ -54,6 +54,12 @@ impl Flow {
         Ok(())
     }
 
+    /// Whether a genuine SACK lies more than a window below what is acknowledged: the requestor ignores it.
+    pub fn is_from_long_ago(&self, sack: &Sack) -> bool {
+        let window = self.own_mpr.next_power_of_two();
+        self.number_after(sack.cack_psn).is_some_and(|cumulative| cumulative + window < self.acknowledged)
+    }
+
     /// A genuine SACK reaches the requestor.
     pub fn on_sack_heard(&mut self, sack: &Sack) {
         if sack.mpr > 0 {
