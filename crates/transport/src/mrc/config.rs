@@ -291,7 +291,17 @@ pub(super) struct Settings {
     pub remote_qp: u32,
     pub path_mtu: u16,
     pub caps: Capabilities,
-    pub model: PathModel,
+    // The fields of the path model: as a struct it would take 8 bytes more.
+    ordered: bool,
+    base_rtt: Span,
+    pub target_qdelay: Span,
+}
+
+impl Settings {
+    pub fn model(&self) -> PathModel {
+        let &Settings { base_rtt, target_qdelay, ordered, .. } = self;
+        PathModel { base_rtt, target_qdelay, ordered }
+    }
 }
 
 impl From<&QpConfig> for Settings {
@@ -301,7 +311,9 @@ impl From<&QpConfig> for Settings {
             remote_qp: config.remote_qp,
             path_mtu: config.path_mtu,
             caps: config.caps,
-            model: config.paths.model,
+            ordered: config.paths.model.ordered,
+            base_rtt: config.paths.model.base_rtt,
+            target_qdelay: config.paths.model.target_qdelay,
         }
     }
 }

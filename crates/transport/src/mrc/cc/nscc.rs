@@ -98,6 +98,8 @@ pub struct Nscc {
     /// Consecutive bytes acknowledged without delay.
     undelayed: u32,
     fast: bool,
+    /// A packet was trimmed since quick adapt last acted. Not in `quick`, whose size it would increase by 8 bytes.
+    trimmed: bool,
     quick: QuickAdapt,
 }
 
@@ -108,8 +110,6 @@ struct QuickAdapt {
     ends: Time,
     /// Bytes received in this period.
     achieved: u32,
-    /// A packet was trimmed since quick adapt last acted.
-    trigger: bool,
     /// Bytes still to be heard of until marked feedback counts again: bytes_to_ignore - bytes_ignored.
     to_ignore: u32,
 }
@@ -128,6 +128,7 @@ impl Nscc {
             decreased_at: Time::ZERO,
             undelayed: 0,
             fast: false,
+            trimmed: false,
             quick: QuickAdapt::default(),
             params: Arc::clone(params),
         }
@@ -188,7 +189,7 @@ impl Nscc {
         let is_started = self.quick.ends != Time::ZERO;
         let achieved = std::mem::take(&mut self.quick.achieved);
         self.quick.ends = now + self.base_rtt + self.params.target_qdelay;
-        let trouble = self.quick.trigger || delay > self.params.qa_threshold;
+        let trouble = self.trimmed || delay > self.params.qa_threshold;
         // The gate is a share of the configured largest window, not of the lowered one: otherwise a sender close to the
         // receiver keeps a rate at which a distant one must adapt \[choice\].
         let gate = self.params.max_wnd >> self.params.qa_gate;
@@ -199,7 +200,7 @@ impl Nscc {
         self.shrink_to(self.cwnd.min(achieved.into()));
         self.fast = false;
         self.undelayed = 0;
-        self.quick.trigger = false;
+        self.trimmed = false;
         self.quick.to_ignore = in_flight.clamp(0, u32::MAX.into()) as u32;
         true
     }
@@ -311,7 +312,7 @@ impl Congestion for Nscc {
         self.average(self.params.base_rtt);
         self.fast = false;
         self.quick.to_ignore = self.quick.to_ignore.saturating_sub(bytes);
-        self.quick.trigger = true;
+        self.trimmed = true;
         if !self.quick_adapt(now, true, Span::ZERO, in_flight) {
             self.shrink_to(self.cwnd - f64::from(bytes));
         }

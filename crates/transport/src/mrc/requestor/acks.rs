@@ -90,7 +90,7 @@ impl Requestor {
         let rtt = self.rtt_sample(shared, now, (cc.timestamp, rtx), answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
-            self.loss.on_rtt_spread(spread, &shared.config.model);
+            self.loss.on_rtt_spread(spread, &shared.config.model());
         }
         // Whether the SACK proves that packets sent earlier on the same path are lost if they are still missing.
         let mut proves_order = false;
@@ -143,7 +143,7 @@ impl Requestor {
         if let Some(index) = answered.path {
             shared.path_answered(now, index, probe, sack.mark, host);
             if proves_order
-                && shared.config.model.ordered
+                && shared.config.model().ordered
                 && let Some(seq) = answered.seq
             {
                 self.detect_losses_on_path(shared, now, (index, seq), bitmap, host);

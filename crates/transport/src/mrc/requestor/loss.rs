@@ -75,8 +75,8 @@ fn initial_window(model: &PathModel) -> Span {
 /// The largest reorder window. Feedback keeps the delays of paths that the sender selects similar; where switches
 /// select the path, a packet can be delayed by any queue on its way.
 fn max_reorder_window(shared: &Shared) -> Span {
-    let even = shared.rtt.smoothed + shared.config.model.target_qdelay;
-    if shared.config.model.ordered { even } else { even.times(4) }
+    let even = shared.rtt.smoothed + shared.config.target_qdelay;
+    if shared.config.model().ordered { even } else { even.times(4) }
 }
 
 impl Requestor {

@@ -21,6 +21,9 @@ const EVERY_PLANE_AFTER: u8 = 3;
 /// to say that they are up again, and no packet of its own may tell \[choice\].
 const EVERY_PORT_AFTER: u8 = 3;
 
+/// No probe has this sequence number: seven bits of an id hold it.
+const NOT_ASKED: u8 = u8::MAX;
+
 /// What a timeout or a recoverable NACK means for the retry counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Attempt {
@@ -51,8 +54,8 @@ pub(super) struct Silence {
     /// Probes that asked the peer since it was heard last.
     asked_in_vain: u8,
     asked_path: EvIndex,
-    /// When the last probe that asked the peer was sent, and the sequence number in its id.
-    asked: Option<Stamp>,
+    /// When the last probe that asked the peer was sent, and the sequence number in its id; [`NOT_ASKED`] if none was.
+    asked: Stamp,
     asked_sequence: u8,
 }
 
@@ -70,8 +73,8 @@ impl Silence {
             tails: 0,
             asked_in_vain: 0,
             asked_path: 0,
-            asked: None,
-            asked_sequence: 0,
+            asked: Stamp(0),
+            asked_sequence: NOT_ASKED,
         }
     }
 
@@ -124,7 +127,7 @@ impl Silence {
 
     /// A probe reply has come: when the probe with this sequence number was sent, if it is the last that asked.
     pub fn probe_answered(&self, sequence: u8) -> Option<Stamp> {
-        self.asked.filter(|_| self.asked_sequence == sequence)
+        (self.asked_sequence == sequence).then_some(self.asked)
     }
 
     /// When rule 3 fires: nothing heard for 1.5 RTT + target delay. A peer that does not answer is asked again when it
@@ -133,7 +136,7 @@ impl Silence {
     #[inline]
     pub fn tail_due(&self, shared: &Shared) -> Time {
         let srtt = shared.rtt.smoothed;
-        let wait = Span(srtt.0 + srtt.0 / 2) + shared.config.model.target_qdelay;
+        let wait = Span(srtt.0 + srtt.0 / 2) + shared.config.target_qdelay;
         let silent = self.tail_at.since(self.heard_at);
         self.heard_at.max(self.tail_at) + wait.max(silent.over(4)).min(LONGEST)
     }
@@ -202,7 +205,7 @@ impl Requestor {
         };
         let Some(index) = shared.paths.select(now, up, up, Some(last)) else { return };
         shared.send_probe(now, index, TrafficClass::Data, host);
-        self.silence.asked = Some(Stamp::at(now));
+        self.silence.asked = Stamp::at(now);
         self.silence.asked_sequence = shared.probes.last_sequence();
         self.silence.asked_path = index;
         self.silence.asked_in_vain = self.silence.asked_in_vain.saturating_add(1);

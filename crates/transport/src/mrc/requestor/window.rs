@@ -41,9 +41,9 @@ pub(super) struct Window {
     flights: Box<[Flights]>,
     times: SendTimes,
     resends: Resends,
-    lost: u32,
+    lost: u16,
     /// Packets that are Sent or Resent.
-    packets_in_flight: u32,
+    packets_in_flight: u16,
     /// No PSN below this is Lost.
     lost_hint: Seq,
 }
@@ -95,11 +95,11 @@ impl Window {
     }
 
     /// Packets in flight: sent, not acknowledged, and not taken for lost.
-    pub fn packets_in_flight(&self) -> u32 {
+    pub fn packets_in_flight(&self) -> u16 {
         self.packets_in_flight
     }
 
-    pub fn lost(&self) -> u32 {
+    pub fn lost(&self) -> u16 {
         self.lost
     }
 

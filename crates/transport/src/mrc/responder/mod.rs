@@ -141,8 +141,6 @@ const LEAST_COUNTED: u32 = 1024;
 /// Messages, as they complete in order. Neither MSN nor RQMSN of a packet is looked at: PSNs alone order messages, so
 /// it does not matter where a peer's counters start.
 struct Messages {
-    /// The last packet below the cumulative point does not end its message.
-    is_begun: bool,
     completed: u32,
     /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals when
     /// it began. Below the cumulative point if there is none.
@@ -175,6 +173,8 @@ pub(super) struct Responder {
     pending: PendingFeedback,
     granted: Granted,
     options: ResponderOptions,
+    /// The last packet below the cumulative point does not end its message.
+    is_begun: bool,
     pub refused: Refused,
     /// From this time on another PSN beyond the window is answered; in [`units`].
     out_of_window_at: u32,
@@ -202,7 +202,6 @@ impl Responder {
             out_of_order: 0,
             rcvd_bytes: 0,
             messages: Messages {
-                is_begun: false,
                 completed: 0,
                 far_end: (first - 1) as u32,
                 stash: Stash::new(max_wimm_dest),
@@ -220,6 +219,7 @@ impl Responder {
             },
             granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, overflow_reports: 0 },
             options,
+            is_begun: false,
             refused: Refused::default(),
             out_of_window_at: units(now),
             nak: None,
@@ -527,7 +527,7 @@ impl Responder {
     /// A message begins at this PSN, so another one must end before it. `false`: it does not.
     fn expect_begin(&mut self, begin: Seq) -> bool {
         if begin == self.expected {
-            return !self.messages.is_begun;
+            return !self.is_begun;
         }
         let (word, bit) = self.place(begin - 1);
         self.arrivals[word].ends |= bit;
@@ -573,7 +573,7 @@ impl Responder {
             self.arrivals[word].forget(bit);
             self.expected += 1;
             self.out_of_order -= 1;
-            self.messages.is_begun = !is_last;
+            self.is_begun = !is_last;
             if !is_last {
                 continue;
             }
