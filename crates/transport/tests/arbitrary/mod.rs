@@ -281,6 +281,7 @@ fn config(reader: &mut Reader<'_>) -> QpConfig {
         can_send: if flag(bits, 3) { CanSend::Any } else { CanSend::Mtu },
         dfc: !flag(bits, 4),
         start_probe: !flag(bits, 5),
+        spacing: !flag(bits, 6),
     };
     config.responder.options.trim_nack = !flag(bits, 6);
     if flag(bits, 7) {
