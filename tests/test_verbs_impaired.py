@@ -152,15 +152,20 @@ def test_a_schedule_ends_a_rule_and_replacing_rules_ends_them_all():
 
 
 def hit_paths(context, peer, evs, seed):
-    """The paths that a rule for half of them hits with this seed: their probes get no answer."""
+    """The paths that a rule for half of them hits with this seed: no probe of theirs is ever answered."""
+    silent = set(evs)
     with impaired(context, Impairment.drop(ev_fraction=0.5), seed=seed):
-        answers = Controller(context).probe_ev([EvProbe(peer, ev) for ev in evs], timeout=2)
-    return {answer.ev for answer in answers if answer.rtt_ns is None}
+        for _ in range(3):
+            for ev in list(silent):
+                (answer,) = Controller(context).probe_ev([EvProbe(peer, ev)], timeout=0.05)
+                if answer.rtt_ns is not None:
+                    silent.remove(ev)
+    return silent
 
 
 def test_the_same_seed_chooses_the_same_paths():
     with connected(planes=2, rts=PATIENT) as (a, b):
-        evs = [Ev(value, port) for port, value, _ in a.qp.ev_states()]
+        evs = [Ev(value, port) for port, value, _ in a.qp.ev_states()][:32]
         one = hit_paths(a.context, b.context.addresses, evs, seed=5)
         assert len(evs) / 4 < len(one) < len(evs) * 3 / 4
         assert hit_paths(a.context, b.context.addresses, evs, seed=5) == one
