@@ -18,7 +18,10 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         // SAFETY: no pointers; only this thread changes.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let allowed = std::env::var_os("OPENMRC_WITHOUT_ROOT").is_some();
-            assert!(allowed, "no right to make a network namespace; OPENMRC_WITHOUT_ROOT=1 leaves this test out");
+            assert!(
+                allowed,
+                "no right to make a network namespace; OPENMRC_WITHOUT_ROOT=1 leaves this test out"
+            );
             return;
         }
         ip("link set lo up");
