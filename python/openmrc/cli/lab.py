@@ -88,16 +88,9 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
             }
         )
         return
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("host", *(f"p{plane}" for plane in range(found.fabric.planes))):
-        table.add_column(heading, no_wrap=True)
-    for host, each in addresses.items():
-        table.add_row(host, *each)
+    planes = [f"p{plane}" for plane in range(found.fabric.planes)]
+    _common.print_table(["host", *planes], [(host, *each) for host, each in addresses.items()], left=99)
     console = _common.console()
-    console.print(table)
     console.print(f"lab {found.name}: {len(layout.switches)} switches, {len(layout.links)} links")
     for what in sorted(state.soft):
         console.print(f"{what}: a soft switch")

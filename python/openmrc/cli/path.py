@@ -9,9 +9,8 @@ import typer
 from openmrc.cli import _common
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from openmrc.fabric import Path, Trace
+    from openmrc.tables import Table
 
 FabricOption = Annotated[
     FilePath,
@@ -102,22 +101,25 @@ def _path_text(path: "Path") -> str:
 
 
 def _hop_table(path: "Path") -> "Table":
-    table = _table("at", "uSID", "leaves by", "link", "outer destination on it")
+    from openmrc.tables import Table
+
     addresses = path.addresses
-    table.add_row(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))
+    rows = [(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))]
     for hop, after in zip(path.hops, addresses[1:], strict=True):
-        table.add_row(hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after))
-    table.add_row(path.dst, f"{path.usids[-1]:#06x}", "", "", "")
-    return table
+        rows.append((hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after)))
+    rows.append((path.dst, f"{path.usids[-1]:#06x}", "", "", ""))
+    return Table(("at", "uSID", "leaves by", "link", "outer destination on it"), rows, left=5)
 
 
 def _list_table(paths: "list[Path]") -> "Table":
-    table = _table("EV", "plane", "uplinks", "switches", "outer destination address")
+    from openmrc.tables import Table
+
+    rows = []
     for path in paths:
         uplinks = " ".join(str(u) for u in path.uplinks) or "-"
         switches = " ".join(hop.switch for hop in path.hops)
-        table.add_row(f"{path.ev:#010x}", str(path.plane), uplinks, switches, str(path.address))
-    return table
+        rows.append((f"{path.ev:#010x}", str(path.plane), uplinks, switches, str(path.address)))
+    return Table(("EV", "plane", "uplinks", "switches", "outer destination address"), rows, left=5)
 
 
 def _trace_text(trace: "Trace") -> str:
@@ -142,13 +144,3 @@ def _trace_text(trace: "Trace") -> str:
     )
     lines += [f"  over {link}" for link in trace.links]
     return "\n".join(lines)
-
-
-def _table(*headings: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, no_wrap=True)
-    return table
