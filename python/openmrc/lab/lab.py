@@ -7,14 +7,14 @@ from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
 from openmrc.fabric import Fabric, Path
-from openmrc.lab import counters, faults, hosts, softswitch, system
+from openmrc.lab import counters, faults, hosts, names, softswitch, system
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.layout import Layout, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
 from openmrc.sourceroutes import SourceRoutes
 from openmrc.switchconf.render import resolved
-from openmrc.verbs import Device, Port
+from openmrc.verbs import Device
 from openmrc.wire import EvFormat
 
 MAX_NODES = 2000
@@ -82,6 +82,7 @@ class Lab:
                 for switch in layout.switches:
                     configurations.apply(switch, namespace(name, switch))
                 say(f"{len(layout.hosts)} hosts")
+                names.write(layout, name)
                 for host in layout.hosts:
                     system.sysctl(hosts.SYSCTL, namespace(name, host))
                     system.ip(hosts.configuration(layout, host), namespace(name, host))
@@ -91,7 +92,7 @@ class Lab:
                     ]
                     counters.wait_until_up(namespace(name, node), ports)
             except BaseException:
-                system.remove(spaces)
+                _remove(spaces)
                 state.forget()
                 raise
             state.complete = True
@@ -147,8 +148,7 @@ class Lab:
         """
         if options.get("ev_format") in (EvFormat.SRV6, EvFormat.SRV6_SRH):
             return SourceRoutes(self.fabric, self.layout.node(host)).device(**options)
-        sources = [hosts.FIRST_SOURCE_PORT + n for n in range(hosts.paths_by_port(self.layout))]
-        return Device(ports=[Port(each, source_ports=sources) for each in self.addresses(host)], **options)
+        return Device(ports=hosts.device_ports(self.layout, self.layout.node(host)), **options)
 
     def path(self, src: str, dst: str, plane: int, source_port: int) -> Path:
         """The path that packets of a NIC over UDP sockets take from this source port, its entropy value."""
@@ -354,7 +354,7 @@ def remove(name: str) -> None:
     system.require_root()
     with locked():
         state = State.load(name)
-        system.remove(state.namespaces)
+        _remove(state.namespaces)
         state.forget()
 
 
@@ -365,8 +365,13 @@ def _clear_remains(name: str) -> None:
         return
     if old.complete:
         raise StateError(f"lab {name} is up already; `openmrc lab down` takes it down")
-    system.remove(old.namespaces)
+    _remove(old.namespaces)
     old.forget()
+
+
+def _remove(namespaces: list[str]) -> None:
+    system.remove(namespaces)
+    names.remove(namespaces)
 
 
 def _veth_commands(layout: Layout, name: str) -> list[str]:
