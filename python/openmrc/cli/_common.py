@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.errors import Error
+from openmrc.errors import ArgumentError, Error
 from openmrc.printable import printable
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 """The type of the parameter ``json`` of every subcommand that prints results."""
+
+
+def out_option(metavar: str, help: str) -> Any:
+    """The option ``--out``/``-o`` of every subcommand that writes its result to one place."""
+    return typer.Option("--out", "-o", metavar=metavar, help=help)
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -115,7 +120,7 @@ def run(command: Callable[[], object]) -> int:
         return EXIT_FAILURE
     except Error as error:
         print_error(str(error))
-        return EXIT_FAILURE
+        return EXIT_USAGE if isinstance(error, ArgumentError) else EXIT_FAILURE
     # With standalone_mode=False the code of a typer.Exit is the return value.
     code = result if isinstance(result, int) and not isinstance(result, bool) else 0
     if code == EXIT_INTERRUPTED:

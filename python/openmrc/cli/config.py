@@ -18,9 +18,7 @@ PLATFORMS = "linux|frr|sonic|eos|cumulus"
 def config(
     file: FileArgument,
     platform: Annotated[str, typer.Option(metavar=PLATFORMS, help="System of the switches.")],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Output directory; it must be empty or not exist.")
-    ],
+    out: Annotated[Path, _common.out_option("DIR", "Output directory; it must be empty or not exist.")],
     json: _common.JsonOption = False,
 ) -> None:
     """Write the configuration of every switch: DIR/p3/t0-17/... and a copy of the specification.

@@ -3,11 +3,11 @@
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _values
 from openmrc.errors import ArgumentError
 
 lab = typer.Typer(
@@ -128,13 +128,15 @@ def fail(what: WhatArgument, name: NameOption = None) -> None:
 @lab.command()
 def degrade(
     what: LinkArgument,
-    loss: Annotated[str, typer.Option(metavar="SHARE", help="Such as 1% or 0.01; 100% is a silent cut.")],
+    loss: Annotated[
+        float, typer.Option("--loss", help="Such as 1% or 0.01; 100% is a silent cut.", **_values.share())
+    ],
     name: NameOption = None,
 ) -> None:
     """Make a link lose random packets in both directions; its ports stay up."""
     from openmrc.lab import Lab
 
-    Lab.open(name).degrade(what, loss=_share(loss))
+    Lab.open(name).degrade(what, loss=loss)
 
 
 @lab.command()
@@ -155,9 +157,9 @@ def repair(
 @lab.command()
 def flap(
     what: WhatArgument,
-    down_s: Annotated[float, typer.Option("--down", min=0, help="Seconds it is cut.")] = 1.0,
-    up_s: Annotated[float, typer.Option("--up", min=0, help="Seconds of working between two cuts.")] = 1.0,
-    count: Annotated[int, typer.Option(min=1, help="How often.")] = 5,
+    down_s: Annotated[float, typer.Option("--down", help="Time that it is cut.", **_values.time())] = "1s",  # type: ignore[assignment]
+    up_s: Annotated[float, typer.Option("--up", help="Time between two cuts.", **_values.time())] = "1s",  # type: ignore[assignment]
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="How often.")] = 5,
     name: NameOption = None,
 ) -> None:
     """Cut and repair a link or switch repeatedly; at the end, also after Ctrl-C, it is repaired."""
@@ -178,14 +180,15 @@ def flap(
 def soft(
     switch: Annotated[str, typer.Argument(metavar="SWITCH", help="The switch, such as p0/t1-2.")],
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Rate of every port, such as 200M; default no limit.")
+        int | None,
+        typer.Option("--rate", help="Rate of every port, such as 200M; default no limit.", **_values.rate()),
     ] = None,
     base_rtt: Annotated[
         float | None,
         typer.Option(
             "--base-rtt",
-            min=0.001,
-            help="Base RTT in microseconds; thresholds are shares of rate x base RTT.",
+            help="Base RTT, such as 1ms; thresholds are shares of rate x base RTT.",
+            **_values.time(1e-9, needs_unit=True),
         ),
     ] = None,
     off: Annotated[
@@ -195,7 +198,6 @@ def soft(
     json: _common.JsonOption = False,
 ) -> None:
     """Replace a switch by a soft switch: with a rate, queues, ECN marking, packet trimming."""
-    from openmrc.fabric.units import parse_rate
     from openmrc.lab import Lab
 
     found = Lab.open(name)
@@ -207,11 +209,8 @@ def soft(
         for what, count in counted.items():
             _common.console().print(f"{what.replace('_', ' '):24}{count:12,}")
         return
-    try:
-        speed = None if rate is None else parse_rate(rate)
-    except ValueError as error:
-        raise ArgumentError(f"rate: {error}") from None
-    found.start_soft_switch(switch, rate=speed, base_rtt_us=base_rtt)
+    base_rtt_us = None if base_rtt is None else base_rtt * 1e6
+    found.start_soft_switch(switch, rate=rate, base_rtt_us=base_rtt_us)
 
 
 @lab.command()
@@ -221,11 +220,9 @@ def demo(
     ] = None,
     duration: Annotated[
         float,
-        typer.Option(
-            "--duration", "-D", min=10, metavar="SECONDS", help="Seconds that the faults of each run take."
-        ),
-    ] = 30.0,
-    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Offered load of each host.")] = "40M",
+        typer.Option("--duration", "-D", help="Time that the faults of each run take.", **_values.time(10)),
+    ] = "30s",  # type: ignore[assignment]
+    rate: Annotated[int, typer.Option("--rate", help="Offered load of each host.", **_values.rate())] = "40M",  # type: ignore[assignment]
     nic: Annotated[
         str,
         typer.Option(
@@ -235,26 +232,23 @@ def demo(
         ),
     ] = "udp",
     bfd_interval: Annotated[
-        int,
+        float,
         typer.Option(
             "--bfd-interval",
-            min=0,
-            metavar="MS",
             help="FRR: BFD interval; three missing packets end a session; 0: no BFD.",
+            **_values.time(needs_unit=True),
         ),
-    ] = 100,
+    ] = "100ms",  # type: ignore[assignment]
     bgp_hold: Annotated[
-        int, typer.Option("--bgp-hold", min=3, max=65535, metavar="SECONDS", help="FRR: BGP's hold time.")
-    ] = 9,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--picture", metavar="FILE", help="Goodput over time, PNG, SVG or PDF.", show_default=False
-        ),
-    ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="All figures.", show_default=False)
-    ] = None,
+        float, typer.Option("--bgp-hold", help="FRR: BGP's hold time, whole seconds.", **_values.time(3))
+    ] = "9s",  # type: ignore[assignment]
+    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+        "openmrc-lab-demo"
+    ),
+    no_picture: Annotated[
+        bool, typer.Option("--no-picture", help="Do not draw the goodput over time.")
+    ] = False,
+    json: _common.JsonOption = False,
 ) -> None:
     """Break links under MRC, and under BGP with BFD and ECMP; compare the outages.
 
@@ -268,53 +262,53 @@ def demo(
     from openmrc.demos.lab import analysis, report
     from openmrc.demos.lab.frr import Timers
     from openmrc.demos.lab.run import Settings, run
+    from openmrc.demos.style import PictureError
     from openmrc.errors import Error
-    from openmrc.fabric.units import parse_rate
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is allowed")
     if nic not in ("srv6", "udp"):
         raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
-    try:
-        speed = parse_rate(rate)
-    except ValueError as error:
-        raise ArgumentError(f"rate: {error}") from None
-    for file in (picture, json):
-        if file is not None and not file.parent.is_dir():
-            raise ArgumentError(f"{file}: there is no directory {file.parent}")
+    if bgp_hold != int(bgp_hold) or bgp_hold > 65535:
+        raise ArgumentError(f"--bgp-hold: whole seconds up to 65535, not {bgp_hold:g}")
+    bfd_ms = round(bfd_interval * 1e3)
+    # Now, so that a directory that cannot be made is found before the run.
+    out.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         only,  # type: ignore[arg-type]
         duration,
-        speed,
+        rate,
         nic == "srv6",
-        Timers(bfd_interval, bgp_hold),
+        Timers(bfd_ms, int(bgp_hold)),
     )
     remarks = _common.console(stderr=True)
     with report.Progress(remarks) as progress:
         outcome = run(settings, progress)
     timers = settings.timers.described
-    _common.console().print(report.summary(outcome.mrc, outcome.conventional, timers, speed))
+    results = {
+        "mrc": outcome.mrc and analysis.as_dict(outcome.mrc, ["mrc"]),
+        "conventional": outcome.conventional and analysis.as_dict(outcome.conventional, ["tcp", "udp"]),
+        "timers": {"bfd_interval_ms": bfd_ms, "bgp_hold_s": int(bgp_hold)},
+        "offered_bps_per_host": rate,
+    }
+    numbers, drawn = out / "lab-demo.json", out / "lab-demo.png"
+    numbers.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
     if outcome.remark:
         remarks.print(outcome.remark, markup=False)
-    if json is not None:
-        results = {
-            "mrc": outcome.mrc and analysis.as_dict(outcome.mrc, ["mrc"]),
-            "conventional": outcome.conventional and analysis.as_dict(outcome.conventional, ["tcp", "udp"]),
-            "timers": {"bfd_interval_ms": bfd_interval, "bgp_hold_s": bgp_hold},
-            "offered_bps_per_host": speed,
-        }
-        json.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
-    if picture is not None:
-        from openmrc.demos.lab.picture import draw
+    picture = not no_picture
+    if picture:
+        try:
+            from openmrc.demos.lab.picture import draw
 
-        draw(outcome.mrc, outcome.conventional, timers, picture)
+            draw(outcome.mrc, outcome.conventional, timers, drawn)
+        except PictureError as error:
+            remarks.print(str(error), markup=False)
+            picture = False
+    if json:
+        _common.print_json(results)
+    else:
+        screen = _common.console()
+        screen.print(report.summary(outcome.mrc, outcome.conventional, timers, rate))
+        screen.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
     if outcome.mrc is not None and outcome.mrc.wrong:
         raise Error(f"{outcome.mrc.wrong} writes arrived with wrong data")
-
-
-def _share(text: str) -> float:
-    try:
-        number: Any = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise ArgumentError(f"loss: {text!r} is not a share; write 1% or 0.01") from None
-    return float(number)

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.cli import _common
+from openmrc.cli._planes import lab_host
 
 if TYPE_CHECKING:
-    from openmrc.fabric import Path, Trace
+    from openmrc.fabric import Fabric, Path, Trace
     from openmrc.tables import Table
 
 FabricOption = Annotated[
-    FilePath,
+    FilePath | None,
     typer.Option(
-        "--fabric", "-f", metavar="FABRIC.yaml", envvar="OPENMRC_FABRIC", help="The fabric's specification."
+        "--fabric",
+        metavar="FILE",
+        envvar="OPENMRC_FABRIC",
+        help="The fabric's specification. Default, in a host of a lab: the lab's; else fabric.yaml.",
     ),
 ]
 
@@ -23,7 +27,7 @@ FabricOption = Annotated[
 def path(
     src: Annotated[str | None, typer.Argument(metavar="SRC", help="Sender, like h12.")] = None,
     dst: Annotated[str | None, typer.Argument(metavar="DST", help="Receiver.")] = None,
-    fabric: FabricOption = FilePath("fabric.yaml"),
+    fabric: FabricOption = None,
     ev: Annotated[
         str | None, typer.Option(metavar="N", help="Explain this entropy value (decimal or 0x...).")
     ] = None,
@@ -34,12 +38,10 @@ def path(
     json: _common.JsonOption = False,
 ) -> None:
     """Show the paths between two hosts, the hops of one path, or the path of an address in a capture."""
-    from openmrc.fabric import Fabric
-
     if address is not None:
         if src is not None or ev is not None:
             raise typer.BadParameter("--address is used alone: an address names its own path")
-        trace = Fabric.load(fabric).path_of(address)
+        trace = _fabric(fabric).path_of(address)
         if json:
             _common.print_json(_plain(asdict(trace)))
         else:
@@ -47,7 +49,7 @@ def path(
         return
     if src is None or dst is None:
         raise typer.BadParameter("SRC and DST are needed, or --address")
-    loaded = Fabric.load(fabric)
+    loaded = _fabric(fabric)
     if ev is not None:
         one = loaded.path(src, dst, ev=_number(ev))
         if json:
@@ -66,6 +68,14 @@ def path(
     console.print(_list_table(shown))
     more = f", the first {len(shown)} of them above" if len(shown) < len(paths) else ""
     console.print(f"{len(paths):,} paths from {src} to {dst}{more}")
+
+
+def _fabric(file: FilePath | None) -> "Fabric":
+    from openmrc.fabric import Fabric
+
+    if file is None and (here := lab_host()) is not None:
+        return here.fabric
+    return Fabric.load(file or "fabric.yaml")
 
 
 def _number(text: str) -> int:
