@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from openmrc.cli import _complete
 from openmrc.errors import ArgumentError
 from openmrc.testing import Impairment, ImpairmentKind, PacketClass, impair
 from openmrc.units import parse_share, parse_time
@@ -19,10 +20,11 @@ ImpairOption = Annotated[
         "reorder, corrupt, delay, mark or trim. More fields: ports=0+3, evs=SHARE, class=data, start=TIME, "
         "end=TIME, by=TIME (of delay). May be repeated.",
         rich_help_panel="Planes",
+        autocompletion=_complete.impairments,
     ),
 ]
 
-_KINDS = {
+KINDS = {
     "loss": ImpairmentKind.DROP,
     "drop": ImpairmentKind.DROP,
     "duplicate": ImpairmentKind.DUPLICATE,
@@ -34,6 +36,10 @@ _KINDS = {
 }
 
 
+FIELDS = ("ports", "evs", "class", "start", "end", "by")
+"""What may follow the kind."""
+
+
 def parse(text: str) -> Impairment:
     """A rule such as ``loss=1%,ports=3`` or ``delay=100%,by=200us,evs=25%,start=2s``.
 
@@ -42,9 +48,9 @@ def parse(text: str) -> Impairment:
     """
     first, *rest = text.split(",")
     kind, equals, probability = first.partition("=")
-    if kind not in _KINDS or not equals:
-        raise ArgumentError(f"--impair {text}: begin with KIND=SHARE, where KIND is {', '.join(_KINDS)}")
-    rule: dict[str, Any] = {"kind": _KINDS[kind], "probability": _share(text, kind, probability)}
+    if kind not in KINDS or not equals:
+        raise ArgumentError(f"--impair {text}: begin with KIND=SHARE, where KIND is {', '.join(KINDS)}")
+    rule: dict[str, Any] = {"kind": KINDS[kind], "probability": _share(text, kind, probability)}
     for part in rest:
         name, _, value = part.partition("=")
         match name:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from openmrc.cli import _common, _impair, _peers, _values
+from openmrc.cli import _common, _complete, _impair, _peers, _values
 from openmrc.errors import ArgumentError
 from openmrc.perftest import protocol
 from openmrc.perftest.client import measuring
@@ -25,7 +25,10 @@ from openmrc.units import size
 HostArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="HOST[:PORT]", help="The server. Without it, this is the server.", show_default=False
+        metavar="HOST[:PORT]",
+        help="The server. Without it, this is the server.",
+        show_default=False,
+        autocompletion=_complete.hosts,
     ),
 ]
 PortOption = Annotated[int | None, _peers.port_option(protocol.DEFAULT_PORT, "TCP port of the server.")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc import _core
-from openmrc.cli import _values
+from openmrc.cli import _complete, _values
 from openmrc.errors import ArgumentError
 from openmrc.planes import Planes
 from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
@@ -27,7 +27,9 @@ AddressesOption = Annotated[
         "-A",
         metavar="A,B,...",
         help="This end's planes: addresses or interfaces, in the same order at both ends. Default: the "
-        "address by which the other end is reached; on one machine, loopback addresses.",
+        "address by which the other end is reached; on one machine, loopback addresses; in a host of a lab, "
+        "its own.",
+        autocompletion=_complete.interfaces,
         rich_help_panel=_PANEL,
     ),
 ]

@@ -3,12 +3,15 @@
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openmrc.cli import _common, _values
-from openmrc.errors import ArgumentError
+from openmrc.cli import _common, _complete, _values
+from openmrc.errors import ArgumentError, Error
+
+if TYPE_CHECKING:
+    from openmrc.lab import Lab
 
 lab = typer.Typer(
     help="Run a fabric in network namespaces of this machine. Needs root.",
@@ -19,17 +22,30 @@ lab = typer.Typer(
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 NameOption = Annotated[
-    str | None, typer.Option("--lab", metavar="NAME", help="Name of the lab, if several are up.")
+    str | None,
+    typer.Option(
+        "--lab", metavar="NAME", help="Name of the lab, if several are up.", autocompletion=_complete.labs
+    ),
 ]
 WhatArgument = Annotated[
     str,
     typer.Argument(
         metavar="LINK|PORT|SWITCH",
         help="A link, one of its ports (p0/t0-1:up2, h3:p0), or a switch (p0/t1-2).",
+        autocompletion=_complete.links_and_switches,
     ),
 ]
+NodeArgument = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="A host, such as h3, or a switch.", autocompletion=_complete.nodes),
+]
 LinkArgument = Annotated[
-    str, typer.Argument(metavar="LINK|PORT", help="A link or one of its ports (p0/t0-1:up2, h3:p0).")
+    str,
+    typer.Argument(
+        metavar="LINK|PORT",
+        help="A link or one of its ports (p0/t0-1:up2, h3:p0).",
+        autocompletion=_complete.links,
+    ),
 ]
 
 
@@ -84,6 +100,8 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
                 "cut": state.cut,
                 "stopped": state.stopped,
                 "loss": state.loss,
+                "delay_s": state.delay,
+                "rate_bps": state.rate,
                 "soft": sorted(state.soft),
             }
         )
@@ -98,13 +116,55 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
         console.print(f"{what}: stopped", style="red")
     for what in state.cut:
         console.print(f"{what}: cut", style="red")
-    for what, loss in state.loss.items():
-        console.print(f"{what}: loses {100 * loss:g} %", style="yellow")
+    from openmrc.lab.graph import described
+
+    for what in state.impaired:
+        console.print(f"{what}: {', '.join(described(state, what))}", style="yellow")
+
+
+@lab.command()
+def graph(
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.svg|png", help="Draw it into a file.")
+    ] = None,
+    name: NameOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Show the planes, switches, hosts and cables of a lab, and what has failed."""
+    from openmrc.lab import Lab
+    from openmrc.lab import graph as graphs
+
+    found = Lab.open(name)
+    if picture is not None:
+        try:
+            from openmrc.fabric import drawing
+        except ModuleNotFoundError as error:
+            raise Error(f"--picture needs {error.name}: pip install 'openmrc[plots]'") from None
+        drawing.save(found.fabric, picture, marks=_marks(found), legend=_LEGEND)
+        _common.console(stderr=True).print(f"wrote {picture}", markup=False)
+    if json:
+        _common.print_json(graphs.as_dict(found.layout, found.state))
+    elif picture is None:
+        for line in graphs.lines(found.layout, found.state):
+            print(line)
+
+
+_LEGEND = "dashed: cut or stopped (black), lossy, delayed or slow (grey)"
+
+
+def _marks(found: "Lab") -> dict[str, str]:
+    """Colours of what has failed, by name."""
+    failed, impaired = "#000000", "#777777"
+    state = found.state
+    marks = dict.fromkeys(state.impaired, impaired)
+    for switch in state.stopped:
+        marks |= dict.fromkeys((link.name for link in found.layout.links_of(switch)), failed)
+    return marks | dict.fromkeys((*state.cut, *state.stopped), failed)
 
 
 @lab.command(name="exec", context_settings={"ignore_unknown_options": True})
 def execute(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A host, such as h3, or a switch.")],
+    node: NodeArgument,
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND", help="The command and its arguments.")
     ],
@@ -115,6 +175,33 @@ def execute(
 
     line = Lab.open(name).command(node, command)
     os.execvp(line[0], line)
+
+
+@lab.command()
+def shell(
+    node: NodeArgument,
+    name: NameOption = None,
+) -> None:
+    """Open a shell at a host or switch; its prompt names the node.
+
+    The shell is that of the variable SHELL. In it every command runs at the node, and the lab's hosts have
+    their names.
+    """
+    from openmrc.lab import Lab
+
+    found = Lab.open(name)
+    line = found.command(node, _shell(node, found.state.directory))
+    os.execvp(line[0], line)
+
+
+def _shell(node: str, directory: Path) -> list[str]:
+    program = os.environ.get("SHELL") or "/bin/sh"
+    if Path(program).name != "bash":
+        return ["env", f"PS1={node}$ ", program]
+    # The user's own settings first: they would replace the prompt.
+    start = directory / f"bashrc-{node.replace('/', '-')}"
+    start.write_text(f'[ -f ~/.bashrc ] && . ~/.bashrc\nPS1="({node}) $PS1"\n', encoding="utf-8")
+    return [program, "--rcfile", str(start)]
 
 
 @lab.command()
@@ -129,21 +216,42 @@ def fail(what: WhatArgument, name: NameOption = None) -> None:
 def degrade(
     what: LinkArgument,
     loss: Annotated[
-        float, typer.Option("--loss", help="Such as 1% or 0.01; 100% is a silent cut.", **_values.share())
-    ],
+        float | None,
+        typer.Option(
+            "--loss", help="Lose packets, such as 1% or 0.01; 100% is a silent cut.", **_values.share()
+        ),
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            "--delay", help="Delay packets in each direction, such as 5ms.", **_values.time(needs_unit=True)
+        ),
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", help="Carry at most this much, such as 100M.", **_values.rate())
+    ] = None,
     name: NameOption = None,
 ) -> None:
-    """Make a link lose random packets in both directions; its ports stay up."""
+    """Make a link lose or delay packets, or slow, in both directions; its ports stay up.
+
+    What is not given stays as it is. `openmrc lab repair` ends all of it.
+    """
     from openmrc.lab import Lab
 
-    Lab.open(name).degrade(what, loss=loss)
+    if loss is None and delay is None and rate is None:
+        raise typer.BadParameter("say how: --loss, --delay or --rate")
+    Lab.open(name).degrade(what, loss=loss, delay=delay, rate=rate)
 
 
 @lab.command()
 def repair(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[LINK|PORT|SWITCH]", help="Link, port or switch; default everything."),
+        typer.Argument(
+            metavar="[LINK|PORT|SWITCH]",
+            help="Link, port or switch; default everything.",
+            autocompletion=_complete.links_and_switches,
+        ),
     ] = None,
     name: NameOption = None,
 ) -> None:
@@ -178,7 +286,12 @@ def flap(
 
 @lab.command()
 def soft(
-    switch: Annotated[str, typer.Argument(metavar="SWITCH", help="The switch, such as p0/t1-2.")],
+    switch: Annotated[
+        str,
+        typer.Argument(
+            metavar="SWITCH", help="The switch, such as p0/t1-2.", autocompletion=_complete.switches
+        ),
+    ],
     rate: Annotated[
         int | None,
         typer.Option("--rate", help="Rate of every port, such as 200M; default no limit.", **_values.rate()),
@@ -216,7 +329,14 @@ def soft(
 @lab.command()
 def demo(
     only: Annotated[
-        str | None, typer.Option("--only", metavar="mrc|frr", help="One half of it.", show_default=False)
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="mrc|frr",
+            help="One half of it.",
+            show_default=False,
+            autocompletion=_complete.choices("mrc", "frr"),
+        ),
     ] = None,
     duration: Annotated[
         float,
@@ -229,6 +349,7 @@ def demo(
             "--nic",
             metavar="srv6|udp",
             help="srv6: the NIC builds SRv6 frames; udp: UDP sockets and the hosts' routes.",
+            autocompletion=_complete.choices("srv6", "udp"),
         ),
     ] = "udp",
     bfd_interval: Annotated[
@@ -263,7 +384,6 @@ def demo(
     from openmrc.demos.lab.frr import Timers
     from openmrc.demos.lab.run import Settings, run
     from openmrc.demos.style import PictureError
-    from openmrc.errors import Error
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is allowed")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 from openmrc.cli._planes import lab_host
 
 if TYPE_CHECKING:
@@ -25,8 +25,12 @@ FabricOption = Annotated[
 
 
 def path(
-    src: Annotated[str | None, typer.Argument(metavar="SRC", help="Sender, like h12.")] = None,
-    dst: Annotated[str | None, typer.Argument(metavar="DST", help="Receiver.")] = None,
+    src: Annotated[
+        str | None, typer.Argument(metavar="SRC", help="Sender, like h12.", autocompletion=_complete.hosts)
+    ] = None,
+    dst: Annotated[
+        str | None, typer.Argument(metavar="DST", help="Receiver.", autocompletion=_complete.hosts)
+    ] = None,
     fabric: FabricOption = None,
     ev: Annotated[
         str | None, typer.Option(metavar="N", help="Explain this entropy value (decimal or 0x...).")

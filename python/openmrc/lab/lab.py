@@ -187,7 +187,7 @@ class Lab:
         """
         self.state = State.load(self.name)
         if what is None:
-            broken = [*self.state.stopped, *self.state.cut, *self.state.loss]
+            broken = [*self.state.stopped, *self.state.cut, *self.state.impaired]
             for each in dict.fromkeys(broken):
                 self.repair(each)
             return list(dict.fromkeys(broken))
@@ -195,33 +195,45 @@ class Lab:
             self._change_ports("stopped", what, present=False)
             return [what]
         link = self.layout.link(what)
-        if link.name not in self.state.cut and link.name not in self.state.loss:
+        if link.name not in self.state.cut and link.name not in self.state.impaired:
             raise StateError(f"{link.name} has not failed")
         if link.name in self.state.cut:
             self._change_ports("cut", link.name, present=False)
         if link.name in self.state.loss:
             self.degrade(link.name, loss=0.0)
+        if link.name in self.state.impaired:
+            self.degrade(link.name, delay=0.0, rate=0)
         return [link.name]
 
-    def degrade(self, what: str, *, loss: float) -> None:
-        """Makes a link lose a share of its packets in both directions; no port notices.
+    def degrade(
+        self, what: str, *, loss: float | None = None, delay: float | None = None, rate: int | None = None
+    ) -> None:
+        """Makes a link lose or delay packets, or slow, in both directions; no port notices.
 
         Args:
             what: The link, by its name or by one of its ports.
-            loss: 0 to 1.
+            loss: Share of packets lost, 0 to 1; ``None``: as it is.
+            delay: Seconds added in each direction, so that round trips take twice that; ``None``: as it is.
+            rate: Bits per second in each direction; 0: no limit; ``None``: as it is.
 
         Raises:
-            ArgumentError: if there is no such link, or ``loss`` is not 0 to 1.
+            ArgumentError: if there is no such link, or a value is out of range.
+            UnsupportedError: if the kernel cannot delay packets.
         """
         link = self.layout.link(what)
-        faults.loss_program(loss)
+        faults.loss_program(loss or 0.0)
         with self._changing():
-            faults.apply_loss(self.name, link, loss)
-            if loss:
-                self.state.loss[link.name] = loss
-            else:
-                self.state.loss.pop(link.name, None)
-            self.state.save()
+            state = self.state
+            if delay is not None or rate is not None:
+                delay = state.delay.get(link.name, 0.0) if delay is None else delay
+                rate = state.rate.get(link.name, 0) if rate is None else rate
+                faults.apply_shape(self.name, link, delay, rate or None)
+                _set(state.delay, link.name, delay)
+                _set(state.rate, link.name, rate)
+            if loss is not None:
+                faults.apply_loss(self.name, link, loss)
+                _set(state.loss, link.name, loss)
+            state.save()
 
     @contextmanager
     def ready_to_fail(self, what: str, *, loss: float | None = None) -> Iterator[Callable[[], int]]:
@@ -338,6 +350,14 @@ class Lab:
             # Saved first: repairing something that has not failed completely is harmless.
             self.state.save()
             faults.apply_ports(self.layout, self.name, before, after)
+
+
+def _set(values: dict[str, Any], name: str, value: float) -> None:
+    """Keeps what differs from nothing."""
+    if value:
+        values[name] = value
+    else:
+        values.pop(name, None)
 
 
 def _check_whole(name: str, broken: bool) -> None:
