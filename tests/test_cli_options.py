@@ -13,6 +13,7 @@ from openmrc.errors import ArgumentError
 from openmrc.units import parse_rate, parse_share, parse_size, parse_time
 
 REPOSITORY = Path(__file__).parent.parent
+LAB = REPOSITORY / "examples" / "fabrics" / "lab.yaml"
 SAME_MEANING = {"--out", "--only"}
 """They take a directory or a file, a row or a half: the same place, other values."""
 
@@ -118,6 +119,20 @@ def test_a_share_is_never_guessed(text):
         (["demo", "--size", "many"], "not a size"),
         (["lab", "demo", "--rate", "40"], "not a rate"),
         (["demo", "--ports", "4"], "No such option: --ports"),
+        (["write-bw", "--loopback", "-a", "-s", "5"], "not both"),
+        (["write-bw", "--loopback", "--cpu", "99999"], "processor 99999"),
+        (["write-lat", "--srv6", "::1"], "--srv6 needs --fabric"),
+        (["put", "/etc/hostname", "127.0.0.1:x"], "not a port number"),
+        (["put", "/etc/hostname", "127.0.0.1", "--impair", "love=1%"], "KIND"),
+        (["serve", "/tmp", "--bind", "0.0.0.0"], "name a token"),
+        (["decode"], "give a capture file, or --hex"),
+        (["plan", LAB, "--json", "--csv"], "exclude each other"),
+        (["plan", LAB, "--hosts", "1000000"], "do not fit"),
+        (["path", "h0", "h99", "--fabric", LAB], "h99 does not exist"),
+        (["config", LAB, "--platform", "junos", "-o", "x"], "not one of"),
+        (["compare", "x.yaml", "--picture", "a.foo"], "has to end in .png"),
+        (["sweep", "x.yaml", "-o", "a.foo"], "has to end in .parquet or .csv"),
+        (["reproduce", "--only", "Z9"], "Z9"),
     ],
 )
 def test_values_that_are_not_clear_are_wrong_usage(arguments, says):

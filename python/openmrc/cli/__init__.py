@@ -42,7 +42,7 @@ class Subcommand(NamedTuple):
             application.command(name, help=_paragraphs(function.__doc__ or ""))(function)
             command = typer.main.get_command(application)
         command.name = name
-        _describe_values(command)
+        _tidy_help(command)
         return command
 
 
@@ -55,11 +55,20 @@ def _paragraphs(text: str) -> str:
     )
 
 
-def _describe_values(command: Any) -> None:
-    """Names what an option takes by its meaning in the help (SIZE, N, FILE), not by its type in Python."""
+def _tidy_help(command: Any) -> None:
+    """One form for the help of all commands.
+
+    An option's value is named by its meaning (SIZE, N, FILE) and not by its type in Python, and its default
+    stands at the end of its sentence.
+    """
     for each in getattr(command, "commands", {}).values():
-        _describe_values(each)
+        each.help = _paragraphs(each.help or "")
+        _tidy_help(each)
     for param in command.params:
+        if param.show_default and param.default not in (None, False) and "efault" not in (param.help or ""):
+            default = param.opts[0] if param.is_bool_flag else param.default
+            param.help = f"{param.help} Default {default}."
+        param.show_default = False
         if param.param_type_name == "argument":
             param.display_type_rich = lambda ctx: None
         elif param.is_bool_flag:

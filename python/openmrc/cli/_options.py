@@ -56,7 +56,9 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 def options() -> list[Option]:
     """Every option of every command, without those that are only accepted for compatibility."""
     return [
-        Option(name, (*param.opts, *param.secondary_opts), _value(param), _help(param))
+        Option(
+            name, (*param.opts, *param.secondary_opts), _value(param), " ".join((param.help or "").split())
+        )
         for name, command in commands()
         for param in command.params
         if param.param_type_name == "option" and not param.hidden
@@ -68,16 +70,6 @@ def _value(param: Any) -> str:
         return str(param.metavar)
     choices = getattr(param.type_descriptor.annotation, "__args__", ())
     return "|".join(map(str, choices))
-
-
-def _help(param: Any) -> str:
-    text = " ".join((param.help or "").split())
-    shown = param.show_default and param.default not in (None, False, ()) and not param.required
-    if not shown or "efault" in text:
-        return text
-    if param.is_bool_flag:
-        return f"{text} Default: yes."
-    return f"{text} Default {param.default}."
 
 
 def markdown() -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from openmrc.cli import _values
 from openmrc.errors import ArgumentError
 from openmrc.handshake import AddressRule, Token
 from openmrc.planes import Planes, parse_host
@@ -41,7 +42,7 @@ AllowAddressOption = Annotated[
 
 def port_option(default: int, help: str) -> Any:
     """The option ``--port``/``-p``: a TCP port, at both ends of every command that meets a peer."""
-    return typer.Option("--port", "-p", metavar="PORT", min=0, max=65535, help=f"{help} Default {default}.")
+    return typer.Option("--port", "-p", help=f"{help} Default {default}.", **_values.port())
 
 
 def server(text: str, port: int | None, default: int) -> tuple[str, int]:

@@ -66,7 +66,8 @@ CpuOption = Annotated[
     typer.Option(
         "--cpu",
         metavar="N[,M]",
-        help="Processor of this end; with --loopback of client and server, default the first two.",
+        help="Processor of this end; with --loopback, of client and server. Default with --loopback: the "
+        "first two.",
     ),
 ]
 CpuFreqOption = Annotated[

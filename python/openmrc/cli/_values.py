@@ -10,7 +10,7 @@ from openmrc.errors import ArgumentError
 
 _T = TypeVar("_T", int, float)
 
-SIZE, TIME, RATE, SHARE = "SIZE", "TIME", "RATE", "SHARE"
+SIZE, TIME, RATE, SHARE, PORT = "SIZE", "TIME", "RATE", "SHARE", "PORT"
 """Names of the values in help texts."""
 
 
@@ -45,6 +45,17 @@ def time(least: float | None = None, *, needs_unit: bool = False) -> dict[str, A
         return units.parse_time(text, needs_unit=needs_unit)
 
     return {"metavar": TIME, "parser": _parser(read, lambda s: f"{s:g} s", least, None)}
+
+
+def port(least: int = 0) -> dict[str, Any]:
+    """Of an option that takes a TCP or UDP port: keywords of :func:`typer.Option`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()):
+            raise ArgumentError(f"{text!r} is not a port number")
+        return int(text)
+
+    return {"metavar": PORT, "parser": _parser(read, str, least, 65535)}
 
 
 def rate() -> dict[str, Any]:

@@ -52,7 +52,7 @@ LinkArgument = Annotated[
 @lab.command()
 def up(
     file: FileArgument,
-    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts instead of the file's.")] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts. Default: the file's.")] = None,
 ) -> None:
     """Bring a fabric up: a namespace per switch and host, a veth pair per link, static SRv6 routes."""
     from openmrc.fabric import Fabric
@@ -248,8 +248,8 @@ def repair(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[LINK|PORT|SWITCH]",
-            help="Link, port or switch; default everything.",
+            metavar="LINK|PORT|SWITCH",
+            help="A link, one of its ports, or a switch. Default: everything.",
             autocompletion=_complete.links_and_switches,
         ),
     ] = None,
@@ -294,7 +294,7 @@ def soft(
     ],
     rate: Annotated[
         int | None,
-        typer.Option("--rate", help="Rate of every port, such as 200M; default no limit.", **_values.rate()),
+        typer.Option("--rate", help="Rate of every port, such as 200M. Default: no limit.", **_values.rate()),
     ] = None,
     base_rtt: Annotated[
         float | None,

@@ -13,9 +13,7 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The f
 
 def plan(
     file: FileArgument,
-    hosts: Annotated[
-        int | None, typer.Option(min=1, help="Plan for this many hosts instead of the file's.")
-    ] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts. Default: the file's.")] = None,
     json: _common.JsonOption = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the bills of materials as CSV.")] = False,
     picture: Annotated[

@@ -23,21 +23,21 @@ def simulate(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SCENARIO.yaml]", help="The scenario; a permutation on a small fabric if left out."
+            metavar="SCENARIO.yaml", help="The scenario. Default: a permutation on a small fabric."
         ),
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option(help=f"Hosts of the run without a scenario; {HOSTS} if left out.")
+        int | None, typer.Option(help=f"Hosts of the run without a scenario. Default {HOSTS}.")
     ] = None,
-    planes: Annotated[int | None, typer.Option(help=f"Its planes; {PLANES} if left out.")] = None,
-    radix: Annotated[int | None, typer.Option(help=f"Ports of its switches; {RADIX} if left out.")] = None,
+    planes: Annotated[int | None, typer.Option(help=f"Its planes. Default {PLANES}.")] = None,
+    radix: Annotated[int | None, typer.Option(help=f"Ports of its switches. Default {RADIX}.")] = None,
     size: Annotated[
         int | None,
         typer.Option(
             "--size", "-s", help="Bytes that each of its hosts sends. Default 1M.", **_values.size()
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed, instead of the scenario's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed. Default: the scenario's.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
     ] = None,
@@ -50,7 +50,7 @@ def simulate(
         typer.Option(
             "--interval",
             "-i",
-            help="Virtual time between samples; about 1,000 samples in all if left out.",
+            help="Virtual time between samples. Default: about 1,000 samples in all.",
             **_values.time(needs_unit=True),
         ),
     ] = None,
@@ -66,7 +66,7 @@ def simulate(
     snaplen: Annotated[
         int | None,
         typer.Option(
-            "--snaplen", help="Bytes kept of each packet captured; all headers if left out.", **_values.size()
+            "--snaplen", help="Bytes kept of each packet captured. Default: all headers.", **_values.size()
         ),
     ] = None,
     json: _common.JsonOption = False,

@@ -22,7 +22,7 @@ def sweep(
     points: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where finished points are kept; GRID.points beside the grid if left out."
+            metavar="DIR", help="Where finished points are kept. Default: GRID.points beside the grid."
         ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Points at once; -1: one on each core.")] = -1,

@@ -15,7 +15,7 @@ SHOWN = 20
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that `openmrc config` wrote.")],
     walk: Annotated[
-        bool | None, typer.Option("--walk/--no-walk", help="Walk every path; default in small fabrics.")
+        bool | None, typer.Option("--walk/--no-walk", help="Walk every path. Default: in small fabrics.")
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
