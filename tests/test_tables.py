@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -24,6 +24,7 @@ def shown(table, width):
     return out.getvalue()
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.integers(40, 200),
     st.lists(st.tuples(CELL, CELL, CELL, CELL, CELL, CELL), min_size=1, max_size=12),
