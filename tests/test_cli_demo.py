@@ -134,7 +134,7 @@ def test_ctrl_c_ends_it_cleanly_and_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--size", "many"], "--size many"),
+        (["--size", "many"], "'many' is not a size"),
         (["--size", "0"], "at least 1 byte"),
         (["--size", "900000GiB"], "choose a smaller --size"),
         (["--file", "/does/not/exist"], "/does/not/exist: No such file"),

@@ -131,7 +131,7 @@ def test_latency_is_shown_under_perftests_columns():
         (["write-bw", "127.0.0.1", "--loopback"], "name no host"),
         (["write-bw", "--loopback", "-a", "-s", "5"], "not both"),
         (["write-bw", "--loopback", "-n", "5", "-D", "1"], "not both"),
-        (["write-bw", "--loopback", "-s", "0"], "at least 1 bytes"),
+        (["write-bw", "--loopback", "-s", "0"], "at least 1 byte;"),
         (["write-bw", "--loopback", "-D", "-1"], "'-1' is not a time"),
         (["write-bw", "--loopback", "-D", "0"], "more than 0 seconds"),
         (["write-bw", "--loopback", "-i", "1ms"], "at least 0.1 s"),

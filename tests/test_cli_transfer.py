@@ -290,6 +290,13 @@ def test_no_size_of_file_leaves_less_than_nothing_in_flight(tmp_path, inbox):
             assert json.loads(result.stdout)["transport"]["in_flight"] >= 0
 
 
+def test_a_port_that_the_device_lacks_is_refused_with_those_it_has(tmp_path, inbox):
+    with serving(inbox) as (_, address):
+        result = run("put", make(tmp_path / "file", 10), address, "--impair", "loss=1%,ports=12")
+    assert result.returncode == 2
+    assert "port 12 cannot be impaired: this device has ports 0 to 7" in one_line_error(result)
+
+
 def test_both_ends_print_a_line_for_each_interval(tmp_path, inbox):
     with serving(inbox, "-i", "100ms") as (server, address):
         file = make(tmp_path / "file", 40_000_000)

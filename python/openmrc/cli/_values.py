@@ -35,7 +35,10 @@ def _parser(
 
 def size(least: int = 1, most: int | None = None) -> dict[str, Any]:
     """Of an option that takes bytes: keywords of :func:`typer.Option`."""
-    return {"metavar": SIZE, "parser": _parser(units.parse_size, lambda n: f"{n} bytes", least, most)}
+    return {
+        "metavar": SIZE,
+        "parser": _parser(units.parse_size, lambda n: f"{n} byte{'' if n == 1 else 's'}", least, most),
+    }
 
 
 def time(least: float | None = None, *, needs_unit: bool = False) -> dict[str, Any]:

@@ -119,7 +119,8 @@ def serve(
     token = _peers.token(token_file)
     # Only the hosts of a lab can reach one of them.
     open_to_lab = bind is None and _planes.lab_host() is not None
-    bind = bind or (_peers.ALL if open_to_lab else _peers.LOOPBACK)
+    if bind is None:
+        bind = _peers.ALL if open_to_lab else _peers.LOOPBACK
     _peers.check_bind(bind, token, insecure=insecure, isolated=open_to_lab)
     _raise_descriptor_limit()
     rights = Rights(replace=allow_replace, digests=allow_digests, executable=allow_executable)
