@@ -94,27 +94,13 @@ def put(
         try:
             with _progress(remarks, interval, None if json else _print_interval, parts) as on_tick:
                 report = sender.send(sources, if_exists, on_tick)
-        except (ConnectError, KeyboardInterrupt) as error:
-            interrupted = isinstance(error, KeyboardInterrupt)
-            stored = sum(result.status != "failed" for result in sender.results)
-            message = f"{'interrupted' if interrupted else error}; nothing was stored"
-            if stored:
-                message = (
-                    f"{'interrupted' if interrupted else error}; {stored} of {files(len(sources))} stored,"
-                    " --if-exists update sends the rest"
-                )
-            if json:
-                results = [*map(_as_dict, sender.results)]
-                _common.print_json(
-                    {"complete": False, "interrupted": interrupted, "error": message, "files": results}
-                )
-            elif interrupted:
-                _print_files(sender.results)
-                placed = f"{size(sender.bytes_placed)} of {size(sender.total_bytes)} had arrived"
-                _common.console().print(f"{message}; {placed}", markup=False)
-            if interrupted:
-                raise
-            raise ConnectError(message) from None
+        except KeyboardInterrupt:
+            _report_break(sender, len(sources), "interrupted", interrupted=True, json=json)
+            raise
+        except ConnectError as error:
+            raise ConnectError(
+                _report_break(sender, len(sources), str(error), interrupted=False, json=json)
+            ) from None
     if json:
         intervals = {} if interval is None else {"intervals": parts}
         _common.print_json({**report.as_dict(), **intervals})
@@ -127,6 +113,24 @@ def put(
                 f"{printable(failed[0].path)} was not stored: {printable(failed[0].reason or '')}"
             )
         raise ConnectError(f"{len(failed)} of {files(len(report.files))} were not stored")
+
+
+def _report_break(sender: Sender, count: int, reason: str, *, interrupted: bool, json: bool) -> str:
+    """Prints what has arrived of a transfer that broke off; returns the reason with a summary."""
+    stored = sum(result.status != "failed" for result in sender.results)
+    message = f"{reason}; nothing was stored"
+    if stored:
+        message = f"{reason}; {stored} of {files(count)} stored, --if-exists update sends the rest"
+    if json:
+        results = [*map(_as_dict, sender.results)]
+        _common.print_json(
+            {"complete": False, "interrupted": interrupted, "error": message, "files": results}
+        )
+    elif interrupted:
+        _print_files(sender.results)
+        placed = f"{size(sender.bytes_placed)} of {size(sender.total_bytes)} had arrived"
+        _common.console().print(f"{message}; {placed}", markup=False)
+    return message
 
 
 def _as_dict(result: Any) -> dict[str, Any]:
