@@ -7,6 +7,11 @@ from openmrc.fabric.spec import Platform, Qos, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.switchconf.interfaces import NAMES, breakout, sonic_lanes
 
+RED_MBIT = 34_359
+"""Highest ``bandwidth`` that tc accepts for red: 2**32 - 1 bytes per second.
+
+It affects only how the average decays while a queue is empty, so a lower value does no harm."""
+
 # Traffic classes. Trimmed packets have their own class where a platform derives their code point from it.
 # Packets that arrive trimmed are in CONTROL, so that a last hop does not rewrite the code point of an earlier
 # switch.
@@ -97,6 +102,11 @@ class SwitchFacts:
     qos: QosFacts
     block: str
     """The uSID block, a /32."""
+
+    @property
+    def red_mbit(self) -> int:
+        """The ``bandwidth`` of red, Mbit/s."""
+        return min(self.port_rate // 10**6, RED_MBIT)
 
     @property
     def marking(self) -> list[str]:
