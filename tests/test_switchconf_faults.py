@@ -229,7 +229,7 @@ def test_ecn_on_a_last_hop_is_named(out, platform):
     path.write_text(spoiled)
     problems = verify(out, walk=False).problems
     assert [p.switch for p in problems] == [SWITCH]
-    assert re.search(r"(down0|Ethernet0|Ethernet1|swp1) must not mark ECN", problems[0].text)
+    assert re.search(r"(down0|Ethernet0|Ethernet1/1|swp1) must not mark ECN", problems[0].text)
 
 
 PLANTED = {
@@ -259,7 +259,7 @@ def test_a_line_that_does_not_belong_is_named(out, platform):
 
 def test_pfc_is_named(tmp_path):
     spoil = {
-        "eos": ("   no priority-flow-control", "   priority-flow-control on", "PFC is on at Ethernet1"),
+        "eos": ("   no priority-flow-control", "   priority-flow-control on", "PFC is on at Ethernet1/1"),
         "cumulus": (
             "nv set router segment",
             "nv set interface swp1 qos pfc profile x\nnv set router segment",

@@ -1,6 +1,7 @@
 """Configurations of a fabric's switches, and their verification."""
 
+from openmrc.switchconf.devices import with_switch
 from openmrc.switchconf.render import FILES, render, render_switch
 from openmrc.switchconf.verify import Problem, Result, verify
 
-__all__ = ["FILES", "Problem", "Result", "render", "render_switch", "verify"]
+__all__ = ["FILES", "Problem", "Result", "render", "render_switch", "verify", "with_switch"]

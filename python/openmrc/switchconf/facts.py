@@ -5,17 +5,20 @@ from typing import NamedTuple
 
 from openmrc.fabric.spec import Platform, Qos, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
-from openmrc.switchconf.interfaces import NAMES, breakout, sonic_lanes
+from openmrc.switchconf.devices import Asic, PortRow
+from openmrc.switchconf.interfaces import Interfaces
 
 RED_MBIT = 34_359
 """Highest ``bandwidth`` that tc accepts for red: 2**32 - 1 bytes per second.
 
 It affects only how the average decays while a queue is empty, so a lower value does no harm."""
 
-# Traffic classes. Trimmed packets have their own class where a platform derives their code point from it.
-# Packets that arrive trimmed are in CONTROL, so that a last hop does not rewrite the code point of an earlier
-# switch.
+# Traffic classes, and the queues of the same numbers. Packets that this switch trims have their own class
+# where a platform derives their code point from it. Packets that arrive trimmed have another one, so that a
+# last hop does not rewrite the code point of an earlier switch.
 PLAIN, DATA, TRIMMED, CONTROL = 0, 1, 5, 6
+# SONiC writes code points by class. So each code point has its own class there; all others are PLAIN.
+RETRANSMISSION, ARRIVED, ARRIVED_LAST_HOP = 2, 3, 4
 
 
 class PortFacts(NamedTuple):
@@ -28,8 +31,8 @@ class PortFacts(NamedTuple):
     uplink: bool
     ecn: bool
     """Whether its queue marks ECN: T0 uplinks and all ports of higher tiers, not the last hop."""
-    lanes: str
-    """The list of lanes for SONiC."""
+    row: PortRow | None
+    """Its entry in the PORT table of SONiC, if that is known."""
     cage: int
     """Cage, from 1."""
 
@@ -46,6 +49,8 @@ class RouteFacts(NamedTuple):
 class QosFacts:
     """Queue settings in bytes, computed from shares of a plane's bandwidth-delay product."""
 
+    classes: dict[int, int]
+    """Code point -> traffic class, one class per code point; all other code points are PLAIN."""
     plain_codes: tuple[int, ...]
     data_codes: tuple[int, ...]
     control_codes: tuple[int, ...]
@@ -67,6 +72,14 @@ class QosFacts:
         bdp = port_rate * qos.base_rtt_us / 8e6
         codes = qos.dscp
         return cls(
+            classes={
+                codes.no_trim: PLAIN,
+                codes.data: DATA,
+                codes.retransmission: RETRANSMISSION,
+                codes.trimmed: ARRIVED,
+                codes.trimmed_last_hop: ARRIVED_LAST_HOP,
+                codes.control: CONTROL,
+            },
             plain_codes=(codes.no_trim,),
             data_codes=(codes.data, codes.retransmission),
             control_codes=tuple(sorted((codes.trimmed, codes.trimmed_last_hop, codes.control))),
@@ -102,6 +115,20 @@ class SwitchFacts:
     qos: QosFacts
     block: str
     """The uSID block, a /32."""
+    asic: Asic | None
+    """The chip, if the fabric names the switch."""
+
+    @property
+    def trim_size(self) -> int:
+        """Length of a packet that this switch has trimmed, bytes."""
+        fixed = self.asic.trim_size if self.asic else None
+        return self.qos.trim_size if fixed is None else fixed
+
+    @property
+    def trim_queue(self) -> int:
+        """The queue of packets that this switch has trimmed (SONiC)."""
+        fixed = self.asic.trim_queue if self.asic else None
+        return CONTROL if fixed is None else fixed
 
     @property
     def red_mbit(self) -> int:
@@ -133,17 +160,17 @@ class Facts:
 
     def __init__(self, fabric: Fabric, platform: Platform) -> None:
         fabric.core.check_addresses()
-        self._fabric, self._name = fabric, NAMES[platform]
-        self._breakout = breakout(fabric)
+        self._fabric = fabric
+        self._interfaces = Interfaces(fabric, platform)
         self._qos = QosFacts.of(fabric.spec, fabric.port_rate)
         self._block = prefix_text(fabric)
 
     def of(self, switch: SwitchId) -> SwitchFacts:
         """The facts of a switch."""
-        fabric, per_cage = self._fabric, self._breakout
+        fabric, interfaces = self._fabric, self._interfaces
         own, entries = fabric.table(switch)
         ports = fabric.ports(switch)
-        names = {port.number: self._name(port, per_cage) for port in ports}
+        names = {port.number: interfaces.name(port) for port in ports}
         next_hops = {port.number: port.peer_address for port in ports}
         facts = [
             PortFacts(
@@ -152,8 +179,8 @@ class Facts:
                 port.address,
                 port.is_uplink,
                 port.is_uplink or switch.tier > 0,
-                sonic_lanes(port.number, per_cage),
-                port.number // per_cage + 1,
+                interfaces.row(port),
+                interfaces.cage(port),
             )
             for port in ports
         ]
@@ -170,9 +197,10 @@ class Facts:
             ],
             ports=facts,
             port_rate=fabric.port_rate,
-            breakout=per_cage,
+            breakout=interfaces.per_cage,
             qos=self._qos,
             block=fabric.spec.addressing.block,
+            asic=interfaces.hardware.asic,
         )
 
 

@@ -46,6 +46,8 @@ class Parsed:
     hostname: str | None = None
     addresses: dict[str, tuple[str, Where]] = field(default_factory=dict)
     """Interface -> its address with prefix length."""
+    hardware: dict[str, tuple[str, str, Where]] = field(default_factory=dict)
+    """Interface -> its lanes and speed, where the file has them (SONiC)."""
     own: list[tuple[str, Where]] = field(default_factory=list)
     """Prefixes at which it shifts the address (uN)."""
     routes: list[Route] = field(default_factory=list)

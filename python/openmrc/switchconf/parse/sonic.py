@@ -81,6 +81,9 @@ def _tables(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
             parsed.complain(_at(table), f"table {table} must not be there: no routing protocol, no PFC")
         elif table not in _KNOWN:
             parsed.complain(_at(table), f"table {table} is not understood")
+    for name, fields in tables.get("PORT", {}).items():
+        if "lanes" in fields:
+            parsed.hardware[name] = (fields["lanes"], fields.get("speed", ""), _at(name))
     for key in tables.get("INTERFACE", {}):
         interface, bar, address = key.partition("|")
         if bar:
