@@ -4,16 +4,14 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
-import uuid
-from contextlib import contextmanager
 
 import pytest
 
 from openmrc.fabric import Fabric, Specification
 from openmrc.switchconf import render, verify
 from openmrc.switchconf.parse import PARSERS, Files
+from switch_helpers import namespace, run_in
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("tc"), reason="needs root and iproute2 for network namespaces"
@@ -21,61 +19,10 @@ pytestmark = pytest.mark.skipif(
 
 SWITCH = "p0/t0-1"
 
-TC = """#!/bin/sh
-# Runs the real tc. A kernel without a queueing discipline or classifier answers with exit code 2. A word
-# that tc does not accept ends with exit code 1 before the kernel is asked.
-"{tc}" "$@" 2>"{log}.err"
-status=$?
-echo "$status tc $* $(tr "\\n" " " <"{log}.err")" >>"{log}"
-[ "$status" -eq 2 ] && exit 0
-cat "{log}.err" >&2
-exit "$status"
-"""
-
-
-@contextmanager
-def namespace(ports):
-    """A network namespace with these ports."""
-    space = f"openmrc-{uuid.uuid4().hex[:8]}"
-    subprocess.run(["ip", "netns", "add", space], check=True)
-    try:
-        for port in ports:
-            subprocess.run(["ip", "-n", space, "link", "add", port, "type", "ifb"], check=True)
-        yield space
-    finally:
-        subprocess.run(["ip", "netns", "del", space], check=True)
-
-
-def kernel_has_the_queues():
-    """Whether this kernel has the queueing disciplines and the classifier of qos.sh."""
-    with namespace(["x"]) as space:
-        commands = (
-            "qdisc add dev x root handle 1: prio bands 2",
-            "filter add dev x parent 1: protocol ipv6 prio 1 handle 1 flower ip_tos 0x10/0xfc classid 1:1",
-            "qdisc add dev x parent 1:2 red limit 400000 min 30000 max 100000 avpkt 1000 bandwidth 1000mbit",
-        )
-        runs = [subprocess.run(["tc", "-n", space, *c.split()], capture_output=True) for c in commands]
-        return all(run.returncode == 0 for run in runs)
-
 
 def fabric_of(rate, **changes):
     base = {"hosts": 16, "nic": {"rate": rate}, "planes": 2, "switch": {"radix": 8}, "tiers": 2}
     return Fabric(Specification.model_validate({**base, **changes}))
-
-
-def run_in(space, script, tmp_path):
-    """Runs a script; returns it and the log of the commands of tc."""
-    tools, log = tmp_path / "bin", tmp_path / "tc.log"
-    tools.mkdir()
-    if not kernel_has_the_queues():
-        wrapper = tools / "tc"
-        wrapper.write_text(TC.format(tc=shutil.which("tc"), log=log))
-        wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-    path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    run = subprocess.run(
-        ["ip", "netns", "exec", space, str(script)], env=path, capture_output=True, text=True, timeout=60
-    )
-    return run, log.read_text().splitlines() if log.exists() else None
 
 
 # From a port of 10 Mb/s to one of 1.6 Tb/s: the thresholds and the rate of red scale with the rate.

@@ -263,9 +263,9 @@ def test_a_wrong_port_table_is_refused(tmp_path, text, message):
         ("cumulus", {"device": "7060X6-64PE-B"}, "runs eos and sonic, not cumulus; cumulus runs on SN5600"),
         ("eos", {"device": "7060X6-64PE"}, "7060X6-64PE has 64 cages with 1, 2, 4 ports, 256 at most"),
         ("eos", {"device": "SN9999"}, "SN9999 is not known; known are 7060X6-64PE, 7060X6-64PE-B"),
-        ("eos", {}, "which few switches have; name yours: 7060X6-64PE-B"),
-        ("cumulus", {}, "name yours: SN5640"),
-        ("sonic", {}, "name yours: 7060X6-64PE-B, SN5640"),
+        ("eos", {}, "which few switches have; name yours, here or with --device: 7060X6-64PE-B"),
+        ("cumulus", {}, "name yours, here or with --device: SN5640"),
+        ("sonic", {}, "name yours, here or with --device: 7060X6-64PE-B, SN5640"),
     ],
 )
 def test_what_a_switch_cannot_do_is_refused(platform, switch, message, tmp_path):

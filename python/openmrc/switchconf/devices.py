@@ -150,7 +150,7 @@ def hardware(fabric: Fabric, platform: Platform) -> Hardware:
     elif per_cage == LANES and not (platform == "sonic" and fabric.spec.switch.port_config):
         raise ArgumentError(
             f"switch.device: {fabric.radix} ports of {format_rate(fabric.port_rate)} are {LANES} per cage, "
-            f"which few switches have; name yours: {_names(platform, LANES)}"
+            f"which few switches have; name yours, here or with --device: {_names(platform, LANES)}"
         )
     asic = known().asic(device.asic) if device else None
     if platform != "sonic":

@@ -131,6 +131,11 @@ class SwitchFacts:
         return CONTROL if fixed is None else fixed
 
     @property
+    def frr(self) -> str:
+        """The oldest release of FRR; 10.3 and 10.4 install one uN SID only, whatever is configured."""
+        return "10.3" if len(self.own) == 1 else "10.5"
+
+    @property
     def red_mbit(self) -> int:
         """The ``bandwidth`` of red, Mbit/s."""
         return min(self.port_rate // 10**6, RED_MBIT)

@@ -33,6 +33,7 @@ FILES: dict[Platform, tuple[tuple[str, str], ...]] = {
         ("daemons", "daemons.j2"),
         ("sysctl.conf", "sysctl.conf.j2"),
         ("qos.sh", "qos.sh.j2"),
+        ("setup.sh", "frr-setup.sh.j2"),
     ),
     "sonic": (("config_db.json", "config_db.json.j2"),),
     "eos": (("startup-config", "startup-config.j2"),),

@@ -1,4 +1,4 @@
-"""Reads the files of an FRR switch: frr.conf, daemons, sysctl.conf, qos.sh."""
+"""Reads the files of an FRR switch: frr.conf, daemons, sysctl.conf, qos.sh, setup.sh."""
 
 from openmrc.switchconf.parse import linux
 from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
@@ -22,6 +22,10 @@ def parse(files: Files) -> Parsed:
     _daemons(files, parsed)
     linux.sysctl(files, parsed)
     linux.qos(files, parsed)
+    setup = files.text("setup.sh", parsed)
+    for command in ("ip link set dev sr0 up", "sysctl -q -p sysctl.conf", "./qos.sh"):
+        if setup and command not in setup.splitlines():
+            parsed.complain(Where("setup.sh", 0), f"does not run `{command}`")
     return parsed
 
 
