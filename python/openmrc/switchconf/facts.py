@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from openmrc.errors import ArgumentError
 from openmrc.fabric.spec import Platform, Qos, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.switchconf.devices import Asic, PortRow
@@ -12,6 +13,9 @@ RED_MBIT = 34_359
 """Highest ``bandwidth`` that tc accepts for red: 2**32 - 1 bytes per second.
 
 It affects only how the average decays while a queue is empty, so a lower value does no harm."""
+
+CUMULUS_LOCATORS = 256
+"""Most SRv6 locators of a Cumulus Linux switch (its user guide, "Segment Routing")."""
 
 # Traffic classes, and the queues of the same numbers. Packets that this switch trims have their own class
 # where a platform derives their code point from it. Packets that arrive trimmed have another one, so that a
@@ -54,6 +58,8 @@ class QosFacts:
     plain_codes: tuple[int, ...]
     data_codes: tuple[int, ...]
     control_codes: tuple[int, ...]
+    other_codes: tuple[int, ...]
+    """All code points that are neither data nor control."""
     trimmed_code: int
     trimmed_last_hop_code: int
     ecn_min: int
@@ -71,6 +77,8 @@ class QosFacts:
         qos: Qos = spec.qos
         bdp = port_rate * qos.base_rtt_us / 8e6
         codes = qos.dscp
+        data = (codes.data, codes.retransmission)
+        control = tuple(sorted((codes.trimmed, codes.trimmed_last_hop, codes.control)))
         return cls(
             classes={
                 codes.no_trim: PLAIN,
@@ -81,8 +89,9 @@ class QosFacts:
                 codes.control: CONTROL,
             },
             plain_codes=(codes.no_trim,),
-            data_codes=(codes.data, codes.retransmission),
-            control_codes=tuple(sorted((codes.trimmed, codes.trimmed_last_hop, codes.control))),
+            data_codes=data,
+            control_codes=control,
+            other_codes=tuple(code for code in range(64) if code not in (*data, *control)),
             trimmed_code=codes.trimmed,
             trimmed_last_hop_code=codes.trimmed_last_hop,
             ecn_min=round(qos.ecn_min * bdp),
@@ -169,6 +178,12 @@ class Facts:
         self._interfaces = Interfaces(fabric, platform)
         self._qos = QosFacts.of(fabric.spec, fabric.port_rate)
         self._block = prefix_text(fabric)
+        usids = max(len(fabric.table(SwitchId(0, tier, 0)).own) for tier in range(fabric.tiers))
+        if platform == "cumulus" and usids > CUMULUS_LOCATORS:
+            raise ArgumentError(
+                f"parallel_links: a switch of this fabric has {usids} uSIDs of its own, "
+                f"but Cumulus Linux has {CUMULUS_LOCATORS} locators at most; take fewer parallel links"
+            )
 
     def of(self, switch: SwitchId) -> SwitchFacts:
         """The facts of a switch."""

@@ -268,6 +268,9 @@ class _Checker:
             parsed.complain(place, f"{name} {text}")
         if should_mark and parsed.thresholds != self.thresholds:
             parsed.complain(place, f"ECN thresholds are {parsed.thresholds}, should be {self.thresholds}")
+        if parsed.mapped_codes is not None and (unmapped := set(range(64)) - parsed.mapped_codes):
+            codes = ", ".join(map(str, sorted(unmapped)))
+            parsed.complain(place, f"code points without a traffic class, which keep a default: {codes}")
         if parsed.strict_codes != self.control:
             given, right = sorted(parsed.strict_codes), sorted(self.control)
             parsed.complain(place, f"code points with strict priority are {given}, should be {right}")

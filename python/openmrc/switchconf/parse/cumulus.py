@@ -19,11 +19,15 @@ class _Reader:
         self.sids: dict[str, dict[str, str]] = {}
         self.sid_lines: dict[str, int] = {}
         self.routes: dict[str, tuple[str, int]] = {}
-        self.profiles: dict[str, dict[str, str]] = {}
+        self.profiles: dict[str, dict[str, dict[str, str]]] = {}
+        """Profile -> traffic class -> setting."""
         self.bound: dict[str, list[str]] = {}
         self.priorities: dict[str, str] = {}
         self.classes: dict[str, str] = {}
         self.strict: set[str] = set()
+        self.shared: dict[str, int] = {}
+        """Traffic classes in mode dwrr, and the line."""
+        self.weighted: set[str] = set()
 
     def read(self, text: str) -> None:
         for number, line in enumerate(text.splitlines(), start=1):
@@ -69,7 +73,7 @@ class _Reader:
 
     def _interface(self, interfaces: str, words: list[str], number: int) -> bool:
         match words:
-            case ["ip", "address", address]:
+            case ["ipv6", "address", address]:
                 self.parsed.address(interfaces, address, Where(FILE, number))
             case ["qos", "congestion-control", "profile", name]:
                 self.bound.setdefault(name, []).extend(interfaces.split(","))
@@ -99,8 +103,13 @@ class _Reader:
             case ["egress-scheduler", "default-global", "traffic-class", classes, "mode", mode]:
                 if mode == "strict":
                     self.strict.update(classes.split(","))
-            case ["congestion-control", name, "traffic-class", _, key, value]:
-                self.profiles.setdefault(name, {})[key] = value
+                else:
+                    self.shared.update(dict.fromkeys(classes.split(","), number))
+            case ["egress-scheduler", "default-global", "traffic-class", classes, "bw-percent", _]:
+                self.weighted.update(classes.split(","))
+            case ["congestion-control", name, "traffic-class", classes, key, value]:
+                for each in classes.split(","):
+                    self.profiles.setdefault(name, {}).setdefault(each, {})[key] = value
             case ["mapping", "default-global", "trust", "l3"] | ["remark", *_]:
                 pass
             case ["pfc" | "roce" | "link-pause", *_]:
@@ -124,11 +133,20 @@ class _Reader:
 
     def _qos(self) -> None:
         for name, interfaces in self.bound.items():
-            profile = self.profiles.get(name, {})
-            if profile.get("ecn") == "enabled":
-                self.parsed.marking.update(interfaces)
-                low, high = profile.get("min-threshold", "0"), profile.get("max-threshold", "0")
-                self.parsed.thresholds.add((int(low), int(high)))
+            for settings in self.profiles.get(name, {}).values():
+                if settings.get("ecn") == "enabled":
+                    self.parsed.marking.update(interfaces)
+                    low, high = settings.get("min-threshold", "0"), settings.get("max-threshold", "0")
+                    self.parsed.thresholds.add((int(low), int(high)))
+        # Other interfaces have the profile default-global, which marks traffic class 0 if nothing is said.
+        if self.profiles.get("default-global", {}).get("0", {}).get("ecn") != "disabled":
+            bound = {interface for interfaces in self.bound.values() for interface in interfaces}
+            self.parsed.marking.update(self.parsed.addresses.keys() - bound)
+        for traffic_class, number in self.shared.items():
+            if traffic_class not in self.weighted:
+                text = f"traffic class {traffic_class} has mode dwrr and no bw-percent"
+                self.parsed.complain(Where(FILE, number), text)
+        self.parsed.mapped_codes = {int(code) for code in self.priorities}
         for code, priority in self.priorities.items():
             if self.classes.get(priority) in self.strict:
                 self.parsed.strict_codes.add(int(code))

@@ -29,6 +29,8 @@ class _Reader:
         self.queue = ""
         self.profiles: dict[str, set[tuple[int, int]]] = {}
         self.strict_queues: set[str] = set()
+        self.shared_queues: dict[str, set[str]] = {}
+        """Queues of each profile that are not strict."""
         self.classes: dict[str, list[str]] = {}
         self.loopback: set[str] = set()
         self.block = ""
@@ -46,6 +48,12 @@ class _Reader:
         for traffic_class, codes in self.classes.items():
             if traffic_class in self.strict_queues:
                 self.parsed.strict_codes.update(map(int, codes))
+        self.parsed.mapped_codes = {int(code) for codes in self.classes.values() for code in codes}
+        queues = self.classes.keys() - self.strict_queues
+        for name in self.profiles:
+            for queue in sorted(queues - self.shared_queues.get(name, set())):
+                text = f"queue {queue} of profile {name} keeps its default priority: `no priority` is missing"
+                self.parsed.complain(Where(FILE, 0), text)
         for prefix, where in self.parsed.own:
             if prefix not in self.loopback:
                 self.parsed.complain(where, f"Loopback0 does not have {prefix}")
@@ -113,7 +121,9 @@ class _Reader:
                 self.queue = queue
             case ["priority", "strict"]:
                 self.strict_queues.add(self.queue)
-            case ["qos", "trust", "dscp"] | ["no", "priority"]:
+            case ["no", "priority"]:
+                self.shared_queues.setdefault(name, set()).add(self.queue)
+            case ["qos", "trust", "dscp"]:
                 pass
             case _:
                 match = _ECN.fullmatch(" ".join(words))

@@ -59,6 +59,8 @@ class Parsed:
     """Interfaces whose queue marks ECN."""
     thresholds: set[tuple[int, int]] = field(default_factory=set)
     """ECN thresholds in use, bytes."""
+    mapped_codes: set[int] | None = None
+    """Code points that have a traffic class; ``None`` where those without one cannot do harm."""
     strict_codes: set[int] = field(default_factory=set)
     """Code points that are served with strict priority."""
     complaints: list[Complaint] = field(default_factory=list)

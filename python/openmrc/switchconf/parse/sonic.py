@@ -132,7 +132,9 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
             bounds = (int(profile["green_min_threshold"]), int(profile["green_max_threshold"]))
             parsed.thresholds.add(bounds)
     queues = tables.get("TC_TO_QUEUE_MAP", {}).get("FABRIC", {})
-    for code, traffic_class in tables.get("DSCP_TO_TC_MAP", {}).get("FABRIC", {}).items():
+    classes = tables.get("DSCP_TO_TC_MAP", {}).get("FABRIC", {})
+    parsed.mapped_codes = {int(code) for code in classes}
+    for code, traffic_class in classes.items():
         if queues.get(traffic_class) in strict_queues:
             parsed.strict_codes.add(int(code))
 
