@@ -58,6 +58,6 @@ def run_in(space, script, tmp_path, **variables):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     return run, log.read_text().splitlines() if log.exists() else None

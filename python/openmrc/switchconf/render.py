@@ -14,6 +14,7 @@ import yaml
 from openmrc.errors import ArgumentError
 from openmrc.fabric.spec import Platform, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
+from openmrc.switchconf import evidence
 from openmrc.switchconf.devices import port_config_path
 from openmrc.switchconf.facts import CONTROL, DATA, PLAIN, TRIMMED, Facts, SwitchFacts
 
@@ -99,6 +100,7 @@ def render(
     out.mkdir(parents=True, exist_ok=True)
     (out / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
     (out / PLATFORM).write_text(f"{platform}\n", encoding="ascii")
+    (out / evidence.FILE).write_text(evidence.report(fabric, platform), encoding="utf-8")
     if (table := port_config_path(fabric.spec)) is not None:
         (out / PORT_CONFIG).write_bytes(table.read_bytes())
     count = 0
