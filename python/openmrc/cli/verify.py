@@ -1,4 +1,4 @@
-"""``openmrc verify``: checks rendered configurations."""
+"""``openmrc verify``: checks configurations, and cables by LLDP."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,20 @@ SHOWN = 20
 
 
 def verify(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that `openmrc config` wrote.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|CABLING.csv",
+            help="What `openmrc config` wrote; with --lldp: the list that `openmrc plan --cabling` wrote.",
+        ),
+    ],
+    lldp: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Check cables: a file of `lldpctl -f json` or of EOS's LLDP as JSON per switch.",
+        ),
+    ] = None,
     walk: Annotated[
         bool | None, typer.Option("--walk/--no-walk", help="Walk every path; default in small fabrics.")
     ] = None,
@@ -22,11 +35,16 @@ def verify(
     """Verify the configurations of a fabric: every path arrives, no loop, no missing or unused entry.
 
     Uses only the files. A problem is named with switch, file and line; then the exit code is 1.
+
+    With --lldp, verify its cables instead: each switch hears the neighbour that the list has.
     """
+    if lldp is not None:
+        _verify_cables(target, lldp, json)
+        return
     from openmrc.switchconf import verify as prove
 
     with progress("switches") as advance:
-        result = prove(directory, walk=walk, progress=advance)
+        result = prove(target, walk=walk, progress=advance)
     if json:
         _common.print_json(
             {
@@ -39,14 +57,46 @@ def verify(
             }
         )
     else:
-        console = _common.console()
-        for problem in result.problems[:SHOWN]:
-            console.print(str(problem), markup=False)
-        if len(result.problems) > SHOWN:
-            console.print(f"... and {len(result.problems) - SHOWN:,} more")
+        _print_problems([str(problem) for problem in result.problems])
         walked = "closed form, paths not walked" if result.paths is None else f"{result.paths:,} paths walked"
         verdict = "proved" if result.ok else f"{len(result.problems):,} problems"
         counts = f"{result.switches:,} switches, {result.entries:,} entries"
-        console.print(f"{verdict}: {result.platform}, {counts}, {walked}")
+        _common.console().print(f"{verdict}: {result.platform}, {counts}, {walked}")
     if not result.ok:
         raise typer.Exit(1)
+
+
+def _verify_cables(listed: Path, directory: Path, json: bool) -> None:
+    from openmrc.switchconf import cabling, lldp
+
+    result = lldp.check(cabling.read(listed), directory)
+    if json:
+        _common.print_json(
+            {
+                "ok": result.ok,
+                "cables": result.cables,
+                "seen": result.seen,
+                "silent": result.silent,
+                "unnamed": result.unnamed,
+                "problems": [problem._asdict() for problem in result.problems],
+            }
+        )
+    else:
+        _print_problems([str(problem) for problem in result.problems])
+        verdict = "right" if result.ok else f"{len(result.problems):,} problems"
+        notes = [f"{result.seen:,} of {result.cables:,} cables seen"]
+        if result.silent:
+            notes.append(f"{len(result.silent):,} hosts' ports without LLDP")
+        if result.unnamed:
+            notes.append(f"{len(result.unnamed):,} with the right device but no known name of its port")
+        _common.console().print(f"{verdict}: {', '.join(notes)}")
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _print_problems(problems: list[str]) -> None:
+    console = _common.console()
+    for problem in problems[:SHOWN]:
+        console.print(problem, markup=False)
+    if len(problems) > SHOWN:
+        console.print(f"... and {len(problems) - SHOWN:,} more")

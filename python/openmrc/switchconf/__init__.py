@@ -1,4 +1,4 @@
-"""Configurations of a fabric's switches, and their verification."""
+"""Configurations of a fabric's switches, and their verification; its cables."""
 
 from openmrc.switchconf.devices import with_switch
 from openmrc.switchconf.render import FILES, render, render_switch
