@@ -27,6 +27,20 @@ def verify(
             help="Check cables: a file of `lldpctl -f json` or of EOS's LLDP as JSON per switch.",
         ),
     ] = None,
+    fabric: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Configurations of others: the fabric's specification."),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            metavar="linux|frr|sonic|eos|cumulus", help="With --fabric: the system of the switches."
+        ),
+    ] = None,
+    cabling: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="With --fabric: the ports of the links, if not the plan's."),
+    ] = None,
     walk: Annotated[
         bool | None, typer.Option("--walk/--no-walk", help="Walk every path; default in small fabrics.")
     ] = None,
@@ -37,7 +51,13 @@ def verify(
     Uses only the files. A problem is named with switch, file and line; then the exit code is 1.
 
     With --lldp, verify its cables instead: each switch hears the neighbour that the list has.
+
+    With --fabric and --platform, verify configurations that openmrc did not write: own uSIDs, routes to
+    uSIDs, next hops, ECN and priorities; all else is ignored and counted.
     """
+    if fabric is not None or platform is not None:
+        _verify_foreign(target, fabric, platform, cabling, json)
+        return
     if lldp is not None:
         _verify_cables(target, lldp, json)
         return
@@ -62,6 +82,45 @@ def verify(
         verdict = "proved" if result.ok else f"{len(result.problems):,} problems"
         counts = f"{result.switches:,} switches, {result.entries:,} entries"
         _common.console().print(f"{verdict}: {result.platform}, {counts}, {walked}")
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _verify_foreign(
+    directory: Path, file: Path | None, platform: str | None, cabling: Path | None, json: bool
+) -> None:
+    from openmrc.fabric import Fabric
+    from openmrc.switchconf import FILES, verify_foreign
+    from openmrc.switchconf import cabling as listing
+
+    if file is None or platform is None:
+        raise typer.BadParameter("--fabric and --platform belong together")
+    if platform not in FILES:
+        raise typer.BadParameter(f"--platform {platform}: not one of {', '.join(FILES)}")
+    cables = listing.read(cabling) if cabling is not None else None
+    with progress("switches") as advance:
+        result = verify_foreign(directory, Fabric.load(file), platform, cables=cables, progress=advance)
+    if json:
+        _common.print_json(
+            {
+                "platform": platform,
+                "ok": result.ok,
+                "switches": result.switches,
+                "entries": result.entries,
+                "ignored": result.ignored,
+                "unchecked": sorted(result.unchecked),
+                "notes": [note._asdict() for note in result.notes],
+                "problems": [problem._asdict() for problem in result.problems],
+            }
+        )
+    else:
+        _print_problems([f"note: {note}" for note in result.notes])
+        _print_problems([str(problem) for problem in result.problems])
+        verdict = "every path arrives" if result.ok else f"{len(result.problems):,} problems"
+        counts = f"{result.switches:,} switches, {result.entries:,} entries, {result.ignored:,} lines ignored"
+        _common.console().print(f"{verdict}: {platform}, {counts}")
+        for what in sorted(result.unchecked):
+            _common.console().print(f"not checked: {what}", markup=False)
     if not result.ok:
         raise typer.Exit(1)
 

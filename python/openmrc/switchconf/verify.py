@@ -158,13 +158,13 @@ class _Checker:
         self._interfaces(parsed, ports)
         self._entries(switch, parsed, ports)
         self._facts(switch, parsed, ports)
-        for where, text in parsed.complaints:
+        for where, text in (*parsed.unknown, *parsed.complaints):
             problems.append(self.problem(switch, where, text))
         return parsed
 
     def problem(self, switch: SwitchId, where: Where, text: str) -> Problem:
         """A problem at a place in a switch's files."""
-        line = where.line(switch_directory(self.root, switch)) if where.at else 0
+        line = where.line(switch_directory(self.root, switch) / where.file) if where.at else 0
         return Problem(str(switch), self._path(switch, where.file), line, text)
 
     def _path(self, switch: SwitchId, name: str) -> str:

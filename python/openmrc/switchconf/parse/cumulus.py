@@ -1,5 +1,7 @@
 """Reads the file of a Cumulus Linux switch: NVUE commands."""
 
+import re
+
 from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
 
 FILE = "nvue.cmds"
@@ -10,6 +12,21 @@ def parse(files: Files) -> Parsed:
     parsed = Parsed()
     _Reader(parsed).read(files.text(FILE, parsed))
     return parsed
+
+
+_RANGE = re.compile(r"(.*?)([0-9]+)-([0-9]+)", re.ASCII)
+
+
+def expand(names: str) -> list[str]:
+    """The single names of a list such as ``swp1-3,swp5s0-1``."""
+    found: list[str] = []
+    for name in names.split(","):
+        match = _RANGE.fullmatch(name)
+        if match is None or int(match[3]) - int(match[2]) > 1024:
+            found.append(name)
+        else:
+            found += (f"{match[1]}{number}" for number in range(int(match[2]), int(match[3]) + 1))
+    return found
 
 
 class _Reader:
@@ -35,7 +52,7 @@ class _Reader:
                 continue
             words = line.split()
             if words[:2] != ["nv", "set"] or not self._set(words[2:], number):
-                self.parsed.complain(Where(FILE, number), f"not understood: {line}")
+                self.parsed.not_understood(Where(FILE, number), line)
         self._own()
         self._qos()
 
@@ -44,7 +61,7 @@ class _Reader:
             case ["vrf", "default", "router", "static", prefix, "via", next_hop, *rest]:
                 return self._route(prefix, next_hop, rest, number)
             case ["interface", interfaces, *rest]:
-                return self._interface(interfaces, rest, number)
+                return self._interface(",".join(expand(interfaces)), rest, number)
             case ["router", "segment-routing", "srv6", "state", "enabled"]:
                 self.parsed.forwards = True
             case ["router", "segment-routing", "srv6", "locator", name, key, value]:
@@ -90,7 +107,7 @@ class _Reader:
     def _qos_line(self, words: list[str], number: int) -> bool:
         match words:
             case ["mapping", "default-global", "dscp", codes, "switch-priority", priority]:
-                self.priorities.update(dict.fromkeys(codes.split(","), priority))
+                self.priorities.update(dict.fromkeys(expand(codes), priority))
             case [
                 "egress-queue-mapping",
                 "default-global",
@@ -102,13 +119,13 @@ class _Reader:
                 self.classes[priority] = number_
             case ["egress-scheduler", "default-global", "traffic-class", classes, "mode", mode]:
                 if mode == "strict":
-                    self.strict.update(classes.split(","))
+                    self.strict.update(expand(classes))
                 else:
-                    self.shared.update(dict.fromkeys(classes.split(","), number))
+                    self.shared.update(dict.fromkeys(expand(classes), number))
             case ["egress-scheduler", "default-global", "traffic-class", classes, "bw-percent", _]:
-                self.weighted.update(classes.split(","))
+                self.weighted.update(expand(classes))
             case ["congestion-control", name, "traffic-class", classes, key, value]:
-                for each in classes.split(","):
+                for each in expand(classes):
                     self.profiles.setdefault(name, {}).setdefault(each, {})[key] = value
             case ["mapping", "default-global", "trust", "l3"] | ["remark", *_]:
                 pass
