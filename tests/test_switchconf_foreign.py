@@ -93,6 +93,23 @@ def test_other_addresses_and_further_lines_are_no_problem(out, platform):
     assert bool(result.unchecked) == (platform in ("linux", "frr"))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parallel_links": 2},
+        {"hosts": 17, "hosts_per_t0": 3, "oversubscription": 1.5, "parallel_links": None},
+        {"hosts": 50, "tiers": 3, "parallel_links": None},
+        {"hosts": 5, "tiers": 1, "parallel_links": None},
+    ],
+)
+def test_what_openmrc_writes_is_right_by_this_measure_too(platform, changes, tmp_path):
+    fabric = Fabric(Specification.model_validate({**BASE, **changes}))
+    render(fabric, platform, tmp_path)
+    result = verify_foreign(tmp_path, fabric, platform)
+    assert ([str(problem) for problem in result.problems], result.notes) == ([], [])
+    assert (result.ignored, result.unchecked) == (0, set())
+
+
 def test_files_may_be_in_directories(out, platform):
     for switch in FABRIC.switches():
         name = str(switch).replace("/", "-")
