@@ -8,7 +8,7 @@ import pytest
 from openmrc import Error
 from openmrc.cli import main
 from openmrc.fabric import Fabric, Specification, plan
-from openmrc.switchconf import FILES, cabling, lldp
+from openmrc.switchconf import FILES, cabling, lldp, render
 
 BASE = {"hosts": 16, "nic": {"rate": "400G"}, "planes": 2, "switch": {"radix": 8}, "tiers": 2}
 FORMS = ["lldpctl", "json0", "eos"]
@@ -294,3 +294,12 @@ def test_the_commands_write_the_list_and_check_it(cables, tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["ok"], result["seen"], len(result["problems"])) == (False, 64, 1)
     assert main(["plan", str(spec), "--cabling", str(listed), "--platform", "junos"]) == 2
+    assert main(["verify", str(listed)]) == 2
+    assert "add --lldp DIR" in capsys.readouterr().err
+
+
+def test_a_directory_of_configurations_is_a_list_of_cables_too(cables, tmp_path, capsys):
+    render(fabric_of(parallel_links=1), "sonic", tmp_path / "out")
+    save(heard(cables), tmp_path / "lldp")
+    assert main(["verify", str(tmp_path / "out"), "--lldp", str(tmp_path / "lldp")]) == 0
+    assert capsys.readouterr().out == "right: 64 of 64 cables seen\n"

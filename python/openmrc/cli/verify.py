@@ -17,7 +17,7 @@ def verify(
         Path,
         typer.Argument(
             metavar="DIR|CABLING.csv",
-            help="What `openmrc config` wrote; with --lldp: the list that `openmrc plan --cabling` wrote.",
+            help="What `openmrc config` wrote; with --lldp also the list of `openmrc plan --cabling`.",
         ),
     ],
     lldp: Annotated[
@@ -61,6 +61,8 @@ def verify(
     if lldp is not None:
         _verify_cables(target, lldp, json)
         return
+    if target.suffix == ".csv" and target.is_file():
+        raise typer.BadParameter(f"{target} is a list of cables; add --lldp DIR to check them")
     from openmrc.switchconf import verify as prove
 
     with progress("switches") as advance:
@@ -126,9 +128,15 @@ def _verify_foreign(
 
 
 def _verify_cables(listed: Path, directory: Path, json: bool) -> None:
-    from openmrc.switchconf import cabling, lldp
+    from openmrc.fabric import plan
+    from openmrc.switchconf import cabling, lldp, written
 
-    result = lldp.check(cabling.read(listed), directory)
+    if listed.is_dir():
+        fabric, platform = written(listed)
+        cables = list(cabling.cables(fabric, platform, plan(fabric).asked))
+    else:
+        cables = cabling.read(listed)
+    result = lldp.check(cables, directory)
     if json:
         _common.print_json(
             {

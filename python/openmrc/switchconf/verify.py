@@ -70,8 +70,7 @@ def verify(
         OSError: if a file cannot be read.
     """
     root = Path(directory)
-    platform = _platform(root)
-    fabric = Fabric.load(root / SPECIFICATION)
+    fabric, platform = written(root)
     checker = _Checker(fabric, platform, root)
     paths = count_paths(fabric)
     keep = paths <= WALK_LIMIT if walk is None else walk
@@ -89,6 +88,17 @@ def verify(
     if keep:
         _walk(fabric, checker, kept, result)
     return result
+
+
+def written(root: Path) -> tuple[Fabric, Platform]:
+    """The fabric and the platform of a directory that ``openmrc config`` wrote.
+
+    Raises:
+        FormatError: if it is no such directory, or its specification is wrong.
+        OSError: if a file cannot be read.
+    """
+    platform = _platform(root)
+    return Fabric.load(root / SPECIFICATION), platform
 
 
 def count_paths(fabric: Fabric) -> int:
