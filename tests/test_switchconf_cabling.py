@@ -152,12 +152,12 @@ def test_two_exchanged_cables_are_named_with_their_places(cables, form, tmp_path
         found[upper][place] = (found[upper][place][0], "p0-t0-0", other[0])
     save(found, tmp_path, form)
     assert [str(p) for p in lldp.check(cables, tmp_path).problems] == [
-        "p0-t0-0: Ethernet32: is connected to p0-t1-1 Ethernet0; p0-t1-0 Ethernet0 should be there "
+        "p0-t0-0: Ethernet32: is connected to p0-t1-1 Ethernet0, expected p0-t1-0 Ethernet0 "
         "(this cable belongs to Ethernet40)",
-        "p0-t0-0: Ethernet40: is connected to p0-t1-0 Ethernet0; p0-t1-1 Ethernet0 should be there "
+        "p0-t0-0: Ethernet40: is connected to p0-t1-0 Ethernet0, expected p0-t1-1 Ethernet0 "
         "(this cable belongs to Ethernet32)",
-        "p0-t1-0: Ethernet0: is connected to p0-t0-0 Ethernet40; p0-t0-0 Ethernet32 should be there",
-        "p0-t1-1: Ethernet0: is connected to p0-t0-0 Ethernet32; p0-t0-0 Ethernet40 should be there",
+        "p0-t1-0: Ethernet0: is connected to p0-t0-0 Ethernet40, expected p0-t0-0 Ethernet32",
+        "p0-t1-1: Ethernet0: is connected to p0-t0-0 Ethernet32, expected p0-t0-0 Ethernet40",
     ]
 
 
@@ -170,7 +170,7 @@ def test_two_planes_of_a_host_exchanged_are_named(cables, tmp_path):
     save(found, tmp_path)
     problems = lldp.check(cables, tmp_path).problems
     assert [(p.device, p.port) for p in problems] == [("p0-t0-0", "Ethernet8"), ("p0-t0-0", "Ethernet16")]
-    assert problems[0].text == "is connected to h2; h1 p0 should be there (this cable belongs to Ethernet16)"
+    assert problems[0].text == "is connected to h2, expected h1 p0 (this cable belongs to Ethernet16)"
 
 
 def test_a_missing_cable_a_cable_too_many_and_a_missing_switch_are_named(cables, tmp_path):
@@ -183,14 +183,14 @@ def test_a_missing_cable_a_cable_too_many_and_a_missing_switch_are_named(cables,
     result = lldp.check(cables, tmp_path)
     assert [str(p) for p in result.problems] == [
         f"p0-t1-2: -: no LLDP output in {tmp_path}",
-        "p1-t0-1: Ethernet56: hears nobody; p1-t1-3 Ethernet8 should be there",
-        "p1-t0-1: Ethernet200: is connected to p0-t0-0; no cable should be there",
+        "p1-t0-1: Ethernet56: has no LLDP neighbour, expected p1-t1-3 Ethernet8",
+        "p1-t0-1: Ethernet200: is connected to p0-t0-0, expected no cable",
     ]
-    # The other ends are heard: what one end sees counts.
+    # The other ends report them: one end is enough.
     assert result.seen == 64
 
 
-def test_hosts_that_do_not_speak_are_counted_and_no_problem(cables, tmp_path):
+def test_hosts_without_lldp_are_counted_and_no_problem(cables, tmp_path):
     found = {
         device: [entry for entry in entries if not entry[1].startswith("h")]
         for device, entries in heard(cables).items()
@@ -217,7 +217,7 @@ def test_two_devices_at_one_port_are_named(cables, tmp_path):
     found["p0-t1-0"].append((port, "p0-t0-3", "Ethernet0"))
     save(found, tmp_path)
     (problem,) = lldp.check(cables, tmp_path).problems
-    assert problem.text == "hears several devices: p0-t0-0, p0-t0-3; p0-t0-0 Ethernet32 should be there"
+    assert problem.text == "has several LLDP neighbours, p0-t0-0, p0-t0-3; expected p0-t0-0 Ethernet32"
 
 
 def test_files_in_the_directories_of_config_are_found(cables, tmp_path):
@@ -245,12 +245,12 @@ def test_any_other_file_is_refused(cables, text, message, tmp_path):
         lldp.check(cables, tmp_path)
 
 
-def test_an_empty_answer_means_that_nobody_is_heard(cables, tmp_path):
+def test_an_empty_answer_means_no_neighbours(cables, tmp_path):
     save(heard(cables), tmp_path)
     (tmp_path / "p0-t1-0.json").write_text('{"lldp": {}}')
     problems = lldp.check(cables, tmp_path).problems
     assert len(problems) == 4
-    assert all("hears nobody" in problem.text for problem in problems)
+    assert all("has no LLDP neighbour" in problem.text for problem in problems)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def verify(
 
     Uses only the files. A problem is named with switch, file and line; then the exit code is 1.
 
-    With --lldp, verify its cables instead: each switch hears the neighbour that the list has.
+    With --lldp, verify its cables instead: the LLDP neighbours of each switch are those of the list.
 
     With --fabric and --platform, verify configurations that openmrc did not write: own uSIDs, routes to
     uSIDs, next hops, ECN and priorities; all else is ignored and counted.

@@ -1,4 +1,4 @@
-"""Holds a list of cables against what switches hear by LLDP (IEEE 802.1AB).
+"""Compares a list of cables with the LLDP neighbours of switches (IEEE 802.1AB).
 
 Reads the JSON of ``lldpctl -f json`` (Linux, FRR, SONiC, Cumulus Linux; json0 too) and of EOS's
 ``show lldp neighbors | json``, a file per switch, named by its host name.
@@ -16,7 +16,7 @@ from openmrc.switchconf.cabling import Cable
 
 
 class Neighbour(NamedTuple):
-    """Who is heard at an interface."""
+    """The device at the other end of an interface's cable."""
 
     device: str
     ports: frozenset[str]
@@ -40,11 +40,11 @@ class Result:
 
     cables: int = 0
     seen: int = 0
-    """Cables that one end or both hear as they should be."""
+    """Cables of which at least one end reports the expected neighbour."""
     unnamed: list[str] = field(default_factory=list)
     """Links whose other end has the right device, but no name for its port that is known."""
     silent: list[str] = field(default_factory=list)
-    """Links to hosts that do not speak LLDP; many network cards do not."""
+    """Links to hosts that send no LLDP; many network cards do not."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -107,19 +107,19 @@ def _ends(cables: list[Cable]) -> _Ends:
 
 
 def _check_switch(
-    device: str, heard: dict[str, list[Neighbour]], expected: _Ends, result: Result, good: set[str]
+    device: str, reported: dict[str, list[Neighbour]], expected: _Ends, result: Result, good: set[str]
 ) -> None:
     mine = expected[device]
     for port, end in mine.items():
-        neighbours = heard.get(port) or heard.get(_alias(end, device), [])
+        neighbours = reported.get(port) or reported.get(_alias(end, device), [])
         problem = _problem(device, end, neighbours, expected, result, good)
         if problem:
             result.problems.append(Problem(device, port, problem))
     known = mine.keys() | {_alias(end, device) for end in mine.values()}
-    for port, neighbours in heard.items():
+    for port, neighbours in reported.items():
         for neighbour in neighbours:
             if port not in known and neighbour.device in expected:
-                text = f"is connected to {neighbour.device}; no cable should be there"
+                text = f"is connected to {neighbour.device}, expected no cable"
                 result.problems.append(Problem(device, port, text))
 
 
@@ -127,15 +127,15 @@ def _problem(
     device: str, end: _End, neighbours: list[Neighbour], expected: _Ends, result: Result, good: set[str]
 ) -> str:
     """What is wrong at one end of a cable; empty if nothing is."""
-    should = f"{end.peer} {end.peer_port} should be there"
+    expected_peer = f"expected {end.peer} {end.peer_port}"
     if not neighbours:
         if not end.to_host:
-            return f"hears nobody; {should}"
+            return f"has no LLDP neighbour, {expected_peer}"
         result.silent.append(end.cable.link)
         return ""
     if len(neighbours) > 1:
         names = ", ".join(sorted({neighbour.device for neighbour in neighbours}))
-        return f"hears several devices: {names}; {should}"
+        return f"has several LLDP neighbours, {names}; {expected_peer}"
     (neighbour,) = neighbours
     named = sorted(_ports_of(neighbour, expected))
     if neighbour.device == end.peer:
@@ -146,7 +146,7 @@ def _problem(
             result.unnamed.append(end.cable.link)
             return ""
     given = " ".join([neighbour.device, *named])
-    return f"is connected to {given}; {should}{_belongs(neighbour, expected[device])}"
+    return f"is connected to {given}, {expected_peer}{_belongs(neighbour, expected[device])}"
 
 
 def _alias(end: _End, device: str) -> str:
@@ -199,16 +199,16 @@ def read(path: Path) -> dict[str, list[Neighbour]]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace") or "{}")
-        heard: dict[str, list[Neighbour]] = {}
+        reported: dict[str, list[Neighbour]] = {}
         for interface, neighbour in _entries(value):
-            heard.setdefault(interface, []).append(neighbour)
+            reported.setdefault(interface, []).append(neighbour)
     except json.JSONDecodeError as error:
         raise FormatError(f"{path}:{error.lineno}: not JSON: {error.msg}; use lldpctl -f json") from None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError(
             f"{path}: not the output of lldpctl -f json or show lldp neighbors | json"
         ) from None
-    return heard
+    return reported
 
 
 def _entries(value: dict[str, Any]) -> Iterator[tuple[str, Neighbour]]:
