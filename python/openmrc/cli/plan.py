@@ -19,6 +19,15 @@ def plan(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg|png", help="Draw the fabric into a file.")
     ] = None,
+    cabling: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write the list of all cables into a file.")
+    ] = None,
+    platform: Annotated[
+        str,
+        typer.Option(
+            metavar="linux|frr|sonic|eos|cumulus", help="With --cabling: whose names the ports have."
+        ),
+    ] = "linux",
 ) -> None:
     """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
 
@@ -38,6 +47,13 @@ def plan(
         except ModuleNotFoundError as error:
             raise Error(f"--picture needs {error.name}: pip install 'openmrc[plots]'") from None
         drawing.save(fabric, picture)
+    if cabling is not None:
+        from openmrc.switchconf import FILES
+        from openmrc.switchconf import cabling as listing
+
+        if platform not in FILES:
+            raise typer.BadParameter(f"--platform {platform}: not one of {', '.join(FILES)}")
+        listing.write(cabling, listing.cables(fabric, platform, result.asked))
     if json:
         _common.print_json(report.as_dict(result))
     elif csv:

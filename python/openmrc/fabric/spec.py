@@ -73,8 +73,16 @@ class SwitchChoice(_Strict):
     lab)."""
 
     cages: Annotated[StrictInt, Field(ge=1, le=_core.MAX_RADIX)] | None = None
-    """With radix: number of cages that the ports are broken out of, which decides port names; default one per
-    port."""
+    """With radix: number of cages that the ports are broken out of, which decides port names; default those
+    of the device, or one per port."""
+    device: str | None = None
+    """The switch by its product name, such as SN5640; for configurations, which refuse what it cannot do."""
+    hwsku: str | None = None
+    """Its hardware SKU under SONiC, which decides lanes, aliases and trimming."""
+    port_config: Path | None = None
+    """The ``port_config.ini`` of the SKU, relative to the specification's file; default the known one."""
+    asic: str | None = None
+    """Its chip, for SONiC's trimming; default that of the device."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
