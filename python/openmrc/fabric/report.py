@@ -23,6 +23,7 @@ def tables(plan: Plan) -> Group:
     asked = plan.asked
     parts: list[Text | Table] = [_headline(plan), _materials(plan), _losses(asked), _comparison(plan)]
     parts += [Text(f"note: {note}", style="yellow") for note in asked.notes]
+    parts.append(Text(f"figures of {plan.catalogue}: {plan.source}"))
     return Group(*parts)
 
 
@@ -96,7 +97,7 @@ def _losses(asked: Design) -> Table:
 
 def _comparison(plan: Plan) -> Table:
     designs: list[tuple[str, Design | None, Baseline | None]] = [("this fabric", plan.asked, None)]
-    designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines]
+    designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines if b.design]
     table = _table(
         "Compared with single-plane fabrics of the same switches (percentages: this fabric's share, per host)"
     )
@@ -167,6 +168,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "name": plan.fabric.spec.name,
         "catalogue": plan.catalogue,
         "currency": plan.currency,
+        "source": plan.source,
         "fabric": _design(plan.asked),
         "single_plane": baselines,
     }
