@@ -13,6 +13,7 @@ A scenario is data: it can be read from YAML (:func:`load`) and changed with ``m
 The same scenario with the same seed gives the same results, bit for bit, on every machine.
 """
 
+from openmrc.sim.collectives import CollectiveStep, CollectiveTime
 from openmrc.sim.compare import Comparison, compare
 from openmrc.sim.custom import Congestion, PathSelector
 from openmrc.sim.results import LogEvent, Results, Series, Step, Summary
@@ -58,6 +59,8 @@ __all__ = [
     "Broken",
     "Capture",
     "Collective",
+    "CollectiveStep",
+    "CollectiveTime",
     "Comparison",
     "Congestion",
     "Dcqcn",

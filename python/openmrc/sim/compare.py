@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmrc.sim import check, transports
+from openmrc.sim import check, collectives, transports
 from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
@@ -14,7 +14,7 @@ from openmrc.sim.text import gbps, micros
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = (
+_COLUMNS = (
     "transport",
     "delivered",
     "median",
@@ -25,6 +25,8 @@ COLUMNS = (
     "lost",
     "failed QPs",
 )
+_OF_COLLECTIVES = ("collective", "algbw", "busbw", "collective step")
+_OF_TRAINING = ("training step",)
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,16 @@ class Comparison:
     interrupted: bool = False
     """Whether an interrupt ended it: the last run may be incomplete, and those after it are missing."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Headings of :meth:`rows`; those of collective operations and training only if there are any."""
+        runs = [run for runs in self.results.values() for run in runs]
+        of_collectives = _OF_COLLECTIVES if any(run.collectives for run in runs) else ()
+        return (*_COLUMNS, *of_collectives, *(_OF_TRAINING if any(run.steps for run in runs) else ()))
+
     def rows(self) -> list[list[str]]:
         """A table, one row for each transport; with several seeds the mean of each figure."""
-        return [[name, *_row(runs)] for name, runs in self.results.items()]
+        return [[name, *_row(runs, self.columns)] for name, runs in self.results.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything measured, for JSON."""
@@ -96,7 +105,7 @@ class Comparison:
             figures=self.figures(),
             scenario=self.scenario,
             interrupted=self.interrupted,
-            table=(COLUMNS, self.rows()),
+            table=(self.columns, self.rows()),
             counters=[(name, list(runs[0].totals.items())) for name, runs in self.results.items()],
         )
         Path(path).write_text(html, encoding="utf-8")
@@ -157,7 +166,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _row(runs: Sequence[Results]) -> list[str]:
+def _row(runs: Sequence[Results], columns: Sequence[str]) -> list[str]:
     summaries = [asdict(run.summary()) for run in runs]
     hosts = runs[0].scenario.topology.hosts
 
@@ -169,7 +178,7 @@ def _row(runs: Sequence[Results]) -> list[str]:
 
     goodput = mean("goodput_bps")
     one: Summary = runs[0].summary()
-    return [
+    row = [
         f"{round(mean('delivered') or 0):,} of {one.messages:,}",
         micros(mean("median_us")),
         micros(mean("p99_us")),
@@ -179,3 +188,15 @@ def _row(runs: Sequence[Results]) -> list[str]:
         total(*DROPS),
         total("fatal"),
     ]
+    if _OF_COLLECTIVES[0] in columns:
+        figures = [collectives.figures(run.collectives) for run in runs]
+        of = {name: _mean([each[name] for each in figures]) for name in figures[0]}
+        row += [
+            micros(of["collective_time_us"]),
+            gbps(of["collective_algbw_bps"]),
+            gbps(of["collective_busbw_bps"]),
+            micros(of["collective_step_mean_us"]),
+        ]
+    if _OF_TRAINING[0] in columns:
+        row.append(micros(_mean([mean_step(run) for run in runs])))
+    return row

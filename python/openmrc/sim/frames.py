@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from openmrc.sim import collectives
+from openmrc.sim.collectives import CollectiveStep, CollectiveTime
 from openmrc.sim.results import NEVER, LogEvent, Results, Series, Step, _table, import_optional
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ def of(results: Results) -> dict[str, Any]:
         tables["events"] = _rows(results.log, LogEvent)
     if results.steps:
         tables["steps"] = _rows(results.steps, Step)
+    if results.collectives:
+        tables["collectives"] = _rows(results.collectives, CollectiveTime)
+        tables["collective_steps"] = _rows(
+            collectives.steps(results.scenario, results.columns), CollectiveStep
+        )
     return tables
 
 

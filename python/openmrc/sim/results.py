@@ -4,10 +4,13 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from openmrc.errors import Error
+from openmrc.sim import collectives
+from openmrc.sim.collectives import CollectiveTime
 from openmrc.sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -214,7 +217,8 @@ class Results:
 
         One row stands for a message in ``flows``, a link and direction in ``links``, a plane in ``planes``, a
         connection and entropy value in ``evs``, a sample in ``series`` (counters since the sample before), a
-        sample, link and direction in ``link_series``, an event in ``events``, a training step in ``steps``.
+        sample, link and direction in ``link_series``, an event in ``events``, a training step in ``steps``, a
+        collective operation in ``collectives``, a step of one in ``collective_steps``.
 
         Raises:
             Error: if PyArrow is not installed.
@@ -263,13 +267,19 @@ class Results:
 
         report.write(self, path, title)
 
+    @cached_property
+    def collectives(self) -> Sequence[CollectiveTime]:
+        """Time, algbw, busbw and step times of each collective operation and all-to-all of the traffic."""
+        return collectives.times(self.scenario, self.columns)
+
     def to_dict(self) -> dict[str, Any]:
-        """Summary, counters and step times, for JSON."""
+        """Summary, counters, collective operations and training steps, for JSON."""
         return {
             "summary": asdict(self.summary()),
             "totals": dict(self.totals),
             "base_rtt_us": self.base_rtt_ps * 1e-6,
             "interrupted": self.interrupted,
+            "collectives": [asdict(each) for each in self.collectives],
             "steps": [asdict(step) for step in self.steps],
         }
 

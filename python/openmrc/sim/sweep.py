@@ -21,7 +21,7 @@ import openmrc
 from openmrc import _core
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
-from openmrc.sim import check, clusters, memory, transports
+from openmrc.sim import check, clusters, collectives, memory, transports
 from openmrc.sim.results import Results, import_optional
 from openmrc.sim.run import run
 from openmrc.sim.scenario import Scenario, Strict
@@ -251,6 +251,7 @@ def row(results: Results) -> dict[str, Any]:
         **asdict(results.summary()),
         "base_rtt_us": results.base_rtt_ps * 1e-6,
         "step_time_us": sum(took) / len(took) if took else None,
+        **collectives.figures(results.collectives),
         **results.totals,
     }
 

@@ -40,6 +40,20 @@ def headline(results: Results) -> list[tuple[str, str]]:
                 f"{micros(min(took))} / {micros(sum(took) / len(took))} / {micros(max(took))}",
             )
         )
+    for each in results.collectives:
+        # Patterns beside each other are told apart by their place in the traffic.
+        name = (
+            f"{each.operation}, traffic.{each.pattern}"
+            if len(results.scenario.traffic) > 1
+            else each.operation
+        )
+        rows += [
+            (f"{name}, time", micros(each.time_us)),
+            (f"{name}, algbw / busbw", f"{gbps(each.algbw_bps)} / {gbps(each.busbw_bps)}"),
+        ]
+        if each.steps > 1:
+            figures = (each.step_least_us, each.step_mean_us, each.step_most_us)
+            rows.append((f"{name}, step, least / mean / most", " / ".join(map(micros, figures))))
     full = totals["dropped_data"] + totals["dropped_control"] + totals["overflowed"]
     rows += [
         ("data packets", f"{totals['data_packets']:,}"),
