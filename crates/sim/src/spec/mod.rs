@@ -7,6 +7,7 @@ mod error;
 mod estimate;
 mod faults;
 mod flows;
+mod load;
 pub mod names;
 mod network;
 pub mod numbers;
