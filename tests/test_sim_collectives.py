@@ -111,7 +111,7 @@ def test_summary_compare_and_sweep_show_them(tmp_path: Path, capsys: pytest.Capt
     assert {"collective", "algbw", "busbw"} <= set(text.split())
     grid = tmp_path / "grid.yaml"
     base = yaml.safe_load(file.read_text())
-    grid.write_text(yaml.safe_dump({"base": base, "axes": {"network.port_rate": ["100G", "200G"]}}))
+    grid.write_text(yaml.safe_dump({"base": base, "axes": {"topology.nic.rate": ["200G", "400G"]}}))
     assert main(["sweep", str(grid)]) == 0
     assert "busbw" in capsys.readouterr().out
     rows = sweeping.sweep(sweeping.load(grid), tmp_path / "grid.points").rows

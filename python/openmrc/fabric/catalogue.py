@@ -9,10 +9,11 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import Field, StrictInt
 
 from openmrc.fabric import yamlfile
 from openmrc.fabric.units import Rate
+from openmrc.model import Model
 
 EXAMPLE = Path(__file__).with_name("catalogue.yaml")
 """The example catalogue of the package."""
@@ -22,11 +23,7 @@ Amount = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SwitchPart(_Part):
+class SwitchPart(Model):
     """A switch."""
 
     name: Name
@@ -41,7 +38,7 @@ class SwitchPart(_Part):
     price: Amount
 
 
-class Transceiver(_Part):
+class Transceiver(Model):
     """A pluggable module that may serve several ports."""
 
     name: Name
@@ -64,7 +61,7 @@ class Transceiver(_Part):
         return ports if not rest and ports in self.ports else None
 
 
-class Cable(_Part):
+class Cable(Model):
     """A cable, one per link."""
 
     name: Name
@@ -77,10 +74,8 @@ class Cable(_Part):
     watts: Amount = 0.0
 
 
-class Cabling(BaseModel):
+class Cabling(Model):
     """The parts of the links of a layer: a cable, and the modules at its ends, which may differ."""
-
-    model_config = ConfigDict(frozen=True)
 
     cable: Cable
     lower: Transceiver | None
@@ -91,18 +86,16 @@ class Cabling(BaseModel):
     upper_ports: int = 1
 
 
-class Catalogue(BaseModel):
+class Catalogue(Model):
     """The parts of a fabric."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     currency: Annotated[str, Field(min_length=1, max_length=8)]
     source: Name = "not said"
     """Where the figures come from; the report shows it."""
     switches: list[SwitchPart]
-    transceivers: list[Transceiver] = []
-    cables: list[Cable] = []
+    transceivers: list[Transceiver] = Field(default_factory=list)
+    cables: list[Cable] = Field(default_factory=list)
 
     def switch(self, capacity: int | None = None, name: str | None = None) -> SwitchPart | None:
         """The first switch with this capacity and name; ``None`` matches any."""

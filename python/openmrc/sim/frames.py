@@ -79,7 +79,7 @@ def _links(results: Results) -> Any:
         "direction": pa.array(np.where(down == 1, *reversed(DIRECTIONS))),
         **columns,
     }
-    capacity = results.scenario.network.port_rate / 8 * results.totals["end_ps"] * 1e-12
+    capacity = results.scenario.topology.port_rate / 8 * results.totals["end_ps"] * 1e-12
     table["load"] = columns["bytes"] / max(capacity, 1.0)
     return pa.table(table)
 
@@ -156,7 +156,7 @@ def _link_series(results: Results, series: Series) -> Any:
             "time_us": np.repeat(time * 1e-6, links * 2),
             "link": cells,
             "direction": directions,
-            "load": (rate(series.array("sent"), seconds) / results.scenario.network.port_rate).reshape(-1),
+            "load": (rate(series.array("sent"), seconds) / results.scenario.topology.port_rate).reshape(-1),
             "queued_bytes": series.array("waiting").reshape(-1),
         }
     )

@@ -24,14 +24,14 @@ def measures(results: Results) -> dict[str, float]:
     condemned its paths through it.
     """
     summary, totals, scenario = results.summary(), results.totals, results.scenario
-    topology, network = scenario.topology, scenario.network
+    topology = scenario.topology
     lost = sum(totals[name] for name in DROPS)
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
         "median_us": summary.median_us,
         "last_us": summary.last_us,
-        "line_gbps": topology.planes * network.port_rate / 1e9,
+        "line_gbps": topology.planes * topology.port_rate / 1e9,
         "failed": totals["fatal"],
         "lost_per_host": lost / topology.hosts,
         "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(pairs),

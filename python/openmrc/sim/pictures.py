@@ -225,7 +225,7 @@ def link_load(results: Results) -> "Figure":
 
     def draw(axes: "Axes") -> None:
         scale, unit = time_scale(series.times_us[-1])
-        port_rate = results.scenario.network.port_rate
+        port_rate = results.scenario.topology.port_rate
         load = rate(series.array("sent"), _seconds(series)) / port_rate
         numbers = np.asarray(series.links)
         layer = np.frombuffer(results.links["layer"], dtype=np.uint64)[2 * numbers]

@@ -92,8 +92,8 @@ def render(
 
 def lead(scenario: Scenario) -> str:
     """The scenario in a line."""
-    topology, network = scenario.topology, scenario.network
-    ports = f"{topology.planes} x {network.port_rate / 1e9:g} Gb/s"
+    topology = scenario.topology
+    ports = f"{topology.planes} x {topology.port_rate / 1e9:g} Gb/s"
     fabric = f"{topology.hosts:,} hosts, {ports}, {topology.tiers} tiers"
     kinds = ", ".join(getattr(pattern, "operation", pattern.kind) for pattern in scenario.traffic)
     return f"{fabric}; {scenario.transport.kind}; {kinds}; seed {scenario.seed}"

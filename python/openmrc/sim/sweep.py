@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, StrictInt, ValidationError
+from pydantic import Field, StrictInt
 
 import openmrc
 from openmrc import _core
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
+from openmrc.model import Model
 from openmrc.sim import check, clusters, collectives, memory, transports
 from openmrc.sim.results import Results, import_optional
 from openmrc.sim.run import run
-from openmrc.sim.scenario import Scenario, Strict
-from openmrc.sim.scenario.part import first_problem
+from openmrc.sim.scenario import Scenario
 
 MOST_POINTS = 1_000_000
 """More points of a grid take gigabytes for their scenarios alone, and each point is a file."""
@@ -34,7 +34,7 @@ Point = dict[str, Any]
 """The values of the axes at one point of the grid."""
 
 
-class Grid(Strict, yamlfile.Sourced):
+class Grid(Model, yamlfile.Sourced):
     """A base scenario, axes, seeds. An axis is the dotted name of a field with the values it takes."""
 
     base: dict[str, Any] | str
@@ -80,9 +80,9 @@ class Grid(Strict, yamlfile.Sourced):
             else:
                 self._set(value, axis, chosen, axis)
         try:
-            scenario = Scenario.model_validate(value)
-        except ValidationError as error:
-            raise FormatError(f"{self._place()} at {_as_text(point)}: {first_problem(error)}") from None
+            scenario = Scenario.model_validate(value, context={"beside": self.beside})
+        except ArgumentError as error:
+            raise FormatError(f"{self._place()} at {_as_text(point)}: {error}") from None
         if self._source is not None:
             scenario._source = yamlfile.Source(self._source.path, None)
         return transports.apply(scenario, short) if short else scenario
@@ -91,7 +91,9 @@ class Grid(Strict, yamlfile.Sourced):
         *path, last = (int(part) if part.isdigit() else part for part in name.split("."))
         try:
             for part in path:
-                value = value.setdefault(part, {}) if isinstance(value, dict) else value[part]
+                if isinstance(value, dict) and value.get(part) is None:
+                    value[part] = {}
+                value = value[part]
             value[last] = new
         except (TypeError, IndexError, AttributeError, KeyError):
             raise FormatError(
