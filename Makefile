@@ -25,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help demo test test-rust test-python judges long bench lint format fuzz wheel venv lock clean FORCE
+.PHONY: fields help demo test test-rust test-python judges long bench lint format fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -49,7 +49,7 @@ venv: $(STAMPS)/venv ## the virtual environment with the locked dependencies
 
 # The list changes when a file appears or goes; its members change when a file is edited. Either rebuilds the wheel.
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/tests/*' \
-    -not -path '*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
+    -not -path 'crates/*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
 $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
@@ -133,6 +133,9 @@ lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against th
 	$(BIN)/mypy benches
 	$(call say,Stub of openmrc._core against the compiled module)
 	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml openmrc._core
+
+fields: $(STAMPS)/wheel ## docs/fields.md: every field of scenarios, grids, fabric files and catalogues
+	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
 
 format: $(STAMPS)/venv ## rewrite both languages' sources in the project's format
 	cargo fmt --all

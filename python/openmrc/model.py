@@ -154,14 +154,14 @@ def without_tags(location: tuple[int | str, ...], model: object) -> tuple[int | 
 
 def _types_at(model: object, location: tuple[int | str, ...]) -> list[type[BaseModel]]:
     """The models that a location can hold."""
-    found = _models(model)
+    found = models_of(model)
     for part in location:
         if isinstance(part, int):
             continue
         inner: list[type[BaseModel]] = []
         for each in found:
             if part in each.model_fields:
-                inner += _models(each.model_fields[part].annotation)
+                inner += models_of(each.model_fields[part].annotation)
         # Otherwise it names the branch of a union: by its kind, or by the name of the type.
         found = inner or [each for each in found if part in (_kind(each), each.__name__)] or found
     return found
@@ -172,10 +172,10 @@ def _kind(model: type[BaseModel]) -> object:
     return field.default if field is not None else None
 
 
-def _models(annotation: object) -> list[type[BaseModel]]:
+def models_of(annotation: object) -> list[type[BaseModel]]:
     """The models in a type: itself, the branches of a union, the members of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in (Annotated, Union, UnionType, list, tuple, dict):
-        return [model for part in get_args(annotation) for model in _models(part)]
+        return [model for part in get_args(annotation) for model in models_of(part)]
     return []

@@ -87,6 +87,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "compare": Subcommand(
         "openmrc.cli.compare:compare", "One simulated scenario with several transports, side by side."
     ),
+    "example": Subcommand(
+        "openmrc.cli.example:example", "Write a shipped scenario, fabric or grid, to begin with."
+    ),
     "sweep": Subcommand("openmrc.cli.sweep:sweep", "A grid of simulated scenarios, over all cores."),
     "reproduce": Subcommand(
         "openmrc.cli.reproduce:reproduce", "Simulate the published results of MRC and lay ours beside them."

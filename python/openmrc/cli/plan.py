@@ -21,6 +21,7 @@ def plan(
     draw: Annotated[
         Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the fabric into a file.")
     ] = None,
+    schema: Annotated[bool, _common.schema_option("fabric")] = False,
 ) -> None:
     """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
 

@@ -60,6 +60,7 @@ def simulate(
     snaplen: Annotated[
         int | None, typer.Option(help="Bytes kept of each packet captured; all headers if left out.")
     ] = None,
+    schema: Annotated[bool, _common.schema_option("scenario")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.

@@ -41,6 +41,7 @@ def sweep(
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: its address; local: start one here."),
     ] = None,
+    schema: Annotated[bool, _common.schema_option("grid")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a grid of scenarios, over all cores or on a Dask or Ray cluster; the results are one frame.
