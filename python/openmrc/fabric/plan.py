@@ -1,5 +1,6 @@
 """The planner: a fabric with its parts, compared with single-plane fabrics (spec: fabric)."""
 
+import io
 from dataclasses import dataclass, replace
 
 from openmrc.errors import ArgumentError
@@ -37,13 +38,27 @@ class Comparison:
     price: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What :func:`plan` returns."""
 
     fabric: Fabric
     asked: Design
     baselines: tuple[Baseline, ...]
+
+    def __repr__(self) -> str:
+        asked = self.asked
+        return f"<Plan of {asked.hosts:,} hosts: {asked.label}, {asked.switches:,} switches>"
+
+    def _repr_html_(self) -> str:
+        from rich.console import Console
+
+        from openmrc import notebook
+        from openmrc.fabric import report
+
+        console = Console(width=140, file=io.StringIO(), color_system=None)
+        console.print(report.tables(self))
+        return notebook.preformatted(console.file.getvalue())  # type: ignore[attr-defined]
 
     @property
     def catalogue(self) -> str:

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openmrc import notebook
 from openmrc.sim import check, collectives, transports
-from openmrc.sim.results import DROPS, Results, Summary
+from openmrc.sim.results import DROPS, Results, Summary, import_optional
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.text import gbps, micros
@@ -29,7 +30,7 @@ _OF_COLLECTIVES = ("collective", "algbw", "busbw", "collective step")
 _OF_TRAINING = ("training step",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Results by transport, in the order asked for."""
 
@@ -38,6 +39,30 @@ class Comparison:
     """One run for each seed."""
     interrupted: bool = False
     """Whether an interrupt ended it: the last run may be incomplete, and those after it are missing."""
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.results)}>"
+
+    def _repr_html_(self) -> str:
+        from openmrc.sim import pictures
+
+        shown = notebook.table(self.rows(), self.columns)
+        if pictures.are_possible():
+            shown += notebook.Gallery(self.figures())._repr_html_()
+        return shown
+
+    def to_pandas(self) -> Any:
+        """One row for each run, as a ``pandas.DataFrame``: transport, seed, summary, counters.
+
+        Raises:
+            Error: if pandas is not installed.
+        """
+        from openmrc.sim.sweep import row
+
+        runs = [(name, run) for name, runs in self.results.items() for run in runs]
+        return import_optional("pandas", "to_pandas", "pandas").DataFrame(
+            [{"transport": name, "seed": run.scenario.seed, **row(run)} for name, run in runs]
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:

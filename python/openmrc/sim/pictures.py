@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openmrc import notebook
 from openmrc.errors import ArgumentError, Error
 from openmrc.sim.frames import rate
 from openmrc.sim.results import IMPAIRED, REPAIRED, LogEvent, Results, Series
@@ -49,6 +50,11 @@ _MOST_ROWS = 256
 """Rows of a heat map. If there are more links, a row shows the busiest of several neighbours."""
 
 
+def are_possible() -> bool:
+    """Whether matplotlib is installed."""
+    return matplotlib is not None
+
+
 def require(path: Path | None = None) -> None:
     """Checks that pictures can be made, and written in the format of a name's ending.
 
@@ -69,11 +75,21 @@ def time_scale(last_us: float) -> tuple[float, str]:
     return (1e-6, "s") if last_us >= 2e6 else (1e-3, "ms") if last_us >= 2e3 else (1.0, "us")
 
 
+def _picture(*arguments: Any, **named: Any) -> "Figure":
+    """A figure that a notebook shows as it is, without pyplot."""
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            return notebook.png(self)
+
+    return Picture(*arguments, **named)
+
+
 def figure(draw: Callable[["Axes"], None], height: float = 3.2) -> "Figure":
     """A figure with one set of axes, in the style of all figures."""
     require()
     with matplotlib.rc_context(_STYLE):
-        made = Figure(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
+        made = _picture(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
         draw(made.subplots())
         made.canvas.draw()
     return made

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from openmrc import notebook
 from openmrc.errors import Error
 from openmrc.sim import collectives
 from openmrc.sim.collectives import CollectiveTime
@@ -91,7 +92,7 @@ class LogEvent:
     """Probability of loss, share of the rate."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Series:
     """Time series: one row for each sample, counters from the start."""
 
@@ -112,6 +113,9 @@ class Series:
     """Bytes sent: samples x links x (up, down)."""
     waiting: memoryview
     """Bytes waiting, in the same shape."""
+
+    def __repr__(self) -> str:
+        return f"<Series of {len(self.columns['time_ps']):,} samples, {len(self.links):,} links one by one>"
 
     @property
     def times_us(self) -> list[float]:
@@ -140,7 +144,7 @@ class Series:
         return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """Results of one run."""
 
@@ -195,6 +199,42 @@ class Results:
             _steps(scenario, simulation),
         )
 
+    def __repr__(self) -> str:
+        summary = self.summary()
+        end = "" if summary.last_us is None else f", the last after {summary.last_us:,.1f} us"
+        return f"<Results: {summary.delivered:,} of {summary.messages:,} messages delivered{end}>"
+
+    def _repr_html_(self) -> str:
+        """The summary, and pictures if the run recorded time series and matplotlib is installed."""
+        from openmrc.sim import pictures
+        from openmrc.sim.text import headline
+
+        shown = notebook.table(headline(self))
+        if self.series is not None and pictures.are_possible():
+            shown += self.figures()._repr_html_()
+        return shown
+
+    def figures(self) -> notebook.Gallery:
+        """Every picture that these results allow, by name, as matplotlib figures; a notebook shows them.
+
+        Raises:
+            Error: if matplotlib is not installed.
+        """
+        from openmrc.sim import pictures
+
+        return notebook.Gallery({name: draw(self) for name, draw in pictures.available(self).items()})
+
+    def to_pandas(self) -> Any:
+        """The messages as a ``pandas.DataFrame``: times in microseconds, missing where nothing happened.
+
+        The other frames: ``frames().to_pandas()``.
+
+        Raises:
+            Error: if pandas or PyArrow is not installed.
+        """
+        import_optional("pandas", "to_pandas", "pandas")
+        return self.frames()["flows"].to_pandas()
+
     def to_numpy(self) -> dict[str, "np.ndarray[Any, Any]"]:
         """The columns of messages as NumPy arrays, without copying.
 
@@ -212,7 +252,7 @@ class Results:
         """
         return _table(self.columns)
 
-    def frames(self) -> dict[str, Any]:
+    def frames(self) -> notebook.Frames:
         """All results, as ``pyarrow.Table`` by name. What the run did not record is missing.
 
         One row stands for a message in ``flows``, a link and direction in ``links``, a plane in ``planes``, a
@@ -225,7 +265,7 @@ class Results:
         """
         from openmrc.sim import frames
 
-        return frames.of(self)
+        return notebook.Frames(frames.of(self))
 
     def to_parquet(self, directory: Path | str) -> list[Path]:
         """Writes every frame as ``DIR/NAME.parquet``, and ``DIR/summary.json``; returns the paths.

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictInt
 
 import openmrc
-from openmrc import _core
+from openmrc import _core, notebook
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
 from openmrc.model import Model
@@ -122,7 +122,7 @@ def load(path: Path | str) -> Grid:
     return yamlfile.read(Path(path), Grid)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """The finished points of a grid."""
 
@@ -137,6 +137,23 @@ class Sweep:
     def complete(self) -> bool:
         """Whether every point is finished."""
         return len(self.rows) == self.points
+
+    def __repr__(self) -> str:
+        return f"<Sweep: {len(self.rows):,} of {self.points:,} points>"
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        shown = names[: names.index("seed") + 9] if "seed" in names else names[:10]
+        cells = [[_cell(row.get(name)) for name in shown] for row in self.rows]
+        return notebook.table(cells, shown)
+
+    def to_pandas(self) -> Any:
+        """One row for each point, as a ``pandas.DataFrame``.
+
+        Raises:
+            Error: if pandas is not installed.
+        """
+        return import_optional("pandas", "to_pandas", "pandas").DataFrame(list(self.rows))
 
     def to_arrow(self) -> Any:
         """One row for each point, as a ``pyarrow.Table``; values of axes that are not numbers are text.
@@ -171,6 +188,12 @@ class Sweep:
             import_optional("pyarrow.csv", "this", "pyarrow").write_csv(self.to_arrow(), path)
         else:
             raise ArgumentError(f"{path}: the name has to end in .parquet or .csv")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def sweep(

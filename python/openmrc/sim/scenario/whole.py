@@ -48,6 +48,12 @@ class Scenario(Part, yamlfile.Sourced):
             return value
         return {**value, "network": {**network, "mtu": mtu}}
 
+    def _repr_html_(self) -> str:
+        from openmrc import notebook
+        from openmrc.sim.report import as_yaml
+
+        return notebook.preformatted(as_yaml(self))
+
     def to_json(self) -> str:
         """What is handed over to the core: only fields that are set, and files with their full names."""
         traffic = [
