@@ -94,13 +94,23 @@ class Comparison:
             (name, _mean([(s.goodput_bps or 0.0) / hosts / 1e9 for s in map(Results.summary, runs)]))
             for name, runs in self.results.items()
         ]
+
+        def in_gbps(value: float | None) -> str:
+            return gbps(None if value is None else value * 1e9)
+
         figures = [
-            ("Goodput", pictures.side_by_side(goodput, "Goodput per host", "Gb/s")),
+            ("Goodput", pictures.side_by_side(goodput, "Goodput per host", "Gb/s", in_gbps)),
             ("Completion times", pictures.completion(next(iter(firsts.values())), firsts)),
         ]
         if any(each.steps for each in firsts.values()):
             steps = [(name, _mean([mean_step(run) for run in runs])) for name, runs in self.results.items()]
-            figures.append(("Step times", pictures.side_by_side(steps, "Mean step time", "us")))
+            scale, unit = pictures.time_scale(max(time or 0.0 for _, time in steps))
+            scaled = [(name, None if time is None else time * scale) for name, time in steps]
+
+            def in_time(value: float | None) -> str:
+                return "-" if value is None else f"{value:,.2f} {unit}"
+
+            figures.append(("Step times", pictures.side_by_side(scaled, "Mean step time", unit, in_time)))
         return figures
 
     def picture(self, path: Path | str) -> None:
