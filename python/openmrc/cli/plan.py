@@ -7,6 +7,7 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.errors import Error
+from openmrc.extras import pip_install
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 
@@ -39,7 +40,7 @@ def plan(
         try:
             from openmrc.fabric import drawing
         except ModuleNotFoundError as error:
-            raise Error(f"--draw needs {error.name}: pip install 'openmrc[plots]'") from None
+            raise Error(f"--draw needs {error.name}: {pip_install('plots')}") from None
         drawing.save(fabric, draw)
     if json:
         _common.print_json(report.as_dict(result))

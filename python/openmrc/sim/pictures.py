@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmrc import notebook
 from openmrc.errors import ArgumentError, Error
+from openmrc.extras import pip_install
 from openmrc.sim.frames import rate
 from openmrc.sim.results import IMPAIRED, REPAIRED, LogEvent, Results, Series
 from openmrc.sim.text import rate_unit
@@ -71,7 +72,7 @@ def require(path: Path | None = None) -> None:
         ArgumentError: if matplotlib has no such format.
     """
     if matplotlib is None:
-        raise Error("no pictures: matplotlib is not installed (pip install 'openmrc[sim]')")
+        raise Error(f"no pictures: matplotlib is not installed ({pip_install('plots')})")
     if path is not None:
         formats = FigureCanvasAgg.get_supported_filetypes()
         if path.suffix.removeprefix(".").lower() not in formats:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from openmrc import notebook
 from openmrc.errors import Error
+from openmrc.extras import pip_install
 from openmrc.sim import collectives
 from openmrc.sim.collectives import CollectiveTime
 from openmrc.sim.scenario import Scenario
@@ -406,14 +408,22 @@ def _steps(scenario: Scenario, simulation: "_core.Simulation") -> list[Step]:
 def import_optional(module: str, what: str, package: str) -> Any:
     """A module of a package that is installed only for some uses, ``what`` being the one at hand.
 
+    Args:
+        module: What to import.
+        what: What needs it, for the message.
+        package: The package that has it, or an extra of openmrc such as ``openmrc[sim]``.
+
     Raises:
-        Error: if it is not installed.
+        Error: if it is not installed; the message has the command that installs it.
     """
     try:
         # PyArrow has no type stubs, hence Any.
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        raise Error(f"{what} needs {package}: pip install {package}") from None
+        extra = re.fullmatch(r"openmrc\[(\w+)\]", package)
+        name = module.partition(".")[0] if extra else package
+        command = pip_install(extra[1]) if extra else f"pip install {package}"
+        raise Error(f"{what} needs {name}: {command}") from None
 
 
 def require_arrow() -> None:
@@ -422,8 +432,8 @@ def require_arrow() -> None:
     Raises:
         Error: if PyArrow or NumPy is not installed.
     """
-    import_optional("pyarrow.parquet", "a table in a file", "'openmrc[sim]'")
-    import_optional("numpy", "a table in a file", "'openmrc[sim]'")
+    import_optional("pyarrow.parquet", "a table in a file", "openmrc[sim]")
+    import_optional("numpy", "a table in a file", "openmrc[sim]")
 
 
 def _numpy() -> Any:

@@ -221,7 +221,7 @@ def sweep(
         FormatError, ArgumentError: if a point cannot be run, before any is.
         Error: if joblib is not installed, or if a worker is killed.
     """
-    joblib = import_optional("joblib", "a sweep", "'openmrc[sim]'")
+    joblib = import_optional("joblib", "a sweep", "openmrc[sim]")
     if jobs == 0:
         raise ArgumentError("jobs: 0 would run nothing; -1 is one on each core")
     directory = Path(directory)
