@@ -70,6 +70,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "decode": Subcommand(
         "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
     ),
+    "dissector": Subcommand("openmrc.cli.dissector:dissector", "Show MRC packets in Wireshark and tshark."),
     "plan": Subcommand(
         "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
     ),
