@@ -49,7 +49,7 @@ venv: $(STAMPS)/venv ## the virtual environment with the locked dependencies
 
 # The list changes when a file appears or goes; its members change when a file is edited. Either rebuilds the wheel.
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/tests/*' \
-    -not -path '*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
+    -not -path 'crates/*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
 $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
@@ -139,8 +139,9 @@ format: $(STAMPS)/venv ## rewrite both languages' sources in the project's forma
 	$(BIN)/ruff check --fix --quiet $(PYTHON_TREES) || true
 	$(BIN)/ruff format $(PYTHON_TREES)
 
-docs: $(STAMPS)/wheel ## renew the table of options in docs/cli.md
+docs: $(STAMPS)/wheel ## renew the options in docs/cli.md and the fields of files in docs/fields.md
 	$(BIN)/python -m openmrc.cli._options docs/cli.md
+	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
 
 clean: ## remove .venv, stamps and the cargo target directory
 	rm -rf $(VENV) $(STAMPS) $(TARGET)

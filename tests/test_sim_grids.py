@@ -53,7 +53,7 @@ def test_a_comparison_runs_the_same_traffic_with_each_transport(small: Path) -> 
     runs = [run for each in comparison.results.values() for run in each]
     assert len(runs) == 6
     assert len({bytes(run.columns["dst"]) for run in runs}) == 1
-    assert {run.scenario.topology.planes * run.scenario.network.port_rate for run in runs} == {
+    assert {run.scenario.topology.planes * run.scenario.topology.port_rate for run in runs} == {
         200_000_000_000
     }
     assert all(run.summary().delivered == 16 for run in runs)

@@ -11,6 +11,7 @@ from openmrc.wire.packet import Layers, Packet
 
 __all__ = [
     "DEFAULT_LINK_PREFIX",
+    "DEFAULT_PORT_RATE",
     "DEFAULT_USID_BLOCK",
     "MAX_ACTIVE_EVS",
     "MAX_HOSTS",
@@ -74,6 +75,7 @@ _TraceRow: TypeAlias = tuple[
 _LogRow: TypeAlias = tuple[int, str, str, int | None, int | None, int | None, int | None, float | None]
 
 DEFAULT_LINK_PREFIX: int
+DEFAULT_PORT_RATE: int
 DEFAULT_USID_BLOCK: int
 MAX_HOSTS: int
 MAX_PLANES: int

@@ -108,6 +108,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "decode": Subcommand(
         "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
     ),
+    "dissector": Subcommand("openmrc.cli.dissector:dissector", "Show MRC packets in Wireshark and tshark."),
     "plan": Subcommand(
         "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
     ),
@@ -124,6 +125,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "compare": Subcommand(
         "openmrc.cli.compare:compare", "One simulated scenario with several transports, side by side."
+    ),
+    "example": Subcommand(
+        "openmrc.cli.example:example", "Write a shipped scenario, fabric or grid, to begin with."
     ),
     "sweep": Subcommand("openmrc.cli.sweep:sweep", "A grid of simulated scenarios, over all cores."),
     "reproduce": Subcommand(

@@ -28,6 +28,24 @@ def out_option(metavar: str, help: str) -> Any:
     return typer.Option("--out", "-o", metavar=metavar, help=help)
 
 
+def schema_option(kind: str) -> Any:
+    """The option ``--schema`` of a subcommand that reads a file of this kind: prints its JSON Schema."""
+
+    def print_schema(wanted: bool) -> None:
+        if wanted:
+            from openmrc.reference import schema
+
+            print_json(schema(kind))
+            raise typer.Exit
+
+    return typer.Option(
+        "--schema",
+        callback=print_schema,
+        is_eager=True,
+        help=f"Print the JSON Schema of a {kind} file and end.",
+    )
+
+
 def console(*, stderr: bool = False) -> "Console":
     """A rich console for results (standard output) or for progress and remarks (standard error).
 

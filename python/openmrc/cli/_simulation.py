@@ -52,23 +52,6 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def out_of_range() -> Iterator[None]:
-    """Turns a value that no scenario has into an error of one line.
-
-    Raises:
-        ArgumentError: names the field.
-    """
-    from pydantic import ValidationError
-
-    from openmrc.sim.scenario.part import first_problem
-
-    try:
-        yield
-    except ValidationError as error:
-        raise ArgumentError(first_problem(error)) from None
-
-
-@contextmanager
 def contents_of(file: Path | None) -> Iterator[None]:
     """Values that a file has and no run can have are a fault of the file, not of the command's arguments.
 
@@ -110,8 +93,7 @@ def with_record(
         if capture is None:
             raise ArgumentError("--capture-link goes with --capture FILE.pcapng")
         fields = {} if snaplen is None else {"snaplen": snaplen}
-        with out_of_range():
-            record = record.model_copy(update={"capture": sim.Capture(links=links, **fields)})
+        record = record.model_copy(update={"capture": sim.Capture(links=links, **fields)})
     elif capture is not None and record.capture is None:
         raise ArgumentError("--capture needs --capture-link LINK, or record.capture in the scenario")
     return scenario.model_copy(update={"record": record})

@@ -40,7 +40,6 @@ def compare(
     """
     from openmrc import sim
     from openmrc.sim import transports as named
-    from openmrc.sim.compare import COLUMNS
 
     check_outputs([picture, report])
     if picture or report:
@@ -58,7 +57,7 @@ def compare(
     if json:
         _common.print_json(comparison.to_dict())
     else:
-        _common.print_table(COLUMNS, comparison.rows())
+        _common.print_table(comparison.columns, comparison.rows())
     if picture:
         comparison.picture(picture)
     if report:

@@ -9,6 +9,7 @@ import typer
 
 from openmrc.cli import _common, _complete, _values
 from openmrc.errors import ArgumentError, Error
+from openmrc.extras import pip_install
 
 if TYPE_CHECKING:
     from openmrc.lab import Lab
@@ -139,7 +140,7 @@ def graph(
         try:
             from openmrc.fabric import drawing
         except ModuleNotFoundError as error:
-            raise Error(f"--picture needs {error.name}: pip install 'openmrc[plots]'") from None
+            raise Error(f"--picture needs {error.name}: {pip_install('plots')}") from None
         drawing.save(found.fabric, picture, marks=_marks(found), legend=_LEGEND)
         _common.console(stderr=True).print(f"wrote {picture}", markup=False)
     if json:

@@ -7,6 +7,7 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.errors import Error
+from openmrc.extras import pip_install
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 
@@ -28,6 +29,7 @@ def plan(
             metavar="linux|frr|sonic|eos|cumulus", help="With --cabling: whose names the ports have."
         ),
     ] = "linux",
+    schema: Annotated[bool, _common.schema_option("fabric")] = False,
 ) -> None:
     """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
 
@@ -45,7 +47,7 @@ def plan(
         try:
             from openmrc.fabric import drawing
         except ModuleNotFoundError as error:
-            raise Error(f"--picture needs {error.name}: pip install 'openmrc[plots]'") from None
+            raise Error(f"--picture needs {error.name}: {pip_install('plots')}") from None
         drawing.save(fabric, picture)
     if cabling is not None:
         from openmrc.switchconf import FILES

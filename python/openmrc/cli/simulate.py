@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc.cli import _common, _values
-from openmrc.cli._simulation import check_outputs, contents_of, out_of_range, progress, with_record
+from openmrc.cli._simulation import check_outputs, contents_of, progress, with_record
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def simulate(
             "--snaplen", help="Bytes kept of each packet captured. Default: all headers.", **_values.size()
         ),
     ] = None,
+    schema: Annotated[bool, _common.schema_option("scenario")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.
@@ -88,15 +89,14 @@ def simulate(
                 raise ArgumentError(f"{name}: only for a run without a scenario; {file} has its own")
         scenario = sim.load(file)
     else:
-        with out_of_range():
-            scenario = sim.Scenario(
-                topology=sim.Topology(
-                    hosts=HOSTS if hosts is None else hosts,
-                    planes=PLANES if planes is None else planes,
-                    radix=RADIX if radix is None else radix,
-                ),
-                traffic=[sim.Permutation(bytes=SIZE if size is None else size)],
-            )
+        scenario = sim.Scenario(
+            topology=sim.Topology(
+                hosts=HOSTS if hosts is None else hosts,
+                planes=PLANES if planes is None else planes,
+                radix=RADIX if radix is None else radix,
+            ),
+            traffic=[sim.Permutation(bytes=SIZE if size is None else size)],
+        )
     if seed is not None:
         scenario = scenario.model_copy(update={"seed": seed})
     scenario = with_record(

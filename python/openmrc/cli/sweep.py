@@ -1,7 +1,7 @@
 """``openmrc sweep``: a grid of scenarios over all cores."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,8 @@ from openmrc.cli._simulation import check_outputs
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from openmrc.sim.sweep import Sweep
 
 
@@ -36,6 +38,7 @@ def sweep(
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: its address; local: start one here."),
     ] = None,
+    schema: Annotated[bool, _common.schema_option("grid")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a grid of scenarios, over all cores or on a Dask or Ray cluster; the results are one frame.
@@ -71,13 +74,36 @@ def sweep(
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 
 
+def _of_collectives(row: "Mapping[str, Any]") -> list[str]:
+    from openmrc.sim.text import gbps, micros
+
+    return [
+        micros(row.get("collective_time_us")),
+        gbps(row.get("collective_algbw_bps")),
+        gbps(row.get("collective_busbw_bps")),
+        micros(row.get("collective_step_mean_us")),
+    ]
+
+
 def _print(result: "Sweep") -> None:
     from openmrc.sim.results import DROPS
     from openmrc.sim.text import gbps, micros
 
     first = result.rows[0] if result.rows else {}
     axes = list(first)[: list(first).index("seed") + 1] if first else []
-    figures = ["delivered", "median", "99 %", "last", "goodput", "step time", "resent", "lost"]
+    collective = any(row.get("collective_time_us") is not None for row in result.rows)
+    of_collectives = ["collective", "algbw", "busbw", "collective step"] if collective else []
+    figures = [
+        "delivered",
+        "median",
+        "99 %",
+        "last",
+        "goodput",
+        *of_collectives,
+        "training step",
+        "resent",
+        "lost",
+    ]
     rows = []
     for row in result.rows:
         lost = sum(row[name] for name in DROPS)
@@ -87,6 +113,7 @@ def _print(result: "Sweep") -> None:
                 f"{row['delivered']:,} of {row['messages']:,}",
                 *(micros(row[name]) for name in ("median_us", "p99_us", "last_us")),
                 gbps(row["goodput_bps"]),
+                *(_of_collectives(row) if collective else ()),
                 micros(row["step_time_us"]),
                 f"{row['retransmits']:,}",
                 f"{lost:,}",

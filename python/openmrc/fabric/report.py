@@ -24,6 +24,7 @@ def tables(plan: Plan) -> Group:
     for table in (_materials(plan), _losses(asked), _comparison(plan)):
         parts += [Text(), table]
     parts += [Text(f"note: {note}", style="yellow") for note in asked.notes]
+    parts.append(Text(f"figures of {plan.catalogue}: {plan.source}"))
     return Group(*parts)
 
 
@@ -95,7 +96,7 @@ def _losses(asked: Design) -> Table:
 
 def _comparison(plan: Plan) -> Table:
     designs: list[tuple[str, Design | None, Baseline | None]] = [("this fabric", plan.asked, None)]
-    designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines]
+    designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines if b.design]
     rows = [
         (label, *(UNKNOWN if d is None else cell(plan, d, b) for _, d, b in designs))
         for label, cell in _COMPARED
@@ -166,6 +167,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "name": plan.fabric.spec.name,
         "catalogue": plan.catalogue,
         "currency": plan.currency,
+        "source": plan.source,
         "fabric": _design(plan.asked),
         "single_plane": baselines,
     }

@@ -15,16 +15,17 @@ from pydantic import Field, model_validator
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
+from openmrc.model import Model
 from openmrc.sim.measures import measures
 from openmrc.sim.run import Progress, run
-from openmrc.sim.scenario import Scenario, Strict
+from openmrc.sim.scenario import Scenario
 from openmrc.sim.sweep import Grid
 
 Figure = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9_]+$")]
 """``run.measure``."""
 
 
-class Claim(Strict):
+class Claim(Model):
     """One published statement, and when our figures agree with it."""
 
     says: str
@@ -70,7 +71,7 @@ class Claim(Strict):
         )
 
 
-class Row(Strict, yamlfile.Sourced):
+class Row(Model, yamlfile.Sourced):
     """One published result."""
 
     row: str
