@@ -548,6 +548,14 @@ impl Work {
         self.state.source()
     }
 
+    /// A descriptor that is readable once it has ended. The work keeps it.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if descriptors have run out.
+    pub fn fd(&self) -> Result<std::os::fd::RawFd> {
+        self.state.fd()
+    }
+
     /// What it is, in words.
     pub fn name(&self) -> &str {
         &self.state.name

@@ -1,8 +1,10 @@
 //! The handle of an operation under way.
 
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use openmrc_sockets::EventFd;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -17,6 +19,8 @@ pub struct WorkState {
     done: AtomicBool,
     error: Mutex<Option<Error>>,
     source: AtomicUsize,
+    /// For those who wait for a descriptor.
+    event: Mutex<Option<EventFd>>,
 }
 
 impl WorkState {
@@ -28,6 +32,7 @@ impl WorkState {
             done: AtomicBool::new(false),
             error: Mutex::new(None),
             source: AtomicUsize::new(usize::MAX),
+            event: Mutex::new(None),
         }
     }
 
@@ -46,7 +51,23 @@ impl WorkState {
         if !self.is_done() {
             *error = result.err();
             self.done.store(true, Ordering::Release);
+            if let Some(event) = &*self.event.lock() {
+                event.signal();
+            }
         }
+    }
+
+    /// A descriptor that is readable once it has ended.
+    pub fn fd(&self) -> Result<RawFd> {
+        let mut slot = self.event.lock();
+        let event = match slot.take() {
+            Some(event) => event,
+            None => EventFd::new().map_err(|e| Error::device("an event", e))?,
+        };
+        if self.is_done() {
+            event.signal();
+        }
+        Ok(slot.insert(event).fd())
     }
 
     /// The result of what has ended.
