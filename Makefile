@@ -25,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help demo test test-rust test-python judges long bench lint format fuzz wheel venv lock clean FORCE
+.PHONY: help demo test test-rust test-python judges long bench lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -138,6 +138,9 @@ format: $(STAMPS)/venv ## rewrite both languages' sources in the project's forma
 	cargo fmt --all
 	$(BIN)/ruff check --fix --quiet $(PYTHON_TREES) || true
 	$(BIN)/ruff format $(PYTHON_TREES)
+
+docs: $(STAMPS)/wheel ## renew the table of options in docs/cli.md
+	$(BIN)/python -m openmrc.cli._options docs/cli.md
 
 clean: ## remove .venv, stamps and the cargo target directory
 	rm -rf $(VENV) $(STAMPS) $(TARGET)

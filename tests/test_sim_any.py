@@ -386,7 +386,7 @@ def test_options_for_a_run_without_a_scenario_do_not_go_with_one(
 ) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(yaml.safe_dump(GOOD))
-    assert main(["simulate", str(file), "--hosts", "8"]) == 1
+    assert main(["simulate", str(file), "--hosts", "8"]) == 2
     assert "--hosts" in capsys.readouterr().err
 
 

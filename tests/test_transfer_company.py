@@ -333,7 +333,7 @@ def test_a_sender_killed_in_the_middle_leaves_nothing_and_its_place_to_others(tm
     flags = ["--port", 0, "--no-sync", "--json", "--max-senders", 1]
     with command("serve", inbox, *flags) as receiver:
         address = f"127.0.0.1:{receiver.event()['port']}"
-        with command("put", huge, address, "--impair", "delay=1,us=20000") as put:
+        with command("put", huge, address, "--impair", "delay=100%,by=20ms") as put:
             receiver.events_until("connected")
             time.sleep(0.3)
             put.kill()

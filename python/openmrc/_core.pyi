@@ -29,7 +29,7 @@ __all__ = [
     "Fabric",
     "MemoryRegion",
     "PerfBuffer",
-    "PerfStop",
+    "PerfControl",
     "Polling",
     "ProtectionDomain",
     "QueuePair",
@@ -345,9 +345,11 @@ class PerfBuffer:
     def clear(self) -> None: ...
 
 @final
-class PerfStop:
+class PerfControl:
     def __new__(cls) -> Self: ...
-    def set(self) -> None: ...
+    def stop(self) -> None: ...
+    @property
+    def bytes(self) -> int: ...
 
 def write_bw(
     context: Context,
@@ -355,7 +357,7 @@ def write_bw(
     cq: CompletionQueue,
     source: PerfBuffer,
     target: tuple[int, int, int],
-    stop: PerfStop,
+    control: PerfControl,
     *,
     size: int,
     iterations: int | None,
@@ -374,7 +376,7 @@ def write_lat(
     source: PerfBuffer,
     inbox: PerfBuffer,
     target: tuple[int, int, int],
-    stop: PerfStop,
+    control: PerfControl,
     *,
     client: bool,
     size: int,

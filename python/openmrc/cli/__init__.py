@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -41,6 +42,7 @@ class Subcommand(NamedTuple):
             application.command(name, help=_paragraphs(function.__doc__ or ""))(function)
             command = typer.main.get_command(application)
         command.name = name
+        _describe_values(command)
         return command
 
 
@@ -53,7 +55,34 @@ def _paragraphs(text: str) -> str:
     )
 
 
-_CONTEXT = {"help_option_names": ["-h", "--help"]}
+def _describe_values(command: Any) -> None:
+    """Names what an option takes by its meaning in the help (SIZE, N, FILE), not by its type in Python."""
+    for each in getattr(command, "commands", {}).values():
+        _describe_values(each)
+    for param in command.params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        elif param.is_bool_flag:
+            param.metavar = ""
+        elif param.metavar is None:
+            kind = param.type_descriptor.annotation
+            param.metavar = {int: "N", Path: "FILE", str: "TEXT"}.get(kind)
+    help_option = command.get_help_option
+
+    def without_type(ctx: Any) -> Any:
+        option = help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = without_type
+
+
+_CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    # perftest writes --post_list; everything else in the world writes --post-list.
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+}
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     "demo": Subcommand(
@@ -146,8 +175,8 @@ def openmrc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
-    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt. All but 0 print the reason as one line on
-    standard error.
+    0 is success, 1 a failure, 2 wrong usage (an option, argument or value that can never work), 130 an
+    interrupt. All but 0 print the reason as one line on standard error.
 
     Args:
         arguments: The arguments after ``openmrc``; default ``sys.argv[1:]``.

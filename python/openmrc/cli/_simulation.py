@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from openmrc.cli import _common
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, FormatError
 
 if TYPE_CHECKING:
     from openmrc.sim import Progress as SoFar
@@ -66,6 +66,21 @@ def out_of_range() -> Iterator[None]:
         yield
     except ValidationError as error:
         raise ArgumentError(first_problem(error)) from None
+
+
+@contextmanager
+def contents_of(file: Path | None) -> Iterator[None]:
+    """Values that a file has and no run can have are a fault of the file, not of the command's arguments.
+
+    Raises:
+        FormatError: instead of an ArgumentError, if there is a file.
+    """
+    try:
+        yield
+    except ArgumentError as error:
+        if file is None:
+            raise
+        raise FormatError(str(error)) from None
 
 
 def with_record(

@@ -15,7 +15,6 @@ def compare(
         str,
         typer.Option(
             "--transports",
-            "-t",
             metavar="LIST",
             help="Like mrc,rocev2:qps=8,rocev2:qps=8:planes=1; fields of the transport follow colons,"
             " planes=1 puts it on one plane of the same total bandwidth.",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 from openmrc.cli._progress import progress
 from openmrc.cli.plan import FileArgument
 
@@ -17,10 +17,15 @@ PLATFORMS = "linux|frr|sonic|eos|cumulus"
 
 def config(
     file: FileArgument,
-    platform: Annotated[str, typer.Option(metavar=PLATFORMS, help="System of the switches.")],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Output directory; it must be empty or not exist.")
+    platform: Annotated[
+        str,
+        typer.Option(
+            metavar=PLATFORMS,
+            help="System of the switches.",
+            autocompletion=_complete.choices(*PLATFORMS.split("|")),
+        ),
     ],
+    out: Annotated[Path, _common.out_option("DIR", "Output directory; it must be empty or not exist.")],
     json: _common.JsonOption = False,
 ) -> None:
     """Write the configuration of every switch: DIR/p3/t0-17/... and a copy of the specification.

@@ -26,7 +26,7 @@ def decode(
         typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header and not with IP."),
     ] = False,
     port: Annotated[
-        int, typer.Option("--port", "-p", min=1, max=65535, help="UDP destination port of MRC.")
+        int, typer.Option("--udp-port", metavar="PORT", min=1, max=65535, help="UDP destination port of MRC.")
     ] = ROCE_PORT,
     count: Annotated[
         int | None, typer.Option("--count", "-c", min=1, help="Stop after this many packets.")

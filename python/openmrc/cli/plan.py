@@ -18,8 +18,8 @@ def plan(
     ] = None,
     json: _common.JsonOption = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the bills of materials as CSV.")] = False,
-    draw: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the fabric into a file.")
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg|png", help="Draw the fabric into a file.")
     ] = None,
 ) -> None:
     """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
@@ -34,12 +34,12 @@ def plan(
         raise typer.BadParameter("--json and --csv exclude each other")
     fabric = Fabric.load(file, hosts=hosts)
     result = make_plan(fabric)
-    if draw is not None:
+    if picture is not None:
         try:
             from openmrc.fabric import drawing
         except ModuleNotFoundError as error:
-            raise Error(f"--draw needs {error.name}: pip install 'openmrc[plots]'") from None
-        drawing.save(fabric, draw)
+            raise Error(f"--picture needs {error.name}: pip install 'openmrc[plots]'") from None
+        drawing.save(fabric, picture)
     if json:
         _common.print_json(report.as_dict(result))
     elif csv:

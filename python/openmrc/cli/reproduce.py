@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 from openmrc.cli._simulation import progress
 
 if TYPE_CHECKING:
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 def reproduce(
     only: Annotated[
-        list[str] | None, typer.Option(metavar="ROW", help="Only this row, like P4; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="ROW",
+            help="Only this row, like P4; may be repeated.",
+            autocompletion=_complete.rows,
+        ),
     ] = None,
     full: Annotated[
         bool,

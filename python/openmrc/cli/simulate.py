@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openmrc.cli import _common
-from openmrc.cli._simulation import check_outputs, out_of_range, progress, with_record
+from openmrc.cli import _common, _values
+from openmrc.cli._simulation import check_outputs, contents_of, out_of_range, progress, with_record
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def simulate(
     planes: Annotated[int | None, typer.Option(help=f"Its planes; {PLANES} if left out.")] = None,
     radix: Annotated[int | None, typer.Option(help=f"Ports of its switches; {RADIX} if left out.")] = None,
     size: Annotated[
-        int | None, typer.Option(help=f"Bytes that each of its hosts sends; {SIZE} if left out.")
+        int | None,
+        typer.Option(
+            "--size", "-s", help="Bytes that each of its hosts sends. Default 1M.", **_values.size()
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the scenario's.")] = None,
     report: Annotated[
@@ -45,7 +48,10 @@ def simulate(
     interval: Annotated[
         float | None,
         typer.Option(
-            metavar="US", help="Microseconds between samples; about 1,000 samples in all if left out."
+            "--interval",
+            "-i",
+            help="Virtual time between samples; about 1,000 samples in all if left out.",
+            **_values.time(needs_unit=True),
         ),
     ] = None,
     capture: Annotated[
@@ -58,7 +64,10 @@ def simulate(
         ),
     ] = None,
     snaplen: Annotated[
-        int | None, typer.Option(help="Bytes kept of each packet captured; all headers if left out.")
+        int | None,
+        typer.Option(
+            "--snaplen", help="Bytes kept of each packet captured; all headers if left out.", **_values.size()
+        ),
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
@@ -93,7 +102,7 @@ def simulate(
     scenario = with_record(
         scenario,
         everything=bool(report or parquet or pictures),
-        interval_us=interval,
+        interval_us=None if interval is None else interval * 1e6,
         capture=capture,
         links=capture_link,
         snaplen=snaplen,
@@ -105,7 +114,7 @@ def simulate(
     if parquet:
         results_module.require_arrow()
     began = perf_counter()
-    with progress() as advance:
+    with contents_of(file), progress() as advance:
         results = sim.run(scenario, advance, capture=capture)
     seconds = perf_counter() - began
     if json:

@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="GRID.yaml", help="Base scenario, axes, seeds.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE.parquet|csv", help="Write the frame, one row for each point."
-        ),
+    out: Annotated[
+        Path | None, _common.out_option("FILE.parquet|csv", "Write the frame, one row for each point.")
     ] = None,
     points: Annotated[
         Path | None,
@@ -50,18 +47,18 @@ def sweep(
     from openmrc.sim.clusters import connected
     from openmrc.sim.results import require_arrow
 
-    if output is not None and output.suffix not in (".parquet", ".csv"):
-        raise ArgumentError(f"{output}: the name has to end in .parquet or .csv")
-    check_outputs([output])
-    if output is not None:
+    if out is not None and out.suffix not in (".parquet", ".csv"):
+        raise ArgumentError(f"{out}: the name has to end in .parquet or .csv")
+    check_outputs([out])
+    if out is not None:
         require_arrow()
     grid = sweeping.load(file)
     kept = points or file.with_suffix(".points")
     with connected(dask=dask, ray=ray) as backend, progress("points") as advance:
         result = sweeping.sweep(grid, kept, jobs=jobs, backend=backend, progress=advance)
-    if output is not None:
-        result.write(output)
-        _common.console(stderr=True).print(f"wrote {output}")
+    if out is not None:
+        result.write(out)
+        _common.console(stderr=True).print(f"wrote {out}")
     if json:
         _common.print_json(list(result.rows))
     else:
