@@ -438,7 +438,7 @@ def run_softswitch(
 ) -> list[tuple[str, int]]:
     """Runs a soft switch until ``stop`` is readable; :mod:`openmrc.lab.softswitch` is its face."""
 
-# --- collectives: crates/python/src/collectives.rs -------------------------------------------------------------
+# --- collectives: crates/python/src/collectives.rs --------------------------------------------------------
 
 @final
 class CollectiveRendezvous:

@@ -507,7 +507,8 @@ pub fn bandwidth(dtype: DataType, len: usize, duration: std::time::Duration) -> 
     let sum = Box::new(|| unsafe { reduce(dtype, ReduceOp::Sum, out, a.as_ptr(), b.as_ptr(), n) });
     let sum = measure(sum, 3 * bytes);
     // SAFETY: two separate buffers of `bytes` bytes.
-    let copy = Box::new(|| unsafe { std::ptr::copy_nonoverlapping(std::hint::black_box(a.as_ptr()), out, bytes) });
+    let copy =
+        Box::new(|| unsafe { std::ptr::copy_nonoverlapping(std::hint::black_box(a.as_ptr()), out, bytes) });
     let copy = measure(copy, 2 * bytes);
     std::hint::black_box(&mut c);
     (sum, copy)

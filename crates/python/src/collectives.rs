@@ -95,7 +95,8 @@ impl CollectiveRendezvous {
     /// The card for a peer.
     fn card<'py>(&self, py: Python<'py>, peer: usize) -> PyResult<Bound<'py, PyBytes>> {
         let guard = self.0.lock();
-        let rendezvous = guard.as_ref().ok_or_else(|| ClosedError::new_err("the ranks are connected already"))?;
+        let rendezvous =
+            guard.as_ref().ok_or_else(|| ClosedError::new_err("the ranks are connected already"))?;
         Ok(PyBytes::new(py, rendezvous.card(peer)))
     }
 
@@ -116,7 +117,11 @@ fn read_tuning(given: &Bound<'_, PyDict>) -> PyResult<Tuning> {
             "halving" => &mut tuning.halving,
             "tree" => &mut tuning.tree,
             "direct_ranks" => &mut tuning.direct_ranks,
-            _ => return Err(refused(format!("there is no {key:?} to tune: direct, halving, tree, direct_ranks"))),
+            _ => {
+                return Err(refused(format!(
+                    "there is no {key:?} to tune: direct, halving, tree, direct_ranks"
+                )));
+            }
         };
         *field = value.extract()?;
     }
@@ -164,7 +169,9 @@ impl CollectiveGroup {
             _ => return Err(refused(format!("there is no operation {kind:?}"))),
         };
         let algorithm = algorithm
-            .map(|name| named("algorithm", name, Algorithm::from_name(name), &Algorithm::ALL.map(Algorithm::name)))
+            .map(|name| {
+                named("algorithm", name, Algorithm::from_name(name), &Algorithm::ALL.map(Algorithm::name))
+            })
             .transpose()?;
         let (dtype, timeout) = (dtype(element)?, span(timeout)?);
         let op = named("reduction", op, ReduceOp::from_name(op), &ReduceOp::ALL.map(ReduceOp::name))?;
@@ -197,8 +204,9 @@ impl CollectiveGroup {
     ) -> PyResult<CollectiveWork> {
         let timeout = span(timeout)?;
         // SAFETY: as in `call`.
-        let begun =
-            py.detach(|| unsafe { self.0.send(to, tag, std::ptr::with_exposed_provenance(data), len, timeout) });
+        let begun = py.detach(|| unsafe {
+            self.0.send(to, tag, std::ptr::with_exposed_provenance(data), len, timeout)
+        });
         begun.map(CollectiveWork).map_err(exception)
     }
 
@@ -214,8 +222,9 @@ impl CollectiveGroup {
     ) -> PyResult<CollectiveWork> {
         let timeout = span(timeout)?;
         // SAFETY: as in `call`.
-        let begun = py
-            .detach(|| unsafe { self.0.recv(source, tag, std::ptr::with_exposed_provenance_mut(data), len, timeout) });
+        let begun = py.detach(|| unsafe {
+            self.0.recv(source, tag, std::ptr::with_exposed_provenance_mut(data), len, timeout)
+        });
         begun.map(CollectiveWork).map_err(exception)
     }
 
@@ -249,7 +258,10 @@ impl CollectiveGroup {
 
     /// Records since the last call: number, name, algorithm, bytes, end in ns, duration in s, shared bytes, network bytes.
     #[expect(clippy::type_complexity, reason = "the fields of a record")]
-    fn take_records(&self, py: Python<'_>) -> Vec<(u64, &'static str, &'static str, u64, u64, f64, u64, u64)> {
+    fn take_records(
+        &self,
+        py: Python<'_>,
+    ) -> Vec<(u64, &'static str, &'static str, u64, u64, f64, u64, u64)> {
         let records = py.detach(|| self.0.take_records());
         records
             .into_iter()

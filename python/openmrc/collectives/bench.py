@@ -1,4 +1,4 @@
-"""Measures collective operations as nccl-tests do: sizes, out of place and in place, algbw, busbw, errors checked.
+"""Measures collective operations as nccl-tests do.
 
 Each rank runs :func:`run`; :func:`spawn` starts ranks as processes of this machine.
 """
@@ -14,11 +14,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from openmrc.collectives.communicator import Communicator, bus_factor
+from openmrc.collectives.communicator import CallOptions, Communicator, bus_factor
 from openmrc.collectives.rendezvous import Tuned
 from openmrc.errors import ArgumentError, Error
 
-OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter")
+OPERATIONS = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+)
 """What can be measured."""
 SETTINGS_VARIABLE = "OPENMRC_BENCH"
 _LONG = 600.0
@@ -46,7 +55,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
-            raise ArgumentError(f"there is no operation {self.operation!r} to measure: {', '.join(OPERATIONS)}")
+            raise ArgumentError(
+                f"there is no operation {self.operation!r} to measure: {', '.join(OPERATIONS)}"
+            )
         if self.begin < 1 or self.end < self.begin or self.factor < 2:
             raise ArgumentError("sizes go from a smaller to a larger one by a factor of at least 2")
 
@@ -113,7 +124,9 @@ def run(comm: Communicator, settings: Settings, observe: Callable[[Line], None])
                 continue
             timings[in_place] = _measure(np, comm, settings, dtype, count, in_place)
         nbytes = count * dtype.itemsize
-        used = [r.algorithm for r in comm.records() if r.name == settings.operation and r.nbytes == nbytes]
+        own = [r for r in comm.records() if r.name == settings.operation]
+        # Times are reduced too, by all_reduce.
+        used = [r.algorithm for r in own if r.nbytes == nbytes or settings.operation != "all_reduce"]
         line = Line(
             count * dtype.itemsize, count, settings.dtype,
             settings.op if settings.operation in ("all_reduce", "reduce_scatter", "reduce") else "none",
@@ -133,8 +146,10 @@ def _numpy() -> Any:
     return np
 
 
-def _measure(np: Any, comm: Communicator, settings: Settings, dtype: Any, count: int, in_place: bool) -> Timing:
-    rank, n = comm.rank, comm.size
+def _measure(
+    np: Any, comm: Communicator, settings: Settings, dtype: Any, count: int, in_place: bool
+) -> Timing:
+    n = comm.size
     part = count // n
 
     def values(of: int) -> Any:
@@ -160,7 +175,11 @@ def _measure(np: Any, comm: Communicator, settings: Settings, dtype: Any, count:
     seconds = float(mean[0]) / n
     algbw = count * dtype.itemsize / seconds
     return Timing(
-        seconds * 1e6, float(np.median(times)) * 1e6, algbw, algbw * bus_factor(settings.operation, n), int(mean[1])
+        seconds * 1e6,
+        float(np.median(times)) * 1e6,
+        algbw,
+        algbw * bus_factor(settings.operation, n),
+        int(mean[1]),
     )
 
 
@@ -185,7 +204,7 @@ def _prepare(
     def cut(whole: Any) -> Any:
         return None if whole is None else whole[here]
 
-    options = {"algorithm": settings.algorithm} if settings.algorithm else {}
+    options: CallOptions = {"algorithm": settings.algorithm}
     if name == "all_reduce":
         out = mine if in_place else np.empty_like(mine)
         return lambda: comm.all_reduce(mine, out, op=settings.op, **options), out, reduced()
@@ -220,7 +239,9 @@ def _prepare(
     return lambda: comm.scatter(out, whole, root), out, values(root)[here]
 
 
-def spawn(ranks: int, settings: Settings, *, environment: dict[str, str] | None = None) -> list[subprocess.Popen[str]]:
+def spawn(
+    ranks: int, settings: Settings, *, environment: dict[str, str] | None = None
+) -> list[subprocess.Popen[str]]:
     """Starts ranks as processes of this machine; what rank 0 prints are the lines, JSON each."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -48,8 +48,8 @@ def buffer(value: Any, what: str, *, writable: bool = False, dtype: str | None =
         dtype: The type that its elements must have.
 
     Raises:
-        ArgumentError: if it lies on another device, is not contiguous or read-only, or its elements have another
-            type, or one that cannot be sent.
+        ArgumentError: if it lies on another device, is not contiguous or read-only, or its elements have
+            another type, or one that cannot be sent.
     """
     result = _tensor(value, what) if hasattr(value, "data_ptr") else _array(value, what, writable)
     if dtype is not None and result.dtype != dtype:
@@ -63,13 +63,15 @@ def _tensor(tensor: Any, what: str) -> Buffer:
     if tensor.layout.__str__() != "torch.strided" or not tensor.is_contiguous():
         raise ArgumentError(f"{what} is not contiguous: use .contiguous()")
     if tensor.is_conj() or tensor.is_neg():
-        raise ArgumentError(f"{what} is a lazily conjugated or negated view: use .resolve_conj().resolve_neg()")
+        raise ArgumentError(
+            f"{what} is a lazily conjugated or negated view: use .resolve_conj().resolve_neg()"
+        )
     name = str(tensor.dtype).removeprefix("torch.")
     return Buffer(tensor.data_ptr(), tensor.numel(), _known(name, what), tensor)
 
 
 def _array(value: Any, what: str, writable: bool) -> Buffer:
-    dtype = getattr(value, "dtype", None)
+    dtype: Any = getattr(value, "dtype", None)
     name = getattr(dtype, "name", None)
     if isinstance(name, str) and hasattr(value, "ctypes"):
         _known(name, what)

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from openmrc import _core
 from openmrc.closing import Closable
@@ -72,6 +72,31 @@ def bus_factor(name: str, size: int) -> float:
     return 1.0
 
 
+class MessageOptions(TypedDict, total=False):
+    """What every call takes."""
+
+    async_op: bool
+    """Return at once, with the work; default false."""
+    timeout: float
+    """Seconds; default that of the communicator, which ends with an operation that does not end in time."""
+
+
+class CallOptions(MessageOptions, total=False):
+    """What every collective operation takes."""
+
+    algorithm: str | None
+    """``ring``, ``halving``, ``direct``, ``tree`` or ``chain``, as far as it has them; default by size."""
+
+
+class ReduceOptions(CallOptions, total=False):
+    """What operations take that reduce."""
+
+    op: str
+    """``sum`` (default), ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor`` or ``bxor``."""
+    factor: float | None
+    """With ``sum``: every input is multiplied by it first (``premul_sum``)."""
+
+
 class Work:
     """An operation under way. It goes on whether or not anybody waits for it."""
 
@@ -112,8 +137,10 @@ class Work:
                 raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")
             if self._core.elapsed > next_word:
                 next_word *= 2
-                waits = self._communicator.waits_for()
-                _log.warning("%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits)
+                waits = f"it waits for {self._communicator.waits_for()}"
+                _log.warning(
+                    "%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits
+                )
         self._core.check()
 
     def exception(self) -> Exception | None:
@@ -151,8 +178,8 @@ class Communicator(Closable):
         rank: This rank, from 0.
         size: Number of ranks.
         store: Where the ranks find each other.
-        planes: This host's planes. By default, if all ranks are on one host, planes on loopback; else one, the
-            address by which the store is reached.
+        planes: This host's planes. By default, if all ranks are on one host, planes on loopback; else one,
+            the address by which the store is reached.
         name: Name of the communicator: each that is made over one store needs its own.
         timeout: Seconds for an operation, and for all ranks to come.
         tuned: Further options.
@@ -220,7 +247,8 @@ class Communicator(Closable):
         """The communicator of all processes that a launcher has started; see :class:`Environment`.
 
         Args:
-            options: Those of the class. ``OPENMRC_ADDRESSES`` names the planes, ``OPENMRC_TOKEN`` the job's secret.
+            **options: Those of the class. ``OPENMRC_ADDRESSES`` names the planes, ``OPENMRC_TOKEN`` the
+                job's secret.
 
         Raises:
             ArgumentError: if a variable is missing.
@@ -229,7 +257,9 @@ class Communicator(Closable):
         found = Environment.read()
         timeout = options.get("timeout", DEFAULT_TIMEOUT)
         token = os.environ.get("OPENMRC_TOKEN")
-        store = TcpStore(found.host, found.port, serve=found.rank == 0, token=token, timeout=min(timeout, 300.0))
+        store = TcpStore(
+            found.host, found.port, serve=found.rank == 0, token=token, timeout=min(timeout, 300.0)
+        )
         try:
             communicator = cls(found.rank, found.size, store, **options)
         except BaseException:
@@ -244,23 +274,14 @@ class Communicator(Closable):
         self,
         input: Any,
         output: Any = None,
-        *,
-        op: str = "sum",
-        factor: float | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        algorithm: str | None = None,
+        **options: Unpack[ReduceOptions],
     ) -> Work | None:
         """Every rank gets the reduction of all inputs, the same bit for bit.
 
         Args:
             input: Array, tensor or buffer; the same number and type of elements at every rank.
             output: Where the result goes; default the input.
-            op: ``sum``, ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor`` or ``bxor``.
-            factor: With ``sum``: every input is multiplied by it first (``premul_sum``).
-            async_op: Return at once, with the work.
-            timeout: Seconds; default that of the communicator.
-            algorithm: ``ring``, ``halving``, ``direct`` or ``tree``; default by size.
+            **options: See :class:`ReduceOptions`.
 
         Raises:
             ArgumentError: for arguments that do not fit; nothing was begun.
@@ -271,8 +292,7 @@ class Communicator(Closable):
         """
         source = buffer(input, "the input", writable=output is None)
         target = source if output is None else self._output(output, source.count, source)
-        return self._call("all_reduce", [source.count], source, target, op=op, factor=factor,
-                          async_op=async_op, timeout=timeout, algorithm=algorithm)  # fmt: skip
+        return self._call("all_reduce", [source.count], source, target, **options)
 
     def reduce_scatter(
         self,
@@ -280,11 +300,7 @@ class Communicator(Closable):
         output: Any,
         *,
         counts: Sequence[int] | None = None,
-        op: str = "sum",
-        factor: float | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        algorithm: str | None = None,
+        **options: Unpack[ReduceOptions],
     ) -> Work | None:
         """Rank r gets part r of the reduction of all inputs.
 
@@ -292,13 +308,12 @@ class Communicator(Closable):
             input: Elements of all parts.
             output: Elements of this rank's part.
             counts: Elements of each part; default equal parts.
-            op: As in :meth:`all_reduce`, also the other arguments and errors.
+            **options: See :class:`ReduceOptions`.
         """
         source = buffer(input, "the input")
         parts = self._parts(counts, source.count, "input")
         target = self._output(output, parts[self.rank], source)
-        return self._call("reduce_scatter", parts, source, target, op=op, factor=factor,
-                          async_op=async_op, timeout=timeout, algorithm=algorithm)  # fmt: skip
+        return self._call("reduce_scatter", parts, source, target, **options)
 
     def all_gather(
         self,
@@ -306,9 +321,7 @@ class Communicator(Closable):
         output: Any,
         *,
         counts: Sequence[int] | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        algorithm: str | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Every rank gets the inputs of all, in the order of ranks.
 
@@ -316,13 +329,13 @@ class Communicator(Closable):
             input: Elements of this rank.
             output: Room for the elements of all.
             counts: Elements of each rank; default all alike.
+            **options: See :class:`CallOptions`.
         """
         source = buffer(input, "the input")
         target = buffer(output, "the output", writable=True, dtype=source.dtype)
         parts = self._parts(counts, target.count, "output")
         _same(source.count, parts[self.rank], "the input")
-        return self._call("all_gather", parts, source, target,
-                          async_op=async_op, timeout=timeout, algorithm=algorithm)  # fmt: skip
+        return self._call("all_gather", parts, source, target, **options)
 
     def all_to_all(
         self,
@@ -331,8 +344,7 @@ class Communicator(Closable):
         *,
         send_counts: Sequence[int] | None = None,
         recv_counts: Sequence[int] | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Rank r gets part r of every input, in the order of ranks.
 
@@ -341,6 +353,7 @@ class Communicator(Closable):
             output: Room for the elements of each rank.
             send_counts: Elements for each rank; default equal parts.
             recv_counts: Elements of each rank; default equal parts.
+            **options: See :class:`CallOptions`.
         """
         source = buffer(input, "the input")
         target = buffer(output, "the output", writable=True, dtype=source.dtype)
@@ -348,38 +361,30 @@ class Communicator(Closable):
             *self._parts(send_counts, source.count, "input"),
             *self._parts(recv_counts, target.count, "output"),
         ]
-        return self._call("all_to_all", counts, source, target, async_op=async_op, timeout=timeout)
+        return self._call("all_to_all", counts, source, target, **options)
 
     def broadcast(
         self,
         data: Any,
         root: int = 0,
-        *,
-        async_op: bool = False,
-        timeout: float | None = None,
-        algorithm: str | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Every rank gets what the root has.
 
         Args:
             data: At the root its elements, at others room for as many.
             root: Who has them.
+            **options: See :class:`CallOptions`.
         """
         memory = buffer(data, "the data", writable=self.rank != root)
-        return self._call("broadcast", [memory.count], memory, memory, root=root,
-                          async_op=async_op, timeout=timeout, algorithm=algorithm)  # fmt: skip
+        return self._call("broadcast", [memory.count], memory, memory, root=root, **options)
 
     def reduce(
         self,
         input: Any,
         output: Any = None,
         root: int = 0,
-        *,
-        op: str = "sum",
-        factor: float | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        algorithm: str | None = None,
+        **options: Unpack[ReduceOptions],
     ) -> Work | None:
         """The root gets the reduction of all inputs.
 
@@ -387,21 +392,19 @@ class Communicator(Closable):
             input: The same number and type of elements at every rank.
             output: At the root, where the result goes; default the input.
             root: Who gets it.
+            **options: See :class:`ReduceOptions`.
         """
         at_root = self.rank == root
         source = buffer(input, "the input", writable=at_root and output is None)
         target = source if output is None or not at_root else self._output(output, source.count, source)
-        return self._call("reduce", [source.count], source, target, root=root, op=op, factor=factor,
-                          async_op=async_op, timeout=timeout, algorithm=algorithm)  # fmt: skip
+        return self._call("reduce", [source.count], source, target, root=root, **options)
 
     def gather(
         self,
         input: Any,
         output: Any = None,
         root: int = 0,
-        *,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """The root gets the inputs of all, in the order of ranks.
 
@@ -409,22 +412,20 @@ class Communicator(Closable):
             input: The same number and type of elements at every rank.
             output: At the root, room for all.
             root: Who gets them.
+            **options: See :class:`CallOptions`.
         """
         source = buffer(input, "the input")
         target = source
         if self.rank == root:
             target = self._output(output, source.count * self.size, source)
-        return self._call("gather", [source.count], source, target, root=root,
-                          async_op=async_op, timeout=timeout)  # fmt: skip
+        return self._call("gather", [source.count], source, target, root=root, **options)
 
     def scatter(
         self,
         output: Any,
         input: Any = None,
         root: int = 0,
-        *,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Rank r gets part r of what the root has.
 
@@ -432,49 +433,57 @@ class Communicator(Closable):
             output: The same number and type of elements at every rank.
             input: At the root, the elements of all.
             root: Who has them.
+            **options: See :class:`CallOptions`.
         """
         target = buffer(output, "the output", writable=True)
         source = target
         if self.rank == root:
             source = buffer(input, "the input", dtype=target.dtype)
             _same(source.count, target.count * self.size, "the input")
-        return self._call("scatter", [target.count], source, target, root=root,
-                          async_op=async_op, timeout=timeout)  # fmt: skip
+        return self._call("scatter", [target.count], source, target, root=root, **options)
 
-    def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Work | None:
-        """Ends when every rank has called it."""
-        return self._call("barrier", [], _NOTHING, _NOTHING, async_op=async_op, timeout=timeout)
+    def barrier(self, **options: Unpack[CallOptions]) -> Work | None:
+        """Ends when every rank has called it.
 
-    def send(
-        self, data: Any, to: int, *, tag: int = 0, async_op: bool = False, timeout: float | None = None
-    ) -> Work | None:
+        Args:
+            **options: See :class:`CallOptions`.
+        """
+        return self._call("barrier", [], _NOTHING, _NOTHING, **options)
+
+    def send(self, data: Any, to: int, *, tag: int = 0, **options: Unpack[MessageOptions]) -> Work | None:
         """Sends elements to a rank, which receives them with the same tag.
 
         It ends once the elements are in the peer's memory, or in rings of its communicator.
+
+        Args:
+            data: The elements.
+            to: The rank.
+            tag: Any number from 0; messages of one tag arrive in the order of sending.
+            **options: See :class:`MessageOptions`.
         """
         memory = buffer(data, "the data")
-        limit = self.timeout if timeout is None else timeout
+        limit = options.get("timeout", self.timeout)
         work = self._core.send(to, _tag(tag), memory.address, memory.nbytes, limit)
-        return self._begun(work, async_op, memory)
+        return self._begun(work, options.get("async_op", False), memory)
 
     def recv(
-        self,
-        data: Any,
-        source: int | None = None,
-        *,
-        tag: int = 0,
-        async_op: bool = False,
-        timeout: float | None = None,
+        self, data: Any, source: int | None = None, *, tag: int = 0, **options: Unpack[MessageOptions]
     ) -> Work | None:
-        """Receives as many elements as there is room for, from a rank, or from any if ``source`` is ``None``.
+        """Receives as many elements as there is room for, from a rank or from any.
+
+        Args:
+            data: Where they go.
+            source: The rank; ``None``: any.
+            tag: The tag with which they are sent.
+            **options: See :class:`MessageOptions`.
 
         Returns:
             With ``async_op`` or without a source, the work, which knows who sent it.
         """
         memory = buffer(data, "the data", writable=True)
-        limit = self.timeout if timeout is None else timeout
+        limit = options.get("timeout", self.timeout)
         core = self._core.recv(source, _tag(tag), memory.address, memory.nbytes, limit)
-        work = self._begun(core, async_op, memory)
+        work = self._begun(core, options.get("async_op", False), memory)
         return Work(core, self) if work is None and source is None else work
 
     # --- the communicator itself ----------------------------------------------------------------------------
@@ -502,14 +511,14 @@ class Communicator(Closable):
         return self._derive(f"split{self._splits}.{color}", ranks)
 
     def remake(self, ranks: Sequence[int], name: str | None = None) -> "Communicator":
-        """A new communicator of some ranks of this one, which may have failed: how a job goes on without a rank.
+        """A new communicator of some ranks of this one, which may have failed: a job goes on without a rank.
 
         Only those ranks call it, all with the same arguments. The device is shared.
 
         Args:
             ranks: Ranks of this communicator that make the new one, in this order.
-            name: Name of the new one; default that of this one with a number behind it. Give one if some of the
-                ranks may have tried before.
+            name: Name of the new one; default that of this one with a number behind it. Give one if some of
+                the ranks may have tried before.
         """
         if self.rank not in ranks:
             raise ArgumentError(f"rank {self.rank} is not among {list(ranks)}")
@@ -582,8 +591,8 @@ class Communicator(Closable):
         root: int = 0,
         op: str = "sum",
         factor: float | None = None,
-        async_op: bool,
-        timeout: float | None,
+        async_op: bool = False,
+        timeout: float | None = None,
         algorithm: str | None = None,
     ) -> Work | None:
         limit = self.timeout if timeout is None else timeout
@@ -615,7 +624,9 @@ class Communicator(Closable):
     def _parts(self, counts: Sequence[int] | None, total: int, what: str) -> list[int]:
         if counts is None:
             if total % self.size:
-                raise ArgumentError(f"the {what} has {total} elements, which {self.size} ranks cannot share alike")
+                raise ArgumentError(
+                    f"the {what} has {total} elements, which {self.size} ranks cannot share alike"
+                )
             return [total // self.size] * self.size
         result = [int(n) for n in counts]
         if len(result) != self.size or min(result) < 0:

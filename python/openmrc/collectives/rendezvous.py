@@ -1,5 +1,6 @@
-"""How the ranks of a communicator meet: each tells the others through a store where it is, opens its planes, and gives
-every other rank a card.
+"""How the ranks of a communicator meet.
+
+Each tells the others through a store where it is, opens its planes, and gives every other rank a card.
 """
 
 import contextlib
@@ -31,8 +32,8 @@ class Tuned:
     keepalive: float = 1.0
     """Seconds of silence after which a rank of another host is probed."""
     spin: float | None = None
-    """Seconds for which a waiting thread looks for messages before it sleeps. Default 30 us where each rank of
-    this host has a processor of its own, else 0."""
+    """Seconds for which a waiting thread looks for messages before it sleeps. Default 30 us where each rank
+    of this host has a processor of its own, else 0."""
     algorithms: Mapping[str, int] | None = None
     """Sizes at which the algorithm changes, bytes: ``direct``, ``halving``, ``tree``; ``direct_ranks``."""
 
@@ -75,7 +76,7 @@ def _first(*names: str) -> int:
 def host_key() -> str:
     """Which machine and network namespace this is: hosts of a lab are namespaces of one machine."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{os.readlink('/proc/self/ns/net')}"
+    return f"{boot}/{Path('/proc/self/ns/net').readlink()}"
 
 
 def meet(
@@ -98,7 +99,7 @@ def meet(
         rank: This rank.
         size: Number of ranks.
         address: Address by which other hosts reach this one.
-        open_device: Opens the planes, given whether all ranks are on this host and how many planes to choose then.
+        open_device: Opens the planes; told whether all ranks are on this host, and their number.
         planes: The planes, for what their routes carry.
         tuned: Options.
         timeout: Seconds for all of it.

@@ -20,7 +20,7 @@ _SLICE = 1.0
 
 
 class Store(Protocol):
-    """A store of the ranks of a job. That of torch (``torch.distributed.Store``) is adapted by ``openmrc.torch``."""
+    """A store of the ranks of a job."""
 
     def set(self, key: str, value: bytes) -> None:
         """Stores a value."""
@@ -170,11 +170,14 @@ class _Server:
                         self._changed.notify_all()
                     connection.send_bytes(b"\x01")
                 else:
-                    with self._changed:
-                        self._changed.wait_for(lambda: key in self._values or self._closed, min(wait, _SLICE))
-                        value = self._values.get(key)
+                    value = self._wait_for(key, min(wait, _SLICE))
                     connection.send_bytes(b"\x00" if value is None else b"\x01" + value)
         self._forget(connection)
+
+    def _wait_for(self, key: str, seconds: float) -> bytes | None:
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._values or self._closed, seconds)
+            return self._values.get(key)
 
     def close(self) -> None:
         with self._changed:
