@@ -384,13 +384,13 @@ impl Communicator {
                 self.ranks - 1
             )));
         }
-        if let Shape::AllToAll { send, recv } = shape {
-            if send[self.rank] != recv[self.rank] {
-                return Err(Error::invalid(format!(
-                    "rank {} sends {} elements to itself and receives {}",
-                    self.rank, send[self.rank], recv[self.rank]
-                )));
-            }
+        if let Shape::AllToAll { send, recv } = shape
+            && send[self.rank] != recv[self.rank]
+        {
+            return Err(Error::invalid(format!(
+                "rank {} sends {} elements to itself and receives {}",
+                self.rank, send[self.rank], recv[self.rank]
+            )));
         }
         if shape.reduces() && !op.fits(*dtype) {
             return Err(Error::invalid(format!("there is no {} of {}", op.name(), dtype.name())));

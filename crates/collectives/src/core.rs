@@ -264,10 +264,11 @@ impl Core {
     /// Looks for peers that have ended and operations whose time is over. To be called now and then.
     pub fn check(&mut self, now: Instant) {
         for link in self.links.iter_mut().flatten() {
-            if let Way::Local(local) = &link.way {
-                if link.lost.is_none() && local.has_ended() {
-                    link.lost = Some("its process has ended".into());
-                }
+            if let Way::Local(local) = &link.way
+                && link.lost.is_none()
+                && local.has_ended()
+            {
+                link.lost = Some("its process has ended".into());
             }
         }
         // What a peer wrote before it ended still counts.

@@ -133,11 +133,11 @@ impl PointToPoint {
             let whole = |stored: &Stored| stored.data.len() == stored.total;
             // The first that fits; if it is still arriving, the receive waits for the rest of it.
             let first = peer.stored.iter().position(|stored| receive.fits(rank, stored.tag));
-            if let Some(index) = first.filter(|&index| whole(&peer.stored[index])) {
-                if let Some(stored) = peer.stored.remove(index) {
-                    receive.deliver(rank, &stored.data);
-                    return;
-                }
+            if let Some(index) = first.filter(|&index| whole(&peer.stored[index]))
+                && let Some(stored) = peer.stored.remove(index)
+            {
+                receive.deliver(rank, &stored.data);
+                return;
             }
         }
         self.receives.push_back(receive);
@@ -210,13 +210,13 @@ impl PointToPoint {
             message.sent += len;
             self.bytes[usize::from(!link.is_local())] += len as u64;
             worked = true;
-            if message.sent == message.len {
-                if let Some(message) = peer.sends.pop_front() {
-                    if message.outstanding == 0 {
-                        message.work.complete(Ok(()));
-                    } else {
-                        peer.leaving.push(message);
-                    }
+            if message.sent == message.len
+                && let Some(message) = peer.sends.pop_front()
+            {
+                if message.outstanding == 0 {
+                    message.work.complete(Ok(()));
+                } else {
+                    peer.leaving.push(message);
                 }
             }
         }
