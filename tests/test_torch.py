@@ -105,7 +105,8 @@ def test_every_collective_call():
         if rank == 0:
             dist.send(torch.tensor([5.0]), 1, tag=3)
         if rank == 1:
-            x = torch.empty(1); assert dist.recv(x, tag=3) == 0 and x.item() == 5
+            x = torch.empty(1); assert dist.recv(x, 0, tag=3) == 0 and x.item() == 5
+            x.zero_()
         ops = [dist.P2POp(dist.isend, torch.tensor([float(rank)]), (rank + 1) % 3)]
         got = torch.empty(1); ops.append(dist.P2POp(dist.irecv, got, (rank - 1) % 3))
         [w.wait() for w in dist.batch_isend_irecv(ops)]
@@ -114,7 +115,8 @@ def test_every_collective_call():
         assert objects[2] == {"rank": 2}
         named = [rank, "x"] if rank == 0 else [None, None]; dist.broadcast_object_list(named)
         assert named == [0, "x"]
-        work = dist.all_reduce(torch.ones(3), async_op=True); work.wait(); assert work.is_completed()
+        work = dist.all_reduce(torch.ones(3), async_op=True); work.wait()
+        assert work.get_future().done()
         future = dist.all_reduce(ones.clone(), async_op=True).get_future(); assert future.wait()[0][0] == 3
         dist.barrier(); dist.monitored_barrier()
     """

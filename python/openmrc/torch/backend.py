@@ -37,6 +37,8 @@ _OPS = {
     dist.ReduceOp.BXOR: "bxor",
 }
 _MONITOR_TAG = 1 << 62
+_LOOK = 0.0005
+"""Seconds for which the oldest operation is waited for, until the others are looked at."""
 
 
 class _Store:
@@ -104,7 +106,6 @@ class MrcBackend(_Backend):
             if device is None:
                 _device = weakref.ref(self.communicator.device)
         self._waiter = _Waiter()
-        self._coalesced: list[MrcWork] | None = None
 
     # --- what torch asks of a backend -----------------------------------------------------------------------
 
@@ -116,14 +117,7 @@ class MrcBackend(_Backend):
 
     @property
     def supports_coalescing(self) -> bool:
-        return True
-
-    def _start_coalescing(self) -> None:
-        self._coalesced = []
-
-    def _end_coalescing(self) -> "MrcWork":
-        works, self._coalesced = self._coalesced or [], None
-        return self._joined(works)
+        return False  # torch 2.15 has no way to begin it in Python. Its callers make the calls one by one.
 
     def abort(self) -> None:
         self.communicator.abort("abort was called")
@@ -134,40 +128,50 @@ class MrcBackend(_Backend):
 
     # --- operations -----------------------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> "MrcWork":
+    def _allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> "_Pending":
         [tensor] = _one(tensors)
         return self._in_place(
             tensor, opts, lambda data, how: self.communicator.all_reduce(data, **how), reduce=True
         )
 
-    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any) -> "MrcWork":
-        return self._joined([self.allreduce([tensor], opts) for tensor in tensors])
+    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
+        return self._work(self._allreduce(tensors, opts))
 
-    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> "MrcWork":
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
+        return self._joined([self._allreduce([tensor], opts) for tensor in tensors])
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         [tensor] = _one(tensors)
         root = opts.rootRank
-        return self._in_place(tensor, opts, lambda data, how: self.communicator.broadcast(data, root, **how))
 
-    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> "MrcWork":
+        def call(data: torch.Tensor, how: dict[str, Any]) -> Any:
+            return self.communicator.broadcast(data, root, **how)
+
+        return self._work(self._in_place(tensor, opts, call))
+
+    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         [tensor] = _one(tensors)
         root = opts.rootRank
 
         def call(data: torch.Tensor, how: dict[str, Any]) -> Any:
             return self.communicator.reduce(data, None, root, **how)
 
-        return self._in_place(tensor, opts, call, reduce=True)
+        return self._work(self._in_place(tensor, opts, call, reduce=True))
 
-    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "MrcWork":
+    def _gather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "_Pending":
         source, target = _ready(input), _Target(output)
         work = self.communicator.all_gather(source, target.data, **self._how(opts))
         return self._begun([work], [output], [source, target.data], target.copy_back)
 
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "MrcWork":
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
+        return self._work(self._gather_base(output, input, opts))
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         return self._allgather_base(output, input, opts)
 
-    def allgather(
+    def _allgather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> "_Pending":
         [input] = _one(inputs)
         [parts] = _one(outputs)
         source = _ready(input)
@@ -183,39 +187,47 @@ class MrcBackend(_Backend):
 
         return self._begun([work], list(parts), [source, whole], finish)
 
+    def allgather(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
+    ) -> Any:
+        return self._work(self._allgather(outputs, inputs, opts))
+
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         # outputs[rank][i] belongs to inputs[i].
         works = [
-            self.allgather([[of_rank[i] for of_rank in outputs]], [input], opts)
+            self._allgather([[of_rank[i] for of_rank in outputs]], [input], opts)
             for i, input in enumerate(inputs)
         ]
         return self._joined(works)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         pairs = zip(outputs, inputs, strict=True)
-        return self._joined([self._allgather_base(output, input, opts) for output, input in pairs])
+        return self._joined([self._gather_base(output, input, opts) for output, input in pairs])
 
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         return self.all_gather_single_coalesced(outputs, inputs, opts)
 
-    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "MrcWork":
+    def _scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "_Pending":
         source, target = _ready(input), _Target(output)
         how = self._how(opts, reduce=True)
         work = self.communicator.reduce_scatter(source, target.data, **how)
         return self._begun([work], [output], [source, target.data], target.copy_back)
 
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "MrcWork":
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
+        return self._work(self._scatter_base(output, input, opts))
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         return self._reduce_scatter_base(output, input, opts)
 
     def reduce_scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         [output] = _one(outputs)
         [parts] = _one(inputs)
         counts = _doubled([part.numel() for part in parts], output)
@@ -223,17 +235,17 @@ class MrcBackend(_Backend):
         target = _Target(output)
         how = self._how(opts, reduce=True)
         work = self.communicator.reduce_scatter(whole, target.data, counts=counts, **how)
-        return self._begun([work], [output], [whole, target.data], target.copy_back)
+        return self._work(self._begun([work], [output], [whole, target.data], target.copy_back))
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         pairs = zip(outputs, inputs, strict=True)
-        return self._joined([self._reduce_scatter_base(output, input, opts) for output, input in pairs])
+        return self._joined([self._scatter_base(output, input, opts) for output, input in pairs])
 
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         return self.reduce_scatter_single_coalesced(outputs, inputs, opts)
 
     def alltoall_base(
@@ -243,7 +255,7 @@ class MrcBackend(_Backend):
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
         opts: Any,
-    ) -> "MrcWork":
+    ) -> Any:
         source, target = _ready(input), _Target(output)
         if source.data_ptr() == target.data.data_ptr():
             source = source.clone()
@@ -254,7 +266,7 @@ class MrcBackend(_Backend):
             recv_counts=_rows(output, output_split_sizes, self.size()),
             **self._how(opts),
         )
-        return self._begun([work], [output], [source, target.data], target.copy_back)
+        return self._work(self._begun([work], [output], [source, target.data], target.copy_back))
 
     def all_to_all_single(
         self,
@@ -263,12 +275,10 @@ class MrcBackend(_Backend):
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
         opts: Any,
-    ) -> "MrcWork":
+    ) -> Any:
         return self.alltoall_base(output, input, output_split_sizes, input_split_sizes, opts)
 
-    def alltoall(
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any) -> Any:
         whole = _real(torch.cat([each.reshape(-1) for each in inputs]))
         counts = [each.numel() for each in outputs]
         room = torch.empty(sum(counts), dtype=outputs[0].dtype)
@@ -284,16 +294,16 @@ class MrcBackend(_Backend):
             for part, piece in zip(outputs, room.split(counts), strict=True):
                 part.copy_(piece.view(part.shape))
 
-        return self._begun([work], list(outputs), [whole, room], finish)
+        return self._work(self._begun([work], list(outputs), [whole, room], finish))
 
     def gather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         [input] = _one(inputs)
         source = _ready(input)
         if self.rank() != opts.rootRank:
             work = self.communicator.gather(source, None, opts.rootRank, **self._how(opts))
-            return self._begun([work], [], [source])
+            return self._work(self._begun([work], [], [source]))
         [parts] = _one(outputs)
         whole = torch.empty(input.numel() * self.size(), dtype=input.dtype)
         work = self.communicator.gather(source, _real(whole), opts.rootRank, **self._how(opts))
@@ -302,20 +312,20 @@ class MrcBackend(_Backend):
             for part, piece in zip(parts, whole.chunk(self.size()), strict=True):
                 part.copy_(piece.view(part.shape))
 
-        return self._begun([work], list(parts), [source, whole], finish)
+        return self._work(self._begun([work], list(parts), [source, whole], finish))
 
-    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "MrcWork":
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         source, target = _ready(input), _Target(output)
         out = target.data if self.rank() == opts.rootRank else None
         work = self.communicator.gather(source, out, opts.rootRank, **self._how(opts))
-        return self._begun([work], [output], [source, target.data], target.copy_back)
+        return self._work(self._begun([work], [output], [source, target.data], target.copy_back))
 
-    def gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "MrcWork":
+    def gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         return self.gather_single(output, input, opts)
 
     def scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
-    ) -> "MrcWork":
+    ) -> Any:
         [output] = _one(outputs)
         target = _Target(output)
         whole = None
@@ -323,21 +333,23 @@ class MrcBackend(_Backend):
             [parts] = _one(inputs)
             whole = _real(torch.cat([part.reshape(-1) for part in parts]))
         work = self.communicator.scatter(target.data, whole, opts.rootRank, **self._how(opts))
-        return self._begun([work], [output], [whole, target.data], target.copy_back)
+        return self._work(self._begun([work], [output], [whole, target.data], target.copy_back))
 
-    def barrier(self, opts: Any) -> "MrcWork":
-        return self._begun([self.communicator.barrier(**self._how(opts))], [], [])
+    def barrier(self, opts: Any) -> Any:
+        return self._work(self._begun([self.communicator.barrier(**self._how(opts))], [], []))
 
-    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> "MrcWork":
+    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
         [tensor] = _one(tensors)
         data = _ready(tensor)
-        return self._begun([self.communicator.send(data, dst, tag=tag, async_op=True)], [tensor], [data])
+        return self._work(
+            self._begun([self.communicator.send(data, dst, tag=tag, async_op=True)], [tensor], [data])
+        )
 
-    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> "MrcWork":
-        return self._receive(tensors, src, tag)
+    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
+        return self._work(self._receive(tensors, src, tag))
 
-    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> "MrcWork":
-        return self._receive(tensors, None, tag)
+    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
+        return self._work(self._receive(tensors, None, tag))
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """As :func:`torch.distributed.monitored_barrier`: rank 0 names the ranks that do not come."""
@@ -382,26 +394,30 @@ class MrcBackend(_Backend):
         call: Callable[[torch.Tensor, dict[str, Any]], CollectiveWork | None],
         *,
         reduce: bool = False,
-    ) -> "MrcWork":
+    ) -> "_Pending":
         if tensor.is_sparse:
             raise UnsupportedError("the backend mrc has no operations on sparse tensors")
         target = _Target(tensor, keep=True)
         work = call(target.data, self._how(opts, reduce=reduce))
         return self._begun([work], [tensor], [target.data], target.copy_back)
 
-    def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> "MrcWork":
+    def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> "_Pending":
         [tensor] = _one(tensors)
         target = _Target(tensor)
         work = self.communicator.recv(target.data, source, tag=tag, async_op=True)
         return self._begun([work], [tensor], [target.data], target.copy_back)
 
-    def _joined(self, works: "list[MrcWork]") -> "MrcWork":
+    def _joined(self, pendings: "list[_Pending]") -> "MrcWork":
         def finish() -> None:
-            for each in works:
+            for each in pendings:
                 each.finish()
 
-        all_works = [work for each in works for work in each.works]
-        return MrcWork(self, all_works, [tensor for each in works for tensor in each.tensors], finish)
+        works = [work for each in pendings for work in each.works]
+        tensors = [tensor for each in pendings for tensor in each.tensors]
+        return self._work(_Pending(works, tensors, finish))
+
+    def _work(self, pending: "_Pending") -> "MrcWork":
+        return MrcWork(self._waiter, pending)
 
     def _begun(
         self,
@@ -409,32 +425,53 @@ class MrcBackend(_Backend):
         tensors: list[torch.Tensor],
         keep: list[Any],
         finish: Callable[[], Any] | None = None,
-    ) -> "MrcWork":
-        work = MrcWork(self, [each for each in works if each is not None], tensors, finish, keep)
-        if self._coalesced is not None:
-            self._coalesced.append(work)
-        return work
+    ) -> "_Pending":
+        return _Pending([each for each in works if each is not None], tensors, finish, keep)
 
 
 class MrcWork(_Work):
-    """Operations under way, as torch waits for them."""
+    """Operations under way. Torch 2.15 asks a work of Python's for two things: to wait, and for a future."""
+
+    def __init__(self, waiter: "_Waiter", pending: "_Pending") -> None:
+        super().__init__()
+        self._waiter = waiter
+        self._pending = pending
+        self._future: Future[Any] | None = None
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        self._pending.wait(_seconds(timeout, 0.0) or None)
+        return True
+
+    def get_future(self) -> Any:
+        if self._future is None:
+            self._future = self._waiter.future(self._pending)
+        return self._future
+
+
+class _Pending:
+    """Operations under way that end together."""
 
     def __init__(
         self,
-        backend: MrcBackend,
         works: list[CollectiveWork],
         tensors: list[torch.Tensor],
-        finish: Callable[[], Any] | None = None,
+        finish: Callable[[], Any] | None,
         keep: Sequence[Any] = (),
     ) -> None:
-        super().__init__()
         self.works = works
         self.tensors = tensors
-        self._backend = backend
         self._finish = finish
         self._keep = keep
         self._lock = threading.Lock()
-        self._future: Future[Any] | None = None
+
+    @property
+    def done(self) -> bool:
+        return all(work.done for work in self.works)
+
+    def wait(self, timeout: float | None = None) -> None:
+        for work in self.works:
+            work.wait(timeout)
+        self.finish()
 
     def finish(self) -> None:
         """Copies results where they belong, once, after all has ended."""
@@ -444,72 +481,55 @@ class MrcWork(_Work):
                 finish()
             self._keep = ()
 
-    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
-        seconds = timeout.total_seconds()
-        limit = seconds if seconds > 0 else None
-        for work in self.works:
-            work.wait(limit)
-        self.finish()
-        return True
 
-    def synchronize(self) -> None:
-        self.wait()
+class _Waiter:
+    """A thread that drives operations for which nobody waits, and completes their futures in any order."""
 
-    def is_completed(self) -> bool:
-        return all(work.done for work in self.works)
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[_Pending, Future[Any]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
 
-    def is_success(self) -> bool:
-        return self.is_completed() and all(work.exception() is None for work in self.works)
-
-    def exception(self) -> Any:
-        return next((error for work in self.works if (error := work.exception()) is not None), None)
-
-    def result(self) -> list[torch.Tensor]:
-        return self.tensors
-
-    def source_rank(self) -> int:
-        return next((work.source for work in self.works if work.source is not None), -1)
-
-    def _source_rank(self) -> int:
-        return self.source_rank()
-
-    def get_future(self) -> Any:
-        """A future of the tensors.
+    def future(self, pending: _Pending) -> "Future[Any]":
+        """A future of the tensors, which the thread completes.
 
         DDP's reducer does not survive a future with an exception. One that completes, and a callback behind
         it that raises, reaches the user as the exception.
         """
-        if self._future is None:
-            base: Future[Any] = Future()
+        base: Future[Any] = Future()
 
-            def result(_: Any) -> list[torch.Tensor]:
-                self.wait()
-                return self.tensors
+        def result(_: Any) -> list[torch.Tensor]:
+            pending.wait()
+            return pending.tensors
 
-            self._future = base.then(result)
-            self._backend._waiter.complete(self, base)
-        return self._future
-
-
-class _Waiter:
-    """A thread that completes futures, in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[MrcWork, Future[Any]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def complete(self, work: MrcWork, future: "Future[Any]") -> None:
-        self._queue.put((work, future))
+        future = base.then(result)
+        self._queue.put((pending, base))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="openmrc-futures", daemon=True)
             self._thread.start()
+        return future
 
     def _run(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            work, future = entry
+        waiting: list[tuple[_Pending, Future[Any]]] = []
+        while True:
+            try:
+                entry = self._queue.get(block=not waiting)
+            except queue.Empty:
+                pass
+            else:
+                if entry is None:
+                    return
+                waiting.append(entry)
+                continue
+            first, _ = waiting[0]
             with contextlib.suppress(Error):  # The callback behind the future raises it.
-                work.wait()
-            future.set_result(None)
+                next(work for work in first.works if not work.done or work is first.works[-1]).wait(_LOOK)
+            left = []
+            for pending, future in waiting:
+                if pending.done:
+                    future.set_result(None)
+                else:
+                    left.append((pending, future))
+            waiting = left
 
     def close(self) -> None:
         if self._thread is not None:
