@@ -103,6 +103,10 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "write-lat": Subcommand(
         "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
     ),
+    "bench-collective": Subcommand(
+        "openmrc.cli.bench_collective:bench_collective",
+        "Time and bandwidth of collective operations, as nccl-tests measure them.",
+    ),
     "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
     "put": Subcommand("openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."),
     "decode": Subcommand(
