@@ -18,7 +18,7 @@ from openmrc.connect import PROTOCOL, Options, connect, listen
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError, StateError
 from openmrc.handshake import Greeting
 from openmrc.verbs import Capabilities, Device, QpHint, QpState
-from verbs_helpers import device, make_end
+from verbs_helpers import connected, device, make_end
 
 
 @pytest.fixture
@@ -118,6 +118,51 @@ def test_both_ends_use_what_both_can(ends):
     assert (one.max_wimm, two.max_wimm) == (128, 4)
     assert one.caps == two.caps == Capabilities.TRIM_NACK
     assert (one.sq_psn, two.sq_psn) == (two.rq_psn, one.rq_psn)
+
+
+def test_the_choices_of_a_device_and_a_queue_pair_are_taken():
+    choices = {
+        "oor": "silent",
+        "svc_time": True,
+        "wimm_nak_syndrome": 0x61,
+        "can_send": "any",
+        "dfc": False,
+        "start_probe": False,
+        "rotation_turns": 1,
+    }
+    with connected(rts={"dfc": True}, **choices) as (a, b):
+        assert a.qp.query().attr.dfc is True
+        target = bytearray(100)
+        a.qp.write(b"through", b.region(target).remote())
+        assert a.send_cq.take(1, 20)[0].ok
+        assert target[:7] == b"through"
+        stats = a.qp.stats()
+        assert [stats[f"peer_{what}"] for what in ("no_mpr", "unknown_syndrome", "other_ids")] == [0, 0, 0]
+
+
+def test_attributes_of_mrc_may_come_before_their_step(ends):
+    a, _ = ends
+    a.qp.modify(QpState.INIT, ev_profile_id=0, cc_profile_id=0)
+    a.qp.modify(QpState.INIT, mpr=4, mpr_dest=2, timeout=15)
+    attr = a.qp.query().attr
+    assert (attr.mpr, attr.mpr_dest, attr.timeout, attr.ev_profile_id) == (4, 2, 15, 0)
+    with pytest.raises(StateError, match="does not take sq_psn"):
+        a.qp.modify(QpState.INIT, sq_psn=1)
+
+
+def test_each_end_gets_what_the_other_can_do(ends):
+    a, b = ends
+    with listen("127.0.0.1", 0) as listener:
+        client, server = both(
+            listener,
+            lambda: listener.accept(b.qp, options=Options(caps=Capabilities.DYNAMIC_MPR), timeout=30),
+            lambda: connect("127.0.0.1", listener.address[1], a.qp),
+        )
+    client.close()
+    server.close()
+    assert a.qp.query().attr.caps == Capabilities.DYNAMIC_MPR
+    # Neither device takes its service time out, so neither says that it does.
+    assert b.qp.query().attr.caps == Capabilities.DYNAMIC_MPR | Capabilities.TRIM_NACK
 
 
 def test_first_psns_are_random(ends):

@@ -403,6 +403,10 @@ DEVICES = {
     ),
     "UDP port": (lambda: Device(ports=[Port("127.0.0.1", 65536)]), errors.ArgumentError, "udp_port is 65536"),
     "burst": (lambda: device(ev_burst=0), errors.ArgumentError, "ev_burst"),
+    "answer to a PSN": (lambda: device(oor="loud"), errors.ArgumentError, "oor is|'nack' or 'silent'"),
+    "room to send": (lambda: device(can_send="all"), errors.ArgumentError, "can_send is|'mtu' or 'any'"),
+    "NAK of the limit": (lambda: device(wimm_nak_syndrome=0x60), errors.ArgumentError, "0x65 or 0x61"),
+    "turns": (lambda: device(rotation_turns=-1), errors.ArgumentError, "rotation_turns is -1"),
     "no time": (lambda: device(base_rtt_us=-1), errors.ArgumentError, "base_rtt_us is -1"),
     "not a number": (lambda: device(base_rtt_us=float("nan")), errors.ArgumentError, "base_rtt_us is NaN"),
     "no interface": (

@@ -77,8 +77,10 @@ pub struct QpAttr {
     /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
     /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
     pub keepalive_ms: Option<u32>,
-    /// Optional behaviour; what both ends have.
+    /// What the peer can do, and dynamic MPR if both ends enable it; default all.
     pub caps: Option<Capabilities>,
+    /// Destination flow control: the receiver's penalty shrinks the window; default the device's.
+    pub dfc: Option<bool>,
     /// EV profile; 0 is the device's own.
     pub ev_profile_id: Option<u16>,
     /// Congestion control profile; 0 is the device's own.
@@ -119,6 +121,7 @@ impl QpAttr {
             (self.exp_cnt.is_some(), AttrMask::EXP_CNT),
             (self.keepalive_ms.is_some(), AttrMask::KEEPALIVE_MS),
             (self.caps.is_some(), AttrMask::CAP),
+            (self.dfc.is_some(), AttrMask::DFC),
             (self.ev_profile_id.is_some(), AttrMask::EV_PROFILE_ID),
             (self.cc_profile_id.is_some(), AttrMask::CC_PROFILE_ID),
             (self.seed.is_some(), AttrMask::SEED),
@@ -147,6 +150,7 @@ impl QpAttr {
             exp_cnt,
             keepalive_ms,
             caps,
+            dfc,
             ev_profile_id,
             cc_profile_id,
             seed

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use openmrc_transport::PortSet;
+use openmrc_transport::mrc::{DEFAULT_ROTATION_TURNS, RequestorOptions, ResponderOptions};
 use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat};
 
 use crate::context::Context;
@@ -61,6 +62,28 @@ impl EpOps {
             EpOps::Peers => peer,
             EpOps::Prefixes(prefixes) => peer || prefixes.iter().any(|&p| begins_with(source, p)),
             EpOps::Off => false,
+        }
+    }
+}
+
+/// What the queue pairs of a device do where the specification leaves a choice, or public readings of it differ. The
+/// defaults are the transport's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpChoices {
+    /// As requestor.
+    pub requestor: RequestorOptions,
+    /// As responder.
+    pub responder: ResponderOptions,
+    /// Full turns after which the order of the paths is drawn anew; 0: never.
+    pub rotation_turns: u16,
+}
+
+impl Default for QpChoices {
+    fn default() -> Self {
+        QpChoices {
+            requestor: RequestorOptions::default(),
+            responder: ResponderOptions::default(),
+            rotation_turns: DEFAULT_ROTATION_TURNS,
         }
     }
 }
@@ -125,6 +148,8 @@ pub struct DeviceConfig {
     pub ack_every_bytes: u32,
     /// Longest time after a packet until the responder sends a SACK. Default 50 us.
     pub ack_delay: Duration,
+    /// What its queue pairs do where the specification leaves a choice.
+    pub choices: QpChoices,
     /// How long an idle engine polls before it sleeps. Default 0: the host's processors have other work.
     pub spin: Duration,
     /// Processor on which the engine's thread runs; `None`: any.
@@ -158,6 +183,7 @@ impl Default for DeviceConfig {
             fixed_window: None,
             ack_every_bytes: 128 << 10,
             ack_delay: Duration::from_micros(50),
+            choices: QpChoices::default(),
             spin: Duration::ZERO,
             cpu: None,
             seed: None,
@@ -282,6 +308,12 @@ impl DeviceConfig {
                 prefixes.iter().find(|(addr, bits)| *bits > if addr.is_ipv4() { 32 } else { 128 })
         {
             return fail(format!("ep_ops: {addr}/{bits} is no prefix"));
+        }
+        if ![0x65, 0x61].contains(&self.choices.responder.wimm_nak_syndrome) {
+            return fail(format!(
+                "wimm_nak_syndrome must be 0x65 or 0x61, not {:#04x}",
+                self.choices.responder.wimm_nak_syndrome
+            ));
         }
         if self.max_qps == 0 || self.max_qps > 1 << 14 {
             return fail(format!("max_qps must be 1 to 16384, not {}", self.max_qps));

@@ -48,7 +48,7 @@ pub use attr::{QpAttr, QpCap, QpInfo};
 pub use buffer::Buffer;
 pub use context::{Context, PortState, ProbeResult};
 pub use cq::{Completion, CompletionQueue, Opcode, Status};
-pub use device::{DEFAULT_UDP_PORT, Device, DeviceConfig, EpOps, PortConfig};
+pub use device::{DEFAULT_UDP_PORT, Device, DeviceConfig, EpOps, PortConfig, QpChoices};
 pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};
 pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};

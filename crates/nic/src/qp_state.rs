@@ -35,7 +35,7 @@ impl fmt::Display for QpState {
 pub struct AttrMask(pub u32);
 
 /// Names in the order of the bits.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "pkey_index",
     "access_flags",
     "remote_address",
@@ -55,6 +55,7 @@ const NAMES: [&str; 19] = [
     "cc_profile_id",
     "seed",
     "keepalive_ms",
+    "dfc",
 ];
 
 #[allow(missing_docs)] // Each constant is the attribute with its name.
@@ -79,6 +80,7 @@ impl AttrMask {
     pub const CC_PROFILE_ID: AttrMask = AttrMask(1 << 16);
     pub const SEED: AttrMask = AttrMask(1 << 17);
     pub const KEEPALIVE_MS: AttrMask = AttrMask(1 << 18);
+    pub const DFC: AttrMask = AttrMask(1 << 19);
 
     /// The union of both sets.
     #[must_use]
@@ -142,32 +144,39 @@ pub enum TransitionError {
 fn successors(from: QpState) -> &'static str {
     match from {
         QpState::Reset => "INIT or ERROR",
-        QpState::Init => "RTR, RESET or ERROR",
+        QpState::Init => "INIT, RTR, RESET or ERROR",
         QpState::Rtr => "RTS, RESET or ERROR",
         QpState::Rts | QpState::Error => "RESET or ERROR",
     }
 }
 
 const ADDRESSING: AttrMask = AttrMask::REMOTE_ADDRESS.or(AttrMask::DEST_QP_NUM).or(AttrMask::RQ_PSN);
-const RESPONDER: AttrMask = AttrMask::MPR_DEST.or(AttrMask::MAX_WIMM_DEST);
+// MRC's attributes by their step. All are optional: one that is left out keeps its default. One may come at an earlier
+// step than its own, not at a later one. A profile may still come at RTR: in SRv6 mode it belongs to one peer, whose
+// address is an attribute of that step.
 const PROFILES: AttrMask = AttrMask::EV_PROFILE_ID.or(AttrMask::CC_PROFILE_ID).or(AttrMask::SEED);
-const RETRIES: AttrMask = AttrMask::TIMEOUT.or(AttrMask::LINEAR_CNT).or(AttrMask::EXP_CNT);
+const MRC_AT_RTR: AttrMask = AttrMask::MPR_DEST.or(AttrMask::MAX_WIMM_DEST).or(AttrMask::CAP);
+const MRC_AT_RTS: AttrMask = AttrMask::MPR
+    .or(AttrMask::MAX_WIMM)
+    .or(AttrMask::TIMEOUT)
+    .or(AttrMask::LINEAR_CNT)
+    .or(AttrMask::EXP_CNT)
+    .or(AttrMask::KEEPALIVE_MS)
+    .or(AttrMask::DFC);
+const AT_INIT: AttrMask =
+    AttrMask::PKEY_INDEX.or(AttrMask::ACCESS_FLAGS).or(PROFILES).or(MRC_AT_RTR).or(MRC_AT_RTS);
 
 /// The transitions: (from, to, required attributes, optional attributes). Every state may also go to RESET and ERROR.
-const TRANSITIONS: [(QpState, QpState, AttrMask, AttrMask); 3] = [
-    (QpState::Reset, QpState::Init, AttrMask::NONE, AttrMask::PKEY_INDEX.or(AttrMask::ACCESS_FLAGS)),
+const TRANSITIONS: [(QpState, QpState, AttrMask, AttrMask); 4] = [
+    (QpState::Reset, QpState::Init, AttrMask::NONE, AT_INIT),
+    (QpState::Init, QpState::Init, AttrMask::NONE, AT_INIT),
     (
         QpState::Init,
         QpState::Rtr,
         ADDRESSING,
-        AttrMask::PATH_MTU.or(RESPONDER).or(AttrMask::CAP).or(PROFILES).or(AttrMask::ACCESS_FLAGS),
+        AttrMask::PATH_MTU.or(AttrMask::ACCESS_FLAGS).or(PROFILES).or(MRC_AT_RTR).or(MRC_AT_RTS),
     ),
-    (
-        QpState::Rtr,
-        QpState::Rts,
-        AttrMask::SQ_PSN,
-        AttrMask::MPR.or(AttrMask::MAX_WIMM).or(RETRIES).or(AttrMask::KEEPALIVE_MS).or(PROFILES),
-    ),
+    (QpState::Rtr, QpState::Rts, AttrMask::SQ_PSN, MRC_AT_RTS),
 ];
 
 /// Checks the arguments of a `modify` call.
@@ -213,11 +222,35 @@ mod tests {
             .collect();
         assert_eq!(
             allowed,
-            [(QpState::Reset, QpState::Init), (QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)]
+            [
+                (QpState::Reset, QpState::Init),
+                (QpState::Init, QpState::Init),
+                (QpState::Init, QpState::Rtr),
+                (QpState::Rtr, QpState::Rts)
+            ]
         );
         for from in STATES {
             assert_eq!(check_transition(from, QpState::Error, AttrMask::NONE), Ok(()));
             assert_eq!(check_transition(from, QpState::Reset, AttrMask::NONE), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_mrc_attribute_comes_at_its_step_or_earlier() {
+        use QpState::{Init, Reset, Rtr, Rts};
+        let steps = [(Reset, Init, AttrMask::NONE), (Init, Rtr, ADDRESSING), (Rtr, Rts, AttrMask::SQ_PSN)];
+        let own_step = [(PROFILES, 1), (MRC_AT_RTR, 1), (MRC_AT_RTS, 2)];
+        for (attributes, own) in own_step {
+            for bit in (0..32).map(|i| AttrMask(1 << i)).filter(|bit| bit.minus(attributes).is_empty()) {
+                for (step, (from, to, required)) in steps.into_iter().enumerate() {
+                    let taken = check_transition(from, to, required.or(bit)).is_ok();
+                    assert_eq!(taken, step <= own, "{bit} from {from} to {to}");
+                }
+            }
+        }
+        // Every step without any of them: each keeps its default.
+        for (from, to, required) in steps {
+            assert_eq!(check_transition(from, to, required), Ok(()));
         }
     }
 
@@ -231,7 +264,7 @@ mod tests {
         let wrong = check_transition(QpState::Init, QpState::Rts, AttrMask::SQ_PSN).unwrap_err();
         assert_eq!(
             wrong.to_string(),
-            "a queue pair cannot go from INIT to RTS; from INIT it can go to RTR, RESET or ERROR"
+            "a queue pair cannot go from INIT to RTS; from INIT it can go to INIT, RTR, RESET or ERROR"
         );
     }
 }

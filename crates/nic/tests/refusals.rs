@@ -243,6 +243,16 @@ impl Stranger {
         bytes.extend_from_slice(&crc);
     }
 
+    /// From now on its packets have the code point of trimmed ones.
+    fn send_as_trimmed(&self) {
+        use std::os::fd::AsRawFd;
+        let tos = i32::from(DscpMap::DEFAULT.trimmed << 2);
+        // SAFETY: a live socket and an int.
+        unsafe {
+            libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_IP, libc::IP_TOS, (&raw const tos).cast(), 4);
+        }
+    }
+
     fn send(&self, bytes: &[u8]) {
         self.socket.send_to(bytes, self.to).unwrap();
     }
@@ -384,18 +394,44 @@ fn thousands_of_random_packets_change_nothing() {
 }
 
 #[test]
+fn a_control_packet_with_a_trimmed_code_point_is_handled_if_it_is_whole() {
+    let (a, b) = pair(1);
+    let stranger = Stranger::new(a.context.addresses()[0].ip(), b.context.addresses()[0]);
+    stranger.send_as_trimmed();
+    let probe = openmrc_wire::Probe {
+        vendor_info: 0,
+        probe_id: 7,
+        spdcid: 0,
+        dpdcid: 0,
+        timestamp: Default::default(),
+    };
+    let bytes = stranger.seal(&Packet::new(b.qp.qp_num(), Psn::new(0), Body::Probe(probe)), &[]);
+    // Cut short, then with a wrong iCRC: dropped and counted.
+    stranger.send(&bytes[..bytes.len() - 5]);
+    counted(&b, Cause::Short, 1);
+    stranger.send(&bytes[..bytes.len() - 4]);
+    counted(&b, Cause::TrimmedControl, 1);
+    let mut wrong = bytes.clone();
+    *wrong.last_mut().unwrap() ^= 1;
+    stranger.send(&wrong);
+    counted(&b, Cause::BadIcrc, 1);
+    assert_eq!(b.qp.stats().unwrap().sacks_sent, 0);
+    stranger.send(&bytes);
+    let deadline = Instant::now() + PATIENCE;
+    while b.qp.stats().unwrap().sacks_sent == 0 {
+        assert!(Instant::now() < deadline, "the probe is not answered");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_trimmed_packet_is_known_by_its_dscp_and_places_nothing() {
     let (a, b) = pair(1);
     let peer = a.context.addresses()[0].ip();
     let stranger = Stranger::new(peer, b.context.addresses()[0]);
     let mut bytes = stranger.write(&b, 0xFF_FFF0, &[7; 4000]);
     bytes.truncate(32);
-    use std::os::fd::AsRawFd;
-    let tos = i32::from(DscpMap::DEFAULT.trimmed << 2);
-    // SAFETY: a live socket and an int.
-    unsafe {
-        libc::setsockopt(stranger.socket.as_raw_fd(), libc::SOL_IP, libc::IP_TOS, (&raw const tos).cast(), 4);
-    }
+    stranger.send_as_trimmed();
     stranger.send(&bytes);
     let deadline = Instant::now() + PATIENCE;
     while b.qp.stats().unwrap().trimmed_in == 0 {

@@ -14,6 +14,8 @@ pub enum TrafficClass {
     Data,
     /// Retransmissions: trimmable, with a code point of their own.
     DataRetransmit,
+    /// Data to a peer that sends no NACKs for trimmed packets: dropped, not trimmed, where a queue is full.
+    DataNoTrim,
     /// Feedback, endpoint requests and responses: high priority, never trimmed.
     Control,
 }
@@ -121,9 +123,9 @@ pub enum SendStatus {
     FlushErr,
     /// The responder's memory refused it.
     RemoteAccessErr,
-    /// The responder could not execute it (no receive posted, too many immediates in flight).
+    /// The responder could not execute it: no receive posted, or an unexpected event.
     RemoteOpErr,
-    /// The responder did not understand it.
+    /// The responder did not understand it, or had too many immediates in flight.
     RemoteInvalidRequestErr,
     /// Retries exhausted.
     RetryExceededErr,

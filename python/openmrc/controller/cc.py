@@ -39,7 +39,8 @@ class CcProfileAttr:
     window: int | None = None
     """NONE: the window, bytes."""
     max_wnd: int | None = None
-    """Largest and initial window, bytes: 1.5 x rate x base_rtt."""
+    """Largest and initial window, bytes: 1.5 x rate x base_rtt. The largest window falls in proportion when
+    a shorter RTT is measured."""
     target_qdelay_us: float | None = None
     """Target of the queueing delay, microseconds: base_rtt, with trimming 0.75 of it."""
     alpha_per_us: float | None = None
@@ -59,10 +60,12 @@ class CcProfileAttr:
     """Quick adapt acts if less than max_wnd / 2^qa_gate was achieved: 3."""
     qa_threshold_us: float | None = None
     """Quick adapt acts above this delay, microseconds: 4 x target_qdelay; with trimming never."""
+    disable_qa: bool | None = None
+    """Quick adapt never acts: no."""
     adjust_period_us: float | None = None
     """The window is adjusted after this time, microseconds (base_rtt) ..."""
     adjust_bytes: int | None = None
-    """... or after this many bytes (8 MTU)."""
+    """... or after more than this many bytes (8 MTU)."""
 
     def check(self) -> None:
         """Raises a StateError if a number is missing, an ArgumentError if one contradicts the algorithm."""

@@ -44,6 +44,7 @@ class Options:
     max_wimm: int | None = None
     max_wimm_dest: int | None = None
     caps: Capabilities = Capabilities.ALL
+    """SERVICE_TIME is offered only by a device with ``svc_time``."""
     timeout: int | None = None
     linear_cnt: int | None = None
     exp_cnt: int | None = None
@@ -163,6 +164,10 @@ class End:
 
     def _describe(self, qp: QueuePair) -> QpEnd:
         offered = self.options.offered
+        # As a number: the complement of a flag has no unknown bits, and those have to be refused.
+        caps = int(self.options.caps)
+        if not self.context.device.svc_time:
+            caps &= ~int(Capabilities.SERVICE_TIME)
         mpr = offered("mpr")
         if qp.hint is not None:
             mpr = qp.hint.mpr(self.context.receive_buffer, offered("path_mtu"))
@@ -173,7 +178,7 @@ class End:
             mpr_dest=offered("mpr_dest"),
             max_wimm=offered("max_wimm"),
             max_wimm_dest=offered("max_wimm_dest"),
-            caps=int(self.options.caps),
+            caps=caps,
         )
 
     def _bring_up(self, qp: QueuePair, own: QpEnd, other: QpEnd, theirs: Offer | Accept) -> None:
@@ -192,7 +197,7 @@ class End:
                 path_mtu=min(self._offer.path_mtu, theirs.path_mtu),
                 mpr_dest=own.mpr_dest,
                 max_wimm_dest=own.max_wimm_dest,
-                caps=Capabilities(own.caps & other.caps),
+                caps=_caps(own, other),
                 ev_profile_id=options.ev_profile_id,
                 cc_profile_id=options.cc_profile_id,
                 seed=options.seed,
@@ -220,6 +225,12 @@ def _carried(local: Sequence[SocketAddress], remote: Sequence[SocketAddress], la
             raise
         # The device is in another network namespace, whose routes cannot be asked for from here.
         return largest
+
+
+def _caps(own: QpEnd, other: QpEnd) -> Capabilities:
+    """What the peer can do; only dynamic MPR needs both ends."""
+    both = own.caps & other.caps & Capabilities.DYNAMIC_MPR
+    return Capabilities(other.caps & ~Capabilities.DYNAMIC_MPR | both)
 
 
 def check_device(context: Context, theirs: Located) -> None:

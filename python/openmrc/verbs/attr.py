@@ -39,12 +39,15 @@ class QpAttr:
 
     | step | needs | takes besides |
     |---|---|---|
-    | RESET to INIT | | access |
+    | RESET to INIT, INIT to INIT | | access, ev_profile_id, cc_profile_id, seed |
     | INIT to RTR | remote, dest_qp_num, rq_psn | path_mtu, mpr_dest, max_wimm_dest, caps, access, |
     | | | ev_profile_id, cc_profile_id, seed |
     | RTR to RTS | sq_psn | mpr, max_wimm, timeout, linear_cnt, exp_cnt, |
-    | | | keepalive_ms, ev_profile_id, cc_profile_id, seed |
+    | | | keepalive_ms, dfc |
     | any to RESET or ERROR | | |
+
+    MRC's attributes, from ``mpr`` to ``cc_profile_id`` below, may also come at an earlier step than their
+    own. One that is left out keeps its default.
     """
 
     access: AccessFlags | None = None
@@ -83,7 +86,9 @@ class QpAttr:
     raised, and PEER_HEARD when it is heard again. The queue pair stays in RTS; writes under way end by their
     retries. A receiver, which sends nothing, learns only so that its peer is gone."""
     caps: Capabilities | None = None
-    """Optional behaviour that both ends have; default all."""
+    """What the peer can do as responder, and DYNAMIC_MPR if both ends enable it; default all."""
+    dfc: bool | None = None
+    """Destination flow control: the receiver's penalty shrinks the window; default the device's."""
     ev_profile_id: int | None = None
     """EV profile; 0, the default, is the device's own."""
     cc_profile_id: int | None = None

@@ -124,9 +124,31 @@ class Device:
     """Fixed congestion window in bytes; 0: ``uet-1.0-nscc`` controls congestion. Default: that where the
     network trims, else a window of 1 MiB."""
     ack_every_bytes: int | None = None
-    """As responder, a SACK after at most this many bytes; default 128 KiB."""
+    """As responder, a SACK when more than this many bytes have come, a small packet counting as 1024; default
+    128 KiB."""
     ack_delay_us: float | None = None
     """As responder, a SACK at most this many microseconds after a packet; default 50."""
+    oor: str | None = None
+    """As responder, the answer to a PSN beyond the window: ``"nack"``, at most one per round trip, the
+    default; or ``"silent"``. Readings of the specification differ (spec: transport, Responder)."""
+    svc_time: bool | None = None
+    """As responder, take the service time out of every reflected timestamp; default no, and then only the
+    delayed SACK does (spec: wire, TSETH)."""
+    wimm_nak_syndrome: int | None = None
+    """As responder, the NAK for too many writes with immediate in flight: 0x65, the default, or 0x61.
+    Readings differ (spec: wire, AETH)."""
+    can_send: str | None = None
+    """As requestor, when the congestion window lets a packet go: ``"mtu"``, the default, while a full packet
+    fits; ``"any"``, while there is any room. Readings differ (spec: congestion, Sending)."""
+    dfc: bool | None = None
+    """As requestor, destination flow control: the receiver's penalty shrinks the window; default yes. Of one
+    queue pair: :attr:`QpAttr.dfc` (spec: congestion, On a SACK)."""
+    start_probe: bool | None = None
+    """As requestor with NSCC, measure the RTT of the idle path by one probe in the control class when much is
+    to be sent; default yes (spec: congestion, A good base_rtt at the start)."""
+    rotation_turns: int | None = None
+    """Full turns after which the order of the paths is drawn anew; 0: never. Default 16 (spec: paths,
+    Choosing the EV of the next packet)."""
     spin_us: float | None = None
     """Microseconds that the engine polls for packets before it sleeps; default 0."""
     cpu: int | None = None

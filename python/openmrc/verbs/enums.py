@@ -85,7 +85,10 @@ class AccessFlags(enum.IntFlag):
 
 
 class Capabilities(enum.IntFlag):
-    """Optional behaviour of a queue pair; it is used only if both ends have it."""
+    """What one end can do as responder, and dynamic MPR, which both ends must enable.
+
+    The two directions of a queue pair may differ.
+    """
 
     NONE = 0
     TRIM_NACK = 1
@@ -93,7 +96,7 @@ class Capabilities(enum.IntFlag):
     DYNAMIC_MPR = 2
     """The responder may change the in-flight window that it grants at any time."""
     SERVICE_TIME = 4
-    """The responder subtracts its own service time from the timestamps that it reflects."""
+    """The responder takes its service time out of the timestamps that it reflects."""
     ALL = 7
 
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openmrc_transport::mrc::{
-    self, CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig,
+    self, CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, RequestorOptions, ResponderConfig,
 };
 use openmrc_transport::node::Place;
 use openmrc_transport::{Span, Time};
@@ -72,6 +72,7 @@ impl Engine {
             min_active: paths.min_active,
             burst: self.config.ev_burst.min(most_in_run(path_mtu)),
             entropy_bits: self.config.entropy_bits(),
+            rotation_turns: self.config.choices.rotation_turns,
             ..PathConfig::new(Arc::clone(&paths.profile), model)
         };
         let mut config = QpConfig::new(io.shared.num, attr.dest_qp_num.unwrap_or_default(), paths, cc);
@@ -87,6 +88,10 @@ impl Engine {
             linear_cnt: attr.linear_cnt.unwrap_or(requestor.linear_cnt),
             exp_cnt: attr.exp_cnt.unwrap_or(DEFAULT_EXP_CNT),
             keepalive: attr.keepalive_ms.filter(|&ms| ms > 0).map(|ms| Span::from_millis(ms.into())),
+            options: RequestorOptions {
+                dfc: attr.dfc.unwrap_or(self.config.choices.requestor.dfc),
+                ..self.config.choices.requestor
+            },
         };
         config.responder = ResponderConfig {
             rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
@@ -95,6 +100,7 @@ impl Engine {
             ack_every_bytes: self.config.ack_every_bytes,
             ack_delay: span(self.config.ack_delay),
             batches_sacks: true,
+            options: self.config.choices.responder,
         };
         Ok(config)
     }

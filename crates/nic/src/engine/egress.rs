@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use openmrc_transport::node::PeerId;
 use openmrc_transport::{Time, TrafficClass};
-use openmrc_wire::{DscpMap, Packet};
+use openmrc_wire::{DscpClass, DscpMap, Packet};
 
 use crate::datapath::Datapath;
 use crate::device::DeviceConfig;
@@ -29,7 +29,12 @@ impl Egress {
     }
 
     fn key(&self, peer: PeerId, path: u16, packet: &Packet, class: TrafficClass) -> RunKey {
-        let dscp = self.config.dscp.code(DscpMap::class_of(packet, self.config.network_trims));
+        let trims = self.config.network_trims && class != TrafficClass::DataNoTrim;
+        let dscp = match class {
+            TrafficClass::Control => DscpClass::Control,
+            _ => DscpMap::class_of(packet, trims),
+        };
+        let dscp = self.config.dscp.code(dscp);
         // Data and probes are ECN-capable.
         RunKey { path, peer, class: socket::traffic_class(dscp, class != TrafficClass::Control) }
     }

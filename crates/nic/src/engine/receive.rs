@@ -401,11 +401,13 @@ impl Receiver<'_> {
         };
         let (packet, payload): (Packet, &[u8]) = match trim {
             None => Packet::parse(bytes).map_err(|e| Cause::from(&e))?,
-            Some(_) => (Packet::parse_trimmed(bytes).map_err(|e| Cause::from(&e))?, &[]),
+            Some(_) => match Packet::parse_trimmed(bytes).map_err(|e| Cause::from(&e))? {
+                write if write.is_data() => (write, &[]),
+                // Small packets lose nothing when a switch trims them. One that is cut short is of no use.
+                _ => Packet::parse(bytes).map_err(|_| Cause::TrimmedControl)?,
+            },
         };
-        if trim.is_some() && !packet.is_data() {
-            return Err(Cause::TrimmedControl);
-        }
+        let is_cut = trim.is_some() && packet.is_data();
         let entropy = Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) };
         let received = Received {
             packet,
@@ -421,7 +423,7 @@ impl Receiver<'_> {
         let peer =
             place.and_then(|place| self.node.peer(place)).and_then(|peer| self.egress.net.peers.get(peer));
         let dest_port = self.dest_port(meta);
-        let intact = |seed: &IcrcSeed| trim.is_some() || seed.verify(meta.source_port, dest_port, bytes);
+        let intact = |seed: &IcrcSeed| is_cut || seed.verify(meta.source_port, dest_port, bytes);
         // The usual packet: from the peer's address on this plane.
         match peer.and_then(|p| p.seed_rx(self.port as u8, meta.source)) {
             Some(seed) if intact(seed) => {}
@@ -482,9 +484,6 @@ impl Receiver<'_> {
     fn endpoint_packet(&mut self, meta: &RecvMeta, bytes: &[u8], received: &Received) -> Result<(), Cause> {
         let net = &self.egress.net;
         let seed = net.seed_between(meta.source, self.port).ok_or(Cause::WrongPeer)?;
-        if received.trim.is_some() {
-            return Err(Cause::TrimmedControl);
-        }
         if !seed.verify(meta.source_port, self.dest_port(meta), bytes) {
             return Err(Cause::BadIcrc);
         }

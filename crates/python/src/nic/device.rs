@@ -1,6 +1,7 @@
 //! Devices from their description, the dataclass `openmrc.verbs.Device`.
 
-use openmrc_nic::{self as nic, DeviceConfig, EpOps, PortConfig};
+use openmrc_nic::{self as nic, DeviceConfig, EpOps, PortConfig, QpChoices};
+use openmrc_transport::mrc::{CanSend, OutOfWindow};
 use pyo3::prelude::*;
 
 use super::context::Context;
@@ -24,6 +25,42 @@ impl Device {
     fn open(&self, py: Python<'_>) -> PyResult<Context> {
         py.detach(|| self.0.open()).or_raise().map(Context::new)
     }
+}
+
+/// What queue pairs do where the specification leaves a choice.
+fn choices(from: &Bound<'_, PyAny>) -> PyResult<QpChoices> {
+    let mut choices = QpChoices::default();
+    let oor: Option<String> = optional!(from, "oor", "'nack' or 'silent'")?;
+    if let Some(oor) = oor {
+        choices.responder.out_of_window = match oor.as_str() {
+            "nack" => OutOfWindow::Nack,
+            "silent" => OutOfWindow::Silent,
+            _ => return Err(refused(format!("oor is {oor:?}: 'nack' or 'silent' is allowed"))),
+        };
+    }
+    let can_send: Option<String> = optional!(from, "can_send", "'mtu' or 'any'")?;
+    if let Some(can_send) = can_send {
+        choices.requestor.can_send = match can_send.as_str() {
+            "mtu" => CanSend::Mtu,
+            "any" => CanSend::Any,
+            _ => return Err(refused(format!("can_send is {can_send:?}: 'mtu' or 'any' is allowed"))),
+        };
+    }
+    macro_rules! take {
+        ($($attribute:literal => $($field:ident).+: $allowed:literal),* $(,)?) => {$(
+            if let Some(value) = optional!(from, $attribute, $allowed)? {
+                choices.$($field).+ = value;
+            }
+        )*};
+    }
+    take! {
+        "svc_time" => responder.service_time: "True or False",
+        "wimm_nak_syndrome" => responder.wimm_nak_syndrome: "0x65 or 0x61",
+        "dfc" => requestor.dfc: "True or False",
+        "start_probe" => requestor.start_probe: "True or False",
+        "rotation_turns" => rotation_turns: "0 to 65535",
+    }
+    Ok(choices)
 }
 
 fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
@@ -76,6 +113,7 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
         fixed_window: "0 to 2^64 - 1",
     }
     take_micros! { "base_rtt_us" => base_rtt, "ack_delay_us" => ack_delay, "spin_us" => spin }
+    config.choices = choices(from)?;
     config.ev_format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
     let order: Option<String> = optional!(from, "entropy_order", "flow_label_high or source_port_high")?;
     if let Some(order) = order {

@@ -198,6 +198,7 @@ fn cc_profile(from: &Bound<'_, PyAny>) -> PyResult<CcProfileConfig> {
         gamma: "a number",
         max_md_jump: "a number",
         qa_gate: "0 to 63",
+        disable_qa: "True or False",
         adjust_bytes: "1 to 2^32 - 1",
     }
     take_micros! {

@@ -100,5 +100,9 @@ pub fn queue_pair<'py>(py: Python<'py>, stats: &QpStats) -> PyResult<Bound<'py, 
         peer_swapped_entropy,
         peer_unknown_entropy,
     );
+    out.set_item("peer_no_mpr", stats.peer.no_mpr)?;
+    out.set_item("peer_bad_timestamps", stats.peer.bad_timestamps)?;
+    out.set_item("peer_unknown_syndrome", stats.peer.unknown_syndrome)?;
+    out.set_item("peer_other_ids", stats.peer.other_ids)?;
     Ok(out)
 }

@@ -78,8 +78,9 @@ impl Environment<'_> {
         let flags = match class {
             TrafficClass::Control => flag::CONTROL,
             // A probe is in the data class, but has nothing to cut off.
-            TrafficClass::Data | TrafficClass::DataRetransmit if !data => 0,
-            TrafficClass::Data | TrafficClass::DataRetransmit => flag::DATA,
+            _ if !data => 0,
+            // Simulated hosts all send trim NACKs, so none sends data that may not be trimmed.
+            TrafficClass::Data | TrafficClass::DataRetransmit | TrafficClass::DataNoTrim => flag::DATA,
         };
         let bytes = self.endpoints.wire_bytes(packet) as u16;
         let totals = &mut self.stats.totals.hosts;

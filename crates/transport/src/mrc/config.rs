@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use openmrc_wire::Psn;
+use openmrc_wire::{Aeth, Psn};
 
 use super::cc::CcProfile;
 use super::paths::LoadBalancing;
@@ -23,29 +23,31 @@ pub const DEFAULT_MPR: u8 = 8;
 /// Payload bytes per data packet that a queue pair can be configured for (spec: transport, queue pair attributes).
 pub const PATH_MTU_RANGE: RangeInclusive<u16> = 256..=8192;
 
+/// Default of `rotation_turns` (spec: paths, "Choosing the EV of the next packet").
+pub const DEFAULT_ROTATION_TURNS: u16 = 16;
+
 /// Default path MTU (spec: transport, "Queue pair life").
 pub const DEFAULT_PATH_MTU: u16 = 4096;
 
-/// Optional behaviour, active only if both ends support it (spec: transport, queue pair attributes, `cap`).
+/// What the peer can do, and whether dynamic MPR is on (spec: transport, queue pair attributes, `cap`). The two
+/// directions of a queue pair may differ: each end has the peer's capabilities as a responder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// Trimmed packets are answered with a NACK.
+    /// The peer answers trimmed packets with a NACK. If it does not, data is sent in a class that is not trimmed.
     pub trim_nack: bool,
-    /// The responder may change its MPR at any time.
+    /// Both ends have enabled dynamic MPR: SACKs carry the responder's window, which may change at any time.
     pub dynamic_mpr: bool,
-    /// The responder subtracts its service time from reflected timestamps when asked.
+    /// The peer takes its service time out of the timestamps that it reflects. Nothing depends on it: a requestor
+    /// calculates the same way.
     pub service_time: bool,
 }
 
 impl Capabilities {
-    /// The capabilities that both ends have.
+    /// The attribute of an end whose peer has said `peer`, if its own responder can do `self`: trim NACKs and service
+    /// time are the peer's, and only dynamic MPR needs both.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Capabilities {
-            trim_nack: self.trim_nack && other.trim_nack,
-            dynamic_mpr: self.dynamic_mpr && other.dynamic_mpr,
-            service_time: self.service_time && other.service_time,
-        }
+    pub const fn with_peer(self, peer: Self) -> Self {
+        Capabilities { dynamic_mpr: self.dynamic_mpr && peer.dynamic_mpr, ..peer }
     }
 }
 
@@ -89,6 +91,9 @@ pub struct PathConfig {
     pub min_active: u16,
     /// Consecutive packets on one path: 1 in hardware. A software NIC sends a few per system call.
     pub burst: u8,
+    /// Full turns after which the order of the rotation is drawn anew; 0: never. Only [`LoadBalancing::EvStates`] has
+    /// a rotation.
+    pub rotation_turns: u16,
     /// The load balancing algorithm.
     pub load_balancing: LoadBalancing,
     /// Timing and ordering of the paths.
@@ -110,6 +115,7 @@ impl PathConfig {
             backup: 128,
             min_active: 32,
             burst: 1,
+            rotation_turns: DEFAULT_ROTATION_TURNS,
             load_balancing: LoadBalancing::EvStates,
             model,
             entropy_bits: 32,
@@ -137,6 +143,35 @@ pub struct RequestorConfig {
     /// The host is told if a peer does not answer that was silent for this long. It is probed even while nothing is
     /// under way. `None` is off.
     pub keepalive: Option<Span>,
+    /// Points that the specification leaves to the implementation.
+    pub options: RequestorOptions,
+}
+
+/// When the congestion window lets a packet go (spec: congestion, "Sending"; readings differ).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum CanSend {
+    /// While a full packet fits: inflight + MTU <= cwnd, as in the UEC specification.
+    #[default]
+    Mtu,
+    /// While there is any room: inflight < cwnd. Overshoots by up to one packet.
+    Any,
+}
+
+/// What the sending side does where the specification leaves a choice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestorOptions {
+    /// When the congestion window lets a packet go.
+    pub can_send: CanSend,
+    /// Destination flow control: the receiver's penalty shrinks the window.
+    pub dfc: bool,
+    /// With NSCC, one probe in the control class measures the RTT past the queues at the start.
+    pub start_probe: bool,
+}
+
+impl Default for RequestorOptions {
+    fn default() -> Self {
+        RequestorOptions { can_send: CanSend::Mtu, dfc: true, start_probe: true }
+    }
 }
 
 impl Default for RequestorConfig {
@@ -151,6 +186,42 @@ impl Default for RequestorConfig {
             linear_cnt: 7,
             exp_cnt: 25,
             keepalive: None,
+            options: RequestorOptions::default(),
+        }
+    }
+}
+
+/// The answer to a packet whose PSN lies beyond the window (spec: transport, "Responder"; readings differ).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OutOfWindow {
+    /// NACK PSN_OOR_WINDOW, at most one per round trip.
+    #[default]
+    Nack,
+    /// None.
+    Silent,
+}
+
+/// What the receiving side does where the specification leaves a choice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponderOptions {
+    /// The answer to a PSN beyond the window.
+    pub out_of_window: OutOfWindow,
+    /// Trimmed packets are answered with a NACK.
+    pub trim_nack: bool,
+    /// Every reflected timestamp is moved on by the time for which the packet was held. If not, only the delayed SACK
+    /// moves its timestamp on.
+    pub service_time: bool,
+    /// Syndrome of the NAK for too many messages with immediate in flight: 0x65 or 0x61.
+    pub wimm_nak_syndrome: u8,
+}
+
+impl Default for ResponderOptions {
+    fn default() -> Self {
+        ResponderOptions {
+            out_of_window: OutOfWindow::Nack,
+            trim_nack: true,
+            service_time: false,
+            wimm_nak_syndrome: Aeth::NAK_WIMM_LIMIT,
         }
     }
 }
@@ -164,13 +235,15 @@ pub struct ResponderConfig {
     pub mpr_dest: u8,
     /// Messages with immediate in flight.
     pub max_wimm_dest: u16,
-    /// A SACK is sent after at most this many bytes.
+    /// A SACK is sent when more than this many bytes have come; a small packet counts as 1024.
     pub ack_every_bytes: u32,
     /// A SACK is sent at most this long after a packet.
     pub ack_delay: Span,
     /// SACKs that would be sent at once wait until the driver handles timeouts. For software, which handles several
     /// packets before that, and where a SACK costs a system call at each end.
     pub batches_sacks: bool,
+    /// Points that the specification leaves to the implementation.
+    pub options: ResponderOptions,
 }
 
 impl Default for ResponderConfig {
@@ -183,6 +256,7 @@ impl Default for ResponderConfig {
             ack_every_bytes: 16 * 1024,
             ack_delay: Span::from_micros(4),
             batches_sacks: false,
+            options: ResponderOptions::default(),
         }
     }
 }
@@ -217,7 +291,17 @@ pub(super) struct Settings {
     pub remote_qp: u32,
     pub path_mtu: u16,
     pub caps: Capabilities,
-    pub model: PathModel,
+    // The fields of the path model: as a struct it would take 8 bytes more.
+    ordered: bool,
+    base_rtt: Span,
+    pub target_qdelay: Span,
+}
+
+impl Settings {
+    pub fn model(&self) -> PathModel {
+        let &Settings { base_rtt, target_qdelay, ordered, .. } = self;
+        PathModel { base_rtt, target_qdelay, ordered }
+    }
 }
 
 impl From<&QpConfig> for Settings {
@@ -227,7 +311,9 @@ impl From<&QpConfig> for Settings {
             remote_qp: config.remote_qp,
             path_mtu: config.path_mtu,
             caps: config.caps,
-            model: config.paths.model,
+            ordered: config.paths.model.ordered,
+            base_rtt: config.paths.model.base_rtt,
+            target_qdelay: config.paths.model.target_qdelay,
         }
     }
 }
@@ -312,7 +398,10 @@ impl RequestorConfig {
 impl ResponderConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         check(self.mpr_dest > 0, "mpr_dest", self.mpr_dest, "1 to 255")?;
-        check(WIMM_RANGE.contains(&self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest, "1 to 16384")
+        check(WIMM_RANGE.contains(&self.max_wimm_dest), "max_wimm_dest", self.max_wimm_dest, "1 to 16384")?;
+        let syndrome = self.options.wimm_nak_syndrome;
+        let known = [Aeth::NAK_WIMM_LIMIT, Aeth::NAK_INVALID_REQUEST].contains(&syndrome);
+        check(known, "wimm_nak_syndrome", syndrome, "0x65 (101) or 0x61 (97)")
     }
 }
 

@@ -22,12 +22,13 @@ use prefetch_index::prefetch_index;
 
 pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
 pub use config::{
-    Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, LASTING_BURST, PATH_MTU_RANGE, PSNS_PER_MPR,
-    PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig,
+    CanSend, Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, DEFAULT_ROTATION_TURNS, LASTING_BURST,
+    OutOfWindow, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,
+    RequestorOptions, ResponderConfig, ResponderOptions,
 };
 pub use paths::{Choice, CustomSelector, EvState, LoadBalancing, PathSelector};
 pub use requestor::MAX_MESSAGE;
-pub use stats::{Counters, QpStats};
+pub use stats::{Counters, PeerCounters, QpStats};
 
 use crate::api::{
     Fatal, Host, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit, Transport,
@@ -55,13 +56,13 @@ enum LazyResponder {
 
 impl LazyResponder {
     #[inline]
-    fn make(&mut self) -> &mut Responder {
+    fn make(&mut self, now: Time) -> &mut Responder {
         #[cold]
-        fn make(config: &ResponderConfig) -> Box<Responder> {
-            Box::new(Responder::new(config))
+        fn make(now: Time, config: &ResponderConfig) -> Box<Responder> {
+            Box::new(Responder::new(now, config))
         }
         if let LazyResponder::Later(config) = self {
-            *self = LazyResponder::Made(make(config));
+            *self = LazyResponder::Made(make(now, config));
         }
         match self {
             LazyResponder::Made(responder) => responder,
@@ -251,7 +252,7 @@ impl QueuePair {
         if let Some(requestor) = &mut self.requestor {
             requestor.keepalive_heard(now, host);
         }
-        self.responder.make().on_probe(&mut self.shared, now, received, probe, host);
+        self.responder.make(now).on_probe(&mut self.shared, now, received, probe, host);
     }
 
     fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
@@ -260,7 +261,7 @@ impl QueuePair {
         if let Some(requestor) = requestor.as_mut().filter(|_| received.trim.is_none()) {
             requestor.keepalive_heard(now, host);
         }
-        match responder.make().on_data(shared, now, received, write, host) {
+        match responder.make(now).on_data(shared, now, received, write, host) {
             Ok(()) => {
                 let sending = requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
                 shared.keep_reverse_fresh(now, sending, host);
@@ -287,17 +288,21 @@ impl Transport for QueuePair {
             if matches!(body, Body::Write(_) | Body::Probe(_))
                 && let Some(responder) = self.responder.get_mut()
             {
-                responder.repeat_nak(&mut self.shared, now, host);
+                responder.repeat_nak(&mut self.shared, now, &received.packet, host);
             }
             return;
         }
         match (body, &mut self.requestor) {
             (Body::Write(write), _) => self.on_data(now, received, write, host),
             (Body::Probe(probe), _) => self.on_probe(now, received, probe, host),
-            (Body::Sack(sack), Some(requestor)) => requestor.on_sack(&mut self.shared, now, sack, host),
-            (Body::Nack(nack), Some(requestor)) => requestor.on_nack(&mut self.shared, now, nack, host),
+            (Body::Sack(sack), Some(requestor)) => {
+                requestor.on_sack(&mut self.shared, now, sack, received.packet.rtx, host);
+            }
+            (Body::Nack(nack), Some(requestor)) => {
+                requestor.on_nack(&mut self.shared, now, nack, received.packet.rtx, host);
+            }
             (Body::Ack(aeth), Some(requestor)) => {
-                requestor.on_ack(&mut self.shared, now, received.packet.psn, aeth, host)
+                requestor.on_ack(&mut self.shared, now, aeth, received.packet.psn, host);
             }
             // Before RTS the queue pair has sent only probes. Their SACKs update paths; other feedback is invalid.
             (Body::Sack(sack), None) => self.shared.on_probe_reply(now, sack, host),
@@ -378,13 +383,13 @@ impl Transport for QueuePair {
 
     #[inline]
     fn set_receive_pressure(&mut self, pressure: Pressure) {
-        self.responder.make().set_receive_pressure(pressure);
+        self.responder.make(self.shared.clock).set_receive_pressure(pressure);
     }
 
     /// At most `mpr_dest`. Takes effect if both ends have dynamic MPR; packets within the earlier window are still
     /// accepted.
     fn set_advertised_mpr(&mut self, mpr: u8) {
-        self.responder.make().set_advertised_mpr(mpr);
+        self.responder.make(self.shared.clock).set_advertised_mpr(mpr);
     }
 
     /// Sends a delayed SACK if it has waited for at least half its delay.

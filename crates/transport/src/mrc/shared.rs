@@ -4,7 +4,7 @@ use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp};
 
 use super::config::{QpConfig, Settings};
 use super::paths::{Condemned, ConditionProbes, EvIndex, EvInput, EvState, Paths, ReversePaths};
-use super::stats::Counters;
+use super::stats::{Counters, PeerCounters};
 use crate::api::{EvChange, EvEvent, Fatal, Host, PortSet, TrafficClass};
 use crate::time::{Span, Time};
 
@@ -105,6 +105,12 @@ impl Shared {
         if self.ports_up.is_empty() { self.own_ports } else { self.ports_up }
     }
 
+    /// The ports on which a peer is asked that has not answered for long: all of this end's, as what is known of the
+    /// peer's ports may be out of date.
+    pub(super) fn own_ports(&self) -> PortSet {
+        self.own_ports
+    }
+
     pub(super) fn advance_clock(&mut self, now: Time) -> Time {
         self.clock = self.clock.max(now);
         self.clock
@@ -114,6 +120,9 @@ impl Shared {
     /// order, since readings of the specification differ, or any others until the peer has sent these once.
     pub(super) fn ids_fit(&mut self, spdcid: u16, dpdcid: u16) -> bool {
         let (local, remote) = (self.config.local_qp as u16, self.config.remote_qp as u16);
+        if (spdcid, dpdcid) != (remote, local) {
+            PeerCounters::count(&mut self.stats.peer.other_ids);
+        }
         let ours = [(remote, local), (local, remote)].contains(&(spdcid, dpdcid));
         if ours {
             self.peer_ids = PeerIds::Ours;
@@ -131,13 +140,17 @@ impl Shared {
     // --- probes ----------------------------------------------------------------------------------------------------
 
     /// Sends a reliability probe on a path.
-    pub(super) fn send_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+    pub(super) fn send_probe(&mut self, now: Time, index: EvIndex, class: TrafficClass, host: &mut dyn Host) {
         self.probes.next_sequence();
-        self.repeat_probe(now, index, host);
+        self.transmit_probe(now, index, class, host);
     }
 
     /// Sends the last probe again, on another path.
     pub(super) fn repeat_probe(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+        self.transmit_probe(now, index, TrafficClass::Data, host);
+    }
+
+    fn transmit_probe(&mut self, now: Time, index: EvIndex, class: TrafficClass, host: &mut dyn Host) {
         let probe = Probe {
             vendor_info: 0,
             probe_id: self.probes.id(index),
@@ -147,7 +160,7 @@ impl Shared {
         };
         self.stats.probes += 1;
         let packet = Packet::new(self.config.remote_qp, Psn::new(0), Body::Probe(probe));
-        host.transmit(self.paths.transmit(packet, index, TrafficClass::Data, None));
+        host.transmit(self.paths.transmit(packet, index, class, None));
     }
 
     /// Probes the condemned paths that are due, within the probe budget.
@@ -167,7 +180,7 @@ impl Shared {
             } else {
                 budget -= 1;
                 self.probes.schedule_next(now, &mut self.paths, index, self.rtt.smoothed);
-                self.send_probe(now, index, host);
+                self.send_probe(now, index, TrafficClass::Data, host);
             }
         }
     }
@@ -182,13 +195,15 @@ impl Shared {
         host: &mut dyn Host,
     ) {
         self.reverse.confirm(now, &self.paths, index);
+        let is_condemned = self.paths.state(index) == EvState::AssumedBad;
         match mark {
+            Mark::AlwaysSkip if is_condemned => ConditionProbes::forget_successes(&mut self.paths, index),
             Mark::AlwaysSkip => self.condemn(now, index, host),
             Mark::SkipOnce if !probe => self.paths.mark(index),
+            Mark::SkipOnce | Mark::None if probe && is_condemned => {
+                self.probe_succeeded(now, index, mark, host);
+            }
             Mark::SkipOnce | Mark::None => {}
-        }
-        if probe && mark != Mark::AlwaysSkip && self.paths.state(index) == EvState::AssumedBad {
-            self.probe_succeeded(now, index, mark, host);
         }
     }
 
@@ -201,7 +216,7 @@ impl Shared {
             (self.stats.data_packets_in as u32, self.rtt.smoothed, self.probes.seed());
         let Some(index) = self.reverse.path_to_probe(now, &self.paths, received, rtt, seed) else { return };
         if self.ports_up.contains(self.paths.port(index)) {
-            self.send_probe(now, index, host);
+            self.send_probe(now, index, TrafficClass::Data, host);
             self.reverse.probing(index);
         }
     }
@@ -224,8 +239,9 @@ impl Shared {
         self.paths.heap_bytes() + self.reverse.heap_bytes()
     }
 
+    /// After enough successes in a row the last one decides between GOOD and SKIP.
     fn probe_succeeded(&mut self, now: Time, index: EvIndex, mark: Mark, host: &mut dyn Host) {
-        if mark == Mark::None && !self.probes.count_success(now, &mut self.paths, index) {
+        if !self.probes.count_success(now, &mut self.paths, index) {
             return;
         }
         let input = if mark == Mark::None { EvInput::ProbesGood } else { EvInput::ProbesMarked };

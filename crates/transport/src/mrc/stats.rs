@@ -1,5 +1,26 @@
 //! Counters of one queue pair.
 
+/// Cases in which public readings of the specification differ, or a peer does not do what they say. A capture of a
+/// real peer settles them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PeerCounters {
+    /// SACKs with a window of 0 although dynamic MPR is on.
+    pub no_mpr: u16,
+    /// SACKs whose reflected timestamp fits no transmission of the packet that they answer.
+    pub bad_timestamps: u16,
+    /// ACKs and NAKs with a syndrome that MRC does not have.
+    pub unknown_syndrome: u16,
+    /// SACKs, NACKs and probes with other queue pair numbers than expected in SPDCID and DPDCID.
+    pub other_ids: u16,
+}
+
+impl PeerCounters {
+    /// Counts one more; stays at the largest number.
+    pub(super) fn count(counter: &mut u16) {
+        *counter = counter.saturating_add(1);
+    }
+}
+
 /// Counters of a queue pair. Error counters wrap at 2^32.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
@@ -31,9 +52,10 @@ pub struct Counters {
     pub nacks_sent: u32,
     /// Paths condemned.
     pub condemned: u32,
-    /// Packets dropped because they contradict the protocol (wrong ids, acknowledgement of a packet that was never
-    /// sent).
+    /// Packets dropped because they contradict the protocol (acknowledgement of a packet that was never sent).
     pub invalid: u32,
+    /// What the peer does otherwise than expected.
+    pub peer: PeerCounters,
 }
 
 /// Counters and gauges of a queue pair.

@@ -7,7 +7,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{Capabilities, CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
+use openmrc_transport::mrc::{
+    CanSend, Capabilities, CcProfile, OutOfWindow, PathConfig, PathModel, QpConfig, QueuePair,
+    RequestorOptions,
+};
 use openmrc_transport::{
     AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Readiness, Received, RecvDone,
     SendDone, Span, Time, Transmit, Transport, Trim, WorkRequest,
@@ -274,6 +277,16 @@ fn config(reader: &mut Reader<'_>) -> QpConfig {
     let bits = reader.u8();
     config.caps =
         Capabilities { trim_nack: flag(bits, 0), dynamic_mpr: flag(bits, 1), service_time: flag(bits, 2) };
+    config.requestor.options = RequestorOptions {
+        can_send: if flag(bits, 3) { CanSend::Any } else { CanSend::Mtu },
+        dfc: !flag(bits, 4),
+        start_probe: !flag(bits, 5),
+    };
+    config.responder.options.trim_nack = !flag(bits, 6);
+    if flag(bits, 7) {
+        config.responder.options.out_of_window = OutOfWindow::Silent;
+    }
+    config.paths.rotation_turns = reader.pick(&[0, 1, 16]);
     config.paths.burst = reader.pick(&[1, 1, 8]);
     config.paths.active = (paths.len() as u16).div_ceil(2).max(u16::from(ports));
     config.paths.backup = paths.len() as u16 - config.paths.active;

@@ -244,6 +244,8 @@ impl<T: Subject> World<T> {
                     fatal: None,
                     silences: Vec::new(),
                     heard_at: now,
+                    probes_unanswered: 0,
+                    fast_probes: 0,
                     receives: u64::MAX,
                     local_up: all,
                     peer_up: all,

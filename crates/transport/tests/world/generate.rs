@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{Capabilities, CcProfile, PathConfig, PathModel, QpConfig};
+use openmrc_transport::mrc::{
+    CanSend, Capabilities, CcProfile, OutOfWindow, PathConfig, PathModel, QpConfig, RequestorOptions,
+    ResponderOptions,
+};
 use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::{Ev, Psn};
@@ -129,8 +132,12 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         CcProfile::FixedWindow(packets * (u64::from(path_mtu) + 100))
     });
     let model = PathModel::new(believed_rtt, trimming || matches!(*cc, CcProfile::FixedWindow(_)));
-    let caps =
-        Capabilities { trim_nack: trimming, dynamic_mpr: dice.chance(0.8), service_time: dice.chance(0.5) };
+    let caps = Capabilities {
+        // Without it data is not trimmed; and a peer may send no NACK for trimmed packets though it said so.
+        trim_nack: trimming || dice.chance(0.5),
+        dynamic_mpr: dice.chance(0.8),
+        service_time: dice.chance(0.5),
+    };
     let (linear_cnt, exp_cnt) = match scenario.expect {
         Expect::Completes => (dice.between(0, 7) as u8, 25),
         Expect::MayFail | Expect::MustFail => (dice.between(0, 7) as u8, dice.between(0, 6) as u8),
@@ -149,6 +156,18 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         config.requestor.exp_cnt = exp_cnt;
         config.responder.ack_every_bytes = dice.pick(&[1, 4096, 16 * 1024, 16 * 1024, 64 * 1024]);
         config.responder.batches_sacks = dice.chance(0.3);
+        config.responder.options = ResponderOptions {
+            out_of_window: if dice.chance(0.7) { OutOfWindow::Nack } else { OutOfWindow::Silent },
+            trim_nack: trimming,
+            service_time: dice.chance(0.3),
+            wimm_nak_syndrome: dice.pick(&[0x65, 0x61]),
+        };
+        config.requestor.options = RequestorOptions {
+            can_send: if dice.chance(0.8) { CanSend::Mtu } else { CanSend::Any },
+            dfc: dice.chance(0.8),
+            start_probe: dice.chance(0.8),
+        };
+        config.paths.rotation_turns = dice.pick(&[0, 1, 2, 16]);
         config.responder.ack_delay = Span::from_nanos(dice.log_between(200, 20_000));
         config.paths.burst = dice.pick(&[1, 1, 1, 2, 4, 16]);
         let all = (scenario.ports * scenario.profile.paths_per_port()).min(256) as u64;

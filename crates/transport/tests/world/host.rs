@@ -29,6 +29,10 @@ pub struct Record {
     pub heard_at: Time,
     /// Receives posted.
     pub receives: u64,
+    /// Probes sent since a SACK came last.
+    pub probes_unanswered: u32,
+    /// Probes sent in the class of feedback.
+    pub fast_probes: u32,
     pub local_up: PortSet,
     pub peer_up: PortSet,
 }
@@ -55,7 +59,11 @@ impl Record {
         } else {
             self.local_up.and(self.peer_up)
         };
-        if !usable.is_empty() && !usable.contains(transmit.port) {
+        // A peer that does not answer is asked on every port of this end: what is known of its ports may be out of date.
+        let asks = matches!(transmit.packet.body, Body::Probe(_))
+            && self.local_up.contains(transmit.port)
+            && self.probes_unanswered >= 3;
+        if !usable.is_empty() && !usable.contains(transmit.port) && !asks {
             return Err(format!("port {} is down and used for {:?}", transmit.port, transmit.packet.body));
         }
         Ok(())
@@ -143,12 +151,15 @@ impl NodeHost for View<'_> {
             other => Err(format!("unexpected feedback: {other:?}")),
         };
         self.judge(end, verdict);
-        let class = if matches!(transmit.packet.body, Body::Probe(_)) {
-            TrafficClass::Data
-        } else {
-            TrafficClass::Control
-        };
-        if transmit.class != class || transmit.packet.payload_len != 0 || transmit.payload.is_some() {
+        // One probe at the start passes the queues, in the class of feedback.
+        let probes = matches!(transmit.packet.body, Body::Probe(_));
+        self.ends[end].record.probes_unanswered += u32::from(probes);
+        self.ends[end].record.fast_probes += u32::from(probes && transmit.class == TrafficClass::Control);
+        if self.ends[end].record.fast_probes > 1 {
+            self.judge(end, Err("a second probe in the class of feedback".into()));
+        }
+        let fits = transmit.class == TrafficClass::Control || probes && transmit.class == TrafficClass::Data;
+        if !fits || transmit.packet.payload_len != 0 || transmit.payload.is_some() {
             let (class, payload) = (transmit.class, transmit.payload);
             self.judge(end, Err(format!("feedback in class {class:?} with payload {payload:?}")));
         }

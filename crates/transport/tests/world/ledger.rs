@@ -81,6 +81,7 @@ pub struct Flow {
     /// Largest window that the responder has advertised.
     told_mpr: Option<u64>,
     remote_qp: u32,
+    peer_sends_trim_nacks: bool,
     messages: Vec<Message>,
     packets: Vec<PacketState>,
     /// First number never sent.
@@ -116,6 +117,7 @@ impl Flow {
             own_mpr: u64::from(requestor.requestor.mpr) * 128,
             told_mpr: None,
             remote_qp: requestor.remote_qp,
+            peer_sends_trim_nacks: requestor.caps.trim_nack,
             messages: Vec::new(),
             packets: Vec::new(),
             next_new: 0,
@@ -290,8 +292,13 @@ impl Flow {
             "{name}: packet {number} is beyond the window: {} + {window}",
             self.acknowledged
         );
+        let class = match (self.peer_sends_trim_nacks, packet.rtx) {
+            (false, _) => TrafficClass::DataNoTrim,
+            (true, true) => TrafficClass::DataRetransmit,
+            (true, false) => TrafficClass::Data,
+        };
         rule!(
-            packet.rtx != first_time && (transmit.class == TrafficClass::DataRetransmit) == packet.rtx,
+            packet.rtx != first_time && transmit.class == class,
             "{name}: packet {number}, transmission {}, has RTX {} and class {:?}",
             state.transmissions + 1,
             packet.rtx,

@@ -241,7 +241,8 @@ impl Network {
         let data = matches!(packet.body, Body::Write(_)) && !control;
         let mut marked = data && (dice.chance(impairments.mark) || dice.chance(health.marks));
         let mut trim = None;
-        if data && dice.chance(impairments.trim) {
+        let trimmable = data && class != TrafficClass::DataNoTrim;
+        if trimmable && dice.chance(impairments.trim) {
             trim = Some(if dice.chance(impairments.last_hop) { Trim::LastHop } else { Trim::Fabric });
         }
         let mut arrives = now;
@@ -249,7 +250,7 @@ impl Network {
             let rate = self.rate;
             let busy_until = &mut self.last_hops[way.1 * self.ports + port as usize];
             let waiting = (busy_until.since(now).0 as f64 * 1e-12 * rate as f64 / 8.0) as u64;
-            if data && trim.is_none() && queues.trim_at.is_some_and(|at| waiting > at) {
+            if trimmable && trim.is_none() && queues.trim_at.is_some_and(|at| waiting > at) {
                 trim = Some(Trim::LastHop);
             } else if trim.is_none() && waiting > queues.drop_at {
                 self.count_loss(control);

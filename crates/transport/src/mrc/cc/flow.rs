@@ -2,6 +2,7 @@
 //! once.
 
 use super::{Ack, CcProfile, Congestion, Controller, Hold};
+use crate::mrc::config::CanSend;
 use crate::time::{Span, Time};
 
 /// Below this window, in bytes, every packet asks for feedback (spec: congestion, "Sending").
@@ -27,6 +28,9 @@ pub(in crate::mrc) struct Flow {
     controller: Controller,
     /// Bytes sent, not in the responder's counter, and not taken for lost. Rounding can make it slightly negative.
     in_flight: i64,
+    /// What rounding made of `in_flight` when nothing was in flight: the part of the counters' difference that is no
+    /// byte in flight.
+    rounding: i16,
     /// Nominal bytes of all packets sent, each packet counted once, modulo 2^32: the range of the responder's counter.
     sent: u32,
     /// Last value of the responder's counter, units of 256 bytes.
@@ -35,17 +39,31 @@ pub(in crate::mrc) struct Flow {
     saved: f64,
     /// Nominal size of a full packet.
     mtu: u32,
+    can_send: CanSend,
 }
 
 impl Flow {
-    pub fn new(profile: &CcProfile, mtu: u32) -> Self {
-        Flow { controller: profile.controller(mtu), in_flight: 0, sent: 0, counted: 0, saved: 0.0, mtu }
+    pub fn new(profile: &CcProfile, mtu: u32, can_send: CanSend) -> Self {
+        Flow {
+            controller: profile.controller(mtu),
+            in_flight: 0,
+            rounding: 0,
+            sent: 0,
+            counted: 0,
+            saved: 0.0,
+            mtu,
+            can_send,
+        }
     }
 
     /// Whether one more full packet may be sent.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.fits(self.controller.window())
+        let window = self.controller.window();
+        match self.can_send {
+            CanSend::Mtu => self.fits(window),
+            CanSend::Any => (self.in_flight as f64) < window,
+        }
     }
 
     /// Whether one more full packet fits in this window.
@@ -73,7 +91,7 @@ impl Flow {
 
     /// Bytes sent and not in the responder's counter, whether lost or not.
     pub fn uncounted(&self) -> i64 {
-        i64::from(self.sent.wrapping_sub(self.counted << 8) as i32)
+        i64::from(self.sent.wrapping_sub(self.counted << 8) as i32) - i64::from(self.rounding)
     }
 
     /// The receiver presses, or has pressed and does not let the window return yet.
@@ -83,8 +101,7 @@ impl Flow {
 
     /// A packet was sent, perhaps `again`.
     #[inline]
-    pub fn on_sent(&mut self, now: Time, bytes: u32, again: bool) {
-        self.controller.on_sent(now, bytes);
+    pub fn on_sent(&mut self, bytes: u32, again: bool) {
         self.in_flight += i64::from(bytes);
         if !again {
             self.sent = self.sent.wrapping_add(bytes);
@@ -126,15 +143,23 @@ impl Flow {
         }
     }
 
-    /// A packet was trimmed.
-    pub fn on_trim(&mut self, now: Time, bytes: u32) {
-        self.in_flight -= i64::from(bytes);
+    /// A round-trip time of a probe that passed all queues.
+    pub fn on_rtt(&mut self, rtt: Span) {
+        self.controller.on_rtt(rtt);
+    }
+
+    /// A packet was trimmed. `rtt` is the round-trip time of the NACK.
+    pub fn on_trim(&mut self, now: Time, bytes: u32, rtt: Option<Span>) {
+        self.on_refusal(bytes, rtt);
         self.controller.on_trim(now, bytes, self.in_flight);
     }
 
     /// The responder refused a packet for a reason unrelated to the network.
-    pub fn on_refusal(&mut self, bytes: u32) {
+    pub fn on_refusal(&mut self, bytes: u32, rtt: Option<Span>) {
         self.in_flight -= i64::from(bytes);
+        if let Some(rtt) = rtt {
+            self.controller.on_rtt(rtt);
+        }
     }
 
     /// A packet is taken for lost.
@@ -169,7 +194,8 @@ impl Flow {
         }
         // The rest is less than a unit of the responder's counter, which rounds up. It is more only if a peer counts
         // differently from the specification.
-        self.in_flight = self.in_flight.clamp(-255, 0);
+        self.rounding += self.uncounted().clamp(-255, 255) as i16;
+        self.in_flight = 0;
         self.controller.on_idle();
     }
 }
@@ -181,7 +207,7 @@ mod tests {
     const MTU: u32 = 4188;
 
     fn flow(window: u64) -> Flow {
-        Flow::new(&CcProfile::FixedWindow(window), MTU)
+        Flow::new(&CcProfile::FixedWindow(window), MTU, CanSend::Mtu)
     }
 
     fn feedback(units: u32, penalty: u8, restore: bool) -> Feedback {
@@ -190,7 +216,7 @@ mod tests {
 
     fn fill(flow: &mut Flow) {
         while flow.is_open() {
-            flow.on_sent(Time(0), MTU, false);
+            flow.on_sent(MTU, false);
         }
     }
 
@@ -206,7 +232,7 @@ mod tests {
             )),
         ];
         for profile in profiles {
-            let mut flow = Flow::new(&profile, MTU);
+            let mut flow = Flow::new(&profile, MTU, CanSend::Mtu);
             let before = flow.window();
             fill(&mut flow);
             let in_flight = flow.in_flight();
@@ -251,6 +277,34 @@ mod tests {
         }
         let grown = flow.window() - held;
         assert!(grown.abs_diff(10 * u64::from(MTU)) < u64::from(MTU), "{grown}");
+    }
+
+    #[test]
+    fn a_refused_packet_leaves_the_window_and_makes_room() {
+        for profile in [
+            CcProfile::FixedWindow(200_000),
+            CcProfile::nscc(100_000_000_000, Span::from_micros(12), 4096, true),
+        ] {
+            let mut flow = Flow::new(&profile, MTU, CanSend::Mtu);
+            fill(&mut flow);
+            let (window, in_flight) = (flow.window(), flow.in_flight());
+            flow.on_refusal(MTU, Some(Span::from_micros(13)));
+            assert_eq!((flow.window(), flow.in_flight()), (window, in_flight - i64::from(MTU)));
+        }
+    }
+
+    #[test]
+    fn nothing_is_in_flight_when_all_is_acknowledged() {
+        let mut flow = flow(1_000_000);
+        for round in 1..100 {
+            // 100 bytes each: the counter of the responder rounds up to 256.
+            flow.on_sent(100, false);
+            flow.on_sack(Time(round), &feedback((100 * round as u32).div_ceil(256), 0, false));
+            flow.on_idle(Time(round));
+            assert_eq!((flow.in_flight(), flow.uncounted()), (0, 0), "round {round}");
+        }
+        flow.on_sent(5_000, false);
+        assert_eq!((flow.in_flight(), flow.uncounted()), (5_000, 5_000));
     }
 
     #[test]

@@ -59,16 +59,16 @@ pub trait Congestion: Send + Sync {
     fn window(&self) -> f64;
     /// Sets the window: the receiver's penalty shrinks or restores it.
     fn set_window(&mut self, bytes: f64);
-    /// A packet was sent.
-    fn on_sent(&mut self, now: Time, bytes: u32) {
-        let _ = (now, bytes);
-    }
     /// A SACK came.
     fn on_sack(&mut self, now: Time, ack: &Ack);
     /// A packet was trimmed on its way. `in_flight` no longer counts it.
     fn on_trim(&mut self, now: Time, bytes: u32, in_flight: i64);
     /// A packet was lost without a NACK. `in_flight` no longer counts it.
     fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64);
+    /// A round-trip time that is not that of a packet which a SACK answers: of a NACK, or of a probe.
+    fn on_rtt(&mut self, rtt: Span) {
+        let _ = rtt;
+    }
     /// Nothing is in flight any more.
     fn on_idle(&mut self) {}
 }
@@ -137,10 +137,6 @@ impl Congestion for Controller {
     fn set_window(&mut self, bytes: f64) {
         each!(self, c => c.set_window(bytes))
     }
-    #[inline]
-    fn on_sent(&mut self, now: Time, bytes: u32) {
-        each!(self, c => c.on_sent(now, bytes))
-    }
     fn on_sack(&mut self, now: Time, ack: &Ack) {
         each!(self, c => c.on_sack(now, ack))
     }
@@ -149,6 +145,9 @@ impl Congestion for Controller {
     }
     fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64) {
         each!(self, c => c.on_loss(now, bytes, in_flight))
+    }
+    fn on_rtt(&mut self, rtt: Span) {
+        each!(self, c => c.on_rtt(rtt))
     }
     fn on_idle(&mut self) {
         each!(self, c => c.on_idle())

@@ -1,8 +1,7 @@
 //! NSCC, the network-signal-based congestion control of UET 1.0 section 3.6.13, which MRC adopts (spec: congestion).
 //!
 //! A window in bytes, updated by each SACK. Two signals, ECN and delay, select one of four actions. A third signal,
-//! trimming or loss in a round trip that delivered little, sets the window to the delivered bytes at once (quick
-//! adapt).
+//! trimming in a round trip that delivered little, sets the window to the delivered bytes at once (quick adapt).
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub struct NsccParams {
     pub mtu: u32,
     /// Round-trip time of a full packet on the longest idle path.
     pub base_rtt: Span,
-    /// Largest and initial window, bytes.
+    /// Largest and initial window, bytes. The largest window falls in proportion when a shorter RTT is measured.
     pub max_wnd: u64,
     /// Target queueing delay.
     pub target_qdelay: Span,
@@ -43,9 +42,11 @@ pub struct NsccParams {
     pub qa_gate: u32,
     /// Quick adapt acts on delay above this; `Span(u64::MAX)` disables this trigger, as with trimming.
     pub qa_threshold: Span,
+    /// Quick adapt never acts.
+    pub disable_qa: bool,
     /// The window is adjusted after this time ...
     pub adjust_period: Span,
-    /// ... or after this many bytes.
+    /// ... or after more than this many bytes.
     pub adjust_bytes: u32,
 }
 
@@ -75,6 +76,7 @@ impl NsccParams {
             max_md_jump: 0.5,
             qa_gate: 3,
             qa_threshold: if trimming { Span(u64::MAX) } else { target_qdelay.times(4) },
+            disable_qa: false,
             adjust_period: base_rtt,
             adjust_bytes: 8 * mtu,
         }
@@ -96,10 +98,20 @@ pub struct Nscc {
     /// Consecutive bytes acknowledged without delay.
     undelayed: u32,
     fast: bool,
+    /// A packet was trimmed since quick adapt last acted. Not in `quick`, whose size it would increase by 8 bytes.
+    trimmed: bool,
+    quick: QuickAdapt,
+}
+
+/// State of quick adapt.
+#[derive(Default, Debug)]
+struct QuickAdapt {
+    /// End of the present period; zero until the clock has been started.
+    ends: Time,
+    /// Bytes received in this period.
     achieved: u32,
-    qa_ends: Time,
-    qa_trigger: bool,
-    ignore: u32,
+    /// Bytes still to be heard of until marked feedback counts again: bytes_to_ignore - bytes_ignored.
+    to_ignore: u32,
 }
 
 impl Nscc {
@@ -116,10 +128,8 @@ impl Nscc {
             decreased_at: Time::ZERO,
             undelayed: 0,
             fast: false,
-            achieved: 0,
-            qa_ends: Time::ZERO,
-            qa_trigger: false,
-            ignore: 0,
+            trimmed: false,
+            quick: QuickAdapt::default(),
             params: Arc::clone(params),
         }
     }
@@ -135,11 +145,20 @@ impl Nscc {
         self.cwnd = cwnd;
     }
 
-    /// Delay of a sample above the base RTT. A smaller sample lowers the base RTT.
+    /// The largest window: it falls with the base RTT.
+    fn max_wnd(&self) -> f64 {
+        let share = self.base_rtt.0 as f64 / self.params.base_rtt.0 as f64;
+        (self.params.max_wnd as f64 * share).max(self.mtu())
+    }
+
+    /// A smaller sample lowers the base RTT, and the largest window with it.
+    fn lower_base_rtt(&mut self, rtt: Span) {
+        self.base_rtt = self.base_rtt.min(rtt.max(Span::WIRE_TICK));
+    }
+
+    /// Delay of a sample above the base RTT.
     fn delay_of(&mut self, rtt: Span) -> Span {
-        if rtt < self.base_rtt {
-            self.base_rtt = rtt;
-        }
+        self.lower_base_rtt(rtt);
         rtt - self.base_rtt
     }
 
@@ -147,28 +166,44 @@ impl Nscc {
         self.avg_delay += DELAY_WEIGHT * (delay.0 as f64 - self.avg_delay);
     }
 
-    /// Once per base RTT + target delay: if a packet was trimmed or lost (or, without trimming, late) and little was
-    /// delivered, the window is set to the delivered bytes. Feedback for packets in flight at that time is then
-    /// ignored.
-    fn quick_adapt(&mut self, now: Time, delay: Span, in_flight: i64) -> bool {
-        if now < self.qa_ends {
+    /// Once per base RTT + target delay: if a packet was trimmed (or, without trimming, late) and little was
+    /// delivered, the window is set to the delivered bytes. Marked feedback for packets in flight at that time is then
+    /// ignored. Returns whether it acted or ignores: then this feedback does nothing else.
+    fn quick_adapt(&mut self, now: Time, marked: bool, delay: Span, in_flight: i64) -> bool {
+        if self.params.disable_qa {
             return false;
         }
-        let trouble = self.qa_trigger || delay > self.params.qa_threshold;
-        let acted = self.qa_ends != Time::ZERO
-            && trouble
-            && u64::from(self.achieved) < self.params.max_wnd >> self.params.qa_gate;
-        if acted {
-            self.shrink_to(self.achieved.into());
-            self.ignore = in_flight.clamp(0, u32::MAX.into()) as u32;
-            self.fast = false;
-            self.undelayed = 0;
+        let ignores = marked && self.quick.to_ignore > 0;
+        if ignores || self.quick_adapt_acts(now, delay, in_flight) {
             self.inc_bytes = 0.0;
+            self.adjust_received = 0;
+            return true;
         }
-        self.achieved = 0;
-        self.qa_trigger = false;
-        self.qa_ends = now + self.base_rtt + self.params.target_qdelay;
-        acted
+        false
+    }
+
+    fn quick_adapt_acts(&mut self, now: Time, delay: Span, in_flight: i64) -> bool {
+        if now < self.quick.ends {
+            return false;
+        }
+        let is_started = self.quick.ends != Time::ZERO;
+        let achieved = std::mem::take(&mut self.quick.achieved);
+        self.quick.ends = now + self.base_rtt + self.params.target_qdelay;
+        let trouble = self.trimmed || delay > self.params.qa_threshold;
+        // The gate is a share of the configured largest window, not of the lowered one: otherwise a sender close to the
+        // receiver keeps a rate at which a distant one must adapt \[choice\]. A sender that delivers half of the lowered
+        // window in a period does not adapt.
+        let gate = (self.params.max_wnd >> self.params.qa_gate).min(self.max_wnd() as u64 / 2);
+        if !is_started || !trouble || u64::from(achieved) >= gate {
+            return false;
+        }
+        // Trimmed packets may have shrunk the window below this already. It must not grow now \[choice\].
+        self.shrink_to(self.cwnd.min(achieved.into()));
+        self.fast = false;
+        self.undelayed = 0;
+        self.trimmed = false;
+        self.quick.to_ignore = in_flight.clamp(0, u32::MAX.into()) as u32;
+        true
     }
 
     /// While the delay is about zero for a full window, the window grows by a share of every byte acknowledged.
@@ -200,10 +235,9 @@ impl Nscc {
         }
     }
 
-    fn adjust(&mut self, now: Time, newly: u32) {
-        self.adjust_received = self.adjust_received.saturating_add(newly);
+    fn adjust(&mut self, now: Time) {
         let period_over = now.since(self.adjusted_at) >= self.params.adjust_period;
-        if !period_over && self.adjust_received < self.params.adjust_bytes {
+        if !period_over && self.adjust_received <= self.params.adjust_bytes {
             return;
         }
         self.cwnd += self.inc_bytes / self.cwnd;
@@ -217,7 +251,7 @@ impl Nscc {
     }
 
     fn clamp(&mut self) {
-        self.cwnd = self.cwnd.clamp(self.mtu(), self.params.max_wnd as f64);
+        self.cwnd = self.cwnd.clamp(self.mtu(), self.max_wnd());
     }
 }
 
@@ -236,76 +270,67 @@ impl Congestion for Nscc {
         }
     }
 
-    #[inline]
-    fn on_sent(&mut self, now: Time, _bytes: u32) {
-        if self.qa_ends == Time::ZERO {
-            self.qa_ends = now + self.base_rtt + self.params.target_qdelay;
-        }
-    }
-
     fn on_sack(&mut self, now: Time, ack: &Ack) {
         let newly = ack.newly;
-        self.achieved = self.achieved.saturating_add(newly);
-        let was_ignoring = self.ignore > 0;
-        self.ignore = self.ignore.saturating_sub(newly);
+        self.adjust_received = self.adjust_received.saturating_add(newly);
+        self.quick.achieved = self.quick.achieved.saturating_add(newly);
+        self.quick.to_ignore = self.quick.to_ignore.saturating_sub(newly);
 
-        let delay = ack.rtt.map(|rtt| self.delay_of(rtt));
-        if let Some(delay) = delay {
-            // An unmarked late packet passed a queue that does not mark; it counts for little.
-            let late_unmarked = !ack.ecn && delay > self.params.target_qdelay;
-            self.average(if late_unmarked { self.base_rtt.over(4) } else { delay });
-        }
-        if ack.hold == Hold::Pressed {
+        let Some(rtt) = ack.rtt else { return };
+        let delay = self.delay_of(rtt);
+        // An unmarked late packet passed a queue that does not mark; it counts for little.
+        let late_unmarked = !ack.ecn && delay > self.params.target_qdelay;
+        self.average(if late_unmarked { self.base_rtt.over(4) } else { delay });
+        if ack.hold == Hold::Pressed || self.quick_adapt(now, ack.ecn, delay, ack.in_flight) {
             return;
         }
-        if self.quick_adapt(now, delay.unwrap_or(Span::ZERO), ack.in_flight) || (was_ignoring && ack.ecn) {
-            return;
-        }
-        if let Some(delay) = delay {
-            // One window of acknowledgements earns one increase. After a sudden decrease the acknowledgements are for
-            // packets of an older, larger window; counted for the new window they would undo the decrease at once.
-            let was_in_flight = ack.in_flight + i64::from(newly);
-            let earned = f64::from(newly) * (self.cwnd / was_in_flight.max(1) as f64).min(1.0);
-            match (ack.ecn, delay < self.params.target_qdelay) {
-                (false, true) => {
-                    if !self.fast_increase(newly, delay, ack.hold) {
-                        let below = (self.params.target_qdelay - delay).0 as f64;
-                        self.inc_bytes += self.params.alpha * earned * below;
-                    }
-                }
-                (false, false) => {
-                    self.fast = false;
-                    self.inc_bytes += self.params.fi * earned;
-                }
-                (true, true) => self.fast = false,
-                (true, false) => {
-                    self.fast = false;
-                    self.multiplicative_decrease(now);
+        // One window of acknowledgements earns one increase. After a sudden decrease the acknowledgements are for
+        // packets of an older, larger window; counted for the new window they would undo the decrease at once.
+        let was_in_flight = ack.in_flight + i64::from(newly);
+        let earned = f64::from(newly) * (self.cwnd / was_in_flight.max(1) as f64).min(1.0);
+        match (ack.ecn, delay < self.params.target_qdelay) {
+            (false, true) => {
+                if !self.fast_increase(newly, delay, ack.hold) {
+                    let below = (self.params.target_qdelay - delay).0 as f64;
+                    self.inc_bytes += self.params.alpha * earned * below;
                 }
             }
+            (false, false) => {
+                self.fast = false;
+                self.inc_bytes += self.params.fi * earned;
+            }
+            (true, true) => self.fast = false,
+            (true, false) => {
+                self.fast = false;
+                self.multiplicative_decrease(now);
+            }
         }
-        self.adjust(now, newly);
+        self.adjust(now);
         self.clamp();
     }
 
     fn on_trim(&mut self, now: Time, bytes: u32, in_flight: i64) {
-        self.average(self.base_rtt);
-        self.qa_trigger = true;
+        self.average(self.params.base_rtt);
         self.fast = false;
-        self.ignore = self.ignore.saturating_sub(bytes);
-        if !self.quick_adapt(now, Span::ZERO, in_flight) && self.ignore == 0 {
+        self.quick.to_ignore = self.quick.to_ignore.saturating_sub(bytes);
+        self.trimmed = true;
+        if !self.quick_adapt(now, true, Span::ZERO, in_flight) {
             self.shrink_to(self.cwnd - f64::from(bytes));
         }
     }
 
     fn on_loss(&mut self, _now: Time, bytes: u32, _in_flight: i64) {
-        self.qa_trigger = true;
         self.fast = false;
+        self.quick.to_ignore = self.quick.to_ignore.saturating_sub(bytes);
         self.shrink_to(self.cwnd - f64::from(bytes));
     }
 
+    fn on_rtt(&mut self, rtt: Span) {
+        self.lower_base_rtt(rtt);
+    }
+
     fn on_idle(&mut self) {
-        self.ignore = 0;
+        self.quick.to_ignore = 0;
     }
 }
 
@@ -314,6 +339,7 @@ mod tests {
     use super::super::CcProfile;
     use super::super::flow::{Feedback, Flow};
     use super::*;
+    use crate::mrc::config::CanSend;
 
     const US: u64 = 1_000_000;
     const MTU: u32 = 4188;
@@ -338,11 +364,11 @@ mod tests {
 
     impl Sender {
         fn new() -> Self {
-            Sender { flow: Flow::new(&CcProfile::Nscc(Arc::new(params())), MTU), received: 0 }
+            Sender { flow: Flow::new(&CcProfile::Nscc(Arc::new(params())), MTU, CanSend::Mtu), received: 0 }
         }
 
-        fn send(&mut self, at_us: u64, bytes: u32) {
-            self.flow.on_sent(Time(at_us * US), bytes, false);
+        fn send(&mut self, bytes: u32) {
+            self.flow.on_sent(bytes, false);
         }
 
         fn sack(&mut self, at_us: u64, units: u32, rtt_us: f64, penalty: u8, restore: bool) {
@@ -397,12 +423,145 @@ mod tests {
     }
 
     #[test]
+    fn without_a_round_trip_time_a_sack_only_counts_bytes() {
+        let mut cc = reference();
+        cc.set_window(50_000.0);
+        let none = Ack { rtt: None, ..ack(40_000, 0.0, false) };
+        for i in 1..100 {
+            cc.on_sack(Time(i * 20 * US), &none);
+        }
+        assert_eq!(cc.window(), 50_000.0);
+        // The bytes count: the first sample after them adjusts the window.
+        cc.on_sack(Time(2_001 * US), &ack(0, 14.0, false));
+        assert!(cc.window() > 50_000.0);
+    }
+
+    #[test]
+    fn the_first_pass_of_quick_adapt_starts_its_clock() {
+        let mut cc = reference();
+        // Late, long after the start: nothing was counted in a period yet.
+        cc.on_trim(Time(1_000 * US), MTU, 100_000);
+        assert_eq!(cc.window(), 225_000.0 - f64::from(MTU));
+        cc.on_trim(Time(1_020 * US), MTU, 100_000);
+        assert_eq!(cc.window(), 225_000.0 - 2.0 * f64::from(MTU), "the period is 12 + 9 us");
+        cc.on_trim(Time(1_021 * US), MTU, 100_000);
+        assert_eq!(cc.window(), f64::from(cc.params.mtu));
+    }
+
+    #[test]
+    fn the_trigger_of_quick_adapt_stays_until_it_acts_and_a_loss_does_not_set_it() {
+        let mut cc = reference();
+        cc.on_sack(Time(US), &ack(0, 12.0, false));
+        (0..5).for_each(|i| cc.on_loss(Time((30 + i) * US), MTU, 100_000));
+        cc.on_sack(Time(40 * US), &ack(0, 12.0, false));
+        assert!(cc.window() > 200_000.0, "a loss triggers nothing");
+        cc.on_trim(Time(41 * US), MTU, 100_000);
+        // In this period much was achieved, so it does not act.
+        cc.on_sack(Time(62 * US), &ack(100_000, 12.0, false));
+        assert!(cc.window() > 190_000.0);
+        cc.on_sack(Time(90 * US), &ack(5_000, 12.0, false));
+        assert_eq!(cc.window(), 5_000.0);
+    }
+
+    #[test]
+    fn quick_adapt_ignores_marked_feedback_until_the_bytes_in_flight_are_heard_of() {
+        let mut cc = reference();
+        cc.on_trim(Time(US), MTU, 100_000);
+        cc.on_trim(Time(30 * US), MTU, 20_000);
+        let window = cc.window();
+        assert_eq!(window, f64::from(cc.params.mtu));
+        // Trimmed packets, losses and SACKs count.
+        cc.on_trim(Time(31 * US), 5_000, 20_000);
+        cc.on_loss(Time(31 * US), 5_000, 20_000);
+        cc.on_sack(Time(32 * US), &ack(5_000, 60.0, true));
+        assert_eq!(cc.window(), window);
+        // Unmarked feedback is not ignored.
+        cc.on_sack(Time(60 * US), &ack(40_000, 14.0, false));
+        assert!(cc.window() > window);
+    }
+
+    #[test]
+    fn the_gate_of_quick_adapt_does_not_fall_with_the_base_rtt() {
+        let mut cc = reference();
+        cc.on_rtt(Span::from_micros(3));
+        cc.on_trim(Time(US), MTU, 100_000);
+        // An eighth of the configured largest window is 28,125 bytes, of the lowered one 7,031.
+        cc.on_sack(Time(2 * US), &Ack { rtt: None, ..ack(10_000, 0.0, false) });
+        cc.on_trim(Time(30 * US), MTU, 100_000);
+        assert_eq!(cc.window(), 10_000.0);
+    }
+
+    #[test]
+    fn quick_adapt_never_raises_the_window() {
+        let mut cc = reference();
+        cc.on_trim(Time(US), MTU, 100_000);
+        cc.on_sack(Time(2 * US), &Ack { rtt: None, ..ack(20_000, 0.0, false) });
+        cc.on_trim(Time(3 * US), 220_000, 100_000);
+        assert_eq!(cc.window(), f64::from(cc.params.mtu));
+        cc.on_trim(Time(30 * US), MTU, 100_000);
+        assert_eq!(cc.window(), f64::from(cc.params.mtu));
+    }
+
+    #[test]
+    fn quick_adapt_can_be_switched_off() {
+        let mut cc = Nscc::new(&Arc::new(NsccParams { disable_qa: true, ..params() }));
+        cc.on_trim(Time(US), MTU, 100_000);
+        cc.on_trim(Time(30 * US), MTU, 100_000);
+        assert_eq!(cc.window(), 225_000.0 - 2.0 * f64::from(MTU));
+    }
+
+    #[test]
+    fn a_shorter_round_trip_lowers_the_largest_window_in_proportion() {
+        let mut cc = reference();
+        // By a NACK or a probe: nothing else happens.
+        cc.on_rtt(Span::from_micros(9));
+        assert_eq!(cc.window(), 225_000.0);
+        assert!((cc.max_wnd() - 168_750.0).abs() < 1.0);
+        cc.on_rtt(Span::from_micros(30));
+        cc.on_sack(Time(20 * US), &ack(1_000, 9.0, false));
+        assert!((cc.window() - 168_750.0).abs() < 1.0);
+        cc.on_rtt(Span::ZERO);
+        assert!(cc.max_wnd() >= f64::from(cc.params.mtu));
+    }
+
+    #[test]
+    fn a_trimmed_packet_feeds_the_average_with_the_configured_base_rtt() {
+        let mut cc = reference();
+        cc.on_rtt(Span::from_micros(3));
+        cc.on_trim(Time(US), MTU, 100_000);
+        assert!((cc.avg_delay - DELAY_WEIGHT * 12e6).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_window_steps_after_more_than_the_configured_bytes() {
+        let mut cc = reference();
+        cc.set_window(50_000.0);
+        // The first step is due by time and sets all clocks.
+        cc.on_sack(Time(1_000 * US), &ack(0, 14.0, false));
+        let window = cc.window();
+        cc.on_sack(Time(1_001 * US), &ack(cc.params.adjust_bytes, 14.0, false));
+        assert_eq!(cc.window(), window);
+        cc.on_sack(Time(1_002 * US), &ack(1, 14.0, false));
+        assert!(cc.window() > window);
+    }
+
+    #[test]
+    fn fast_increase_ends_at_the_largest_window() {
+        let mut cc = reference();
+        cc.set_window(20_000.0);
+        for i in 0..200 {
+            cc.on_sack(Time(i * US), &ack(20_000, 12.0, false));
+        }
+        assert_eq!(cc.window(), 225_000.0);
+    }
+
+    #[test]
     fn quick_adapt_takes_what_was_achieved_in_the_second_round_trip() {
         let mut sender = Sender::new();
-        sender.send(1, 200_000);
-        sender.flow.on_trim(Time(12 * US), MTU);
+        sender.send(200_000);
+        sender.flow.on_trim(Time(12 * US), MTU, None);
         sender.sack(15, 40, 20.0, 0, false);
-        sender.flow.on_trim(Time(30 * US), MTU);
+        sender.flow.on_trim(Time(34 * US), MTU, None);
         assert_eq!(sender.flow.window(), 10_240);
     }
 
@@ -410,7 +569,7 @@ mod tests {
     fn the_destination_can_hold_the_sender_back_and_let_it_go() {
         let mut sender = Sender::new();
         let before = sender.flow.window();
-        sender.send(0, 100_000);
+        sender.send(100_000);
         sender.sack(1, 80, 12.0, 64, false);
         assert_eq!(sender.flow.window(), 100_000 + u64::from(MTU) - 80 * 256 / 2);
         sender.sack(2, 0, 12.0, 0, true);
@@ -420,16 +579,16 @@ mod tests {
     #[test]
     fn a_window_that_has_fallen_is_not_thrown_open_by_what_the_old_one_sent() {
         let mut sender = Sender::new();
-        sender.send(1, 200_000);
-        sender.flow.on_trim(Time(12 * US), MTU);
+        sender.send(200_000);
+        sender.flow.on_trim(Time(12 * US), MTU, None);
         sender.sack(15, 40, 20.0, 0, false);
-        sender.flow.on_trim(Time(30 * US), MTU);
+        sender.flow.on_trim(Time(34 * US), MTU, None);
         let fallen = sender.flow.window();
         assert_eq!(fallen, 10_240);
         // Within a round trip half of the bytes in flight are acknowledged with little delay. A round trip earns one
         // increase: at most alpha times the target, three packets here, and eta.
         for i in 0..24 {
-            sender.sack(31 + i / 3, 16, 15.0, 0, false);
+            sender.sack(35 + i / 3, 16, 15.0, 0, false);
         }
         assert!(sender.flow.window() <= fallen + 4 * 4188, "window {} after {fallen}", sender.flow.window());
     }
@@ -438,7 +597,7 @@ mod tests {
     fn what_was_earned_by_a_large_window_does_not_open_a_small_one() {
         let mut sender = Sender::new();
         for _ in 0..50 {
-            sender.send(1, MTU);
+            sender.send(MTU);
         }
         // An increase is earned and not applied; then the window falls to one packet.
         sender.sack(2, 117, 14.0, 0, false);
@@ -454,12 +613,12 @@ mod tests {
     fn senders_that_a_destination_lets_grow_grow_by_equal_steps() {
         let grown = |window: u32| {
             let mut sender = Sender::new();
-            sender.send(1, window + MTU);
+            sender.send(window + MTU);
             sender.sack(2, 16, 12.0, 127, false);
             let before = sender.flow.window();
             for round in 1..=4u64 {
                 let newly = sender.flow.window() as u32;
-                sender.send(2 + round * 12, newly.saturating_sub(sender.flow.in_flight().max(0) as u32));
+                sender.send(newly.saturating_sub(sender.flow.in_flight().max(0) as u32));
                 sender.sack(3 + round * 12, newly / 256, 12.0, 0, false);
             }
             (before, sender.flow.window() - before)

@@ -3,7 +3,7 @@
 
 use super::ev_state::{EvInput, EvState};
 use super::selector::{Burst, Choice, Selector};
-use super::{EvIndex, Paths};
+use super::{EvIndex, Paths, Plane};
 use crate::api::PortSet;
 use crate::mrc::config::LASTING_BURST;
 use crate::time::Time;
@@ -130,12 +130,21 @@ impl Paths {
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> EvIndex {
         let slots = self.slots;
         let first_slot = self.slots_of(plane).start;
+        let Plane { turns, cursor, .. } = self.planes[plane];
+        if self.rotation_turns > 0 && turns >= self.rotation_turns && cursor == 0 {
+            self.shuffle_rotation(plane);
+        }
         let mut restored = None;
         let mut fallback = None;
         for _ in 0..slots {
             let cursor = self.planes[plane].cursor;
             let index = self.rotation.get(first_slot + cursor as usize);
-            self.planes[plane].cursor = if cursor + 1 == slots { 0 } else { cursor + 1 };
+            if cursor + 1 == slots {
+                self.planes[plane].cursor = 0;
+                self.planes[plane].turns = self.planes[plane].turns.saturating_add(1);
+            } else {
+                self.planes[plane].cursor = cursor + 1;
+            }
             match self.state(index) {
                 EvState::Good if avoid == Some(index) => fallback = Some(index),
                 EvState::Good => return index,
@@ -148,6 +157,21 @@ impl Paths {
         }
         // The plane was selected because it has a usable path, so one of these is set.
         restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot))
+    }
+
+    /// Draws the order of a plane's rotation anew, by the generator of this queue pair: a fixed order falls into step
+    /// with other queue pairs.
+    #[cold]
+    fn shuffle_rotation(&mut self, plane: usize) {
+        self.planes[plane].turns = 0;
+        let first_slot = self.slots_of(plane).start;
+        for last in (1..usize::from(self.slots)).rev() {
+            self.random = self.random.wrapping_add(1);
+            let other = (crate::random::mix(self.random.into()) % (last as u64 + 1)) as usize;
+            let (a, b) = (self.rotation.get(first_slot + last), self.rotation.get(first_slot + other));
+            self.rotation.set(first_slot + last, b);
+            self.rotation.set(first_slot + other, a);
+        }
     }
 
     /// The condemned path to try next: preferably one whose last probe was answered, otherwise each in turn.

@@ -68,6 +68,8 @@ struct Plane {
     cursor: u16,
     /// Paths in rotation that are GOOD or SKIP.
     usable: u16,
+    /// Full turns since the order of the rotation was drawn.
+    turns: u16,
     port: u8,
     /// Condemnations since the last acknowledgement on this plane.
     streak: u8,
@@ -105,6 +107,9 @@ pub(super) struct Paths {
     /// 2^[`INVERSE_SHIFT`] over the number of planes, rounded up.
     inverse: u32,
     slots: u16,
+    /// Turns after which the order of the rotation is drawn anew; 0: never. And the generator that draws it.
+    rotation_turns: u16,
+    random: u32,
     condemned: Condemnations,
     /// No other condemned path is tried before this time. Not in `condemned`, whose size it would double.
     trial_at: Time,
@@ -149,9 +154,11 @@ impl Paths {
             cursor: (crate::random::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
             usable: slots as u16,
             streak: 0,
+            turns: 0,
             sent: turn(p) as u32,
         };
         let ports = || (0..total).map(|i| profile.group_port(i % planes)).collect();
+        let has_rotation = matches!(config.paths.load_balancing, LoadBalancing::EvStates);
         Paths {
             profile: Arc::clone(profile),
             records: vec![EvRecord::NEW; total].into_boxed_slice(),
@@ -159,6 +166,8 @@ impl Paths {
             planes: (0..planes).map(plane).collect(),
             inverse: inverse_of(planes),
             slots: slots as u16,
+            rotation_turns: if has_rotation { config.paths.rotation_turns } else { 0 },
+            random: crate::random::mix(seed ^ 0x0DE5) as u32,
             condemned: Condemnations {
                 count: 0,
                 // If the profile has fewer paths than were configured, the minimum is reduced in proportion: a minimum
@@ -406,6 +415,36 @@ mod tests {
             seen[select(&mut paths, PortSet::first(8)).unwrap() as usize] += 1;
         }
         assert_eq!(seen.iter().filter(|&&n| n == 1).count(), 128);
+    }
+
+    /// The order of one plane's paths in each of `turns` turns.
+    fn orders(rotation_turns: u16, turns: usize) -> Vec<Vec<EvIndex>> {
+        let list: Vec<_> = (0..16).map(|i| PathEntry { ev: Ev(i), port: 0 }).collect();
+        let model = PathModel::new(Span::from_micros(10), true);
+        let profile = Arc::new(EvProfile::new(&list).unwrap());
+        let config = PathConfig { active: 16, backup: 0, rotation_turns, ..PathConfig::new(profile, model) };
+        let qp = QpConfig { seed: 7, ..QpConfig::new(1, 2, config, Arc::new(CcProfile::FixedWindow(1))) };
+        let mut paths = Paths::new(&qp);
+        // The first turn begins anywhere.
+        while paths.planes[0].cursor != 0 {
+            select(&mut paths, PortSet::first(1));
+        }
+        let turn = |_| (0..16).map(|_| select(&mut paths, PortSet::first(1)).unwrap()).collect();
+        (0..turns).map(turn).collect()
+    }
+
+    #[test]
+    fn the_rotation_is_shuffled_again_after_the_configured_turns() {
+        let fixed = orders(0, 100);
+        assert!(fixed.iter().all(|order| *order == fixed[0]));
+        let shuffled = orders(4, 100);
+        for (turn, order) in shuffled.iter().enumerate() {
+            let every: std::collections::BTreeSet<_> = order.iter().collect();
+            assert_eq!(every.len(), 16, "turn {turn} uses every path once");
+        }
+        let changes = shuffled.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(changes, 25, "one in four turns");
+        assert_eq!(orders(4, 100), shuffled, "a seed decides everything");
     }
 
     #[test]

@@ -131,7 +131,13 @@ impl ConditionProbes {
         self.set_due(now, paths, index, self.jitter(now, index, wait));
     }
 
-    /// A probe was answered without a mark. Returns whether enough consecutive probes were answered.
+    /// The peer gives the path up: successes are counted from zero again.
+    pub fn forget_successes(paths: &mut Paths, index: EvIndex) {
+        let record = paths.record_mut(index);
+        record.set_probing(0, record.backoff());
+    }
+
+    /// A probe was answered. Returns whether enough consecutive probes were answered.
     pub fn count_success(&mut self, now: Time, paths: &mut Paths, index: EvIndex) -> bool {
         let successes = paths.record(index).successes() + 1;
         if successes < SUCCESSES {

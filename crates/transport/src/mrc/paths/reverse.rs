@@ -16,8 +16,19 @@ const STALE_AFTER: Span = Span::from_millis(20);
 #[derive(Clone, Copy)]
 struct Reverse {
     index: EvIndex,
-    /// Time of the last confirmation, in units of 2^20 ps (1 us), modulo 2^32; or [`UNKNOWN`], or [`DOUBTED`].
-    confirmed: u32,
+    /// Low and high half of the time of the last confirmation, in units of 2^20 ps (1 us), modulo 2^32; or
+    /// [`UNKNOWN`], or [`DOUBTED`].
+    halves: [u16; 2],
+}
+
+impl Reverse {
+    fn new(index: EvIndex, confirmed: u32) -> Self {
+        Reverse { index, halves: [confirmed as u16, (confirmed >> 16) as u16] }
+    }
+
+    fn confirmed(self) -> u32 {
+        u32::from(self.halves[0]) | u32::from(self.halves[1]) << 16
+    }
 }
 
 /// No path of this plane was confirmed or doubted yet.
@@ -58,7 +69,7 @@ fn units(time: Time) -> u32 {
 
 impl ReversePaths {
     pub fn new(paths: &Paths) -> Self {
-        let start = |plane| Reverse { index: plane as EvIndex, confirmed: UNKNOWN };
+        let start = |plane| Reverse::new(plane as EvIndex, UNKNOWN);
         ReversePaths {
             planes: (0..paths.plane_count()).map(start).collect(),
             turn: 0,
@@ -75,7 +86,7 @@ impl ReversePaths {
 
     /// A packet sent on this path was answered.
     pub fn confirm(&mut self, now: Time, paths: &Paths, index: EvIndex) {
-        self.planes[paths.plane_of(index)] = Reverse { index, confirmed: units(now) };
+        self.planes[paths.plane_of(index)] = Reverse::new(index, units(now));
         if self.probe.unanswered == Some(index) {
             self.probe.unanswered = None;
         }
@@ -115,8 +126,8 @@ impl ReversePaths {
     /// This path does not work: the plane's reverse path is not used until another path is confirmed.
     pub fn doubt(&mut self, paths: &Paths, index: EvIndex) {
         let reverse = &mut self.planes[paths.plane_of(index)];
-        if reverse.index == index || reverse.confirmed == UNKNOWN {
-            reverse.confirmed = DOUBTED;
+        if reverse.index == index || reverse.confirmed() == UNKNOWN {
+            *reverse = Reverse::new(reverse.index, DOUBTED);
         }
     }
 
@@ -131,7 +142,8 @@ impl ReversePaths {
             if !up.contains(paths.plane_port(plane)) {
                 continue;
             }
-            let Reverse { index, confirmed } = self.planes[plane];
+            let Reverse { index, .. } = self.planes[plane];
+            let confirmed = self.planes[plane].confirmed();
             let age = units(now).wrapping_sub(confirmed);
             if paths.state(index) == EvState::Denied && !paths.any_allowed(plane) {
                 continue;

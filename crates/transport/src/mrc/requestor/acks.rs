@@ -4,14 +4,19 @@ use openmrc_wire::{Aeth, CcState, Mark, Nack, NackReason, Psn, Sack, Syndrome};
 
 use super::Requestor;
 use super::send_times::Stamp;
+use super::silence::Attempt;
 use super::window::Flight;
 use crate::api::{Fatal, Host, Pressure, SendDone, SendStatus};
 use crate::mrc::cc::Feedback;
 use crate::mrc::config::PSNS_PER_MPR;
 use crate::mrc::paths::{ConditionProbes, EvIndex};
 use crate::mrc::shared::Shared;
+use crate::mrc::stats::PeerCounters;
 use crate::seq::Seq;
 use crate::time::{Span, Time};
+
+/// A timestamp may lie this much before the kept send time: both are rounded to about 130 ns.
+const ROUNDING: i64 = 3 * Span::WIRE_TICK.0 as i64;
 
 /// The 16-bit timestamp of a transmission older than this may have wrapped.
 const TIMESTAMP_SPAN: i64 = (Span::WIRE_TICK.0 * 0xF000) as i64;
@@ -59,7 +64,8 @@ impl Requestor {
         self.window.is_recent(cack) && (sack.probe_reply || acked < next) && (sack.bitmap == 0 || end <= next)
     }
 
-    pub fn on_sack(&mut self, shared: &mut Shared, now: Time, sack: &Sack, host: &mut dyn Host) {
+    /// `rtx` is BTH.RTX of the SACK: that of the packet which triggered it.
+    pub fn on_sack(&mut self, shared: &mut Shared, now: Time, sack: &Sack, rtx: bool, host: &mut dyn Host) {
         let cack = self.window.expand(sack.cack_psn);
         if !self.is_plausible(cack, sack) || !shared.ids_fit(sack.spdcid, sack.dpdcid) {
             shared.stats.invalid += 1;
@@ -70,17 +76,21 @@ impl Requestor {
         self.keepalive_heard(now, host);
         // CC_STATE of another type has a meaning of its own: only the rest of the SACK is used.
         let cc = if sack.cc_type == Sack::CC_TYPE { sack.cc } else { CcState::default() };
-        if Pressure::from(cc.rcv_cwnd_pen).is_overflow() {
+        let (penalty, restore) = match self.limits.obeys_penalties {
+            true => (cc.rcv_cwnd_pen, cc.restore_cwnd),
+            false => (0, false),
+        };
+        if Pressure::from(penalty).is_overflow() {
             self.loss.on_overflow_report(now);
         }
 
         let answered = self.answered(shared, sack, cack);
         let mut newest =
             answered.probe.and_then(|id| self.silence.probe_answered(ConditionProbes::sequence_of(id)));
-        let rtt = self.rtt_sample(shared, now, cc.timestamp, answered.seq, newest);
+        let rtt = self.rtt_sample(shared, now, (cc.timestamp, rtx), answered.seq, newest);
         if let Some(rtt) = rtt {
             let spread = shared.rtt.update(rtt);
-            self.loss.on_rtt_spread(spread, &shared.config.model);
+            self.loss.on_rtt_spread(spread, &shared.config.model());
         }
         // Whether the SACK proves that packets sent earlier on the same path are lost if they are still missing.
         let mut proves_order = false;
@@ -100,23 +110,31 @@ impl Requestor {
 
         let bitmap_base = cack.wrapping_add_signed(i64::from(sack.sack_offset));
         let bitmap = (bitmap_base, sack.bitmap);
+        let arrived_first = self.window.fresh64(bitmap_base) & sack.bitmap;
         let arrived = self.take_arrivals(shared, now, cack, bitmap, &mut newest, host);
         let probe = answered.probe.is_some();
+        if let Some(id) = answered.probe {
+            self.start_probe_answered(now, id, cc.timestamp);
+        }
         self.flow.on_sack(
             now,
             &Feedback {
                 rcvd_bytes: cc.rcvd_bytes,
                 rtt: rtt.filter(|_| !probe),
                 ecn: sack.mark == Mark::SkipOnce && !probe,
-                penalty: cc.rcv_cwnd_pen,
-                restore: cc.restore_cwnd,
+                penalty,
+                restore,
             },
         );
         if shared.config.caps.dynamic_mpr {
-            let granted = u32::from(sack.mpr.max(1)) * PSNS_PER_MPR;
-            // A late SACK may be older than one that grants more. A window of zero is never granted.
+            let granted = u32::from(sack.mpr) * PSNS_PER_MPR;
+            // A late SACK may be older than one that grants more.
             let is_late = cack + 1 < self.window.base();
-            self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };
+            if granted == 0 {
+                PeerCounters::count(&mut shared.stats.peer.no_mpr);
+            } else {
+                self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };
+            }
         }
         if arrived {
             self.silence.progress(now);
@@ -125,46 +143,45 @@ impl Requestor {
         if let Some(index) = answered.path {
             shared.path_answered(now, index, probe, sack.mark, host);
             if proves_order
-                && shared.config.model.ordered
+                && shared.config.model().ordered
                 && let Some(seq) = answered.seq
             {
                 self.detect_losses_on_path(shared, now, (index, seq), bitmap, host);
             }
         }
-        self.detect_losses_in_burst(shared, now, bitmap, host);
+        self.detect_losses_in_burst(shared, now, bitmap_base, arrived_first, host);
         self.detect_losses(shared, now, newest, host);
         if self.window.is_empty() {
             self.flow.on_idle(now);
         }
+        self.probe_at_start(shared, now, host);
     }
 
-    /// Round-trip time from the reflected timestamp. If its 16 bits may have wrapped, the recorded send time is used
-    /// instead: otherwise the sender would never learn that round trips are this long.
+    /// Round-trip time from the reflected timestamp of a SACK with this RTX. The timestamp counts only if it lies between
+    /// the recorded send time and now: a peer may reflect none, and after a retransmission it may be that of an earlier
+    /// transmission. Otherwise, or if its 16 bits may have wrapped, the recorded send time is used instead: the sender
+    /// would else never learn that round trips are this long.
     fn rtt_sample(
         &mut self,
-        shared: &Shared,
+        shared: &mut Shared,
         now: Time,
-        ticks: u16,
+        (ticks, rtx): (u16, bool),
         answered: Option<Seq>,
         probed: Option<Stamp>,
     ) -> Option<Span> {
         // It is certain which transmission is answered only for the first answer to a packet sent once (Karn's rule).
         let (sent, is_only) = match answered {
-            Some(seq) => {
-                self.window.remembered_path(seq)?;
-                match self.window.resent_at(seq) {
-                    Some(again) => (again, false),
-                    None => {
-                        let first = self.window.contains(seq) && self.window.state(seq) == Flight::Sent;
-                        (self.window.remembered_sent(seq)?, first)
-                    }
-                }
-            }
+            Some(seq) => self.send_time_of(seq)?,
             None => (probed?, false),
         };
+        let is_only = is_only && !rtx;
         let age = sent.age(now);
         if age < TIMESTAMP_SPAN {
-            return Some(Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks))));
+            let sample = timestamp_sample(now, ticks, age);
+            if sample.is_none() {
+                PeerCounters::count(&mut shared.stats.peer.bad_timestamps);
+            }
+            return sample.or_else(|| is_only.then_some(Span(age.max(0) as u64)));
         }
         // A duplicate, a lost SACK or an outage can make round trips look much longer than they were. So a sample is
         // limited, and there is one for each flight: after an outage many packets are answered at once.
@@ -173,6 +190,17 @@ impl Requestor {
         }
         self.long_sample_at = Stamp::at(now);
         Some(Span(age as u64).min(shared.rtt.smoothed.times(LONGEST_SAMPLE)))
+    }
+
+    /// Send time of the last transmission of a packet, if it is still known, and whether it is the only one and not
+    /// answered yet.
+    fn send_time_of(&self, seq: Seq) -> Option<(Stamp, bool)> {
+        self.window.remembered_path(seq)?;
+        if let Some(again) = self.window.resent_at(seq) {
+            return Some((again, false));
+        }
+        let first = self.window.contains(seq) && self.window.state(seq) == Flight::Sent;
+        Some((self.window.remembered_sent(seq)?, first))
     }
 
     /// Marks the packets that a SACK reports as arrived: all up to `cack`, and a bitmap that starts at its base.
@@ -199,6 +227,7 @@ impl Requestor {
         }
         if cack >= base {
             self.window.advance(cack + 1);
+            self.silence.advanced();
         }
         let bits = self.window.unacked64(bitmap_base) & bitmap;
         any |= self.arrived(shared, now, (bitmap_base, bits), &mut last_fresh, host);
@@ -243,7 +272,8 @@ impl Requestor {
         any
     }
 
-    pub fn on_nack(&mut self, shared: &mut Shared, now: Time, nack: &Nack, host: &mut dyn Host) {
+    /// `rtx` is BTH.RTX of the NACK: that of the packet which it refuses.
+    pub fn on_nack(&mut self, shared: &mut Shared, now: Time, nack: &Nack, rtx: bool, host: &mut dyn Host) {
         let seq = self.window.expand(nack.nack_psn);
         let is_fatal = nack.reason == NackReason::UnexpectedEvent;
         let fits = if is_fatal { self.window.is_unacked(seq) } else { self.window.is_recent(seq) };
@@ -263,29 +293,33 @@ impl Requestor {
         }
         let last = self.window.remembered_path(seq);
         let index = shared.paths.find(nack.entropy, last);
+        // The other reasons speak of the receiver, not of the path.
         if let (NackReason::Trimmed, Some(index)) = (nack.reason, index) {
             shared.paths.mark(index);
         }
-        // A NACK applies only to the transmission in flight; a NACK for an earlier one is too late.
-        let in_flight = self.window.contains(seq)
-            && matches!(self.window.state(seq), Flight::Sent | Flight::Resent)
-            && index.is_some()
-            && index == last;
-        if !in_flight {
+        if !self.refuses_last_transmission(seq, rtx, index, last) {
             return;
         }
+        let rtt =
+            self.send_time_of(seq).and_then(|(sent, _)| timestamp_sample(now, nack.timestamp, sent.age(now)));
         let path = self.window.path(seq);
         self.window.mark_lost(seq);
+        self.window.forget_settled_resends();
         let size = self.size_of(shared, seq);
         if trimmed {
             // The trimmed header arrived, so the path works and is only congested.
             shared.paths.alive(path);
             self.silence.progress(now);
-            self.flow.on_trim(now, size);
+            self.flow.on_trim(now, size, rtt);
         } else {
             self.resend_not_before = now + shared.rtt.smoothed;
-            self.flow.on_refusal(size);
+            self.flow.on_refusal(size, rtt);
         }
+        if self.silence.count_nack(now, &shared.rtt) == Attempt::Exhausted {
+            self.fail(shared, Fatal::RetryExceeded, SendStatus::RetryExceededErr, host);
+            return;
+        }
+        self.probe_at_start(shared, now, host);
     }
 
     /// The number of completed messages, if an ACK or NAK speaks of packets that were sent. A NAK must be the answer to
@@ -295,44 +329,91 @@ impl Requestor {
         let fits = if aeth.is_ack() {
             self.window.is_recent(seq)
         } else {
-            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window.
+            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window. And what a
+            // SACK has acknowledged may still be refused until its message is complete.
             let next = self.window.next();
-            self.sendq.is_unfinished(next) && (self.window.base()..=next).contains(&(seq + 1))
+            let unfinished = self.window.base().min(self.sendq.end_of(self.sendq.completed()));
+            self.sendq.is_unfinished(next) && (unfinished..=next).contains(&(seq + 1))
         };
         self.sendq.expand_completed(aeth.msn).filter(|_| fits)
     }
 
-    pub fn on_ack(&mut self, shared: &mut Shared, now: Time, psn: Psn, aeth: &Aeth, host: &mut dyn Host) {
+    /// Whether a NACK refuses the transmission of a packet that is in flight. One for an earlier transmission is too
+    /// late. The path tells them apart; if its entropy value is unknown, RTX does.
+    fn refuses_last_transmission(
+        &self,
+        seq: Seq,
+        rtx: bool,
+        index: Option<EvIndex>,
+        last: Option<EvIndex>,
+    ) -> bool {
+        let again = match self.window.contains(seq).then(|| self.window.state(seq)) {
+            Some(Flight::Sent) => false,
+            Some(Flight::Resent) => true,
+            Some(Flight::Acked | Flight::Lost) | None => return false,
+        };
+        if index.is_some() { index == last } else { rtx == again }
+    }
+
+    /// `psn` is BTH.PSN: the cumulative PSN of an ACK, the refused PSN of a NAK.
+    pub fn on_ack(&mut self, shared: &mut Shared, now: Time, aeth: &Aeth, psn: Psn, host: &mut dyn Host) {
         let meaning = aeth.meaning();
-        let completed = self.plausible_count(psn, aeth).filter(|_| meaning != Syndrome::Undefined);
-        let Some(completed) = completed else {
+        if meaning == Syndrome::Undefined {
+            PeerCounters::count(&mut shared.stats.peer.unknown_syndrome);
+            return;
+        }
+        let Some(completed) = self.plausible_count(psn, aeth) else {
             shared.stats.invalid += 1;
             return;
         };
         self.silence.heard(now);
         self.keepalive_heard(now, host);
+        // All packets of a complete message have arrived, even if no SACK has reported them yet.
+        let mut end = if completed > self.sendq.completed() { self.sendq.end_of(completed) } else { 0 };
+        if meaning == Syndrome::Ack {
+            end = end.max(self.acknowledged_by(shared, psn));
+        }
+        if end > self.window.base() {
+            let mut newest = None;
+            if self.take_arrivals(shared, now, end - 1, (end, 0), &mut newest, host) {
+                self.silence.progress(now);
+            }
+            self.detect_losses(shared, now, newest, host);
+            if self.window.is_empty() {
+                self.flow.on_idle(now);
+            }
+        }
         if completed > self.sendq.completed() {
             self.silence.progress(now);
-            // All packets of a complete message have arrived, even if no SACK has reported them yet.
-            let end = self.sendq.end_of(completed);
-            if end > self.window.base() {
-                let mut newest = None;
-                self.take_arrivals(shared, now, end - 1, (end, 0), &mut newest, host);
-                self.detect_losses(shared, now, newest, host);
-                if self.window.is_empty() {
-                    self.flow.on_idle(now);
-                }
-            }
+            self.silence.advanced();
             while self.sendq.completed() < completed {
                 if let Some(handle) = self.sendq.complete_oldest() {
                     host.send_done(SendDone { handle, status: SendStatus::Success });
                 }
             }
         }
-        if let Some(status) = refusal(meaning) {
-            self.fail(shared, Fatal::RemoteNak(aeth.syndrome), status, host);
+        match refusal(meaning) {
+            Some(status) => self.fail(shared, Fatal::RemoteNak(aeth.syndrome), status, host),
+            None => self.probe_at_start(shared, now, host),
         }
     }
+
+    /// The PSN after the cumulative PSN of an ACK; 0 if that PSN was never sent.
+    fn acknowledged_by(&self, shared: &mut Shared, psn: Psn) -> Seq {
+        let cumulative = self.window.expand(psn);
+        if cumulative < self.window.next() {
+            return cumulative + 1;
+        }
+        shared.stats.invalid += 1;
+        0
+    }
+}
+
+/// Round-trip time by a reflected timestamp; `None` if it lies before a send time of this age. The age must be below
+/// [`TIMESTAMP_SPAN`].
+pub(super) fn timestamp_sample(now: Time, ticks: u16, age: i64) -> Option<Span> {
+    let sample = Span::WIRE_TICK.times(u64::from(now.wire_ticks().wrapping_sub(ticks)));
+    (age < TIMESTAMP_SPAN && sample.0 as i64 <= age + ROUNDING).then_some(sample)
 }
 
 /// The status of the message that a NAK refuses; `None` if the syndrome is none of a NAK.
@@ -363,5 +444,18 @@ mod tests {
             assert_eq!(refusal(aeth.meaning()), expected, "{syndrome:#04x}");
             assert_eq!(aeth.meaning() == Syndrome::Ack, syndrome < 0x20, "{syndrome:#04x}");
         }
+    }
+
+    #[test]
+    fn a_timestamp_counts_only_if_it_lies_between_the_send_time_and_now() {
+        let tick = Span::WIRE_TICK.0;
+        let now = Time(tick * 100_000);
+        let ticks = |ago: u64| Time(now.0 - ago * tick).wire_ticks();
+        let age = (tick * 80) as i64;
+        assert_eq!(timestamp_sample(now, ticks(80), age), Some(Span(tick * 80)));
+        assert_eq!(timestamp_sample(now, ticks(70), age), Some(Span(tick * 70)));
+        assert_eq!(timestamp_sample(now, ticks(200), age), None, "of an earlier transmission");
+        assert_eq!(timestamp_sample(now, ticks(0).wrapping_add(1), age), None, "of the future");
+        assert_eq!(timestamp_sample(now, ticks(80), TIMESTAMP_SPAN), None, "it may have wrapped");
     }
 }

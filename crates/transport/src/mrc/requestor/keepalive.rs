@@ -9,8 +9,8 @@ use crate::time::{Span, Time};
 
 /// The host is told after this many unanswered probes \[choice\]: single losses must not look like a dead peer.
 const PROBES: u8 = 4;
-/// From this probe on, each goes out on every plane: the first may have met the only plane that is broken.
-const EVERY_PLANE_FROM: u8 = 2;
+/// After this many unanswered probes, each goes out on every plane: the first may have met the only plane that is broken.
+const EVERY_PLANE_AFTER: u8 = 1;
 
 /// Since when nothing has come from the peer, and what was done about it.
 pub(super) struct Keepalive {
@@ -93,7 +93,7 @@ impl Requestor {
         }
         keepalive.unanswered = PROBES.min(keepalive.unanswered + 1);
         keepalive.probed_at = now;
-        let every_plane = keepalive.unanswered >= EVERY_PLANE_FROM;
+        let every_plane = keepalive.unanswered > EVERY_PLANE_AFTER;
         self.ask_peer(shared, now, every_plane, host);
     }
 }

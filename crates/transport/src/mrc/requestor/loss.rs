@@ -75,8 +75,8 @@ fn initial_window(model: &PathModel) -> Span {
 /// The largest reorder window. Feedback keeps the delays of paths that the sender selects similar; where switches
 /// select the path, a packet can be delayed by any queue on its way.
 fn max_reorder_window(shared: &Shared) -> Span {
-    let even = shared.rtt.smoothed + shared.config.model.target_qdelay;
-    if shared.config.model.ordered { even } else { even.times(4) }
+    let even = shared.rtt.smoothed + shared.config.target_qdelay;
+    if shared.config.model().ordered { even } else { even.times(4) }
 }
 
 impl Requestor {
@@ -143,27 +143,30 @@ impl Requestor {
     }
 
     /// The same within a burst: a packet is lost if a later packet on the same path is known to have arrived. Every
-    /// SACK covers whole bursts, so this finds such a loss at once instead of after the reorder window.
+    /// SACK covers whole bursts, so this finds such a loss at once instead of after the reorder window. `arrived` are
+    /// the first transmissions that this SACK reports, a bit each from `base`: a retransmission proves nothing, as
+    /// switches may queue it apart.
     pub(super) fn detect_losses_in_burst(
         &mut self,
         shared: &mut Shared,
         now: Time,
-        (bitmap_base, bitmap): (Seq, u64),
+        base: Seq,
+        arrived: u64,
         host: &mut dyn Host,
     ) {
         let burst = u32::from(self.limits.burst);
-        if burst == 1 || bitmap == 0 {
+        if burst == 1 || arrived == 0 {
             return;
         }
-        let below_highest = u64::MAX >> bitmap.leading_zeros();
-        let mut holes = self.window.fresh64(bitmap_base) & !bitmap & below_highest;
+        let below_highest = u64::MAX >> arrived.leading_zeros();
+        let mut holes = self.window.fresh64(base) & below_highest;
         while holes != 0 {
             let bit = holes.trailing_zeros();
             holes &= holes - 1;
-            let hole = bitmap_base + u64::from(bit);
+            let hole = base + u64::from(bit);
             let index = self.window.path(hole);
             let overtaken = (1..burst.min(64 - bit)).any(|step| {
-                bitmap >> (bit + step) & 1 == 1 && self.window.path(hole + u64::from(step)) == index
+                arrived >> (bit + step) & 1 == 1 && self.window.path(hole + u64::from(step)) == index
             });
             if overtaken {
                 self.lose(shared, now, hole, host);

@@ -7,6 +7,7 @@
 //! | `acks` | handling of SACK, NACK and ACK |
 //! | `loss` | loss detection |
 //! | `silence` | probes of a silent peer, and timeouts |
+//! | `start_probe` | one probe at the start, for the base RTT |
 //! | `keepalive` | probes of a peer that is silent while nothing is under way |
 //!
 //! `loss`, `silence` and `keepalive` each define a part of the requestor's state and the methods of [`Requestor`] that
@@ -19,6 +20,7 @@ mod resends;
 mod send_times;
 mod sendq;
 mod silence;
+mod start_probe;
 mod window;
 
 use openmrc_wire::{Body, Packet, Timestamp, Write};
@@ -30,6 +32,7 @@ use self::loss::LossDetector;
 use self::send_times::Stamp;
 use self::sendq::{Part, SendQueue};
 use self::silence::Silence;
+use self::start_probe::StartProbe;
 use self::window::{Flight, Window};
 use super::cc::{Flow, NsccParams, nominal};
 use super::config::{PSNS_PER_MPR, QpConfig, RequestorConfig};
@@ -55,6 +58,7 @@ pub(super) struct Requestor {
     /// When a round trip longer than timestamps reach was last measured.
     long_sample_at: Stamp,
     resend_not_before: Time,
+    start_probe: StartProbe,
 }
 
 /// The part of the configuration that is needed after creation.
@@ -63,6 +67,8 @@ struct Limits {
     window: u32,
     max_wimm: u16,
     burst: u8,
+    /// Destination flow control.
+    obeys_penalties: bool,
 }
 
 impl Requestor {
@@ -70,21 +76,22 @@ impl Requestor {
     pub const BYTES_PER_WORK_REQUEST: usize = SendQueue::BYTES_PER_ENTRY;
 
     pub fn new(now: Time, config: &QpConfig) -> Self {
-        let RequestorConfig { sq_psn, mpr, max_wimm, max_send_wr, keepalive, .. } = config.requestor;
+        let RequestorConfig { sq_psn, mpr, max_wimm, max_send_wr, keepalive, options, .. } = config.requestor;
         let first = first_seq(sq_psn);
         let window = u32::from(mpr) * PSNS_PER_MPR;
         let paths = config.paths.active + config.paths.backup;
         Requestor {
             sendq: SendQueue::new(max_send_wr, config.path_mtu, first),
             window: Window::new(window, first, paths.into()),
-            flow: Flow::new(&config.cc, u32::from(config.path_mtu) + NsccParams::OVERHEAD),
+            flow: Flow::new(&config.cc, u32::from(config.path_mtu) + NsccParams::OVERHEAD, options.can_send),
             loss: LossDetector::new(now, first, &config.paths.model),
             silence: Silence::new(now, &config.requestor),
             keepalive: keepalive.map(|period| Box::new(Keepalive::new(now, period))),
             peer_window: window,
             long_sample_at: Stamp::at(now),
             resend_not_before: Time::ZERO,
-            limits: Limits { window, max_wimm, burst: config.paths.burst },
+            start_probe: StartProbe::new(config),
+            limits: Limits { window, max_wimm, burst: config.paths.burst, obeys_penalties: options.dfc },
         }
     }
 
@@ -172,7 +179,17 @@ impl Requestor {
     /// Whether a lost packet may be retransmitted, apart from congestion control.
     #[inline]
     fn has_lost(&self, clock: Time) -> bool {
-        self.window.lost() > 0 && clock >= self.resend_not_before && self.window.can_resend()
+        self.window.lost() > 0
+            && clock >= self.resend_not_before
+            && self.window.can_resend()
+            && self.peer_takes_oldest_lost()
+    }
+
+    /// Whether the oldest lost packet lies in the peer's window, which may have shrunk since the packet was sent.
+    #[inline]
+    fn peer_takes_oldest_lost(&self) -> bool {
+        let edge = self.window.base() + u64::from(self.peer_window);
+        self.window.next() <= edge || self.window.oldest_lost().is_some_and(|seq| seq < edge)
     }
 
     #[inline]
@@ -243,11 +260,16 @@ impl Requestor {
             write.timestamp = Some(Timestamp { ticks: now.wire_ticks(), tsr: false });
         }
         packet.rtx = again;
-        self.flow.on_sent(now, nominal(&packet), again);
-        packet.ack_req = self.flow.wants_feedback();
+        self.flow.on_sent(nominal(&packet), again);
+        // The responder answers few packets of its own accord, so the last one before the sender waits asks for it.
+        packet.ack_req = self.flow.wants_feedback() || !(self.has_new() || self.has_lost(now));
         shared.stats.data_packets += 1;
         shared.stats.data_bytes += u64::from(part.len);
-        let class = if again { TrafficClass::DataRetransmit } else { TrafficClass::Data };
+        let class = match again {
+            _ if !shared.config.caps.trim_nack => TrafficClass::DataNoTrim,
+            true => TrafficClass::DataRetransmit,
+            false => TrafficClass::Data,
+        };
         shared.paths.transmit(packet, index, class, (part.len > 0).then_some(part.payload))
     }
 

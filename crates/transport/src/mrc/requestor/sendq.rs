@@ -117,7 +117,8 @@ impl SendQueue {
             len: wr.len,
             rkey: wr.rkey,
             imm: wr.imm,
-            rqmsn: self.next_rqmsn,
+            // Plain writes have none.
+            rqmsn: if wr.imm.is_some() { self.next_rqmsn } else { Msn(0) },
             solicited: wr.solicited,
         };
         if wr.imm.is_some() {
@@ -135,6 +136,11 @@ impl SendQueue {
         }
         let message = self.message(self.cursor);
         next != message.first || message.imm.is_none() || self.wimm_in_flight < max_wimm
+    }
+
+    /// The PSN after the last posted message.
+    pub fn end(&self) -> Seq {
+        self.next_first
     }
 
     /// Whether every posted message was sent at least once.

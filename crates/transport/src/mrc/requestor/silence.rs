@@ -3,18 +3,37 @@
 
 use super::Requestor;
 use super::send_times::Stamp;
-use crate::api::{Fatal, Host, SendStatus};
-use crate::mrc::config::RequestorConfig;
+use crate::api::{Fatal, Host, SendStatus, TrafficClass};
+use crate::mrc::config::{QpConfig, RequestorConfig};
 use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::{RttEstimate, Shared};
 use crate::time::{Span, Time};
 
 /// This `exp_cnt` means unlimited retries.
 const UNLIMITED: u8 = 25;
+/// Longest interval between attempts: 1.024 us x 2^24 \[choice\].
+const LONGEST_INTERVAL: Span = QpConfig::timeout_from_exponent(24);
 /// Longest interval between unanswered probes.
 const LONGEST: Span = Span::from_secs(1);
-/// From this tail probe on, each goes out on every plane: asking one plane at a time takes long.
-const EVERY_PLANE_FROM: u8 = 4;
+/// After this many unanswered tail probes, each goes out on every plane: asking one plane at a time takes long.
+const EVERY_PLANE_AFTER: u8 = 3;
+/// After this many unanswered probes the peer is also asked on the ports that it has said are down: it may have failed
+/// to say that they are up again, and no packet of its own may tell \[choice\].
+const EVERY_PORT_AFTER: u8 = 3;
+
+/// No probe has this sequence number: seven bits of an id hold it.
+const NOT_ASKED: u8 = u8::MAX;
+
+/// What a timeout or a recoverable NACK means for the retry counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Attempt {
+    /// Another attempt.
+    Counted,
+    /// It belongs to the last attempt: a burst of losses is one attempt.
+    SameInterval,
+    /// The attempts are used up.
+    Exhausted,
+}
 
 /// How long the peer has been silent, and what was sent to it meanwhile.
 pub(super) struct Silence {
@@ -25,14 +44,18 @@ pub(super) struct Silence {
     heard_at: Time,
     /// Last progress, or the last timeout.
     progress_at: Time,
-    /// Timeouts since the last progress.
+    /// The retry counter: timeouts and recoverable NACKs since the cumulative PSN last advanced.
     retries: u8,
+    /// When it last went up, unless it is zero.
+    counted_at: Stamp,
     /// When the last tail probe fell due, and how many have gone unanswered.
     tail_at: Time,
     tails: u8,
+    /// Probes that asked the peer since it was heard last.
+    asked_in_vain: u8,
     asked_path: EvIndex,
-    /// When the last probe that asked the peer was sent, and the sequence number in its id.
-    asked: Option<Stamp>,
+    /// When the last probe that asked the peer was sent, and the sequence number in its id; [`NOT_ASKED`] if none was.
+    asked: Stamp,
     asked_sequence: u8,
 }
 
@@ -45,11 +68,13 @@ impl Silence {
             heard_at: now,
             progress_at: now,
             retries: 0,
+            counted_at: Stamp(0),
             tail_at: Time::ZERO,
             tails: 0,
+            asked_in_vain: 0,
             asked_path: 0,
-            asked: None,
-            asked_sequence: 0,
+            asked: Stamp(0),
+            asked_sequence: NOT_ASKED,
         }
     }
 
@@ -57,12 +82,14 @@ impl Silence {
     pub fn begin(&mut self, now: Time) {
         self.heard(now);
         self.progress(now);
+        self.advanced();
     }
 
     /// The peer has given a sign of life.
     pub fn heard(&mut self, now: Time) {
         self.heard_at = now;
         self.tails = 0;
+        self.asked_in_vain = 0;
     }
 
     /// Questions asked since then, up to 255.
@@ -70,15 +97,37 @@ impl Silence {
         self.tails
     }
 
-    /// Something new has arrived.
+    /// Something new has arrived: the timeout counts from here.
     pub fn progress(&mut self, now: Time) {
         self.progress_at = now;
+    }
+
+    /// The cumulative PSN has advanced, or a message is complete: attempts are counted from zero again.
+    pub fn advanced(&mut self) {
         self.retries = 0;
+    }
+
+    /// Counts a timeout or a recoverable NACK, once in each interval.
+    fn count(&mut self, now: Time, rtt: &RttEstimate) -> Attempt {
+        if self.retries > 0 && self.counted_at.age(now) < self.backed_off(rtt).0 as i64 {
+            return Attempt::SameInterval;
+        }
+        if self.is_exhausted() {
+            return Attempt::Exhausted;
+        }
+        self.retries = self.retries.saturating_add(1);
+        self.counted_at = Stamp::at(now);
+        Attempt::Counted
+    }
+
+    /// Counts a recoverable NACK.
+    pub fn count_nack(&mut self, now: Time, rtt: &RttEstimate) -> Attempt {
+        self.count(now, rtt)
     }
 
     /// A probe reply has come: when the probe with this sequence number was sent, if it is the last that asked.
     pub fn probe_answered(&self, sequence: u8) -> Option<Stamp> {
-        self.asked.filter(|_| self.asked_sequence == sequence)
+        (self.asked_sequence == sequence).then_some(self.asked)
     }
 
     /// When rule 3 fires: nothing heard for 1.5 RTT + target delay. A peer that does not answer is asked again when it
@@ -87,7 +136,7 @@ impl Silence {
     #[inline]
     pub fn tail_due(&self, shared: &Shared) -> Time {
         let srtt = shared.rtt.smoothed;
-        let wait = Span(srtt.0 + srtt.0 / 2) + shared.config.model.target_qdelay;
+        let wait = Span(srtt.0 + srtt.0 / 2) + shared.config.target_qdelay;
         let silent = self.tail_at.since(self.heard_at);
         self.heard_at.max(self.tail_at) + wait.max(silent.over(4)).min(LONGEST)
     }
@@ -95,8 +144,15 @@ impl Silence {
     /// When rule 4 fires: a fixed interval at first, then doubling ones.
     #[inline]
     pub fn timeout_due(&self, rtt: &RttEstimate) -> Time {
+        self.progress_at + self.backed_off(rtt)
+    }
+
+    /// The interval of the next attempt.
+    #[inline]
+    fn backed_off(&self, rtt: &RttEstimate) -> Span {
         let doublings = self.retries.saturating_sub(self.linear_cnt.saturating_sub(1));
-        self.progress_at + self.interval(rtt).times(1 << doublings.min(40))
+        let interval = self.interval(rtt);
+        interval.times(1 << doublings.min(40)).min(interval.max(LONGEST_INTERVAL))
     }
 
     /// What an answer may take. The attribute is a floor: on a path that has become slower than it, four round trips
@@ -106,7 +162,7 @@ impl Silence {
         self.timeout.max(rtt.smoothed.times(4))
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         let limit = u16::from(self.linear_cnt) + u16::from(self.exp_cnt);
         self.exp_cnt < UNLIMITED && u16::from(self.retries) >= limit
     }
@@ -130,7 +186,7 @@ impl Requestor {
         }
         self.silence.tail_at = now;
         self.silence.tails = self.silence.tails.saturating_add(1);
-        self.ask_peer(shared, now, self.silence.tails >= EVERY_PLANE_FROM, host);
+        self.ask_peer(shared, now, self.silence.tails > EVERY_PLANE_AFTER, host);
     }
 
     /// Asks the peer what it has, by a probe on the next plane or the same probe on every plane.
@@ -142,12 +198,17 @@ impl Requestor {
         host: &mut dyn Host,
     ) {
         let last = self.silence.asked_path;
-        let up = shared.ports_to_ask();
+        let up = if self.silence.asked_in_vain >= EVERY_PORT_AFTER {
+            shared.own_ports()
+        } else {
+            shared.ports_to_ask()
+        };
         let Some(index) = shared.paths.select(now, up, up, Some(last)) else { return };
-        shared.send_probe(now, index, host);
-        self.silence.asked = Some(Stamp::at(now));
+        shared.send_probe(now, index, TrafficClass::Data, host);
+        self.silence.asked = Stamp::at(now);
         self.silence.asked_sequence = shared.probes.last_sequence();
         self.silence.asked_path = index;
+        self.silence.asked_in_vain = self.silence.asked_in_vain.saturating_add(1);
         if every_plane {
             let asked = shared.paths.plane_of(index);
             for plane in (0..shared.paths.plane_count()).filter(|&p| p != asked) {
@@ -169,11 +230,10 @@ impl Requestor {
         if self.is_quiet(shared) || now < self.silence.timeout_due(&shared.rtt) {
             return;
         }
-        if self.silence.exhausted() {
+        if self.silence.count(now, &shared.rtt) == Attempt::Exhausted {
             self.fail(shared, Fatal::RetryExceeded, SendStatus::RetryExceededErr, host);
             return;
         }
-        self.silence.retries = self.silence.retries.saturating_add(1);
         // What was heard soon after the last progress belongs to it.
         let is_silent =
             self.silence.heard_at <= self.silence.progress_at + now.since(self.silence.progress_at).over(2);

@@ -41,9 +41,9 @@ pub(super) struct Window {
     flights: Box<[Flights]>,
     times: SendTimes,
     resends: Resends,
-    lost: u32,
+    lost: u16,
     /// Packets that are Sent or Resent.
-    packets_in_flight: u32,
+    packets_in_flight: u16,
     /// No PSN below this is Lost.
     lost_hint: Seq,
 }
@@ -95,11 +95,11 @@ impl Window {
     }
 
     /// Packets in flight: sent, not acknowledged, and not taken for lost.
-    pub fn packets_in_flight(&self) -> u32 {
+    pub fn packets_in_flight(&self) -> u16 {
         self.packets_in_flight
     }
 
-    pub fn lost(&self) -> u32 {
+    pub fn lost(&self) -> u16 {
         self.lost
     }
 
@@ -183,8 +183,15 @@ impl Window {
         !self.resends.is_full()
     }
 
-    /// The oldest packet that must be retransmitted.
+    /// The oldest packet that must be retransmitted; the next search begins there.
     pub fn next_lost(&mut self) -> Option<Seq> {
+        let oldest = self.oldest_lost()?;
+        self.lost_hint = oldest;
+        Some(oldest)
+    }
+
+    /// The oldest packet that must be retransmitted.
+    pub fn oldest_lost(&self) -> Option<Seq> {
         if self.lost == 0 {
             return None;
         }
@@ -196,7 +203,6 @@ impl Window {
             if lost != 0 {
                 let found = seq + u64::from(lost.trailing_zeros());
                 if found < self.next {
-                    self.lost_hint = found;
                     return Some(found);
                 }
             }

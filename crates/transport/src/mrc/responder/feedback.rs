@@ -2,7 +2,7 @@
 //! answers"). All packets of one report use the same reverse path: with one path per packet and an even number of
 //! planes, the ACK that follows each SACK would use only every second plane.
 
-use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Sack, Timestamp, Write};
+use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Psn, Sack, Timestamp, Write};
 
 use super::{Report, Responder};
 use crate::api::{Host, Pressure, Received};
@@ -39,6 +39,7 @@ impl Responder {
         let Report { trigger, probe, .. } = report;
         self.pending.unreported_bytes = 0;
         self.pending.sack_due = Time::NEVER;
+        self.pending.batched = false;
         let asked = probe.is_some();
         let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
         let out = Outgoing { now, path, pressure: self.pressure_to_tell() };
@@ -64,10 +65,9 @@ impl Responder {
             }
             from += BITMAP;
         }
-        // A probe also asks for the latest ACK, even if it was sent before.
-        if asked || self.pending.acked_completed != self.messages.completed {
+        if report.repeats_ack || self.pending.acked_completed != self.messages.completed {
             self.pending.acked_completed = self.messages.completed;
-            self.send_aeth(shared, Aeth::ACK, path, host);
+            self.send_aeth(shared, Aeth::ACK, wire(self.cack()), path, host);
         }
     }
 
@@ -88,7 +88,7 @@ impl Responder {
         base: Seq,
         host: &mut dyn Host,
     ) {
-        let Report { trigger, mark, probe } = report;
+        let Report { trigger, mark, probe, delayed, .. } = report;
         let cack = wire(self.cack());
         let ack_psn_offset = match probe {
             Some(id) => id as i16,
@@ -106,11 +106,14 @@ impl Responder {
             cack_psn: cack,
             cc_type: Sack::CC_TYPE,
             cc_flags: 0,
-            mpr: if shared.config.caps.dynamic_mpr { self.granted.mpr } else { self.granted.mpr_dest },
+            mpr: if shared.config.caps.dynamic_mpr { self.granted.mpr } else { 0 },
             sack_offset: (base - self.cack()) as i16,
             bitmap: self.bitmap(base),
             cc: CcState {
-                timestamp: reflect(shared, trigger.timestamp, out.now.since(trigger.arrived)),
+                timestamp: reflect(
+                    trigger.timestamp,
+                    if delayed { out.now.since(trigger.arrived) } else { Span::ZERO },
+                ),
                 ooo_count: self.out_of_order.min(0x7FFF) as u16,
                 restore_cwnd: out.pressure.restore,
                 rcv_cwnd_pen: out.pressure.penalty.min(127),
@@ -118,21 +121,28 @@ impl Responder {
             },
         };
         shared.stats.sacks_sent += 1;
-        let packet = Packet::new(shared.config.remote_qp, cack, Body::Sack(sack));
+        let rtx = trigger.rtx;
+        let packet = Packet { rtx, ..Packet::new(shared.config.remote_qp, cack, Body::Sack(sack)) };
         shared.send_control(packet, out.path, host);
     }
 
     /// A transport NAK.
-    pub(super) fn send_nak(&self, shared: &mut Shared, now: Time, syndrome: u8, host: &mut dyn Host) {
+    pub(super) fn send_nak(
+        &self,
+        shared: &mut Shared,
+        now: Time,
+        syndrome: u8,
+        psn: Psn,
+        host: &mut dyn Host,
+    ) {
         if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
-            self.send_aeth(shared, syndrome, path, host);
+            self.send_aeth(shared, syndrome, psn, path, host);
         }
     }
 
-    fn send_aeth(&self, shared: &Shared, syndrome: u8, path: EvIndex, host: &mut dyn Host) {
+    fn send_aeth(&self, shared: &Shared, syndrome: u8, psn: Psn, path: EvIndex, host: &mut dyn Host) {
         let aeth = Aeth { syndrome, msn: self.messages.completed & 0xFF_FFFF };
-        let packet = Packet::new(shared.config.remote_qp, wire(self.cack()), Body::Ack(aeth));
-        shared.send_control(packet, path, host);
+        shared.send_control(Packet::new(shared.config.remote_qp, psn, Body::Ack(aeth)), path, host);
     }
 
     /// A reliability NACK for a data packet.
@@ -145,7 +155,7 @@ impl Responder {
         reason: NackReason,
         host: &mut dyn Host,
     ) {
-        let psn = received.packet.psn;
+        let Packet { psn, rtx, .. } = received.packet;
         let nack = Nack {
             reason,
             vendor_info: 0,
@@ -158,17 +168,18 @@ impl Responder {
         };
         shared.stats.nacks_sent += 1;
         if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
-            shared.send_control(Packet::new(shared.config.remote_qp, psn, Body::Nack(nack)), path, host);
+            let packet = Packet { rtx, ..Packet::new(shared.config.remote_qp, psn, Body::Nack(nack)) };
+            shared.send_control(packet, path, host);
         }
     }
 }
 
-/// The timestamp to reflect: unchanged, or, if the sender asked for it and both ends support it, increased by the
-/// service time, so that a delayed SACK does not look like queueing delay.
-fn reflect(shared: &Shared, timestamp: Timestamp, held: Span) -> u16 {
-    if !timestamp.tsr && shared.config.caps.service_time {
-        timestamp.ticks.wrapping_add((held.0 / Span::WIRE_TICK.0) as u16)
-    } else {
-        timestamp.ticks
+/// The timestamp to reflect, moved on by the time for which the responder held the packet, so that a delayed SACK does
+/// not look like queueing delay. Only timestamps in the unit of the specification can be moved on; 0 stands for none.
+fn reflect(timestamp: Option<Timestamp>, held: Span) -> u16 {
+    let Some(timestamp) = timestamp else { return 0 };
+    if timestamp.tsr {
+        return timestamp.ticks;
     }
+    timestamp.ticks.wrapping_add((held.0 / Span::WIRE_TICK.0) as u16)
 }

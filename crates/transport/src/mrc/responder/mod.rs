@@ -2,11 +2,14 @@
 //! decides when to send feedback (spec: transport, "Responder"). `feedback` builds it.
 
 mod feedback;
+mod stash;
 
-use openmrc_wire::{Aeth, Mark, Msn, NackReason, Position, Probe, Psn, Timestamp, Write};
+use openmrc_wire::{Aeth, Mark, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
+
+use self::stash::{Stash, StashedImm};
 
 use super::cc::nominal;
-use super::config::{PSNS_PER_MPR, ResponderConfig};
+use super::config::{OutOfWindow, PSNS_PER_MPR, ResponderConfig, ResponderOptions};
 use super::shared::Shared;
 use crate::api::{Fatal, Host, Pressure, Received, RecvDone, Trim};
 use crate::seq::{Seq, expand, first_seq, wire};
@@ -17,7 +20,9 @@ use crate::time::{Span, Time};
 struct Trigger {
     psn: Psn,
     ev: openmrc_wire::Ev,
-    timestamp: Timestamp,
+    /// `None` if the packet carries no timestamp, or was trimmed before it.
+    timestamp: Option<Timestamp>,
+    rtx: bool,
     arrived: Time,
 }
 
@@ -29,6 +34,10 @@ struct Report {
     mark: Mark,
     /// The id of the answered reliability probe, if the trigger is one.
     probe: Option<u16>,
+    /// The peer may have missed the latest ACK.
+    repeats_ack: bool,
+    /// The SACK was delayed: the timestamp is moved on by the time for which the trigger was held.
+    delayed: bool,
 }
 
 /// The feedback that a data packet requires.
@@ -38,19 +47,14 @@ enum Answer {
     Later,
     /// A SACK now.
     Sack(Mark),
+    /// A SACK now, and the latest ACK again: all up to this packet has arrived before.
+    SackAndAck(Mark),
     /// A reliability NACK now.
     Nack(NackReason),
     /// A transport NAK; the queue pair goes to ERROR.
     Nak(u8, Fatal),
     /// Nothing at all.
     Nothing,
-}
-
-/// The immediate of a WriteImm that is not delivered yet.
-#[derive(Clone, Copy, Default)]
-struct StashedImm {
-    imm: u32,
-    byte_len: u32,
 }
 
 /// State of 64 PSNs of the window, three bits each.
@@ -104,10 +108,13 @@ struct PendingFeedback {
     batches_sacks: bool,
     /// When the delayed SACK is due.
     sack_due: Time,
+    /// The delayed SACK was due at once and only waits for its batch.
+    batched: bool,
     /// The packet that the next SACK answers.
     trigger: Option<Trigger>,
     /// Range of PSNs not yet reported; empty if there are none.
     unreported: (Seq, Seq),
+    /// Bytes since the last SACK; each packet counts as [`LEAST_COUNTED`] at least.
     unreported_bytes: u32,
     /// Number of completed messages in the last ACK.
     acked_completed: u32,
@@ -128,18 +135,17 @@ struct Granted {
 /// told would condemn a path for every packet that the overflow has cost \[choice\].
 const OVERFLOW_REPORTS: u8 = 2;
 
-/// Messages, as they complete in order.
+/// What a packet adds to the byte counter that triggers SACKs, at least (spec: transport, "When it answers").
+const LEAST_COUNTED: u32 = 1024;
+
+/// Messages, as they complete in order. Neither MSN nor RQMSN of a packet is looked at: PSNs alone order messages, so
+/// it does not matter where a peer's counters start.
 struct Messages {
-    /// The last packet below the cumulative point does not end its message.
-    is_begun: bool,
     completed: u32,
     /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals when
     /// it began. Below the cumulative point if there is none.
     far_end: u32,
-    next_rqmsn: Msn,
-    max_wimm: u16,
-    /// Immediates by RQMSN; allocated when the first one arrives.
-    stash: Box<[StashedImm]>,
+    stash: Stash,
 }
 
 /// Data packets that were not accepted.
@@ -148,6 +154,11 @@ pub(super) struct Refused {
     pub duplicates: u32,
     pub beyond_window: u32,
     pub trimmed: u32,
+}
+
+/// A time in units of 2^20 ps (1 us), modulo 2^32.
+fn units(time: Time) -> u32 {
+    (time.0 >> 20) as u32
 }
 
 pub(super) struct Responder {
@@ -161,15 +172,26 @@ pub(super) struct Responder {
     messages: Messages,
     pending: PendingFeedback,
     granted: Granted,
+    options: ResponderOptions,
+    /// The last packet below the cumulative point does not end its message.
+    is_begun: bool,
     pub refused: Refused,
-    /// After a refusal: the NAK that answers every further packet.
+    /// From this time on another PSN beyond the window is answered; in [`units`].
+    out_of_window_at: u32,
     nak: Option<u8>,
 }
 
 impl Responder {
-    pub fn new(config: &ResponderConfig) -> Self {
-        let &ResponderConfig { rq_psn, mpr_dest, max_wimm_dest, ack_every_bytes, ack_delay, batches_sacks } =
-            config;
+    pub fn new(now: Time, config: &ResponderConfig) -> Self {
+        let &ResponderConfig {
+            rq_psn,
+            mpr_dest,
+            max_wimm_dest,
+            ack_every_bytes,
+            ack_delay,
+            batches_sacks,
+            options,
+        } = config;
         let first = first_seq(rq_psn);
         let window = u32::from(mpr_dest) * PSNS_PER_MPR;
         let capacity = u64::from(window.next_power_of_two().max(64));
@@ -180,25 +202,26 @@ impl Responder {
             out_of_order: 0,
             rcvd_bytes: 0,
             messages: Messages {
-                is_begun: false,
                 completed: 0,
                 far_end: (first - 1) as u32,
-                next_rqmsn: Msn(0),
-                max_wimm: max_wimm_dest.max(1),
-                stash: Box::default(),
+                stash: Stash::new(max_wimm_dest),
             },
             pending: PendingFeedback {
                 ack_every_bytes,
                 ack_delay,
                 batches_sacks,
                 sack_due: Time::NEVER,
+                batched: false,
                 trigger: None,
                 unreported: (first, first),
                 unreported_bytes: 0,
                 acked_completed: 0,
             },
             granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, overflow_reports: 0 },
+            options,
+            is_begun: false,
             refused: Refused::default(),
+            out_of_window_at: units(now),
             nak: None,
         }
     }
@@ -235,17 +258,24 @@ impl Responder {
         shared.stats.data_packets_in += 1;
         match self.receive(shared, now, received, write, host) {
             Answer::Later => {
-                if self.pending.unreported_bytes >= self.pending.ack_every_bytes {
+                if self.pending.unreported_bytes > self.pending.ack_every_bytes {
                     self.report(shared, now, Mark::None, host);
                 } else if self.pending.sack_due == Time::NEVER {
                     self.pending.sack_due = now + self.pending.ack_delay;
                 }
             }
             Answer::Sack(mark) => self.report(shared, now, mark, host),
+            Answer::SackAndAck(mark) => {
+                if let Some(report) = self.report_on_trigger(mark) {
+                    self.send_report(shared, now, Report { repeats_ack: true, ..report }, host);
+                }
+            }
             Answer::Nack(reason) => self.send_nack(shared, now, received, write, reason, host),
             Answer::Nak(syndrome, why) => {
+                // Without a receive, the message that has just become complete is refused, not this packet.
+                let psn = if why == Fatal::NoReceive { wire(self.cack()) } else { received.packet.psn };
                 self.nak = Some(syndrome);
-                self.send_nak(shared, now, syndrome, host);
+                self.send_nak(shared, now, syndrome, psn, host);
                 return Err(why);
             }
             Answer::Nothing => {}
@@ -262,38 +292,66 @@ impl Responder {
         probe: &Probe,
         host: &mut dyn Host,
     ) {
-        let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
-        let trigger =
-            Trigger { psn: wire(self.cack()), ev: received.ev, timestamp: probe.timestamp, arrived: now };
-        self.send_report(shared, now, Report { trigger, mark, probe: Some(probe.probe_id) }, host);
+        // A probe loses nothing when a switch trims it, but its path is congested.
+        let congested = received.ecn_ce || received.trim.is_some();
+        let mark = if congested { Mark::SkipOnce } else { Mark::None };
+        let trigger = Trigger {
+            psn: wire(self.cack()),
+            ev: received.ev,
+            timestamp: Some(probe.timestamp),
+            rtx: false,
+            arrived: now,
+        };
+        let probe = Some(probe.probe_id);
+        self.send_report(
+            shared,
+            now,
+            Report { trigger, mark, probe, repeats_ack: true, delayed: false },
+            host,
+        );
     }
 
     /// In ERROR after a refusal: the peer may have missed the NAK, so each of its packets is answered with the NAK
-    /// again.
-    pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+    /// again. It refuses that packet: the first one to be refused may have been forged, and the peer ignores a NAK for
+    /// what it has not sent.
+    pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, packet: &Packet, host: &mut dyn Host) {
         if let Some(syndrome) = self.nak {
-            self.send_nak(shared, now, syndrome, host);
+            let psn = if packet.is_data() { packet.psn } else { wire(self.cack()) };
+            self.send_nak(shared, now, syndrome, psn, host);
         }
     }
 
     /// Sends the delayed SACK now if at least half its delay has passed.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
-            self.report(shared, now, Mark::None, host);
+            self.report_late(shared, now, host);
         }
     }
 
     /// Sends the delayed SACK if it is due.
     pub fn handle_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if now >= self.pending.sack_due {
-            self.report(shared, now, Mark::None, host);
+            self.report_late(shared, now, host);
         }
+    }
+
+    fn report_on_trigger(&self, mark: Mark) -> Option<Report> {
+        let report = |trigger| Report { trigger, mark, probe: None, repeats_ack: false, delayed: false };
+        self.pending.trigger.map(report)
     }
 
     /// Sends a SACK for the last packet received.
     fn report(&mut self, shared: &mut Shared, now: Time, mark: Mark, host: &mut dyn Host) {
-        if let Some(trigger) = self.pending.trigger {
-            self.send_report(shared, now, Report { trigger, mark, probe: None }, host);
+        if let Some(report) = self.report_on_trigger(mark) {
+            self.send_report(shared, now, report, host);
+        }
+    }
+
+    /// Sends the SACK that has waited.
+    fn report_late(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        let delayed = !self.pending.batched || self.options.service_time;
+        if let Some(report) = self.report_on_trigger(Mark::None) {
+            self.send_report(shared, now, Report { delayed, ..report }, host);
         }
     }
 
@@ -366,7 +424,8 @@ impl Responder {
         let trigger = Trigger {
             psn: packet.psn,
             ev: received.ev,
-            timestamp: write.timestamp.unwrap_or_default(),
+            timestamp: write.timestamp,
+            rtx: packet.rtx,
             arrived: now,
         };
         let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
@@ -378,10 +437,17 @@ impl Responder {
         if self.has(seq) {
             self.refused.duplicates = self.refused.duplicates.wrapping_add(1);
             self.pending.trigger = Some(trigger);
-            return Answer::Sack(mark);
+            return if seq < self.expected { Answer::SackAndAck(mark) } else { Answer::Sack(mark) };
         }
         if seq >= self.expected + u64::from(self.window()) {
             self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
+            // Nothing protects the header of a trimmed packet.
+            let answers = self.options.out_of_window == OutOfWindow::Nack && received.trim.is_none();
+            let at = units(now);
+            if !answers || (at.wrapping_sub(self.out_of_window_at) as i32) < 0 {
+                return Answer::Nothing;
+            }
+            self.out_of_window_at = at.wrapping_add(units(Time(shared.rtt.smoothed.0)).max(1));
             return Answer::Nack(NackReason::PsnOorWindow);
         }
         if let Some(trim) = received.trim {
@@ -390,34 +456,36 @@ impl Responder {
                 Trim::Fabric => NackReason::Trimmed,
                 Trim::LastHop => NackReason::TrimmedLastHop,
             };
-            return if shared.config.caps.trim_nack { Answer::Nack(reason) } else { Answer::Nothing };
+            return if self.options.trim_nack { Answer::Nack(reason) } else { Answer::Nothing };
         }
         if let Err(refusal) = self.accept(shared.config.path_mtu.into(), seq, received, write, host) {
             return refusal;
         }
         let size = nominal(packet);
         self.rcvd_bytes += u64::from(size);
-        self.pending.unreported_bytes = self.pending.unreported_bytes.saturating_add(size);
+        self.pending.unreported_bytes = self.pending.unreported_bytes.saturating_add(size.max(LEAST_COUNTED));
         self.pending.trigger = Some(trigger);
         self.pending.unreported = match self.pending.unreported {
             (low, end) if low < end => (low.min(seq), end.max(seq + 1)),
             _ => (seq, seq + 1),
         };
-        let span_before = self.high.saturating_sub(self.expected);
         self.high = self.high.max(seq + 1);
         self.out_of_order += 1;
         if let Err(refusal) = self.advance(host) {
             return refusal;
         }
-        // A gap causes a SACK at once when one bitmap no longer covers it, and each time that this happens again. With
-        // spraying nearly every packet opens a gap, and the delayed SACK reports those just as well.
-        let span = self.high.saturating_sub(self.expected);
-        let gap = (span > 64) != (span_before > 64);
-        let at_once = gap || packet.ack_req || packet.rtx;
-        if mark == Mark::None && at_once && self.pending.batches_sacks {
+        // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet opens
+        // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
+        // comes with the delayed SACK [choice].
+        let asks = packet.ack_req && !(self.pending.batches_sacks && write.position == Position::Only);
+        let at_once = asks || packet.rtx;
+        if mark != Mark::None {
+            Answer::Sack(mark)
+        } else if at_once && self.pending.batches_sacks {
             self.pending.sack_due = now;
+            self.pending.batched = true;
             Answer::Later
-        } else if mark != Mark::None || at_once {
+        } else if at_once {
             Answer::Sack(mark)
         } else {
             Answer::Later
@@ -438,14 +506,8 @@ impl Responder {
         if !has_right_length(write, len, path_mtu) || (write.imm.is_some() && !write.position.is_last()) {
             return Err(invalid);
         }
-        if write.imm.is_some() {
-            let ahead = write.rqmsn.distance(self.messages.next_rqmsn);
-            if ahead < 0 {
-                return Err(invalid);
-            }
-            if ahead >= i32::from(self.messages.max_wimm) {
-                return Err(Answer::Nak(Aeth::NAK_WIMM_LIMIT, Fatal::WimmLimit));
-            }
+        if write.imm.is_some() && self.messages.stash.is_full() {
+            return Err(Answer::Nak(self.options.wimm_nak_syndrome, Fatal::WimmLimit));
         }
         if len > 0 && host.place(write.rkey, write.va, len).is_err() {
             return Err(Answer::Nak(Aeth::NAK_REMOTE_ACCESS, Fatal::AccessViolation));
@@ -459,13 +521,7 @@ impl Responder {
         let (word, bit) = self.place(seq);
         self.arrivals[word].arrive(bit, write.position.is_last(), write.imm.is_some());
         if let Some(imm) = write.imm {
-            if self.messages.stash.is_empty() {
-                self.messages.stash =
-                    vec![StashedImm::default(); usize::from(self.messages.max_wimm).next_power_of_two()]
-                        .into();
-            }
-            let slot = self.stash_slot(write.rqmsn);
-            self.messages.stash[slot] = StashedImm { imm, byte_len: write.dma_len };
+            self.messages.stash.insert(StashedImm { seq, imm, byte_len: write.dma_len });
         }
         Ok(())
     }
@@ -473,7 +529,7 @@ impl Responder {
     /// A message begins at this PSN, so another one must end before it. `false`: it does not.
     fn expect_begin(&mut self, begin: Seq) -> bool {
         if begin == self.expected {
-            return !self.messages.is_begun;
+            return !self.is_begun;
         }
         let (word, bit) = self.place(begin - 1);
         self.arrivals[word].ends |= bit;
@@ -502,12 +558,6 @@ impl Responder {
         u64::try_from(ahead).ok().map(|ahead| self.expected + ahead)
     }
 
-    fn stash_slot(&self, rqmsn: Msn) -> usize {
-        // The length is a power of two, so a slot does not change when RQMSN wraps. Distances from the next RQMSN to be
-        // delivered are smaller than the length, so slots never collide.
-        usize::from(rqmsn.0) & (self.messages.stash.len() - 1)
-    }
-
     /// Moves the cumulative point over all that has arrived; completes messages and delivers immediates.
     fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
         while self.expected < self.high {
@@ -525,7 +575,7 @@ impl Responder {
             self.arrivals[word].forget(bit);
             self.expected += 1;
             self.out_of_order -= 1;
-            self.messages.is_begun = !is_last;
+            self.is_begun = !is_last;
             if !is_last {
                 continue;
             }
@@ -533,14 +583,12 @@ impl Responder {
                 // It must not come ahead of the cumulative point again when PSNs wrap.
                 self.messages.far_end = (self.expected - 1) as u32;
             }
-            if state.immediate() & bit != 0 {
-                let StashedImm { imm, byte_len } =
-                    self.messages.stash[self.stash_slot(self.messages.next_rqmsn)];
-                let done = RecvDone { rqmsn: self.messages.next_rqmsn, imm, byte_len };
-                if host.recv_done(done).is_err() {
-                    return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
-                }
-                self.messages.next_rqmsn = self.messages.next_rqmsn.next();
+            let rqmsn = self.messages.stash.taken();
+            if state.immediate() & bit != 0
+                && let Some(StashedImm { imm, byte_len, .. }) = self.messages.stash.take(self.expected - 1)
+                && host.recv_done(RecvDone { rqmsn, imm, byte_len }).is_err()
+            {
+                return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
             }
             self.messages.completed = self.messages.completed.wrapping_add(1);
         }
@@ -560,7 +608,7 @@ impl Responder {
     /// Heap bytes, and the part of them that is allocated only when immediates are used.
     pub fn heap_bytes(&self) -> (usize, usize) {
         let bitmaps = size_of_val(&*self.arrivals);
-        let stash = size_of_val(&*self.messages.stash);
+        let stash = self.messages.stash.heap_bytes();
         (bitmaps + stash, stash)
     }
 }

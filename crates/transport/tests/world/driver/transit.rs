@@ -144,8 +144,16 @@ impl<T: Subject> World<T> {
                     in_hand = Some(flight.transmit);
                     self.flows[end ^ 1].on_delivery(received.packet.psn);
                 }
-                Body::Sack(sack) => self.flows[end].on_sack_heard(sack),
-                Body::Ack(aeth) => self.flows[end].on_ack_heard(aeth.msn),
+                Body::Sack(sack) => {
+                    // A SACK that the requestor ignores answers no probe.
+                    if !self.flows[end].is_from_long_ago(sack) {
+                        self.ends[end].record.probes_unanswered = 0;
+                    }
+                    self.flows[end].on_sack_heard(sack);
+                }
+                Body::Ack(aeth) => {
+                    self.flows[end].on_ack_heard(aeth.msn, aeth.is_ack().then_some(received.packet.psn));
+                }
                 _ => {}
             }
         }

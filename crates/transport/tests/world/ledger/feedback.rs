@@ -1,7 +1,7 @@
 //! Rules for feedback: the responder must not report more than has arrived, and the requestor must not retransmit what
 //! was reported.
 
-use openmrc_wire::{Psn, Sack};
+use openmrc_wire::{Mark, Psn, Sack};
 
 use super::{Flow, Verdict};
 
@@ -9,6 +9,7 @@ impl Flow {
     /// The responder sends a SACK.
     pub fn on_sack_sent(&mut self, sack: &Sack) -> Verdict {
         let name = &self.name;
+        rule!(sack.mark != Mark::AlwaysSkip, "{name}: SACK says ALWAYS_SKIP");
         self.counters.sacks += 1;
         let cumulative = self.number_after(sack.cack_psn);
         rule!(
@@ -53,10 +54,18 @@ impl Flow {
         Ok(())
     }
 
+    /// Whether a genuine SACK lies more than a window below what is acknowledged: the requestor ignores it.
+    pub fn is_from_long_ago(&self, sack: &Sack) -> bool {
+        let window = self.own_mpr.next_power_of_two();
+        self.number_after(sack.cack_psn).is_some_and(|cumulative| cumulative + window < self.acknowledged)
+    }
+
     /// A genuine SACK reaches the requestor.
     pub fn on_sack_heard(&mut self, sack: &Sack) {
-        let told = u64::from(sack.mpr) * 128;
-        self.told_mpr = Some(self.told_mpr.map_or(told, |before| before.max(told)));
+        if sack.mpr > 0 {
+            let told = u64::from(sack.mpr) * 128;
+            self.told_mpr = Some(self.told_mpr.map_or(told, |before| before.max(told)));
+        }
         if let Some(cumulative) = self.number_after(sack.cack_psn) {
             self.acknowledge(cumulative);
         }
@@ -69,8 +78,12 @@ impl Flow {
         }
     }
 
-    /// A genuine acknowledgement of `msn` messages reaches the requestor: their packets have all arrived.
-    pub fn on_ack_heard(&mut self, msn: u32) {
+    /// A genuine acknowledgement of `msn` messages reaches the requestor: their packets have all arrived. The
+    /// acknowledgement of a NAK has no cumulative PSN.
+    pub fn on_ack_heard(&mut self, msn: u32, cumulative: Option<Psn>) {
+        if let Some(cumulative) = cumulative.and_then(|psn| self.number_after(psn)) {
+            self.acknowledge(cumulative);
+        }
         let ahead = (msn.wrapping_sub(self.complete as u32) << 8) as i32 >> 8;
         let messages = self.complete.saturating_add_signed(ahead as isize);
         if let Some(last) = messages.checked_sub(1).and_then(|i| self.messages.get(i)) {

@@ -1,0 +1,98 @@
+//! Immediates that have arrived and are not delivered yet, in PSN order (spec: transport, "Responder").
+
+use openmrc_wire::Msn;
+
+use crate::seq::Seq;
+
+/// An immediate and the length of its message.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct StashedImm {
+    pub seq: Seq,
+    pub imm: u32,
+    pub byte_len: u32,
+}
+
+/// A ring ordered by PSN. Its memory is allocated when the first immediate arrives.
+pub(super) struct Stash {
+    ring: Box<[StashedImm]>,
+    head: u16,
+    len: u16,
+    limit: u16,
+    taken: Msn,
+}
+
+impl Stash {
+    /// For at most `limit` immediates.
+    pub fn new(limit: u16) -> Self {
+        Stash { ring: Box::default(), head: 0, len: 0, limit: limit.max(1), taken: Msn(0) }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len == self.limit
+    }
+
+    fn place(&self, position: u16) -> usize {
+        (usize::from(self.head) + usize::from(position)) % self.ring.len()
+    }
+
+    /// Adds an immediate. The stash must not be full.
+    pub fn insert(&mut self, new: StashedImm) {
+        if self.ring.is_empty() {
+            self.ring = vec![StashedImm::default(); self.limit.into()].into();
+        }
+        // Nearly always it belongs close to the end.
+        let mut position = self.len;
+        while position > 0 && self.ring[self.place(position - 1)].seq > new.seq {
+            self.ring[self.place(position)] = self.ring[self.place(position - 1)];
+            position -= 1;
+        }
+        self.ring[self.place(position)] = new;
+        self.len += 1;
+    }
+
+    /// Takes the immediate of this PSN out, if it has one. No older one may be left.
+    pub fn take(&mut self, seq: Seq) -> Option<StashedImm> {
+        if self.len == 0 || self.ring[usize::from(self.head)].seq != seq {
+            return None;
+        }
+        let oldest = self.ring[usize::from(self.head)];
+        self.head = self.place(1) as u16;
+        self.len -= 1;
+        self.taken = self.taken.next();
+        Some(oldest)
+    }
+
+    /// Number of immediates taken out, modulo 2^16.
+    pub fn taken(&self) -> Msn {
+        self.taken
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.ring)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn immediates_come_out_in_psn_order_whatever_the_order_of_arrival() {
+        let mut stash = Stash::new(4);
+        let of = |seq| StashedImm { seq, imm: seq as u32, byte_len: 0 };
+        let mut out = vec![];
+        // The ring wraps several times.
+        for round in (0..100).step_by(10) {
+            for seq in [7, 3, 9, 5] {
+                assert!(!stash.is_full());
+                stash.insert(of(round + seq));
+            }
+            assert!(stash.is_full());
+            out.extend((0..6).filter_map(|seq| stash.take(round + seq)).map(|imm| imm.seq - round));
+            stash.insert(of(round + 8));
+            out.extend((6..10).filter_map(|seq| stash.take(round + seq)).map(|imm| imm.seq - round));
+        }
+        assert!(out.chunks(5).all(|round| round == [3, 5, 7, 8, 9]), "{out:?}");
+        assert_eq!(stash.taken(), Msn(50));
+    }
+}

@@ -1,0 +1,9 @@
+//! Behaviour that a foreign peer sees, from single packets (spec: wire, transport, paths, congestion). Each test feeds
+//! one queue pair literal packets and looks at what it sends; no second queue pair takes part.
+
+#[path = "conformance/bench.rs"]
+mod bench;
+#[path = "conformance/requestor.rs"]
+mod requestor;
+#[path = "conformance/responder.rs"]
+mod responder;

@@ -1,0 +1,222 @@
+//! One queue pair on a bench: packets go in by hand, and what it does is written down.
+
+use std::sync::Arc;
+
+use openmrc_transport::mrc::{CcProfile, EvState, PathConfig, PathModel, QpConfig, QueuePair};
+use openmrc_transport::{
+    AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Received, RecvDone, SendDone, Span,
+    Time, Transmit, Transport, Trim, WorkRequest,
+};
+use openmrc_wire::{
+    Aeth, Body, CcState, Ev, Mark, Msn, Nack, NackReason, Packet, Position, Psn, Sack, Timestamp, Write,
+};
+
+pub const QP: u32 = 0x11;
+pub const PEER: u32 = 0x22;
+/// Entropy value with which the bench's packets arrive.
+pub const EV: Ev = Ev(0xE0);
+pub const MTU: u16 = 4096;
+
+/// The host of the queue pair.
+#[derive(Default)]
+pub struct Log {
+    pub sent: Vec<Transmit>,
+    pub done: Vec<SendDone>,
+    pub received: Vec<RecvDone>,
+    pub fatal: Option<Fatal>,
+}
+
+impl Host for Log {
+    fn place(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn transmit(&mut self, transmit: Transmit) {
+        self.sent.push(transmit);
+    }
+    fn send_done(&mut self, done: SendDone) {
+        self.done.push(done);
+    }
+    fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive> {
+        self.received.push(done);
+        Ok(())
+    }
+    fn fatal(&mut self, why: Fatal) {
+        self.fatal = Some(why);
+    }
+}
+
+pub struct Bench {
+    pub qp: QueuePair,
+    pub log: Log,
+    pub now: Time,
+    profile: Arc<EvProfile>,
+}
+
+/// Two ports with four paths each; base RTT 10 us; a congestion window that never closes.
+pub fn config() -> QpConfig {
+    let path = |i: u32| PathEntry { ev: Ev(0xE0 + i), port: (i % 2) as u8 };
+    let profile = Arc::new(EvProfile::new(&(0..8).map(path).collect::<Vec<_>>()).unwrap());
+    let model = PathModel::new(Span::from_micros(10), true);
+    let paths = PathConfig { active: 8, backup: 0, min_active: 0, ..PathConfig::new(profile, model) };
+    let mut config = QpConfig::new(QP, PEER, paths, Arc::new(CcProfile::FixedWindow(1 << 30)));
+    config.requestor.max_send_wr = 1024;
+    config
+}
+
+/// A packet as it arrives on port 0.
+pub fn received(packet: Packet) -> Received {
+    Received { packet, ev: EV, port: 0, ecn_ce: false, trim: None }
+}
+
+/// A whole write of `len` bytes with this PSN.
+pub fn write(psn: u32, len: u16) -> Packet {
+    let body = Body::Write(Write {
+        position: Position::Only,
+        rqmsn: Msn(0),
+        msn: Msn(psn as u16),
+        timestamp: Some(Timestamp { ticks: 1000, tsr: false }),
+        va: 0x1000,
+        rkey: 7,
+        dma_len: len.into(),
+        imm: None,
+    });
+    Packet { payload_len: len, ..Packet::new(QP, Psn::new(psn), body) }
+}
+
+/// A SACK of everything up to `cack`, triggered by that packet, that came with the entropy value `ev`.
+pub fn sack(cack: u32, ev: Ev) -> Sack {
+    Sack {
+        mark: Mark::None,
+        probe_reply: false,
+        ack_psn_offset: 0,
+        entropy: ev,
+        spdcid: PEER as u16,
+        dpdcid: QP as u16,
+        cack_psn: Psn::new(cack),
+        cc_type: Sack::CC_TYPE,
+        cc_flags: 0,
+        mpr: 0,
+        sack_offset: 1,
+        bitmap: 0,
+        cc: CcState::default(),
+    }
+}
+
+pub fn nack(psn: u32, reason: NackReason, ev: Ev) -> Packet {
+    let body = Body::Nack(Nack {
+        reason,
+        vendor_info: 0,
+        entropy: ev,
+        spdcid: PEER as u16,
+        dpdcid: QP as u16,
+        nack_psn: Psn::new(psn),
+        cc_flags: 0,
+        timestamp: 0,
+    });
+    Packet::new(QP, Psn::new(psn), body)
+}
+
+impl Bench {
+    pub fn new(config: &QpConfig) -> Self {
+        let now = Time(1 << 40);
+        let mut qp = QueuePair::new(now, config).unwrap();
+        qp.set_ports_up(now, PortSet::first(2), PortSet::first(2));
+        Bench { qp, log: Log::default(), now, profile: Arc::clone(&config.paths.profile) }
+    }
+
+    pub fn wait(&mut self, micros: u64) {
+        self.now += Span::from_micros(micros);
+    }
+
+    /// Delivers a packet; returns what the queue pair sends in answer.
+    pub fn hear(&mut self, received: &Received) -> Vec<Packet> {
+        self.qp.handle_packet(self.now, received, &mut self.log);
+        self.take()
+    }
+
+    pub fn hear_packet(&mut self, packet: Packet) -> Vec<Packet> {
+        self.hear(&received(packet))
+    }
+
+    pub fn hear_sack(&mut self, sack: Sack) -> Vec<Packet> {
+        self.hear_packet(Packet::new(QP, sack.cack_psn, Body::Sack(sack)))
+    }
+
+    pub fn hear_aeth(&mut self, syndrome: u8, psn: u32, msn: u32) {
+        let aeth = Body::Ack(Aeth { syndrome, msn });
+        self.hear_packet(Packet::new(QP, Psn::new(psn), aeth));
+    }
+
+    pub fn timers(&mut self) -> Vec<Packet> {
+        self.qp.handle_timeout(self.now, &mut self.log);
+        self.take()
+    }
+
+    /// What it has sent, without the probes by which it looks for paths.
+    pub fn take(&mut self) -> Vec<Packet> {
+        let packets = self.log.sent.drain(..).map(|transmit| transmit.packet);
+        packets.filter(|packet| !matches!(packet.body, Body::Probe(_))).collect()
+    }
+
+    /// Posts a write of this length.
+    pub fn post(&mut self, handle: u64, len: u32, imm: Option<u32>) {
+        let wr = WorkRequest { handle, len, remote_va: 0x1000, rkey: 7, imm, solicited: false };
+        self.qp.post_send(self.now, wr).unwrap();
+    }
+
+    /// Everything that it may send now.
+    pub fn send(&mut self) -> Vec<Transmit> {
+        std::iter::from_fn(|| self.qp.poll_transmit(self.now, PortSet::first(2))).collect()
+    }
+
+    /// Posts and sends `packets` full packets, one message each.
+    pub fn send_packets(&mut self, packets: u64) -> Vec<Transmit> {
+        (0..packets).for_each(|handle| self.post(handle, MTU.into(), None));
+        self.send()
+    }
+
+    /// State of the path with this entropy value.
+    pub fn state(&self, ev: Ev) -> EvState {
+        let has_it = |id: u16| self.profile.entries()[usize::from(id)].ev == ev;
+        self.qp.ev_states().find(|(id, _)| has_it(*id)).unwrap().1
+    }
+}
+
+/// The SACK among packets that answer one; there must be exactly one.
+pub fn the_sack(packets: &[Packet]) -> (Packet, Sack) {
+    let sacks: Vec<_> = packets
+        .iter()
+        .filter_map(|packet| match packet.body {
+            Body::Sack(sack) => Some((*packet, sack)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sacks.len(), 1, "{packets:?}");
+    sacks[0]
+}
+
+/// The reasons of the NACKs among packets.
+pub fn reasons(packets: &[Packet]) -> Vec<NackReason> {
+    packets
+        .iter()
+        .filter_map(|packet| match packet.body {
+            Body::Nack(nack) => Some(nack.reason),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The AETHs among packets.
+pub fn aeths(packets: &[Packet]) -> Vec<(u8, u32)> {
+    packets
+        .iter()
+        .filter_map(|packet| match packet.body {
+            Body::Ack(aeth) => Some((aeth.syndrome, packet.psn.get())),
+            _ => None,
+        })
+        .collect()
+}
+
+pub fn is_trimmed(packet: Packet, trim: Trim) -> Received {
+    Received { trim: Some(trim), packet: Packet { payload_len: 0, ..packet }, ..received(packet) }
+}

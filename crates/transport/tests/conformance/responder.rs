@@ -1,0 +1,240 @@
+//! What a responder answers.
+
+use openmrc_transport::mrc::{OutOfWindow, QueuePair};
+use openmrc_transport::{Fatal, Received, Span, Time, Trim};
+use openmrc_wire::{Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
+
+use super::bench::{Bench, aeths, config, is_trimmed, reasons, received, the_sack, write};
+
+fn asking(packet: Packet) -> Packet {
+    Packet { ack_req: true, ..packet }
+}
+
+#[test]
+fn small_packets_count_as_1024_bytes_and_more_than_16_kib_trigger_a_sack() {
+    let mut bench = Bench::new(&config());
+    for psn in 0..16 {
+        assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}");
+    }
+    // The 17th: 17 x 1024 > 16384. The counter starts anew.
+    the_sack(&bench.hear_packet(write(16, 64)));
+    for psn in 17..33 {
+        assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}");
+    }
+    the_sack(&bench.hear_packet(write(33, 64)));
+}
+
+#[test]
+fn a_sack_for_another_reason_starts_the_byte_counter_anew() {
+    let mut bench = Bench::new(&config());
+    (0..10).for_each(|psn| assert_eq!(bench.hear_packet(write(psn, 64)), []));
+    the_sack(&bench.hear_packet(asking(write(10, 64))));
+    (11..27).for_each(|psn| assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}"));
+    the_sack(&bench.hear_packet(write(27, 64)));
+}
+
+#[test]
+fn a_gap_and_its_end_trigger_nothing() {
+    let mut bench = Bench::new(&config());
+    for psn in [5, 90, 89, 4, 3, 2, 1, 0, 88] {
+        assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}");
+    }
+}
+
+#[test]
+fn a_mark_rtx_and_a_probe_trigger_a_sack_at_once() {
+    let mut bench = Bench::new(&config());
+    let marked = Received { ecn_ce: true, ..received(write(0, 64)) };
+    assert_eq!(the_sack(&bench.hear(&marked)).1.mark, Mark::SkipOnce);
+    let again = Packet { rtx: true, ..write(1, 64) };
+    let (packet, sack) = the_sack(&bench.hear_packet(again));
+    assert!(packet.rtx && sack.mark == Mark::None, "RTX is that of the trigger");
+    assert!(!the_sack(&bench.hear_packet(asking(write(2, 64)))).0.rtx);
+    let timestamp = Timestamp { ticks: 77, tsr: false };
+    // Other ids than expected, and a PSN: neither is looked at.
+    let probe = Probe { vendor_info: 0xFF, probe_id: 9, spdcid: 1, dpdcid: 2, timestamp };
+    let probe = Packet::new(0x11, Psn::new(12345), Body::Probe(probe));
+    let answer = bench.hear_packet(probe);
+    let (_, sack) = the_sack(&answer);
+    assert!(sack.probe_reply && sack.ack_psn_offset == 9 && sack.mark == Mark::None);
+    assert_eq!((sack.cc.timestamp, aeths(&answer).len()), (77, 1), "with the latest ACK");
+    // A switch had to trim it, and lost nothing.
+    let trimmed = Received { trim: Some(Trim::Fabric), ..received(probe) };
+    assert_eq!(the_sack(&bench.hear(&trimmed)).1.mark, Mark::SkipOnce);
+    assert_eq!(bench.qp.stats().peer.other_ids, 2);
+}
+
+#[test]
+fn a_duplicate_below_the_cumulative_point_brings_the_latest_ack_again() {
+    let mut bench = Bench::new(&config());
+    assert_eq!(aeths(&bench.hear_packet(asking(write(0, 64)))), [(0x1F, 0)]);
+    bench.hear_packet(write(2, 64));
+    let answer = bench.hear_packet(write(0, 64));
+    the_sack(&answer);
+    assert_eq!(aeths(&answer), [(0x1F, 0)]);
+    let answer = bench.hear_packet(write(2, 64));
+    the_sack(&answer);
+    assert_eq!(aeths(&answer), [], "the ACK for packet 2 is not due yet");
+}
+
+#[test]
+fn beyond_the_window_one_nack_comes_in_a_round_trip() {
+    let mut bench = Bench::new(&config());
+    assert_eq!(reasons(&bench.hear_packet(write(1024, 64))), [NackReason::PsnOorWindow]);
+    bench.wait(5);
+    assert_eq!(bench.hear_packet(write(1025, 64)), []);
+    bench.wait(6);
+    assert_eq!(reasons(&bench.hear_packet(write(1025, 64))), [NackReason::PsnOorWindow]);
+    assert_eq!(bench.qp.stats().refused_in, 3);
+    let mut silent = config();
+    silent.responder.options.out_of_window = OutOfWindow::Silent;
+    let mut bench = Bench::new(&silent);
+    assert_eq!(bench.hear_packet(write(1024, 64)), []);
+    // The sign of the 24-bit difference tells ahead from behind.
+    the_sack(&bench.hear_packet(write(0xFF_FFFF, 64)));
+}
+
+#[test]
+fn a_trimmed_packet_is_answered_by_what_is_known_of_its_psn() {
+    let mut bench = Bench::new(&config());
+    let trimmed = |psn, trim| is_trimmed(write(psn, 64), trim);
+    assert_eq!(reasons(&bench.hear(&trimmed(3, Trim::Fabric))), [NackReason::Trimmed]);
+    let again = is_trimmed(Packet { rtx: true, ..write(3, 64) }, Trim::LastHop);
+    let answer = bench.hear(&again);
+    assert_eq!(reasons(&answer), [NackReason::TrimmedLastHop]);
+    assert!(answer[0].rtx, "RTX is that of the refused packet");
+    assert_eq!(bench.hear(&trimmed(1024, Trim::Fabric)), [], "outside the window nothing is verified");
+    bench.hear_packet(write(3, 64));
+    let answer = bench.hear(&trimmed(3, Trim::Fabric));
+    the_sack(&answer);
+    assert_eq!(reasons(&answer), []);
+    let mut without = config();
+    without.responder.options.trim_nack = false;
+    assert_eq!(Bench::new(&without).hear(&trimmed(0, Trim::Fabric)), []);
+}
+
+fn at(psn: u32, timestamp: Option<Timestamp>) -> Packet {
+    let mut packet = write(psn, 64);
+    if let Body::Write(write) = &mut packet.body {
+        write.timestamp = timestamp;
+    }
+    packet
+}
+
+#[test]
+fn the_timestamp_of_the_trigger_comes_back_and_zero_where_it_has_none() {
+    let mut bench = Bench::new(&config());
+    let of = |bench: &mut Bench, packet| the_sack(&bench.hear_packet(packet)).1.cc.timestamp;
+    let at_once = Timestamp { ticks: 0xFFFF, tsr: false };
+    assert_eq!(of(&mut bench, asking(at(0, Some(at_once)))), 0xFFFF);
+    assert_eq!(of(&mut bench, asking(at(1, None))), 0);
+    let other_unit = Timestamp { ticks: 5, tsr: true };
+    assert_eq!(of(&mut bench, asking(at(2, Some(other_unit)))), 5);
+    assert_eq!(reasons(&bench.hear(&is_trimmed(at(9, None), Trim::Fabric))), [NackReason::Trimmed]);
+}
+
+#[test]
+fn the_delayed_sack_moves_the_timestamp_on_by_the_time_it_waited() {
+    let mut config = config();
+    config.responder.ack_delay = Span::from_nanos(1280);
+    let delayed = |bench: &mut Bench| {
+        bench.now += Span::from_nanos(1280);
+        the_sack(&bench.timers()).1.cc.timestamp
+    };
+    let mut bench = Bench::new(&config);
+    bench.hear_packet(at(0, Some(Timestamp { ticks: 0xFFFE, tsr: false })));
+    assert_eq!(delayed(&mut bench), 8, "10 units of 128 ns, modulo 2^16");
+    bench.hear_packet(at(1, Some(Timestamp { ticks: 100, tsr: true })));
+    assert_eq!(delayed(&mut bench), 100, "another unit");
+    bench.hear_packet(at(2, None));
+    assert_eq!(delayed(&mut bench), 0);
+    // A batched SACK is due at once; only a responder that takes its service time out moves it on.
+    for (service_time, expected) in [(false, 100), (true, 110)] {
+        config.responder.batches_sacks = true;
+        config.responder.options.service_time = service_time;
+        let mut bench = Bench::new(&config);
+        let again = Packet { rtx: true, ..at(0, Some(Timestamp { ticks: 100, tsr: false })) };
+        assert_eq!(bench.hear_packet(again), []);
+        assert_eq!(delayed(&mut bench), expected);
+    }
+}
+
+#[test]
+fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() {
+    let mut config = config();
+    config.responder.batches_sacks = true;
+    let mut bench = Bench::new(&config);
+    assert_eq!(bench.hear_packet(asking(write(0, 64))), []);
+    assert_eq!(bench.timers(), []);
+    bench.now += config.responder.ack_delay;
+    the_sack(&bench.timers());
+    // Any other packet is answered as soon as timers are handled.
+    let mut first = asking(write(1, config.path_mtu));
+    if let Body::Write(write) = &mut first.body {
+        *write = Write { position: Position::First, dma_len: 2 * u32::from(config.path_mtu), ..*write };
+    }
+    assert_eq!(bench.hear_packet(first), []);
+    the_sack(&bench.timers());
+}
+
+#[test]
+fn the_window_is_told_with_dynamic_mpr_only() {
+    for (dynamic, told) in [(false, 0), (true, 8)] {
+        let mut config = config();
+        config.caps.dynamic_mpr = dynamic;
+        let mut bench = Bench::new(&config);
+        assert_eq!(the_sack(&bench.hear_packet(asking(write(0, 64)))).1.mpr, told);
+    }
+}
+
+fn with_imm(psn: u32, rqmsn: u16, imm: u32) -> Packet {
+    let mut packet = write(psn, 64);
+    if let Body::Write(write) = &mut packet.body {
+        *write = Write { rqmsn: Msn(rqmsn), msn: Msn(0xABCD), imm: Some(imm), ..*write };
+    }
+    packet
+}
+
+#[test]
+fn immediates_are_ordered_by_psn_wherever_a_peers_counters_start() {
+    for start in [0u16, 1, 0xFFFF, 0x1234] {
+        let mut bench = Bench::new(&config());
+        for i in [3u32, 1, 2, 0, 4] {
+            bench.hear_packet(with_imm(i, start.wrapping_add(i as u16), 100 + i));
+        }
+        let order: Vec<_> = bench.log.received.iter().map(|done| done.imm).collect();
+        assert_eq!(order, [100, 101, 102, 103, 104], "from {start}");
+    }
+}
+
+#[test]
+fn too_many_immediates_are_refused_with_the_configured_syndrome() {
+    for syndrome in [0x65, 0x61] {
+        let mut config = config();
+        config.responder.max_wimm_dest = 32;
+        config.responder.options.wimm_nak_syndrome = syndrome;
+        let mut bench = Bench::new(&config);
+        // Packet 0 is missing, so nothing is complete.
+        for psn in 1..=32 {
+            assert_eq!(aeths(&bench.hear_packet(with_imm(psn, psn as u16, 0))), []);
+        }
+        assert_eq!(aeths(&bench.hear_packet(with_imm(33, 33, 0))), [(syndrome, 33)], "PSN refused");
+        assert_eq!(bench.log.fatal, Some(Fatal::WimmLimit));
+    }
+    let mut other = config();
+    other.responder.options.wimm_nak_syndrome = 0x60;
+    assert!(QueuePair::new(Time::ZERO, &other).is_err());
+}
+
+#[test]
+fn windows_of_zero_are_an_error_and_those_of_every_device_are_taken() {
+    let make = |change: &dyn Fn(&mut openmrc_transport::mrc::QpConfig)| {
+        let mut config = config();
+        change(&mut config);
+        QueuePair::new(Time::ZERO, &config).map(|_| ()).map_err(|e| e.name)
+    };
+    assert_eq!(make(&|c| c.requestor.mpr = 0), Err("mpr"));
+    assert_eq!(make(&|c| c.responder.mpr_dest = 0), Err("mpr_dest"));
+    assert_eq!(make(&|c| (c.requestor.mpr, c.responder.mpr_dest) = (8, 8)), Ok(()));
+    assert_eq!(make(&|c| (c.requestor.max_wimm, c.responder.max_wimm_dest) = (32, 32)), Ok(()));
+}
