@@ -502,6 +502,9 @@ class _Waiter:
             return pending.tensors
 
         future = base.then(result)
+        if pending.done:
+            base.set_result(None)
+            return future
         self._queue.put((pending, base))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="openmrc-futures", daemon=True)
