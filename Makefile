@@ -25,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help demo test test-rust test-python judges long truth bench lint format fuzz wheel venv lock clean FORCE
+.PHONY: help demo test test-rust test-python test-torch judges long truth bench lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -49,7 +49,7 @@ venv: $(STAMPS)/venv ## the virtual environment with the locked dependencies
 
 # The list changes when a file appears or goes; its members change when a file is edited. Either rebuilds the wheel.
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/tests/*' \
-    -not -path '*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
+    -not -path 'crates/*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
 $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
@@ -69,6 +69,8 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
 	echo 'ixnetwork_restpy>=1.12' | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
+	printf '%s\n' 'torch>=2.14' numpy pytest pytest-timeout | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
 	cargo update --workspace
 	cargo update --workspace --manifest-path fuzz/Cargo.toml
 
@@ -103,6 +105,20 @@ judges: $(STAMPS)/judges/stamp ## download what the tests compare our header tab
 test-python: $(STAMPS)/wheel $(STAMPS)/judges/stamp
 	$(call say,Python tests)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# torch comes with 5 GB of libraries for accelerators, without which it does not import.
+TORCH := .venv-torch
+
+$(STAMPS)/torch: requirements-torch.lock $(STAMPS)/wheel
+	$(call say,Python environment with torch in $(TORCH))
+	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --require-hashes -r requirements-torch.lock
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(STAMPS)/dist/*.whl
+	@touch $@
+
+test-torch: $(STAMPS)/torch ## the tests of the backend for PyTorch, in an environment of their own (5 GB)
+	$(call say,Tests with torch)
+	$(TORCH)/bin/python -m pytest tests/test_torch.py $(PYTEST_ARGS)
 
 long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak runs, many seeds (tens of minutes)
 	$(call say,Rust tests with many seeds)
@@ -147,5 +163,9 @@ format: $(STAMPS)/venv ## rewrite both languages' sources in the project's forma
 	$(BIN)/ruff check --fix --quiet $(PYTHON_TREES) || true
 	$(BIN)/ruff format $(PYTHON_TREES)
 
+docs: $(STAMPS)/wheel ## renew the options in docs/cli.md and the fields of files in docs/fields.md
+	$(BIN)/python -m openmrc.cli._options docs/cli.md
+	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
+
 clean: ## remove .venv, stamps and the cargo target directory
-	rm -rf $(VENV) $(STAMPS) $(TARGET)
+	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET)

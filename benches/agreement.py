@@ -54,14 +54,18 @@ def scenario(shape: dict[str, Any], transport: dict[str, Any], seed: int) -> sim
     else:
         pattern["seed"] = seed
     network = {
-        "port_rate": shape["rate"],
-        "cable_ns": [1000] * 4,
         "switch_latency_ns": 0,
         "nic_latency_ns": 0,
     }
     return sim.Scenario.model_validate(
         {
-            "topology": {"planes": 1, "tiers": 2, **shape["topology"]},
+            "topology": {
+                "planes": 1,
+                "tiers": 2,
+                "nic": {"rate": shape["rate"]},
+                "cables": dict.fromkeys(("host_t0", "t0_t1", "t1_t2", "t2_t3"), 200),  # metres: 1 us
+                **shape["topology"],
+            },
             "network": network,
             "transport": transport,
             "traffic": [pattern],

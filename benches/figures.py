@@ -102,7 +102,7 @@ _UCX_MIB = instruments.ucx_bandwidth(1 << 20, rate=1000)
 _UCX_64 = instruments.ucx_bandwidth(64, rate=300_000)
 _UCX_LATENCY = instruments.ucx_latency(2)
 _PINGPONG = instruments.udp_pingpong(2)
-_SPRAY = ("--ports", "8", "--evs", "128")
+_SPRAY = ("--planes", "8", "--evs", "128")
 _WRITES = ("--size", _MIB, "--mtu", "4096", *_SPRAY)
 
 _WRITE_4096 = instruments.write_bw("write-bw-4096", "openmrc, 1 MiB writes, path MTU 4096", *_WRITES)

@@ -98,7 +98,7 @@ def mrc(lab: Lab, *, size: int, seconds: float, cpus: tuple[int, int]) -> dict[s
                     completions._core,
                     source,
                     (target.addr, target.length, target.rkey),
-                    _core.PerfStop(),
+                    _core.PerfControl(),
                     size=size,
                     iterations=None,
                     duration=length,

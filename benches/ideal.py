@@ -25,7 +25,7 @@ def full_packet(kind: str, mtu: int = 4096) -> int:
 
 def least_us(scenario: sim.Scenario, packets: int, links: int) -> float:
     """Time of ``packets`` packets to one host, in sequence on each plane, over ``links`` links."""
-    gbps = scenario.network.port_rate / 1e9
+    gbps = scenario.topology.port_rate / 1e9
     packet_us = full_packet(scenario.transport.kind) * 8 / gbps * 1e-3
     rounds = -(-packets // scenario.topology.planes)
     return (rounds - 1) * packet_us + links * (packet_us + 1.0)
@@ -46,11 +46,27 @@ def ratios(scenario: sim.Scenario, packets: int, links: int, seeds: int) -> tupl
 def shapes(quick: bool) -> Iterator[tuple[str, dict[str, object], dict[str, object], int, int]]:
     """Name, topology, pattern, packets to the busiest host, links of the longest path."""
     fabrics: list[tuple[str, dict[str, object], int]] = [
-        ("1 tier, 1 x 800G", {"hosts": 32, "tiers": 1, "radix": 32, "planes": 1, "rate": "800G"}, 2),
-        ("2 tiers, 1 x 400G", {"hosts": 64, "tiers": 2, "radix": 16, "planes": 1, "rate": "400G"}, 4),
-        ("2 tiers, 4 x 100G", {"hosts": 64, "tiers": 2, "radix": 16, "planes": 4, "rate": "100G"}, 4),
-        ("2 tiers, 8 x 100G", {"hosts": 64, "tiers": 2, "radix": 16, "planes": 8, "rate": "100G"}, 4),
-        ("3 tiers, 1 x 400G", {"hosts": 128, "tiers": 3, "radix": 8, "planes": 1, "rate": "400G"}, 6),
+        ("1 tier, 1 x 800G", {"hosts": 32, "tiers": 1, "radix": 32, "planes": 1, "nic": {"rate": "800G"}}, 2),
+        (
+            "2 tiers, 1 x 400G",
+            {"hosts": 64, "tiers": 2, "radix": 16, "planes": 1, "nic": {"rate": "400G"}},
+            4,
+        ),
+        (
+            "2 tiers, 4 x 100G",
+            {"hosts": 64, "tiers": 2, "radix": 16, "planes": 4, "nic": {"rate": "400G"}},
+            4,
+        ),
+        (
+            "2 tiers, 8 x 100G",
+            {"hosts": 64, "tiers": 2, "radix": 16, "planes": 8, "nic": {"rate": "800G"}},
+            4,
+        ),
+        (
+            "3 tiers, 1 x 400G",
+            {"hosts": 128, "tiers": 3, "radix": 8, "planes": 1, "nic": {"rate": "400G"}},
+            6,
+        ),
     ]
     for name, fabric, links in fabrics:
         for size in SIZES[:-1] if quick else SIZES:
@@ -94,10 +110,7 @@ def main() -> None:
     for name, fabric, pattern, packets, links in shapes(options.quick):
         if options.only not in name:
             continue
-        topology = {key: value for key, value in fabric.items() if key != "rate"}
-        base = sim.Scenario.model_validate(
-            {"topology": topology, "network": {"port_rate": fabric["rate"]}, "traffic": [pattern]}
-        )
+        base = sim.Scenario.model_validate({"topology": fabric, "traffic": [pattern]})
         cells = []
         for transport in names:
             cells += [

@@ -16,10 +16,10 @@ def assert_laws(results: Results) -> None:
     assert launched == t["arrived"] + t["stray"] + dropped + t["in_flight"], "packets in = out"
     gone = t["arrived_bytes"] + t["dropped_bytes"] + t["cut_bytes"] + t["in_flight_bytes"]
     assert t["launched_bytes"] == gone, "bytes in = out"
-    network = results.scenario.network
+    topology = results.scenario.topology
     for size in results.links.get("bytes", ()):
         # What a port has accepted and not sent yet is on its way.
-        at_most = network.port_rate * t["end_ps"] * 1e-12 / 8 + t["in_flight_bytes"]
+        at_most = topology.port_rate * t["end_ps"] * 1e-12 / 8 + t["in_flight_bytes"]
         assert size <= at_most, "no link above its rate"
     delivered = sum(
         size

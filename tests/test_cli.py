@@ -14,7 +14,7 @@ import pytest
 import openmrc
 from openmrc import cli
 from openmrc.cli import _common
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, FormatError
 
 OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
 
@@ -92,11 +92,7 @@ def test_without_arguments_it_prints_help_and_fails():
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (
-            ArgumentError("port 17 does not exist; a device has 1 to 16"),
-            "error: port 17 does not exist; a device has 1 to 16\n",
-        ),
-        (ArgumentError("two\n  lines"), "error: two lines\n"),
+        (FormatError("two\n  lines"), "error: two lines\n"),
         (
             FileNotFoundError(errno.ENOENT, "No such file or directory", "a.pcap"),
             "error: a.pcap: No such file or directory\n",
@@ -108,6 +104,11 @@ def test_without_arguments_it_prints_help_and_fails():
 def test_an_expected_failure_is_one_line_and_exit_code_1(error, line, capsys):
     assert _common.run(raiser(error)) == 1
     assert capsys.readouterr().err == line
+
+
+def test_a_value_that_can_never_work_is_wrong_usage_and_exit_code_2(capsys):
+    assert _common.run(raiser(ArgumentError("port 17 does not exist; a device has 1 to 16"))) == 2
+    assert capsys.readouterr().err == "error: port 17 does not exist; a device has 1 to 16\n"
 
 
 def test_an_interrupt_is_exit_code_130(capsys):

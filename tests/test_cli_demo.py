@@ -112,7 +112,7 @@ def test_a_file_of_any_size_is_verified(tmp_path, size):
 def test_the_users_own_file_is_sent_and_left_alone(tmp_path):
     own = tmp_path / "own"
     own.write_bytes(b"0123456789" * 100_000)
-    result = run("demo", "--file", own, "-D", 1, "-o", tmp_path, "--no-picture", "--ports", 2)
+    result = run("demo", "--file", own, "-D", 1, "-o", tmp_path, "--no-picture", "--planes", 2)
     assert result.returncode == 0, result.stderr
     assert "every byte arrived" in result.stdout
     assert own.read_bytes() == b"0123456789" * 100_000
@@ -134,12 +134,12 @@ def test_ctrl_c_ends_it_cleanly_and_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--size", "many"], "--size many"),
+        (["--size", "many"], "'many' is not a size"),
         (["--size", "0"], "at least 1 byte"),
         (["--size", "900000GiB"], "choose a smaller --size"),
         (["--file", "/does/not/exist"], "/does/not/exist: No such file"),
         (["--file", "/dev/null"], "is empty"),
-        (["--ports", "1"], "--ports"),
+        (["--planes", "1"], "--planes"),
         (["-D", "0"], "--duration"),
         (["-o", "/proc/nowhere"], "/proc/nowhere"),
     ],

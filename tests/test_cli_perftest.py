@@ -4,15 +4,20 @@ import json
 import re
 import socket
 import statistics
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_process import command, one_line_error, run
+from openmrc.cli import _perftest, write_bw, write_lat
 from openmrc.errors import ArgumentError, ConnectError
 from openmrc.perftest import results
 from openmrc.perftest.settings import SWEEP, Settings
+
+BANDWIDTH = " 65536      66646          16.25              7.06                 0.013461"
+LATENCY = " 2       121            1960.13        10335.46     5997.85   5643.80  1630.18  9659.71  10335.46"
 
 
 def free_port():
@@ -54,7 +59,7 @@ def test_client_and_server_show_the_same_figures_under_perftests_columns():
 
 
 def test_figures_of_bandwidth_add_up():
-    result = loopback("write-bw", "-s", 100_000, "-n", 200, "-m", 1024, "--interval", 1)
+    result = loopback("write-bw", "-s", 100_000, "-n", 200, "-m", "1K", "-i", "1ms")
     assert result["iterations"] == 200
     assert result["bytes"] == 200 * 100_000
     assert sum(result["intervals"]["bytes"]) == result["bytes"]
@@ -126,15 +131,22 @@ def test_latency_is_shown_under_perftests_columns():
         (["write-bw", "127.0.0.1", "--loopback"], "name no host"),
         (["write-bw", "--loopback", "-a", "-s", "5"], "not both"),
         (["write-bw", "--loopback", "-n", "5", "-D", "1"], "not both"),
-        (["write-bw", "--loopback", "-s", "0"], "1 to 1073741824 bytes, not 0"),
-        (["write-bw", "--loopback", "-D", "-1"], "more than 0 seconds"),
+        (["write-bw", "--loopback", "-s", "0"], "at least 1 byte;"),
+        (["write-bw", "--loopback", "-D", "-1"], "'-1' is not a time"),
+        (["write-bw", "--loopback", "-D", "0"], "more than 0 seconds"),
+        (["write-bw", "--loopback", "-i", "1ms"], "at least 0.1 s"),
+        (["write-bw", "--loopback", "-s", "2GiB"], "at most 1073741824 bytes"),
+        (["write-bw", "--loopback", "--loss", "1"], "write 1% for percent"),
+        (["write-bw", "--loopback", "--fail-port", "9@1"], "this device has ports 0 to 7"),
+        (["write-bw", "--loopback", "--impair", "loss=1%,ports=12"], "this device has ports 0 to 7"),
+        (["write-bw", "--loopback", "--planes", "1", "--fail-port", "1@1"], "has only port 0"),
         (["write-bw", "--loopback", "-q", "0"], "queue pairs must be 1"),
-        (["write-bw", "--loopback", "--ports", "17"], "planes must be 1 to 16"),
+        (["write-bw", "--loopback", "--planes", "17"], "planes must be 1 to 16"),
         (["write-bw", "--loopback", "--evs", "0"], "entropy values must be"),
         (["write-bw", "--loopback", "--cpu", "99999"], "processor 99999"),
         (["write-bw", "--loopback", "--cpu", "a"], "--cpu a"),
         (["write-bw", "--loopback", "--fail-port", "x@1"], "--fail-port x@1"),
-        (["write-bw", "--loopback", "--impair", "loss=2"], "probability must be 0 to 1"),
+        (["write-bw", "--loopback", "--impair", "loss=2"], "write 2%"),
         (["write-bw", "--loopback", "--addresses", "192.0.2.7"], "192.0.2.7"),
         (["write-bw", "--loopback", "-m", "100"], "--mtu"),
         (["write-bw", "--loopback", "--frobnicate"], "--frobnicate"),
@@ -176,16 +188,78 @@ def test_an_end_that_dies_in_the_middle_is_noticed_by_the_other(test, who):
 SLOW = {"write-bw": ["-s", 65536], "write-lat": []}
 
 
-def test_ctrl_c_ends_a_client_at_once_and_its_server_with_it():
+@pytest.mark.parametrize(
+    ("test", "flags"),
+    [
+        ("write-bw", ["-D", 1000]),
+        ("write-bw", ["-D", 1000, "-b"]),
+        ("write-bw", ["-a", "-D", 1000]),
+        ("write-lat", ["-n", 10**9]),
+    ],
+)
+def test_ctrl_c_ends_both_ends_with_the_results_so_far(test, flags):
+    port = free_port()
+    with command(test, "-p", port) as server:
+        while not server.line().startswith(" #bytes"):
+            pass
+        with command(test, "127.0.0.1", "-p", port, *flags) as client:
+            wait_until_connected(client)
+            time.sleep(3 if test == "write-lat" else 0.5)  # It has 100 round trips to warm up.
+            client.interrupt()
+            row = client.line()
+            assert client.wait() == 130
+        assert client.error_text == "error: interrupted\n"
+        assert int(row.split()[1]) > 0
+        assert server.line() == row
+        assert server.wait() == 0
+
+
+def test_ctrl_c_with_json_prints_the_results_so_far():
     port = free_port()
     with command("write-bw", "-p", port) as server:
         server.line()
-        with command("write-bw", "127.0.0.1", "-p", port, "-D", 1000) as client:
-            wait_until_connected(client)
+        with command("write-bw", "127.0.0.1", "-p", port, "-a", "-D", "0.5s", "--json") as client:
+            time.sleep(3)
             client.interrupt()
+            found = json.loads(client.line())
             assert client.wait() == 130
-        assert client.error_text == "error: interrupted\n"
-        assert server.wait() == 1
+    assert [each["size"] for each in found] == list(SWEEP)[: len(found)]
+    assert [each["interrupted"] for each in found] == [False] * (len(found) - 1) + [True]
+
+
+@pytest.mark.parametrize(("columns", "row"), [(write_bw.COLUMNS, BANDWIDTH), (write_lat.COLUMNS, LATENCY)])
+@pytest.mark.parametrize("width", [80, 60, 150])
+def test_a_narrow_terminal_shows_every_figure_with_its_name(monkeypatch, capsys, columns, row, width):
+    monkeypatch.setattr(_perftest, "_width", lambda: width)
+    table = _perftest.Table("Test", [("Number of qps", 1)], columns, lambda result: row)
+    table.print_header()
+    table.print_row({})
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    for word in [*columns.split(), *row.split()]:
+        assert word in shown
+
+
+def test_an_interval_is_a_line_while_the_run_goes_on():
+    result = run("write-bw", "--loopback", "-D", "1s", "-i", "200ms")
+    assert result.returncode == 0, result.stderr
+    lines = re.findall(r"^ +([0-9.]+)-([0-9.]+) +s +.* ([0-9.]+) Gb/s +([0-9]+) resent$", result.stdout, re.M)
+    assert len(lines) >= 4
+    assert [start for start, *_ in lines[1:]] == [end for _, end, *_ in lines[:-1]]
+    assert all(float(gbps) > 0 for _, _, gbps, _ in lines)
+
+
+def test_host_and_port_are_named_in_either_way():
+    for how in (lambda port: [f"127.0.0.1:{port}"], lambda port: ["127.0.0.1", "--port", port]):
+        port = free_port()
+        with command("write-bw", "-p", port) as server:
+            server.line()
+            client = run("write-bw", *how(port), "-n", 10)
+            assert client.returncode == 0, client.stderr
+            assert server.wait() == 0
+    wrong = run("write-bw", "127.0.0.1:1", "--port", "2")
+    assert wrong.returncode == 2
+    assert "name one of them" in one_line_error(wrong)
 
 
 # --- arithmetic ---------------------------------------------------------------------------------------------
@@ -210,17 +284,37 @@ def test_latency_figures_are_those_of_the_statistics_module(values):
 
 def test_the_peak_is_the_best_ten_milliseconds():
     quiet, busy = 100_000, 1_000_000
-    sent = {"buckets": [quiet] * 50 + [busy] * 10 + [quiet] * 50 + [10**9], "bucket_ns": 1_000_000}
+    bytes_per_ms = [quiet] * 50 + [busy] * 10 + [quiet] * 50 + [10**9]
+    sent = {"buckets": bytes_per_ms, "posted": bytes_per_ms, "bucket_ns": 1_000_000}
     assert results.peak_gbps(sent) == pytest.approx(busy * 8 / 1e6)
-    assert results.peak_gbps({"buckets": [busy] * 5, "bucket_ns": 1_000_000}) == 0
+    assert results.peak_gbps({**sent, "buckets": [busy] * 5}) == 0
+
+
+@given(st.integers(2, 40), st.integers(0, 200), st.integers(0, 30))
+def test_a_burst_of_completions_is_no_peak(rate, begin, pause):
+    # Messages leave at a constant rate, and the thread that counts completions sleeps for a while.
+    posted = [rate * 1000] * 400
+    held = sum(posted[begin : begin + pause])
+    completed = [0 if begin <= at < begin + pause else each for at, each in enumerate(posted)]
+    completed[begin + pause] += held
+    sent = {"buckets": completed, "posted": posted, "bucket_ns": 1_000_000}
+    assert results.peak_gbps(sent) == pytest.approx(rate * 1000 * 8 / 1e6)
 
 
 def test_a_run_in_which_nothing_completed_gives_no_figures():
     with pytest.raises(ConnectError):
         results.latency(2, [])
-    nothing = {"messages": 0, "bytes": 0, "elapsed_ns": 0, "buckets": [], "bucket_ns": 1, "start_ns": 0}
+    nothing = {
+        "messages": 0,
+        "bytes": 0,
+        "elapsed_ns": 0,
+        "buckets": [],
+        "bucket_ns": 1,
+        "start_ns": 0,
+        "posted": [],
+    }
     with pytest.raises(ConnectError):
-        results.bandwidth(2, [nothing], {}, intervals=False)
+        results.bandwidth(2, [nothing], {})
 
 
 def test_short_messages_are_posted_and_completed_in_lists_and_long_ones_alone():

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 import xxhash
 
 from cli_process import command, one_line_error, run
+from verbs_helpers import eventually
 
 
 @contextlib.contextmanager
@@ -45,7 +47,7 @@ def huge(directory):
     return path
 
 
-SLOWLY = ["--impair", "delay=1,us=20000"]
+SLOWLY = ["--impair", "delay=100%,by=20ms"]
 
 
 def everything_below(directory):
@@ -165,7 +167,7 @@ def test_a_file_cannot_take_the_place_of_a_directory_nor_go_through_a_link(tmp_p
 
 def test_two_sources_with_one_name_are_refused_before_anything_is_sent(tmp_path):
     result = run("put", make(tmp_path / "a" / "x", 1), make(tmp_path / "b" / "x", 1), "127.0.0.1:1")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "would both become x" in one_line_error(result)
 
 
@@ -206,7 +208,7 @@ def test_a_server_that_ends_in_the_middle_leaves_nothing_and_the_sender_says_so(
 def test_planes_that_all_fall_silent_end_the_transfer_with_a_reason(tmp_path, inbox):
     with serving(inbox) as (_, address):
         result = run(
-            "put", huge(tmp_path), address, *SLOWLY, "--impair", "loss=1,start=0.5", "--peer-timeout", 1
+            "put", huge(tmp_path), address, *SLOWLY, "--impair", "loss=100%,start=500ms", "--peer-timeout", 1
         )
     assert result.returncode == 1
     # Either end may be the first to report the failure.
@@ -276,6 +278,52 @@ def test_named_planes_are_used_in_their_order(tmp_path, inbox):
     assert "planes: 1 here, 2 at" in again.stderr
 
 
+# --- what a user sees meanwhile ----------------------------------------------------------------------------
+
+
+def test_no_size_of_file_leaves_less_than_nothing_in_flight(tmp_path, inbox):
+    # The receiver counts in units of 256 bytes.
+    with serving(inbox) as (_, address):
+        for length in (1, 100, 255, 257, 5000, 70_001):
+            result = run("put", make(tmp_path / f"f{length}", length), address, "--json")
+            assert result.returncode == 0, result.stderr
+            assert json.loads(result.stdout)["transport"]["in_flight"] >= 0
+
+
+def test_a_port_that_the_device_lacks_is_refused_with_those_it_has(tmp_path, inbox):
+    with serving(inbox) as (_, address):
+        result = run("put", make(tmp_path / "file", 10), address, "--impair", "loss=1%,ports=12")
+    assert result.returncode == 2
+    assert "port 12 cannot be impaired: this device has ports 0 to 7" in one_line_error(result)
+
+
+def test_both_ends_print_a_line_for_each_interval(tmp_path, inbox):
+    with serving(inbox, "-i", "100ms") as (server, address):
+        file = make(tmp_path / "file", 40_000_000)
+        result = run("put", file, address, *SLOWLY, "-i", "100ms")
+        assert result.returncode == 0, result.stderr
+        there = server.events_until("done")
+    line = r"^ +[0-9.]+-[0-9.]+ +s .* [GM]b/s  .* of .*, 8 of 8 planes$"
+    here = re.findall(line, result.stdout, re.MULTILINE)
+    assert len(here) >= 2
+    intervals = [event for event in there if event["kind"] == "interval"]
+    assert len(intervals) >= 2
+    assert all(0 <= each["bytes"] <= 40_000_000 and each["seconds"] > 0.05 for each in intervals)
+
+
+def test_ctrl_c_says_what_was_stored(tmp_path, inbox):
+    small = make(tmp_path / "small", 1000)
+    with serving(inbox) as (_, address), command("put", small, huge(tmp_path), address, *SLOWLY) as put:
+        assert eventually(lambda: (inbox / "small").exists())
+        time.sleep(0.3)
+        put.interrupt()
+        lines = put.process.stdout.read().splitlines()
+        assert put.wait() == 130
+    assert lines[0].startswith("small  1 kB")
+    assert "interrupted; 1 of 2 files stored" in lines[1]
+    assert "had arrived" in lines[1]
+
+
 # --- what cannot work ---------------------------------------------------------------------------------------
 
 
@@ -290,7 +338,7 @@ def test_named_planes_are_used_in_their_order(tmp_path, inbox):
         (["put", "/etc/hostname", "no.such.host.invalid"], "no.such.host.invalid"),
         (["put", "/etc/hostname", "127.0.0.1:1"], "openmrc serve"),
         (["put", "/etc/hostname", "127.0.0.1:1", "--if-exists", "maybe"], "--if-exists"),
-        (["put", "/etc/hostname", "127.0.0.1:1", "--impair", "love=1"], "KIND"),
+        (["put", "/etc/hostname", "127.0.0.1:1", "--impair", "love=1%"], "KIND"),
         (["serve"], "Missing argument"),
         (["serve", "/does/not/exist"], "/does/not/exist: No such file"),
         (["serve", "/etc/hostname"], "/etc/hostname: Not a directory"),

@@ -53,7 +53,7 @@ def test_plan_takes_another_number_of_hosts(run):
     assert code == 0
     assert json.loads(out)["fabric"]["switches"] == 8 * 6
     code, out, err = run("plan", REFERENCE, "--hosts", 131_073)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert "hosts: 131073 do not fit: 2 tiers of 512-port switches hold at most 131072" in err
 
@@ -61,7 +61,7 @@ def test_plan_takes_another_number_of_hosts(run):
 @pytest.mark.parametrize("name", ["reference", "lab", "pods", "oversubscribed"])
 def test_plan_draws_every_example(run, tmp_path, name):
     for suffix in ("svg", "png"):
-        assert run("plan", EXAMPLES / f"{name}.yaml", "--draw", tmp_path / f"x.{suffix}")[0] == 0
+        assert run("plan", EXAMPLES / f"{name}.yaml", "--picture", tmp_path / f"x.{suffix}")[0] == 0
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     texts = {element.text for element in ET.parse(tmp_path / "x.svg").iter() if element.tag.endswith("text")}
     assert any(text and text.startswith(f"{name}: ") for text in texts)
@@ -74,14 +74,14 @@ def test_plan_draws_every_example(run, tmp_path, name):
 
 
 def test_the_same_fabric_gives_the_same_svg(run, tmp_path):
-    run("plan", LAB, "--draw", tmp_path / "a.svg")
-    run("plan", LAB, "--draw", tmp_path / "b.svg")
+    run("plan", LAB, "--picture", tmp_path / "a.svg")
+    run("plan", LAB, "--picture", tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_a_drawing_of_another_kind_is_refused(run, tmp_path):
-    code, _, err = run("plan", LAB, "--draw", tmp_path / "x.pdf")
-    assert code == 1
+    code, _, err = run("plan", LAB, "--picture", tmp_path / "x.pdf")
+    assert code == 2
     assert "must end in .svg or .png" in err
 
 
@@ -121,10 +121,10 @@ def test_addresses_are_printed_without_emoji(run):
     ("arguments", "code", "message"),
     [
         (["path", "--fabric", LAB], 2, "SRC and DST are needed, or --address"),
-        (["path", "h0", "h99", "--fabric", LAB], 1, "h99 does not exist"),
+        (["path", "h0", "h99", "--fabric", LAB], 2, "h99 does not exist"),
         (["path", "h0", "h15", "--fabric", LAB, "--ev", "x"], 2, "--ev x: not a number"),
-        (["path", "h0", "h15", "--fabric", LAB, "--ev", "1"], 1, "the low 28 bits are spare"),
-        (["path", "--fabric", LAB, "--address", "::1"], 1, "::1 is not in the fabric's block 5f00::/32"),
+        (["path", "h0", "h15", "--fabric", LAB, "--ev", "1"], 2, "the low 28 bits are spare"),
+        (["path", "--fabric", LAB, "--address", "::1"], 2, "::1 is not in the fabric's block 5f00::/32"),
         (["path", "h0", "h1", "--fabric", "nowhere.yaml"], 1, "nowhere.yaml: No such file"),
         (["plan", "nowhere.yaml"], 1, "nowhere.yaml: No such file"),
         (

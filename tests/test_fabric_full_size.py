@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from openmrc.fabric import Fabric
-from openmrc.switchconf import FILES, render, verify
+from openmrc.switchconf import FILES, render, verify, with_switch
 
+DEVICES = {"sonic": "SN5640", "eos": "7060X6-64PE-B", "cumulus": "SN5640"}
 EXAMPLES = Path(__file__).parent.parent / "examples" / "fabrics"
 
 
@@ -14,7 +15,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples" / "fabrics"
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("platform", list(FILES))
 def test_every_entry_of_6144_switches_is_right(platform, tmp_path):
-    fabric = Fabric.load(EXAMPLES / "reference.yaml")
+    fabric = with_switch(Fabric.load(EXAMPLES / "reference.yaml"), device=DEVICES.get(platform))
     out = tmp_path / "out"
     assert render(fabric, platform, out) == 6144
     result = verify(out)

@@ -7,8 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from openmrc import Error
 from openmrc.fabric import Fabric, Specification, plan, report
@@ -120,7 +122,9 @@ def test_every_figure_is_its_count_times_its_part(reference):
             part = switches[row.part]
             assert (row.watts, row.price) == (row.count * part.watts, row.count * part.price)
         for link in design.link_rows:
-            module, cable = modules[link.transceiver], cables[link.cable]
+            # In these fabrics both ends have the same module.
+            assert link.lower_transceiver == link.upper_transceiver
+            module, cable = modules[link.upper_transceiver], cables[link.cable]
             assert link.watts == link.modules * module.watts
             price = link.modules * module.price + link.count * (cable.price + cable.per_metre * link.length)
             assert link.price == pytest.approx(price)
@@ -159,6 +163,88 @@ def test_modules_are_counted_per_host_and_switch_not_by_division():
     # 9 hosts of 8 planes: 9 NIC modules; per plane 9 links into one T0, so 2 modules of 8.
     design = plan(Fabric(spec(hosts=9, tiers=1))).asked
     assert design.link_rows[0].modules == 9 + 8 * 2
+
+
+def cages_of(design, tier, catalogue):
+    """Cages that the links of a switch of this tier take with the modules of the design, counted by hand."""
+    modules = {part.name: part for part in catalogue.transceivers}
+    served: dict[str, int] = {}
+    for layer, end, links in (
+        (tier, "upper_transceiver", design.core.downlinks(tier)),
+        (tier + 1, "lower_transceiver", design.core.uplinks(tier)),
+    ):
+        if links:
+            name = getattr(design.link_rows[layer], end)
+            served[name] = served.get(name, 0) + links
+    # One module may serve downlinks and uplinks.
+    return sum(-(-links // modules[name].breakout(design.port_rate)) for name, links in served.items())
+
+
+def test_modules_are_chosen_that_the_cages_have_room_for():
+    # 500 downlinks of 100G on 64 cages: the cheapest module serves 4 ports and would need 125 cages.
+    fabric = Fabric(spec(hosts=500, nic={"rate": "400G"}, planes="auto", tiers="auto"))
+    design = plan(fabric).asked
+    assert cages_of(design, 0, fabric.catalogue) == 63
+    (host,) = design.link_rows
+    assert (host.lower_transceiver, host.upper_transceiver) == ("qsfp-400g-sr4", "osfp-800g-sr8")
+    # 500 NICs with a module of 4 ports each, and 4 planes of 63 modules of 8.
+    assert host.modules == 500 + 4 * 63
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hosts=st.integers(2, 3000),
+    nic=st.sampled_from(["400G", "800G"]),
+    planes=st.sampled_from([1, 2, 4, 8]),
+    switch=st.sampled_from(["51.2T", "25.6T", "12.8T"]),
+)
+def test_no_plan_has_a_switch_with_too_few_cages(hosts, nic, planes, switch):
+    specification = spec(
+        hosts=hosts, nic={"rate": nic}, planes=planes, tiers="auto", switch={"capacity": switch}
+    )
+    try:
+        fabric = Fabric(specification)
+        design = plan(fabric).asked
+    except Error:
+        return
+    if any(row.upper_transceiver is None for row in design.link_rows):
+        return
+    for tier in range(design.tiers):
+        assert cages_of(design, tier, fabric.catalogue) <= fabric.size.switch.cages
+
+
+def test_a_plan_that_no_module_makes_possible_is_refused():
+    text = EXAMPLE.read_text()
+    only_four = [line for line in text.splitlines() if "osfp" not in line]
+    catalogue = Catalogue.model_validate(yaml.safe_load("\n".join(only_four)))
+    fabric = Fabric(spec(hosts=500, nic={"rate": "400G"}, planes=4, tiers="auto"), catalogue)
+    with pytest.raises(Error, match=r"a T0 of 500 downlinks and 0 uplinks needs 125 cages .* has 64"):
+        plan(fabric)
+
+
+def test_modules_at_the_ends_of_a_link_have_lanes_of_one_rate():
+    catalogue = load_catalogue(EXAMPLE)
+    ways = catalogue.cablings(200 * 10**9, 30, 1600 * 10**9, 1600 * 10**9)
+    assert len({way.lower.name for way in ways}) > 2
+    assert all(way.lower.lane_rate == way.upper.lane_rate for way in ways)
+
+
+def test_alternatives_have_no_more_tiers_than_the_hosts_need():
+    small = plan(Fabric(spec(hosts=500, nic={"rate": "400G"}, planes=4, tiers="auto")))
+    assert [(b.tiers, b.design is not None) for b in small.baselines] == [(2, True), (3, False), (4, False)]
+    assert small.baseline(4).refusal == "fewer tiers hold 500 hosts"
+    console = Console(width=200, file=io.StringIO())
+    console.print(report.tables(small))
+    text = console.file.getvalue()
+    assert "16,777,216" not in text
+    assert "4 tiers" not in text
+
+
+def test_a_report_says_where_its_figures_come_from(reference):
+    console = Console(width=200, file=io.StringIO())
+    console.print(report.tables(reference))
+    assert "watts, prices and latencies are assumptions" in console.file.getvalue()
+    assert "IEEE 802.3" in report.as_dict(reference)["source"]
 
 
 # --- the smallest fabric -----------------------------------------------------------------------------------

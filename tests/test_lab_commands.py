@@ -154,7 +154,7 @@ def test_a_peer_that_is_no_host_of_the_fabric_is_named(lab):
         (["write-bw", "--srv6", "--fabric", "FILE", "::1"], "--this-host"),
         (["write-bw", "--srv6", "--fabric", "FILE", "--this-host", "h99", "::1"], "h99"),
         (["write-bw", "--srv6", "--fabric", "FILE", "--this-host", "p0/t0-0", "::1"], "not a host"),
-        (["write-bw", "--srv6", "--fabric", "FILE", "--this-host", "h0", "--ports", "2"], "--ports"),
+        (["write-bw", "--srv6", "--fabric", "FILE", "--this-host", "h0", "--planes", "2"], "--planes"),
         (["write-bw", "--srv6", "--fabric", "FILE", "--this-host", "h0", "--loopback"], "two hosts"),
         (
             ["put", "--srv6", "--fabric", "FILE", "--this-host", "h0", "/etc/hostname", "[::1]:1"],

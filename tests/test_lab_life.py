@@ -202,7 +202,7 @@ def test_the_command_line_does_all_of_it(tmp_path):
         status = json.loads(openmrc("lab", "status", "--json", "--lab", name).stdout)
         assert (status["cut"], status["stopped"], status["loss"]) == ([], [], {})
         wrong = openmrc("lab", "degrade", "h1:p1", "--loss", "much", "--lab", name)
-        assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
+        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     finally:
         assert openmrc("lab", "down", "--lab", name).returncode == 0
     assert "no lab" in openmrc("lab", "status", "--lab", name).stderr

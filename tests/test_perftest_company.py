@@ -83,7 +83,11 @@ def test_both_commands_take_a_token_and_serve_only_its_holders(tmp_path, test):
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", greeting(protocol="openmrc-perftest"), greeting(protocol="openmrc-perftest")[:30]],
+    [
+        b"",
+        greeting(protocol="openmrc-perftest", version=p.PROTOCOL.version),
+        greeting(protocol="openmrc-perftest", version=p.PROTOCOL.version)[:30],
+    ],
     ids=["nothing", "greeting", "half a greeting"],
 )
 def test_who_vanishes_in_the_handshake_does_not_end_the_server(sent):
@@ -103,7 +107,10 @@ def test_a_client_that_offers_the_address_of_a_third_host_is_refused():
         serving() as (server, outcome, _),
         socket.create_connection(("127.0.0.1", server.port), timeout=20) as rogue,
     ):
-        rogue.sendall(greeting(protocol="openmrc-perftest") + message(located | {"data": wanted}))
+        rogue.sendall(
+            greeting(protocol="openmrc-perftest", version=p.PROTOCOL.version)
+            + message(located | {"data": wanted})
+        )
         rogue.shutdown(socket.SHUT_WR)
         assert b'"offer"' not in rogue.makefile("rb").read()
     assert isinstance(outcome[0], Error)

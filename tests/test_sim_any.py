@@ -340,7 +340,13 @@ def fault(**fields: Any) -> dict[str, Any]:
             r"transport\.dcqcn\.g: 7 is out of range: above 0",
         ),
         ({"network": {"switch": {"ecn_min": 0.1, "ecn_min_bytes": 9}}}, "stands instead of ecn_min"),
-        ({"network": {"cable_ns": [0] * 4, "switch_latency_ns": 0}}, r"network\.cable_ns: 0 is out of range"),
+        (
+            {
+                "topology": {"hosts": 16, "radix": 8, "cables": {"host_t0": 0.001}},
+                "network": {"switch_latency_ns": 0},
+            },
+            r"topology\.cables: 0 is out of range",
+        ),
         ({"topology": {"hosts": 1, "radix": 4}}, r"topology\.hosts: 1 is out of range: 2 to"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
@@ -386,7 +392,7 @@ def test_options_for_a_run_without_a_scenario_do_not_go_with_one(
 ) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(yaml.safe_dump(GOOD))
-    assert main(["simulate", str(file), "--hosts", "8"]) == 1
+    assert main(["simulate", str(file), "--hosts", "8"]) == 2
     assert "--hosts" in capsys.readouterr().err
 
 

@@ -53,7 +53,7 @@ def test_a_comparison_runs_the_same_traffic_with_each_transport(small: Path) -> 
     runs = [run for each in comparison.results.values() for run in each]
     assert len(runs) == 6
     assert len({bytes(run.columns["dst"]) for run in runs}) == 1
-    assert {run.scenario.topology.planes * run.scenario.network.port_rate for run in runs} == {
+    assert {run.scenario.topology.planes * run.scenario.topology.port_rate for run in runs} == {
         200_000_000_000
     }
     assert all(run.summary().delivered == 16 for run in runs)
@@ -83,9 +83,9 @@ def test_a_comparison_that_cannot_be_is_refused_before_the_first_run(
     module = sys.modules["openmrc.sim.compare"]
     monkeypatch.setattr(module, "run", lambda *_: pytest.fail("it has run"))
     for names in ("mrc,mrc", "mrc,rocev2:qps=[", "mrc:kind=uet", "mrc:mpr=1:mpr=2"):
-        assert main(["compare", str(small), "-t", names]) == 1
+        assert main(["compare", str(small), "--transports", names]) == 2
         assert capsys.readouterr().err.startswith("error: transports: ")
-    assert main(["compare", str(small), "-t", "mrc", "--picture", str(tmp_path / "x.foo")]) == 1
+    assert main(["compare", str(small), "--transports", "mrc", "--picture", str(tmp_path / "x.foo")]) == 2
     assert "has to end in .png" in capsys.readouterr().err
     with pytest.raises(ArgumentError, match="seed: "):
         sim.compare(sim.load(small), ["mrc"], seeds=[1, 1 << 64])
@@ -107,7 +107,7 @@ def test_a_narrow_terminal_loses_no_digit(
 ) -> None:
     rows = sim.compare(sim.load(small), ["mrc"]).rows()
     monkeypatch.setattr("openmrc.cli._common.console", lambda **_: Console(width=40, highlight=False))
-    assert main(["compare", str(small), "-t", "mrc"]) == 0
+    assert main(["compare", str(small), "--transports", "mrc"]) == 0
     out = capsys.readouterr().out
     assert all(len(line) <= 40 for line in out.splitlines())
     assert all(cell in out for cell in rows[0])
@@ -118,14 +118,14 @@ def test_the_command_compares_side_by_side(
 ) -> None:
     pytest.importorskip("matplotlib")
     picture, page = tmp_path / "c.png", tmp_path / "c.html"
-    options = ["-t", "mrc,rocev2:qps=4", "--picture", str(picture), "--report", str(page)]
+    options = ["--transports", "mrc,rocev2:qps=4", "--picture", str(picture), "--report", str(page)]
     assert main(["compare", str(small), *options]) == 0
     out = capsys.readouterr().out
     assert "rocev2:qps=4" in out
     assert out.count("16 of 16") == 2
     assert picture.stat().st_size > 5000
     assert "Side by side" in page.read_text()
-    assert main(["compare", str(small), "-t", "mrc,rocev2:qps=4", "--json"]) == 0
+    assert main(["compare", str(small), "--transports", "mrc,rocev2:qps=4", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"mrc", "rocev2:qps=4"}
 
 
@@ -311,7 +311,7 @@ def test_an_address_without_a_cluster_is_told_in_a_line(
     small: Path, tmp_path: Path, package: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip(package)
-    assert main(["sweep", str(tmp_path / "grid.yaml"), option, "nowhere"]) == 1
+    assert main(["sweep", str(tmp_path / "grid.yaml"), option, "nowhere"]) == 2
     assert f"error: {option} nowhere: no cluster there" in capsys.readouterr().err
 
 

@@ -39,6 +39,11 @@ def chain(hops: int, gbps: int = 100, cable_ns: int = 500, device_ns: int = 500)
     return [Port(per_byte(gbps), (cable_ns + device_ns) * 1000) for _ in range(hops)]
 
 
+def all_cables(delay_ns: int) -> dict[str, float]:
+    """Cables of one length: 5 ns for a metre."""
+    return dict.fromkeys(("host_t0", "t0_t1", "t1_t2", "t2_t3"), delay_ns / 5)
+
+
 TIERS = {1: (4, 8, 2), 2: (8, 4, 4), 3: (16, 4, 6), 4: (32, 4, 8)}
 """Hosts, radix, and links that a packet crosses from the first host to the last."""
 
@@ -52,9 +57,15 @@ def test_one_packet_and_one_message_take_the_same_time_to_the_picosecond(
     hosts, radix, hops = TIERS[tiers]
     for size in (1, mtu, mtu + 1, 20 * mtu - 3):
         results = run(
-            {"hosts": hosts, "tiers": tiers, "radix": radix},
+            {
+                "hosts": hosts,
+                "tiers": tiers,
+                "radix": radix,
+                "nic": {"rate": gbps * GBPS},
+                "cables": all_cables(cable_ns),
+            },
             [(0, hosts - 1, size, 0.0)],
-            {"port_rate": gbps * GBPS, "mtu": mtu, "cable_ns": [cable_ns] * 4, "switch": BOTTOMLESS},
+            {"mtu": mtu, "switch": BOTTOMLESS},
             # One path: packets on several would overtake one another where the last one is short.
             transport={**LINE_RATE, "ev_active": 1, "ev_backup": 0},
         )

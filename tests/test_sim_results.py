@@ -206,8 +206,8 @@ faults:
         (("p1/t1-0", "p1/t1-99"), r"10: faults\.0\.targets: .*p1/t1-99 does not exist"),
         (("radix: 16", "radix: 2"), r"1: topology\.hosts: "),
         (
-            ("planes: 4, radix: 16}", "planes: 4, radix: 16}\nnetwork: {port_rate: 7G}"),
-            r"2: network\.port_rate: ",
+            ("planes: 4, radix: 16}", "planes: 4, radix: 16,\n  nic: {rate: 28G}}"),
+            r"2: topology\.nic\.rate: ",
         ),
         (("hosts: 32, planes: 4, radix: 16", "hosts: 60000, planes: 2, radix: 512"), "of memory"),
     ],

@@ -19,8 +19,13 @@ def test_each_loss_costs_go_back_n_a_round_trip(gbps: int, loss: float) -> None:
         results = sim.run(
             sim.Scenario.model_validate(
                 {
-                    "topology": {"hosts": 2, "radix": 4, "hosts_per_t0": 1, "uplinks_per_t0": 1},
-                    "network": {"port_rate": gbps * 1_000_000_000},
+                    "topology": {
+                        "hosts": 2,
+                        "radix": 4,
+                        "hosts_per_t0": 1,
+                        "uplinks_per_t0": 1,
+                        "nic": {"rate": gbps * 1_000_000_000},
+                    },
                     "transport": {"kind": "rocev2", "dcqcn": False, "retry_count": 255},
                     "traffic": [{"kind": "flows", "flows": [(0, 1, packets * 4096, 0.0)]}],
                     "faults": [{"kind": "loss", "targets": ["p0/t0-0:up0--p0/t1-0"], "probability": loss}],
@@ -45,8 +50,7 @@ def test_dcqcn_fills_a_shared_link_in_the_long_run_and_shares_it_evenly(senders:
         results = sim.run(
             sim.Scenario.model_validate(
                 {
-                    "topology": {"hosts": 16, "radix": 16},
-                    "network": {"port_rate": "100G"},
+                    "topology": {"hosts": 16, "radix": 16, "nic": {"rate": "100G"}},
                     "transport": {"kind": "rocev2"},
                     "traffic": [
                         {
@@ -87,8 +91,7 @@ def test_a_permutation_takes_as_long_as_the_busiest_link_needs(qps: int, seed: i
     results = sim.run(
         sim.Scenario.model_validate(
             {
-                "topology": {"hosts": 64, "radix": 16},
-                "network": {"port_rate": "400G"},
+                "topology": {"hosts": 64, "radix": 16, "nic": {"rate": "400G"}},
                 "transport": {"kind": "rocev2", "qps": qps, "dcqcn": False},
                 "traffic": [{"kind": "permutation", "bytes": 16 << 20, "seed": seed}],
                 "record": {"ports": True},
@@ -107,8 +110,7 @@ def test_an_incast_under_pfc_takes_the_least_time(senders: int) -> None:
     results = sim.run(
         sim.Scenario.model_validate(
             {
-                "topology": {"hosts": 32, "radix": 16},
-                "network": {"port_rate": "100G"},
+                "topology": {"hosts": 32, "radix": 16, "nic": {"rate": "100G"}},
                 "transport": {"kind": "rocev2", "dcqcn": False},
                 "traffic": [
                     {

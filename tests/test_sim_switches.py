@@ -10,7 +10,7 @@ import pytest
 from openmrc import sim
 from openmrc.sim.results import NEVER
 from reference_network import TRIMMED, Flow, Port, Reference, data_bytes
-from test_sim_reference import BOTTOMLESS, GBPS, chain, run
+from test_sim_reference import BOTTOMLESS, GBPS, all_cables, chain, run
 
 FULL = data_bytes(4096)
 LONG = 50_000
@@ -24,9 +24,9 @@ def overload(senders: int, packets: int, exact: bool, until_us: float, **switch:
     after 250.
     """
     return run(
-        {"hosts": senders + 1, "tiers": 1, "radix": 64},
+        {"hosts": senders + 1, "tiers": 1, "radix": 64, "cables": all_cables(LONG)},
         [(src, 0, packets * 4096, 0.0) for src in range(1, senders + 1)],
-        {"cable_ns": [LONG] * 4, "switch": {**BOTTOMLESS, "control": 64, "exact": exact, **switch}},
+        {"switch": {**BOTTOMLESS, "control": 64, "exact": exact, **switch}},
         limit_us=until_us,
     )
 
@@ -92,9 +92,9 @@ def test_data_leaves_early_by_what_overtakes_it_at_most(senders: int) -> None:
     packets = 60
     # A message a packet, so that it is known of each when it came.
     results = run(
-        {"hosts": senders + 1, "tiers": 1, "radix": 64},
+        {"hosts": senders + 1, "tiers": 1, "radix": 64, "cables": all_cables(LONG)},
         [(src, 0, 4096, 0.0) for _ in range(packets) for src in range(1, senders + 1)],
-        {"cable_ns": [LONG] * 4, "switch": {**BOTTOMLESS, "control": 64, "trim_last_hop": 0.1}},
+        {"switch": {**BOTTOMLESS, "control": 64, "trim_last_hop": 0.1}},
         limit_us=200,
     )
     room = int(results.base_rtt_ps / 80 * 0.1)
@@ -135,10 +135,15 @@ def test_as_many_packets_are_marked_as_the_formula_says(
     marked = expected = variance = 0.0
     for seed in range(1, 6):
         results = run(
-            {"hosts": 8, "radix": 8, "hosts_per_t0": 4, "uplinks_per_t0": 1},
+            {
+                "hosts": 8,
+                "radix": 8,
+                "hosts_per_t0": 4,
+                "uplinks_per_t0": 1,
+                "cables": all_cables(LONG),
+            },
             [(src, src + 4, packets * 4096, start) for src, start in enumerate(starts)],
             {
-                "cable_ns": [LONG] * 4,
                 "switch": {
                     **BOTTOMLESS,
                     "exact": exact,
@@ -264,12 +269,18 @@ def test_adaptive_routing_gives_each_link_what_it_can_carry() -> None:
 def test_headroom_is_enough_for_every_cable(gbps: int, cable_ns: int, threshold: dict[str, float]) -> None:
     """Hosts that send at line rate whatever happens, until they are paused."""
     results = run(
-        {"hosts": 16, "radix": 8, "hosts_per_t0": 4, "uplinks_per_t0": 2, "oversubscription": 2},
+        {
+            "hosts": 16,
+            "radix": 8,
+            "hosts_per_t0": 4,
+            "uplinks_per_t0": 2,
+            "oversubscription": 2,
+            "nic": {"rate": gbps * GBPS},
+            "cables": all_cables(cable_ns),
+        },
         [(src, 0, 1 << 21, 0.0) for src in range(1, 16)]
         + [(src, src + 1, 1 << 20, 0.0) for src in range(15)],
         {
-            "port_rate": gbps * GBPS,
-            "cable_ns": [cable_ns] * 4,
             "switch": {"preset": "rocev2", "pfc": {"buffer": 64 << 20, **threshold}},
         },
         transport={"kind": "rocev2", "dcqcn": False, "timeout_us": 1e6},

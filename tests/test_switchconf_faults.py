@@ -229,7 +229,7 @@ def test_ecn_on_a_last_hop_is_named(out, platform):
     path.write_text(spoiled)
     problems = verify(out, walk=False).problems
     assert [p.switch for p in problems] == [SWITCH]
-    assert re.search(r"(down0|Ethernet0|Ethernet1|swp1) must not mark ECN", problems[0].text)
+    assert re.search(r"(down0|Ethernet0|Ethernet1/1|swp1) must not mark ECN", problems[0].text)
 
 
 PLANTED = {
@@ -259,7 +259,7 @@ def test_a_line_that_does_not_belong_is_named(out, platform):
 
 def test_pfc_is_named(tmp_path):
     spoil = {
-        "eos": ("   no priority-flow-control", "   priority-flow-control on", "PFC is on at Ethernet1"),
+        "eos": ("   no priority-flow-control", "   priority-flow-control on", "PFC is on at Ethernet1/1"),
         "cumulus": (
             "nv set router segment",
             "nv set interface swp1 qos pfc profile x\nnv set router segment",
@@ -289,3 +289,47 @@ def test_any_other_content_is_a_problem_not_a_crash(out, platform, content):
     problems = verify(out).problems
     assert SWITCH in {p.switch for p in problems}
     json.dumps([p._asdict() for p in problems])
+
+
+QUEUES = [
+    (
+        "eos",
+        "   uc-tx-queue 0\n      no priority\n!",
+        "   uc-tx-queue 0\n!",
+        "queue 0 of profile last-hop keeps its",
+    ),
+    ("eos", " 59 60 61", " 59 61", "code points without a traffic class, which keep a default: 60"),
+    ("sonic", '      "60": "0",\n', "", "code points without a traffic class, which keep a default: 60"),
+    ("cumulus", ",40,41,42,", ",", "code points without a traffic class, which keep a default: 40, 41, 42"),
+    ("cumulus", "bw-percent 50", "bw-percent 50\nnv set qos x", "not understood"),
+    (
+        "cumulus",
+        "nv set qos egress-scheduler default-global traffic-class 0,1 bw-percent 50\n",
+        "",
+        "traffic class 0 has mode dwrr and no bw-percent",
+    ),
+    (
+        "cumulus",
+        "nv set interface swp1,swp2,swp3,swp4 qos congestion-control profile last-hop\n",
+        "",
+        "swp1 must not mark ECN: it is a last hop",
+    ),
+    (
+        "cumulus",
+        "congestion-control last-hop traffic-class 0 ecn disabled",
+        "congestion-control last-hop traffic-class 0 ecn enabled",
+        "swp1 must not mark ECN: it is a last hop",
+    ),
+]
+
+
+@pytest.mark.parametrize(("platform", "old", "new", "text"), QUEUES)
+def test_a_queue_that_keeps_a_default_is_named(platform, old, new, text, tmp_path):
+    render(FABRIC, platform, tmp_path)
+    path = tmp_path / SWITCH / MAIN[platform]
+    before = path.read_text()
+    assert old in before
+    path.write_text(before.replace(old, new, 1))
+    problems = verify(tmp_path, walk=False).problems
+    assert any(text in problem.text for problem in problems), [str(p) for p in problems]
+    assert {problem.switch for problem in problems} == {SWITCH}

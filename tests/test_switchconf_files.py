@@ -160,8 +160,9 @@ def test_switches_that_trim_are_told_what_to_write(tmp_path):
     last_hop, uplink = db["PORT_QOS_MAP"]["Ethernet0"], db["PORT_QOS_MAP"]["Ethernet32"]
     assert db["TC_TO_DSCP_MAP"][last_hop["tc_to_dscp_map"]]["5"] == "16"
     assert db["TC_TO_DSCP_MAP"][uplink["tc_to_dscp_map"]]["5"] == "12"
-    # Packets that arrive trimmed are not treated as trimmed by this switch.
-    assert db["DSCP_TO_TC_MAP"]["FABRIC"]["12"] == "6"
+    # Packets that arrive trimmed are not treated as trimmed by this switch, but have the same priority.
+    assert db["DSCP_TO_TC_MAP"]["FABRIC"]["12"] == "3"
+    assert db["TC_TO_QUEUE_MAP"]["FABRIC"]["3"] == "6"
     assert db["BUFFER_PROFILE"][db["BUFFER_QUEUE"]["Ethernet0|1"]["profile"]]["static_th"] == "450000"
 
 

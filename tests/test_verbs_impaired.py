@@ -176,7 +176,7 @@ IMPOSSIBLE = {
     "probability": (Impairment.drop(probability=1.5), "probability|1.5"),
     "fraction": (Impairment.drop(ev_fraction=-0.1), "fraction|-0.1"),
     "evs and fraction": (Impairment.drop(evs=[1], ev_fraction=0.5), "not both"),
-    "port": (Impairment.drop(ports=[16]), "port 16|at most 16"),
+    "port": (Impairment.drop(ports=[16]), "port 16|this device has ports 0 to "),
     "ends before it starts": (Impairment.drop(start=2, end=1), "end after it starts"),
     "negative delay": (Impairment.delay(-1), "delay_us is -1"),
     "unknown kind": (Impairment(kind="explode"), "explode"),

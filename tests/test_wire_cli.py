@@ -40,7 +40,7 @@ def test_each_packet_is_one_line_with_its_time_since_the_first(capture, capsys):
 def test_other_traffic_can_be_left_out_and_keeps_its_number(capture, capsys):
     assert main(["decode", "--mrc", capture]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
-    assert main(["decode", "--port", "53", "--mrc", capture]) == 0
+    assert main(["decode", "--udp-port", "53", "--mrc", capture]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["3"]
 
 

@@ -11,6 +11,7 @@ from openmrc.wire.packet import Layers, Packet
 
 __all__ = [
     "DEFAULT_LINK_PREFIX",
+    "DEFAULT_PORT_RATE",
     "DEFAULT_USID_BLOCK",
     "MAX_ACTIVE_EVS",
     "MAX_HOSTS",
@@ -29,7 +30,7 @@ __all__ = [
     "Fabric",
     "MemoryRegion",
     "PerfBuffer",
-    "PerfStop",
+    "PerfControl",
     "Polling",
     "ProtectionDomain",
     "QueuePair",
@@ -74,6 +75,7 @@ _TraceRow: TypeAlias = tuple[
 _LogRow: TypeAlias = tuple[int, str, str, int | None, int | None, int | None, int | None, float | None]
 
 DEFAULT_LINK_PREFIX: int
+DEFAULT_PORT_RATE: int
 DEFAULT_USID_BLOCK: int
 MAX_HOSTS: int
 MAX_PLANES: int
@@ -345,9 +347,11 @@ class PerfBuffer:
     def clear(self) -> None: ...
 
 @final
-class PerfStop:
+class PerfControl:
     def __new__(cls) -> Self: ...
-    def set(self) -> None: ...
+    def stop(self) -> None: ...
+    @property
+    def bytes(self) -> int: ...
 
 def write_bw(
     context: Context,
@@ -355,7 +359,7 @@ def write_bw(
     cq: CompletionQueue,
     source: PerfBuffer,
     target: tuple[int, int, int],
-    stop: PerfStop,
+    control: PerfControl,
     *,
     size: int,
     iterations: int | None,
@@ -374,7 +378,7 @@ def write_lat(
     source: PerfBuffer,
     inbox: PerfBuffer,
     target: tuple[int, int, int],
-    stop: PerfStop,
+    control: PerfControl,
     *,
     client: bool,
     size: int,
@@ -435,3 +439,65 @@ def run_softswitch(
     ready: Callable[[], object],
 ) -> list[tuple[str, int]]:
     """Runs a soft switch until ``stop`` is readable; :mod:`openmrc.lab.softswitch` is its face."""
+
+# --- collectives: crates/python/src/collectives.rs --------------------------------------------------------
+
+@final
+class CollectiveRendezvous:
+    def __new__(
+        cls,
+        context: Context,
+        rank: int,
+        ranks: int,
+        host: str,
+        shared_memory: bool,
+        path_mtu: int,
+        keepalive_ms: int,
+        spin_us: float,
+        tuning: dict[str, int],
+    ) -> Self: ...
+    def card(self, peer: int) -> bytes: ...
+    def connect(self, cards: Sequence[bytes]) -> CollectiveGroup: ...
+
+@final
+class CollectiveGroup:
+    def call(
+        self,
+        kind: str,
+        counts: Sequence[int],
+        root: int,
+        element: str,
+        op: str,
+        factor: float | None,
+        input: int,
+        output: int,
+        algorithm: str | None,
+        timeout: float,
+    ) -> CollectiveWork: ...
+    def send(self, to: int, tag: int, data: int, len: int, timeout: float) -> CollectiveWork: ...
+    def recv(self, source: int | None, tag: int, data: int, len: int, timeout: float) -> CollectiveWork: ...
+    def local_peers(self) -> list[int]: ...
+    def host(self, peer: int) -> str | None: ...
+    def waits_for(self) -> list[tuple[int, str]]: ...
+    def check(self) -> None: ...
+    def set_tuning(self, tuning: dict[str, int]) -> None: ...
+    def totals(self) -> tuple[int, int, int]: ...
+    def take_records(self) -> list[tuple[int, str, str, int, int, float, int, int]]: ...
+    def abort(self, reason: str) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class CollectiveWork:
+    @property
+    def name(self) -> str: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def source(self) -> int | None: ...
+    @property
+    def elapsed(self) -> float: ...
+    def fd(self) -> int: ...
+    def wait(self, seconds: float) -> bool: ...
+    def check(self) -> None: ...
+
+def reduce_bandwidth(element: str, len: int, seconds: float) -> tuple[float, float]: ...

@@ -57,3 +57,18 @@ class ConnectError(Error, ConnectionError):
 
 class FormatError(Error, ValueError):
     """Bytes, a file or a specification that cannot be parsed; the message says where and why."""
+
+
+class MismatchError(Error, ValueError):
+    """Ranks of a communicator have called different operations, or the same with other arguments."""
+
+
+class RankLostError(ConnectError):
+    """A rank of a communicator has ended or cannot be reached."""
+
+    rank: int | None = None
+    """The rank, if known."""
+
+
+class AbortedError(StateError):
+    """The communicator was aborted, by this rank or another one."""

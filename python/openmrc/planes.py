@@ -20,7 +20,8 @@ from openmrc.verbs import Context, Device, Port, SocketAddress
 from openmrc.verbs.attr import MIN_PATH_MTU
 from openmrc.verbs.device import LOOPBACK_PLANES
 
-if TYPE_CHECKING:  # It brings the fabric along, which UDP does not need.
+if TYPE_CHECKING:  # They bring the fabric along, which UDP does not need.
+    from openmrc.lab.inside import LabHost
     from openmrc.sourceroutes import SourceRoutes
 
 _ATTEMPTS = 20
@@ -45,6 +46,8 @@ class Planes:
     """Consecutive packets on one path; default the device's."""
     routes: "SourceRoutes | None" = None
     """SRv6 mode: the paths of this host; ``None``: over UDP sockets."""
+    lab: "LabHost | None" = None
+    """The host of a lab that this process runs in. Its addresses are the planes unless others are named."""
 
     def __post_init__(self) -> None:
         if self.count is not None and not 1 <= self.count <= 16:
@@ -71,24 +74,48 @@ class Planes:
         Raises:
             DeviceError: if an address is not of this host or cannot be bound, or SRv6 mode lacks CAP_NET_RAW.
         """
-        if (context := self.open_named(**options)) is not None:
-            return context
         wanted = self.count or count or LOOPBACK_PLANES
-        if same_host(local, remote):
+        here = same_host(local, remote)
+        if self._is_named or not here:
+            context = self.open_named(ipv6=":" in local, **options)
+            if context is not None:
+                return context
+        if here:
             choose = _loopback6 if ":" in local else _loopback4
             return self._open_chosen(lambda: choose(wanted), **options)
         return self._open_chosen(lambda: [Port(local, _free_udp_port(local))], first=[Port(local)], **options)
 
-    def open_named(self, **options: Any) -> Context | None:
+    @property
+    def _is_named(self) -> bool:
+        return bool(self.addresses) or self.routes is not None
+
+    def open_named(self, *, ipv6: bool = False, **options: Any) -> Context | None:
         """Opens the planes that are known without a peer; ``None`` if there are none.
+
+        Args:
+            ipv6: Of interfaces that have both, take the IPv6 addresses.
+            options: Further fields of the device.
 
         Raises:
             DeviceError: as :meth:`open`.
         """
-        ports = _named_ports(self.addresses, ipv6=self.routes is not None)
         if self.routes is not None:
+            ports = _named_ports(self.addresses, [True])
             return self.routes.device(ports, ev_burst=self.ev_burst, **options).open()
-        return self._open(ports, **options) if ports else None
+        if self.addresses:
+            return self._open(_named_ports(self.addresses, [ipv6, not ipv6]), **options)
+        if self.lab is not None and self.count is None:
+            ports = self.lab.ports
+            # A number of paths is chosen among flows, which the routes hash, and not among named paths.
+            named = ports if self.evs is None else [Port(port.addr, port.udp_port) for port in ports]
+            return self._open(named, **options)
+        return None
+
+    def siblings(self, address: str) -> list[str]:
+        """All addresses of the host that has an address, as far as a fabric is known."""
+        if self.routes is not None:
+            return self.routes.siblings(address)
+        return [] if self.lab is None else self.lab.siblings(address)
 
     def path_mtu(
         self, local: Sequence[SocketAddress], remote: Sequence[SocketAddress], largest: int | None = None
@@ -193,12 +220,28 @@ def parse_host(text: str, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _named_ports(names: Sequence[str], *, ipv6: bool) -> list[Port]:
+def _named_ports(names: Sequence[str], families: Sequence[bool]) -> list[Port]:
+    """The ports with these addresses or interfaces.
+
+    Args:
+        names: Addresses and interfaces.
+        families: Whether to take an interface's IPv6 address, in order of preference: the first one that all
+            interfaces have.
+    """
+    interfaces = [interface for _, interface in socket.if_nameindex()]
+    named = [name for name in names if name in interfaces]
+    found: dict[str, Port] = {}
+    for ipv6 in families if named else ():
+        try:
+            found = dict(zip(named, Device.from_interfaces(*named, ipv6=ipv6).ports, strict=True))
+            break
+        except DeviceError:
+            if ipv6 is families[-1]:
+                raise
     ports: list[Port] = []
     for name in names:
-        interfaces = [interface for _, interface in socket.if_nameindex()]
-        if name in interfaces:
-            ports.extend(Device.from_interfaces(name, ipv6=ipv6).ports)
+        if name in found:
+            ports.append(found[name])
             continue
         host, udp_port = parse_host(name, 0)
         try:

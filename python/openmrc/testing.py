@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from openmrc import _core
+from openmrc.errors import ArgumentError
 from openmrc.verbs import Context
 
 
@@ -127,6 +128,11 @@ class ImpairedNetwork:
             ArgumentError: says what is wrong with a rule.
             ClosedError: if the context is closed.
         """
+        ports = len(self._context.addresses)
+        for port in (port for rule in rules for port in rule.ports or ()):
+            if not 0 <= port < ports:
+                has = "only port 0" if ports == 1 else f"ports 0 to {ports - 1}"
+                raise ArgumentError(f"port {port} cannot be impaired: this device has {has}")
         _core.set_impairments(self._context._core, list(rules), seed)
 
     def hits(self) -> list[int]:

@@ -1,8 +1,29 @@
-"""Sizes, rates and times as people read and write them."""
+"""Sizes, rates, times and shares as people read and write them, the same in every command.
+
+A text that could mean two things is refused, never guessed.
+"""
+
+import re
+from fractions import Fraction
 
 from openmrc.errors import ArgumentError
 
-_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+_NUMBER = r"(\d+(?:\.\d+)?|\.\d+)\s*"
+_SIZE = re.compile(_NUMBER + r"(?:([kmgt])(i?b)?|b)?", re.ASCII | re.IGNORECASE)
+_RATE = re.compile(_NUMBER + r"([kKMGT])(?:b/s|bps|bit/s)?", re.ASCII)
+_TIME = re.compile(_NUMBER + r"(ns|us|\u00b5s|\u03bcs|ms|s|min|h)?")
+_SHARE = re.compile(_NUMBER + r"(%)?", re.ASCII)
+_POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
+_SECONDS = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "\u00b5s": Fraction(1, 10**6),
+    "\u03bcs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+}
 
 
 def size(count: float) -> str:
@@ -16,27 +37,74 @@ def size(count: float) -> str:
     return f"{count / 1000:.3g} TB"
 
 
-def parse_size(text: str, what: str) -> int:
-    """Bytes of ``2GiB``, ``500M``, ``1048576``.
+def parse_size(text: str) -> int:
+    """Bytes of ``65536``, ``64K``, ``64KiB`` (both 65,536), ``64kB`` (64,000), ``2GiB``, ``1.5M``.
+
+    As GNU's tools count: a letter alone and ``iB`` are powers of 1024, a letter and ``B`` powers of 1000.
+
+    Raises:
+        ArgumentError: if it is no whole number of bytes.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentError(f"{text!r} is not a size; write it like 65536, 64K, 64KiB, 64kB or 2GiB")
+    letter, suffix = match[2], match[3]
+    base = 1000 if suffix and suffix.lower() == "b" else 1024
+    count = Fraction(match[1]) * (base ** _POWER[letter.lower()] if letter else 1)
+    if count.denominator != 1:
+        raise ArgumentError(f"{text!r} is not a whole number of bytes")
+    return int(count)
+
+
+def parse_rate(text: str) -> int:
+    """Bits per second of ``800G``, ``51.2T``, ``40 Mb/s``, ``200k``, with powers of 1000 as networks count.
+
+    Raises:
+        ArgumentError: if it is not a positive whole number of bit/s with a unit.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentError(f"{text!r} is not a rate; write it like 800G or 51.2T")
+    bits = Fraction(match[1]) * 1000 ** _POWER[match[2].lower()]
+    if bits <= 0 or bits.denominator != 1:
+        raise ArgumentError(f"{text!r} is not a positive whole number of bit/s")
+    return int(bits)
+
+
+def parse_time(text: str, *, needs_unit: bool = False) -> float:
+    """Seconds of ``5``, ``5s``, ``100ms``, ``20us``, ``2min``, ``1h``.
 
     Args:
         text: What the user wrote.
-        what: Its name in the error message.
+        needs_unit: Refuse a number without a unit: for times that nobody gives in seconds.
 
     Raises:
-        ArgumentError: if it is not a size of at least 1 byte.
+        ArgumentError: if it is not a time.
     """
-    lower = text.lower().removesuffix("b")
-    number = lower.rstrip("kmgi")
-    try:
-        count = int(float(number) * _FACTORS[lower[len(number) :]])
-    except (ValueError, KeyError):
-        raise ArgumentError(
-            f"{what} {text}: write a number with k, M, G, Ki, Mi or Gi, such as 2GiB"
-        ) from None
-    if count < 1:
-        raise ArgumentError(f"{what} {text}: at least 1 byte")
-    return count
+    match = _TIME.fullmatch(text.strip())
+    if match is None or (needs_unit and not match[2] and float(match[1])):
+        what = "a time with a unit" if needs_unit else "a time"
+        raise ArgumentError(f"{text!r} is not {what}; write it like 20us, 100ms, 5s or 2min")
+    return float(Fraction(match[1]) * _SECONDS[match[2] or "s"])
+
+
+def parse_share(text: str) -> float:
+    """A share from 0 to 1, of ``1%``, ``0.5%``, ``100%`` or ``0.01``.
+
+    A number without the sign must be less than 1: ``1`` may mean 1 % or all.
+
+    Raises:
+        ArgumentError: if it is not a share, or not clear.
+    """
+    match = _SHARE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentError(f"{text!r} is not a share; write it like 1% or 0.01")
+    number, percent = Fraction(match[1]), match[2] is not None
+    if percent and number > 100:
+        raise ArgumentError(f"{text!r} is not a share: it must be 0% to 100%")
+    if not percent and number >= 1:
+        raise ArgumentError(f"{text!r} is not clear: write {match[1]}% for percent, 100% for all, or 0.01")
+    return float(number / 100 if percent else number)
 
 
 def rate(count: int, seconds: float) -> str:

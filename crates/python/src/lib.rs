@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod collectives;
 mod fabric;
 mod nic;
 mod perftest;
@@ -19,6 +20,7 @@ fn mix(x: u64) -> u64 {
 /// The Rust core of openmrc.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    collectives::register(module)?;
     fabric::register(module)?;
     nic::register(module)?;
     perftest::register(module)?;

@@ -5,8 +5,7 @@
 mod bandwidth;
 mod latency;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openmrc_nic::{self as nic, Access, Completion, Status};
@@ -18,7 +17,7 @@ use crate::nic::cq::CompletionQueue;
 use crate::nic::error::OrRaise;
 use crate::nic::memory::ProtectionDomain;
 use crate::nic::qp::QueuePair;
-use bandwidth::BandwidthParams;
+use bandwidth::{BandwidthParams, Control};
 use latency::{LatencyParams, Role};
 
 /// Memory of the peer.
@@ -97,19 +96,25 @@ impl PerfBuffer {
     }
 }
 
-/// Ends a run from another thread.
+/// Ends a run from another thread, and tells it how far the run is.
 #[pyclass(frozen, module = "openmrc._core")]
-pub struct PerfStop(Arc<AtomicBool>);
+pub struct PerfControl(Control);
 
 #[pymethods]
-impl PerfStop {
+impl PerfControl {
     #[new]
     fn new() -> Self {
-        PerfStop(Arc::default())
+        PerfControl(Control::default())
     }
 
-    fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    fn stop(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Payload bytes of completed messages so far; of `write_bw` only.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -119,7 +124,7 @@ fn seconds(value: f64) -> Duration {
 
 /// Runs [`bandwidth::write_bw`]. Times are in seconds; the result has the fields of [`bandwidth::BandwidthResult`].
 #[pyfunction]
-#[pyo3(signature = (context, qps, cq, source, target, stop, *, size, iterations, duration, depth, post_list,
+#[pyo3(signature = (context, qps, cq, source, target, control, *, size, iterations, duration, depth, post_list,
                     signal_every, inline, polling, bucket))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.
 fn write_bw<'py>(
@@ -129,7 +134,7 @@ fn write_bw<'py>(
     cq: &CompletionQueue,
     source: &PerfBuffer,
     target: (u64, u64, u32),
-    stop: &PerfStop,
+    control: &PerfControl,
     size: u32,
     iterations: Option<u64>,
     duration: Option<f64>,
@@ -156,7 +161,15 @@ fn write_bw<'py>(
     let pairs: Vec<&nic::QueuePair> = qps.iter().map(|qp| &qp.0).collect();
     let result = py
         .detach(|| {
-            bandwidth::write_bw(context, &pairs, queue, region, &Target { addr, len, rkey }, &params, &stop.0)
+            bandwidth::write_bw(
+                context,
+                &pairs,
+                queue,
+                region,
+                &Target { addr, len, rkey },
+                &params,
+                &control.0,
+            )
         })
         .or_raise()?;
     let out = PyDict::new(py);
@@ -166,12 +179,13 @@ fn write_bw<'py>(
     out.set_item("start_ns", result.start_ns)?;
     out.set_item("bucket_ns", result.bucket_ns)?;
     out.set_item("buckets", result.buckets)?;
+    out.set_item("posted", result.posted)?;
     Ok(out)
 }
 
 /// Runs [`latency::write_lat`]: half of each round trip in nanoseconds for the client, an empty list for the server.
 #[pyfunction]
-#[pyo3(signature = (context, qp, cq, source, inbox, target, stop, *, client, size, iterations, warmup, inline))]
+#[pyo3(signature = (context, qp, cq, source, inbox, target, control, *, client, size, iterations, warmup, inline))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.
 fn write_lat(
     py: Python<'_>,
@@ -181,7 +195,7 @@ fn write_lat(
     source: &PerfBuffer,
     inbox: &PerfBuffer,
     target: (u64, u64, u32),
-    stop: &PerfStop,
+    control: &PerfControl,
     client: bool,
     size: u32,
     iterations: u64,
@@ -194,14 +208,16 @@ fn write_lat(
     let target = Target { addr, len, rkey };
     let (context, qp, queue) = (&context.context, &qp.0, &cq.queue);
     let (source, inbox) = (&source.region, &inbox.region);
-    py.detach(|| latency::write_lat(context, qp, queue, source, inbox, &target, role, &params, &stop.0))
-        .or_raise()
+    py.detach(|| {
+        latency::write_lat(context, qp, queue, source, inbox, &target, role, &params, &control.0.stop)
+    })
+    .or_raise()
 }
 
 /// Adds the loops to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PerfBuffer>()?;
-    module.add_class::<PerfStop>()?;
+    module.add_class::<PerfControl>()?;
     module.add_function(wrap_pyfunction!(write_bw, module)?)?;
     module.add_function(wrap_pyfunction!(write_lat, module)?)
 }

@@ -16,6 +16,7 @@ pyo3::import_exception!(openmrc.errors, FormatError);
 
 /// Adds the simulator to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("DEFAULT_PORT_RATE", spec::DEFAULT_PORT_RATE_BPS)?;
     module.add_class::<CheckedScenario>()?;
     module.add_class::<PySimulation>()?;
     module.add_function(wrap_pyfunction!(scenario_schema, module)?)?;

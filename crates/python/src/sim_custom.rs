@@ -80,7 +80,11 @@ impl UserCongestion {
     fn update(&mut self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<()>) {
         let window = self.object.call(|object| {
             f(object)?;
-            object.getattr("window")?.extract::<f64>()
+            let window = object.getattr("window")?.extract::<f64>()?;
+            if window.is_finite() && window >= 0.0 {
+                return Ok(window);
+            }
+            Err(ArgumentError::new_err(format!("window: {window} is not a number of bytes")))
         });
         if let Some(window) = window {
             self.window = window.max(self.mtu.into());

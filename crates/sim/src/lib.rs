@@ -16,6 +16,7 @@ pub mod collectives;
 pub mod config;
 mod event;
 mod fabric;
+mod footprint;
 mod groups;
 mod hash;
 mod hosts;

@@ -37,7 +37,7 @@ pub enum ScenarioError {
     Fault(#[from] FaultError),
     /// The rate of a port is out of range.
     #[error(
-        "port_rate: {0} b/s: a byte has to take whole picoseconds, at most 65535 (25, 50, 100, 200, 400, 800 Gb/s do)"
+        "rate: {0} b/s a port: a byte has to take whole picoseconds, at most 65535 (25, 50, 100, 200, 400, 800 Gb/s do)"
     )]
     Rate(u64),
     /// A number is out of range.
@@ -116,7 +116,7 @@ impl NetworkConfig {
             for to_host in [false, true] {
                 let value = self.hop_latency(layer, to_host).as_nanos();
                 if (layer == 0 || !to_host) && !(10..=4_000_000).contains(&value) {
-                    return Err(ScenarioError::Range { name: "cable_ns", value, allowed });
+                    return Err(ScenarioError::Range { name: "cables", value, allowed });
                 }
             }
         }

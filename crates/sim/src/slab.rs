@@ -65,6 +65,9 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
+    /// Bytes of a packet, and of its index when it is free.
+    pub const BYTES_PER_PACKET: usize = size_of::<Packed>() + size_of::<u32>();
+
     /// Stores a packet. Returns its index.
     #[inline]
     pub fn put(&mut self, packet: &Packet) -> u32 {

@@ -11,7 +11,7 @@ fn incast(senders: u32, mib: u64) -> openmrc_sim::Scenario {
     let from: Vec<u32> = (1..=senders).collect();
     let text = format!(
         r#"{{"topology": {{"hosts": 24, "planes": 8, "tiers": 1, "radix": 24}},
-            "network": {{"port_rate": 100000000000, "software": {{}},
+            "network": {{"software": {{}},
                          "switch": {{"overflow": "drop", "trim_bytes": 100000000, "trim_last_hop_bytes": 100000000,
                                     "ecn": false}}}},
             "transport": {{"kind": "mrc", "fixed_window": 1048576}},

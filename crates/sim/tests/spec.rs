@@ -57,12 +57,13 @@ fn what_is_wrong_is_told_with_its_place() {
             json!("99"),
             "topology.oversubscription: invalid value: string \"99\", expected a ratio like 2",
         ),
-        ("network", json!({"port_rate": 7_000_000_000u64}), "network.port_rate: 7000000000 b/s"),
+        ("topology.nic", json!({"rate": 14_000_000_000u64}), "topology.nic.rate: 7000000000 b/s a port"),
         (
-            "network",
-            json!({"cable_ns": [0, 0, -1, 0]}),
-            "network.cable_ns.2: -1 is out of range: 0 to 4000000",
+            "topology.nic",
+            json!({"rate": 400_000_000_001u64}),
+            "topology.nic.rate: 400000000001 b/s are not 2",
         ),
+        ("topology.cables", json!({"t1_t2": -1}), "topology.cables.t1_t2: -1 is out of range: 0 to 800000"),
         ("network", json!({"routing": "magic"}), "network.routing: unknown variant `magic`"),
         (
             "network",
@@ -220,10 +221,11 @@ fn a_scenario_with_everything_filled_in_runs_the_same() {
             [json!({}), json!({"preset": "rocev2-lossy"}), json!({"ecn_min_bytes": 9000, "pfc": true})]
         {
             let transport: Value = serde_json::from_str(transport).unwrap();
-            let network = json!({"switch": switch, "port_rate": 400_000_000_000u64});
+            let network = json!({"switch": switch});
             let changes = [
                 ("transport", transport.clone()),
                 ("network", network),
+                ("topology.nic", json!({"rate": 800_000_000_000u64})),
                 ("faults", loss.clone()),
                 ("traffic.0.bytes", json!(300_000)),
             ];

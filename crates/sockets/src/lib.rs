@@ -1,4 +1,4 @@
-//! System calls that the NIC and the soft switch share. Linux only.
+//! System calls that the NIC, the soft switch and the collectives share. Linux only.
 //!
 //! Every descriptor has one owner, every failed call is an [`std::io::Error`], and nothing here knows MRC.
 //!
@@ -10,6 +10,7 @@
 //! | [`wait`], [`clock`], [`thread`] | epoll, eventfd and poll; clocks; timer slack, CPU affinity, limits |
 //! | [`netlink`], [`interface`] | addresses, routes, neighbours and link changes; MTU, MAC address and index |
 //! | [`error`] | what a failed send means |
+//! | [`segment`] | memory shared between processes; the end of a process |
 //! | [`fork`], [`memory`] | what a child process has of its parent; whether memory can be read |
 
 pub mod address;
@@ -24,6 +25,7 @@ pub mod memory;
 pub mod message;
 pub mod netlink;
 pub mod packet;
+pub mod segment;
 pub mod socket;
 pub mod thread;
 pub mod wait;
@@ -44,6 +46,7 @@ pub use libc::iovec as IoVec;
 pub use message::{RecvBuffer, send_bytes, send_message, send_slices};
 pub use netlink::{LinkWatch, Netlink};
 pub use packet::VnetHeader;
+pub use segment::{ProcessWatch, Segment};
 pub use socket::Socket;
 pub use wait::{Epoll, EventFd, Interest, PollSet, wait_readable};
 

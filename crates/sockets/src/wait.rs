@@ -164,6 +164,11 @@ impl PollSet {
     pub fn is_readable(&self, index: usize) -> bool {
         self.0[index].revents != 0
     }
+
+    /// Whether any descriptor from this index on was.
+    pub fn any_readable_from(&self, index: usize) -> bool {
+        self.0[index..].iter().any(|entry| entry.revents != 0)
+    }
 }
 
 /// Waits until `fd` is readable or `timeout` has passed. A signal ends the wait too.

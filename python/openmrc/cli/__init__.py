@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -41,6 +42,7 @@ class Subcommand(NamedTuple):
             application.command(name, help=_paragraphs(function.__doc__ or ""))(function)
             command = typer.main.get_command(application)
         command.name = name
+        _tidy_help(command)
         return command
 
 
@@ -53,7 +55,43 @@ def _paragraphs(text: str) -> str:
     )
 
 
-_CONTEXT = {"help_option_names": ["-h", "--help"]}
+def _tidy_help(command: Any) -> None:
+    """One form for the help of all commands.
+
+    An option's value is named by its meaning (SIZE, N, FILE) and not by its type in Python, and its default
+    stands at the end of its sentence.
+    """
+    for each in getattr(command, "commands", {}).values():
+        each.help = _paragraphs(each.help or "")
+        _tidy_help(each)
+    for param in command.params:
+        if param.show_default and param.default not in (None, False) and "efault" not in (param.help or ""):
+            default = param.opts[0] if param.is_bool_flag else param.default
+            param.help = f"{param.help} Default {default}."
+        param.show_default = False
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        elif param.is_bool_flag:
+            param.metavar = ""
+        elif param.metavar is None:
+            kind = param.type_descriptor.annotation
+            param.metavar = {int: "N", Path: "FILE", str: "TEXT"}.get(kind)
+    help_option = command.get_help_option
+
+    def without_type(ctx: Any) -> Any:
+        option = help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = without_type
+
+
+_CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    # perftest writes --post_list; everything else in the world writes --post-list.
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+}
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     "demo": Subcommand(
@@ -65,11 +103,16 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "write-lat": Subcommand(
         "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
     ),
+    "bench-collective": Subcommand(
+        "openmrc.cli.bench_collective:bench_collective",
+        "Time and bandwidth of collective operations, as nccl-tests measure them.",
+    ),
     "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
     "put": Subcommand("openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."),
     "decode": Subcommand(
         "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
     ),
+    "dissector": Subcommand("openmrc.cli.dissector:dissector", "Show MRC packets in Wireshark and tshark."),
     "plan": Subcommand(
         "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
     ),
@@ -86,6 +129,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "compare": Subcommand(
         "openmrc.cli.compare:compare", "One simulated scenario with several transports, side by side."
+    ),
+    "example": Subcommand(
+        "openmrc.cli.example:example", "Write a shipped scenario, fabric or grid, to begin with."
     ),
     "sweep": Subcommand("openmrc.cli.sweep:sweep", "A grid of simulated scenarios, over all cores."),
     "reproduce": Subcommand(
@@ -146,8 +192,8 @@ def openmrc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
-    0 is success, 1 a failure, 2 wrong usage, 130 an interrupt. All but 0 print the reason as one line on
-    standard error.
+    0 is success, 1 a failure, 2 wrong usage (an option, argument or value that can never work), 130 an
+    interrupt. All but 0 print the reason as one line on standard error.
 
     Args:
         arguments: The arguments after ``openmrc``; default ``sys.argv[1:]``.

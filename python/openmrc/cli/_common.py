@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.errors import Error
+from openmrc.errors import ArgumentError, Error
 from openmrc.printable import printable
 
 if TYPE_CHECKING:
@@ -21,6 +21,29 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 """The type of the parameter ``json`` of every subcommand that prints results."""
+
+
+def out_option(metavar: str, help: str) -> Any:
+    """The option ``--out``/``-o`` of every subcommand that writes its result to one place."""
+    return typer.Option("--out", "-o", metavar=metavar, help=help)
+
+
+def schema_option(kind: str) -> Any:
+    """The option ``--schema`` of a subcommand that reads a file of this kind: prints its JSON Schema."""
+
+    def print_schema(wanted: bool) -> None:
+        if wanted:
+            from openmrc.reference import schema
+
+            print_json(schema(kind))
+            raise typer.Exit
+
+    return typer.Option(
+        "--schema",
+        callback=print_schema,
+        is_eager=True,
+        help=f"Print the JSON Schema of a {kind} file and end.",
+    )
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -40,33 +63,16 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Prints a table; on a terminal that is too narrow, a block of lines for each row.
+    """Prints a table; on a terminal that is too narrow it is turned (:class:`openmrc.tables.Table`).
 
     Args:
         columns: Names of the columns.
         rows: The cells.
         left: Number of columns that are left-aligned names; the others are right-aligned numbers.
     """
-    from rich.measure import Measurement
-    from rich.table import Table
+    from openmrc.tables import Table
 
-    out = console()
-    table = Table(box=None)
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    if Measurement.get(out, out.options.update(max_width=10_000), table).maximum <= out.width:
-        out.print(table)
-        return
-    for row in rows:
-        block = Table(box=None, show_header=False)
-        block.add_column(style="bold")
-        block.add_column(justify="right", overflow="fold")
-        for name, cell in zip(columns, row, strict=True):
-            block.add_row(name, cell)
-        out.print(block)
-        out.print()
+    console().print(Table(columns, rows, left=left))
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -132,7 +138,7 @@ def run(command: Callable[[], object]) -> int:
         return EXIT_FAILURE
     except Error as error:
         print_error(str(error))
-        return EXIT_FAILURE
+        return EXIT_USAGE if isinstance(error, ArgumentError) else EXIT_FAILURE
     # With standalone_mode=False the code of a typer.Exit is the return value.
     code = result if isinstance(result, int) and not isinstance(result, bool) else 0
     if code == EXIT_INTERRUPTED:

@@ -4,15 +4,17 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from openmrc.cli import _values
 from openmrc.errors import ArgumentError
 from openmrc.handshake import AddressRule, Token
-from openmrc.planes import Planes
+from openmrc.planes import Planes, parse_host
 
 LOOPBACK = "127.0.0.1"
+ALL = "::"
 
 _PANEL = "Peers"
 
@@ -38,6 +40,23 @@ AllowAddressOption = Annotated[
 ]
 
 
+def port_option(default: int, help: str) -> Any:
+    """The option ``--port``/``-p``: a TCP port, at both ends of every command that meets a peer."""
+    return typer.Option("--port", "-p", help=f"{help} Default {default}.", **_values.port())
+
+
+def server(text: str, port: int | None, default: int) -> tuple[str, int]:
+    """Host and port of ``HOST`` or ``HOST:PORT`` and the option ``--port``.
+
+    Raises:
+        ArgumentError: if the text is no host, or both name a port and differ.
+    """
+    host, named = parse_host(text, 0)
+    if port is not None and named not in (0, port):
+        raise ArgumentError(f"{text} names port {named} and --port {port}: name one of them")
+    return host, named or port or default
+
+
 def token(file: Path | None) -> Token | None:
     """The token of the option, else of the environment.
 
@@ -49,24 +68,30 @@ def token(file: Path | None) -> Token | None:
 
 
 def rule(allowed: Sequence[str] | None, planes: Planes) -> AddressRule:
-    """Which addresses a peer may offer. In SRv6 mode a host of the fabric owns all that the fabric gives it.
+    """Which addresses a peer may offer. A host of a known fabric owns all that the fabric gives it.
 
     Raises:
         ArgumentError: if something is no address and no network.
     """
-    routes = planes.routes
-    return AddressRule(allowed or (), siblings=None if routes is None else routes.siblings)
+    knows = planes.routes is not None or planes.lab is not None
+    return AddressRule(allowed or (), siblings=planes.siblings if knows else None)
 
 
-def check_bind(address: str, token: Token | None, *, insecure: bool) -> None:
+def check_bind(address: str, token: Token | None, *, insecure: bool, isolated: bool = False) -> None:
     """Asks for a token where other machines can connect.
+
+    Args:
+        address: Where the command listens.
+        token: The token, if there is one.
+        insecure: Whether the user wants none.
+        isolated: Whether only this machine's own namespaces can connect.
 
     Raises:
         ArgumentError: if there is none, or --insecure contradicts it.
     """
     if insecure and token is not None:
         raise ArgumentError("--insecure serves without a token: leave out --token-file, unset OPENMRC_TOKEN")
-    if token is None and not insecure and not _is_loopback(address):
+    if token is None and not insecure and not isolated and not _is_loopback(address):
         raise ArgumentError(
             f"--bind {address} lets other machines connect: name a token (--token-file or OPENMRC_TOKEN),"
             " or say --insecure"

@@ -1,5 +1,8 @@
 """Common to write-bw and write-lat: options, and the server's side."""
 
+import re
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -7,25 +10,36 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from openmrc.cli import _common, _impair, _peers, _planes
+from openmrc.cli import _common, _complete, _impair, _peers, _values
 from openmrc.errors import ArgumentError
 from openmrc.perftest import protocol
 from openmrc.perftest.client import measuring
+from openmrc.perftest.endpoint import INLINE, Interval
 from openmrc.perftest.loopback import measuring_here, pin
 from openmrc.perftest.server import Server
 from openmrc.perftest.settings import SWEEP, Settings
 from openmrc.planes import Planes
+from openmrc.testing import Impairment
+from openmrc.units import size
 
 HostArgument = Annotated[
     str | None,
-    typer.Argument(metavar="HOST", help="The server. Without it, this is the server.", show_default=False),
+    typer.Argument(
+        metavar="HOST[:PORT]",
+        help="The server. Without it, this is the server.",
+        show_default=False,
+        autocompletion=_complete.hosts,
+    ),
 ]
-PortOption = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port of the server.")]
+PortOption = Annotated[int | None, _peers.port_option(protocol.DEFAULT_PORT, "TCP port of the server.")]
 AllOption = Annotated[bool, typer.Option("--all", "-a", help="Run sizes from 2 bytes to 8 MiB.")]
 InlineOption = Annotated[
     int | None,
     typer.Option(
-        "--inline_size", "--inline-size", "-I", min=0, max=220, help="Longest message that is sent inline."
+        "--inline-size",
+        "-I",
+        help="Longest message that is sent inline.",
+        **_values.size(0, INLINE),
     ),
 ]
 BindOption = Annotated[
@@ -36,9 +50,10 @@ MaxTimeOption = Annotated[
     float,
     typer.Option(
         "--max-time",
-        metavar="SECONDS",
-        min=1,
-        help="Server: give up a client after this time. Client: give up a run with a number of messages.",
+        help="Server: give up a client after this time. Client: give up a run with a number of messages. "
+        f"Default {protocol.MAX_TIME:g}s.",
+        show_default=False,
+        **_values.time(1),
         rich_help_panel="Peers",
     ),
 ]
@@ -51,7 +66,8 @@ CpuOption = Annotated[
     typer.Option(
         "--cpu",
         metavar="N[,M]",
-        help="Processor of this end; with --loopback of client and server, default the first two.",
+        help="Processor of this end; with --loopback, of client and server. Default with --loopback: the "
+        "first two.",
     ),
 ]
 CpuFreqOption = Annotated[
@@ -60,16 +76,16 @@ CpuFreqOption = Annotated[
 GbitsOption = Annotated[
     bool,
     typer.Option(
-        "--report_gbits",
         "--report-gbits",
         hidden=True,
         help="Accepted for compatibility with perftest; always on.",
     ),
 ]
 
-DEFAULT_PORT = protocol.DEFAULT_PORT
 MAX_TIME = protocol.MAX_TIME
-_RULE = "-" * 87
+_RULE = 87
+"""Characters of a line, as in perftest."""
+_UNLIMITED = 10_000
 
 
 def sizes(everything: bool, size: int | None, default: int) -> Sequence[int]:
@@ -90,13 +106,13 @@ def impairments(
     """The rules of all options."""
     rules = _impair.parse_all(texts)
     if loss:
-        rules.append(_impair.parse(f"loss={loss}"))
+        rules.append(Impairment.drop(probability=loss))
     rules.extend(_impair.fail_port(text) for text in fail_ports or ())
     return rules
 
 
 class Table(NamedTuple):
-    """The table of results, with perftest's header and columns."""
+    """The table of results, with perftest's header and columns. On a narrow terminal it takes less width."""
 
     title: str
     facts: Sequence[tuple[str, object]]
@@ -105,19 +121,66 @@ class Table(NamedTuple):
 
     def print_header(self, *more: tuple[str, object]) -> None:
         """Prints the block above the columns, two facts on a line, and the columns."""
-        print(_RULE)
-        print(f"{self.title:^87}".rstrip())
+        self.print_rule()
+        print(f"{self.title:^{min(_RULE, _width())}}".rstrip())
         cells = [f" {name:<15} : {value!s:<14}" for name, value in (*self.facts, *more)]
         for left, right in zip_longest(cells[::2], cells[1::2], fillvalue=""):
             print((left + right).rstrip())
-        print(_RULE)
-        print(self.columns, flush=True)
+        self.print_rule()
+        self.print_columns()
+
+    def print_rule(self) -> None:
+        """Prints a line."""
+        print("-" * min(_RULE, _width()))
+
+    def print_columns(self) -> None:
+        """Prints the names of the columns, where they are above the figures."""
+        if len(self.columns) <= _width():
+            print(self.columns, flush=True)
+        elif self._narrow <= _width():
+            print(" " + "  ".join(self._names), flush=True)
+
+    def print_row(self, result: dict[str, Any]) -> None:
+        """Prints the figures of a run."""
+        line = self.row(result)
+        cells = line.split()
+        if len(self.columns) <= _width():
+            print(line, flush=True)
+        elif self._narrow <= _width():
+            widths = map(len, self._names)
+            print(" " + "  ".join(map(str.ljust, cells, widths)).rstrip(), flush=True)
+        else:
+            for name, cell in zip(self._names, cells, strict=True):
+                print(f" {name:<22}{cell:>14}")
+            print(flush=True)
+
+    @property
+    def _names(self) -> list[str]:
+        return re.findall(r"\S+(?: \S+)*", self.columns.replace(" #iter", "  #iter"))
+
+    @property
+    def _narrow(self) -> int:
+        return 1 + len("  ".join(self._names))
+
+
+def _width() -> int:
+    """Columns of the terminal; without one, no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED
+
+
+def print_interval(interval: Interval) -> None:
+    """A line for a part of a run, as iperf3 prints it."""
+    print(
+        f" {interval.start:7.2f}-{interval.end:<7.2f} s  {size(interval.bytes):>8}  "
+        f"{interval.goodput_gbps:8.2f} Gb/s  {interval.resent:7d} resent",
+        flush=True,
+    )
 
 
 def main(
     settings: Settings,
     host: str | None,
-    port: int,
+    port: int | None,
     *,
     bind: str,
     loopback: bool,
@@ -134,23 +197,31 @@ def main(
     if not loopback:
         pin(cpus[0] if cpus else None)
     if host is None and not loopback:
-        _serve(settings, bind, port, table, json=json)
+        _serve(settings, bind, protocol.DEFAULT_PORT if port is None else port, table, json=json)
         return
     connected = (
         measuring_here(settings, cpus)
         if host is None
-        else measuring(settings, *_planes.parse_host(host, port))
+        else measuring(settings, *_peers.server(host, port, protocol.DEFAULT_PORT))
     )
-    with connected as measurement:
-        if json:
-            found = [result.as_dict() for result in measurement]
-        else:
-            table.print_header(("Transport type", settings.planes.transport), ("Paths", measurement.paths))
+    found: list[dict[str, Any]] = []
+    try:
+        with connected as measurement:
+            if not json:
+                transport = settings.planes.transport
+                table.print_header(("Transport type", transport), ("Paths", measurement.paths))
             for result in measurement:
-                print(table.row(result.as_dict()), flush=True)
-            print(_RULE)
-    if json:
-        _common.print_json(found if len(settings.sizes) > 1 else found[0])
+                found.append(result.as_dict())
+                if not json:
+                    table.print_row(found[-1])
+            if not json:
+                table.print_rule()
+    finally:
+        # Also after an error: what was measured before counts.
+        if json and found:
+            _common.print_json(found if len(settings.sizes) > 1 else found[0])
+    if measurement.interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
 
 
 def _serve(settings: Settings, bind: str, port: int, table: Table, *, json: bool) -> None:
@@ -160,7 +231,7 @@ def _serve(settings: Settings, bind: str, port: int, table: Table, *, json: bool
         if json:
             _common.print_json_line(result)
         else:
-            print(table.row(result), flush=True)
+            table.print_row(result)
 
     server = Server(settings, bind, port)
     try:
@@ -168,7 +239,7 @@ def _serve(settings: Settings, bind: str, port: int, table: Table, *, json: bool
             stars = "*" * 36
             print(f"{stars}\n* Waiting for client to connect... *\n{stars}")
             print(f" TCP port {server.port}; the client's options count")
-            print(table.columns, flush=True)
+            table.print_columns()
         server.serve(show)
     finally:
         server.close()

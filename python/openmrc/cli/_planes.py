@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc import _core
+from openmrc.cli import _complete, _values
 from openmrc.errors import ArgumentError
-from openmrc.planes import Planes, parse_host
+from openmrc.planes import Planes
 from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
 from openmrc.verbs.device import LOOPBACK_PLANES
 
 if TYPE_CHECKING:
+    from openmrc.lab.inside import LabHost
     from openmrc.sourceroutes import SourceRoutes
 
 _PANEL = "Planes"
@@ -25,14 +27,16 @@ AddressesOption = Annotated[
         "-A",
         metavar="A,B,...",
         help="This end's planes: addresses or interfaces, in the same order at both ends. Default: the "
-        "address by which the other end is reached; on one machine, loopback addresses.",
+        "address by which the other end is reached; on one machine, loopback addresses; in a host of a lab, "
+        "its own.",
+        autocompletion=_complete.interfaces,
         rich_help_panel=_PANEL,
     ),
 ]
-PortsOption = Annotated[
+CountOption = Annotated[
     int | None,
     typer.Option(
-        "--ports",
+        "--planes",
         metavar="N",
         help=f"Planes, if both ends are on one machine. Default {LOOPBACK_PLANES}.",
         rich_help_panel=_PANEL,
@@ -43,10 +47,9 @@ MtuOption = Annotated[
     typer.Option(
         "--mtu",
         "-m",
-        min=MIN_PATH_MTU,
-        max=MAX_PATH_MTU,
         help="Payload bytes per packet. Default: what the routes carry, at most "
         f"{_core.QP_DEFAULTS['path_mtu']}.",
+        **_values.size(MIN_PATH_MTU, MAX_PATH_MTU),
     ),
 ]
 EvsOption = Annotated[
@@ -107,22 +110,42 @@ PeerHostOption = Annotated[
 
 def planes(
     addresses: str | None,
-    ports: int | None = None,
+    count: int | None = None,
     evs: int | None = None,
     ev_burst: int | None = None,
     routes: "SourceRoutes | None" = None,
+    *,
+    loopback: bool = False,
 ) -> Planes:
-    """The planes that these options describe.
+    """The planes that these options describe; with ``loopback``, those of this machine, also in a lab.
 
     Raises:
         ArgumentError: if they contradict each other or are out of range.
     """
     if routes is not None:
-        if ports is not None:
-            raise ArgumentError("--ports is for two ends on one machine; with --srv6 the fabric says it")
+        if count is not None:
+            raise ArgumentError("--planes is for two ends on one machine; with --srv6 the fabric says it")
         routes = replace(routes, active=evs)
     named = tuple(filter(None, (addresses or "").split(",")))
-    return Planes(addresses=named, count=ports, evs=evs, ev_burst=ev_burst, routes=routes)
+    lab = None if routes is not None or loopback else lab_host()
+    return Planes(addresses=named, count=count, evs=evs, ev_burst=ev_burst, routes=routes, lab=lab)
+
+
+def lab_host() -> "LabHost | None":
+    """The host of a lab in whose namespace this process runs."""
+    # The namespaces' names are looked at first: importing the lab takes longer than all else of a start.
+    if not any(name.startswith("openmrc-") for name in _namespaces()):
+        return None
+    from openmrc.lab.inside import lab_host as found
+
+    return found()
+
+
+def _namespaces() -> list[str]:
+    try:
+        return [entry.name for entry in Path("/run/netns").iterdir()]
+    except OSError:
+        return []
 
 
 def srv6(
@@ -154,14 +177,13 @@ def srv6(
 
 __all__ = [
     "AddressesOption",
+    "CountOption",
     "EvBurstOption",
     "EvsOption",
     "FabricOption",
     "PeerHostOption",
-    "PortsOption",
     "Srv6Option",
     "ThisHostOption",
-    "parse_host",
     "planes",
     "srv6",
 ]

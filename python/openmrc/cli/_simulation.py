@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from openmrc.cli import _common
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, FormatError
 
 if TYPE_CHECKING:
     from openmrc.sim import Progress as SoFar
@@ -52,20 +52,18 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def out_of_range() -> Iterator[None]:
-    """Turns a value that no scenario has into an error of one line.
+def contents_of(file: Path | None) -> Iterator[None]:
+    """Values that a file has and no run can have are a fault of the file, not of the command's arguments.
 
     Raises:
-        ArgumentError: names the field.
+        FormatError: instead of an ArgumentError, if there is a file.
     """
-    from pydantic import ValidationError
-
-    from openmrc.sim.scenario.part import first_problem
-
     try:
         yield
-    except ValidationError as error:
-        raise ArgumentError(first_problem(error)) from None
+    except ArgumentError as error:
+        if file is None:
+            raise
+        raise FormatError(str(error)) from None
 
 
 def with_record(
@@ -95,8 +93,7 @@ def with_record(
         if capture is None:
             raise ArgumentError("--capture-link goes with --capture FILE.pcapng")
         fields = {} if snaplen is None else {"snaplen": snaplen}
-        with out_of_range():
-            record = record.model_copy(update={"capture": sim.Capture(links=links, **fields)})
+        record = record.model_copy(update={"capture": sim.Capture(links=links, **fields)})
     elif capture is not None and record.capture is None:
         raise ArgumentError("--capture needs --capture-link LINK, or record.capture in the scenario")
     return scenario.model_copy(update={"record": record})

@@ -15,7 +15,6 @@ def compare(
         str,
         typer.Option(
             "--transports",
-            "-t",
             metavar="LIST",
             help="Like mrc,rocev2:qps=8,rocev2:qps=8:planes=1; fields of the transport follow colons,"
             " planes=1 puts it on one plane of the same total bandwidth.",
@@ -41,7 +40,6 @@ def compare(
     """
     from openmrc import sim
     from openmrc.sim import transports as named
-    from openmrc.sim.compare import COLUMNS
 
     check_outputs([picture, report])
     if picture or report:
@@ -59,7 +57,7 @@ def compare(
     if json:
         _common.print_json(comparison.to_dict())
     else:
-        _common.print_table(COLUMNS, comparison.rows())
+        _common.print_table(comparison.columns, comparison.rows())
     if picture:
         comparison.picture(picture)
     if report:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 from openmrc.cli._progress import progress
 from openmrc.cli.plan import FileArgument
 
@@ -17,10 +17,21 @@ PLATFORMS = "linux|frr|sonic|eos|cumulus"
 
 def config(
     file: FileArgument,
-    platform: Annotated[str, typer.Option(metavar=PLATFORMS, help="System of the switches.")],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Output directory; it must be empty or not exist.")
+    platform: Annotated[
+        str,
+        typer.Option(
+            metavar=PLATFORMS,
+            help="System of the switches.",
+            autocompletion=_complete.choices(*PLATFORMS.split("|")),
+        ),
     ],
+    out: Annotated[Path, _common.out_option("DIR", "Output directory; it must be empty or not exist.")],
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The switch, such as SN5640, instead of the file's.")
+    ] = None,
+    hwsku: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its hardware SKU under SONiC, instead of the file's.")
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Write the configuration of every switch: DIR/p3/t0-17/... and a copy of the specification.
@@ -28,14 +39,19 @@ def config(
     The same specification always gives the same files. `openmrc verify DIR` checks them.
     """
     from openmrc.fabric import Fabric
-    from openmrc.switchconf import render
+    from openmrc.switchconf import evidence, render, with_switch
 
     if platform not in PLATFORMS.split("|"):
         raise typer.BadParameter(f"--platform {platform}: not one of {PLATFORMS.replace('|', ', ')}")
-    fabric = Fabric.load(file)
+
+    fabric = with_switch(Fabric.load(file), device=device, hwsku=hwsku)
     with progress("switches") as advance:
         count = render(fabric, cast("Platform", platform), out, progress=advance)
+    notes = evidence.notes(fabric, cast("Platform", platform))
     if json:
-        _common.print_json({"platform": platform, "directory": out, "switches": count})
+        _common.print_json({"platform": platform, "directory": out, "switches": count, "notes": notes})
     else:
         _common.console().print(f"{count:,} switches written to {out}; check them with: openmrc verify {out}")
+        for note in notes:
+            _common.console().print(f"note: {note}", markup=False)
+        _common.console().print(f"{out / evidence.FILE} says what each line rests on")

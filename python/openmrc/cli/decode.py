@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _values
 from openmrc.errors import ArgumentError
 from openmrc.wire import ROCE_PORT, Capture, Frame, LinkType, Readings, read_pcap
 from openmrc.wire import decode as decode_packet
@@ -17,7 +17,9 @@ from openmrc.wire.value import Value
 
 
 def decode(
-    file: Annotated[Path | None, typer.Argument(help="A pcap or pcapng file; - is standard input.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A pcap or pcapng file; - is standard input.")
+    ] = None,
     hexadecimal: Annotated[
         str | None, typer.Option("--hex", help="Instead of a file, the bytes of one packet in hexadecimal.")
     ] = None,
@@ -26,7 +28,7 @@ def decode(
         typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header and not with IP."),
     ] = False,
     port: Annotated[
-        int, typer.Option("--port", "-p", min=1, max=65535, help="UDP destination port of MRC.")
+        int, typer.Option("--udp-port", help="UDP destination port of MRC.", **_values.port(1))
     ] = ROCE_PORT,
     count: Annotated[
         int | None, typer.Option("--count", "-c", min=1, help="Stop after this many packets.")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common, _planes
+from openmrc.cli import _common, _planes, _values
 from openmrc.demos.loopback.analysis import figures
 from openmrc.demos.loopback.picture import draw
 from openmrc.demos.loopback.run import run
@@ -15,29 +15,31 @@ from openmrc.demos.loopback.screen import screen, summary
 from openmrc.demos.loopback.source import source_file
 from openmrc.demos.style import PictureError
 from openmrc.errors import Error
-from openmrc.units import parse_size
 from openmrc.verbs.device import LOOPBACK_PLANES
 
 
 def demo(
-    size: Annotated[str, typer.Option("--size", help="Size of the file to make: 2GiB, 500M ...")] = "2GiB",
+    size: Annotated[
+        int, typer.Option("--size", "-s", help="Size of the file to make.", **_values.size())
+    ] = "2GiB",  # type: ignore[assignment]  # parsed like what a user writes
     file: Annotated[
         Path | None, typer.Option("--file", help="Send this file instead.", show_default=False)
     ] = None,
     duration: Annotated[
         float,
-        typer.Option("--duration", "-D", min=1, metavar="SECONDS", help="Length of the schedule of faults."),
-    ] = 15.0,
-    ports: Annotated[int, typer.Option("--ports", min=2, max=16, help="Planes.")] = LOOPBACK_PLANES,
+        typer.Option("--duration", "-D", help="Length of the schedule of faults.", **_values.time(1)),
+    ] = "15s",  # type: ignore[assignment]
+    count: Annotated[
+        int, typer.Option("--planes", metavar="N", min=2, max=16, help="Planes.")
+    ] = LOOPBACK_PLANES,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Where the picture and the numbers go."),
-    ] = Path("openmrc-demo"),
-    picture: Annotated[
-        bool, typer.Option("--picture/--no-picture", help="Draw throughput over time.")
-    ] = True,
+    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+        "openmrc-demo"
+    ),
+    no_picture: Annotated[
+        bool, typer.Option("--no-picture", help="Do not draw the throughput over time.")
+    ] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Send a file over many planes of this machine while planes and paths fail, and check every byte.
@@ -46,19 +48,19 @@ def demo(
     packets, some trim and mark them, then the plane comes back. A file that arrives before the end of the
     schedule is sent again. The exit code is 0 only if every byte of every pass arrived.
     """
-    schedule = standard(duration, ports)
-    planes = _planes.planes(None, ports, evs, ev_burst)
-    count = parse_size(size, "--size")
-    out, remarks = _common.console(), _common.console(stderr=True)
+    schedule = standard(duration, count)
+    planes = _planes.planes(None, count, evs, ev_burst)
+    screen_out, remarks = _common.console(), _common.console(stderr=True)
     # Now, so that a directory that cannot be made is found before the run.
-    output.mkdir(parents=True, exist_ok=True)
-    with screen(remarks) as watch, source_file(file, count, watch.preparing) as source:
+    out.mkdir(parents=True, exist_ok=True)
+    with screen(remarks) as watch, source_file(file, size, watch.preparing) as source:
         outcome = run(source, schedule, planes, watch.progress)
     found = figures(outcome)
     results = {**found.as_dict(), "planes": outcome.addresses}
-    numbers = output / "demo.json"
+    numbers = out / "demo.json"
     numbers.write_text(json_module.dumps(results, indent=2, allow_nan=False) + "\n")
-    drawn = output / "demo.png"
+    drawn = out / "demo.png"
+    picture = not no_picture
     if picture:
         try:
             draw(outcome, drawn)
@@ -68,7 +70,7 @@ def demo(
     if json:
         _common.print_json(results)
     else:
-        out.print(summary(found))
-        out.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
+        screen_out.print(summary(found))
+        screen_out.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
     if not found.verified:
         raise Error(found.error or "not every byte arrived: a checksum is wrong")

@@ -3,12 +3,16 @@
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openmrc.cli import _common
-from openmrc.errors import ArgumentError
+from openmrc.cli import _common, _complete, _values
+from openmrc.errors import ArgumentError, Error
+from openmrc.extras import pip_install
+
+if TYPE_CHECKING:
+    from openmrc.lab import Lab
 
 lab = typer.Typer(
     help="Run a fabric in network namespaces of this machine. Needs root.",
@@ -19,24 +23,37 @@ lab = typer.Typer(
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 NameOption = Annotated[
-    str | None, typer.Option("--lab", metavar="NAME", help="Name of the lab, if several are up.")
+    str | None,
+    typer.Option(
+        "--lab", metavar="NAME", help="Name of the lab, if several are up.", autocompletion=_complete.labs
+    ),
 ]
 WhatArgument = Annotated[
     str,
     typer.Argument(
         metavar="LINK|PORT|SWITCH",
         help="A link, one of its ports (p0/t0-1:up2, h3:p0), or a switch (p0/t1-2).",
+        autocompletion=_complete.links_and_switches,
     ),
 ]
+NodeArgument = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="A host, such as h3, or a switch.", autocompletion=_complete.nodes),
+]
 LinkArgument = Annotated[
-    str, typer.Argument(metavar="LINK|PORT", help="A link or one of its ports (p0/t0-1:up2, h3:p0).")
+    str,
+    typer.Argument(
+        metavar="LINK|PORT",
+        help="A link or one of its ports (p0/t0-1:up2, h3:p0).",
+        autocompletion=_complete.links,
+    ),
 ]
 
 
 @lab.command()
 def up(
     file: FileArgument,
-    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts instead of the file's.")] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts. Default: the file's.")] = None,
 ) -> None:
     """Bring a fabric up: a namespace per switch and host, a veth pair per link, static SRv6 routes."""
     from openmrc.fabric import Fabric
@@ -84,20 +101,15 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
                 "cut": state.cut,
                 "stopped": state.stopped,
                 "loss": state.loss,
+                "delay_s": state.delay,
+                "rate_bps": state.rate,
                 "soft": sorted(state.soft),
             }
         )
         return
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("host", *(f"p{plane}" for plane in range(found.fabric.planes))):
-        table.add_column(heading, no_wrap=True)
-    for host, each in addresses.items():
-        table.add_row(host, *each)
+    planes = [f"p{plane}" for plane in range(found.fabric.planes)]
+    _common.print_table(["host", *planes], [(host, *each) for host, each in addresses.items()], left=99)
     console = _common.console()
-    console.print(table)
     console.print(f"lab {found.name}: {len(layout.switches)} switches, {len(layout.links)} links")
     for what in sorted(state.soft):
         console.print(f"{what}: a soft switch")
@@ -105,13 +117,55 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
         console.print(f"{what}: stopped", style="red")
     for what in state.cut:
         console.print(f"{what}: cut", style="red")
-    for what, loss in state.loss.items():
-        console.print(f"{what}: loses {100 * loss:g} %", style="yellow")
+    from openmrc.lab.graph import described
+
+    for what in state.impaired:
+        console.print(f"{what}: {', '.join(described(state, what))}", style="yellow")
+
+
+@lab.command()
+def graph(
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.svg|png", help="Draw it into a file.")
+    ] = None,
+    name: NameOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Show the planes, switches, hosts and cables of a lab, and what has failed."""
+    from openmrc.lab import Lab
+    from openmrc.lab import graph as graphs
+
+    found = Lab.open(name)
+    if picture is not None:
+        try:
+            from openmrc.fabric import drawing
+        except ModuleNotFoundError as error:
+            raise Error(f"--picture needs {error.name}: {pip_install('plots')}") from None
+        drawing.save(found.fabric, picture, marks=_marks(found), legend=_LEGEND)
+        _common.console(stderr=True).print(f"wrote {picture}", markup=False)
+    if json:
+        _common.print_json(graphs.as_dict(found.layout, found.state))
+    elif picture is None:
+        for line in graphs.lines(found.layout, found.state):
+            print(line)
+
+
+_LEGEND = "dashed: cut or stopped (black), lossy, delayed or slow (grey)"
+
+
+def _marks(found: "Lab") -> dict[str, str]:
+    """Colours of what has failed, by name."""
+    failed, impaired = "#000000", "#777777"
+    state = found.state
+    marks = dict.fromkeys(state.impaired, impaired)
+    for switch in state.stopped:
+        marks |= dict.fromkeys((link.name for link in found.layout.links_of(switch)), failed)
+    return marks | dict.fromkeys((*state.cut, *state.stopped), failed)
 
 
 @lab.command(name="exec", context_settings={"ignore_unknown_options": True})
 def execute(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A host, such as h3, or a switch.")],
+    node: NodeArgument,
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND", help="The command and its arguments.")
     ],
@@ -125,6 +179,33 @@ def execute(
 
 
 @lab.command()
+def shell(
+    node: NodeArgument,
+    name: NameOption = None,
+) -> None:
+    """Open a shell at a host or switch; its prompt names the node.
+
+    The shell is that of the variable SHELL. In it every command runs at the node, and the lab's hosts have
+    their names.
+    """
+    from openmrc.lab import Lab
+
+    found = Lab.open(name)
+    line = found.command(node, _shell(node, found.state.directory))
+    os.execvp(line[0], line)
+
+
+def _shell(node: str, directory: Path) -> list[str]:
+    program = os.environ.get("SHELL") or "/bin/sh"
+    if Path(program).name != "bash":
+        return ["env", f"PS1={node}$ ", program]
+    # The user's own settings first: they would replace the prompt.
+    start = directory / f"bashrc-{node.replace('/', '-')}"
+    start.write_text(f'[ -f ~/.bashrc ] && . ~/.bashrc\nPS1="({node}) $PS1"\n', encoding="utf-8")
+    return [program, "--rcfile", str(start)]
+
+
+@lab.command()
 def fail(what: WhatArgument, name: NameOption = None) -> None:
     """Cut a link, or stop a switch: ports lose their carrier."""
     from openmrc.lab import Lab
@@ -135,20 +216,43 @@ def fail(what: WhatArgument, name: NameOption = None) -> None:
 @lab.command()
 def degrade(
     what: LinkArgument,
-    loss: Annotated[str, typer.Option(metavar="SHARE", help="Such as 1% or 0.01; 100% is a silent cut.")],
+    loss: Annotated[
+        float | None,
+        typer.Option(
+            "--loss", help="Lose packets, such as 1% or 0.01; 100% is a silent cut.", **_values.share()
+        ),
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            "--delay", help="Delay packets in each direction, such as 5ms.", **_values.time(needs_unit=True)
+        ),
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", help="Carry at most this much, such as 100M.", **_values.rate())
+    ] = None,
     name: NameOption = None,
 ) -> None:
-    """Make a link lose random packets in both directions; its ports stay up."""
+    """Make a link lose or delay packets, or slow, in both directions; its ports stay up.
+
+    What is not given stays as it is. `openmrc lab repair` ends all of it.
+    """
     from openmrc.lab import Lab
 
-    Lab.open(name).degrade(what, loss=_share(loss))
+    if loss is None and delay is None and rate is None:
+        raise typer.BadParameter("say how: --loss, --delay or --rate")
+    Lab.open(name).degrade(what, loss=loss, delay=delay, rate=rate)
 
 
 @lab.command()
 def repair(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[LINK|PORT|SWITCH]", help="Link, port or switch; default everything."),
+        typer.Argument(
+            metavar="LINK|PORT|SWITCH",
+            help="A link, one of its ports, or a switch. Default: everything.",
+            autocompletion=_complete.links_and_switches,
+        ),
     ] = None,
     name: NameOption = None,
 ) -> None:
@@ -162,9 +266,9 @@ def repair(
 @lab.command()
 def flap(
     what: WhatArgument,
-    down_s: Annotated[float, typer.Option("--down", min=0, help="Seconds it is cut.")] = 1.0,
-    up_s: Annotated[float, typer.Option("--up", min=0, help="Seconds of working between two cuts.")] = 1.0,
-    count: Annotated[int, typer.Option(min=1, help="How often.")] = 5,
+    down_s: Annotated[float, typer.Option("--down", help="Time that it is cut.", **_values.time())] = "1s",  # type: ignore[assignment]
+    up_s: Annotated[float, typer.Option("--up", help="Time between two cuts.", **_values.time())] = "1s",  # type: ignore[assignment]
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="How often.")] = 5,
     name: NameOption = None,
 ) -> None:
     """Cut and repair a link or switch repeatedly; at the end, also after Ctrl-C, it is repaired."""
@@ -183,16 +287,22 @@ def flap(
 
 @lab.command()
 def soft(
-    switch: Annotated[str, typer.Argument(metavar="SWITCH", help="The switch, such as p0/t1-2.")],
+    switch: Annotated[
+        str,
+        typer.Argument(
+            metavar="SWITCH", help="The switch, such as p0/t1-2.", autocompletion=_complete.switches
+        ),
+    ],
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Rate of every port, such as 200M; default no limit.")
+        int | None,
+        typer.Option("--rate", help="Rate of every port, such as 200M. Default: no limit.", **_values.rate()),
     ] = None,
     base_rtt: Annotated[
         float | None,
         typer.Option(
             "--base-rtt",
-            min=0.001,
-            help="Base RTT in microseconds; thresholds are shares of rate x base RTT.",
+            help="Base RTT, such as 1ms; thresholds are shares of rate x base RTT.",
+            **_values.time(1e-9, needs_unit=True),
         ),
     ] = None,
     off: Annotated[
@@ -202,7 +312,6 @@ def soft(
     json: _common.JsonOption = False,
 ) -> None:
     """Replace a switch by a soft switch: with a rate, queues, ECN marking, packet trimming."""
-    from openmrc.fabric.units import parse_rate
     from openmrc.lab import Lab
 
     found = Lab.open(name)
@@ -214,54 +323,54 @@ def soft(
         for what, count in counted.items():
             _common.console().print(f"{what.replace('_', ' '):24}{count:12,}")
         return
-    try:
-        speed = None if rate is None else parse_rate(rate)
-    except ValueError as error:
-        raise ArgumentError(f"rate: {error}") from None
-    found.start_soft_switch(switch, rate=speed, base_rtt_us=base_rtt)
+    base_rtt_us = None if base_rtt is None else base_rtt * 1e6
+    found.start_soft_switch(switch, rate=rate, base_rtt_us=base_rtt_us)
 
 
 @lab.command()
 def demo(
     only: Annotated[
-        str | None, typer.Option("--only", metavar="mrc|frr", help="One half of it.", show_default=False)
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="mrc|frr",
+            help="One half of it.",
+            show_default=False,
+            autocompletion=_complete.choices("mrc", "frr"),
+        ),
     ] = None,
     duration: Annotated[
         float,
-        typer.Option(
-            "--duration", "-D", min=10, metavar="SECONDS", help="Seconds that the faults of each run take."
-        ),
-    ] = 30.0,
-    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Offered load of each host.")] = "40M",
+        typer.Option("--duration", "-D", help="Time that the faults of each run take.", **_values.time(10)),
+    ] = "30s",  # type: ignore[assignment]
+    rate: Annotated[int, typer.Option("--rate", help="Offered load of each host.", **_values.rate())] = "40M",  # type: ignore[assignment]
     nic: Annotated[
         str,
         typer.Option(
             "--nic",
             metavar="srv6|udp",
             help="srv6: the NIC builds SRv6 frames; udp: UDP sockets and the hosts' routes.",
+            autocompletion=_complete.choices("srv6", "udp"),
         ),
     ] = "udp",
     bfd_interval: Annotated[
-        int,
+        float,
         typer.Option(
             "--bfd-interval",
-            min=0,
-            metavar="MS",
             help="FRR: BFD interval; three missing packets end a session; 0: no BFD.",
+            **_values.time(needs_unit=True),
         ),
-    ] = 100,
+    ] = "100ms",  # type: ignore[assignment]
     bgp_hold: Annotated[
-        int, typer.Option("--bgp-hold", min=3, max=65535, metavar="SECONDS", help="FRR: BGP's hold time.")
-    ] = 9,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--picture", metavar="FILE", help="Goodput over time, PNG, SVG or PDF.", show_default=False
-        ),
-    ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="All figures.", show_default=False)
-    ] = None,
+        float, typer.Option("--bgp-hold", help="FRR: BGP's hold time, whole seconds.", **_values.time(3))
+    ] = "9s",  # type: ignore[assignment]
+    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+        "openmrc-lab-demo"
+    ),
+    no_picture: Annotated[
+        bool, typer.Option("--no-picture", help="Do not draw the goodput over time.")
+    ] = False,
+    json: _common.JsonOption = False,
 ) -> None:
     """Break links under MRC, and under BGP with BFD and ECMP; compare the outages.
 
@@ -275,53 +384,52 @@ def demo(
     from openmrc.demos.lab import analysis, report
     from openmrc.demos.lab.frr import Timers
     from openmrc.demos.lab.run import Settings, run
-    from openmrc.errors import Error
-    from openmrc.fabric.units import parse_rate
+    from openmrc.demos.style import PictureError
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is allowed")
     if nic not in ("srv6", "udp"):
         raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
-    try:
-        speed = parse_rate(rate)
-    except ValueError as error:
-        raise ArgumentError(f"rate: {error}") from None
-    for file in (picture, json):
-        if file is not None and not file.parent.is_dir():
-            raise ArgumentError(f"{file}: there is no directory {file.parent}")
+    if bgp_hold != int(bgp_hold) or bgp_hold > 65535:
+        raise ArgumentError(f"--bgp-hold: whole seconds up to 65535, not {bgp_hold:g}")
+    bfd_ms = round(bfd_interval * 1e3)
+    # Now, so that a directory that cannot be made is found before the run.
+    out.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         only,  # type: ignore[arg-type]
         duration,
-        speed,
+        rate,
         nic == "srv6",
-        Timers(bfd_interval, bgp_hold),
+        Timers(bfd_ms, int(bgp_hold)),
     )
     remarks = _common.console(stderr=True)
     with report.Progress(remarks) as progress:
         outcome = run(settings, progress)
     timers = settings.timers.described
-    _common.console().print(report.summary(outcome.mrc, outcome.conventional, timers, speed))
+    results = {
+        "mrc": outcome.mrc and analysis.as_dict(outcome.mrc, ["mrc"]),
+        "conventional": outcome.conventional and analysis.as_dict(outcome.conventional, ["tcp", "udp"]),
+        "timers": {"bfd_interval_ms": bfd_ms, "bgp_hold_s": int(bgp_hold)},
+        "offered_bps_per_host": rate,
+    }
+    numbers, drawn = out / "lab-demo.json", out / "lab-demo.png"
+    numbers.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
     if outcome.remark:
         remarks.print(outcome.remark, markup=False)
-    if json is not None:
-        results = {
-            "mrc": outcome.mrc and analysis.as_dict(outcome.mrc, ["mrc"]),
-            "conventional": outcome.conventional and analysis.as_dict(outcome.conventional, ["tcp", "udp"]),
-            "timers": {"bfd_interval_ms": bfd_interval, "bgp_hold_s": bgp_hold},
-            "offered_bps_per_host": speed,
-        }
-        json.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
-    if picture is not None:
-        from openmrc.demos.lab.picture import draw
+    picture = not no_picture
+    if picture:
+        try:
+            from openmrc.demos.lab.picture import draw
 
-        draw(outcome.mrc, outcome.conventional, timers, picture)
+            draw(outcome.mrc, outcome.conventional, timers, drawn)
+        except PictureError as error:
+            remarks.print(str(error), markup=False)
+            picture = False
+    if json:
+        _common.print_json(results)
+    else:
+        screen = _common.console()
+        screen.print(report.summary(outcome.mrc, outcome.conventional, timers, rate))
+        screen.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
     if outcome.mrc is not None and outcome.mrc.wrong:
         raise Error(f"{outcome.mrc.wrong} writes arrived with wrong data")
-
-
-def _share(text: str) -> float:
-    try:
-        number: Any = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise ArgumentError(f"loss: {text!r} is not a share; write 1% or 0.01") from None
-    return float(number)

@@ -6,25 +6,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
+from openmrc.cli._planes import lab_host
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from openmrc.fabric import Path, Trace
+    from openmrc.fabric import Fabric, Path, Trace
+    from openmrc.tables import Table
 
 FabricOption = Annotated[
-    FilePath,
+    FilePath | None,
     typer.Option(
-        "--fabric", "-f", metavar="FABRIC.yaml", envvar="OPENMRC_FABRIC", help="The fabric's specification."
+        "--fabric",
+        metavar="FILE",
+        envvar="OPENMRC_FABRIC",
+        help="The fabric's specification. Default, in a host of a lab: the lab's; else fabric.yaml.",
     ),
 ]
 
 
 def path(
-    src: Annotated[str | None, typer.Argument(metavar="SRC", help="Sender, like h12.")] = None,
-    dst: Annotated[str | None, typer.Argument(metavar="DST", help="Receiver.")] = None,
-    fabric: FabricOption = FilePath("fabric.yaml"),
+    src: Annotated[
+        str | None, typer.Argument(metavar="SRC", help="Sender, like h12.", autocompletion=_complete.hosts)
+    ] = None,
+    dst: Annotated[
+        str | None, typer.Argument(metavar="DST", help="Receiver.", autocompletion=_complete.hosts)
+    ] = None,
+    fabric: FabricOption = None,
     ev: Annotated[
         str | None, typer.Option(metavar="N", help="Explain this entropy value (decimal or 0x...).")
     ] = None,
@@ -35,12 +42,10 @@ def path(
     json: _common.JsonOption = False,
 ) -> None:
     """Show the paths between two hosts, the hops of one path, or the path of an address in a capture."""
-    from openmrc.fabric import Fabric
-
     if address is not None:
         if src is not None or ev is not None:
             raise typer.BadParameter("--address is used alone: an address names its own path")
-        trace = Fabric.load(fabric).path_of(address)
+        trace = _fabric(fabric).path_of(address)
         if json:
             _common.print_json(_plain(asdict(trace)))
         else:
@@ -48,7 +53,7 @@ def path(
         return
     if src is None or dst is None:
         raise typer.BadParameter("SRC and DST are needed, or --address")
-    loaded = Fabric.load(fabric)
+    loaded = _fabric(fabric)
     if ev is not None:
         one = loaded.path(src, dst, ev=_number(ev))
         if json:
@@ -67,6 +72,14 @@ def path(
     console.print(_list_table(shown))
     more = f", the first {len(shown)} of them above" if len(shown) < len(paths) else ""
     console.print(f"{len(paths):,} paths from {src} to {dst}{more}")
+
+
+def _fabric(file: FilePath | None) -> "Fabric":
+    from openmrc.fabric import Fabric
+
+    if file is None and (here := lab_host()) is not None:
+        return here.fabric
+    return Fabric.load(file or "fabric.yaml")
 
 
 def _number(text: str) -> int:
@@ -102,22 +115,25 @@ def _path_text(path: "Path") -> str:
 
 
 def _hop_table(path: "Path") -> "Table":
-    table = _table("at", "uSID", "leaves by", "link", "outer destination on it")
+    from openmrc.tables import Table
+
     addresses = path.addresses
-    table.add_row(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))
+    rows = [(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))]
     for hop, after in zip(path.hops, addresses[1:], strict=True):
-        table.add_row(hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after))
-    table.add_row(path.dst, f"{path.usids[-1]:#06x}", "", "", "")
-    return table
+        rows.append((hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after)))
+    rows.append((path.dst, f"{path.usids[-1]:#06x}", "", "", ""))
+    return Table(("at", "uSID", "leaves by", "link", "outer destination on it"), rows, left=5)
 
 
 def _list_table(paths: "list[Path]") -> "Table":
-    table = _table("EV", "plane", "uplinks", "switches", "outer destination address")
+    from openmrc.tables import Table
+
+    rows = []
     for path in paths:
         uplinks = " ".join(str(u) for u in path.uplinks) or "-"
         switches = " ".join(hop.switch for hop in path.hops)
-        table.add_row(f"{path.ev:#010x}", str(path.plane), uplinks, switches, str(path.address))
-    return table
+        rows.append((f"{path.ev:#010x}", str(path.plane), uplinks, switches, str(path.address)))
+    return Table(("EV", "plane", "uplinks", "switches", "outer destination address"), rows, left=5)
 
 
 def _trace_text(trace: "Trace") -> str:
@@ -142,13 +158,3 @@ def _trace_text(trace: "Trace") -> str:
     )
     lines += [f"  over {link}" for link in trace.links]
     return "\n".join(lines)
-
-
-def _table(*headings: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, no_wrap=True)
-    return table

@@ -7,20 +7,29 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.errors import Error
+from openmrc.extras import pip_install
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 
 
 def plan(
     file: FileArgument,
-    hosts: Annotated[
-        int | None, typer.Option(min=1, help="Plan for this many hosts instead of the file's.")
-    ] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Number of hosts. Default: the file's.")] = None,
     json: _common.JsonOption = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the bills of materials as CSV.")] = False,
-    draw: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the fabric into a file.")
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg|png", help="Draw the fabric into a file.")
     ] = None,
+    cabling: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write the list of all cables into a file.")
+    ] = None,
+    platform: Annotated[
+        str,
+        typer.Option(
+            metavar="linux|frr|sonic|eos|cumulus", help="With --cabling: whose names the ports have."
+        ),
+    ] = "linux",
+    schema: Annotated[bool, _common.schema_option("fabric")] = False,
 ) -> None:
     """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
 
@@ -34,12 +43,19 @@ def plan(
         raise typer.BadParameter("--json and --csv exclude each other")
     fabric = Fabric.load(file, hosts=hosts)
     result = make_plan(fabric)
-    if draw is not None:
+    if picture is not None:
         try:
             from openmrc.fabric import drawing
         except ModuleNotFoundError as error:
-            raise Error(f"--draw needs {error.name}: pip install 'openmrc[plots]'") from None
-        drawing.save(fabric, draw)
+            raise Error(f"--picture needs {error.name}: {pip_install('plots')}") from None
+        drawing.save(fabric, picture)
+    if cabling is not None:
+        from openmrc.switchconf import FILES
+        from openmrc.switchconf import cabling as listing
+
+        if platform not in FILES:
+            raise typer.BadParameter(f"--platform {platform}: not one of {', '.join(FILES)}")
+        listing.write(cabling, listing.cables(fabric, platform, result.asked))
     if json:
         _common.print_json(report.as_dict(result))
     elif csv:

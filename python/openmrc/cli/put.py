@@ -1,13 +1,13 @@
 """``openmrc put``: send files. Prints; :mod:`openmrc.transfer.sender` does the work."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _impair, _peers, _planes
+from openmrc.cli import _common, _impair, _interval, _peers, _planes, _values
 from openmrc.errors import ConnectError
 from openmrc.printable import printable
 from openmrc.transfer.manifest import collect
@@ -28,6 +28,7 @@ def put(
         str,
         typer.Argument(metavar="HOST[:PORT]", help="Where `openmrc serve` runs.", show_default=False),
     ],
+    port: Annotated[int | None, _peers.port_option(DEFAULT_PORT, "TCP port of the receiver.")] = None,
     if_exists: Annotated[
         IfExists,
         typer.Option(
@@ -44,13 +45,15 @@ def put(
         float,
         typer.Option(
             "--peer-timeout",
-            metavar="SECONDS",
-            min=1,
-            help="Give the receiver up after this time without an answer on any plane.",
+            help="Give the receiver up after this time without an answer on any plane. "
+            f"Default {PEER_TIMEOUT:g}s.",
+            show_default=False,
+            **_values.time(1),
         ),
     ] = PEER_TIMEOUT,
+    interval: _interval.IntervalOption = None,
     addresses: _planes.AddressesOption = None,
-    ports: _planes.PortsOption = None,
+    count: _planes.CountOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
     srv6: _planes.Srv6Option = False,
@@ -65,15 +68,15 @@ def put(
     A directory keeps its name and its contents. Files appear at the receiver one by one, each complete or not
     at all. Exit code 0 means that the receiver has everything.
     """
-    host, port = _planes.parse_host(receiver, DEFAULT_PORT)
+    host, tcp_port = _peers.server(receiver, port, DEFAULT_PORT)
     sources = collect(paths)
     configure = _impair.configure(impair)
     remarks = _common.console(stderr=True)
     routes = _planes.srv6(srv6, fabric, this_host, peer_host)
-    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
+    planes = _planes.planes(addresses, count, evs, ev_burst, routes)
     with Sender(
         host,
-        port,
+        tcp_port,
         planes=planes,
         mtu=mtu,
         token=_peers.token(token_file),
@@ -87,23 +90,20 @@ def put(
                 f"planes: {here} here, {there} at {sender.receiver}; "
                 f"the first {min(here, there)} of both are used"
             )
+        parts: list[dict[str, Any]] = []
         try:
-            with _progress(remarks) as on_tick:
+            with _progress(remarks, interval, None if json else _print_interval, parts) as on_tick:
                 report = sender.send(sources, if_exists, on_tick)
+        except KeyboardInterrupt:
+            _report_break(sender, len(sources), "interrupted", interrupted=True, json=json)
+            raise
         except ConnectError as error:
-            stored = sum(result.status != "failed" for result in sender.results)
-            message = f"{error}; nothing was stored"
-            if stored:
-                message = (
-                    f"{error}; {stored} of {files(len(sources))} stored, --if-exists update sends the rest"
-                )
-            if json:
-                _common.print_json(
-                    {"complete": False, "error": message, "files": [*map(_as_dict, sender.results)]}
-                )
-            raise ConnectError(message) from None
+            raise ConnectError(
+                _report_break(sender, len(sources), str(error), interrupted=False, json=json)
+            ) from None
     if json:
-        _common.print_json(report.as_dict())
+        intervals = {} if interval is None else {"intervals": parts}
+        _common.print_json({**report.as_dict(), **intervals})
     else:
         _print_report(report)
     if not report.complete:
@@ -115,13 +115,38 @@ def put(
         raise ConnectError(f"{len(failed)} of {files(len(report.files))} were not stored")
 
 
+def _report_break(sender: Sender, count: int, reason: str, *, interrupted: bool, json: bool) -> str:
+    """Prints what has arrived of a transfer that broke off; returns the reason with a summary."""
+    stored = sum(result.status != "failed" for result in sender.results)
+    message = f"{reason}; nothing was stored"
+    if stored:
+        message = f"{reason}; {stored} of {files(count)} stored, --if-exists update sends the rest"
+    if json:
+        results = [*map(_as_dict, sender.results)]
+        _common.print_json(
+            {"complete": False, "interrupted": interrupted, "error": message, "files": results}
+        )
+    elif interrupted:
+        _print_files(sender.results)
+        placed = f"{size(sender.bytes_placed)} of {size(sender.total_bytes)} had arrived"
+        _common.console().print(f"{message}; {placed}", markup=False)
+    return message
+
+
 def _as_dict(result: Any) -> dict[str, Any]:
     return {name: getattr(result, name) for name in result.__slots__}
 
 
-def _print_report(report: Report) -> None:
+def _print_interval(start: float, end: float, count: int, sender: Sender) -> None:
+    planes = sender.plane_states()
+    alive = f"{sum(plane.alive for plane in planes)} of {len(planes)} planes"
+    placed = f"{size(sender.bytes_placed)} of {size(sender.total_bytes)}"
+    print(_interval.line(start, end, count, f"{placed}, {alive}"), flush=True)
+
+
+def _print_files(results: Sequence[Any]) -> None:
     out = _common.console()
-    for result in report.files:
+    for result in results:
         if result.status == "failed":
             reason = printable(result.reason or "")
             out.print(f"{printable(result.path)}  not stored: {reason}", markup=False)
@@ -129,6 +154,11 @@ def _print_report(report: Report) -> None:
             state = "" if result.status == "stored" else "  there already"
             digest = f"  xxh3 {printable(result.digest)}" if result.digest else ""
             out.print(f"{printable(result.path)}  {size(result.bytes)}{digest}{state}", markup=False)
+
+
+def _print_report(report: Report) -> None:
+    out = _common.console()
+    _print_files(report.files)
     stored = [result for result in report.files if result.status == "stored"]
     if not stored:
         return
@@ -143,8 +173,38 @@ def _print_report(report: Report) -> None:
 
 
 @contextlib.contextmanager
-def _progress(console: "Console") -> Iterator[Callable[[Sender], None]]:
-    """A bar on a terminal; nothing elsewhere."""
+def _progress(
+    console: "Console",
+    every: float | None,
+    show: Callable[[float, float, int, Sender], None] | None,
+    parts: list[dict[str, Any]],
+) -> Iterator[Callable[[Sender], None]]:
+    """What to call while the transfer goes on: a bar on a terminal, or a line for each interval.
+
+    Args:
+        console: Where the bar is.
+        every: Seconds of an interval; ``None``: there are none.
+        show: Prints an interval.
+        parts: Takes the intervals.
+    """
+    if every is not None:
+        now: list[Sender] = []
+
+        def interval(start: float, end: float, count: int) -> None:
+            parts.append(_interval.as_dict(start, end, count))
+            if show is not None:
+                show(start, end, count, now[0])
+
+        meter = _interval.Meter(every, interval)
+
+        def on_interval(sender: Sender) -> None:
+            now[:] = [sender]
+            meter.update(sender.bytes_placed)
+
+        yield on_interval
+        if now:
+            meter.update(now[0].bytes_placed, last=True)
+        return
     if not console.is_terminal:
         yield lambda sender: None
         return

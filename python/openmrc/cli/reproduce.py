@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 from openmrc.cli._simulation import progress
 
 if TYPE_CHECKING:
@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 def reproduce(
     only: Annotated[
-        list[str] | None, typer.Option(metavar="ROW", help="Only this row, like P4; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="ROW",
+            help="Only this row, like P4; may be repeated.",
+            autocompletion=_complete.rows,
+        ),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds of each run; 8 if left out. One is enough for a look.")

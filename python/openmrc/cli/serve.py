@@ -1,14 +1,17 @@
 """``openmrc serve``: receive files. Prints; :mod:`openmrc.transfer.receiver` does the work."""
 
+import contextlib
 import resource
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common, _peers, _planes
+from openmrc.cli import _common, _interval, _peers, _planes, _values
 from openmrc.printable import printable
 from openmrc.transfer.protocol import DEFAULT_PORT, IDLE_TIMEOUT
 from openmrc.transfer.receiver import Limits, Server
@@ -24,18 +27,16 @@ def serve(
             metavar="DIR", help="Where files are stored. Nothing is written outside.", show_default=False
         ),
     ],
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: any free one.")
-    ] = DEFAULT_PORT,
+    port: Annotated[int | None, _peers.port_option(DEFAULT_PORT, "TCP port; 0: any free one.")] = None,
     bind: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--bind",
             metavar="ADDRESS",
             help="Listen on this address, which needs a token unless it is a loopback address. 0.0.0.0 is "
-            "all of IPv4, :: is all.",
+            "all of IPv4, :: is all. Default: 127.0.0.1; in a host of a lab: all, without a token.",
         ),
-    ] = _peers.LOOPBACK,
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -63,10 +64,10 @@ def serve(
         float,
         typer.Option(
             "--idle-timeout",
-            metavar="SECONDS",
-            min=1,
-            help="Give up a sender that does nothing for this time.",
+            help=f"Give up a sender that does nothing for this time. Default {IDLE_TIMEOUT:g}s.",
+            show_default=False,
             rich_help_panel="Peers",
+            **_values.time(1),
         ),
     ] = IDLE_TIMEOUT,
     allow_replace: Annotated[
@@ -87,6 +88,7 @@ def serve(
     sync: Annotated[
         bool, typer.Option("--sync/--no-sync", help="A file counts as stored only when it is on the disk.")
     ] = True,
+    interval: _interval.IntervalOption = None,
     addresses: _planes.AddressesOption = None,
     evs: _planes.EvsOption = None,
     srv6: _planes.Srv6Option = False,
@@ -115,7 +117,11 @@ def serve(
     # A service manager ends the command as cleanly as Ctrl-C does.
     signal.signal(signal.SIGTERM, _terminate)
     token = _peers.token(token_file)
-    _peers.check_bind(bind, token, insecure=insecure)
+    # Only the hosts of a lab can reach one of them.
+    open_to_lab = bind is None and _planes.lab_host() is not None
+    if bind is None:
+        bind = _peers.ALL if open_to_lab else _peers.LOOPBACK
+    _peers.check_bind(bind, token, insecure=insecure, isolated=open_to_lab)
     _raise_descriptor_limit()
     rights = Rights(replace=allow_replace, digests=allow_digests, executable=allow_executable)
     with Store(directory, sync=sync, rights=rights) as store:
@@ -124,7 +130,7 @@ def serve(
         server = Server(
             store,
             host=bind,
-            port=port,
+            port=DEFAULT_PORT if port is None else port,
             planes=planes,
             token=token,
             addresses=_peers.rule(allow_address, planes),
@@ -147,11 +153,29 @@ def serve(
                     remarks.print(
                         f"removed {files(store.leftovers)} that killed runs left behind", markup=False
                     )
-            complete = server.serve(once=once)
+            with contextlib.ExitStack() as stack:
+                if interval is not None:
+                    stack.enter_context(_intervals(server, interval, show))
+                complete = server.serve(once=once)
         finally:
             server.close()
     if not complete:
         raise typer.Exit(_common.EXIT_FAILURE)
+
+
+def _intervals(server: Server, every: float, show: Callable[[Event], None]) -> _interval.Repeat:
+    """Reports what arrives in each interval, while there are senders."""
+    last, since = server.progress()[0], time.monotonic()
+
+    def report() -> None:
+        nonlocal last, since
+        (received, senders), now = server.progress(), time.monotonic()
+        if senders or received != last:
+            who = f"{senders} sender{'' if senders == 1 else 's'}"
+            show(Event("interval", who, bytes=received - last, seconds=now - since))
+        last, since = received, now
+
+    return _interval.Repeat(every, report)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -174,6 +198,9 @@ def _describe(event: Event) -> str | None:
             )
         case "failed":
             return f"{path}  not stored: {reason}  from {event.peer}"
+        case "interval":
+            goodput = rate(event.bytes, event.seconds)
+            return f"{event.seconds:8.2f} s  {size(event.bytes):>8}  {goodput:>11}  {event.peer}"
         case "broken":
             return f"{event.peer}: {reason}"
     return None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openmrc.cli import _common
-from openmrc.cli._simulation import check_outputs, out_of_range, progress, with_record
+from openmrc.cli import _common, _values
+from openmrc.cli._simulation import check_outputs, contents_of, progress, with_record
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -23,18 +23,21 @@ def simulate(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SCENARIO.yaml]", help="The scenario; a permutation on a small fabric if left out."
+            metavar="SCENARIO.yaml", help="The scenario. Default: a permutation on a small fabric."
         ),
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option(help=f"Hosts of the run without a scenario; {HOSTS} if left out.")
+        int | None, typer.Option(help=f"Hosts of the run without a scenario. Default {HOSTS}.")
     ] = None,
-    planes: Annotated[int | None, typer.Option(help=f"Its planes; {PLANES} if left out.")] = None,
-    radix: Annotated[int | None, typer.Option(help=f"Ports of its switches; {RADIX} if left out.")] = None,
+    planes: Annotated[int | None, typer.Option(help=f"Its planes. Default {PLANES}.")] = None,
+    radix: Annotated[int | None, typer.Option(help=f"Ports of its switches. Default {RADIX}.")] = None,
     size: Annotated[
-        int | None, typer.Option(help=f"Bytes that each of its hosts sends; {SIZE} if left out.")
+        int | None,
+        typer.Option(
+            "--size", "-s", help="Bytes that each of its hosts sends. Default 1M.", **_values.size()
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed, instead of the scenario's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed. Default: the scenario's.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
     ] = None,
@@ -45,7 +48,10 @@ def simulate(
     interval: Annotated[
         float | None,
         typer.Option(
-            metavar="US", help="Microseconds between samples; about 1,000 samples in all if left out."
+            "--interval",
+            "-i",
+            help="Virtual time between samples. Default: about 1,000 samples in all.",
+            **_values.time(needs_unit=True),
         ),
     ] = None,
     capture: Annotated[
@@ -58,8 +64,12 @@ def simulate(
         ),
     ] = None,
     snaplen: Annotated[
-        int | None, typer.Option(help="Bytes kept of each packet captured; all headers if left out.")
+        int | None,
+        typer.Option(
+            "--snaplen", help="Bytes kept of each packet captured. Default: all headers.", **_values.size()
+        ),
     ] = None,
+    schema: Annotated[bool, _common.schema_option("scenario")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.
@@ -79,21 +89,20 @@ def simulate(
                 raise ArgumentError(f"{name}: only for a run without a scenario; {file} has its own")
         scenario = sim.load(file)
     else:
-        with out_of_range():
-            scenario = sim.Scenario(
-                topology=sim.Topology(
-                    hosts=HOSTS if hosts is None else hosts,
-                    planes=PLANES if planes is None else planes,
-                    radix=RADIX if radix is None else radix,
-                ),
-                traffic=[sim.Permutation(bytes=SIZE if size is None else size)],
-            )
+        scenario = sim.Scenario(
+            topology=sim.Topology(
+                hosts=HOSTS if hosts is None else hosts,
+                planes=PLANES if planes is None else planes,
+                radix=RADIX if radix is None else radix,
+            ),
+            traffic=[sim.Permutation(bytes=SIZE if size is None else size)],
+        )
     if seed is not None:
         scenario = scenario.model_copy(update={"seed": seed})
     scenario = with_record(
         scenario,
         everything=bool(report or parquet or pictures),
-        interval_us=interval,
+        interval_us=None if interval is None else interval * 1e6,
         capture=capture,
         links=capture_link,
         snaplen=snaplen,
@@ -105,7 +114,7 @@ def simulate(
     if parquet:
         results_module.require_arrow()
     began = perf_counter()
-    with progress() as advance:
+    with contents_of(file), progress() as advance:
         results = sim.run(scenario, advance, capture=capture)
     seconds = perf_counter() - began
     if json:

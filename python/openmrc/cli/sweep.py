@@ -1,7 +1,7 @@
 """``openmrc sweep``: a grid of scenarios over all cores."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,21 +11,20 @@ from openmrc.cli._simulation import check_outputs
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from openmrc.sim.sweep import Sweep
 
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="GRID.yaml", help="Base scenario, axes, seeds.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE.parquet|csv", help="Write the frame, one row for each point."
-        ),
+    out: Annotated[
+        Path | None, _common.out_option("FILE.parquet|csv", "Write the frame, one row for each point.")
     ] = None,
     points: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where finished points are kept; GRID.points beside the grid if left out."
+            metavar="DIR", help="Where finished points are kept. Default: GRID.points beside the grid."
         ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Points at once; -1: one on each core.")] = -1,
@@ -39,6 +38,7 @@ def sweep(
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: its address; local: start one here."),
     ] = None,
+    schema: Annotated[bool, _common.schema_option("grid")] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a grid of scenarios, over all cores or on a Dask or Ray cluster; the results are one frame.
@@ -50,18 +50,18 @@ def sweep(
     from openmrc.sim.clusters import connected
     from openmrc.sim.results import require_arrow
 
-    if output is not None and output.suffix not in (".parquet", ".csv"):
-        raise ArgumentError(f"{output}: the name has to end in .parquet or .csv")
-    check_outputs([output])
-    if output is not None:
+    if out is not None and out.suffix not in (".parquet", ".csv"):
+        raise ArgumentError(f"{out}: the name has to end in .parquet or .csv")
+    check_outputs([out])
+    if out is not None:
         require_arrow()
     grid = sweeping.load(file)
     kept = points or file.with_suffix(".points")
     with connected(dask=dask, ray=ray) as backend, progress("points") as advance:
         result = sweeping.sweep(grid, kept, jobs=jobs, backend=backend, progress=advance)
-    if output is not None:
-        result.write(output)
-        _common.console(stderr=True).print(f"wrote {output}")
+    if out is not None:
+        result.write(out)
+        _common.console(stderr=True).print(f"wrote {out}")
     if json:
         _common.print_json(list(result.rows))
     else:
@@ -74,13 +74,36 @@ def sweep(
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 
 
+def _of_collectives(row: "Mapping[str, Any]") -> list[str]:
+    from openmrc.sim.text import gbps, micros
+
+    return [
+        micros(row.get("collective_time_us")),
+        gbps(row.get("collective_algbw_bps")),
+        gbps(row.get("collective_busbw_bps")),
+        micros(row.get("collective_step_mean_us")),
+    ]
+
+
 def _print(result: "Sweep") -> None:
     from openmrc.sim.results import DROPS
     from openmrc.sim.text import gbps, micros
 
     first = result.rows[0] if result.rows else {}
     axes = list(first)[: list(first).index("seed") + 1] if first else []
-    figures = ["delivered", "median", "99 %", "last", "goodput", "step time", "resent", "lost"]
+    collective = any(row.get("collective_time_us") is not None for row in result.rows)
+    of_collectives = ["collective", "algbw", "busbw", "collective step"] if collective else []
+    figures = [
+        "delivered",
+        "median",
+        "99 %",
+        "last",
+        "goodput",
+        *of_collectives,
+        "training step",
+        "resent",
+        "lost",
+    ]
     rows = []
     for row in result.rows:
         lost = sum(row[name] for name in DROPS)
@@ -90,6 +113,7 @@ def _print(result: "Sweep") -> None:
                 f"{row['delivered']:,} of {row['messages']:,}",
                 *(micros(row[name]) for name in ("median_us", "p99_us", "last_us")),
                 gbps(row["goodput_bps"]),
+                *(_of_collectives(row) if collective else ()),
                 micros(row["step_time_us"]),
                 f"{row['retransmits']:,}",
                 f"{lost:,}",

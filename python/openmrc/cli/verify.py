@@ -1,4 +1,4 @@
-"""``openmrc verify``: checks rendered configurations."""
+"""``openmrc verify``: checks configurations, and cables by LLDP."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,20 +13,60 @@ SHOWN = 20
 
 
 def verify(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that `openmrc config` wrote.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|CABLING.csv",
+            help="What `openmrc config` wrote; with --lldp also the list of `openmrc plan --cabling`.",
+        ),
+    ],
+    lldp: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Check cables: a file of `lldpctl -f json` or of EOS's LLDP as JSON per switch.",
+        ),
+    ] = None,
+    fabric: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Configurations of others: the fabric's specification."),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            metavar="linux|frr|sonic|eos|cumulus", help="With --fabric: the system of the switches."
+        ),
+    ] = None,
+    cabling: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="With --fabric: the ports of the links, if not the plan's."),
+    ] = None,
     walk: Annotated[
-        bool | None, typer.Option("--walk/--no-walk", help="Walk every path; default in small fabrics.")
+        bool | None, typer.Option("--walk/--no-walk", help="Walk every path. Default: in small fabrics.")
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Verify the configurations of a fabric: every path arrives, no loop, no missing or unused entry.
 
     Uses only the files. A problem is named with switch, file and line; then the exit code is 1.
+
+    With --lldp, verify its cables instead: the LLDP neighbours of each switch are those of the list.
+
+    With --fabric and --platform, verify configurations that openmrc did not write: own uSIDs, routes to
+    uSIDs, next hops, ECN and priorities; all else is ignored and counted.
     """
+    if fabric is not None or platform is not None:
+        _verify_foreign(target, fabric, platform, cabling, json)
+        return
+    if lldp is not None:
+        _verify_cables(target, lldp, json)
+        return
+    if target.suffix == ".csv" and target.is_file():
+        raise typer.BadParameter(f"{target} is a list of cables; add --lldp DIR to check them")
     from openmrc.switchconf import verify as prove
 
     with progress("switches") as advance:
-        result = prove(directory, walk=walk, progress=advance)
+        result = prove(target, walk=walk, progress=advance)
     if json:
         _common.print_json(
             {
@@ -39,14 +79,91 @@ def verify(
             }
         )
     else:
-        console = _common.console()
-        for problem in result.problems[:SHOWN]:
-            console.print(str(problem), markup=False)
-        if len(result.problems) > SHOWN:
-            console.print(f"... and {len(result.problems) - SHOWN:,} more")
+        _print_problems([str(problem) for problem in result.problems])
         walked = "closed form, paths not walked" if result.paths is None else f"{result.paths:,} paths walked"
         verdict = "proved" if result.ok else f"{len(result.problems):,} problems"
         counts = f"{result.switches:,} switches, {result.entries:,} entries"
-        console.print(f"{verdict}: {result.platform}, {counts}, {walked}")
+        _common.console().print(f"{verdict}: {result.platform}, {counts}, {walked}")
     if not result.ok:
         raise typer.Exit(1)
+
+
+def _verify_foreign(
+    directory: Path, file: Path | None, platform: str | None, cabling: Path | None, json: bool
+) -> None:
+    from openmrc.fabric import Fabric
+    from openmrc.switchconf import FILES, verify_foreign
+    from openmrc.switchconf import cabling as listing
+
+    if file is None or platform is None:
+        raise typer.BadParameter("--fabric and --platform belong together")
+    if platform not in FILES:
+        raise typer.BadParameter(f"--platform {platform}: not one of {', '.join(FILES)}")
+    cables = listing.read(cabling) if cabling is not None else None
+    with progress("switches") as advance:
+        result = verify_foreign(directory, Fabric.load(file), platform, cables=cables, progress=advance)
+    if json:
+        _common.print_json(
+            {
+                "platform": platform,
+                "ok": result.ok,
+                "switches": result.switches,
+                "entries": result.entries,
+                "ignored": result.ignored,
+                "unchecked": sorted(result.unchecked),
+                "notes": [note._asdict() for note in result.notes],
+                "problems": [problem._asdict() for problem in result.problems],
+            }
+        )
+    else:
+        _print_problems([f"note: {note}" for note in result.notes])
+        _print_problems([str(problem) for problem in result.problems])
+        verdict = "every path arrives" if result.ok else f"{len(result.problems):,} problems"
+        counts = f"{result.switches:,} switches, {result.entries:,} entries, {result.ignored:,} lines ignored"
+        _common.console().print(f"{verdict}: {platform}, {counts}")
+        for what in sorted(result.unchecked):
+            _common.console().print(f"not checked: {what}", markup=False)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _verify_cables(listed: Path, directory: Path, json: bool) -> None:
+    from openmrc.fabric import plan
+    from openmrc.switchconf import cabling, lldp, written
+
+    if listed.is_dir():
+        fabric, platform = written(listed)
+        cables = list(cabling.cables(fabric, platform, plan(fabric).asked))
+    else:
+        cables = cabling.read(listed)
+    result = lldp.check(cables, directory)
+    if json:
+        _common.print_json(
+            {
+                "ok": result.ok,
+                "cables": result.cables,
+                "seen": result.seen,
+                "silent": result.silent,
+                "unnamed": result.unnamed,
+                "problems": [problem._asdict() for problem in result.problems],
+            }
+        )
+    else:
+        _print_problems([str(problem) for problem in result.problems])
+        verdict = "right" if result.ok else f"{len(result.problems):,} problems"
+        notes = [f"{result.seen:,} of {result.cables:,} cables seen"]
+        if result.silent:
+            notes.append(f"{len(result.silent):,} hosts' ports without LLDP")
+        if result.unnamed:
+            notes.append(f"{len(result.unnamed):,} with the right device but no known name of its port")
+        _common.console().print(f"{verdict}: {', '.join(notes)}")
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _print_problems(problems: list[str]) -> None:
+    console = _common.console()
+    for problem in problems[:SHOWN]:
+        console.print(problem, markup=False)
+    if len(problems) > SHOWN:
+        console.print(f"... and {len(problems) - SHOWN:,} more")

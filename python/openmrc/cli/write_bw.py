@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _impair, _peers, _perftest, _planes
+from openmrc.cli import _common, _impair, _peers, _perftest, _planes, _values
+from openmrc.perftest.protocol import MAX_SIZE, MIN_INTERVAL
 from openmrc.perftest.settings import Settings
 
 COLUMNS = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
@@ -15,14 +16,16 @@ def write_bw(
     host: _perftest.HostArgument = None,
     all_sizes: _perftest.AllOption = False,
     size: Annotated[
-        int | None, typer.Option("--size", "-s", help="Bytes per message. Default 65536.")
+        int | None,
+        typer.Option("--size", "-s", help="Bytes per message. Default 65536.", **_values.size(1, MAX_SIZE)),
     ] = None,
     iters: Annotated[
         int | None,
-        typer.Option("--iters", "--iterations", "-n", min=1, help="Messages per queue pair. Default 5000."),
+        typer.Option("--iters", "-n", min=1, help="Messages per queue pair. Default 5000."),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", "-D", metavar="SECONDS", help="Run for this time instead.")
+        float | None,
+        typer.Option("--duration", "-D", help="Run for this time instead.", **_values.time()),
     ] = None,
     bidirectional: Annotated[bool, typer.Option("--bidirectional", "-b", help="Both ends write.")] = False,
     qp: Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")] = 1,
@@ -40,7 +43,6 @@ def write_bw(
     post_list: Annotated[
         int | None,
         typer.Option(
-            "--post_list",
             "--post-list",
             "-l",
             min=1,
@@ -52,7 +54,7 @@ def write_bw(
         typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. Default 16; long 1."),
     ] = None,
     inline: _perftest.InlineOption = None,
-    port: _perftest.PortOption = _perftest.DEFAULT_PORT,
+    port: _perftest.PortOption = None,
     bind: _perftest.BindOption = "",
     token_file: _peers.TokenFileOption = None,
     allow_address: _peers.AllowAddressOption = None,
@@ -62,11 +64,15 @@ def write_bw(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval", metavar="MS", help="Report bytes per interval of this many milliseconds (--json)."
+            "--interval",
+            "-i",
+            help="Print a line for each interval of this length, at least 100ms; with --json, the result has "
+            "the bytes of each.",
+            **_values.time(MIN_INTERVAL),
         ),
     ] = None,
     addresses: _planes.AddressesOption = None,
-    ports: _planes.PortsOption = None,
+    count: _planes.CountOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
     srv6: _planes.Srv6Option = False,
@@ -75,14 +81,19 @@ def write_bw(
     peer_host: _planes.PeerHostOption = None,
     loss: Annotated[
         float | None,
-        typer.Option("--loss", min=0, max=1, help="Drop this share of packets.", rich_help_panel="Planes"),
+        typer.Option(
+            "--loss",
+            help="Drop this share of packets: 1% or 0.01.",
+            rich_help_panel="Planes",
+            **_values.share(),
+        ),
     ] = None,
     fail_port: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-port",
-            metavar="PORT@S",
-            help="Make a port silent S seconds after the beginning.",
+            metavar="PORT@TIME",
+            help="Make a port silent this time after the beginning: 3@2.5s. May be repeated.",
             rich_help_panel="Planes",
         ),
     ] = None,
@@ -97,10 +108,11 @@ def write_bw(
     the client, whose options count. Or use --loopback. With -a and --json the results are a list. Impairments
     concern only this end, except with --loopback.
     """
+    live = None if json or interval is None else _perftest.print_interval
     if fail_port and interval is None:
-        interval = 1.0
+        interval = 0.001
     routes = _planes.srv6(srv6, fabric, this_host, peer_host)
-    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
+    planes = _planes.planes(addresses, count, evs, ev_burst, routes, loopback=loopback)
     settings = Settings(
         test="write-bw",
         sizes=_perftest.sizes(all_sizes, size, 65536),
@@ -113,7 +125,8 @@ def write_bw(
         post_list=post_list,
         cq_mod=cq_mod,
         inline=inline,
-        interval=None if interval is None else interval / 1e3,
+        interval=interval,
+        live=live,
         planes=planes,
         max_time=max_time,
         **_perftest.peers(token_file, allow_address, planes),

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _impair, _peers, _perftest, _planes
+from openmrc.cli import _common, _impair, _peers, _perftest, _planes, _values
+from openmrc.perftest.protocol import MAX_SIZE
 from openmrc.perftest.settings import Settings
 
 COLUMNS = (
@@ -17,13 +18,16 @@ COLUMNS = (
 def write_lat(
     host: _perftest.HostArgument = None,
     all_sizes: _perftest.AllOption = False,
-    size: Annotated[int | None, typer.Option("--size", "-s", help="Bytes per message. Default 2.")] = None,
+    size: Annotated[
+        int | None,
+        typer.Option("--size", "-s", help="Bytes per message. Default 2.", **_values.size(1, MAX_SIZE)),
+    ] = None,
     iters: Annotated[
-        int | None, typer.Option("--iters", "--iterations", "-n", min=1, help="Round trips. Default 1000.")
+        int | None, typer.Option("--iters", "-n", min=1, help="Round trips. Default 1000.")
     ] = None,
     mtu: _planes.MtuOption = None,
     inline: _perftest.InlineOption = None,
-    port: _perftest.PortOption = _perftest.DEFAULT_PORT,
+    port: _perftest.PortOption = None,
     bind: _perftest.BindOption = "",
     token_file: _peers.TokenFileOption = None,
     allow_address: _peers.AllowAddressOption = None,
@@ -31,7 +35,7 @@ def write_lat(
     loopback: _perftest.LoopbackOption = False,
     cpu: _perftest.CpuOption = None,
     addresses: _planes.AddressesOption = None,
-    ports: _planes.PortsOption = None,
+    count: _planes.CountOption = None,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
     srv6: _planes.Srv6Option = False,
@@ -48,7 +52,7 @@ def write_lat(
     the client, whose options count. Or use --loopback. With -a and --json the results are a list.
     """
     routes = _planes.srv6(srv6, fabric, this_host, peer_host)
-    planes = _planes.planes(addresses, ports, evs, ev_burst, routes)
+    planes = _planes.planes(addresses, count, evs, ev_burst, routes, loopback=loopback)
     settings = Settings(
         test="write-lat",
         sizes=_perftest.sizes(all_sizes, size, 2),

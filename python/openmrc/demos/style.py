@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openmrc.errors import Error
+from openmrc.extras import pip_install
 
 try:
     import matplotlib
@@ -39,7 +40,7 @@ def drawing(path: Path, width: float, height: float) -> Iterator["Figure"]:
         ValueError: for a format matplotlib does not know.
     """
     if matplotlib is None:
-        raise PictureError("no picture: matplotlib is not installed (pip install 'openmrc[plots]')")
+        raise PictureError(f"no picture: matplotlib is not installed ({pip_install('plots')})")
     with matplotlib.rc_context({"font.size": 9, "font.family": "sans-serif", "svg.fonttype": "none"}):
         figure = Figure(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
         yield figure

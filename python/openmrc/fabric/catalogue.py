@@ -5,13 +5,15 @@ catalogue, the figure is unknown, and the report says so.
 """
 
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import Field, StrictInt
 
 from openmrc.fabric import yamlfile
 from openmrc.fabric.units import Rate
+from openmrc.model import Model
 
 EXAMPLE = Path(__file__).with_name("catalogue.yaml")
 """The example catalogue of the package."""
@@ -21,11 +23,7 @@ Amount = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SwitchPart(_Part):
+class SwitchPart(Model):
     """A switch."""
 
     name: Name
@@ -40,7 +38,7 @@ class SwitchPart(_Part):
     price: Amount
 
 
-class Transceiver(_Part):
+class Transceiver(Model):
     """A pluggable module that may serve several ports."""
 
     name: Name
@@ -52,13 +50,18 @@ class Transceiver(_Part):
     watts: Amount
     price: Amount
 
+    @property
+    def lane_rate(self) -> int:
+        """Rate of a lane, bit/s: the finest breakout is one port for each lane."""
+        return self.rate // max(self.ports)
+
     def breakout(self, port_rate: int) -> int | None:
         """Number of ports of a rate that it serves; ``None`` if it cannot."""
         ports, rest = divmod(self.rate, port_rate)
         return ports if not rest and ports in self.ports else None
 
 
-class Cable(_Part):
+class Cable(Model):
     """A cable, one per link."""
 
     name: Name
@@ -71,27 +74,28 @@ class Cable(_Part):
     watts: Amount = 0.0
 
 
-class Cabling(BaseModel):
-    """The parts of the links of a layer: a cable, and the modules at its ends."""
-
-    model_config = ConfigDict(frozen=True)
+class Cabling(Model):
+    """The parts of the links of a layer: a cable, and the modules at its ends, which may differ."""
 
     cable: Cable
-    transceiver: Transceiver | None
-    """None for copper."""
-    ports_per_module: int
+    lower: Transceiver | None
+    """At the end nearer to the hosts; ``None`` for copper."""
+    upper: Transceiver | None
+    lower_ports: int = 1
+    """Links that a module at the lower end serves."""
+    upper_ports: int = 1
 
 
-class Catalogue(BaseModel):
+class Catalogue(Model):
     """The parts of a fabric."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     currency: Annotated[str, Field(min_length=1, max_length=8)]
+    source: Name = "not said"
+    """Where the figures come from; the report shows it."""
     switches: list[SwitchPart]
-    transceivers: list[Transceiver] = []
-    cables: list[Cable] = []
+    transceivers: list[Transceiver] = Field(default_factory=list)
+    cables: list[Cable] = Field(default_factory=list)
 
     def switch(self, capacity: int | None = None, name: str | None = None) -> SwitchPart | None:
         """The first switch with this capacity and name; ``None`` matches any."""
@@ -100,13 +104,16 @@ class Catalogue(BaseModel):
                 return part
         return None
 
-    def cabling(self, port_rate: int, length: float, cage_rate: int) -> Cabling | None:
-        """The cheapest way to join two ports; ``None`` if the catalogue has none.
+    def cablings(self, port_rate: int, length: float, lower_cage: int, upper_cage: int) -> list[Cabling]:
+        """Every way to join two ports, the cheapest first; empty if the catalogue has none.
+
+        Modules at the two ends have the same medium and lanes of the same rate, or no link would come up.
 
         Args:
             port_rate: Rate of one port, bit/s.
             length: Length of the cable, metres.
-            cage_rate: Rate of the slower of the two cages, bit/s; no module is faster.
+            lower_cage: Rate of the cage at the lower end, bit/s; no module there is faster.
+            upper_cage: Rate of the cage at the upper end.
         """
         options: list[tuple[float, float, Cabling]] = []
         for cable in self.cables:
@@ -114,17 +121,22 @@ class Catalogue(BaseModel):
                 continue
             price = cable.price + cable.per_metre * length
             if cable.medium == "copper":
-                way = Cabling(cable=cable, transceiver=None, ports_per_module=1)
-                options.append((price, cable.watts, way))
+                options.append((price, cable.watts, Cabling(cable=cable, lower=None, upper=None)))
                 continue
-            for module in self.transceivers:
-                ports = module.breakout(port_rate)
-                fits = module.medium == cable.medium and module.reach >= length and module.rate <= cage_rate
-                if fits and ports:
-                    way = Cabling(cable=cable, transceiver=module, ports_per_module=ports)
-                    ends = 2 / ports
-                    options.append((price + ends * module.price, cable.watts + ends * module.watts, way))
-        return min(options, key=lambda option: option[:2])[2] if options else None
+            modules = [
+                (module, ports)
+                for module in self.transceivers
+                if module.medium == cable.medium and module.reach >= length
+                if (ports := module.breakout(port_rate))
+            ]
+            for (lower, down), (upper, up) in product(modules, repeat=2):
+                if lower.rate > lower_cage or upper.rate > upper_cage or lower.lane_rate != upper.lane_rate:
+                    continue
+                way = Cabling(cable=cable, lower=lower, upper=upper, lower_ports=down, upper_ports=up)
+                cost = price + lower.price / down + upper.price / up
+                watts = cable.watts + lower.watts / down + upper.watts / up
+                options.append((cost, watts, way))
+        return [way for _, _, way in sorted(options, key=lambda option: option[:2])]
 
 
 @cache

@@ -6,10 +6,12 @@ part, the figure is ``None``; nothing is guessed.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import TypeVar
 
 from openmrc import _core
+from openmrc.errors import ArgumentError
 from openmrc.fabric.catalogue import Cabling, Catalogue, SwitchPart
 from openmrc.fabric.spec import CableLengths
 from openmrc.fabric.units import format_rate
@@ -53,13 +55,21 @@ class LinkRow:
     length: float
     """Of one cable, metres."""
     cable: str | None
-    transceiver: str | None
-    """``None`` for copper, and if the catalogue has no cable for the layer; then ``cable`` is ``None``
-    too."""
+    lower_transceiver: str | None
+    """At the end nearer to the hosts. ``None`` for copper, and if the catalogue has no cable for the layer;
+    then ``cable`` is ``None`` too."""
+    upper_transceiver: str | None
     modules: int | None
     """Transceivers, both ends together."""
     watts: float | None
     price: float | None
+
+    @property
+    def transceiver(self) -> str | None:
+        """The modules' names, of the lower end first if the ends differ; ``None`` for copper."""
+        if self.lower_transceiver == self.upper_transceiver:
+            return self.lower_transceiver
+        return f"{self.lower_transceiver} / {self.upper_transceiver}"
 
     @property
     def name(self) -> str:
@@ -193,25 +203,29 @@ def build(
         label: Its name in reports.
         nic_rate: Rate of all planes together, bit/s.
         switch: The switch; ``None`` leaves watts, cost and latency unknown.
-        catalogue: Has the transceivers and cables; the cheapest that reach are taken.
+        catalogue: Has the transceivers and cables; the cheapest that reach and leave no switch without a cage
+            are taken.
         cables: Length of the cables of each layer.
         mtu: Payload of the packet that latencies are given for, bytes.
+
+    Raises:
+        ArgumentError: if the modules of every choice need more cages than the switch has.
     """
     rate = nic_rate // core.planes
     cage = switch.cage_rate if switch else nic_rate
-    ways = [
-        catalogue.cabling(rate, cables.of_layer(layer), cage if layer else min(cage, nic_rate))
+    options = [
+        catalogue.cablings(rate, cables.of_layer(layer), cage if layer else nic_rate, cage)
         for layer in range(core.tiers)
     ]
     notes = [
         f"{catalogue.name} has no way to join {format_rate(rate)} ports over {cables.of_layer(layer):g} m"
-        for layer, way in enumerate(ways)
-        if way is None
+        for layer, ways in enumerate(options)
+        if not ways
     ]
     if switch is None:
         notes.append("no switch of the catalogue was chosen: watts, cost and latency are unknown")
+    ways = _cheapest_that_fits(core, options, switch)
     links = tuple(_link_row(core, layer, rate, cables.of_layer(layer), way) for layer, way in enumerate(ways))
-    notes += _cage_notes(core, ways, switch)
     near, far = _latencies(core, rate, switch, cables, mtu)
     return Design(
         label=label,
@@ -247,10 +261,13 @@ def _link_row(core: _core.Fabric, layer: int, rate: int, length: float, way: Cab
     count = per_plane * core.planes
     modules = watts = price = None
     if way is not None:
-        modules = 0 if way.transceiver is None else _modules(core, layer, way.ports_per_module)
-        watts = count * way.cable.watts + (modules * way.transceiver.watts if way.transceiver else 0)
+        modules, watts = 0, count * way.cable.watts
         price = count * (way.cable.price + way.cable.per_metre * length)
-        price += modules * way.transceiver.price if way.transceiver else 0
+        if way.lower is not None and way.upper is not None:
+            lower, upper = _modules(core, layer, way)
+            modules = lower + upper
+            watts += lower * way.lower.watts + upper * way.upper.watts
+            price += lower * way.lower.price + upper * way.upper.price
     return LinkRow(
         layer=layer,
         per_plane=per_plane,
@@ -258,21 +275,23 @@ def _link_row(core: _core.Fabric, layer: int, rate: int, length: float, way: Cab
         rate=rate,
         length=length,
         cable=way.cable.name if way else None,
-        transceiver=way.transceiver.name if way and way.transceiver else None,
+        lower_transceiver=way.lower.name if way and way.lower else None,
+        upper_transceiver=way.upper.name if way and way.upper else None,
         modules=modules,
         watts=watts,
         price=price,
     )
 
 
-def _modules(core: _core.Fabric, layer: int, ports: int) -> int:
-    """Transceivers at both ends of a layer, each serving ``ports`` links of one host or switch."""
+def _modules(core: _core.Fabric, layer: int, way: Cabling) -> tuple[int, int]:
+    """Transceivers at the lower and the upper end of a layer: each serves links of one host or switch."""
+    down, up = way.lower_ports, way.upper_ports
     if layer == 0:
-        nics = core.hosts * _ceil(core.planes, ports)
-        return nics + core.planes * sum(n * _ceil(down, ports) for n, down in _downlinks_in_use(core, 0))
-    lower = core.switches_per_tier[layer - 1] * _ceil(core.uplinks(layer - 1), ports)
-    upper = sum(n * _ceil(down, ports) for n, down in _downlinks_in_use(core, layer))
-    return core.planes * (lower + upper)
+        lower = core.hosts * _ceil(core.planes, down)
+    else:
+        lower = core.planes * core.switches_per_tier[layer - 1] * _ceil(core.uplinks(layer - 1), down)
+    upper = core.planes * sum(n * _ceil(links, up) for n, links in _downlinks_in_use(core, layer))
+    return lower, upper
 
 
 def _downlinks_in_use(core: _core.Fabric, tier: int) -> Iterator[tuple[int, int]]:
@@ -288,26 +307,71 @@ def _downlinks_in_use(core: _core.Fabric, tier: int) -> Iterator[tuple[int, int]
         yield width, rest * per_place
 
 
-def _cage_notes(core: _core.Fabric, ways: list[Cabling | None], switch: SwitchPart | None) -> Iterator[str]:
-    """Tiers whose down and up links together need more cages than the switch has."""
-    if switch is None:
-        return
+def _cheapest_that_fits(
+    core: _core.Fabric, options: list[list[Cabling]], switch: SwitchPart | None
+) -> list[Cabling | None]:
+    """The ways of all layers that together cost least and leave no switch without a cage.
+
+    Raises:
+        ArgumentError: if every choice needs more cages than the switch has.
+    """
+    choices: list[list[Cabling | None]] = [list(ways) or [None] for ways in options]
+    best = [ways[0] for ways in choices]
+    if switch is None or not _without_cage(core, best, switch):
+        return best
+    # Few: only what differs in cages matters, and of that the cheapest.
+    choices = [list({_cages_of(way): way for way in reversed(ways)}.values())[::-1] for ways in choices]
+    fitting = [list(ways) for ways in product(*choices) if not _without_cage(core, list(ways), switch)]
+    if not fitting:
+        fewest = min((_without_cage(core, list(ways), switch) for ways in product(*choices)), key=max)
+        tier = fewest.index(max(fewest))
+        raise ArgumentError(
+            f"switch: a T{tier} of {core.downlinks(tier)} downlinks and {core.uplinks(tier)} uplinks needs"
+            f" {switch.cages + fewest[tier]} cages with the modules of the catalogue that need fewest, and"
+            f" {switch.name} has {switch.cages}"
+        )
+    return min(fitting, key=lambda ways: sum(_price(core, layer, way) for layer, way in enumerate(ways)))
+
+
+def _cages_of(way: Cabling | None) -> tuple[object, ...]:
+    if way is None:
+        return ()
+    names = (way.lower.name if way.lower else None, way.upper.name if way.upper else None)
+    return (*names, way.lower_ports, way.upper_ports)
+
+
+def _price(core: _core.Fabric, layer: int, way: Cabling | None) -> float:
+    if way is None:
+        return 0.0
+    ends = [(way.lower, way.lower_ports), (way.upper, way.upper_ports)]
+    each = sum(module.price / ports for module, ports in ends if module is not None)
+    return core.links_per_layer[layer] * (way.cable.price + each)
+
+
+def _without_cage(core: _core.Fabric, ways: list[Cabling | None], switch: SwitchPart) -> list[int]:
+    """Cages that a switch of each tier lacks; empty if it lacks none anywhere."""
+    lacking = []
     for tier in range(core.tiers):
         down, up = ways[tier], ways[tier + 1] if tier + 1 < core.tiers else None
-        if down is None:
-            continue
-        need = _ceil(core.downlinks(tier), _ports_per_cage(down, core, switch))
+        # Module, links, and links in a cage, towards the hosts and away from them.
+        ends: list[tuple[object, int, int]] = []
+        if down is not None:
+            ports = _ports_per_cage(down.upper_ports, down, core, switch)
+            ends.append((down.upper, core.downlinks(tier), ports))
         if up is not None:
-            need += _ceil(core.uplinks(tier), _ports_per_cage(up, core, switch))
-        if need > switch.cages:
-            yield (
-                f"a T{tier} needs {need} cages if no module serves downlinks and uplinks both, "
-                f"{switch.name} has {switch.cages}"
-            )
+            ports = _ports_per_cage(up.lower_ports, up, core, switch)
+            ends.append((up.lower, core.uplinks(tier), ports))
+        if len(ends) == 2 and ends[0][0] == ends[1][0]:
+            # The same module: one of them may serve downlinks and uplinks.
+            need = _ceil(ends[0][1] + ends[1][1], ports)
+        else:
+            need = sum(_ceil(links, each) for _, links, each in ends)
+        lacking.append(max(0, need - switch.cages))
+    return lacking if any(lacking) else []
 
 
-def _ports_per_cage(way: Cabling, core: _core.Fabric, switch: SwitchPart) -> int:
-    return way.ports_per_module if way.transceiver else max(1, core.radix // switch.cages)
+def _ports_per_cage(of_module: int, way: Cabling, core: _core.Fabric, switch: SwitchPart) -> int:
+    return of_module if way.lower else max(1, core.radix // switch.cages)
 
 
 def _latencies(

@@ -5,6 +5,7 @@ plane 0 in front of the others, and in every tier the first two switches and the
 beside them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,23 @@ class _Place:
     height: float = 0.42
 
 
-def save(fabric: Fabric, path: Path | str, *, dpi: int = 160) -> None:
+def save(
+    fabric: Fabric,
+    path: Path | str,
+    *,
+    dpi: int = 160,
+    marks: Mapping[str, str] | None = None,
+    legend: str = "",
+) -> None:
     """Draws a fabric into a file.
 
     Args:
         fabric: The fabric.
         path: The file; its name ends in .svg or .png.
         dpi: Resolution of a PNG.
+        marks: Colours of links and switches that differ from those of their planes, by name. Only a small
+            fabric, which is drawn completely, shows them.
+        legend: What the marks mean.
 
     Raises:
         ArgumentError: for another extension.
@@ -56,16 +67,16 @@ def save(fabric: Fabric, path: Path | str, *, dpi: int = 160) -> None:
         raise ArgumentError(f"{path}: the name of a drawing must end in .svg or .png")
     # Text stays text in an SVG, and the same fabric always gives the same bytes.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "openmrc", "font.family": "DejaVu Sans"}):
-        figure = draw(fabric)
+        figure = draw(fabric, marks, legend)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": None}
         figure.savefig(path, dpi=dpi, metadata=metadata)
 
 
-def draw(fabric: Fabric) -> Figure:
-    """The drawing as a matplotlib figure."""
+def draw(fabric: Fabric, marks: Mapping[str, str] | None = None, legend: str = "") -> Figure:
+    """The drawing as a matplotlib figure; see :func:`save`."""
     widest = max(fabric.core.switches_per_tier) * fabric.planes
     whole = fabric.hosts <= WHOLE_HOSTS and widest <= WHOLE_ROW
-    return _Whole(fabric).figure if whole else _Example(fabric).figure
+    return _Whole(fabric, marks or {}, legend).figure if whole else _Example(fabric).figure
 
 
 def colour(plane: int) -> Any:
@@ -123,7 +134,9 @@ class _Sheet:
 class _Whole(_Sheet):
     """A complete drawing: planes side by side above one row of hosts."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, marks: Mapping[str, str], legend: str) -> None:
+        self.marks = marks
+        self.legend = legend
         counts = fabric.core.switches_per_tier
         columns = max(max(counts) * fabric.planes, fabric.hosts)
         width = max(9.0, 1.2 + columns * 0.74)
@@ -156,11 +169,26 @@ class _Whole(_Sheet):
         for switch in self.fabric.switches(plane):
             place = self._switch(switch)
             name = str(switch).partition("/")[2]
-            self.box(place, name, edge, size=8 if place.width > 0.42 else 6)
-            for peer in self.peers_above(switch):
-                self.line(place, self._switch(peer), edge)
+            own = self.marks.get(str(switch), edge)
+            self.box(place, name, own, size=8 if place.width > 0.42 else 6)
+            for port in self.fabric.ports(switch):
+                if port.is_uplink:
+                    self._link(place, self._switch(self.fabric.switch(port.peer)), port.link, edge)
+
+    def _link(self, lower: _Place, upper: _Place, name: str, edge: Any, width: float = 0.8) -> None:
+        if name in self.marks:
+            self.line(lower, upper, self.marks[name], 1.8, ls=(0, (2, 1.5)))
+        else:
+            self.line(lower, upper, edge, width, alpha=0.75 if width < 0.8 else 1.0)
 
     def _hosts(self) -> None:
+        links = {
+            (port.peer, port.peer_port): port.link
+            for switch in self.fabric.switches()
+            if switch.tier == 0
+            for port in self.fabric.ports(switch)
+            if not port.is_uplink
+        }
         for host in range(self.fabric.hosts):
             place = self._host(host)
             self.box(place, f"h{host}", INK, HOST_FILL, size=8 if place.width > 0.35 else 6)
@@ -169,10 +197,13 @@ class _Whole(_Sheet):
                 # The ports of a NIC side by side, to show the plane of each.
                 offset = ((plane + 0.5) / self.fabric.planes - 0.5) * place.width * 0.8
                 socket = _Place(place.x + offset, place.y, 0)
-                self.line(socket, self._switch(t0), colour(plane), 0.6, alpha=0.75)
+                link = links.get((f"h{host}", f"p{plane}"), "")
+                self._link(socket, self._switch(t0), link, colour(plane), 0.6)
         nic, port = format_rate(self.fabric.spec.nic.rate), format_rate(self.fabric.port_rate)
         text = f"port p of each {nic} NIC: {port} to plane p"
         self.note(0.35, 0.22, text, color=FAINT, size=8.5)
+        right = self.figure.get_figwidth() - 0.35
+        self.note(right, 0.22, self.legend, color=INK, size=8.5, ha="right")
 
 
 class _Example(_Sheet):

@@ -1,5 +1,6 @@
 """The planner: a fabric with its parts, compared with single-plane fabrics (spec: fabric)."""
 
+import io
 from dataclasses import dataclass, replace
 
 from openmrc.errors import ArgumentError
@@ -17,13 +18,13 @@ class Baseline:
     """A single-plane fabric of the same switches.
 
     It has the same number of hosts, or, if its tiers cannot hold them, as many as it can have. Figures are
-    compared per host then.
+    compared per host then. One with more tiers than the hosts need is no alternative, and has no design.
     """
 
     tiers: int
     design: Design | None
     refusal: str | None
-    """Why it has another size, or does not exist."""
+    """Why it has another size, or no design."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Comparison:
     price: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What :func:`plan` returns."""
 
@@ -45,10 +46,29 @@ class Plan:
     asked: Design
     baselines: tuple[Baseline, ...]
 
+    def __repr__(self) -> str:
+        asked = self.asked
+        return f"<Plan of {asked.hosts:,} hosts: {asked.label}, {asked.switches:,} switches>"
+
+    def _repr_html_(self) -> str:
+        from rich.console import Console
+
+        from openmrc import notebook
+        from openmrc.fabric import report
+
+        console = Console(width=140, file=io.StringIO(), color_system=None)
+        console.print(report.tables(self))
+        return notebook.preformatted(console.file.getvalue())  # type: ignore[attr-defined]
+
     @property
     def catalogue(self) -> str:
         """The catalogue with all figures."""
         return self.fabric.catalogue.name
+
+    @property
+    def source(self) -> str:
+        """Where the catalogue's figures come from."""
+        return self.fabric.catalogue.source
 
     @property
     def currency(self) -> str:
@@ -80,7 +100,11 @@ class Plan:
 
 
 def plan(fabric: Fabric) -> Plan:
-    """Plans a fabric: its parts, and single-plane fabrics of two, three and four tiers for comparison."""
+    """Plans a fabric: its parts, and single-plane fabrics of up to four tiers for comparison.
+
+    Raises:
+        ArgumentError: if its switches have too few cages for every choice of the catalogue's modules.
+    """
     spec, size = fabric.spec, fabric.size
     label = f"{_count(fabric.planes, 'plane')}, {_count(fabric.tiers, 'tier')}"
     asked = build(
@@ -111,21 +135,21 @@ def _baseline(fabric: Fabric, tiers: int) -> Baseline:
         if hosts > most:
             refusal = f"holds at most {most:,} hosts, shown at that size"
         elif hosts <= fewer:
-            refusal = f"more than {hosts:,} hosts need, shown with all {most:,}"
+            return Baseline(tiers, None, f"fewer tiers hold {hosts:,} hosts")
         core = sizing.build(
             most if refusal else hosts, 1, tiers, ports, oversubscription=spec.oversubscription
         )
+        design = build(
+            core,
+            label=f"1 plane, {tiers} tiers",
+            nic_rate=spec.nic.rate,
+            switch=size.switch,
+            catalogue=fabric.catalogue,
+            cables=spec.cables,
+            mtu=spec.mtu,
+        )
     except ArgumentError as error:
         return Baseline(tiers, None, str(error))
-    design = build(
-        core,
-        label=f"1 plane, {tiers} tiers",
-        nic_rate=spec.nic.rate,
-        switch=size.switch,
-        catalogue=fabric.catalogue,
-        cables=spec.cables,
-        mtu=spec.mtu,
-    )
     return Baseline(tiers, design, refusal)
 
 

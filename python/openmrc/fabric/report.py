@@ -2,18 +2,17 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from openmrc.fabric.design import Design
 from openmrc.fabric.plan import Baseline, Plan
 from openmrc.fabric.units import format_rate
+from openmrc.tables import Table
 
 UNKNOWN = "-"
 
@@ -21,8 +20,11 @@ UNKNOWN = "-"
 def tables(plan: Plan) -> Group:
     """The plan for a terminal."""
     asked = plan.asked
-    parts: list[Text | Table] = [_headline(plan), _materials(plan), _losses(asked), _comparison(plan)]
+    parts: list[Text | Table] = [_headline(plan)]
+    for table in (_materials(plan), _losses(asked), _comparison(plan)):
+        parts += [Text(), table]
     parts += [Text(f"note: {note}", style="yellow") for note in asked.notes]
+    parts.append(Text(f"figures of {plan.catalogue}: {plan.source}"))
     return Group(*parts)
 
 
@@ -46,9 +48,7 @@ def _headline(plan: Plan) -> Text:
 
 def _materials(plan: Plan) -> Table:
     asked = plan.asked
-    table = _table(f"Parts (figures: {plan.catalogue})")
-    for heading in ("", "per plane", "in all", "each", "part", "modules", "kW", plan.currency):
-        table.add_column(heading, justify="left" if heading in ("", "part", "each") else "right")
+    rows: list[Sequence[str]] = []
     for row in asked.switch_rows:
         ports = f"{row.downlinks} down, {row.uplinks} up" if row.uplinks else f"{row.downlinks} down"
         cells = (
@@ -59,7 +59,7 @@ def _materials(plan: Plan) -> Table:
             row.part or UNKNOWN,
             "",
         )
-        table.add_row(*cells, _kw(row.watts), _money(row.price))
+        rows.append((*cells, _kw(row.watts), _money(row.price)))
     for link in asked.link_rows:
         each = f"{format_rate(link.rate)}, {link.length:g} m"
         part = " + ".join(p for p in (link.transceiver, link.cable) if p) or UNKNOWN
@@ -71,44 +71,44 @@ def _materials(plan: Plan) -> Table:
             part,
             _count(link.modules),
         )
-        table.add_row(*cells, _kw(link.watts), _money(link.price))
-    table.add_section()
+        rows.append((*cells, _kw(link.watts), _money(link.price)))
     total = f"{asked.switches:,} switches, {asked.links:,} links"
-    table.add_row("total", "", "", total, "", _count(asked.modules), _kw(asked.watts), _money(asked.price))
+    rows.append(("total", "", "", total, "", _count(asked.modules), _kw(asked.watts), _money(asked.price)))
     per_host = [None if v is None else v / asked.hosts for v in (asked.modules, asked.watts, asked.price)]
     modules, watts, price = per_host
     each = f"{asked.switches / asked.hosts:.4g} switches, {asked.links / asked.hosts:.4g} links"
     cost = UNKNOWN if price is None else f"{price:,.0f}"
     power = UNKNOWN if watts is None else f"{watts / 1000:.4g}"
-    table.add_row("per host", "", "", each, "", UNKNOWN if modules is None else f"{modules:.4g}", power, cost)
-    return table
+    rows.append(("per host", "", "", each, "", UNKNOWN if modules is None else f"{modules:.4g}", power, cost))
+    columns = ("", "per plane", "in all", "each", "part", "modules", "kW", plan.currency)
+    title = f"Parts (figures: {plan.catalogue})"
+    return Table(columns, rows, title=title, left=("", "part", "each"), totals=2)
 
 
 def _losses(asked: Design) -> Table:
-    table = _table("What one failure costs a host")
-    for heading in ("lost", "there are", "hosts hit", "of its plane", "of its bandwidth"):
-        table.add_column(heading, justify="left" if heading == "lost" else "right")
-    for row in asked.loss_rows:
-        shares = (_percent(row.of_plane), _percent(row.of_host))
-        table.add_row(row.what, f"{row.count:,}", f"{row.hosts:,}", *shares)
-    return table
+    rows = [
+        (row.what, f"{row.count:,}", f"{row.hosts:,}", _percent(row.of_plane), _percent(row.of_host))
+        for row in asked.loss_rows
+    ]
+    columns = ("lost", "there are", "hosts hit", "of its plane", "of its bandwidth")
+    return Table(columns, rows, title="What one failure costs a host")
 
 
 def _comparison(plan: Plan) -> Table:
     designs: list[tuple[str, Design | None, Baseline | None]] = [("this fabric", plan.asked, None)]
-    designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines]
-    table = _table(
-        "Compared with single-plane fabrics of the same switches (percentages: this fabric's share, per host)"
-    )
-    table.add_column("")
-    for name, _, _ in designs:
-        table.add_column(name, justify="right")
-    for label, cell in _COMPARED:
-        table.add_row(label, *(UNKNOWN if d is None else cell(plan, d, b) for _, d, b in designs))
+    designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines if b.design]
+    rows = [
+        (label, *(UNKNOWN if d is None else cell(plan, d, b) for _, d, b in designs))
+        for label, cell in _COMPARED
+    ]
     refusals = [f"{name}: {b.refusal}" for name, _, b in designs if b is not None and b.refusal]
-    table.caption = "; ".join(refusals) or None
-    table.caption_justify = "left"
-    return table
+    return Table(
+        ("", *(name for name, _, _ in designs)),
+        rows,
+        title="Compared with single-plane fabrics of the same switches"
+        " (percentages: this fabric's share, per host)",
+        note="; ".join(refusals) or None,
+    )
 
 
 def _with_share(plan: Plan, value: str, baseline: Baseline | None, what: str) -> str:
@@ -167,6 +167,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "name": plan.fabric.spec.name,
         "catalogue": plan.catalogue,
         "currency": plan.currency,
+        "source": plan.source,
         "fabric": _design(plan.asked),
         "single_plane": baselines,
     }
@@ -241,10 +242,6 @@ def _csv_rows(design: Design) -> Iterator[tuple[object, ...]]:
 
 
 # --- text --------------------------------------------------------------------------------------------------
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold", pad_edge=False)
 
 
 def _count(value: int | None) -> str:

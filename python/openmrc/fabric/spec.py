@@ -9,20 +9,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictInt, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, StrictInt, model_validator
 
 from openmrc import _core
 from openmrc.errors import FormatError
 from openmrc.fabric import yamlfile
 from openmrc.fabric.units import Length, Rate, Ratio, format_rate
+from openmrc.model import Model
 
 MAX_PLANES = _core.MAX_PLANES
 MAX_TIERS = _core.MAX_TIERS
 MAX_HOSTS = _core.MAX_HOSTS
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _prefix32(value: object) -> str:
@@ -54,14 +51,14 @@ Prefix32 = Annotated[str, BeforeValidator(_prefix32)]
 Count = Annotated[Annotated[StrictInt, Field(ge=1)] | None, BeforeValidator(_auto)]
 
 
-class Nic(_Strict):
+class Nic(Model):
     """The hosts' network card."""
 
     rate: Rate
     """All ports together, bit/s. It is broken out into one port per plane."""
 
 
-class SwitchChoice(_Strict):
+class SwitchChoice(Model):
     """The switch of the fabric: by capacity, by name in the catalogue, or by number of ports."""
 
     capacity: Rate | None = None
@@ -73,8 +70,16 @@ class SwitchChoice(_Strict):
     lab)."""
 
     cages: Annotated[StrictInt, Field(ge=1, le=_core.MAX_RADIX)] | None = None
-    """With radix: number of cages that the ports are broken out of, which decides port names; default one per
-    port."""
+    """With radix: number of cages that the ports are broken out of, which decides port names; default those
+    of the device, or one per port."""
+    device: str | None = None
+    """The switch by its product name, such as SN5640; for configurations, which refuse what it cannot do."""
+    hwsku: str | None = None
+    """Its hardware SKU under SONiC, which decides lanes, aliases and trimming."""
+    port_config: Path | None = None
+    """The ``port_config.ini`` of the SKU, relative to the specification's file; default the known one."""
+    asic: str | None = None
+    """Its chip, for SONiC's trimming; default that of the device."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -88,7 +93,7 @@ class SwitchChoice(_Strict):
         return self
 
 
-class CableLengths(_Strict):
+class CableLengths(Model):
     """Typical length of the cables of each layer, metres."""
 
     host_t0: Length = 3.0
@@ -105,7 +110,7 @@ class CableLengths(_Strict):
         return (self.host_t0, self.t0_t1, self.t1_t2, self.t2_t3)[layer]
 
 
-class Addressing(_Strict):
+class Addressing(Model):
     """Prefixes (spec: fabric, "SRv6 addressing plan")."""
 
     block: Prefix32 = _prefix_text(_core.DEFAULT_USID_BLOCK)
@@ -121,7 +126,7 @@ class Addressing(_Strict):
         return self
 
 
-class Dscp(_Strict):
+class Dscp(Model):
     """Code points of the packet classes (spec: wire, "DSCP"); an operator chooses the values."""
 
     no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = 0
@@ -141,7 +146,7 @@ class Dscp(_Strict):
         return self
 
 
-class Qos(_Strict):
+class Qos(Model):
     """What switches do with full queues (spec: congestion, "Switch settings").
 
     Thresholds are shares of a plane's bandwidth-delay product, port rate x base_rtt.
@@ -170,7 +175,7 @@ class Qos(_Strict):
         return self
 
 
-class Specification(_Strict):
+class Specification(Model):
     """A fabric as a user describes it."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "fabric"
@@ -182,9 +187,9 @@ class Specification(_Strict):
     switch: SwitchChoice
     tiers: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_TIERS)] | None, BeforeValidator(_auto)] = None
     """Tiers of switches; ``auto`` takes the fewest that hold the hosts."""
-    oversubscription: Annotated[
-        list[Ratio], BeforeValidator(_ratios), Field(min_length=1, max_length=3, validate_default=True)
-    ] = [Fraction(1)]
+    oversubscription: Annotated[list[Ratio], BeforeValidator(_ratios)] = Field(
+        default=[Fraction(1)], min_length=1, max_length=3
+    )
     """Ratio of downlink to uplink bandwidth of a T0; a list for T0, T1, T2. Default 1."""
     hosts_per_t0: Count = None
     """Downlinks of a T0 (one rack or several); ``auto``: hosts are spread evenly over as few T0s as

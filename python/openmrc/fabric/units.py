@@ -6,24 +6,20 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([MGT])(?:b/s|bps|bit/s)?", re.ASCII)
-_FACTOR = {"M": 10**6, "G": 10**9, "T": 10**12}
+from openmrc import units
+
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(m|km)?", re.ASCII)
 
 
 def parse_rate(text: object) -> int:
-    """A rate in bit/s.
+    """A rate in bit/s, as every command reads it (:func:`openmrc.units.parse_rate`).
 
     Raises:
         ValueError: if it is not a positive whole number of bit/s with a unit.
     """
-    match = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None:
+    if not isinstance(text, str):
         raise ValueError(f"{text!r} is not a rate; write it like 800G or 51.2T")
-    rate = Fraction(match[1]) * _FACTOR[match[2]]
-    if rate <= 0 or rate.denominator != 1:
-        raise ValueError(f"{text!r} is not a positive whole number of bit/s")
-    return int(rate)
+    return units.parse_rate(text)
 
 
 def format_rate(rate: float) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from openmrc.errors import FormatError
+from openmrc.model import is_misspelt, joined, most_telling, words
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -104,48 +105,28 @@ def read(path: Path, model: type[Model]) -> Model:
         found = {type(None): "nothing", list: "a list", str: "text"}.get(type(value), "a single value")
         raise FormatError(f"{path}: expected fields like `hosts: 16`, found {found}")
     try:
-        made = model.model_validate(value)
+        # Of pydantic itself: a model's own method has one line for what is wrong, and no lines of the file.
+        made: Model = model.__pydantic_validator__.validate_python(value, context={"beside": path.parent})
     except ValidationError as error:
-        raise FormatError(_describe(path, node, error)) from None
+        raise FormatError(_describe(path, node, error, model)) from None
     if isinstance(made, Sourced):
         made._source = Source(path, node)
     return made
 
 
-def _describe(path: Path, root: yaml.Node | None, error: ValidationError) -> str:
-    """One line for the first thing that is wrong."""
-    problems = error.errors(include_url=False, include_input=False)
-    problem = _telling(problems)
-    location = _without_tags(root, problem["loc"], missing=problem["type"] == "missing")
-    line = _line(root, location)
-    field = ".".join(str(part) for part in location)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{path}{f':{line}' if line else ''}: {f'{field}: ' if field else ''}{words(problem)}{more}"
+def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model: type[BaseModel]) -> str:
+    """One line: what is wrong first, and every misspelt field with its line and nearest neighbour."""
+    first, others = most_telling(error.errors(include_url=False, include_input=False))
 
+    def told(problem: ErrorDetails) -> tuple[int | None, str]:
+        location = _without_tags(root, problem["loc"], missing=problem["type"] == "missing")
+        field = ".".join(str(part) for part in location)
+        return _line(root, location), f"{f'{field}: ' if field else ''}{words(problem, model)}"
 
-def words(problem: ErrorDetails) -> str:
-    """The reason, in words of a file and not of Python."""
-    match problem["type"]:
-        case "extra_forbidden":
-            return "there is no such field"
-        case "missing":
-            return "this field is missing"
-        case "union_tag_not_found":
-            return "kind: this field is missing"
-        case "union_tag_invalid":
-            context = problem["ctx"]
-            return f"kind: {context['tag']} is none of {context['expected_tags'].replace(chr(39), '')}"
-    return problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-
-
-def _telling(problems: list[ErrorDetails]) -> ErrorDetails:
-    """The first problem; if several types are possible there, the problem with the closest type."""
-    first = problems[0]["loc"]
-    if not first:
-        return problems[0]
-    same = [problem for problem in problems if problem["loc"][: len(first) - 1] == first[:-1]]
-    branch = isinstance(first[-1], str) and all(len(problem["loc"]) >= len(first) for problem in same)
-    return max(same, key=lambda problem: len(problem["loc"])) if branch else problems[0]
+    line, text = told(first)
+    misspelt = [told(other) for other in others if is_misspelt(other)]
+    also = [f"{f'line {at}: ' if at else ''}{what}" for at, what in misspelt]
+    return f"{path}{f':{line}' if line else ''}: {joined(text, also, others)}"
 
 
 def _without_tags(node: yaml.Node | None, location: Location, *, missing: bool) -> Location:

@@ -164,9 +164,10 @@ class End:
 
     def _describe(self, qp: QueuePair) -> QpEnd:
         offered = self.options.offered
-        caps = self.options.caps
+        # As a number: the complement of a flag has no unknown bits, and those have to be refused.
+        caps = int(self.options.caps)
         if not self.context.device.svc_time:
-            caps &= ~Capabilities.SERVICE_TIME
+            caps &= ~int(Capabilities.SERVICE_TIME)
         mpr = offered("mpr")
         if qp.hint is not None:
             mpr = qp.hint.mpr(self.context.receive_buffer, offered("path_mtu"))
@@ -177,7 +178,7 @@ class End:
             mpr_dest=offered("mpr_dest"),
             max_wimm=offered("max_wimm"),
             max_wimm_dest=offered("max_wimm_dest"),
-            caps=int(caps),
+            caps=caps,
         )
 
     def _bring_up(self, qp: QueuePair, own: QpEnd, other: QpEnd, theirs: Offer | Accept) -> None:

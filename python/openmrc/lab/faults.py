@@ -1,17 +1,23 @@
-"""Cut links, stopped switches, links that lose packets.
+"""Cut links, stopped switches, links that lose or delay packets or are slow.
 
 A cut takes the upper end of the link down: the lower end loses its carrier and keeps its configuration, as
-with a pulled cable. Stopping a switch takes all its ports down. Loss is silent: no port notices.
+with a pulled cable. Stopping a switch takes all its ports down. Everything else is silent: no port notices.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, DeviceError, UnsupportedError
 from openmrc.lab import counters, system
 from openmrc.lab.layout import End, Layout, Link, namespace
 from openmrc.lab.state import State
 from openmrc.lab.switches import Configurations
 
+MAX_DELAY_S = 4
+"""Seconds of the longest delay of a link: netem takes 32 bits of nanoseconds."""
+
+_LEAST_BURST = 32_768
+"""Bytes, several packets of the largest MTU."""
 _PASS, _DROP = 0xFFFF_FFFF, 2
 """TC_ACT_UNSPEC and TC_ACT_SHOT (linux/pkt_cls.h)."""
 _LD_RANDOM = "32 0 0 4294963256"
@@ -61,6 +67,46 @@ def apply_loss(lab: str, link: Link, loss: float) -> None:
         system.tc([f"filter delete dev {end.port} egress"], space)
         if loss > 0:
             system.tc([_loss_filter(end, loss)], space)
+
+
+def apply_shape(lab: str, link: Link, delay: float, rate: int | None) -> None:
+    """Delays the packets of a link and limits its rate, in both directions.
+
+    Args:
+        lab: The lab's name.
+        link: The link.
+        delay: Seconds; 0: none.
+        rate: Bits per second; ``None``: no limit.
+
+    Raises:
+        ArgumentError: for a time below 0.
+        UnsupportedError: if the kernel cannot delay packets.
+    """
+    if not 0 <= delay <= MAX_DELAY_S:
+        raise ArgumentError(f"delay: {delay:g} s is not a time from 0 to {MAX_DELAY_S} s")
+    for end in link.ends:
+        space = namespace(lab, end.node)
+        if not delay and rate is None:
+            with suppress(DeviceError):  # There may be none.
+                system.tc([f"qdisc delete dev {end.port} root"], space)
+            continue
+        try:
+            system.tc([f"qdisc replace dev {end.port} root {_shape(delay, rate)}"], space)
+        except DeviceError as error:
+            if delay and "kind is unknown" in str(error):
+                raise UnsupportedError(
+                    "this kernel cannot delay packets: it has no netem (CONFIG_NET_SCH_NETEM)"
+                ) from None
+            raise
+
+
+def _shape(delay: float, rate: int | None) -> str:
+    if delay:
+        # Room for what is on its way: more packets than any link of a lab has.
+        limited = "" if rate is None else f" rate {rate}bit"
+        return f"netem limit 1000000 delay {round(delay * 1e6)}us{limited}"
+    # The bucket holds 10 ms, so that a kernel that refills it a hundred times a second reaches the rate.
+    return f"tbf rate {rate}bit burst {max(_LEAST_BURST, (rate or 0) // 800)} latency 50ms"
 
 
 def prepare_loss(lab: str, link: Link, loss: float) -> list[system.PreparedTool]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from openmrc.fabric.topology import LOCAL_USID_MIN, Path
 from openmrc.lab.layout import Layout
 from openmrc.switchconf.facts import prefix_text
+from openmrc.verbs import Port
 
 SYSCTL = """\
 net.ipv6.conf.all.seg6_enabled = 1
@@ -67,6 +68,12 @@ def paths_by_port(layout: Layout) -> int:
     # Each path is needed twice: as a next hop, and as a route of its own.
     affordable = MAX_ENCAPSULATIONS // max(1, 2 * hosts * (hosts - 1) * planes)
     return min(most // planes, MAX_PATHS, max(1, affordable))
+
+
+def device_ports(layout: Layout, host: str) -> list[Port]:
+    """The ports of a NIC over UDP sockets at a host, whose entropy values are the fabric's paths."""
+    sources = [FIRST_SOURCE_PORT + number for number in range(paths_by_port(layout))]
+    return [Port(address, source_ports=sources) for address in layout.fabric.host_addresses(host)]
 
 
 def path_of_port(layout: Layout, src: str, dst: str, plane: int, source_port: int) -> Path:

@@ -7,14 +7,14 @@ from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
 from openmrc.fabric import Fabric, Path
-from openmrc.lab import counters, faults, hosts, softswitch, system
+from openmrc.lab import counters, faults, hosts, names, softswitch, system
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.layout import Layout, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
 from openmrc.sourceroutes import SourceRoutes
 from openmrc.switchconf.render import resolved
-from openmrc.verbs import Device, Port
+from openmrc.verbs import Device
 from openmrc.wire import EvFormat
 
 MAX_NODES = 2000
@@ -82,6 +82,7 @@ class Lab:
                 for switch in layout.switches:
                     configurations.apply(switch, namespace(name, switch))
                 say(f"{len(layout.hosts)} hosts")
+                names.write(layout, name)
                 for host in layout.hosts:
                     system.sysctl(hosts.SYSCTL, namespace(name, host))
                     system.ip(hosts.configuration(layout, host), namespace(name, host))
@@ -91,7 +92,7 @@ class Lab:
                     ]
                     counters.wait_until_up(namespace(name, node), ports)
             except BaseException:
-                system.remove(spaces)
+                _remove(spaces)
                 state.forget()
                 raise
             state.complete = True
@@ -147,8 +148,7 @@ class Lab:
         """
         if options.get("ev_format") in (EvFormat.SRV6, EvFormat.SRV6_SRH):
             return SourceRoutes(self.fabric, self.layout.node(host)).device(**options)
-        sources = [hosts.FIRST_SOURCE_PORT + n for n in range(hosts.paths_by_port(self.layout))]
-        return Device(ports=[Port(each, source_ports=sources) for each in self.addresses(host)], **options)
+        return Device(ports=hosts.device_ports(self.layout, self.layout.node(host)), **options)
 
     def path(self, src: str, dst: str, plane: int, source_port: int) -> Path:
         """The path that packets of a NIC over UDP sockets take from this source port, its entropy value."""
@@ -187,7 +187,7 @@ class Lab:
         """
         self.state = State.load(self.name)
         if what is None:
-            broken = [*self.state.stopped, *self.state.cut, *self.state.loss]
+            broken = [*self.state.stopped, *self.state.cut, *self.state.impaired]
             for each in dict.fromkeys(broken):
                 self.repair(each)
             return list(dict.fromkeys(broken))
@@ -195,33 +195,45 @@ class Lab:
             self._change_ports("stopped", what, present=False)
             return [what]
         link = self.layout.link(what)
-        if link.name not in self.state.cut and link.name not in self.state.loss:
+        if link.name not in self.state.cut and link.name not in self.state.impaired:
             raise StateError(f"{link.name} has not failed")
         if link.name in self.state.cut:
             self._change_ports("cut", link.name, present=False)
         if link.name in self.state.loss:
             self.degrade(link.name, loss=0.0)
+        if link.name in self.state.impaired:
+            self.degrade(link.name, delay=0.0, rate=0)
         return [link.name]
 
-    def degrade(self, what: str, *, loss: float) -> None:
-        """Makes a link lose a share of its packets in both directions; no port notices.
+    def degrade(
+        self, what: str, *, loss: float | None = None, delay: float | None = None, rate: int | None = None
+    ) -> None:
+        """Makes a link lose or delay packets, or slow, in both directions; no port notices.
 
         Args:
             what: The link, by its name or by one of its ports.
-            loss: 0 to 1.
+            loss: Share of packets lost, 0 to 1; ``None``: as it is.
+            delay: Seconds added in each direction, so that round trips take twice that; ``None``: as it is.
+            rate: Bits per second in each direction; 0: no limit; ``None``: as it is.
 
         Raises:
-            ArgumentError: if there is no such link, or ``loss`` is not 0 to 1.
+            ArgumentError: if there is no such link, or a value is out of range.
+            UnsupportedError: if the kernel cannot delay packets.
         """
         link = self.layout.link(what)
-        faults.loss_program(loss)
+        faults.loss_program(loss or 0.0)
         with self._changing():
-            faults.apply_loss(self.name, link, loss)
-            if loss:
-                self.state.loss[link.name] = loss
-            else:
-                self.state.loss.pop(link.name, None)
-            self.state.save()
+            state = self.state
+            if delay is not None or rate is not None:
+                delay = state.delay.get(link.name, 0.0) if delay is None else delay
+                rate = state.rate.get(link.name, 0) if rate is None else rate
+                faults.apply_shape(self.name, link, delay, rate or None)
+                _set(state.delay, link.name, delay)
+                _set(state.rate, link.name, rate)
+            if loss is not None:
+                faults.apply_loss(self.name, link, loss)
+                _set(state.loss, link.name, loss)
+            state.save()
 
     @contextmanager
     def ready_to_fail(self, what: str, *, loss: float | None = None) -> Iterator[Callable[[], int]]:
@@ -340,6 +352,14 @@ class Lab:
             faults.apply_ports(self.layout, self.name, before, after)
 
 
+def _set(values: dict[str, Any], name: str, value: float) -> None:
+    """Keeps what differs from nothing."""
+    if value:
+        values[name] = value
+    else:
+        values.pop(name, None)
+
+
 def _check_whole(name: str, broken: bool) -> None:
     if broken:
         raise StateError(f"{name} has failed already")
@@ -354,7 +374,7 @@ def remove(name: str) -> None:
     system.require_root()
     with locked():
         state = State.load(name)
-        system.remove(state.namespaces)
+        _remove(state.namespaces)
         state.forget()
 
 
@@ -365,8 +385,13 @@ def _clear_remains(name: str) -> None:
         return
     if old.complete:
         raise StateError(f"lab {name} is up already; `openmrc lab down` takes it down")
-    system.remove(old.namespaces)
+    _remove(old.namespaces)
     old.forget()
+
+
+def _remove(namespaces: list[str]) -> None:
+    system.remove(namespaces)
+    names.remove(namespaces)
 
 
 def _veth_commands(layout: Layout, name: str) -> list[str]:

@@ -38,6 +38,10 @@ class State:
     """Names of switches that are stopped."""
     loss: dict[str, float] = field(default_factory=dict)
     """Share of packets lost, by name of the link."""
+    delay: dict[str, float] = field(default_factory=dict)
+    """Seconds added in each direction, by name of the link."""
+    rate: dict[str, int] = field(default_factory=dict)
+    """Bits per second in each direction, by name of the link."""
 
     soft: dict[str, int] = field(default_factory=dict)
     """Process ids of the soft switches, by name of the switch."""
@@ -46,6 +50,11 @@ class State:
     def directory(self) -> Path:
         """The directory of the state."""
         return ROOT / self.name
+
+    @property
+    def impaired(self) -> list[str]:
+        """Names of the links that lose or delay packets, or are slower than they should be."""
+        return list(dict.fromkeys([*self.loss, *self.delay, *self.rate]))
 
     def save(self) -> None:
         """Writes the file, completely or not at all."""

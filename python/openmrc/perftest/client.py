@@ -1,20 +1,25 @@
 """The measuring end."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from openmrc import handshake
 from openmrc.channel import Channel
 from openmrc.errors import ConnectError
 from openmrc.perftest import protocol as p
-from openmrc.perftest.endpoint import Endpoint, Watch
+from openmrc.perftest.endpoint import Endpoint, Ticker, Watch
 from openmrc.perftest.results import Bandwidth, Latency, bandwidth, latency
 from openmrc.perftest.settings import Settings
 
+_F = TypeVar("_F", Bandwidth, Latency)
+
 
 class Measuring:
-    """A connection to a server. Iterating over it yields a result for each size, measured at that moment."""
+    """A connection to a server. Iterating over it yields a result for each size, measured at that moment.
+
+    Ctrl-C ends it early: the last result is of the messages up to then, and :attr:`interrupted` is set.
+    """
 
     def __init__(self, settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> None:
         self._settings = settings
@@ -22,12 +27,17 @@ class Measuring:
         self._channel = channel
         self.paths = len(endpoint.qps[0].ev_states())
         """Paths that each queue pair may use, in rotation and in reserve."""
+        self.interrupted = False
+        """Whether Ctrl-C ended the last run."""
 
     def __iter__(self) -> "Iterator[Bandwidth | Latency]":
         for run in self._settings.runs():
             result = _run(self._settings, run, self._endpoint, self._channel)
+            self.interrupted = result.interrupted
             self._channel.send(p.Result(result=result.as_dict()))
             yield result
+            if self.interrupted:
+                break
         self._channel.send(p.Bye())
 
 
@@ -86,17 +96,41 @@ def _run(settings: Settings, run: p.Run, endpoint: Endpoint, channel: Channel[An
     channel.send(run)
     channel.expect(p.Started)
     limit = settings.max_time if run.duration is None else run.duration + p.IDLE_TIMEOUT
-    watch = Watch(endpoint, channel, limit)
+    watch = Watch(endpoint, channel, limit, keep=True)
     if settings.test == "write-lat":
-        figures = latency(run.size, endpoint.latency(run, watch, client=True))
-        channel.send(p.Finished())
-        watch.expect(p.Counted)
-        return figures
+        half_trips = endpoint.latency(run, watch, client=True)
+        _finish(watch)
+        return _or_interrupt(watch, lambda: latency(run.size, half_trips, interrupted=watch.interrupted))
     before = endpoint.counters()
-    sent = [endpoint.bandwidth(run, watch)]
+    ticker = None
+    if settings.live is not None and settings.interval is not None:
+        ticker = Ticker(settings.interval, settings.live, lambda: endpoint.counters()["retransmits"])
+    sent = [endpoint.bandwidth(run, watch, ticker)]
     counters = {name: value - before[name] for name, value in endpoint.counters().items()}
-    channel.send(p.Finished())
-    counted = watch.expect(p.Counted)
+    counted = _finish(watch)
     if counted.sent is not None:
         sent.append(counted.sent.model_dump())
-    return bandwidth(run.size, sent, counters, intervals=settings.interval is not None)
+    return _or_interrupt(
+        watch,
+        lambda: bandwidth(
+            run.size, sent, counters, interval=settings.interval, interrupted=watch.interrupted
+        ),
+    )
+
+
+def _finish(watch: Watch) -> p.Counted:
+    """Tells the server that this end's loop has ended; returns what the server has counted."""
+    if watch.interrupted:
+        watch.channel.send(p.Stop())
+    watch.channel.send(p.Finished())
+    return watch.expect(p.Counted)
+
+
+def _or_interrupt(watch: Watch, figures: Callable[[], _F]) -> _F:
+    """The figures; after Ctrl-C before the first message there are none."""
+    try:
+        return figures()
+    except ConnectError:
+        if watch.interrupted:
+            raise KeyboardInterrupt from None
+        raise

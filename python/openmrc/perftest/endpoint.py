@@ -1,10 +1,11 @@
 """One end of a measurement: device, queue pairs, memory, and the loops that run on them."""
 
+import collections
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from openmrc import _core
 from openmrc.channel import Channel, K, LostError
@@ -20,8 +21,26 @@ INLINE = 220
 """Bytes that every queue pair can send inline."""
 
 _WATCH = 0.05
+"""Seconds between looks at the other end during a run."""
 _PATIENCE = 1.0
 _T = TypeVar("_T")
+
+
+class Interval(NamedTuple):
+    """A part of a run."""
+
+    start: float
+    """Seconds from the beginning of the run."""
+    end: float
+    bytes: int
+    """Payload of messages that completed."""
+    resent: int
+    """Packets sent again."""
+
+    @property
+    def goodput_gbps(self) -> float:
+        """Payload bits per second, 10^9."""
+        return self.bytes * 8 / (self.end - self.start) / 1e9
 
 
 class Endpoint(Closable):
@@ -73,17 +92,23 @@ class Endpoint(Closable):
         if self._impairments:
             impair(self.context, *self._impairments, seed=1)
 
-    def bandwidth(self, run: Run, watch: "Watch") -> dict[str, Any]:
-        """Writes as fast as possible; returns what the loop counted."""
+    def bandwidth(self, run: Run, watch: "Watch", ticker: "Ticker | None" = None) -> dict[str, Any]:
+        """Writes as fast as possible; returns what the loop counted.
+
+        Args:
+            run: What to measure.
+            watch: Ends the loop early.
+            ticker: Told how far the run is.
+        """
         return _watched(
             watch,
-            lambda stop: _core.write_bw(
+            lambda control: _core.write_bw(
                 self.context._core,
                 [qp._core for qp in self.qps],
                 self._cq._core,
                 self._source,
                 self._target,
-                stop,
+                control,
                 size=run.size,
                 # perftest counts per queue pair.
                 iterations=None if run.iterations is None else run.iterations * len(self.qps),
@@ -95,6 +120,7 @@ class Endpoint(Closable):
                 polling=True,
                 bucket=run.interval,
             ),
+            ticker,
         )
 
     def latency(self, run: Run, watch: "Watch", *, client: bool) -> list[int]:
@@ -104,14 +130,14 @@ class Endpoint(Closable):
             raise ArgumentError("write-lat counts iterations")
         return _watched(
             watch,
-            lambda stop: _core.write_lat(
+            lambda control: _core.write_lat(
                 self.context._core,
                 self.qps[0]._core,
                 self._cq._core,
                 self._source,
                 self._inbox,
                 self._target,
-                stop,
+                control,
                 client=client,
                 size=run.size,
                 iterations=iterations,
@@ -140,10 +166,17 @@ class Watch:
         endpoint: Whose packets show progress.
         channel: The connection to the peer.
         limit: Seconds from now on in which all must be over.
+        keep: Whether Ctrl-C ends the loop with its results, and not the command.
     """
 
-    def __init__(self, endpoint: Endpoint, channel: Channel[Any], limit: float) -> None:
+    def __init__(
+        self, endpoint: Endpoint, channel: Channel[Any], limit: float, *, keep: bool = False
+    ) -> None:
+        self.keep = keep
         self.channel = channel
+        self.interrupted = False
+        """Whether Ctrl-C ended the loop, here or at the client."""
+        self._messages: collections.deque[Any] = collections.deque()
         self._endpoint = endpoint
         self._limit = limit
         self._end = time.monotonic() + limit
@@ -156,7 +189,13 @@ class Watch:
         Raises:
             LostError: if there is none.
         """
-        self.channel.check()
+        for message in self.channel.arrived():
+            if isinstance(message, p.Stop):
+                self.interrupted = True
+            elif self._messages:
+                raise self.channel.unexpected(message)  # There is never more than one.
+            else:
+                self._messages.append(message)
         now = time.monotonic()
         if now > self._end:
             raise LostError(f"{self.channel.peer} was given up after {self._limit:.0f} s (see --max-time)")
@@ -175,32 +214,89 @@ class Watch:
         Raises:
             ConnectError: as :meth:`check` and :meth:`openmrc.channel.Channel.expect`.
         """
-        while not self.channel.wait(_PATIENCE):
+        while not self._messages:
+            self.channel.wait(_PATIENCE)
             self.check()
-        return self.channel.expect(kind)
+        message = self._messages.popleft()
+        if isinstance(message, kind):
+            return message
+        raise self.channel.unexpected(message)
 
 
-def _watched(watch: Watch, loop: Callable[[_core.PerfStop], _T]) -> _T:
-    """Runs a loop in its own thread; stops it on Ctrl-C and when the other end is given up."""
-    stop = _core.PerfStop()
+class Ticker:
+    """Reports the goodput of a run at regular times, while it runs.
+
+    Args:
+        every: Seconds.
+        report: Called with each interval.
+        resent: Counts packets that were sent again.
+    """
+
+    def __init__(self, every: float, report: Callable[[Interval], None], resent: Callable[[], int]) -> None:
+        self._every = every
+        self._report = report
+        self._resent = resent
+        self._begun = time.monotonic()
+        self._last = (self._begun, 0, resent())
+        self._due = self._begun + every
+
+    def wait(self) -> float:
+        """Seconds until the end of the interval."""
+        return max(0.0, self._due - time.monotonic())
+
+    def tick(self, completed: int, *, last: bool = False) -> None:
+        """Reports the interval if it has ended; with ``last``, what there is of it.
+
+        Args:
+            completed: Bytes since the beginning of the run.
+            last: The run has ended.
+        """
+        now = time.monotonic()
+        if now < self._due and not last:
+            return
+        since, before, resent_before = self._last
+        resent = self._resent()
+        if completed > before or not last:
+            start, end = since - self._begun, now - self._begun
+            self._report(Interval(start, end, completed - before, resent - resent_before))
+        self._last = (now, completed, resent)
+        while self._due <= now:
+            self._due += self._every
+
+
+def _watched(watch: Watch, loop: Callable[[_core.PerfControl], _T], ticker: Ticker | None = None) -> _T:
+    """Runs a loop in its own thread. Ctrl-C ends it with what it has counted."""
+    control = _core.PerfControl()
     outcome: list[_T] = []
     failure: list[Error] = []
 
     def body() -> None:
         try:
-            outcome.append(loop(stop))
+            outcome.append(loop(control))
         except Error as error:
             failure.append(error)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=body, name="openmrc-perftest")
-    thread.start()
+    # Not Thread.join: interrupted by a signal, Python 3.11 takes the thread for ended (bpo-45274).
+    ended = threading.Event()
+    threading.Thread(target=body, name="openmrc-perftest").start()
     try:
-        while thread.is_alive():
-            thread.join(_WATCH)
+        while not watch.interrupted:
+            if ended.wait(_WATCH if ticker is None else min(_WATCH, ticker.wait())):
+                break
             watch.check()
+            if ticker is not None:
+                ticker.tick(control.bytes)
+    except KeyboardInterrupt:
+        if not watch.keep:
+            raise
+        watch.interrupted = True
     finally:
-        stop.set()
-        thread.join()
+        control.stop()
+        ended.wait()
     if failure:
         raise failure[0]
+    if ticker is not None:
+        ticker.tick(control.bytes, last=True)
     return outcome[0]

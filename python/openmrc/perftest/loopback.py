@@ -23,16 +23,22 @@ def pin(cpu: int | None) -> None:
     """
     if cpu is None:
         return
+    _check(cpu)
+    os.sched_setaffinity(0, {cpu})
+
+
+def _check(cpu: int) -> None:
     allowed = os.sched_getaffinity(0)
     if cpu not in allowed:
         raise ArgumentError(f"processor {cpu} is not one of this process's: {sorted(allowed)}")
-    os.sched_setaffinity(0, {cpu})
 
 
 def choose_cpus(wanted: Sequence[int]) -> tuple[int | None, int | None]:
     """Processors of client and server: those given, else the first two allowed; none if only one is."""
     if len(wanted) > 2:
         raise ArgumentError(f"--cpu takes at most two processors, one for each end, not {len(wanted)}")
+    for cpu in wanted:  # Here, because the other process could only say that it did not start.
+        _check(cpu)
     if wanted:
         return wanted[0], wanted[-1]
     allowed = sorted(os.sched_getaffinity(0))

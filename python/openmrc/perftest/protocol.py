@@ -66,6 +66,12 @@ class Started(Message):
     type: Literal["started"] = "started"
 
 
+class Stop(Message):
+    """The client was interrupted: the server's loop ends early, and the results so far count."""
+
+    type: Literal["stop"] = "stop"
+
+
 class Finished(Message):
     """The client's loop has ended."""
 
@@ -84,6 +90,9 @@ class Loop(Message):
     start_ns: _Count
     bucket_ns: Annotated[int, Field(ge=1)]
     buckets: list[_Count]
+    """Bytes completed by interval."""
+    posted: list[_Count]
+    """Bytes posted by interval."""
 
 
 class Counted(Message):
@@ -107,7 +116,7 @@ class Bye(Message):
     type: Literal["bye"] = "bye"
 
 
-PROTOCOL = Protocol("openmrc-perftest", 1, Run, Started, Finished, Counted, Result, Bye)
+PROTOCOL = Protocol("openmrc-perftest", 2, Run, Started, Stop, Finished, Counted, Result, Bye)
 """After the handshake::
 
     client                                  server
@@ -115,6 +124,7 @@ PROTOCOL = Protocol("openmrc-perftest", 1, Run, Started, Finished, Counted, Resu
     Run {size, ...}                 ->
                                     <-      Started
     writes                          =>      (<= with ``bidirectional``)
+    [Stop]                          ->      after Ctrl-C
     Finished                        ->
                                     <-      Counted {what it sent}
     Result {figures}                ->

@@ -1,5 +1,6 @@
 """From counts to figures."""
 
+import itertools
 import json
 import math
 import statistics
@@ -30,7 +31,7 @@ class Bandwidth:
     goodput_gbps: float
     """Payload bits per second, 10^9."""
     peak_gbps: float
-    """Best 10 ms; the average, if the run was shorter."""
+    """Best 10 ms or more: bytes that were posted and completed in that time; the average, if it is more."""
     messages_per_second: float
     data_packets: int
     """Data packets sent by the client, with retransmissions. The following are the client's too."""
@@ -45,6 +46,8 @@ class Bandwidth:
     probes: int
     condemned: int
     """How often a path was taken out of rotation."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the run: the figures are of the time up to then."""
     intervals: dict[str, Any] | None = None
     """``length_ms``, ``start_ns`` (monotonic clock) and ``bytes`` completed in each interval."""
 
@@ -68,6 +71,8 @@ class Latency:
     p50_us: float
     p99_us: float
     p999_us: float
+    interrupted: bool = False
+    """Whether Ctrl-C ended the run: the figures are of the round trips up to then."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -105,7 +110,8 @@ def bandwidth(
     sent: Sequence[dict[str, Any]],
     counters: dict[str, int],
     *,
-    intervals: bool,
+    interval: float | None = None,
+    interrupted: bool = False,
 ) -> Bandwidth:
     """The figures of a run.
 
@@ -113,7 +119,8 @@ def bandwidth(
         size: Bytes per message.
         sent: What the loops counted, one for each direction, the client's first.
         counters: Growth of the client's transport counters during the run.
-        intervals: Whether to report the client's bytes by interval.
+        interval: Report the client's bytes by intervals of this many seconds; ``None``: do not.
+        interrupted: Whether Ctrl-C ended the run.
 
     Raises:
         ConnectError: if nothing completed.
@@ -130,36 +137,48 @@ def bandwidth(
         goodput_gbps=goodput,
         peak_gbps=max(goodput, sum(peak_gbps(each) for each in sent)),
         messages_per_second=sum(each["messages"] * 1e9 / each["elapsed_ns"] for each in sent),
-        intervals=(
-            {
-                "length_ms": first["bucket_ns"] / 1e6,
-                "start_ns": first["start_ns"],
-                "bytes": first["buckets"],
-            }
-            if intervals
-            else None
-        ),
+        interrupted=interrupted,
+        intervals=None if interval is None else _intervals(first, interval),
         **{name: counters.get(name, 0) for name in _COUNTERS},
     )
 
 
 def peak_gbps(sent: dict[str, Any]) -> float:
-    """Goodput of the best 10 ms of a run; 0 if the run was shorter."""
-    buckets, width = sent["buckets"], sent["bucket_ns"]
-    together = max(1, math.ceil(_PEAK_NS / width))
-    # The last interval was not finished.
-    whole = buckets[:-1]
-    if len(whole) < together:
-        return 0.0
-    window = best = sum(whole[:together])
-    for left, right in zip(whole, whole[together:], strict=False):
-        window += right - left
-        best = max(best, window)
-    return float(best * 8 / (together * width))
+    """Highest goodput over 10 ms, or 20, 40, 80 ...; 0 if the run was shorter.
+
+    As in perftest, a message counts in a time in which it was both posted and completed. Completions alone
+    say less: after a pause of the measuring thread, or behind a lost packet, many come at once, for messages
+    that were on their way for longer than that.
+    """
+    width, count = sent["bucket_ns"], len(sent["buckets"]) - 1  # The last interval was not finished.
+    completed = list(itertools.accumulate(sent["buckets"], initial=0))
+    posted = list(itertools.accumulate(sent["posted"], initial=0))
+    posted += [posted[-1]] * max(0, count + 1 - len(posted))
+    length, best = max(1, math.ceil(_PEAK_NS / width)), 0.0
+    while length <= count:
+        most = max(completed[start + length] - posted[start] for start in range(count - length + 1))
+        best = max(best, most * 8 / (length * width))
+        length *= 2
+    return best
 
 
-def latency(size: int, half_trips_ns: Sequence[int]) -> Latency:
+def _intervals(sent: dict[str, Any], length: float) -> dict[str, Any]:
+    together = max(1, round(length * 1e9 / sent["bucket_ns"]))
+    buckets = sent["buckets"]
+    return {
+        "length_ms": together * sent["bucket_ns"] / 1e6,
+        "start_ns": sent["start_ns"],
+        "bytes": [sum(buckets[start : start + together]) for start in range(0, len(buckets), together)],
+    }
+
+
+def latency(size: int, half_trips_ns: Sequence[int], *, interrupted: bool = False) -> Latency:
     """The figures of a run.
+
+    Args:
+        size: Bytes per message.
+        half_trips_ns: What the loop measured.
+        interrupted: Whether Ctrl-C ended the run.
 
     Raises:
         ConnectError: if no round trip was completed.
@@ -178,6 +197,7 @@ def latency(size: int, half_trips_ns: Sequence[int]) -> Latency:
         p50_us=percentile(ordered, 0.5) / 1e3,
         p99_us=percentile(ordered, 0.99) / 1e3,
         p999_us=percentile(ordered, 0.999) / 1e3,
+        interrupted=interrupted,
     )
 
 

@@ -103,6 +103,7 @@ class Server(Closable):
         endpoint.prepare()
         channel.send(p.Started())
         sent: dict[str, Any] | None = None
+        watch.interrupted = False
         if self._settings.test == "write-lat":
             endpoint.latency(run, watch, client=False)
         elif run.bidirectional:

@@ -1,16 +1,24 @@
 """The settings of a measurement, with perftest's defaults and limits."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from openmrc.errors import ArgumentError
 from openmrc.handshake import AddressRule, Token
+from openmrc.perftest.endpoint import Interval
 from openmrc.perftest.protocol import MAX_ITERATIONS, MAX_QPS, MAX_SIZE, MAX_TIME, MIN_INTERVAL, Run, Test
 from openmrc.planes import Planes
 from openmrc.testing import Impairment
 
 SWEEP = tuple(1 << power for power in range(1, 24))
 """Sizes of ``-a``: 2 bytes to 8 MiB."""
+
+MIN_LIVE_INTERVAL = 0.1
+"""Seconds of the shortest interval that is reported while it runs, as in iperf3."""
+
+_MOST = 0.001
+"""Seconds of the longest interval in which bytes are counted."""
 
 _LONG = 65536
 """From this many bytes on, a completion for each message has no measurable cost."""
@@ -41,6 +49,8 @@ class Settings:
     """Longest message that is copied while posting; default 220 for latency, none for bandwidth."""
     interval: float | None = None
     """Report goodput for intervals of this many seconds; ``None``: do not."""
+    live: Callable[[Interval], None] | None = None
+    """Called with each interval while a run goes on."""
     planes: Planes = field(default_factory=Planes)
     token: Token | None = None
     """What the other end must have."""
@@ -69,6 +79,11 @@ class Settings:
             raise ArgumentError(f"a run has at most {MAX_ITERATIONS} iterations, not {self.iterations}")
         if self.interval is not None and self.interval < MIN_INTERVAL:
             raise ArgumentError(f"an interval has at least 0.01 ms, not {self.interval * 1e3:g}")
+        if self.live is not None and self.interval is not None and self.interval < MIN_LIVE_INTERVAL:
+            raise ArgumentError(
+                f"a line for each interval needs at least {MIN_LIVE_INTERVAL:g} s, not {self.interval:g};"
+                " --json has shorter ones"
+            )
 
     @property
     def depth(self) -> int:
@@ -108,5 +123,12 @@ class Settings:
                 post_list=self.post_list or (64 if size <= 1024 else 16 if size < _LONG else 1),
                 cq_mod=self.cq_mod or (16 if size < _LONG else 1),
                 inline=size <= self.inline_limit,
-                interval=self.interval or 0.001,
+                interval=self._bucket,
             )
+
+    @property
+    def _bucket(self) -> float:
+        """At most 1 ms, for the peak, and a whole number of times in the interval that is reported."""
+        if self.interval is None:
+            return _MOST
+        return self.interval / math.ceil(self.interval / _MOST)

@@ -13,6 +13,7 @@ A scenario is data: it can be read from YAML (:func:`load`) and changed with ``m
 The same scenario with the same seed gives the same results, bit for bit, on every machine.
 """
 
+from openmrc.sim.collectives import CollectiveStep, CollectiveTime
 from openmrc.sim.compare import Comparison, compare
 from openmrc.sim.custom import Congestion, PathSelector
 from openmrc.sim.results import LogEvent, Results, Series, Step, Summary
@@ -22,6 +23,7 @@ from openmrc.sim.scenario import (
     AllToAll,
     BitErrors,
     Broken,
+    Cables,
     Capture,
     Collective,
     Dcqcn,
@@ -32,6 +34,7 @@ from openmrc.sim.scenario import (
     Loss,
     Mrc,
     Network,
+    Nic,
     NicPort,
     Permutation,
     Pfc,
@@ -56,8 +59,11 @@ __all__ = [
     "AllToAll",
     "BitErrors",
     "Broken",
+    "Cables",
     "Capture",
     "Collective",
+    "CollectiveStep",
+    "CollectiveTime",
     "Comparison",
     "Congestion",
     "Dcqcn",
@@ -69,6 +75,7 @@ __all__ = [
     "Loss",
     "Mrc",
     "Network",
+    "Nic",
     "NicPort",
     "PathSelector",
     "Permutation",

@@ -41,7 +41,7 @@ def call(
 def _on_ray(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
     # Without joblib, whose Ray backend returns no result before all have arrived: an interrupted sweep would
     # keep nothing.
-    ray = import_optional("ray", "--ray", "'openmrc[ray]'")
+    ray = import_optional("ray", "--ray", "openmrc[ray]")
     task = ray.remote(num_cpus=1)(function)
     left = iter(arguments)
     # Enough that no worker waits, and no more, because submitted scenarios are in memory.
@@ -68,7 +68,7 @@ def connected(*, dask: str | None = None, ray: str | None = None) -> Iterator[st
     if dask is not None and ray is not None:
         raise ArgumentError("either --dask or --ray, not both")
     if dask is not None:
-        distributed = import_optional("distributed", "--dask", "'openmrc[dask]'")
+        distributed = import_optional("distributed", "--dask", "openmrc[dask]")
         arguments: dict[str, Any] = {"address": dask}
         if dask == LOCAL:
             arguments = {"processes": True, "dashboard_address": None, "silence_logs": logging.ERROR}
@@ -77,7 +77,7 @@ def connected(*, dask: str | None = None, ray: str | None = None) -> Iterator[st
         with client:
             yield "dask"
     elif ray is not None:
-        module = import_optional("ray", "--ray", "'openmrc[ray]'")
+        module = import_optional("ray", "--ray", "openmrc[ray]")
         # The output of a sweep has no place for Ray's log.
         logging.getLogger("ray").setLevel(logging.ERROR)
         options: dict[str, Any] = {"include_dashboard": False} if ray == LOCAL else {"address": ray}

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmrc.sim import check, transports
-from openmrc.sim.results import DROPS, Results, Summary
+from openmrc import notebook
+from openmrc.sim import check, collectives, transports
+from openmrc.sim.results import DROPS, Results, Summary, import_optional
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.text import gbps, micros
@@ -14,7 +15,7 @@ from openmrc.sim.text import gbps, micros
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = (
+_COLUMNS = (
     "transport",
     "delivered",
     "median",
@@ -25,9 +26,11 @@ COLUMNS = (
     "lost",
     "failed QPs",
 )
+_OF_COLLECTIVES = ("collective", "algbw", "busbw", "collective step")
+_OF_TRAINING = ("training step",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Results by transport, in the order asked for."""
 
@@ -37,9 +40,40 @@ class Comparison:
     interrupted: bool = False
     """Whether an interrupt ended it: the last run may be incomplete, and those after it are missing."""
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.results)}>"
+
+    def _repr_html_(self) -> str:
+        from openmrc.sim import pictures
+
+        shown = notebook.table(self.rows(), self.columns)
+        if pictures.are_possible():
+            shown += notebook.Gallery(self.figures())._repr_html_()
+        return shown
+
+    def to_pandas(self) -> Any:
+        """One row for each run, as a ``pandas.DataFrame``: transport, seed, summary, counters.
+
+        Raises:
+            Error: if pandas is not installed.
+        """
+        from openmrc.sim.sweep import row
+
+        runs = [(name, run) for name, runs in self.results.items() for run in runs]
+        return import_optional("pandas", "to_pandas", "pandas").DataFrame(
+            [{"transport": name, "seed": run.scenario.seed, **row(run)} for name, run in runs]
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Headings of :meth:`rows`; those of collective operations and training only if there are any."""
+        runs = [run for runs in self.results.values() for run in runs]
+        of_collectives = _OF_COLLECTIVES if any(run.collectives for run in runs) else ()
+        return (*_COLUMNS, *of_collectives, *(_OF_TRAINING if any(run.steps for run in runs) else ()))
+
     def rows(self) -> list[list[str]]:
         """A table, one row for each transport; with several seeds the mean of each figure."""
-        return [[name, *_row(runs)] for name, runs in self.results.items()]
+        return [[name, *_row(runs, self.columns)] for name, runs in self.results.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything measured, for JSON."""
@@ -60,13 +94,23 @@ class Comparison:
             (name, _mean([(s.goodput_bps or 0.0) / hosts / 1e9 for s in map(Results.summary, runs)]))
             for name, runs in self.results.items()
         ]
+
+        def in_gbps(value: float | None) -> str:
+            return gbps(None if value is None else value * 1e9)
+
         figures = [
-            ("Goodput", pictures.side_by_side(goodput, "Goodput per host", "Gb/s")),
+            ("Goodput", pictures.side_by_side(goodput, "Goodput per host", "Gb/s", in_gbps)),
             ("Completion times", pictures.completion(next(iter(firsts.values())), firsts)),
         ]
         if any(each.steps for each in firsts.values()):
             steps = [(name, _mean([mean_step(run) for run in runs])) for name, runs in self.results.items()]
-            figures.append(("Step times", pictures.side_by_side(steps, "Mean step time", "us")))
+            scale, unit = pictures.time_scale(max(time or 0.0 for _, time in steps))
+            scaled = [(name, None if time is None else time * scale) for name, time in steps]
+
+            def in_time(value: float | None) -> str:
+                return "-" if value is None else f"{value:,.2f} {unit}"
+
+            figures.append(("Step times", pictures.side_by_side(scaled, "Mean step time", unit, in_time)))
         return figures
 
     def picture(self, path: Path | str) -> None:
@@ -96,7 +140,7 @@ class Comparison:
             figures=self.figures(),
             scenario=self.scenario,
             interrupted=self.interrupted,
-            table=(COLUMNS, self.rows()),
+            table=(self.columns, self.rows()),
             counters=[(name, list(runs[0].totals.items())) for name, runs in self.results.items()],
         )
         Path(path).write_text(html, encoding="utf-8")
@@ -157,7 +201,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _row(runs: Sequence[Results]) -> list[str]:
+def _row(runs: Sequence[Results], columns: Sequence[str]) -> list[str]:
     summaries = [asdict(run.summary()) for run in runs]
     hosts = runs[0].scenario.topology.hosts
 
@@ -169,7 +213,7 @@ def _row(runs: Sequence[Results]) -> list[str]:
 
     goodput = mean("goodput_bps")
     one: Summary = runs[0].summary()
-    return [
+    row = [
         f"{round(mean('delivered') or 0):,} of {one.messages:,}",
         micros(mean("median_us")),
         micros(mean("p99_us")),
@@ -179,3 +223,15 @@ def _row(runs: Sequence[Results]) -> list[str]:
         total(*DROPS),
         total("fatal"),
     ]
+    if _OF_COLLECTIVES[0] in columns:
+        figures = [collectives.figures(run.collectives) for run in runs]
+        of = {name: _mean([each[name] for each in figures]) for name in figures[0]}
+        row += [
+            micros(of["collective_time_us"]),
+            gbps(of["collective_algbw_bps"]),
+            gbps(of["collective_busbw_bps"]),
+            micros(of["collective_step_mean_us"]),
+        ]
+    if _OF_TRAINING[0] in columns:
+        row.append(micros(_mean([mean_step(run) for run in runs])))
+    return row

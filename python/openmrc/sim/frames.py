@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from openmrc.sim import collectives
+from openmrc.sim.collectives import CollectiveStep, CollectiveTime
 from openmrc.sim.results import NEVER, LogEvent, Results, Series, Step, _table, import_optional
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ def of(results: Results) -> dict[str, Any]:
         tables["events"] = _rows(results.log, LogEvent)
     if results.steps:
         tables["steps"] = _rows(results.steps, Step)
+    if results.collectives:
+        tables["collectives"] = _rows(results.collectives, CollectiveTime)
+        tables["collective_steps"] = _rows(
+            collectives.steps(results.scenario, results.columns), CollectiveStep
+        )
     return tables
 
 
@@ -72,7 +79,7 @@ def _links(results: Results) -> Any:
         "direction": pa.array(np.where(down == 1, *reversed(DIRECTIONS))),
         **columns,
     }
-    capacity = results.scenario.network.port_rate / 8 * results.totals["end_ps"] * 1e-12
+    capacity = results.scenario.topology.port_rate / 8 * results.totals["end_ps"] * 1e-12
     table["load"] = columns["bytes"] / max(capacity, 1.0)
     return pa.table(table)
 
@@ -149,7 +156,7 @@ def _link_series(results: Results, series: Series) -> Any:
             "time_us": np.repeat(time * 1e-6, links * 2),
             "link": cells,
             "direction": directions,
-            "load": (rate(series.array("sent"), seconds) / results.scenario.network.port_rate).reshape(-1),
+            "load": (rate(series.array("sent"), seconds) / results.scenario.topology.port_rate).reshape(-1),
             "queued_bytes": series.array("waiting").reshape(-1),
         }
     )

@@ -5,7 +5,6 @@ from typing import Any
 
 from openmrc.sim.frames import rate
 from openmrc.sim.results import DROPS, IMPAIRED, NEVER, REPAIRED, Results
-from openmrc.sim.scenario import Collective
 
 _INTERVALS = 10
 """Intervals of a run of which the worst is taken."""
@@ -30,14 +29,14 @@ def measures(results: Results) -> dict[str, float]:
     through it.
     """
     summary, totals, scenario = results.summary(), results.totals, results.scenario
-    topology, network = scenario.topology, scenario.network
+    topology = scenario.topology
     lost = sum(totals[name] for name in DROPS)
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
         "median_us": summary.median_us,
         "last_us": summary.last_us,
-        "line_gbps": topology.planes * network.port_rate / 1e9,
+        "line_gbps": topology.planes * topology.port_rate / 1e9,
         "failed": totals["fatal"],
         "lost_per_host": lost / topology.hosts,
         "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(pairs),
@@ -49,18 +48,15 @@ def measures(results: Results) -> dict[str, float]:
     took = [step.took_us for step in results.steps if step.took_us is not None]
     if took:
         figures["step_us"] = sum(took) / len(took)
-    for number, pattern in enumerate(scenario.traffic):
+    for each in results.collectives:
+        if "all-reduce" in each.operation:
+            # An all-reduce that has not finished has no bandwidth.
+            figures["bus_gbps"] = (each.busbw_bps or 0.0) / 1e9
+    for number in range(len(scenario.traffic)):
         own = results.summary(number)
         figures[f"goodput{number}_gbps"] = _giga(own.goodput_bps)
         if own.first_us is not None and own.last_us:
             figures[f"even{number}"] = own.first_us / own.last_us
-        if isinstance(pattern, Collective) and "all-reduce" in pattern.operation and own.makespan_us:
-            # Every rank sends.
-            rows = zip(results.columns["src"], results.columns["pattern"], strict=True)
-            ranks = len({src for src, of in rows if of == number})
-            moved = pattern.bytes * 8 * 2 * (ranks - 1) / ranks
-            # An all-reduce that has not finished has no bandwidth.
-            figures["bus_gbps"] = moved / own.makespan_us / 1e3 if own.delivered == own.messages else 0.0
     if results.series is not None:
         figures.update(_over_time(results))
     return {name: value for name, value in figures.items() if value is not None}

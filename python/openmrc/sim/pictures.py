@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openmrc import notebook
 from openmrc.errors import ArgumentError, Error
+from openmrc.extras import pip_install
 from openmrc.sim.frames import rate
 from openmrc.sim.results import IMPAIRED, REPAIRED, LogEvent, Results, Series
+from openmrc.sim.text import rate_unit
 
 try:
     import matplotlib
@@ -45,8 +48,20 @@ _MOST_MARKS = 40
 """More marks of faults would hide the curves."""
 _MOST_NAMES = 3
 """The first faults are named in a picture, at most this many."""
+_MOST_BINS = 200
+"""Points of a curve of rates. Between two samples a port sends few packets or none, and a curve through all
+samples would be a comb."""
+_PACKETS_PER_BIN = 10
+"""A point of a curve of rates covers at least the time in which a port sends this many packets."""
+_HEADROOM = 1.3
+"""How far an axis reaches above its curves where the names of faults stand."""
 _MOST_ROWS = 256
 """Rows of a heat map. If there are more links, a row shows the busiest of several neighbours."""
+
+
+def are_possible() -> bool:
+    """Whether matplotlib is installed."""
+    return matplotlib is not None
 
 
 def require(path: Path | None = None) -> None:
@@ -57,7 +72,7 @@ def require(path: Path | None = None) -> None:
         ArgumentError: if matplotlib has no such format.
     """
     if matplotlib is None:
-        raise Error("no pictures: matplotlib is not installed (pip install 'openmrc[sim]')")
+        raise Error(f"no pictures: matplotlib is not installed ({pip_install('plots')})")
     if path is not None:
         formats = FigureCanvasAgg.get_supported_filetypes()
         if path.suffix.removeprefix(".").lower() not in formats:
@@ -69,18 +84,51 @@ def time_scale(last_us: float) -> tuple[float, str]:
     return (1e-6, "s") if last_us >= 2e6 else (1e-3, "ms") if last_us >= 2e3 else (1.0, "us")
 
 
+def _picture(*arguments: Any, **named: Any) -> "Figure":
+    """A figure that a notebook shows as it is, without pyplot."""
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            return notebook.png(self)
+
+    return Picture(*arguments, **named)
+
+
 def figure(draw: Callable[["Axes"], None], height: float = 3.2) -> "Figure":
     """A figure with one set of axes, in the style of all figures."""
     require()
     with matplotlib.rc_context(_STYLE):
-        made = Figure(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
+        made = _picture(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
         draw(made.subplots())
         made.canvas.draw()
     return made
 
 
-def _seconds(series: Series) -> Any:
-    return np.diff(np.frombuffer(series.columns["time_ps"], dtype=np.uint64), prepend=0) * 1e-12
+def _bins(results: Results) -> Any:
+    """Numbers of the samples at which the bins end that rates are averaged over."""
+    series = _series(results)
+    times = np.frombuffer(series.columns["time_ps"], dtype=np.uint64).astype(np.float64)
+    packet_ps = results.scenario.network.mtu * 8e12 / results.scenario.topology.port_rate
+    width = max(times[-1] / _MOST_BINS, _PACKETS_PER_BIN * packet_ps)
+    edges = np.arange(1, max(2, int(times[-1] / width) + 1)) * width
+    ends = np.unique(np.append(np.searchsorted(times, edges).clip(0, len(times) - 1), len(times) - 1))
+    # The end of a run is rarely that of a bin: what is left belongs to the bin before.
+    if len(ends) > 2 and times[ends[-1]] - times[ends[-2]] < 0.5 * width:
+        ends = np.delete(ends, -2)
+    return ends
+
+
+def _rates(results: Results, name: str) -> tuple[Any, Any]:
+    """The middles of the bins, microseconds, and the mean rates of a counter of bytes in them, bit/s."""
+    series, ends = _series(results), _bins(results)
+    times = np.frombuffer(series.columns["time_ps"], dtype=np.uint64)[ends] * 1e-6
+    begins = np.concatenate([[0.0], times[:-1]])
+    return (begins + times) / 2, rate(series.array(name)[ends], (times - begins) * 1e-6)
+
+
+def _rate_unit(results: Results) -> tuple[float, str]:
+    """The unit of all rates of all hosts in the pictures of a run, and the factor from bit/s to it."""
+    return rate_unit(float(_rates(results, "placed")[1].sum(axis=1).max(initial=0.0)))
 
 
 def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
@@ -100,65 +148,82 @@ def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
         also = f" (and {more} more)" if more > 0 and place == _MOST_NAMES - 1 else ""
         axes.annotate(
             f" {name}{also} ",
-            (event.time_us * scale, 1.0 - 0.075 * place),
+            (event.time_us * scale, 1.0 - 0.07 * place),
             xycoords=("data", "axes fraction"),
             fontsize=7,
             color=FAULT,
             va="top",
             ha="right" if late else "left",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            zorder=5,
         )
 
 
 def _over_time(
-    results: Results, title: str, unit: str, draw: Callable[["Axes", Series, Any], None]
+    results: Results,
+    title: str,
+    unit: str,
+    draw: Callable[["Axes", Series, float], None],
+    stacked: int = 0,
 ) -> "Figure":
     """A figure over time, with the faults marked and the legend beside the curves."""
     series = _series(results)
 
     def whole(axes: "Axes") -> None:
-        scale, time_unit = time_scale(series.times_us[-1])
-        times = np.asarray(series.times_us) * scale
-        axes.set(title=title, ylabel=unit, xlabel=f"time, {time_unit}", xlim=(0, times[-1]))
-        draw(axes, series, times)
-        axes.set_ylim(bottom=0)
+        last = series.times_us[-1]
+        scale, time_unit = time_scale(last)
+        axes.set(title=title, ylabel=unit, xlabel=f"time, {time_unit}", xlim=(0, last * scale))
+        draw(axes, series, scale)
+        named = any(event.kind in IMPAIRED for event in results.log)
+        axes.set_ylim(0, axes.get_ylim()[1] * (_HEADROOM if named else 1.0))
         _mark_faults(axes, results, scale)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        handles, labels = axes.get_legend_handles_labels()
+        # What is stacked is listed from the top.
+        order = [*reversed(range(stacked)), *range(stacked, len(handles))]
+        if handles:
+            axes.legend(
+                [handles[i] for i in order],
+                [labels[i] for i in order],
+                frameon=False,
+                fontsize=8,
+                loc="upper left",
+                bbox_to_anchor=(1.0, 1.0),
+            )
 
     return figure(whole)
 
 
 def goodput(results: Results) -> "Figure":
     """Payload in place over time, by pattern where there are several, with the faults marked."""
-    by_pattern = rate(_series(results).array("placed"), _seconds(_series(results)))
-    divisor, unit = (1e12, "Tb/s") if by_pattern.max(initial=0.0) >= 1e13 else (1e9, "Gb/s")
-    by_pattern /= divisor
+    factor, unit = _rate_unit(results)
 
-    def draw(axes: "Axes", series: Series, times: Any) -> None:
+    def draw(axes: "Axes", series: Series, scale: float) -> None:
+        times, rates = _rates(results, "placed")
+        times, rates = times * scale, rates * factor
         if series.patterns > 1:
             # Below the curves of the patterns, which it would hide while only one of them sends.
-            total = by_pattern.sum(axis=1)
-            axes.fill_between(times, total, color=FAINT, alpha=0.3, lw=0, label="all")
+            axes.fill_between(times, rates.sum(axis=1), color=FAINT, alpha=0.3, lw=0, label="all")
             for pattern in range(series.patterns):
                 label = f"{pattern}: {results.scenario.traffic[pattern].kind}"
-                axes.plot(times, by_pattern[:, pattern], lw=1.3, color=COLOURS[pattern % 8], label=label)
+                axes.plot(times, rates[:, pattern], lw=1.3, color=COLOURS[pattern % 8], label=label)
         else:
-            axes.fill_between(times, by_pattern[:, 0], color=COLOURS[0], alpha=0.18, lw=0)
-            axes.plot(times, by_pattern[:, 0], lw=1.3, color=COLOURS[0])
+            axes.fill_between(times, rates[:, 0], color=COLOURS[0], alpha=0.18, lw=0)
+            axes.plot(times, rates[:, 0], lw=1.3, color=COLOURS[0])
 
     return _over_time(results, "Goodput of all hosts", unit, draw)
 
 
 def planes(results: Results) -> "Figure":
     """Payload in place over time, stacked by plane."""
+    factor, unit = _rate_unit(results)
 
-    def draw(axes: "Axes", series: Series, times: Any) -> None:
-        rates = rate(series.array("placed_by_plane"), _seconds(series)) / 1e9
+    def draw(axes: "Axes", series: Series, scale: float) -> None:
+        times, rates = _rates(results, "placed_by_plane")
         shades = matplotlib.colormaps["Blues"](np.linspace(0.85, 0.35, series.planes))
-        axes.stackplot(times, rates.T, colors=shades, lw=0, labels=[f"p{i}" for i in range(series.planes)])
+        labels = [f"p{i}" for i in range(series.planes)]
+        axes.stackplot(times * scale, rates.T * factor, colors=shades, lw=0, labels=labels)
 
-    return _over_time(results, "Goodput by plane", "Gb/s", draw)
+    return _over_time(results, "Goodput by plane", unit, draw, stacked=_series(results).planes)
 
 
 def completion(results: Results, others: Mapping[str, Results] | None = None) -> "Figure":
@@ -185,7 +250,9 @@ def completion(results: Results, others: Mapping[str, Results] | None = None) ->
                 axes.step(at, share, where="post", lw=1.4, ls=line, label=name, color=COLOURS[place % 8])
         if longest > 30 * max(shortest, 1e-6):
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
         axes.set(title="Completion times of messages", ylabel="share of messages", ylim=(0, 1.02))
         axes.set_xlabel(f"from posting to the last byte in place, {unit}")
         if len(curves) > 1:
@@ -198,7 +265,8 @@ def completion(results: Results, others: Mapping[str, Results] | None = None) ->
 def queues(results: Results) -> "Figure":
     """The longest queue over time, by layer of the fabric and direction."""
 
-    def draw(axes: "Axes", series: Series, times: Any) -> None:
+    def draw(axes: "Axes", series: Series, scale: float) -> None:
+        times = np.asarray(series.times_us) * scale
         longest = series.array("groups")[..., 2].max(axis=1) / 1e3
         for layer in range(series.layers):
             for direction, ls in ((0, "-"), (1, "--")):
@@ -225,8 +293,8 @@ def link_load(results: Results) -> "Figure":
 
     def draw(axes: "Axes") -> None:
         scale, unit = time_scale(series.times_us[-1])
-        port_rate = results.scenario.network.port_rate
-        load = rate(series.array("sent"), _seconds(series)) / port_rate
+        port_rate = results.scenario.topology.port_rate
+        load = _rates(results, "sent")[1] / port_rate
         numbers = np.asarray(series.links)
         layer = np.frombuffer(results.links["layer"], dtype=np.uint64)[2 * numbers]
         plane = np.frombuffer(results.links["plane"], dtype=np.uint64)[2 * numbers]
@@ -345,19 +413,27 @@ def save(results: Results, directory: Path | str) -> list[Path]:
     return paths
 
 
-def side_by_side(rows: Sequence[tuple[str, float | None]], title: str, unit: str) -> "Figure":
-    """Horizontal bars, one for each run."""
+def side_by_side(
+    rows: Sequence[tuple[str, float | None]], title: str, unit: str, shown: Callable[[float | None], str]
+) -> "Figure":
+    """Horizontal bars, one for each run.
+
+    Args:
+        rows: Names and values; ``None`` if a run has none.
+        title: The title.
+        unit: The unit of the axis.
+        shown: A value as text, with its unit.
+    """
 
     def draw(axes: "Axes") -> None:
         names = [name for name, _ in rows]
         values = [value or 0.0 for _, value in rows]
         bars = axes.barh(names, values, color=[COLOURS[i % 8] for i in range(len(rows))], height=0.6)
-        axes.bar_label(
-            bars, labels=["-" if value is None else f"{value:,.4g}" for _, value in rows], padding=3
-        )
+        axes.bar_label(bars, labels=[shown(value) for _, value in rows], padding=3)
         axes.invert_yaxis()
         axes.set(title=title, xlabel=unit)
-        axes.margins(x=0.12)
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.margins(x=0.15)
 
     return figure(draw, height=0.9 + 0.4 * max(len(rows), 2))
 

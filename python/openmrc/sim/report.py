@@ -13,7 +13,7 @@ import openmrc
 from openmrc.sim import pictures
 from openmrc.sim.results import LogEvent, Results
 from openmrc.sim.scenario import Scenario
-from openmrc.sim.text import headline
+from openmrc.sim.text import count, headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,9 +92,9 @@ def render(
 
 def lead(scenario: Scenario) -> str:
     """The scenario in a line."""
-    topology, network = scenario.topology, scenario.network
-    ports = f"{topology.planes} x {network.port_rate / 1e9:g} Gb/s"
-    fabric = f"{topology.hosts:,} hosts, {ports}, {topology.tiers} tiers"
+    topology = scenario.topology
+    ports = f"{topology.planes} x {topology.port_rate / 1e9:g} Gb/s"
+    fabric = f"{count(topology.hosts, 'host')}, {ports}, {count(topology.tiers, 'tier')}"
     kinds = ", ".join(getattr(pattern, "operation", pattern.kind) for pattern in scenario.traffic)
     return f"{fabric}; {scenario.transport.kind}; {kinds}; seed {scenario.seed}"
 

@@ -19,10 +19,11 @@ from pydantic import Field, RootModel, StrictInt, model_validator
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
+from openmrc.model import Model
 from openmrc.sim import transports
 from openmrc.sim.measures import measures
 from openmrc.sim.run import Progress, run
-from openmrc.sim.scenario import Scenario, Strict
+from openmrc.sim.scenario import Scenario
 from openmrc.sim.sweep import Grid
 
 Figure = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9_]+$")]
@@ -61,7 +62,7 @@ class _Fields(RootModel[dict[str, Any]]):
     """Fields of a scenario or of a transport."""
 
 
-class Claim(Strict):
+class Claim(Model):
     """One published statement, and when our figures agree with it."""
 
     says: str
@@ -119,7 +120,7 @@ class Claim(Strict):
         return {figure.partition(".")[0] for figure in figures if figure is not None}
 
 
-class Sweep(Strict):
+class Sweep(Model):
     """Values of something that the paper leaves open, and the claims that depend on it."""
 
     over: str
@@ -129,7 +130,7 @@ class Sweep(Strict):
     """What they say."""
 
 
-class Row(Strict, yamlfile.Sourced):
+class Row(Model, yamlfile.Sourced):
     """One published result."""
 
     row: str

@@ -2,12 +2,18 @@
 
 import importlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from openmrc import notebook
 from openmrc.errors import Error
+from openmrc.extras import pip_install
+from openmrc.sim import collectives
+from openmrc.sim.collectives import CollectiveTime
 from openmrc.sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -88,7 +94,7 @@ class LogEvent:
     """Probability of loss, share of the rate."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Series:
     """Time series: one row for each sample, counters from the start."""
 
@@ -109,6 +115,9 @@ class Series:
     """Bytes sent: samples x links x (up, down)."""
     waiting: memoryview
     """Bytes waiting, in the same shape."""
+
+    def __repr__(self) -> str:
+        return f"<Series of {len(self.columns['time_ps']):,} samples, {len(self.links):,} links one by one>"
 
     @property
     def times_us(self) -> list[float]:
@@ -137,7 +146,7 @@ class Series:
         return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """Results of one run."""
 
@@ -192,6 +201,42 @@ class Results:
             _steps(scenario, simulation),
         )
 
+    def __repr__(self) -> str:
+        summary = self.summary()
+        end = "" if summary.last_us is None else f", the last after {summary.last_us:,.1f} us"
+        return f"<Results: {summary.delivered:,} of {summary.messages:,} messages delivered{end}>"
+
+    def _repr_html_(self) -> str:
+        """The summary, and pictures if the run recorded time series and matplotlib is installed."""
+        from openmrc.sim import pictures
+        from openmrc.sim.text import headline
+
+        shown = notebook.table(headline(self))
+        if self.series is not None and pictures.are_possible():
+            shown += self.figures()._repr_html_()
+        return shown
+
+    def figures(self) -> notebook.Gallery:
+        """Every picture that these results allow, by name, as matplotlib figures; a notebook shows them.
+
+        Raises:
+            Error: if matplotlib is not installed.
+        """
+        from openmrc.sim import pictures
+
+        return notebook.Gallery({name: draw(self) for name, draw in pictures.available(self).items()})
+
+    def to_pandas(self) -> Any:
+        """The messages as a ``pandas.DataFrame``: times in microseconds, missing where nothing happened.
+
+        The other frames: ``frames().to_pandas()``.
+
+        Raises:
+            Error: if pandas or PyArrow is not installed.
+        """
+        import_optional("pandas", "to_pandas", "pandas")
+        return self.frames()["flows"].to_pandas()
+
     def to_numpy(self) -> dict[str, "np.ndarray[Any, Any]"]:
         """The columns of messages as NumPy arrays, without copying.
 
@@ -209,19 +254,20 @@ class Results:
         """
         return _table(self.columns)
 
-    def frames(self) -> dict[str, Any]:
+    def frames(self) -> notebook.Frames:
         """All results, as ``pyarrow.Table`` by name. What the run did not record is missing.
 
         One row stands for a message in ``flows``, a link and direction in ``links``, a plane in ``planes``, a
         connection and entropy value in ``evs``, a sample in ``series`` (counters since the sample before), a
-        sample, link and direction in ``link_series``, an event in ``events``, a training step in ``steps``.
+        sample, link and direction in ``link_series``, an event in ``events``, a training step in ``steps``, a
+        collective operation in ``collectives``, a step of one in ``collective_steps``.
 
         Raises:
             Error: if PyArrow is not installed.
         """
         from openmrc.sim import frames
 
-        return frames.of(self)
+        return notebook.Frames(frames.of(self))
 
     def to_parquet(self, directory: Path | str) -> list[Path]:
         """Writes every frame as ``DIR/NAME.parquet``, and ``DIR/summary.json``; returns the paths.
@@ -263,13 +309,19 @@ class Results:
 
         report.write(self, path, title)
 
+    @cached_property
+    def collectives(self) -> Sequence[CollectiveTime]:
+        """Time, algbw, busbw and step times of each collective operation and all-to-all of the traffic."""
+        return collectives.times(self.scenario, self.columns)
+
     def to_dict(self) -> dict[str, Any]:
-        """Summary, counters and step times, for JSON."""
+        """Summary, counters, collective operations and training steps, for JSON."""
         return {
             "summary": asdict(self.summary()),
             "totals": dict(self.totals),
             "base_rtt_us": self.base_rtt_ps * 1e-6,
             "interrupted": self.interrupted,
+            "collectives": [asdict(each) for each in self.collectives],
             "steps": [asdict(step) for step in self.steps],
         }
 
@@ -356,14 +408,22 @@ def _steps(scenario: Scenario, simulation: "_core.Simulation") -> list[Step]:
 def import_optional(module: str, what: str, package: str) -> Any:
     """A module of a package that is installed only for some uses, ``what`` being the one at hand.
 
+    Args:
+        module: What to import.
+        what: What needs it, for the message.
+        package: The package that has it, or an extra of openmrc such as ``openmrc[sim]``.
+
     Raises:
-        Error: if it is not installed.
+        Error: if it is not installed; the message has the command that installs it.
     """
     try:
         # PyArrow has no type stubs, hence Any.
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        raise Error(f"{what} needs {package}: pip install {package}") from None
+        extra = re.fullmatch(r"openmrc\[(\w+)\]", package)
+        name = module.partition(".")[0] if extra else package
+        command = pip_install(extra[1]) if extra else f"pip install {package}"
+        raise Error(f"{what} needs {name}: {command}") from None
 
 
 def require_arrow() -> None:
@@ -372,8 +432,8 @@ def require_arrow() -> None:
     Raises:
         Error: if PyArrow or NumPy is not installed.
     """
-    import_optional("pyarrow.parquet", "a table in a file", "'openmrc[sim]'")
-    import_optional("numpy", "a table in a file", "'openmrc[sim]'")
+    import_optional("pyarrow.parquet", "a table in a file", "openmrc[sim]")
+    import_optional("numpy", "a table in a file", "openmrc[sim]")
 
 
 def _numpy() -> Any:

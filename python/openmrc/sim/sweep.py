@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, StrictInt, ValidationError
+from pydantic import Field, StrictInt
 
 import openmrc
-from openmrc import _core
+from openmrc import _core, notebook
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.fabric import yamlfile
-from openmrc.sim import check, clusters, memory, transports
+from openmrc.model import Model
+from openmrc.sim import check, clusters, collectives, memory, transports
 from openmrc.sim.results import Results, import_optional
 from openmrc.sim.run import run
-from openmrc.sim.scenario import Scenario, Strict
-from openmrc.sim.scenario.part import first_problem
+from openmrc.sim.scenario import Scenario
 
 MOST_POINTS = 1_000_000
 """More points of a grid take gigabytes for their scenarios alone, and each point is a file."""
@@ -34,7 +34,7 @@ Point = dict[str, Any]
 """The values of the axes at one point of the grid."""
 
 
-class Grid(Strict, yamlfile.Sourced):
+class Grid(Model, yamlfile.Sourced):
     """A base scenario, axes, seeds. An axis is the dotted name of a field with the values it takes."""
 
     base: dict[str, Any] | str
@@ -80,9 +80,9 @@ class Grid(Strict, yamlfile.Sourced):
             else:
                 self._set(value, axis, chosen, axis)
         try:
-            scenario = Scenario.model_validate(value)
-        except ValidationError as error:
-            raise FormatError(f"{self._place()} at {_as_text(point)}: {first_problem(error)}") from None
+            scenario = Scenario.model_validate(value, context={"beside": self.beside})
+        except ArgumentError as error:
+            raise FormatError(f"{self._place()} at {_as_text(point)}: {error}") from None
         if self._source is not None:
             scenario._source = yamlfile.Source(self._source.path, None)
         return transports.apply(scenario, short) if short else scenario
@@ -91,7 +91,9 @@ class Grid(Strict, yamlfile.Sourced):
         *path, last = (int(part) if part.isdigit() else part for part in name.split("."))
         try:
             for part in path:
-                value = value.setdefault(part, {}) if isinstance(value, dict) else value[part]
+                if isinstance(value, dict) and value.get(part) is None:
+                    value[part] = {}
+                value = value[part]
             value[last] = new
         except (TypeError, IndexError, AttributeError, KeyError):
             raise FormatError(
@@ -120,7 +122,7 @@ def load(path: Path | str) -> Grid:
     return yamlfile.read(Path(path), Grid)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """The finished points of a grid."""
 
@@ -135,6 +137,23 @@ class Sweep:
     def complete(self) -> bool:
         """Whether every point is finished."""
         return len(self.rows) == self.points
+
+    def __repr__(self) -> str:
+        return f"<Sweep: {len(self.rows):,} of {self.points:,} points>"
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        shown = names[: names.index("seed") + 9] if "seed" in names else names[:10]
+        cells = [[_cell(row.get(name)) for name in shown] for row in self.rows]
+        return notebook.table(cells, shown)
+
+    def to_pandas(self) -> Any:
+        """One row for each point, as a ``pandas.DataFrame``.
+
+        Raises:
+            Error: if pandas is not installed.
+        """
+        return import_optional("pandas", "to_pandas", "pandas").DataFrame(list(self.rows))
 
     def to_arrow(self) -> Any:
         """One row for each point, as a ``pyarrow.Table``; values of axes that are not numbers are text.
@@ -171,6 +190,12 @@ class Sweep:
             raise ArgumentError(f"{path}: the name has to end in .parquet or .csv")
 
 
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
 def sweep(
     grid: Grid,
     directory: Path | str,
@@ -196,7 +221,7 @@ def sweep(
         FormatError, ArgumentError: if a point cannot be run, before any is.
         Error: if joblib is not installed, or if a worker is killed.
     """
-    joblib = import_optional("joblib", "a sweep", "'openmrc[sim]'")
+    joblib = import_optional("joblib", "a sweep", "openmrc[sim]")
     if jobs == 0:
         raise ArgumentError("jobs: 0 would run nothing; -1 is one on each core")
     directory = Path(directory)
@@ -251,6 +276,7 @@ def row(results: Results) -> dict[str, Any]:
         **asdict(results.summary()),
         "base_rtt_us": results.base_rtt_ps * 1e-6,
         "step_time_us": sum(took) / len(took) if took else None,
+        **collectives.figures(results.collectives),
         **results.totals,
     }
 

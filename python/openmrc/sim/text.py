@@ -12,9 +12,22 @@ def micros(value: float | None) -> str:
     return f"{value / 1e3:,.3f} ms" if value >= 1e4 else f"{value:,.2f} us"
 
 
+def rate_unit(most: float) -> tuple[float, str]:
+    """The unit of rates up to ``most`` bit/s, and the factor from bit/s to it."""
+    return (1e-12, "Tb/s") if most >= 1e13 else (1e-9, "Gb/s")
+
+
 def gbps(value: float | None) -> str:
-    """A rate in Gb/s."""
-    return "-" if value is None else f"{value / 1e9:,.1f} Gb/s"
+    """A rate in Gb/s, from 10 Tb/s on in Tb/s, as in pictures."""
+    if value is None:
+        return "-"
+    factor, unit = rate_unit(value)
+    return f"{value * factor:,.1f} {unit}"
+
+
+def count(number: int, what: str) -> str:
+    """A number of things: 1 tier, 2 tiers."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def headline(results: Results) -> list[tuple[str, str]]:
@@ -40,6 +53,20 @@ def headline(results: Results) -> list[tuple[str, str]]:
                 f"{micros(min(took))} / {micros(sum(took) / len(took))} / {micros(max(took))}",
             )
         )
+    for each in results.collectives:
+        # Patterns beside each other are told apart by their place in the traffic.
+        name = (
+            f"{each.operation}, traffic.{each.pattern}"
+            if len(results.scenario.traffic) > 1
+            else each.operation
+        )
+        rows += [
+            (f"{name}, time", micros(each.time_us)),
+            (f"{name}, algbw / busbw", f"{gbps(each.algbw_bps)} / {gbps(each.busbw_bps)}"),
+        ]
+        if each.steps > 1:
+            figures = (each.step_least_us, each.step_mean_us, each.step_most_us)
+            rows.append((f"{name}, step, least / mean / most", " / ".join(map(micros, figures))))
     full = totals["dropped_data"] + totals["dropped_control"] + totals["overflowed"]
     rows += [
         ("data packets", f"{totals['data_packets']:,}"),

@@ -7,8 +7,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from openmrc.errors import ArgumentError
-from openmrc.fabric import yamlfile
-from openmrc.sim.scenario import Network, Scenario, Switch, Transport
+from openmrc.model import in_words
+from openmrc.sim.scenario import Network, Nic, Scenario, Switch, Transport
 
 _transport: TypeAdapter[Any] = TypeAdapter(Transport)
 
@@ -55,10 +55,7 @@ def apply(scenario: Scenario, text: str) -> Scenario:
     try:
         transport = _transport.validate_python(fields)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in problem["loc"] if part != kind)
-        where = f"{field}: " if field else ""
-        raise ArgumentError(f"transports: {text}: {where}{yamlfile.words(problem)}") from None
+        raise ArgumentError(f"transports: {text}: {in_words(error, Transport)}") from None
     if planes != scenario.topology.planes:
         scenario = on_single_plane(scenario)
     return scenario.model_copy(update={"transport": transport, "network": _network(scenario, kind)})
@@ -101,7 +98,7 @@ def on_single_plane(scenario: Scenario) -> Scenario:
         return scenario
     if scenario.record.capture:
         raise ArgumentError("planes=1: the capture names links of several planes; compare on those")
-    topology = scenario.topology.model_copy(update={"planes": 1})
-    rate = scenario.network.port_rate * scenario.topology.planes
-    network = scenario.network.model_copy(update={"port_rate": rate})
-    return scenario.model_copy(update={"topology": topology, "network": network})
+    topology = scenario.topology
+    rate = topology.port_rate * topology.planes
+    single = topology.model_copy(update={"planes": 1, "nic": Nic(rate=rate), "fabric": None})
+    return scenario.model_copy(update={"topology": single})

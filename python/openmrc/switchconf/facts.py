@@ -3,14 +3,26 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from openmrc.errors import ArgumentError
 from openmrc.fabric.spec import Platform, Qos, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
-from openmrc.switchconf.interfaces import NAMES, breakout, sonic_lanes
+from openmrc.switchconf.devices import Asic, PortRow
+from openmrc.switchconf.interfaces import Interfaces
 
-# Traffic classes. Trimmed packets have their own class where a platform derives their code point from it.
-# Packets that arrive trimmed are in CONTROL, so that a last hop does not rewrite the code point of an earlier
-# switch.
+RED_MBIT = 34_359
+"""Highest ``bandwidth`` that tc accepts for red: 2**32 - 1 bytes per second.
+
+It affects only how the average decays while a queue is empty, so a lower value does no harm."""
+
+CUMULUS_LOCATORS = 256
+"""Most SRv6 locators of a Cumulus Linux switch (its user guide, "Segment Routing")."""
+
+# Traffic classes, and the queues of the same numbers. Packets that this switch trims have their own class
+# where a platform derives their code point from it. Packets that arrive trimmed have another one, so that a
+# last hop does not rewrite the code point of an earlier switch.
 PLAIN, DATA, TRIMMED, CONTROL = 0, 1, 5, 6
+# SONiC writes code points by class. So each code point has its own class there; all others are PLAIN.
+RETRANSMISSION, ARRIVED, ARRIVED_LAST_HOP = 2, 3, 4
 
 
 class PortFacts(NamedTuple):
@@ -23,8 +35,8 @@ class PortFacts(NamedTuple):
     uplink: bool
     ecn: bool
     """Whether its queue marks ECN: T0 uplinks and all ports of higher tiers, not the last hop."""
-    lanes: str
-    """The list of lanes for SONiC."""
+    row: PortRow | None
+    """Its entry in the PORT table of SONiC, if that is known."""
     cage: int
     """Cage, from 1."""
 
@@ -41,9 +53,13 @@ class RouteFacts(NamedTuple):
 class QosFacts:
     """Queue settings in bytes, computed from shares of a plane's bandwidth-delay product."""
 
+    classes: dict[int, int]
+    """Code point -> traffic class, one class per code point; all other code points are PLAIN."""
     plain_codes: tuple[int, ...]
     data_codes: tuple[int, ...]
     control_codes: tuple[int, ...]
+    other_codes: tuple[int, ...]
+    """All code points that are neither data nor control."""
     trimmed_code: int
     trimmed_last_hop_code: int
     ecn_min: int
@@ -61,10 +77,21 @@ class QosFacts:
         qos: Qos = spec.qos
         bdp = port_rate * qos.base_rtt_us / 8e6
         codes = qos.dscp
+        data = (codes.data, codes.retransmission)
+        control = tuple(sorted((codes.trimmed, codes.trimmed_last_hop, codes.control)))
         return cls(
+            classes={
+                codes.no_trim: PLAIN,
+                codes.data: DATA,
+                codes.retransmission: RETRANSMISSION,
+                codes.trimmed: ARRIVED,
+                codes.trimmed_last_hop: ARRIVED_LAST_HOP,
+                codes.control: CONTROL,
+            },
             plain_codes=(codes.no_trim,),
-            data_codes=(codes.data, codes.retransmission),
-            control_codes=tuple(sorted((codes.trimmed, codes.trimmed_last_hop, codes.control))),
+            data_codes=data,
+            control_codes=control,
+            other_codes=tuple(code for code in range(64) if code not in (*data, *control)),
             trimmed_code=codes.trimmed,
             trimmed_last_hop_code=codes.trimmed_last_hop,
             ecn_min=round(qos.ecn_min * bdp),
@@ -97,6 +124,30 @@ class SwitchFacts:
     qos: QosFacts
     block: str
     """The uSID block, a /32."""
+    asic: Asic | None
+    """The chip, if the fabric names the switch."""
+
+    @property
+    def trim_size(self) -> int:
+        """Length of a packet that this switch has trimmed, bytes."""
+        fixed = self.asic.trim_size if self.asic else None
+        return self.qos.trim_size if fixed is None else fixed
+
+    @property
+    def trim_queue(self) -> int:
+        """The queue of packets that this switch has trimmed (SONiC)."""
+        fixed = self.asic.trim_queue if self.asic else None
+        return CONTROL if fixed is None else fixed
+
+    @property
+    def frr(self) -> str:
+        """The oldest release of FRR; 10.3 and 10.4 install one uN SID only, whatever is configured."""
+        return "10.3" if len(self.own) == 1 else "10.5"
+
+    @property
+    def red_mbit(self) -> int:
+        """The ``bandwidth`` of red, Mbit/s."""
+        return min(self.port_rate // 10**6, RED_MBIT)
 
     @property
     def marking(self) -> list[str]:
@@ -123,17 +174,23 @@ class Facts:
 
     def __init__(self, fabric: Fabric, platform: Platform) -> None:
         fabric.core.check_addresses()
-        self._fabric, self._name = fabric, NAMES[platform]
-        self._breakout = breakout(fabric)
+        self._fabric = fabric
+        self._interfaces = Interfaces(fabric, platform)
         self._qos = QosFacts.of(fabric.spec, fabric.port_rate)
         self._block = prefix_text(fabric)
+        usids = max(len(fabric.table(SwitchId(0, tier, 0)).own) for tier in range(fabric.tiers))
+        if platform == "cumulus" and usids > CUMULUS_LOCATORS:
+            raise ArgumentError(
+                f"parallel_links: a switch of this fabric has {usids} uSIDs of its own, "
+                f"but Cumulus Linux has {CUMULUS_LOCATORS} locators at most; take fewer parallel links"
+            )
 
     def of(self, switch: SwitchId) -> SwitchFacts:
         """The facts of a switch."""
-        fabric, per_cage = self._fabric, self._breakout
+        fabric, interfaces = self._fabric, self._interfaces
         own, entries = fabric.table(switch)
         ports = fabric.ports(switch)
-        names = {port.number: self._name(port, per_cage) for port in ports}
+        names = {port.number: interfaces.name(port) for port in ports}
         next_hops = {port.number: port.peer_address for port in ports}
         facts = [
             PortFacts(
@@ -142,8 +199,8 @@ class Facts:
                 port.address,
                 port.is_uplink,
                 port.is_uplink or switch.tier > 0,
-                sonic_lanes(port.number, per_cage),
-                port.number // per_cage + 1,
+                interfaces.row(port),
+                interfaces.cage(port),
             )
             for port in ports
         ]
@@ -160,9 +217,10 @@ class Facts:
             ],
             ports=facts,
             port_rate=fabric.port_rate,
-            breakout=per_cage,
+            breakout=interfaces.per_cage,
             qos=self._qos,
             block=fabric.spec.addressing.block,
+            asic=interfaces.hardware.asic,
         )
 
 

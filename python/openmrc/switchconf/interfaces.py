@@ -3,52 +3,43 @@
 Ports are numbered with the downlinks first. A cage of eight lanes is broken out into 1, 2, 4 or 8 of them.
 """
 
-from collections.abc import Callable
-
 from openmrc.fabric.spec import Platform
 from openmrc.fabric.topology import Fabric, Port
-
-LANES = 8
-"""Lanes of a cage (OSFP, QSFP-DD)."""
+from openmrc.switchconf.devices import LANES, Hardware, PortRow, breakout, hardware
 
 
-def breakout(fabric: Fabric) -> int:
-    """Ports per cage: the smallest of 1, 2, 4, 8 that gives the radix."""
-    part, choice = fabric.size.switch, fabric.spec.switch
-    cages = part.cages if part is not None else choice.cages or fabric.radix
-    return next((b for b in (1, 2, 4, LANES) if cages * b >= fabric.radix), LANES)
+class Interfaces:
+    """The interfaces of a fabric's switches on a platform.
 
+    Raises:
+        ArgumentError: if the fabric names a switch that cannot have its ports.
+    """
 
-def sonic_lanes(number: int, ports: int) -> str:
-    """The lanes of a port, as in the PORT table of SONiC."""
-    width = LANES // ports
-    first = number * width + 1
-    return ",".join(str(lane) for lane in range(first, first + width))
+    def __init__(self, fabric: Fabric, platform: Platform) -> None:
+        self.platform = platform
+        self.hardware: Hardware = hardware(fabric, platform)
+        self.per_cage = breakout(fabric)
+        """Ports per cage."""
 
+    def name(self, port: Port) -> str:
+        """The name of a port's interface."""
+        cage, place = divmod(port.number, self.per_cage)
+        width = LANES // self.per_cage
+        match self.platform:
+            case "sonic":
+                row = self.row(port)
+                return row.name if row else f"Ethernet{port.number * width}"
+            case "eos":
+                return f"Ethernet{cage + 1}/{place * width + 1}"
+            case "cumulus":
+                return f"swp{cage + 1}" if self.per_cage == 1 else f"swp{cage + 1}s{place}"
+        return port.name
 
-def _linux(port: Port, ports: int) -> str:
-    return port.name
+    def row(self, port: Port) -> PortRow | None:
+        """The port in SONiC's PORT table, if the table is known."""
+        rows = self.hardware.rows
+        return rows[port.number] if rows is not None else None
 
-
-def _sonic(port: Port, ports: int) -> str:
-    return f"Ethernet{port.number * (LANES // ports)}"
-
-
-def _eos(port: Port, ports: int) -> str:
-    cage, place = divmod(port.number, ports)
-    return f"Ethernet{cage + 1}" if ports == 1 else f"Ethernet{cage + 1}/{place * (LANES // ports) + 1}"
-
-
-def _cumulus(port: Port, ports: int) -> str:
-    cage, place = divmod(port.number, ports)
-    return f"swp{cage + 1}" if ports == 1 else f"swp{cage + 1}s{place}"
-
-
-NAMES: dict[Platform, Callable[[Port, int], str]] = {
-    "linux": _linux,
-    "frr": _linux,
-    "sonic": _sonic,
-    "eos": _eos,
-    "cumulus": _cumulus,
-}
-"""Port and ports per cage -> interface name."""
+    def cage(self, port: Port) -> int:
+        """The cage of a port, from 1."""
+        return port.number // self.per_cage + 1

@@ -14,10 +14,13 @@ import yaml
 from openmrc.errors import ArgumentError
 from openmrc.fabric.spec import Platform, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
+from openmrc.switchconf import evidence
+from openmrc.switchconf.devices import port_config_path
 from openmrc.switchconf.facts import CONTROL, DATA, PLAIN, TRIMMED, Facts, SwitchFacts
 
 SPECIFICATION = "fabric.yaml"
 PLATFORM = "PLATFORM"
+PORT_CONFIG = "port_config.ini"
 
 FILES: dict[Platform, tuple[tuple[str, str], ...]] = {
     "linux": (
@@ -31,6 +34,7 @@ FILES: dict[Platform, tuple[tuple[str, str], ...]] = {
         ("daemons", "daemons.j2"),
         ("sysctl.conf", "sysctl.conf.j2"),
         ("qos.sh", "qos.sh.j2"),
+        ("setup.sh", "frr-setup.sh.j2"),
     ),
     "sonic": (("config_db.json", "config_db.json.j2"),),
     "eos": (("startup-config", "startup-config.j2"),),
@@ -96,6 +100,9 @@ def render(
     out.mkdir(parents=True, exist_ok=True)
     (out / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
     (out / PLATFORM).write_text(f"{platform}\n", encoding="ascii")
+    (out / evidence.FILE).write_text(evidence.report(fabric, platform), encoding="utf-8")
+    if (table := port_config_path(fabric.spec)) is not None:
+        (out / PORT_CONFIG).write_bytes(table.read_bytes())
     count = 0
     for count, switch in enumerate(fabric.switches(), start=1):
         directory = switch_directory(out, switch)
@@ -116,10 +123,20 @@ def switch_directory(out: Path, switch: SwitchId) -> Path:
 
 
 def resolved(fabric: Fabric) -> str:
-    """The specification as YAML, without ``auto`` and the catalogue, as far as they decide the fabric."""
+    """The specification as YAML, without ``auto`` and the catalogue, as far as they decide the fabric.
+
+    A port table is expected beside it, as :data:`PORT_CONFIG`.
+    """
     spec: Specification = fabric.spec
     part = fabric.size.switch
-    switch = {"radix": fabric.radix, "cages": part.cages if part else spec.switch.cages or fabric.radix}
+    switch: dict[str, Any] = {"radix": fabric.radix}
+    if cages := part.cages if part else spec.switch.cages:
+        switch["cages"] = cages
+    for name in ("device", "hwsku", "asic"):
+        if (given := getattr(spec.switch, name)) is not None:
+            switch[name] = given
+    if spec.switch.port_config is not None:
+        switch["port_config"] = PORT_CONFIG
     value: dict[str, Any] = {
         "name": spec.name,
         "hosts": spec.hosts,

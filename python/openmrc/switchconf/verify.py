@@ -15,7 +15,7 @@ from openmrc.errors import FormatError
 from openmrc.fabric.spec import Platform
 from openmrc.fabric.topology import Fabric, Port, SwitchId
 from openmrc.switchconf.facts import QosFacts
-from openmrc.switchconf.interfaces import NAMES, breakout
+from openmrc.switchconf.interfaces import Interfaces
 from openmrc.switchconf.parse import PARSERS, Files, Parsed, Where
 from openmrc.switchconf.render import FILES, PLATFORM, SPECIFICATION, switch_directory
 from openmrc.switchconf.walk import World, connect, tables_of, usid_of
@@ -70,8 +70,7 @@ def verify(
         OSError: if a file cannot be read.
     """
     root = Path(directory)
-    platform = _platform(root)
-    fabric = Fabric.load(root / SPECIFICATION)
+    fabric, platform = written(root)
     checker = _Checker(fabric, platform, root)
     paths = count_paths(fabric)
     keep = paths <= WALK_LIMIT if walk is None else walk
@@ -89,6 +88,17 @@ def verify(
     if keep:
         _walk(fabric, checker, kept, result)
     return result
+
+
+def written(root: Path) -> tuple[Fabric, Platform]:
+    """The fabric and the platform of a directory that ``openmrc config`` wrote.
+
+    Raises:
+        FormatError: if it is no such directory, or its specification is wrong.
+        OSError: if a file cannot be read.
+    """
+    platform = _platform(root)
+    return Fabric.load(root / SPECIFICATION), platform
 
 
 def count_paths(fabric: Fabric) -> int:
@@ -140,8 +150,8 @@ class _Checker:
     def __init__(self, fabric: Fabric, platform: Platform, root: Path) -> None:
         self.fabric, self.root = fabric, root
         self.parse = PARSERS[platform]
-        self.name = NAMES[platform]
-        self.per_cage = breakout(fabric)
+        self.interfaces = Interfaces(fabric, platform)
+        self.name = self.interfaces.name
         self.block = fabric.spec.prefix_bits()[0]
         self.prefix = f"{self.block >> 16:x}:{self.block & 0xFFFF:x}:"
         qos = QosFacts.of(fabric.spec, fabric.port_rate)
@@ -154,17 +164,17 @@ class _Checker:
             problems.append(Problem(str(switch), self._path(switch, ""), 0, "the switch's files are missing"))
             return Parsed()
         parsed = self.parse(Files(directory))
-        ports = {self.name(port, self.per_cage): port for port in self.fabric.ports(switch)}
+        ports = {self.name(port): port for port in self.fabric.ports(switch)}
         self._interfaces(parsed, ports)
         self._entries(switch, parsed, ports)
         self._facts(switch, parsed, ports)
-        for where, text in parsed.complaints:
+        for where, text in (*parsed.unknown, *parsed.complaints):
             problems.append(self.problem(switch, where, text))
         return parsed
 
     def problem(self, switch: SwitchId, where: Where, text: str) -> Problem:
         """A problem at a place in a switch's files."""
-        line = where.line(switch_directory(self.root, switch)) if where.at else 0
+        line = where.line(switch_directory(self.root, switch) / where.file) if where.at else 0
         return Problem(str(switch), self._path(switch, where.file), line, text)
 
     def _path(self, switch: SwitchId, name: str) -> str:
@@ -192,6 +202,14 @@ class _Checker:
             elif address != f"{port.address}/127" and not _same(address, f"{port.address}/127"):
                 text = f"{name} has address {address}, its end of {port.link} is {port.address}/127"
                 parsed.complain(where, text)
+        for name, (lanes, speed, where) in parsed.hardware.items():
+            row = self.interfaces.row(ports[name]) if name in ports else None
+            if row is not None and (lanes, speed) != (row.lanes, row.speed):
+                parsed.complain(
+                    where,
+                    f"{name} has lanes {lanes} and speed {speed}, "
+                    f"the port table has lanes {row.lanes} and speed {row.speed}",
+                )
         for name, port in ports.items():
             if name not in parsed.addresses:
                 parsed.complain(
@@ -233,7 +251,7 @@ class _Checker:
             elif ports[egress].number != expected[usid]:
                 right = next(p for p in ports.values() if p.number == expected[usid])
                 text = f"{prefix}{self._owner(usid)} leaves by {egress} to {ports[egress].peer}"
-                parsed.complain(where, f"{text}; {right.peer} is behind {self.name(right, self.per_cage)}")
+                parsed.complain(where, f"{text}; {right.peer} is behind {self.name(right)}")
         for usid in sorted(expected.keys() - seen):
             parsed.complain(
                 _file(parsed), f"the route for {self.prefix}{usid:x}::/48{self._owner(usid)} is missing"
@@ -260,6 +278,9 @@ class _Checker:
             parsed.complain(place, f"{name} {text}")
         if should_mark and parsed.thresholds != self.thresholds:
             parsed.complain(place, f"ECN thresholds are {parsed.thresholds}, should be {self.thresholds}")
+        if parsed.mapped_codes is not None and (unmapped := set(range(64)) - parsed.mapped_codes):
+            codes = ", ".join(map(str, sorted(unmapped)))
+            parsed.complain(place, f"code points without a traffic class, which keep a default: {codes}")
         if parsed.strict_codes != self.control:
             given, right = sorted(parsed.strict_codes), sorted(self.control)
             parsed.complain(place, f"code points with strict priority are {given}, should be {right}")
@@ -307,7 +328,7 @@ def _world(fabric: Fabric, checker: _Checker, kept: dict[str, Parsed], ids: dict
         if switch.tier == 0:
             for port in fabric.ports(switch):
                 if not port.is_uplink:
-                    hosts[name, checker.name(port, checker.per_cage)] = port.peer
+                    hosts[name, checker.name(port)] = port.peer
     return World(tables, connect(addresses), hosts)
 
 

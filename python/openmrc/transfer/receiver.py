@@ -83,6 +83,8 @@ class Server(Closable):
         self._limits = limits or Limits()
         self._observe = observer or (lambda event: None)
         self._sessions: dict[Session, None] = {}
+        self._received = 0
+        """Bytes of the senders that have gone."""
         self._lock = threading.Lock()
         self._devices = _Devices(self.planes)
         try:
@@ -121,6 +123,12 @@ class Server(Closable):
         for session in sessions:
             session.thread.join()
         self._devices.close()
+
+    def progress(self) -> tuple[int, int]:
+        """Bytes of files that have arrived since the beginning, and the number of senders there are now."""
+        with self._lock:
+            received = self._received + sum(session.received for session in self._sessions)
+            return received, sum(session.admitted for session in self._sessions)
 
     def _accept(self) -> Session | None:
         channel = self._listener.accept()
@@ -174,7 +182,9 @@ class Server(Closable):
     def ended(self, session: Session) -> None:
         """Forgets a session."""
         with self._lock:
-            self._sessions.pop(session, None)
+            if session in self._sessions:
+                self._received += session.received
+                del self._sessions[session]
 
     def _check_descriptors(self, senders: int) -> None:
         """Refuses a sender rather than let those that are served run out of descriptors."""

@@ -47,8 +47,8 @@ class Event:
     """Something that the receiver reports."""
 
     kind: str
-    """``connected``, ``stored``, ``failed``, ``broken`` (the connection, with all unfinished files) or
-    ``done``."""
+    """``connected``, ``stored``, ``failed``, ``broken`` (the connection, with all unfinished files),
+    ``done``, or ``interval`` (what has arrived from all senders in a time)."""
     peer: str
     path: str | None = None
     bytes: int = 0
@@ -105,6 +105,8 @@ class Session:
         self._peer = channel.peer
         self.address = channel.remote_address()
         """Where the sender is."""
+        self.received = 0
+        """Bytes of files that have arrived so far."""
         self.admitted = False
         """Whether the sender is known to be one, and counts."""
         self.interrupted = False
@@ -274,6 +276,7 @@ class Session:
             raise ConnectError(
                 f"{self._peer} sent a block of file {index}, but announced {len(self._entries)} files"
             )
+        self.received += len(block.data)
         if index not in self._open and len(self._open) >= _MAX_OPEN:
             self._wait_for_ends()
         if index in self._settled:

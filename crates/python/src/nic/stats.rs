@@ -70,6 +70,9 @@ pub fn context<'py>(py: Python<'py>, stats: &ContextStats) -> PyResult<Bound<'py
 }
 
 pub fn queue_pair<'py>(py: Python<'py>, stats: &QpStats) -> PyResult<Bound<'py, PyDict>> {
+    let mut stats = *stats;
+    // The responder counts in units of 256 bytes, rounded up: by less than that, more may be acknowledged than was sent.
+    stats.in_flight = stats.in_flight.max(0);
     let out = fields!(
         py,
         stats,

@@ -1,6 +1,6 @@
 //! One-way bandwidth of RDMA writes, as perftest's `ib_write_bw` measures it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use openmrc_nic::{
@@ -54,6 +54,9 @@ pub struct BandwidthResult {
     pub bucket_ns: u64,
     /// Payload bytes completed in each interval from `start_ns` on.
     pub buckets: Vec<u64>,
+    /// Payload bytes posted in each of these intervals. Completions come in bursts: after a pause of this thread, and
+    /// after a loss, which holds up all later messages. Only what was posted and completed in a time was sent in it.
+    pub posted: Vec<u64>,
 }
 
 impl BandwidthResult {
@@ -62,12 +65,21 @@ impl BandwidthResult {
         self.messages += messages;
         self.bytes += bytes;
         self.elapsed_ns = now - self.start_ns;
-        let bucket = (self.elapsed_ns / self.bucket_ns) as usize;
-        if bucket >= self.buckets.len() {
-            self.buckets.resize(bucket + 1, 0);
-        }
-        self.buckets[bucket] += bytes;
+        add(&mut self.buckets, self.elapsed_ns / self.bucket_ns, bytes);
     }
+
+    /// Counts bytes that are posted at `now` or a little later.
+    fn count_posted(&mut self, now: u64, bytes: u64) {
+        add(&mut self.posted, (now - self.start_ns) / self.bucket_ns, bytes);
+    }
+}
+
+fn add(buckets: &mut Vec<u64>, index: u64, bytes: u64) {
+    let index = index as usize;
+    if index >= buckets.len() {
+        buckets.resize(index + 1, 0);
+    }
+    buckets[index] += bytes;
 }
 
 /// The progress of one queue pair.
@@ -121,8 +133,16 @@ impl Slots<'_> {
     }
 }
 
-/// Writes from `source` to `target` over all of `qps` as fast as possible. Setting `stop` from another thread ends the
-/// run early; outstanding messages are waited for.
+/// What other threads see of a run and tell it.
+#[derive(Default)]
+pub struct Control {
+    /// Ends the run early; outstanding messages are waited for.
+    pub stop: AtomicBool,
+    /// Payload bytes of completed messages so far.
+    pub bytes: AtomicU64,
+}
+
+/// Writes from `source` to `target` over all of `qps` as fast as possible.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if sizes do not fit, [`Error::MessageFailed`] for a message that failed; and the errors
@@ -134,7 +154,7 @@ pub fn write_bw(
     source: &MemoryRegion,
     target: &Target,
     params: &BandwidthParams,
-    stop: &AtomicBool,
+    control: &Control,
 ) -> Result<BandwidthResult> {
     check_size(params.size, source, target)?;
     if qps.is_empty() || (params.iterations.is_none() && params.duration.is_none()) {
@@ -168,6 +188,7 @@ pub fn write_bw(
     };
     let end_ns = params.duration.map_or(u64::MAX, |d| result.start_ns.saturating_add(d.as_nanos() as u64));
     let mut ending = false;
+    let mut now = result.start_ns;
     loop {
         // One list of each queue pair at a time: posting takes turns of the engine, and what completes during them is
         // to be counted when it completes.
@@ -175,12 +196,13 @@ pub fn write_bw(
             let n = list.min(left);
             if !ending && n > 0 && flow.posted - flow.completed + n <= depth {
                 slots.post(flow, n, signal_every)?;
+                result.count_posted(now, n * size);
                 left -= n;
             }
         }
         completions.clear();
         cq.poll_into(POLL, &mut completions)?;
-        let now = monotonic_ns();
+        now = monotonic_ns();
         for done in &completions {
             check_status(done)?;
             let Some(flow) = flows.iter_mut().find(|f| f.qp.qp_num() == done.qp_num) else { continue };
@@ -189,7 +211,8 @@ pub fn write_bw(
             flow.completed = done.wr_id;
             result.count(now, messages, messages * size);
         }
-        ending |= left == 0 || now >= end_ns || stop.load(Ordering::Relaxed);
+        control.bytes.store(result.bytes, Ordering::Relaxed);
+        ending |= left == 0 || now >= end_ns || control.stop.load(Ordering::Relaxed);
         if ending && flows.iter().all(|f| f.completed == f.posted) {
             return Ok(result);
         }

@@ -24,6 +24,7 @@ pub(crate) use self::layout::{Layout, SwitchInfo};
 use self::port_model::PortModel;
 pub(crate) use self::ports::Fate;
 use self::ports::{Ports, port_flag};
+use self::queued::Queued;
 use self::routing::Routes;
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
@@ -39,6 +40,23 @@ pub(crate) struct CarrierChange {
     pub host: u32,
     pub port: u8,
     pub up: bool,
+}
+
+/// Bytes of a port, and of what is known of it elsewhere, if this share of all ports is used.
+pub(crate) fn bytes_per_port(config: &NetworkConfig, used: f64) -> u64 {
+    let queues = if Queued::is_needed_by(config) {
+        Queued::BYTES_PER_PORT + (used * Queued::FIRST_ROOM as f64) as usize
+    } else {
+        0
+    };
+    // The switch that it belongs to.
+    (ports::BYTES_PER_PORT + queues + size_of::<u32>()) as u64
+}
+
+/// Bytes that a packet takes where it waits in a queue, beside its event.
+pub(crate) fn bytes_per_waiting_packet(config: &NetworkConfig) -> u64 {
+    // Measured: with real queues their spare room is most of it; else the history of the queues that may mark.
+    if Queued::is_needed_by(config) { 40 } else { 8 }
 }
 
 /// The network.

@@ -82,6 +82,9 @@ impl Port {
     }
 }
 
+/// Bytes of a port here.
+pub(super) const BYTES_PER_PORT: usize = size_of::<Port>();
+
 /// Thresholds of a switch port's data queue, bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {

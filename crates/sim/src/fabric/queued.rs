@@ -9,7 +9,7 @@ use openmrc_transport::PortSet;
 use super::layout::{Layout, UNCONNECTED};
 use super::ports::{Fate, Port, Ports, port_flag};
 use crate::clock::Clock;
-use crate::config::{NetworkConfig, Overflow, PfcConfig, Scheduling};
+use crate::config::{NetworkConfig, Overflow, PfcConfig, Scheduling, SwitchConfig};
 use crate::event::{Event, Kind, flag};
 use crate::stats::Stats;
 
@@ -77,10 +77,23 @@ pub(crate) struct Queued {
 impl Queued {
     /// Whether a network needs real queues, or asks for them.
     pub fn is_needed(config: &NetworkConfig, ports: &Ports) -> bool {
-        config.exact_queues
-            || ports.settings.switch.pfc.is_some()
-            || ports.settings.switch.scheduling != Scheduling::Strict
+        Self::are_needed_for(config, &ports.settings.switch)
     }
+
+    /// The same before there are ports.
+    pub fn is_needed_by(config: &NetworkConfig) -> bool {
+        Self::are_needed_for(config, &config.switch.unwrap_or_else(|| config.default_switch()))
+    }
+
+    fn are_needed_for(config: &NetworkConfig, switch: &SwitchConfig) -> bool {
+        config.exact_queues || switch.pfc.is_some() || switch.scheduling != Scheduling::Strict
+    }
+
+    /// Bytes that the two queues of a port take as soon as a packet has waited: a `VecDeque` begins with room for four.
+    pub const FIRST_ROOM: usize = 2 * 4 * size_of::<Waiting>();
+
+    /// Bytes of a port's queues.
+    pub const BYTES_PER_PORT: usize = size_of::<PortQueues>() + size_of::<Ingress>();
 
     /// Empty queues.
     pub fn new(config: &NetworkConfig, layout: &Layout, ports: &Ports) -> Self {

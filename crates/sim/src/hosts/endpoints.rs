@@ -225,6 +225,20 @@ impl Endpoints {
     }
 }
 
+/// Bytes of the two queue pairs of a connection between two hosts, one message posted.
+pub(crate) fn queue_pair_bytes(
+    config: &NetworkConfig,
+    transport: &TransportConfig,
+) -> Result<u64, ScenarioError> {
+    let switch = config.switch.unwrap_or_else(|| config.default_switch());
+    let endpoints = Endpoints::new(config, &switch, transport)?;
+    let bytes = |role| {
+        let new = NewQueuePair { numbers: (3, 4), hosts: (0, 1), role, salt: 0 };
+        endpoints.make(Time::ZERO, &new).bytes() as u64
+    };
+    Ok(bytes(Role::Requestor(1)) + bytes(Role::Responder))
+}
+
 /// A host's node: a NIC in hardware, whose senders are pressed if there is destination flow control.
 fn node_config(config: &NetworkConfig, destination_control: bool) -> NodeConfig {
     let planes = config.fabric.shape().planes;

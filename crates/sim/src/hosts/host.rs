@@ -17,8 +17,12 @@ pub(super) struct SimHost {
     pub node: Node<QueuePair>,
     /// Time of its pending wake event; [`u64::MAX`] without one.
     pub wake_at: u64,
-    /// Time of its pending timer event; [`u64::MAX`] without one.
+    /// Time of its first pending timer event; [`u64::MAX`] without one.
     pub timer_at: u64,
+    /// Time of another timer event that is pending behind it; [`u64::MAX`] without one. A deadline at or after it needs
+    /// no event of its own. Otherwise a host whose pacing timer runs many times before its retransmission timer would
+    /// leave an event for each of them.
+    timer_behind: u64,
     /// Ports with a carrier. Its node learns of a change a moment later.
     pub carrier: PortSet,
 }
@@ -29,7 +33,13 @@ const CACHE_LINE: usize = 64;
 impl SimHost {
     /// A host whose ports are all up.
     pub fn new(config: &Arc<NodeConfig>) -> Self {
-        SimHost { node: Node::new(config), wake_at: u64::MAX, timer_at: u64::MAX, carrier: config.ports }
+        SimHost {
+            node: Node::new(config),
+            wake_at: u64::MAX,
+            timer_at: u64::MAX,
+            timer_behind: u64::MAX,
+            carrier: config.ports,
+        }
     }
 
     /// Queue pairs send in turn, a packet at a time, as long as a port can take one.
@@ -77,9 +87,15 @@ impl SimHost {
     pub fn arm_timer(&mut self, number: u32, clock: &mut Clock) {
         let due = self.node.poll_timeout().0;
         if due < self.timer_at {
+            self.timer_behind = self.timer_at.min(self.timer_behind);
             self.timer_at = due;
             clock.push_at_host(due.max(clock.now), Kind::Timer, number, number);
         }
+    }
+
+    /// Its first pending timer event has come.
+    pub fn timer_fired(&mut self) {
+        self.timer_at = std::mem::replace(&mut self.timer_behind, u64::MAX);
     }
 
     /// Loads a host into the cache.

@@ -40,6 +40,11 @@ use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::workload::Connection;
 
+/// Bytes of a host without queue pairs.
+pub(crate) const BYTES_PER_HOST: usize = size_of::<SimHost>();
+pub(crate) use self::endpoints::queue_pair_bytes;
+pub(crate) use self::posts::{BYTES_PER_CONNECTION, BYTES_PER_MESSAGE};
+
 /// All hosts.
 pub(crate) struct Hosts {
     hosts: Vec<SimHost>,
@@ -155,7 +160,7 @@ impl Hosts {
         if host.timer_at > now.0 {
             return;
         }
-        host.timer_at = u64::MAX;
+        host.timer_fired();
         host.node.handle_timeout(now, &mut environment);
         host.offer(&mut environment);
         self.settle(number, clock, fabric, stats);

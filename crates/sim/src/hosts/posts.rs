@@ -58,6 +58,10 @@ pub(super) struct ConnectionState {
     pub waiting: Vec<u32>,
 }
 
+/// Bytes of a message and of a connection here, without what waits for what.
+pub(crate) const BYTES_PER_MESSAGE: usize = size_of::<MessageState>();
+pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>();
+
 /// All messages and connections.
 pub(crate) struct Posts {
     pub(super) messages: Vec<MessageState>,

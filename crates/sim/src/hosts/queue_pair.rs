@@ -93,6 +93,15 @@ impl QueuePair {
         }
     }
 
+    /// Bytes of it and of the memory that it has elsewhere.
+    pub fn bytes(&self) -> usize {
+        match self {
+            QueuePair::Mrc(qp) => qp.state_bytes().0,
+            // Its queue grows with what is posted.
+            QueuePair::Rocev2(qp) => size_of_val(&**qp),
+        }
+    }
+
     /// Adds its counters.
     pub fn add_up(&self, totals: &mut HostTotals) {
         match self {

@@ -97,9 +97,9 @@ impl From<ScenarioError> for SpecError {
     /// The place in the scenario that an error of the run is about.
     fn from(error: ScenarioError) -> Self {
         match &error {
-            ScenarioError::Rate(_) | ScenarioError::Range { name: "mtu" | "cable_ns", .. } => {
-                SpecError::of_field(&["network"], error)
-            }
+            ScenarioError::Rate(_) => SpecError::of_field(&["topology", "nic"], error),
+            ScenarioError::Range { name: "cables", .. } => SpecError::of_field(&["topology"], error),
+            ScenarioError::Range { name: "mtu", .. } => SpecError::of_field(&["network"], error),
             ScenarioError::Range { .. } => SpecError::of_field(&["transport"], error),
             ScenarioError::Buffer => SpecError::of_field(&["network", "switch"], error),
             ScenarioError::Ev(_) => SpecError::at("topology", error.to_string()),

@@ -1,18 +1,16 @@
 //! About how much memory a run takes, told before anything is built.
+//! How the numbers were measured, and how far they are off: docs/simulator.md, "Memory".
 
 use super::error::SpecError;
+use super::load::Load;
 use super::numbers::Duration;
 use super::record::Record;
 use super::scenario::{Checked, Scenario};
+use super::transport::{OwnParts, Transport};
 use crate::config::NetworkConfig;
+use crate::footprint::{Filling, Footprint};
 use crate::record::SeriesConfig;
 
-// Bytes, measured on the full reference fabric and on all-to-alls, rounded up.
-const PER_PORT: u64 = 150;
-const PER_MESSAGE: u64 = 120;
-const PER_CONNECTION: u64 = 80;
-/// Both ends, with their part of the packets in flight.
-const PER_QUEUE_PAIR: u64 = 6_000;
 /// An entry of the schedule, and its event.
 const PER_FAULT: u64 = 130;
 /// All counters of a sample of the time series.
@@ -23,6 +21,16 @@ const PER_NUMBER: u64 = 8;
 const PER_GROUP: u64 = 6;
 /// Numbers of a link in a sample: sent and waiting, upwards and downwards.
 const PER_LINK: u64 = 4;
+/// Counters of a link and its name, in the simulator and in the results. Measured.
+const PER_LINK_RECORDED: u64 = 560;
+/// Counters of a connection and an entropy value, in the simulator and in the results. Measured.
+const PER_EV_RECORDED: u64 = 250;
+/// A run of RoCEv2 leaves deadlines in the timers of its hosts that only expire with the retransmission timeout: bytes
+/// for each packet of a message, and the packets after which old ones expire. Measured.
+const ROCEV2_PER_PACKET: f64 = 18.0;
+const ROCEV2_MOST_PACKETS: f64 = 2048.0;
+/// What a run takes whatever its size. Measured.
+const ANY_RUN: u64 = 1_500_000;
 
 /// About how large a run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,13 +46,13 @@ pub struct Estimate {
 /// Bytes by the part of the scenario that makes a run take them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Ports.
+    /// Ports and hosts.
     pub topology: u64,
-    /// Messages and queue pairs.
+    /// Messages, queue pairs, packets in flight, and the rows of the results.
     pub traffic: u64,
     /// The schedule of faults.
     pub faults: u64,
-    /// The time series.
+    /// The time series, counters of links and paths.
     pub record: u64,
 }
 
@@ -78,16 +86,68 @@ impl Checked {
         for fault in &scenario.faults {
             faults = faults.saturating_add(fault.volume(&network.fabric, scenario.limit_us)?);
         }
-        // Messages that wait for others open their queue pairs one after the other, most patterns all at once.
-        let of_connections = connections.saturating_mul(PER_CONNECTION + PER_QUEUE_PAIR);
+        let transport = scenario.transport.config(network, OwnParts::default())?;
+        let footprint = Footprint::new(network, &transport)?;
+        let filling = Filling::new(network, &transport);
+        let shape = network.fabric.shape();
+        let of_messages = messages.saturating_mul(footprint.per_message)
+            + (messages / queue_pairs).saturating_mul(footprint.per_result)
+            + connections.saturating_mul(footprint.per_connection);
         let memory = Memory {
-            topology: 2 * u64::from(network.fabric.links()) * PER_PORT,
-            traffic: messages.saturating_mul(PER_MESSAGE).saturating_add(of_connections),
+            topology: ANY_RUN
+                + 2 * u64::from(network.fabric.links()) * footprint.per_port
+                + u64::from(shape.hosts) * footprint.per_host,
+            traffic: of_messages.saturating_add(in_flight(scenario, network, &footprint, &filling)),
             faults: faults.saturating_mul(PER_FAULT),
-            record: series(scenario, network, &scenario.record),
+            record: series(scenario, network, &scenario.record) + counters(scenario, network, connections),
         };
         Ok(Estimate { messages, connections, memory })
     }
+}
+
+/// Queue pairs and packets in flight, when patterns that run at the same time have most of them.
+fn in_flight(scenario: &Scenario, network: &NetworkConfig, footprint: &Footprint, filling: &Filling) -> u64 {
+    let queue_pairs = scenario.transport.queue_pairs() as f64;
+    let qps = matches!(scenario.transport, Transport::Rocev2(_)).then_some(queue_pairs);
+    let rate = network.host_rate_bps() as f64;
+    let rtt = network.base_rtt().as_secs_f64() * 1e6;
+    let mut changes = Vec::new();
+    for pattern in &scenario.traffic {
+        let load = Load::of(pattern, network);
+        let to_send = load.bytes / f64::from(network.path_mtu);
+        let mut bytes = load.senders * footprint.per_active_host as f64
+            + load.senders
+                * filling.packets(to_send.max(1.0), load.connections, qps)
+                * footprint.per_packet as f64
+            + load.open * queue_pairs * footprint.per_open_connection as f64;
+        if qps.is_some() {
+            bytes += load.senders * ROCEV2_PER_PACKET * to_send.min(ROCEV2_MOST_PACKETS);
+        }
+        let start = pattern.start().get();
+        changes.extend([(start, bytes), (start + 2.0 * (pattern.least_us(rate) + 10.0 * rtt), -bytes)]);
+    }
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut now, mut most) = (0.0, 0.0f64);
+    for (_, change) in changes {
+        now += change;
+        most = most.max(now);
+    }
+    most as u64
+}
+
+/// Counters of links and paths.
+fn counters(scenario: &Scenario, network: &NetworkConfig, connections: u64) -> u64 {
+    let record = &scenario.record;
+    let is_on = record.series || record.events || record.ports || record.evs || record.capture.is_some();
+    let links = if is_on { u64::from(network.fabric.links()) * PER_LINK_RECORDED } else { 0 };
+    if !record.evs {
+        return links;
+    }
+    // A connection uses no more entropy values than it sends packets.
+    let packets = |load: Load| load.bytes / load.connections / f64::from(network.path_mtu);
+    let longest = scenario.traffic.iter().map(|pattern| packets(Load::of(pattern, network)));
+    let evs = scenario.transport.evs(network).min(longest.fold(1.0, f64::max) as u64);
+    links.saturating_add(connections.saturating_mul(evs).saturating_mul(PER_EV_RECORDED))
 }
 
 /// The time series, if the run takes no longer than it must. It takes at least this much.

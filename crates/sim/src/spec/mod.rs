@@ -7,6 +7,7 @@ mod error;
 mod estimate;
 mod faults;
 mod flows;
+mod load;
 pub mod names;
 mod network;
 pub mod numbers;
@@ -35,7 +36,7 @@ pub use record::{All, Capture, Links, Record};
 pub use scenario::{Checked, Scenario};
 pub use schema::{check_part, json_schema};
 pub use switch::{Pfc, PfcChoice, Preset, Switch};
-pub use topology::{Ratio, Topology};
+pub use topology::{Cables, DEFAULT_PORT_RATE_BPS, Nic, Oversubscription, Ratio, Topology};
 pub use traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
 pub use training::Training;
 pub use transport::{

@@ -9,16 +9,13 @@ use openmrc_fabric::Fabric;
 use super::error::SpecError;
 use super::numbers::{Amount, Micros, Nanos, Whole, first_seed};
 use super::switch::{Preset, Switch};
+use super::topology::Cables;
 use crate::config::{Encapsulation, NetworkConfig, Routing, RoutingReaction, SoftwareHosts};
 
 /// How fast, how long and how clever the parts of the fabric are.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// Rate of every port, bit/s.
-    pub port_rate: Whole<1, { u64::MAX }>,
-    /// Propagation delay of the cables of each layer, from host to T0 on.
-    pub cable_ns: [Nanos; 4],
     /// From the last bit of a packet arriving at a switch until the packet is in its queue.
     pub switch_latency_ns: Nanos,
     /// From the last bit of a packet arriving at a NIC until the transport has the packet.
@@ -47,11 +44,8 @@ pub struct Network {
 impl Default for Network {
     fn default() -> Self {
         Network {
-            // A port of the reference fabric (spec: fabric).
-            port_rate: Whole::of(100_000_000_000),
-            // 100 m of fibre. With the latencies below a round trip through two tiers at 100 Gb/s takes about 10 us,
-            // near the reference network of NSCC.
-            cable_ns: [Nanos::of(500.0); 4],
+            // With 100 m of fibre a round trip through two tiers at 100 Gb/s takes about 10 us, near the reference
+            // network of NSCC.
             switch_latency_ns: Nanos::of(500.0),
             nic_latency_ns: Nanos::of(500.0),
             encapsulation: None,
@@ -128,13 +122,19 @@ impl Network {
     }
 
     /// The network of a run.
-    pub(super) fn config(&self, fabric: Fabric, meant_for: &MeantFor, seed: u64) -> NetworkConfig {
+    pub(super) fn config(
+        &self,
+        fabric: Fabric,
+        (port_rate_bps, cables): (u64, &Cables),
+        meant_for: &MeantFor,
+        seed: u64,
+    ) -> NetworkConfig {
         let routing = self.routing.unwrap_or(meant_for.routing);
         let reroutes = self.reroutes.unwrap_or(routing != Routing::SourceRouted);
         let mut config = NetworkConfig {
             fabric,
-            port_rate_bps: self.port_rate.get(),
-            cable: self.cable_ns.map(Nanos::span),
+            port_rate_bps,
+            cable: cables.delays(),
             switch_latency: self.switch_latency_ns.span(),
             nic_latency: self.nic_latency_ns.span(),
             encapsulation: self.encapsulation.unwrap_or(meant_for.encapsulation),
@@ -170,9 +170,9 @@ impl NetworkConfig {
     /// The network that MRC is meant for, everything as a scenario has it by default.
     pub fn new(fabric: Fabric, port_rate_bps: u64) -> Self {
         let seed = first_seed().get();
-        let network = Network { port_rate: Whole::nearest(port_rate_bps), ..Network::default() };
+        let ports = (port_rate_bps, &Cables::default());
         // Left open, queues follow later changes of rates and delays.
-        NetworkConfig { switch: None, ..network.config(fabric, &MeantFor::MRC, seed) }
+        NetworkConfig { switch: None, ..Network::default().config(fabric, ports, &MeantFor::MRC, seed) }
     }
 
     /// Rate of a host, all its ports together, bit/s.

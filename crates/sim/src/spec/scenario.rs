@@ -108,7 +108,9 @@ impl Scenario {
     pub fn checked(self) -> Result<Checked, SpecError> {
         let scenario = self.with_files()?;
         let fabric = scenario.topology.fabric()?;
-        let network = scenario.network.config(fabric, &scenario.transport.meant_for(), scenario.seed.get());
+        let ports = (scenario.topology.port_rate_bps()?, &scenario.topology.cables);
+        let (meant_for, seed) = (scenario.transport.meant_for(), scenario.seed.get());
+        let network = scenario.network.config(fabric, ports, &meant_for, seed);
         network.check()?;
         for (index, pattern) in scenario.traffic.iter().enumerate() {
             pattern.check_fit(fabric.shape().hosts).map_err(|error| error.inside(index).inside("traffic"))?;

@@ -13,7 +13,7 @@ use super::read;
 use super::record::{Capture, Record};
 use super::scenario::Scenario;
 use super::switch::{Pfc, Switch};
-use super::topology::Topology;
+use super::topology::{Cables, Nic, Topology};
 use super::traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
 use super::training::Training;
 use super::transport::{Adaptive, Dcqcn, Mrc, Rocev2, Uet};
@@ -52,6 +52,8 @@ fn fault<T: Into<Fault>>(part: T) -> Result<(), SpecError> {
 parts! {
     Scenario: |scenario| scenario.check_parts(),
     Topology: sound,
+    Nic: sound,
+    Cables: sound,
     Network: |network| network.check(),
     Software: sound,
     Switch: |switch| switch.check(),

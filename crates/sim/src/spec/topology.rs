@@ -8,9 +8,10 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use openmrc_fabric::{Fabric, Sizing};
+use openmrc_transport::Span;
 
 use super::error::SpecError;
-use super::numbers::{Count, U32, Whole};
+use super::numbers::{Count, Metres, U32, Whole};
 
 /// The smallest fabric for these numbers; counts left open are computed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +19,9 @@ use super::numbers::{Count, U32, Whole};
 pub struct Topology {
     /// Hosts, each with a port in every plane.
     pub hosts: Whole<2, U32>,
+    /// The hosts' network cards; 100 Gb/s for each plane if left open.
+    #[serde(default)]
+    pub nic: Option<Nic>,
     /// Planes.
     #[serde(default = "one_plane")]
     pub planes: Whole<1, 16>,
@@ -35,9 +39,55 @@ pub struct Topology {
     /// T0s of a pod; as many as fit if left open.
     #[serde(default)]
     pub t0s_per_pod: Option<Count>,
-    /// Downlink to uplink bandwidth of a T0.
+    /// Links from one T0 (with three tiers: pod) to one top switch; as many as save top switches if left open.
     #[serde(default)]
-    pub oversubscription: Ratio,
+    pub parallel_links: Option<Count>,
+    /// Downlink to uplink bandwidth of a T0; of T0, T1 and T2 as a list.
+    #[serde(default)]
+    pub oversubscription: Oversubscription,
+    /// Lengths of cables.
+    #[serde(default)]
+    pub cables: Cables,
+}
+
+/// The hosts' network cards.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nic {
+    /// All ports together, bit/s: one port for each plane.
+    pub rate: Whole<1, { u64::MAX }>,
+}
+
+/// Rate of a port of the reference fabric (spec: fabric), bit/s.
+pub const DEFAULT_PORT_RATE_BPS: u64 = 100_000_000_000;
+
+/// Length of the cables of each layer, metres.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cables {
+    /// From host to T0.
+    pub host_t0: Metres,
+    /// From T0 to T1.
+    pub t0_t1: Metres,
+    /// From T1 to T2.
+    pub t1_t2: Metres,
+    /// From T2 to T3.
+    pub t2_t3: Metres,
+}
+
+impl Default for Cables {
+    /// Long for a rack and short for a hall: as hops of the reference network of NSCC.
+    fn default() -> Self {
+        let length = Metres::of(100.0);
+        Cables { host_t0: length, t0_t1: length, t1_t2: length, t2_t3: length }
+    }
+}
+
+impl Cables {
+    /// Propagation delay of the cables of each layer.
+    pub(super) fn delays(&self) -> [Span; 4] {
+        [self.host_t0, self.t0_t1, self.t1_t2, self.t2_t3].map(Metres::delay)
+    }
 }
 
 /// A network without multiple planes.
@@ -58,12 +108,52 @@ impl Topology {
     pub fn fabric(&self) -> Result<Fabric, SpecError> {
         let (hosts, planes) = (self.hosts.u32(), u32::from(self.planes.u8()));
         let mut sizing = Sizing::new(hosts, planes, self.tiers.u8(), self.radix.u32());
-        sizing.oversubscription[0] = self.oversubscription.0;
+        for (tier, ratio) in sizing.oversubscription.iter_mut().zip(&self.oversubscription.0) {
+            *tier = ratio.0;
+        }
+        sizing.parallel = self.parallel_links.map(Whole::u32);
         sizing.hosts_per_t0 = self.hosts_per_t0.map(Whole::u32);
         sizing.uplinks_per_t0 = self.uplinks_per_t0.map(Whole::u32);
         sizing.t0s_per_pod = self.t0s_per_pod.map(Whole::u32);
         let fabric = sizing.smallest().and_then(Fabric::new);
         fabric.map_err(|error| SpecError::of_field(&["topology"], error))
+    }
+
+    /// Rate of a port, bit/s.
+    ///
+    /// # Errors
+    /// If the planes do not divide the rate of a network card evenly.
+    pub fn port_rate_bps(&self) -> Result<u64, SpecError> {
+        let Some(nic) = self.nic else { return Ok(DEFAULT_PORT_RATE_BPS) };
+        let (rate, planes) = (nic.rate.get(), self.planes.get());
+        if rate.is_multiple_of(planes) {
+            return Ok(rate / planes);
+        }
+        let message = format!("{rate} b/s are not {planes} equal ports");
+        Err(SpecError::at("rate", message).inside("nic").inside("topology"))
+    }
+}
+
+/// Ratios of T0, T1 and T2, or of T0 alone; tiers that are left out are non-blocking.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Oversubscription(#[schemars(length(min = 1, max = 3))] Vec<Ratio>);
+
+impl Default for Oversubscription {
+    fn default() -> Self {
+        Oversubscription(vec![Ratio::default()])
+    }
+}
+
+impl<'de> Deserialize<'de> for Oversubscription {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let values = if let serde_json::Value::Array(values) = value { values } else { vec![value] };
+        if !(1..=3).contains(&values.len()) {
+            return Err(de::Error::custom(format!("{} ratios: one for T0, T1 and T2 each", values.len())));
+        }
+        let ratios = values.into_iter().map(|value| Ratio::deserialize(value).map_err(de::Error::custom));
+        ratios.collect::<Result<_, _>>().map(Oversubscription)
     }
 }
 

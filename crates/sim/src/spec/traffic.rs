@@ -152,10 +152,15 @@ impl RandomTraffic {
         self.sizes.iter().map(|(length, share)| (length.u32(), share.get())).collect()
     }
 
-    fn volume(&self, network: &NetworkConfig) -> Volume {
+    /// Mean length of a message, bytes.
+    pub(super) fn mean_size(&self) -> f64 {
+        traffic::mean_size(&self.sizes()).max(1.0)
+    }
+
+    pub(super) fn volume(&self, network: &NetworkConfig) -> Volume {
         let rate = network.host_rate_bps() as f64 * f64::from(network.fabric.shape().hosts);
         let bytes = self.load.get() * rate / 8.0 * self.duration_us.get() * 1e-6;
-        let messages = (bytes / traffic::mean_size(&self.sizes()).max(1.0)) as u64;
+        let messages = (bytes / self.mean_size()) as u64;
         Volume::new(messages, messages)
     }
 

@@ -60,6 +60,19 @@ impl Transport {
         }
     }
 
+    /// Entropy values that a connection sends on.
+    pub(super) fn evs(&self, network: &NetworkConfig) -> u64 {
+        let shape = network.fabric.shape();
+        let tops = shape.tiers as usize - 1;
+        let paths = shape.uplinks[..tops].iter().map(|&up| u64::from(up)).product::<u64>();
+        match self {
+            Transport::Mrc(mrc) => mrc.ev_active.get().min(paths * u64::from(shape.planes)),
+            Transport::Rocev2(_) => 1,
+            Transport::Uet(uet) => uet.evs.get(),
+            Transport::Adaptive(_) => u64::from(shape.planes),
+        }
+    }
+
     /// The transport of a run, with a user's own parts in it.
     pub(super) fn config(
         &self,

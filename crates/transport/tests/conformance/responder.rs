@@ -2,7 +2,7 @@
 
 use openmrc_transport::mrc::{OutOfWindow, QueuePair};
 use openmrc_transport::{Fatal, Received, Span, Time, Trim};
-use openmrc_wire::{Body, Mark, Msn, NackReason, Packet, Probe, Psn, Timestamp, Write};
+use openmrc_wire::{Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
 use super::bench::{Bench, aeths, config, is_trimmed, reasons, received, the_sack, write};
 
@@ -153,9 +153,28 @@ fn the_delayed_sack_moves_the_timestamp_on_by_the_time_it_waited() {
         config.responder.batches_sacks = true;
         config.responder.options.service_time = service_time;
         let mut bench = Bench::new(&config);
-        assert_eq!(bench.hear_packet(asking(at(0, Some(Timestamp { ticks: 100, tsr: false })))), []);
+        let again = Packet { rtx: true, ..at(0, Some(Timestamp { ticks: 100, tsr: false })) };
+        assert_eq!(bench.hear_packet(again), []);
         assert_eq!(delayed(&mut bench), expected);
     }
+}
+
+#[test]
+fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() {
+    let mut config = config();
+    config.responder.batches_sacks = true;
+    let mut bench = Bench::new(&config);
+    assert_eq!(bench.hear_packet(asking(write(0, 64))), []);
+    assert_eq!(bench.timers(), []);
+    bench.now += config.responder.ack_delay;
+    the_sack(&bench.timers());
+    // Any other packet is answered as soon as timers are handled.
+    let mut first = asking(write(1, config.path_mtu));
+    if let Body::Write(write) = &mut first.body {
+        *write = Write { position: Position::First, dma_len: 2 * u32::from(config.path_mtu), ..*write };
+    }
+    assert_eq!(bench.hear_packet(first), []);
+    the_sack(&bench.timers());
 }
 
 #[test]

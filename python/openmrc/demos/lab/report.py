@@ -3,9 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from openmrc.closing import Closable
@@ -13,6 +11,7 @@ from openmrc.demos.lab.analysis import ENOUGH, Figures, figures
 from openmrc.demos.lab.flows import congestion_control
 from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
 from openmrc.demos.series import WINDOW_NS
+from openmrc.tables import Table
 from openmrc.units import duration
 
 _EVERY_S = 0.25
@@ -69,11 +68,7 @@ def summary(
     mrc: Recording | None, conventional: Recording | None, timers: str, rate_bps: float
 ) -> RenderableType:
     """The table, and what a reader needs to know about it."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("fault")
-    table.add_column("over", no_wrap=True)
-    for name in ("flows hit", "outage", "slowest data", "lost packets", "lost until"):
-        table.add_column(name, justify="right")
+    rows: list[list[str]] = []
     runs: list[tuple[Recording, Sequence[Transport]]] = []
     if mrc is not None:
         runs.append((mrc, ("mrc",)))
@@ -84,9 +79,9 @@ def summary(
         for recording, transports in runs:
             for transport in transports:
                 found = figures(recording, recording.faults[number], transport)
-                table.add_row(title, NAMES[transport], *_cells(found))
-                title = ""
-        table.add_section()
+                rows.append([title, NAMES[transport], *_cells(found)])
+    columns = ("fault", "over", "flows hit", "outage", "slowest data", "lost packets", "lost until")
+    table = Table(columns, rows, left=2)
     lines: list[RenderableType] = [table, Text(_LEGEND, style="dim"), Text()]
     if conventional is not None:
         lines.append(Text(f"TCP ({congestion_control()}) and UDP behind FRR: {timers}, ECMP over all paths"))

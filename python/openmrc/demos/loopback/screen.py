@@ -4,12 +4,13 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from openmrc.closing import Closable
 from openmrc.demos.loopback.analysis import Figures
 from openmrc.demos.loopback.run import Progress
+from openmrc.tables import Table
 from openmrc.units import size
 
 _BAR = 24
@@ -92,7 +93,7 @@ class Moving(Screen):
             f"   file {progress.files + 1}",
         )
         self._most = max(self._most, *progress.plane_gbps)
-        table = Table.grid(padding=(0, 2))
+        table = Grid.grid(padding=(0, 2))
         for plane, (gbps, (bad, total)) in enumerate(zip(progress.plane_gbps, progress.paths, strict=True)):
             style = "red" if total and bad == total else "yellow" if bad else "green"
             filled = round(_BAR * gbps / self._most)
@@ -125,19 +126,17 @@ def summary(figures: Figures) -> RenderableType:
     verdict = Text(f"every byte arrived: {passes}, each with the right checksum", "bold green")
     if not figures.verified:
         verdict = Text(f"NOT every byte arrived: {figures.error or 'a checksum is wrong'}", "bold red")
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("fault", "from", "to"):
-        table.add_column(name, no_wrap=True)
-    for name in ("before", "during", "after", "dip"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for fault in figures.faults:
-        table.add_row(
+    rows = [
+        (
             fault.title,
             f"{fault.begin_s:.1f} s",
             f"{fault.end_s:.1f} s",
             *map(_gbps, (fault.before_gbps, fault.during_gbps, fault.after_gbps)),
             "none" if not fault.dip_ms else f"{fault.dip_ms:.0f} ms",
         )
+        for fault in figures.faults
+    ]
+    table = Table(("fault", "from", "to", "before", "during", "after", "dip"), rows)
     lines: list[RenderableType] = [
         verdict,
         Text(f"goodput {_gbps(figures.goodput_gbps)} Gb/s over {figures.seconds:.1f} s, faults included"),

@@ -16,8 +16,8 @@ from openmrc.sim.scenario.faults import (
     Slow,
     Transceiver,
 )
-from openmrc.sim.scenario.network import Network, Pfc, Software, Switch, Topology
-from openmrc.sim.scenario.part import Part, Strict
+from openmrc.sim.scenario.network import Cables, Network, Nic, Pfc, Software, Switch, Topology
+from openmrc.sim.scenario.part import Part
 from openmrc.sim.scenario.record import Capture, Record
 from openmrc.sim.scenario.traffic import (
     AllToAll,
@@ -37,6 +37,7 @@ __all__ = [
     "AllToAll",
     "BitErrors",
     "Broken",
+    "Cables",
     "Capture",
     "Collective",
     "Dcqcn",
@@ -48,6 +49,7 @@ __all__ = [
     "Loss",
     "Mrc",
     "Network",
+    "Nic",
     "NicPort",
     "Part",
     "Permutation",
@@ -60,7 +62,6 @@ __all__ = [
     "Scenario",
     "Slow",
     "Software",
-    "Strict",
     "Switch",
     "Topology",
     "Traffic",

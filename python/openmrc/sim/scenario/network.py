@@ -4,20 +4,61 @@ Lengths of queues without a unit are multiples of a plane's bandwidth-delay prod
 where the base RTT follows from cables and switches.
 """
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import PlainSerializer, StrictInt
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StrictInt,
+    TypeAdapter,
+    ValidationInfo,
+    model_validator,
+)
 
-from openmrc.fabric.units import Rate, Ratio
+from openmrc import _core
+from openmrc.errors import Error
+from openmrc.fabric.topology import Fabric
+from openmrc.fabric.units import Length, Rate, Ratio
 from openmrc.sim.scenario.part import OPEN, Part
 
 _Ratio = Annotated[Ratio, PlainSerializer(lambda r: f"{r.numerator}:{r.denominator}", when_used="json")]
+_Ratios = Annotated[list[_Ratio], BeforeValidator(lambda v: v if isinstance(v, list | tuple) else [v])]
+
+
+class Nic(Part):
+    """The hosts' network cards."""
+
+    rate: Rate
+    """All ports together, bit/s: one port for each plane. Also as ``800G``."""
+
+
+class Cables(Part):
+    """Length of the cables of each layer, metres; also as ``30 m``. A signal takes 5 ns for a metre."""
+
+    host_t0: Length = OPEN
+    """From host to T0."""
+    t0_t1: Length = OPEN
+    """From T0 to T1."""
+    t1_t2: Length = OPEN
+    """From T1 to T2."""
+    t2_t3: Length = OPEN
+    """From T2 to T3."""
 
 
 class Topology(Part):
-    """The smallest fabric for these numbers (spec: fabric); counts left open are computed."""
+    """The smallest fabric for these numbers (spec: fabric); counts left open are computed.
 
+    Its fields have the names and units of a fabric file. ``fabric`` takes all of them from such a file.
+    """
+
+    fabric: Annotated[Path | None, Field(exclude=True)] = None
+    """A fabric file, as ``openmrc plan`` reads it, relative to the scenario's own file. What is given beside
+    it has to be the same."""
     hosts: StrictInt
+    nic: Nic | None = OPEN
+    """100 Gb/s for each plane if left open."""
     planes: StrictInt = OPEN
     tiers: StrictInt = OPEN
     radix: StrictInt
@@ -25,8 +66,69 @@ class Topology(Part):
     hosts_per_t0: StrictInt | None = OPEN
     uplinks_per_t0: StrictInt | None = OPEN
     t0s_per_pod: StrictInt | None = OPEN
-    oversubscription: _Ratio = OPEN
-    """Downlink to uplink bandwidth of a T0."""
+    parallel_links: StrictInt | None = OPEN
+    """Links from one T0 (with three tiers: pod) to one top switch."""
+    oversubscription: _Ratios = OPEN
+    """Downlink to uplink bandwidth of a T0; a list for T0, T1 and T2."""
+    cables: Cables = Cables()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_fabric(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, dict) or value.get("fabric") is None:
+            return value
+        beside = (info.context or {}).get("beside", Path())
+        path = beside / value["fabric"]
+        fields = planned_topology(path)
+        for name in set(value) & set(fields):
+            read: TypeAdapter[Any] = TypeAdapter(cls.model_fields[name].rebuild_annotation())
+            if read.validate_python(value[name]) != read.validate_python(fields[name]):
+                raise ValueError(f"{name}: {path.name} says otherwise; leave it out here")
+        return {**value, **fields, "fabric": path}
+
+    @property
+    def port_rate(self) -> int:
+        """Rate of a port, bit/s."""
+        return _core.DEFAULT_PORT_RATE if self.nic is None else self.nic.rate // self.planes
+
+
+def planned(path: Path) -> Fabric:
+    """The fabric of a file.
+
+    Raises:
+        ValueError: if it cannot be read, or is no fabric.
+    """
+    try:
+        return Fabric.load(path)
+    except OSError as error:
+        raise ValueError(f"fabric: {path}: {error.strerror}") from None
+    except Error as error:
+        raise ValueError(f"fabric: {error}") from None
+
+
+def planned_topology(path: Path) -> dict[str, Any]:
+    """The fields of the topology of a fabric file, every count as the planner computes it.
+
+    Raises:
+        ValueError: as :func:`planned`.
+    """
+    fabric = planned(path)
+    core, spec = fabric.core, fabric.spec
+    fields: dict[str, Any] = {
+        "hosts": core.hosts,
+        "nic": {"rate": spec.nic.rate},
+        "planes": core.planes,
+        "tiers": core.tiers,
+        "radix": core.radix,
+        "hosts_per_t0": core.hosts_per_t0,
+        "oversubscription": [f"{r.numerator}:{r.denominator}" for r in spec.oversubscription],
+        "cables": dict(spec.cables),
+    }
+    if core.tiers > 1:
+        fields |= {"uplinks_per_t0": core.uplinks(0), "parallel_links": core.parallel}
+    if core.tiers > 2:
+        fields["t0s_per_pod"] = core.group[0]
+    return fields
 
 
 class Pfc(Part):
@@ -106,12 +208,8 @@ class Software(Part):
 
 
 class Network(Part):
-    """How fast, how long and how clever the parts of the fabric are."""
+    """How fast and how clever the parts of the fabric are."""
 
-    port_rate: Rate = OPEN
-    """Rate of every port, bit/s; also as ``400G``."""
-    cable_ns: tuple[float, float, float, float] = OPEN
-    """Propagation delay of the cables of each layer, from host to T0 on; 500 ns are 100 m."""
     switch_latency_ns: float = OPEN
     """From the last bit of a packet arriving at a switch until the packet is in its queue."""
     nic_latency_ns: float = OPEN

@@ -7,12 +7,13 @@ open is not handed over: the core fills it in.
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
+from openmrc.model import Model
 
 OPEN: Any = object()
 """The default of a field that the core fills in. The class then has the core's default for it."""
@@ -36,13 +37,7 @@ def _default(part: str, field: str) -> Any:
     return {"kind": default["kind"]} if isinstance(default, dict) and "kind" in default else default
 
 
-class Strict(BaseModel):
-    """A model that refuses fields it does not know, and that nothing changes once it is made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Part(Strict):
+class Part(Model):
     """A part of a scenario, checked by the core as it is made."""
 
     model_config = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", validate_default=True)
@@ -77,10 +72,3 @@ def place_of(error: Exception) -> tuple[yamlfile.Location, str]:
     """The place that an error of the core is about, and its message without the place."""
     place: yamlfile.Location = getattr(error, "place", ())
     return place, str(error).removeprefix(".".join(map(str, place)) + ": ")
-
-
-def first_problem(error: ValidationError) -> str:
-    """One line for the first thing that is wrong: field and message."""
-    problem = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in problem["loc"])
-    return f"{field}: {yamlfile.words(problem)}" if field else yamlfile.words(problem)

@@ -1,12 +1,13 @@
 """The whole of a scenario, read from a file and handed over to the core."""
 
 from pathlib import Path
+from typing import Any
 
-from pydantic import StrictInt
+from pydantic import StrictInt, ValidationInfo, model_validator
 
 from openmrc.fabric import yamlfile
 from openmrc.sim.scenario.faults import Fault
-from openmrc.sim.scenario.network import Network, Topology
+from openmrc.sim.scenario.network import Network, Topology, planned
 from openmrc.sim.scenario.part import OPEN, Part
 from openmrc.sim.scenario.record import Record
 from openmrc.sim.scenario.traffic import Flows, Traffic
@@ -28,6 +29,30 @@ class Scenario(Part, yamlfile.Sourced):
     """Of everything left to chance in the network and in queue pairs; patterns and faults have their own."""
     record: Record = Record()
     """What is written down on the way."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mtu_of_fabric(cls, value: Any, info: ValidationInfo) -> Any:
+        """A fabric file has a path MTU, which is the network's here."""
+        topology = value.get("topology") if isinstance(value, dict) else None
+        if not isinstance(topology, dict) or topology.get("fabric") is None:
+            return value
+        path = (info.context or {}).get("beside", Path()) / topology["fabric"]
+        network = value.get("network", {})
+        if not isinstance(network, dict) or "mtu" in network:
+            return value
+        try:
+            mtu = planned(path).spec.mtu
+        except ValueError:
+            # The topology tells of it, with its line.
+            return value
+        return {**value, "network": {**network, "mtu": mtu}}
+
+    def _repr_html_(self) -> str:
+        from openmrc import notebook
+        from openmrc.sim.report import as_yaml
+
+        return notebook.preformatted(as_yaml(self))
 
     def to_json(self) -> str:
         """What is handed over to the core: only fields that are set, and files with their full names."""

@@ -1,5 +1,7 @@
 """Reads the file of a Cumulus Linux switch: NVUE commands."""
 
+import re
+
 from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
 
 FILE = "nvue.cmds"
@@ -12,6 +14,21 @@ def parse(files: Files) -> Parsed:
     return parsed
 
 
+_RANGE = re.compile(r"(.*?)([0-9]+)-([0-9]+)", re.ASCII)
+
+
+def expand(names: str) -> list[str]:
+    """The single names of a list such as ``swp1-3,swp5s0-1``."""
+    found: list[str] = []
+    for name in names.split(","):
+        match = _RANGE.fullmatch(name)
+        if match is None or int(match[3]) - int(match[2]) > 1024:
+            found.append(name)
+        else:
+            found += (f"{match[1]}{number}" for number in range(int(match[2]), int(match[3]) + 1))
+    return found
+
+
 class _Reader:
     def __init__(self, parsed: Parsed) -> None:
         self.parsed = parsed
@@ -19,11 +36,15 @@ class _Reader:
         self.sids: dict[str, dict[str, str]] = {}
         self.sid_lines: dict[str, int] = {}
         self.routes: dict[str, tuple[str, int]] = {}
-        self.profiles: dict[str, dict[str, str]] = {}
+        self.profiles: dict[str, dict[str, dict[str, str]]] = {}
+        """Profile -> traffic class -> setting."""
         self.bound: dict[str, list[str]] = {}
         self.priorities: dict[str, str] = {}
         self.classes: dict[str, str] = {}
         self.strict: set[str] = set()
+        self.shared: dict[str, int] = {}
+        """Traffic classes in mode dwrr, and the line."""
+        self.weighted: set[str] = set()
 
     def read(self, text: str) -> None:
         for number, line in enumerate(text.splitlines(), start=1):
@@ -31,7 +52,7 @@ class _Reader:
                 continue
             words = line.split()
             if words[:2] != ["nv", "set"] or not self._set(words[2:], number):
-                self.parsed.complain(Where(FILE, number), f"not understood: {line}")
+                self.parsed.not_understood(Where(FILE, number), line)
         self._own()
         self._qos()
 
@@ -40,7 +61,7 @@ class _Reader:
             case ["vrf", "default", "router", "static", prefix, "via", next_hop, *rest]:
                 return self._route(prefix, next_hop, rest, number)
             case ["interface", interfaces, *rest]:
-                return self._interface(interfaces, rest, number)
+                return self._interface(",".join(expand(interfaces)), rest, number)
             case ["router", "segment-routing", "srv6", "state", "enabled"]:
                 self.parsed.forwards = True
             case ["router", "segment-routing", "srv6", "locator", name, key, value]:
@@ -69,7 +90,7 @@ class _Reader:
 
     def _interface(self, interfaces: str, words: list[str], number: int) -> bool:
         match words:
-            case ["ip", "address", address]:
+            case ["ipv6", "address", address]:
                 self.parsed.address(interfaces, address, Where(FILE, number))
             case ["qos", "congestion-control", "profile", name]:
                 self.bound.setdefault(name, []).extend(interfaces.split(","))
@@ -86,7 +107,7 @@ class _Reader:
     def _qos_line(self, words: list[str], number: int) -> bool:
         match words:
             case ["mapping", "default-global", "dscp", codes, "switch-priority", priority]:
-                self.priorities.update(dict.fromkeys(codes.split(","), priority))
+                self.priorities.update(dict.fromkeys(expand(codes), priority))
             case [
                 "egress-queue-mapping",
                 "default-global",
@@ -98,9 +119,14 @@ class _Reader:
                 self.classes[priority] = number_
             case ["egress-scheduler", "default-global", "traffic-class", classes, "mode", mode]:
                 if mode == "strict":
-                    self.strict.update(classes.split(","))
-            case ["congestion-control", name, "traffic-class", _, key, value]:
-                self.profiles.setdefault(name, {})[key] = value
+                    self.strict.update(expand(classes))
+                else:
+                    self.shared.update(dict.fromkeys(expand(classes), number))
+            case ["egress-scheduler", "default-global", "traffic-class", classes, "bw-percent", _]:
+                self.weighted.update(expand(classes))
+            case ["congestion-control", name, "traffic-class", classes, key, value]:
+                for each in expand(classes):
+                    self.profiles.setdefault(name, {}).setdefault(each, {})[key] = value
             case ["mapping", "default-global", "trust", "l3"] | ["remark", *_]:
                 pass
             case ["pfc" | "roce" | "link-pause", *_]:
@@ -124,11 +150,20 @@ class _Reader:
 
     def _qos(self) -> None:
         for name, interfaces in self.bound.items():
-            profile = self.profiles.get(name, {})
-            if profile.get("ecn") == "enabled":
-                self.parsed.marking.update(interfaces)
-                low, high = profile.get("min-threshold", "0"), profile.get("max-threshold", "0")
-                self.parsed.thresholds.add((int(low), int(high)))
+            for settings in self.profiles.get(name, {}).values():
+                if settings.get("ecn") == "enabled":
+                    self.parsed.marking.update(interfaces)
+                    low, high = settings.get("min-threshold", "0"), settings.get("max-threshold", "0")
+                    self.parsed.thresholds.add((int(low), int(high)))
+        # Other interfaces have the profile default-global, which marks traffic class 0 if nothing is said.
+        if self.profiles.get("default-global", {}).get("0", {}).get("ecn") != "disabled":
+            bound = {interface for interfaces in self.bound.values() for interface in interfaces}
+            self.parsed.marking.update(self.parsed.addresses.keys() - bound)
+        for traffic_class, number in self.shared.items():
+            if traffic_class not in self.weighted:
+                text = f"traffic class {traffic_class} has mode dwrr and no bw-percent"
+                self.parsed.complain(Where(FILE, number), text)
+        self.parsed.mapped_codes = {int(code) for code in self.priorities}
         for code, priority in self.priorities.items():
             if self.classes.get(priority) in self.strict:
                 self.parsed.strict_codes.add(int(code))

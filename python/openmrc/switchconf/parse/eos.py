@@ -7,10 +7,11 @@ from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Rou
 FILE = "startup-config"
 
 _ECN = re.compile(
-    r"random-detect ecn minimum-threshold (\d+) bytes maximum-threshold (\d+) bytes "
-    r"max-mark-probability 100 weight 0",
+    r"random-detect ecn minimum-threshold ([0-9]+) (bytes|kbytes|mbytes) maximum-threshold ([0-9]+) \2 "
+    r"max-mark-probability [0-9]+( weight [0-9]+)?",
     re.ASCII,
 )
+_UNIT = {"bytes": 1, "kbytes": 1000, "mbytes": 10**6}
 
 
 def parse(files: Files) -> Parsed:
@@ -29,6 +30,10 @@ class _Reader:
         self.queue = ""
         self.profiles: dict[str, set[tuple[int, int]]] = {}
         self.strict_queues: set[str] = set()
+        self.used: set[str] = set()
+        """Profiles of interfaces."""
+        self.shared_queues: dict[str, set[str]] = {}
+        """Queues of each profile that are not strict."""
         self.classes: dict[str, list[str]] = {}
         self.loopback: set[str] = set()
         self.block = ""
@@ -42,19 +47,27 @@ class _Reader:
                 self._indented(words, number) if line.startswith(" ") else self._margin(words, number)
             )
             if not understood:
-                self.parsed.complain(Where(FILE, number), f"not understood: {line}")
+                self.parsed.not_understood(Where(FILE, number), line)
         for traffic_class, codes in self.classes.items():
             if traffic_class in self.strict_queues:
                 self.parsed.strict_codes.update(map(int, codes))
+        self.parsed.mapped_codes = {int(code) for codes in self.classes.values() for code in codes}
+        queues = self.classes.keys() - self.strict_queues
+        for name in sorted(self.used):
+            for queue in sorted(queues - self.shared_queues.get(name, set())):
+                text = f"queue {queue} of profile {name} keeps its default priority: `no priority` is missing"
+                self.parsed.complain(Where(FILE, 0), text)
         for prefix, where in self.parsed.own:
             if prefix not in self.loopback:
-                self.parsed.complain(where, f"Loopback0 does not have {prefix}")
+                self.parsed.complain(where, f"no loopback has {prefix}")
 
     def _margin(self, words: list[str], number: int) -> bool:
         self.section = words
         match words:
             case ["ipv6", "route", prefix, interface, next_hop]:
                 self.parsed.routes.append(Route(prefix, interface, next_hop, Where(FILE, number)))
+            case ["ipv6", "route", prefix, next_hop] if ":" in next_hop:
+                self.parsed.routes.append(Route(prefix, None, next_hop, Where(FILE, number)))
             case ["hostname", hostname]:
                 self.parsed.hostname = hostname
             case ["end"] | ["interface", _] | ["router", "srv6"]:
@@ -73,7 +86,7 @@ class _Reader:
 
     def _indented(self, words: list[str], number: int) -> bool:
         match self.section:
-            case ["interface", "Loopback0"]:
+            case ["interface", interface] if interface.startswith("Loopback"):
                 self.loopback.add(words[-1])
                 return words[:-1] == ["ipv6", "address"]
             case ["interface", interface]:
@@ -91,6 +104,7 @@ class _Reader:
             case ["service-profile", name]:
                 if name not in self.profiles:
                     return False
+                self.used.add(name)
                 if self.profiles[name]:
                     self.parsed.marking.add(interface)
                     self.parsed.thresholds |= self.profiles[name]
@@ -113,13 +127,16 @@ class _Reader:
                 self.queue = queue
             case ["priority", "strict"]:
                 self.strict_queues.add(self.queue)
-            case ["qos", "trust", "dscp"] | ["no", "priority"]:
+            case ["no", "priority"]:
+                self.shared_queues.setdefault(name, set()).add(self.queue)
+            case ["qos", "trust", "dscp"]:
                 pass
             case _:
                 match = _ECN.fullmatch(" ".join(words))
                 if match is None:
                     return False
-                self.profiles[name].add((int(match[1]), int(match[2])))
+                unit = _UNIT[match[2]]
+                self.profiles[name].add((int(match[1]) * unit, int(match[3]) * unit))
         return True
 
     def _srv6(self, words: list[str], number: int) -> bool:

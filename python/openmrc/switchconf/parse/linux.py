@@ -56,7 +56,7 @@ def _ip_batch(files: Files, parsed: Parsed) -> None:
             case ["link", "add", "sr0", "type", "bridge"] | []:
                 pass
             case _ if not line.startswith("#"):
-                parsed.complain(Where(name, number), f"not understood: {line}")
+                parsed.not_understood(Where(name, number), line)
     for interface, (_, where) in parsed.addresses.items():
         if interface not in up:
             parsed.complain(where, f"{interface} has an address but is not set up")
@@ -71,7 +71,7 @@ def sysctl(files: Files, parsed: Parsed) -> None:
             continue
         match = _SYSCTL.fullmatch(line)
         if match is None:
-            parsed.complain(Where(name, number), f"not understood: {line}")
+            parsed.not_understood(Where(name, number), line)
             continue
         values[match[1], match[2]] = match[3]
     parsed.forwards = values.get(("all", "forwarding")) == "1" and values.get(("all", "seg6_enabled")) == "1"

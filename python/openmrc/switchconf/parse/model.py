@@ -13,11 +13,11 @@ class Where(NamedTuple):
     file: str
     at: int | str
 
-    def line(self, directory: Path) -> int:
-        """The line, from 1; 0 if the text is not in the file."""
+    def line(self, path: Path) -> int:
+        """The line in the file, from 1; 0 if the text is not in it."""
         if isinstance(self.at, int):
             return self.at
-        text = (directory / self.file).read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
         offset = text.find(self.at)
         return text.count("\n", 0, offset) + 1 if offset >= 0 else 0
 
@@ -46,6 +46,10 @@ class Parsed:
     hostname: str | None = None
     addresses: dict[str, tuple[str, Where]] = field(default_factory=dict)
     """Interface -> its address with prefix length."""
+    every_address: list[tuple[str, str]] = field(default_factory=list)
+    """(interface, address with prefix length), where an interface has several too."""
+    hardware: dict[str, tuple[str, str, Where]] = field(default_factory=dict)
+    """Interface -> its lanes and speed, where the file has them (SONiC)."""
     own: list[tuple[str, Where]] = field(default_factory=list)
     """Prefixes at which it shifts the address (uN)."""
     routes: list[Route] = field(default_factory=list)
@@ -57,34 +61,60 @@ class Parsed:
     """Interfaces whose queue marks ECN."""
     thresholds: set[tuple[int, int]] = field(default_factory=set)
     """ECN thresholds in use, bytes."""
+    mapped_codes: set[int] | None = None
+    """Code points that have a traffic class; ``None`` where those without one cannot do harm."""
     strict_codes: set[int] = field(default_factory=set)
     """Code points that are served with strict priority."""
+    unknown: list[Complaint] = field(default_factory=list)
+    """Lines that are not understood. In a file that openmrc wrote there is none."""
     complaints: list[Complaint] = field(default_factory=list)
-    """Lines that are not understood, routing protocols, PFC, and everything else that is not allowed."""
+    """Routing protocols, PFC, and everything else that is not allowed."""
+
+    def not_understood(self, where: Where, line: str) -> None:
+        """Adds a line that is not understood."""
+        self.unknown.append(Complaint(where, f"not understood: {line}"))
 
     def complain(self, where: Where, text: str) -> None:
         """Adds an error."""
         self.complaints.append(Complaint(where, text))
 
     def address(self, interface: str, address: str, where: Where) -> None:
-        """Sets an interface's address; a second address is an error."""
+        """Sets an interface's address; a second one is not expected."""
         if interface in self.addresses:
-            self.complain(where, f"{interface} has a second address, {address}")
+            self.unknown.append(Complaint(where, f"{interface} has a second address, {address}"))
+        self.every_address.append((interface, address))
         self.addresses[interface] = (address, where)
 
 
 class Files:
-    """The files of one switch."""
+    """The files of one switch.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: Has the files by the names that openmrc gives them.
+        main: The name and the file of the only one that must be there, for configurations of others.
+    """
+
+    def __init__(self, directory: Path, main: tuple[str, Path] | None = None) -> None:
         self.directory = directory
+        self._main = main
+        self.absent: set[str] = set()
+        """Files that are not there and need not be."""
+
+    def path(self, name: str) -> Path:
+        """The place of a file."""
+        if self._main is not None and name == self._main[0]:
+            return self._main[1]
+        return self.directory / name
 
     def text(self, name: str, parsed: Parsed) -> str:
-        """The text of a file; empty, with an error, if it cannot be read."""
+        """The text of a file; empty, with an error if it must be there, if it cannot be read."""
         try:
-            return (self.directory / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            parsed.complain(Where(name, 0), "the file is missing")
+            return self.path(name).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            if self._main is not None and name != self._main[0]:
+                self.absent.add(name)
+            else:
+                parsed.complain(Where(name, 0), "the file is missing")
         except UnicodeDecodeError as error:
             parsed.complain(Where(name, 0), f"not text at byte {error.start}")
         return ""

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from openmrc.switchconf.parse.model import Files, Parsed, Route, Where
+from openmrc.switchconf.parse.model import Complaint, Files, Parsed, Route, Where
 
 FILE = "config_db.json"
 
@@ -80,7 +80,10 @@ def _tables(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
         if table in _FORBIDDEN:
             parsed.complain(_at(table), f"table {table} must not be there: no routing protocol, no PFC")
         elif table not in _KNOWN:
-            parsed.complain(_at(table), f"table {table} is not understood")
+            parsed.not_understood(_at(table), f"table {table}")
+    for name, fields in tables.get("PORT", {}).items():
+        if "lanes" in fields:
+            parsed.hardware[name] = (fields["lanes"], fields.get("speed", ""), _at(name))
     for key in tables.get("INTERFACE", {}):
         interface, bar, address = key.partition("|")
         if bar:
@@ -88,7 +91,8 @@ def _tables(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
     for key, fields in tables.get("STATIC_ROUTE", {}).items():
         vrf, _, prefix = key.rpartition("|")
         if vrf not in ("", "default"):
-            parsed.complain(_at(key), f"a route of VRF {vrf}")
+            parsed.unknown.append(Complaint(_at(key), f"a route of VRF {vrf}"))
+            continue
         next_hop, interface = fields.get("nexthop", ""), fields.get("ifname")
         if "," in next_hop or "," in (interface or ""):
             parsed.complain(_at(key), f"{prefix} has more than one next hop: {next_hop}")
@@ -122,16 +126,29 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
     for key, fields in tables.get("QUEUE", {}).items():
         port, _, queue = key.partition("|")
         if fields.get("scheduler") in strict:
-            strict_queues.add(queue)
-        profile = tables.get("WRED_PROFILE", {}).get(fields.get("wred_profile"), {})
+            first, _, last = queue.partition("-")
+            strict_queues.update(map(str, range(int(first), int(last or first) + 1)))
+        profile = tables.get("WRED_PROFILE", {}).get(fields.get("wred_profile", ""), {})
         if profile.get("ecn") == "ecn_all":
             parsed.marking.add(port)
-            bounds = (int(profile["green_min_threshold"]), int(profile["green_max_threshold"]))
+            bounds = (
+                int(profile.get("green_min_threshold", "0")),
+                int(profile.get("green_max_threshold", "0")),
+            )
             parsed.thresholds.add(bounds)
-    queues = tables.get("TC_TO_QUEUE_MAP", {}).get("FABRIC", {})
-    for code, traffic_class in tables.get("DSCP_TO_TC_MAP", {}).get("FABRIC", {}).items():
-        if queues.get(traffic_class) in strict_queues:
-            parsed.strict_codes.add(int(code))
+    # The maps that ports use; a code point is strict or mapped if it is so at every port.
+    used = {
+        (fields.get("dscp_to_tc_map", ""), fields.get("tc_to_queue_map", ""))
+        for fields in tables.get("PORT_QOS_MAP", {}).values()
+    }
+    parsed.mapped_codes = set(range(64)) if used else set()
+    strict_codes = set(range(64)) if used else set()
+    for classes_name, queues_name in used:
+        classes = tables.get("DSCP_TO_TC_MAP", {}).get(classes_name, {})
+        queues = tables.get("TC_TO_QUEUE_MAP", {}).get(queues_name, {})
+        parsed.mapped_codes &= {int(code) for code in classes}
+        strict_codes &= {int(code) for code, tc in classes.items() if queues.get(tc) in strict_queues}
+    parsed.strict_codes |= strict_codes
 
 
 def _at(key: str) -> Where:

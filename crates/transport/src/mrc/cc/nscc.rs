@@ -191,8 +191,9 @@ impl Nscc {
         self.quick.ends = now + self.base_rtt + self.params.target_qdelay;
         let trouble = self.trimmed || delay > self.params.qa_threshold;
         // The gate is a share of the configured largest window, not of the lowered one: otherwise a sender close to the
-        // receiver keeps a rate at which a distant one must adapt \[choice\].
-        let gate = self.params.max_wnd >> self.params.qa_gate;
+        // receiver keeps a rate at which a distant one must adapt \[choice\]. A sender that delivers half of the lowered
+        // window in a period does not adapt.
+        let gate = (self.params.max_wnd >> self.params.qa_gate).min(self.max_wnd() as u64 / 2);
         if !is_started || !trouble || u64::from(achieved) >= gate {
             return false;
         }

@@ -483,8 +483,10 @@ impl Responder {
             return refusal;
         }
         // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet opens
-        // a gap.
-        let at_once = packet.ack_req || packet.rtx;
+        // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
+        // comes with the delayed SACK [choice].
+        let asks = packet.ack_req && !(self.pending.batches_sacks && write.position == Position::Only);
+        let at_once = asks || packet.rtx;
         if mark != Mark::None {
             Answer::Sack(mark)
         } else if at_once && self.pending.batches_sacks {

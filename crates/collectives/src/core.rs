@@ -1,0 +1,400 @@
+//! Everything behind a communicator's lock: the links, the operations in the order of their calls, point-to-point
+//! messages, and what is done when a peer is lost or the communicator is aborted. It never waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openmrc_nic::{
+    Access, Completion, CompletionQueue, Context, MemoryRegion, Opcode, ProtectionDomain, Status,
+};
+
+use crate::abort::{AbortCode, AbortKind};
+use crate::error::{Error, Result};
+use crate::link::{Link, Way};
+use crate::local::Home;
+use crate::operation::Operation;
+use crate::p2p::{Incoming, Outgoing, PointToPoint};
+use crate::program::Rank;
+use crate::record::{Log, Record};
+use crate::remote::{ABORT_ID, Notice};
+use crate::work::WorkState;
+
+/// Work requests of point-to-point messages have this bit; the rest is a number of the communicator.
+const P2P_BIT: u64 = 1 << 63;
+
+/// How long an abort may take to reach the peers before the works of this rank end.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// A communicator that is being given up.
+struct Ending {
+    error: Error,
+    /// Aborts on their way to peers of other hosts.
+    aborts: usize,
+    deadline: Instant,
+}
+
+/// State of a communicator.
+pub struct Core {
+    pub rank: Rank,
+    pub links: Vec<Option<Link>>,
+    pub home: Home,
+    pub cq: CompletionQueue,
+    pd: ProtectionDomain,
+    qps: HashMap<u32, Rank>,
+    completions: Vec<Completion>,
+    queue: VecDeque<Operation>,
+    p2p: PointToPoint,
+    next_message: u64,
+    /// Operations called.
+    pub calls: u64,
+    /// Why the communicator is of no more use.
+    pub failed: Option<Error>,
+    ending: Option<Ending>,
+    pub log: Log,
+}
+
+impl Core {
+    pub fn new(rank: Rank, ranks: usize, home: Home, cq: CompletionQueue, pd: ProtectionDomain) -> Core {
+        Core {
+            rank,
+            links: (0..ranks).map(|_| None).collect(),
+            home,
+            cq,
+            pd,
+            qps: HashMap::new(),
+            completions: Vec::new(),
+            queue: VecDeque::new(),
+            p2p: PointToPoint::new(ranks),
+            next_message: 0,
+            calls: 0,
+            failed: None,
+            ending: None,
+            log: Log::default(),
+        }
+    }
+
+    pub fn add_link(&mut self, link: Link) {
+        if let Way::Remote(remote) = &link.way {
+            self.qps.insert(remote.qp.qp_num(), link.peer);
+        }
+        let peer = link.peer;
+        self.links[peer] = Some(link);
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.p2p.is_idle()
+    }
+
+    fn register(pd: &ProtectionDomain, data: *const u8, len: usize) -> Result<MemoryRegion> {
+        // SAFETY: whoever called the operation keeps its memory until it has ended, and the region goes before.
+        unsafe { pd.register_raw(data.cast_mut(), len, Access::LOCAL_READ, Box::new(())) }
+            .map_err(|e| Error::device(format!("registering {len} bytes"), e))
+    }
+
+    /// Why the communicator is of no more use, or soon will be.
+    pub fn error(&self) -> Option<&Error> {
+        self.failed.as_ref().or(self.ending.as_ref().map(|ending| &ending.error))
+    }
+
+    /// Takes over an operation, and does what can be done at once.
+    pub fn submit(&mut self, mut operation: Operation) {
+        if let Some(error) = self.error() {
+            operation.work.complete(Err(error.clone()));
+            return;
+        }
+        let pd = &self.pd;
+        if let Err(error) = operation.register(&self.links, |data, len| Self::register(pd, data, len)) {
+            operation.work.complete(Err(error.clone()));
+            // The other ranks wait for this one.
+            self.fail(error, AbortKind::Device, self.rank);
+            return;
+        }
+        self.queue.push_back(operation);
+        self.progress();
+    }
+
+    /// Sends `len` bytes to a rank.
+    ///
+    /// # Safety
+    /// They stay valid and unchanged until the work has ended.
+    pub unsafe fn send(&mut self, to: Rank, tag: u64, data: *const u8, len: usize, work: Arc<WorkState>) {
+        if let Some(error) = self.error() {
+            work.complete(Err(error.clone()));
+            return;
+        }
+        self.next_message += 1;
+        let id = P2P_BIT | self.next_message;
+        let mut message = Outgoing::new(id, tag, data, len, work);
+        let remote = self.links[to].as_ref().is_some_and(|link| !link.is_local());
+        if remote && len > crate::remote::COPIED {
+            match Self::register(&self.pd, data, len) {
+                Ok(region) => message.region = Some(region),
+                Err(error) => {
+                    message.work.complete(Err(error));
+                    return;
+                }
+            }
+        }
+        self.p2p.post_send(to, message);
+        self.progress();
+    }
+
+    /// Receives a message.
+    pub fn recv(&mut self, receive: Incoming) {
+        if let Some(error) = self.error() {
+            receive.work.complete(Err(error.clone()));
+            return;
+        }
+        self.p2p.post_recv(receive);
+        self.progress();
+    }
+
+    /// Does what can be done; returns whether anything happened.
+    pub fn progress(&mut self) -> bool {
+        if self.failed.is_some() {
+            return false;
+        }
+        if self.ending.is_some() {
+            return self.progress_ending();
+        }
+        match self.try_progress() {
+            Ok(worked) => worked,
+            Err(error) => {
+                let (kind, subject) = match &error {
+                    Error::Mismatch { rank, .. } => (AbortKind::Mismatch, *rank),
+                    _ => (AbortKind::Device, self.rank),
+                };
+                self.fail(error, kind, subject);
+                true
+            }
+        }
+    }
+
+    fn progress_ending(&mut self) -> bool {
+        let polled = self.poll_network();
+        let over =
+            |ending: &Ending| ending.aborts == 0 || Instant::now() >= ending.deadline || polled.is_err();
+        if let Some(ending) = self.ending.take_if(|ending| over(ending)) {
+            self.end(ending.error);
+            return true;
+        }
+        polled.unwrap_or(false)
+    }
+
+    fn try_progress(&mut self) -> Result<bool> {
+        let mut worked = self.poll_network()?;
+        let code = self.home.aborted();
+        if code != 0 {
+            self.aborted_by_peer(code);
+            return Ok(true);
+        }
+        while let Some(operation) = self.queue.front_mut() {
+            worked |= operation.progress(&mut self.links, &self.home)?;
+            if !operation.is_done() {
+                break;
+            }
+            operation.finish();
+            if let Some(operation) = self.queue.pop_front() {
+                self.log.add(Record::of(&operation));
+                // The memory is the caller's again: nothing of the operation may refer to it.
+                let work = Arc::clone(&operation.work);
+                drop(operation);
+                work.complete(Ok(()));
+            }
+            worked = true;
+        }
+        worked |= self.p2p.progress(&mut self.links, &self.home)?;
+        Ok(worked)
+    }
+
+    /// Handles what the NIC has completed.
+    fn poll_network(&mut self) -> Result<bool> {
+        if self.qps.is_empty() {
+            return Ok(false);
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        let polled = self.cq.poll_into(256, &mut completions);
+        let result = polled.map_err(|e| Error::device("completions", e)).and_then(|n| {
+            completions.iter().try_for_each(|completion| self.completed(completion)).map(|()| n > 0)
+        });
+        completions.clear();
+        self.completions = completions;
+        result
+    }
+
+    fn completed(&mut self, completion: &Completion) -> Result<()> {
+        let Some(&peer) = self.qps.get(&completion.qp_num) else { return Ok(()) };
+        let Some(link) = &mut self.links[peer] else { return Ok(()) };
+        if completion.wr_id == ABORT_ID && completion.opcode == Opcode::RdmaWrite {
+            self.ending.iter_mut().for_each(|ending| ending.aborts -= 1);
+        }
+        if completion.status != Status::Success {
+            link.lost.get_or_insert_with(|| match completion.status {
+                Status::RetryExcErr => "it does not answer".into(),
+                status => status.name().into(),
+            });
+            return Ok(());
+        }
+        match completion.opcode {
+            Opcode::RdmaWrite => match completion.wr_id {
+                0 | ABORT_ID => {}
+                id if id & P2P_BIT != 0 => self.p2p.completed(peer, id),
+                id => {
+                    for operation in &mut self.queue {
+                        if operation.number + 1 == id {
+                            operation.outstanding -= 1;
+                        }
+                    }
+                }
+            },
+            Opcode::RecvRdmaWithImm => {
+                let notice = completion.imm_data.and_then(Notice::decode);
+                let (Some(notice), Way::Remote(remote)) = (notice, &mut link.way) else { return Ok(()) };
+                remote.notice(notice)?;
+                if let Notice::Abort(code) = notice {
+                    self.aborted_by_peer(code);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for peers that have ended and operations whose time is over. To be called now and then.
+    pub fn check(&mut self, now: Instant) {
+        for link in self.links.iter_mut().flatten() {
+            if let Way::Local(local) = &link.way
+                && link.lost.is_none()
+                && local.has_ended()
+            {
+                link.lost = Some("its process has ended".into());
+            }
+        }
+        // What a peer wrote before it ended still counts.
+        while self.progress() {}
+        if self.failed.is_some() || self.ending.is_some() {
+            return;
+        }
+        if let Some((error, peer)) = self.lost_and_needed() {
+            self.fail(error, AbortKind::Lost, peer);
+        } else if let Some(error) = self.overdue(now) {
+            self.fail(error, AbortKind::Timeout, self.rank);
+        }
+    }
+
+    fn lost_and_needed(&self) -> Option<(Error, Rank)> {
+        self.links.iter().flatten().find_map(|link| {
+            let reason = link.lost.clone()?;
+            let lost = |operation: &str, missing: String| {
+                let (rank, host) = (link.peer, link.host.clone());
+                Some((
+                    Error::PeerLost { rank, host, reason, operation: operation.into(), missing },
+                    link.peer,
+                ))
+            };
+            if let Some(operation) = self.queue.iter().find(|operation| operation.needs(link.peer)) {
+                return lost(&operation.work.name, self.missing());
+            }
+            let mut works = self.p2p.works();
+            let (work, _, what) = works.find(|(_, rank, _)| *rank == Some(link.peer))?;
+            lost(&work.name, format!("{what} was missing"))
+        })
+    }
+
+    fn overdue(&self, now: Instant) -> Option<Error> {
+        let late = |work: &WorkState| work.deadline().is_some_and(|deadline| now >= deadline);
+        let collective = self.queue.iter().map(|operation| (&operation.work, self.missing()));
+        let messages = self.p2p.works().map(|(work, rank, what)| {
+            let peer = rank.map_or("any rank".into(), |rank| format!("rank {rank}"));
+            (work, format!("{what} of {peer} is missing"))
+        });
+        collective.chain(messages).find(|(work, _)| late(work)).map(|(work, missing)| Error::Timeout {
+            operation: work.name.clone(),
+            after: work.timeout,
+            missing,
+        })
+    }
+
+    /// The earliest end of a time limit.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let works = self.queue.iter().map(|operation| &operation.work);
+        let limits = works.chain(self.p2p.works().map(|(work, ..)| work)).filter_map(|work| work.deadline());
+        limits.chain(self.ending.iter().map(|ending| ending.deadline)).min()
+    }
+
+    /// Ranks for which the oldest operation waits.
+    pub fn waits_for(&self) -> Vec<(Rank, &'static str)> {
+        self.queue.front().map(|operation| operation.waits_for().collect()).unwrap_or_default()
+    }
+
+    fn missing(&self) -> String {
+        let waits = self.waits_for();
+        let parts: Vec<String> = waits
+            .iter()
+            .map(|(rank, what)| {
+                let host = self.links[*rank].as_ref().map_or("?", |link| &link.host);
+                format!("{what} of rank {rank} on {host}")
+            })
+            .collect();
+        match parts.len() {
+            0 => "nothing was missing".into(),
+            1 => format!("{} is missing", parts[0]),
+            _ => format!("{} are missing", parts.join(", ")),
+        }
+    }
+
+    fn aborted_by_peer(&mut self, code: u32) {
+        if self.failed.is_none() && self.ending.is_none() {
+            let error = Error::Aborted(AbortCode::decode(code).describe());
+            self.end(error);
+        }
+    }
+
+    /// The communicator is of no more use: everything that waits ends with the error, and the peers are told.
+    pub fn fail(&mut self, error: Error, kind: AbortKind, subject: Rank) {
+        if self.failed.is_some() || self.ending.is_some() {
+            return;
+        }
+        let code = AbortCode { kind, sender: self.rank, subject }.encode();
+        let links = self.links.iter_mut().flatten().filter(|link| link.lost.is_none());
+        let aborts = links.map(|link| usize::from(link.abort(code))).sum();
+        if aborts == 0 {
+            self.end(error);
+        } else {
+            self.ending = Some(Ending { error, aborts, deadline: Instant::now() + FAREWELL });
+        }
+    }
+
+    fn end(&mut self, error: Error) {
+        // Sends under way end with the queue pairs: then the NIC reads the callers' memory no more.
+        for link in self.links.iter().flatten() {
+            if let Way::Remote(remote) = &link.way {
+                remote.stop();
+            }
+        }
+        let works: Vec<Arc<WorkState>> = self.p2p.works().map(|(work, ..)| Arc::clone(work)).collect();
+        self.p2p.clear();
+        let operations = std::mem::take(&mut self.queue);
+        let works: Vec<_> = operations.iter().map(|o| Arc::clone(&o.work)).chain(works).collect();
+        drop(operations);
+        works.iter().for_each(|work| work.complete(Err(error.clone())));
+        self.failed = Some(error);
+    }
+
+    /// Bytes of point-to-point messages, through shared memory and over the network.
+    pub fn p2p_bytes(&self) -> [u64; 2] {
+        self.p2p.bytes
+    }
+}
+
+/// Opens what a communicator needs of a device.
+pub fn open(context: &Context, ranks: usize) -> Result<(ProtectionDomain, CompletionQueue)> {
+    let pd = context.alloc_pd().map_err(|e| Error::device("the device", e))?;
+    let cq =
+        context.create_cq((ranks * 512).clamp(1024, 1 << 20)).map_err(|e| Error::device("the device", e))?;
+    Ok((pd, cq))
+}
+
+/// How often peers and time limits are looked at while nothing arrives.
+pub const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,0 +1,130 @@
+//! The way to one peer, through shared memory or over the network, and what it has written here.
+
+use std::sync::atomic::Ordering;
+
+use crate::card::Card;
+use crate::error::Result;
+use crate::header::{HEADER_LEN, Header};
+use crate::layout::{SLOT_DATA, SLOTS, STRIDE};
+use crate::local::{Home, LocalLink};
+use crate::program::Rank;
+use crate::remote::RemoteLink;
+
+/// How a peer is reached.
+pub enum Way {
+    Local(LocalLink),
+    Remote(Box<RemoteLink>),
+}
+
+/// A peer.
+pub struct Link {
+    pub peer: Rank,
+    pub host: String,
+    pub way: Way,
+    /// Messages taken here, by lane.
+    taken: [u64; 2],
+    /// Why nothing more comes from it.
+    pub lost: Option<String>,
+}
+
+/// A message that has arrived. It stays in its slot until it is taken.
+#[derive(Clone, Copy)]
+pub struct Arrived {
+    pub header: Header,
+    pub data: *const u8,
+}
+
+impl Link {
+    pub fn new(card: &Card, way: Way) -> Link {
+        Link { peer: card.rank, host: card.host_name.clone(), way, taken: [0; 2], lost: None }
+    }
+
+    /// Whether messages go through shared memory.
+    pub fn is_local(&self) -> bool {
+        matches!(self.way, Way::Local(_))
+    }
+
+    #[inline]
+    pub fn can_send(&self, lane: usize) -> bool {
+        match &self.way {
+            Way::Local(link) => link.can_send(lane),
+            Way::Remote(link) => link.can_send(lane),
+        }
+    }
+
+    /// Sends a message; returns whether its source is free only once a send completes as `wr_id`.
+    ///
+    /// # Safety
+    /// As [`RemoteLink::send`].
+    pub unsafe fn send(
+        &mut self,
+        lane: usize,
+        header: &Header,
+        data: *const u8,
+        lkey: Option<u32>,
+        wr_id: u64,
+    ) -> Result<bool> {
+        match &mut self.way {
+            Way::Local(link) => {
+                // SAFETY: the caller's promise.
+                unsafe { link.send(lane, header, data) };
+                Ok(false)
+            }
+            // SAFETY: the caller's promise.
+            Way::Remote(link) => unsafe { link.send(lane, header, data, lkey, wr_id) },
+        }
+    }
+
+    /// The oldest message that has arrived and is not taken.
+    #[inline]
+    pub fn arrived(&self, home: &Home, lane: usize) -> Option<Arrived> {
+        let written = match &self.way {
+            // SAFETY: the own segment.
+            Way::Local(_) => {
+                unsafe { home.layout.written(home.base(), lane, self.peer) }.load(Ordering::Acquire)
+            }
+            Way::Remote(link) => link.arrived[lane],
+        };
+        let taken = self.taken[lane];
+        if written == taken {
+            return None;
+        }
+        let slot = (taken % SLOTS as u64) as usize;
+        // SAFETY: the slot lies in the own segment, and the peer has written it and does not write it again before it is
+        // taken.
+        unsafe {
+            let at = home.base().add(home.layout.ring(lane, self.peer) + slot * STRIDE);
+            let mut header = at.cast::<Header>().read();
+            // A peer that lies harms itself only.
+            header.len = header.len.min(SLOT_DATA as u64);
+            Some(Arrived { header, data: at.add(HEADER_LEN) })
+        }
+    }
+
+    /// Gives the slot of the oldest message back to the peer.
+    pub fn take(&mut self, home: &Home, lane: usize) -> Result<()> {
+        self.taken[lane] += 1;
+        match &mut self.way {
+            Way::Local(link) => {
+                // SAFETY: the own segment.
+                let taken = unsafe { home.layout.taken(home.base(), lane, self.peer) };
+                taken.store(self.taken[lane], Ordering::Release);
+                link.ring();
+                Ok(())
+            }
+            Way::Remote(link) => link.took(lane, self.taken[lane]),
+        }
+    }
+
+    /// Tells the peer that the communicator is aborted; returns whether a send with [`crate::remote::ABORT_ID`] will
+    /// complete.
+    pub fn abort(&mut self, code: u32) -> bool {
+        match &mut self.way {
+            Way::Local(link) => {
+                link.abort(code);
+                false
+            }
+            Way::Remote(link) => link.abort(code),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Point-to-point messages: matched by communicator, peer and tag, in the order of posting (spec: collectives, "send, recv").
+//!
+//! A message for which no receive is posted stays in the sender and in its slots. If another receive from the same
+//! peer is posted it is put aside, so that messages behind it can arrive.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use openmrc_nic::MemoryRegion;
+
+use crate::error::{Error, Result};
+use crate::header::{Header, Signature};
+use crate::layout::{P2P, SLOT_DATA};
+use crate::link::Link;
+use crate::local::Home;
+use crate::program::Rank;
+use crate::work::WorkState;
+
+const SIGNATURE: Signature =
+    Signature { count: 0, root: 0, kind: Signature::P2P, dtype: 0, op: 255, algorithm: 0 };
+
+/// A message to send.
+pub struct Outgoing {
+    pub id: u64,
+    pub tag: u64,
+    pub data: *const u8,
+    pub len: usize,
+    pub region: Option<MemoryRegion>,
+    pub work: Arc<WorkState>,
+    sent: usize,
+    outstanding: usize,
+}
+
+// SAFETY: the caller promises that the memory may be read from any thread until the work has ended.
+unsafe impl Send for Outgoing {}
+
+impl Outgoing {
+    pub fn new(id: u64, tag: u64, data: *const u8, len: usize, work: Arc<WorkState>) -> Outgoing {
+        Outgoing { id, tag, data, len, region: None, work, sent: 0, outstanding: 0 }
+    }
+}
+
+/// A posted receive.
+pub struct Incoming {
+    pub from: Option<Rank>,
+    pub tag: u64,
+    pub data: *mut u8,
+    pub len: usize,
+    pub work: Arc<WorkState>,
+}
+
+// SAFETY: the caller promises that the memory may be written from any thread until the work has ended.
+unsafe impl Send for Incoming {}
+
+impl Incoming {
+    fn fits(&self, peer: Rank, tag: u64) -> bool {
+        self.tag == tag && self.from.is_none_or(|from| from == peer)
+    }
+
+    fn deliver(&self, peer: Rank, data: &[u8]) {
+        if data.len() != self.len {
+            self.work.complete(Err(wrong_size(peer, self.tag, data.len(), self.len)));
+            return;
+        }
+        // SAFETY: the caller of `recv` promised `len` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.data, data.len()) };
+        self.work.set_source(peer);
+        self.work.complete(Ok(()));
+    }
+}
+
+fn wrong_size(rank: Rank, tag: u64, theirs: usize, ours: usize) -> Error {
+    Error::Mismatch {
+        rank,
+        theirs: format!("send of {theirs} bytes with tag {tag}"),
+        ours: format!("recv of {ours} bytes"),
+    }
+}
+
+/// A message that arrived before its receive.
+struct Stored {
+    tag: u64,
+    total: usize,
+    data: Vec<u8>,
+}
+
+/// Where the message that is arriving from a peer goes.
+enum Target {
+    Receive { receive: Incoming, done: usize },
+    Store,
+}
+
+#[derive(Default)]
+struct Peer {
+    sends: VecDeque<Outgoing>,
+    /// Sent completely; the NIC still reads them.
+    leaving: Vec<Outgoing>,
+    /// Where the message whose parts are arriving goes.
+    arriving: Option<Target>,
+    /// Messages put aside, the newest of which may be arriving.
+    stored: VecDeque<Stored>,
+}
+
+/// All point-to-point messages of a communicator.
+pub struct PointToPoint {
+    peers: Vec<Peer>,
+    receives: VecDeque<Incoming>,
+    /// Bytes sent through shared memory, and over the network.
+    pub bytes: [u64; 2],
+}
+
+impl PointToPoint {
+    pub fn new(ranks: usize) -> PointToPoint {
+        PointToPoint {
+            peers: (0..ranks).map(|_| Peer::default()).collect(),
+            receives: VecDeque::new(),
+            bytes: [0; 2],
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.receives.is_empty() && self.peers.iter().all(|p| p.sends.is_empty() && p.leaving.is_empty())
+    }
+
+    pub fn post_send(&mut self, to: Rank, message: Outgoing) {
+        self.peers[to].sends.push_back(message);
+    }
+
+    /// Posts a receive; a message that has been put aside may end it at once.
+    pub fn post_recv(&mut self, receive: Incoming) {
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            let whole = |stored: &Stored| stored.data.len() == stored.total;
+            // The first that fits; if it is still arriving, the receive waits for the rest of it.
+            let first = peer.stored.iter().position(|stored| receive.fits(rank, stored.tag));
+            if let Some(index) = first.filter(|&index| whole(&peer.stored[index]))
+                && let Some(stored) = peer.stored.remove(index)
+            {
+                receive.deliver(rank, &stored.data);
+                return;
+            }
+        }
+        self.receives.push_back(receive);
+    }
+
+    /// Everything that waits.
+    pub fn works(&self) -> impl Iterator<Item = (&Arc<WorkState>, Option<Rank>, &'static str)> {
+        let sends = self.peers.iter().enumerate().flat_map(|(rank, peer)| {
+            peer.sends.iter().chain(&peer.leaving).map(move |m| (&m.work, Some(rank), "room"))
+        });
+        let arriving = self.peers.iter().enumerate().filter_map(|(rank, peer)| match &peer.arriving {
+            Some(Target::Receive { receive, .. }) => Some((&receive.work, Some(rank), "data")),
+            _ => None,
+        });
+        let receives = self.receives.iter().map(|r| (&r.work, r.from, "data"));
+        sends.chain(arriving).chain(receives)
+    }
+
+    /// Forgets everything that waits.
+    pub fn clear(&mut self) {
+        self.receives.clear();
+        self.peers.iter_mut().for_each(|peer| *peer = Peer::default());
+    }
+
+    /// The NIC has completed a send of message `id` to a peer.
+    pub fn completed(&mut self, to: Rank, id: u64) {
+        let peer = &mut self.peers[to];
+        for message in peer.leaving.iter_mut().chain(&mut peer.sends) {
+            if message.id == id {
+                message.outstanding -= 1;
+            }
+        }
+        peer.leaving.retain(|message| {
+            if message.outstanding == 0 {
+                message.work.complete(Ok(()));
+            }
+            message.outstanding > 0
+        });
+    }
+
+    /// Sends and receives what can be; returns whether anything happened.
+    pub fn progress(&mut self, links: &mut [Option<Link>], home: &Home) -> Result<bool> {
+        let mut worked = false;
+        for link in links.iter_mut().flatten() {
+            worked |= self.send(link)?;
+            worked |= self.receive(link, home)?;
+        }
+        Ok(worked)
+    }
+
+    fn send(&mut self, link: &mut Link) -> Result<bool> {
+        let peer = &mut self.peers[link.peer];
+        let mut worked = false;
+        while let Some(message) = peer.sends.front_mut() {
+            if link.lost.is_some() || !link.can_send(P2P) {
+                break;
+            }
+            let len = (message.len - message.sent).min(SLOT_DATA);
+            let header = Header {
+                operation: message.tag,
+                signature: SIGNATURE,
+                total: message.len as u64,
+                offset: message.sent as u64,
+                len: len as u64,
+            };
+            let lkey = message.region.as_ref().map(MemoryRegion::lkey);
+            // SAFETY: the caller of `send` promised `len` bytes that stay until the work has ended.
+            let held = unsafe { link.send(P2P, &header, message.data.add(message.sent), lkey, message.id)? };
+            message.outstanding += usize::from(held);
+            message.sent += len;
+            self.bytes[usize::from(!link.is_local())] += len as u64;
+            worked = true;
+            if message.sent == message.len
+                && let Some(message) = peer.sends.pop_front()
+            {
+                if message.outstanding == 0 {
+                    message.work.complete(Ok(()));
+                } else {
+                    peer.leaving.push(message);
+                }
+            }
+        }
+        Ok(worked)
+    }
+
+    fn receive(&mut self, link: &mut Link, home: &Home) -> Result<bool> {
+        let rank = link.peer;
+        let mut worked = false;
+        while let Some(message) = link.arrived(home, P2P) {
+            let Header { operation: tag, total, offset, len, .. } = message.header;
+            let (total, len) = (total as usize, len as usize);
+            if offset == 0 && self.peers[rank].arriving.is_none() {
+                let Some(target) = self.target(rank, tag, total) else { break };
+                self.peers[rank].arriving = Some(target);
+            }
+            // SAFETY: the message lies in its slot until it is taken.
+            let data = unsafe { std::slice::from_raw_parts(message.data, len) };
+            let peer = &mut self.peers[rank];
+            let ended = match &mut peer.arriving {
+                Some(Target::Receive { receive, done }) => {
+                    if receive.len == total && *done + len <= total {
+                        // SAFETY: the caller of `recv` promised `len` bytes.
+                        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), receive.data.add(*done), len) };
+                    }
+                    *done += len;
+                    *done >= total
+                }
+                Some(Target::Store) => match peer.stored.back_mut() {
+                    Some(stored) => {
+                        stored.data.extend_from_slice(data);
+                        stored.data.len() >= stored.total
+                    }
+                    None => true,
+                },
+                None => {
+                    return Err(Error::device("a message", format!("rank {rank} began one in the middle")));
+                }
+            };
+            link.take(home, P2P)?;
+            worked = true;
+            if ended {
+                match peer.arriving.take() {
+                    Some(Target::Receive { receive, .. }) => {
+                        receive.work.set_source(rank);
+                        receive.work.complete(if receive.len == total {
+                            Ok(())
+                        } else {
+                            Err(wrong_size(rank, tag, total, receive.len))
+                        });
+                    }
+                    _ => self.deliver_stored(rank),
+                }
+            }
+        }
+        Ok(worked)
+    }
+
+    /// Where a new message goes; `None`: it stays where it is.
+    fn target(&mut self, rank: Rank, tag: u64, total: usize) -> Option<Target> {
+        // A message with the same tag that was put aside comes before this one.
+        let behind = self.peers[rank].stored.iter().any(|stored| stored.tag == tag);
+        let index = self.receives.iter().position(|receive| receive.fits(rank, tag)).filter(|_| !behind);
+        if let Some(receive) = index.and_then(|index| self.receives.remove(index)) {
+            return Some(Target::Receive { receive, done: 0 });
+        }
+        let awaited = self.receives.iter().any(|receive| receive.from.is_none_or(|from| from == rank));
+        if !awaited {
+            return None;
+        }
+        self.peers[rank].stored.push_back(Stored { tag, total, data: Vec::new() });
+        Some(Target::Store)
+    }
+
+    /// A message that was put aside is complete: a receive may have been posted for it meanwhile.
+    fn deliver_stored(&mut self, rank: Rank) {
+        let stored = &mut self.peers[rank].stored;
+        let Some(index) = self
+            .receives
+            .iter()
+            .position(|receive| stored.iter().any(|s| s.data.len() == s.total && receive.fits(rank, s.tag)))
+        else {
+            return;
+        };
+        if let Some(receive) = self.receives.remove(index) {
+            let fitting = stored.iter().position(|s| receive.fits(rank, s.tag));
+            if let Some(message) = fitting.and_then(|i| stored.remove(i)) {
+                receive.deliver(rank, &message.data);
+            }
+        }
+    }
+}

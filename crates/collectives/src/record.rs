@@ -1,0 +1,85 @@
+//! What a communicator has done: one record per operation, the newest kept.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use openmrc_sockets::monotonic_ns;
+
+use crate::algorithms::{Algorithm, Shape};
+use crate::operation::Operation;
+
+/// Records that are kept until they are asked for.
+const KEPT: usize = 65_536;
+
+/// An operation that has ended.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Number of the call in its communicator.
+    pub number: u64,
+    /// Name of the operation.
+    pub name: &'static str,
+    /// How it was executed.
+    pub algorithm: &'static str,
+    /// Bytes of the elements that all ranks agree on; of others, what this rank sent.
+    pub bytes: u64,
+    /// End, nanoseconds of the monotonic clock.
+    pub end_ns: u64,
+    /// From call to end.
+    pub duration: Duration,
+    /// Bytes sent through shared memory.
+    pub shared_bytes: u64,
+    /// Bytes sent over the network.
+    pub network_bytes: u64,
+}
+
+impl Record {
+    /// The record of an operation that has just ended.
+    pub(crate) fn of(operation: &Operation) -> Record {
+        let signature = &operation.signature;
+        let size = crate::types::DataType::from_code(signature.dtype).map_or(1, |dtype| dtype.size() as u64);
+        let [shared_bytes, network_bytes] = operation.bytes;
+        let common = signature.count * size;
+        Record {
+            number: operation.number,
+            name: Shape::name_of(signature.kind),
+            algorithm: Algorithm::ALL.get(usize::from(signature.algorithm)).map_or("none", |a| a.name()),
+            bytes: if common > 0 { common } else { shared_bytes + network_bytes },
+            end_ns: monotonic_ns(),
+            duration: operation.work.begun.elapsed(),
+            shared_bytes,
+            network_bytes,
+        }
+    }
+}
+
+/// The newest records, and sums of all.
+#[derive(Default)]
+pub(crate) struct Log {
+    records: VecDeque<Record>,
+    /// Operations that have ended.
+    pub operations: u64,
+    /// Bytes sent through shared memory.
+    pub shared_bytes: u64,
+    /// Bytes sent over the network.
+    pub network_bytes: u64,
+    /// Records that were dropped because nobody asked for them.
+    pub dropped: u64,
+}
+
+impl Log {
+    pub(crate) fn add(&mut self, record: Record) {
+        self.operations += 1;
+        self.shared_bytes += record.shared_bytes;
+        self.network_bytes += record.network_bytes;
+        if self.records.len() == KEPT {
+            self.records.pop_front();
+            self.dropped += 1;
+        }
+        self.records.push_back(record);
+    }
+
+    /// The records since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Record> {
+        self.records.drain(..).collect()
+    }
+}

@@ -1,0 +1,275 @@
+//! The algorithms in a world of their own: every rank's program is executed on vectors, messages are cut and interleaved
+//! at random, and bytes are read as late as a NIC may read them. The result is compared with the definition of the operation.
+
+use std::collections::VecDeque;
+
+use openmrc_collectives::program::{After, Finish, Memory, Program, Span};
+use openmrc_collectives::{Algorithm, Shape};
+use proptest::prelude::*;
+
+/// Elements are bytes here, and reduction is wrapping addition: sensitive to every byte that is lost or counted twice.
+struct Host {
+    program: Program,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    scratch: Vec<u8>,
+    /// Input and output are one memory.
+    in_place: bool,
+    sent: Vec<usize>,
+    received: Vec<usize>,
+    /// By peer: sends and receives not done.
+    sends: Vec<VecDeque<usize>>,
+    recvs: Vec<VecDeque<usize>>,
+}
+
+impl Host {
+    fn bytes(&mut self, memory: Memory) -> &mut Vec<u8> {
+        match memory {
+            Memory::Input if !self.in_place => &mut self.input,
+            Memory::Scratch => &mut self.scratch,
+            _ => &mut self.output,
+        }
+    }
+
+    fn read(&mut self, span: Span) -> Vec<u8> {
+        self.bytes(span.memory)[span.offset..span.offset + span.len].to_vec()
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) {
+        self.bytes(span.memory)[span.offset..span.offset + span.len].copy_from_slice(bytes);
+    }
+
+    fn ready(&self, after: After, len: usize) -> usize {
+        match after {
+            After::Bytes(recv) => self.received[recv],
+            After::All(recv) if self.received[recv] == self.program.recvs[recv].to.len => len,
+            After::All(_) => 0,
+        }
+    }
+}
+
+fn add(a: &[u8], b: &[u8]) -> Vec<u8> {
+    a.iter().zip(b).map(|(x, y)| x.wrapping_add(*y)).collect()
+}
+
+/// Executes all programs; the outputs.
+fn execute(
+    shapes: &[Shape],
+    algorithm: Algorithm,
+    inputs: &[Vec<u8>],
+    in_place: bool,
+    seed: u64,
+) -> Vec<Vec<u8>> {
+    let ranks = shapes.len();
+    let mut hosts: Vec<Host> = (0..ranks)
+        .map(|rank| {
+            let program = shapes[rank].program(algorithm, rank, ranks, 1);
+            let mut output = vec![0xee; shapes[rank].sizes(rank, ranks).1];
+            if in_place {
+                output.resize(output.len().max(inputs[rank].len()), 0xee);
+                output[..inputs[rank].len()].copy_from_slice(&inputs[rank]);
+            }
+            let mut sends = vec![VecDeque::new(); ranks];
+            let mut recvs = vec![VecDeque::new(); ranks];
+            program.sends.iter().enumerate().for_each(|(i, s)| sends[s.to].push_back(i));
+            program.recvs.iter().enumerate().for_each(|(i, r)| recvs[r.from].push_back(i));
+            Host {
+                sent: vec![0; program.sends.len()],
+                received: vec![0; program.recvs.len()],
+                scratch: vec![0xdd; program.scratch],
+                input: inputs[rank].clone(),
+                output,
+                in_place,
+                sends,
+                recvs,
+                program,
+            }
+        })
+        .collect();
+    for host in &mut hosts {
+        for (from, to) in host.program.copies.clone() {
+            let bytes = host.read(from);
+            host.write(to, &bytes);
+        }
+    }
+    // On their way, by sender and receiver: where in the sender's memory the bytes lie. They are read on arrival.
+    let mut wire: Vec<Vec<VecDeque<Span>>> = vec![vec![VecDeque::new(); ranks]; ranks];
+    let mut state = seed | 1;
+    let mut draw = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n.max(1)
+    };
+    let mut stuck = 0;
+    loop {
+        let left = hosts.iter().any(|h| h.sends.iter().chain(&h.recvs).any(|list| !list.is_empty()));
+        if !left {
+            break;
+        }
+        stuck += 1;
+        assert!(stuck < 200_000, "the programs of {algorithm:?} block each other: {:?}", shapes[0]);
+        let (a, b) = (draw(ranks), draw(ranks));
+        if draw(2) == 0 {
+            let host = &mut hosts[a];
+            let Some(&index) = host.sends[b].front() else { continue };
+            let send = host.program.sends[index];
+            let len = send.from.len;
+            let open = send.after.map_or(len, |after| host.ready(after, len)) - host.sent[index];
+            if open == 0 {
+                continue;
+            }
+            let len = 1 + draw(open);
+            wire[a][b].push_back(Span { offset: send.from.offset + host.sent[index], len, ..send.from });
+            host.sent[index] += len;
+            if host.sent[index] == send.from.len {
+                host.sends[b].pop_front();
+            }
+        } else {
+            let Some(&span) = wire[a][b].front() else { continue };
+            let index = *hosts[b].recvs[a].front().expect("a message that nobody expects");
+            let recv = hosts[b].program.recvs[index];
+            let done = hosts[b].received[index];
+            assert!(done + span.len <= recv.to.len, "a message is longer than its receive");
+            if recv.after.is_some_and(|after| hosts[b].ready(after, recv.to.len) < done + span.len) {
+                continue;
+            }
+            wire[a][b].pop_front();
+            let mut bytes = hosts[a].read(span);
+            let host = &mut hosts[b];
+            if let Some(with) = recv.with {
+                bytes = add(&bytes, &host.read(Span { offset: with.offset + done, len: span.len, ..with }));
+            }
+            host.write(Span { offset: recv.to.offset + done, len: span.len, ..recv.to }, &bytes);
+            host.received[index] += span.len;
+            if host.received[index] == recv.to.len {
+                host.recvs[a].pop_front();
+            }
+        }
+        stuck = 0;
+    }
+    assert!(wire.iter().flatten().all(VecDeque::is_empty), "messages are left over");
+    for host in &mut hosts {
+        if let Some(Finish::Reduce { parts, to }) = host.program.finish.clone() {
+            let first = host.read(parts[0]);
+            let sum = parts[1..].iter().fold(first, |sum, part| add(&sum, &host.read(*part)));
+            host.write(to, &sum);
+        }
+    }
+    hosts.into_iter().map(|host| host.output).collect()
+}
+
+fn data(rank: usize, len: usize, seed: u64) -> Vec<u8> {
+    (0..len).map(|i| (i as u64 * 31 + rank as u64 * 101 + seed * 7 + (i as u64 >> 3)) as u8).collect()
+}
+
+fn sum(parts: &[Vec<u8>]) -> Vec<u8> {
+    parts[1..].iter().fold(parts[0].clone(), |sum, part| add(&sum, part))
+}
+
+fn algorithms(shape: &Shape, ranks: usize) -> Vec<Algorithm> {
+    Algorithm::ALL.into_iter().filter(|&each| shape.allows(each, ranks)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_reduce_is_the_sum_everywhere(ranks in 2usize..18, count in 0usize..200, seed: u64, in_place: bool) {
+        let shape = Shape::AllReduce { count };
+        let inputs: Vec<_> = (0..ranks).map(|r| data(r, count, seed % 97)).collect();
+        for algorithm in algorithms(&shape, ranks) {
+            let outputs = execute(&vec![shape.clone(); ranks], algorithm, &inputs, in_place, seed);
+            outputs.iter().for_each(|output| assert_eq!(output, &sum(&inputs), "{algorithm:?}"));
+        }
+    }
+
+    #[test]
+    fn reduce_scatter_gives_each_its_part(counts in prop::collection::vec(0usize..40, 2..12), seed: u64) {
+        let ranks = counts.len();
+        let total = counts.iter().sum();
+        let inputs: Vec<_> = (0..ranks).map(|r| data(r, total, seed % 97)).collect();
+        let whole = sum(&inputs);
+        let shape = Shape::ReduceScatter { counts: counts.clone() };
+        for algorithm in algorithms(&shape, ranks) {
+            let outputs = execute(&vec![shape.clone(); ranks], algorithm, &inputs, false, seed);
+            let mut at = 0;
+            for (output, count) in outputs.iter().zip(&counts) {
+                assert_eq!(output, &whole[at..at + count], "{algorithm:?}");
+                at += count;
+            }
+        }
+    }
+
+    #[test]
+    fn all_gather_gives_everyone_everything(counts in prop::collection::vec(0usize..40, 2..12), seed: u64) {
+        let ranks = counts.len();
+        let inputs: Vec<_> = (0..ranks).map(|r| data(r, counts[r], seed % 97)).collect();
+        let shape = Shape::AllGather { counts };
+        for algorithm in algorithms(&shape, ranks) {
+            let outputs = execute(&vec![shape.clone(); ranks], algorithm, &inputs, false, seed);
+            outputs.iter().for_each(|output| assert_eq!(output, &inputs.concat(), "{algorithm:?}"));
+        }
+    }
+
+    #[test]
+    fn all_to_all_transposes(ranks in 2usize..9, seed: u64) {
+        let count = |from: usize, to: usize| (from * 7 + to * 13 + seed as usize % 50) % 23;
+        let shape = |rank| Shape::AllToAll {
+            send: (0..ranks).map(|to| count(rank, to)).collect(),
+            recv: (0..ranks).map(|from| count(from, rank)).collect(),
+        };
+        let shapes: Vec<_> = (0..ranks).map(shape).collect();
+        let inputs: Vec<_> = (0..ranks).map(|r| data(r, shapes[r].sizes(r, ranks).0, seed % 97)).collect();
+        let outputs = execute(&shapes, Algorithm::Direct, &inputs, false, seed);
+        for (rank, output) in outputs.iter().enumerate() {
+            let expected: Vec<u8> = (0..ranks)
+                .flat_map(|from| {
+                    let before: usize = (0..rank).map(|to| count(from, to)).sum();
+                    inputs[from][before..before + count(from, rank)].to_vec()
+                })
+                .collect();
+            assert_eq!(output, &expected);
+        }
+    }
+
+    #[test]
+    fn operations_with_a_root(ranks in 2usize..18, root in 0usize..18, count in 0usize..100, seed: u64) {
+        let root = root % ranks;
+        let inputs: Vec<_> = (0..ranks).map(|r| data(r, count, seed % 97)).collect();
+        let broadcast = Shape::Broadcast { root, count };
+        for algorithm in algorithms(&broadcast, ranks) {
+            let outputs = execute(&vec![broadcast.clone(); ranks], algorithm, &inputs, false, seed);
+            outputs.iter().for_each(|output| assert_eq!(output, &inputs[root], "{algorithm:?}"));
+        }
+        let reduce = Shape::Reduce { root, count };
+        for algorithm in algorithms(&reduce, ranks) {
+            let outputs = execute(&vec![reduce.clone(); ranks], algorithm, &inputs, false, seed);
+            assert_eq!(outputs[root], sum(&inputs), "{algorithm:?}");
+        }
+        let gather = Shape::Gather { root, count };
+        let outputs = execute(&vec![gather; ranks], Algorithm::Direct, &inputs, false, seed);
+        assert_eq!(outputs[root], inputs.concat());
+        let scatter = Shape::Scatter { root, count };
+        let mut inputs = vec![Vec::new(); ranks];
+        inputs[root] = data(root, ranks * count, seed % 97);
+        let outputs = execute(&vec![scatter; ranks], Algorithm::Direct, &inputs, false, seed);
+        let parts: Vec<u8> = outputs.concat();
+        assert_eq!(&parts, &inputs[root]);
+    }
+
+    #[test]
+    fn a_barrier_ends_for_nobody_before_all_have_begun(ranks in 2usize..40, seed: u64) {
+        // Whoever has ended has heard, directly or through others, from every rank.
+        let shape = Shape::Barrier;
+        execute(&vec![shape.clone(); ranks], Algorithm::Tree, &vec![Vec::new(); ranks], false, seed);
+        let mut heard: Vec<Vec<bool>> = (0..ranks).map(|r| (0..ranks).map(|s| s == r).collect()).collect();
+        let programs: Vec<_> = (0..ranks).map(|r| shape.program(Algorithm::Tree, r, ranks, 1)).collect();
+        for round in 0..programs[0].recvs.len() {
+            let before = heard.clone();
+            for (rank, program) in programs.iter().enumerate() {
+                let from = program.recvs[round].from;
+                (0..ranks).for_each(|s| heard[rank][s] |= before[from][s]);
+            }
+        }
+        assert!(heard.iter().flatten().all(|&is| is));
+    }
+}

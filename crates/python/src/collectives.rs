@@ -1,0 +1,334 @@
+//! Communicators for Python, below `openmrc.collectives`. Memory comes as addresses: the Python side checks buffers and
+//! keeps them alive until the work has ended. Whatever may wait releases the GIL.
+
+use std::time::Duration;
+
+use openmrc_collectives::{
+    Algorithm, Call, Communicator, DataType, Error, Options, ReduceOp, Rendezvous, Shape, Tuning, Work,
+};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::nic::context::Context;
+use crate::nic::error::refused;
+
+pyo3::import_exception!(openmrc.errors, AbortedError);
+pyo3::import_exception!(openmrc.errors, ArgumentError);
+pyo3::import_exception!(openmrc.errors, ClosedError);
+pyo3::import_exception!(openmrc.errors, DeadlineError);
+pyo3::import_exception!(openmrc.errors, DeviceError);
+pyo3::import_exception!(openmrc.errors, MismatchError);
+pyo3::import_exception!(openmrc.errors, RankLostError);
+
+/// Adds the classes to `openmrc._core`.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<CollectiveRendezvous>()?;
+    module.add_class::<CollectiveGroup>()?;
+    module.add_class::<CollectiveWork>()?;
+    module.add_function(wrap_pyfunction!(reduce_bandwidth, module)?)
+}
+
+fn exception(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Invalid(_) => ArgumentError::new_err(text),
+        Error::Mismatch { .. } => MismatchError::new_err(text),
+        Error::PeerLost { rank, .. } => {
+            let raised = RankLostError::new_err(text);
+            Python::attach(|py| {
+                // An attribute of a new exception; it can always be set.
+                let _ = raised.value(py).setattr("rank", rank);
+            });
+            raised
+        }
+        Error::Timeout { .. } => DeadlineError::new_err(text),
+        Error::Aborted(_) => AbortedError::new_err(text),
+        Error::Closed => ClosedError::new_err(text),
+        Error::Device { .. } => DeviceError::new_err(text),
+    }
+}
+
+fn named<T>(what: &str, name: &str, found: Option<T>, all: &[&str]) -> PyResult<T> {
+    found.ok_or_else(|| refused(format!("there is no {what} {name:?}: {}", all.join(", "))))
+}
+
+fn dtype(name: &str) -> PyResult<DataType> {
+    named("element type", name, DataType::from_name(name), &DataType::ALL.map(DataType::name))
+}
+
+fn span(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| refused(format!("{seconds} s is no time limit")))
+}
+
+/// The first half of a communicator.
+#[pyclass(frozen, module = "openmrc._core")]
+pub struct CollectiveRendezvous(Mutex<Option<Rendezvous>>);
+
+#[pymethods]
+impl CollectiveRendezvous {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "one place where Python's options become a struct")]
+    fn new(
+        py: Python<'_>,
+        context: &Context,
+        rank: usize,
+        ranks: usize,
+        host: &str,
+        shared_memory: bool,
+        path_mtu: u16,
+        keepalive_ms: u32,
+        spin_us: f64,
+        tuning: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let options = Options {
+            shared_memory,
+            path_mtu,
+            keepalive_ms,
+            spin: span(spin_us * 1e-6)?,
+            tuning: read_tuning(tuning)?,
+        };
+        let made = py.detach(|| Rendezvous::new(&context.context, rank, ranks, host, options));
+        made.map(|rendezvous| CollectiveRendezvous(Mutex::new(Some(rendezvous)))).map_err(exception)
+    }
+
+    /// The card for a peer.
+    fn card<'py>(&self, py: Python<'py>, peer: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let guard = self.0.lock();
+        let rendezvous =
+            guard.as_ref().ok_or_else(|| ClosedError::new_err("the ranks are connected already"))?;
+        Ok(PyBytes::new(py, rendezvous.card(peer)))
+    }
+
+    /// Connects with the peers, whose cards are given by rank.
+    fn connect(&self, py: Python<'_>, cards: Vec<Vec<u8>>) -> PyResult<CollectiveGroup> {
+        let rendezvous = self.0.lock().take();
+        let rendezvous = rendezvous.ok_or_else(|| ClosedError::new_err("the ranks are connected already"))?;
+        py.detach(|| rendezvous.connect(&cards)).map(CollectiveGroup).map_err(exception)
+    }
+}
+
+fn read_tuning(given: &Bound<'_, PyDict>) -> PyResult<Tuning> {
+    let mut tuning = Tuning::default();
+    for (key, value) in given {
+        let key: String = key.extract()?;
+        let field = match key.as_str() {
+            "direct" => &mut tuning.direct,
+            "halving" => &mut tuning.halving,
+            "tree" => &mut tuning.tree,
+            "direct_ranks" => &mut tuning.direct_ranks,
+            _ => {
+                return Err(refused(format!(
+                    "there is no {key:?} to tune: direct, halving, tree, direct_ranks"
+                )));
+            }
+        };
+        *field = value.extract()?;
+    }
+    Ok(tuning)
+}
+
+/// A communicator.
+#[pyclass(frozen, module = "openmrc._core")]
+pub struct CollectiveGroup(Communicator);
+
+#[pymethods]
+impl CollectiveGroup {
+    /// Begins an operation. `kind` names it; `counts` are its sizes in elements: one for all, or one per rank; of
+    /// all_to_all those sent, then those received.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a call")]
+    fn call(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        counts: Vec<usize>,
+        root: usize,
+        element: &str,
+        op: &str,
+        factor: Option<f64>,
+        input: usize,
+        output: usize,
+        algorithm: Option<&str>,
+        timeout: f64,
+    ) -> PyResult<CollectiveWork> {
+        let n = self.0.size();
+        let count = counts.first().copied().unwrap_or(0);
+        let shape = match kind {
+            "all_reduce" => Shape::AllReduce { count },
+            "reduce_scatter" => Shape::ReduceScatter { counts },
+            "all_gather" => Shape::AllGather { counts },
+            "all_to_all" if counts.len() == 2 * n => {
+                Shape::AllToAll { send: counts[..n].to_vec(), recv: counts[n..].to_vec() }
+            }
+            "all_to_all" => return Err(refused(format!("all_to_all needs one count for each of {n} ranks"))),
+            "broadcast" => Shape::Broadcast { root, count },
+            "reduce" => Shape::Reduce { root, count },
+            "gather" => Shape::Gather { root, count },
+            "scatter" => Shape::Scatter { root, count },
+            "barrier" => Shape::Barrier,
+            _ => return Err(refused(format!("there is no operation {kind:?}"))),
+        };
+        let algorithm = algorithm
+            .map(|name| {
+                named("algorithm", name, Algorithm::from_name(name), &Algorithm::ALL.map(Algorithm::name))
+            })
+            .transpose()?;
+        let (dtype, timeout) = (dtype(element)?, span(timeout)?);
+        let op = named("reduction", op, ReduceOp::from_name(op), &ReduceOp::ALL.map(ReduceOp::name))?;
+        let begun = py.detach(|| {
+            let call = Call {
+                shape,
+                dtype,
+                op,
+                factor,
+                input: std::ptr::with_exposed_provenance(input),
+                output: std::ptr::with_exposed_provenance_mut(output),
+                algorithm,
+                timeout,
+            };
+            // SAFETY: `openmrc.collectives` has checked the sizes of the buffers and keeps them until the work has ended.
+            unsafe { self.0.call(&call) }
+        });
+        begun.map(CollectiveWork).map_err(exception)
+    }
+
+    /// Begins to send `len` bytes at `data` to a rank.
+    fn send(
+        &self,
+        py: Python<'_>,
+        to: usize,
+        tag: u64,
+        data: usize,
+        len: usize,
+        timeout: f64,
+    ) -> PyResult<CollectiveWork> {
+        let timeout = span(timeout)?;
+        // SAFETY: as in `call`.
+        let begun = py.detach(|| unsafe {
+            self.0.send(to, tag, std::ptr::with_exposed_provenance(data), len, timeout)
+        });
+        begun.map(CollectiveWork).map_err(exception)
+    }
+
+    /// Begins to receive `len` bytes to `data` from a rank, or from any.
+    fn recv(
+        &self,
+        py: Python<'_>,
+        source: Option<usize>,
+        tag: u64,
+        data: usize,
+        len: usize,
+        timeout: f64,
+    ) -> PyResult<CollectiveWork> {
+        let timeout = span(timeout)?;
+        // SAFETY: as in `call`.
+        let begun = py.detach(|| unsafe {
+            self.0.recv(source, tag, std::ptr::with_exposed_provenance_mut(data), len, timeout)
+        });
+        begun.map(CollectiveWork).map_err(exception)
+    }
+
+    fn local_peers(&self, py: Python<'_>) -> Vec<usize> {
+        py.detach(|| self.0.local_peers())
+    }
+
+    fn host(&self, py: Python<'_>, peer: usize) -> Option<String> {
+        py.detach(|| self.0.host(peer))
+    }
+
+    /// Ranks for which the oldest operation waits, and what for.
+    fn waits_for(&self, py: Python<'_>) -> Vec<(usize, &'static str)> {
+        py.detach(|| self.0.waits_for())
+    }
+
+    /// Raises the error of a communicator that has failed.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.error()).map_or(Ok(()), |error| Err(exception(error)))
+    }
+
+    fn set_tuning(&self, tuning: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.0.set_tuning(read_tuning(tuning)?);
+        Ok(())
+    }
+
+    /// Operations that have ended, bytes through shared memory, bytes over the network.
+    fn totals(&self, py: Python<'_>) -> (u64, u64, u64) {
+        py.detach(|| self.0.totals())
+    }
+
+    /// Records since the last call: number, name, algorithm, bytes, end in ns, duration in s, shared bytes, network bytes.
+    #[expect(clippy::type_complexity, reason = "the fields of a record")]
+    fn take_records(
+        &self,
+        py: Python<'_>,
+    ) -> Vec<(u64, &'static str, &'static str, u64, u64, f64, u64, u64)> {
+        let records = py.detach(|| self.0.take_records());
+        records
+            .into_iter()
+            .map(|r| {
+                let duration = r.duration.as_secs_f64();
+                (r.number, r.name, r.algorithm, r.bytes, r.end_ns, duration, r.shared_bytes, r.network_bytes)
+            })
+            .collect()
+    }
+
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.0.abort(reason));
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+/// An operation under way.
+#[pyclass(frozen, module = "openmrc._core")]
+pub struct CollectiveWork(Work);
+
+#[pymethods]
+impl CollectiveWork {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    #[getter]
+    fn source(&self) -> Option<usize> {
+        self.0.source()
+    }
+
+    /// Seconds since the call.
+    #[getter]
+    fn elapsed(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+
+    /// A descriptor that is readable once it has ended. The work keeps it.
+    fn fd(&self) -> PyResult<i32> {
+        self.0.fd().map_err(exception)
+    }
+
+    /// Waits for at most `seconds`; whether it has ended.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let timeout = span(seconds)?;
+        Ok(py.detach(|| self.0.wait(Some(timeout))))
+    }
+
+    /// Raises the error with which it has ended, if any.
+    fn check(&self) -> PyResult<()> {
+        self.0.result().unwrap_or(Ok(())).map_err(exception)
+    }
+}
+
+/// Bytes per second that a reduction kernel reads and writes, for buffers of `len` bytes, and that a copy does: three
+/// bytes moved per byte of result by the kernel, two by the copy.
+#[pyfunction]
+fn reduce_bandwidth(py: Python<'_>, element: &str, len: usize, seconds: f64) -> PyResult<(f64, f64)> {
+    let (dtype, seconds) = (dtype(element)?, span(seconds)?);
+    Ok(py.detach(|| openmrc_collectives::kernels::bandwidth(dtype, len, seconds)))
+}

@@ -1,0 +1,43 @@
+"""``openmrc example``: the shipped scenarios, fabrics and grids, to begin with."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common
+
+
+def example(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The example to write; all are listed if left out.")
+    ] = None,
+    directory: Annotated[
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Where to write it, with the files that it refers to."),
+    ] = Path(),
+    json: _common.JsonOption = False,
+) -> None:
+    """Write a shipped example into this directory, or list all examples.
+
+    A file that is there already is not overwritten.
+    """
+    from openmrc import examples
+
+    if name is None:
+        found = examples.every()
+        if json:
+            _common.print_json([each._asdict() | {"path": str(each.path)} for each in found])
+        else:
+            rows = [[each.name, each.kind, each.says] for each in found]
+            _common.print_table(("example", "kind", ""), rows, left=3)
+        return
+    written = examples.write(name, directory)
+    if json:
+        _common.print_json([str(path) for path in written])
+        return
+    out = _common.console()
+    for path in written:
+        out.print(f"wrote {path}")
+    command = {"scenario": "simulate", "fabric": "plan", "grid": "sweep"}[examples.find(name).kind]
+    out.print(f"try   openmrc {command} {written[0]}")

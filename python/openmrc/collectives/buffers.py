@@ -1,0 +1,130 @@
+"""Arrays, tensors and buffers as an address, an element type and a number of elements."""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from openmrc.errors import ArgumentError
+
+SIZES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+"""Bytes of an element, by the name of its type."""
+
+_FORMATS = {
+    "d": "float64", "f": "float32", "e": "float16", "q": "int64", "l": "int64", "i": "int32", "h": "int16",
+    "b": "int8", "B": "uint8", "c": "uint8", "?": "bool",
+}  # fmt: skip
+"""Types by the format of a buffer (PEP 3118, this machine's sizes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of the caller, in one piece."""
+
+    address: int
+    """First byte."""
+    count: int
+    """Elements."""
+    dtype: str
+    """Name of their type."""
+    owner: Any
+    """Keeps the memory alive."""
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        return self.count * SIZES[self.dtype]
+
+
+def buffer(value: Any, what: str, *, writable: bool = False, dtype: str | None = None) -> Buffer:
+    """The memory of an array, tensor or buffer.
+
+    Args:
+        value: NumPy array, torch tensor in main memory, or an object with the buffer protocol.
+        what: What it is, for errors.
+        writable: It will be written.
+        dtype: The type that its elements must have.
+
+    Raises:
+        ArgumentError: if it lies on another device, is not contiguous or read-only, or its elements have
+            another type, or one that cannot be sent.
+    """
+    result = _tensor(value, what) if hasattr(value, "data_ptr") else _array(value, what, writable)
+    if dtype is not None and result.dtype != dtype:
+        raise ArgumentError(f"{what} has elements of type {result.dtype}, not {dtype}")
+    return result
+
+
+def _tensor(tensor: Any, what: str) -> Buffer:
+    if tensor.device.type != "cpu":
+        raise ArgumentError(f"{what} is on device {tensor.device}: only tensors in main memory can be sent")
+    if tensor.layout.__str__() != "torch.strided" or not tensor.is_contiguous():
+        raise ArgumentError(f"{what} is not contiguous: use .contiguous()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentError(
+            f"{what} is a lazily conjugated or negated view: use .resolve_conj().resolve_neg()"
+        )
+    name = str(tensor.dtype).removeprefix("torch.")
+    return Buffer(tensor.data_ptr(), tensor.numel(), _known(name, what), tensor)
+
+
+def _array(value: Any, what: str, writable: bool) -> Buffer:
+    dtype: Any = getattr(value, "dtype", None)
+    name = getattr(dtype, "name", None)
+    if isinstance(name, str) and hasattr(value, "ctypes"):
+        _known(name, what)
+        # Types that NumPy got from elsewhere, such as bfloat16, have no format for the buffer protocol.
+        if not value.flags.c_contiguous:
+            raise ArgumentError(f"{what} is not C-contiguous: use numpy.ascontiguousarray")
+        if dtype.byteorder not in "=|<" or (dtype.byteorder == "<" and not _little_endian()):
+            raise ArgumentError(f"{what} has the byte order of another machine")
+        if writable and not value.flags.writeable:
+            raise ArgumentError(f"{what} is read-only")
+        return Buffer(value.ctypes.data, value.size, name, value)
+    try:
+        view = memoryview(value)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{what} is a {type(value).__name__}: it must be an array, a tensor or a buffer"
+        ) from error
+    if not view.c_contiguous:
+        raise ArgumentError(f"{what} is not contiguous")
+    if writable and view.readonly:
+        raise ArgumentError(f"{what} is read-only")
+    name = _known(_FORMATS.get(view.format.lstrip("@="), view.format), what)
+    return Buffer(_address(view), view.nbytes // SIZES[name], name, view)
+
+
+def _known(name: str, what: str) -> str:
+    if name not in SIZES:
+        raise ArgumentError(f"{what} has elements of type {name}, which cannot be sent: {', '.join(SIZES)}")
+    return name
+
+
+def _little_endian() -> bool:
+    return ctypes.c_uint16.from_buffer(bytearray(b"\x01\x00")).value == 1
+
+
+class _PyBuffer(ctypes.Structure):
+    """``Py_buffer``, which is part of CPython's stable ABI since 3.11."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+def _address(view: memoryview) -> int:
+    """Where a buffer begins. The view must be kept: it holds the buffer in place."""
+    if view.nbytes == 0:
+        return 0
+    found = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(found), 0)
+    try:
+        return int(found.buf or 0)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))

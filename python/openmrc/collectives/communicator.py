@@ -1,0 +1,663 @@
+"""Communicators: the ranks of a job, or some of them, and the operations between them."""
+
+import asyncio
+import logging
+import math
+import os
+import time
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict, Unpack
+
+from openmrc import _core
+from openmrc.closing import Closable
+from openmrc.collectives.buffers import Buffer, buffer
+from openmrc.collectives.rendezvous import Environment, Tuned, meet, own_address
+from openmrc.collectives.store import Store, TcpStore
+from openmrc.errors import ArgumentError, DeadlineError
+from openmrc.planes import Planes
+from openmrc.verbs import Context
+
+DEFAULT_TIMEOUT = 1800.0
+"""Seconds for an operation, as in torch."""
+SLOW_AFTER = 10.0
+"""Seconds after which a waiting rank says what it waits for."""
+_SLICE = 0.1
+"""Longest wait in one piece, seconds: signals are handled between."""
+
+_log = logging.getLogger("openmrc.collectives")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An operation that has ended."""
+
+    number: int
+    """Number of the call in its communicator."""
+    name: str
+    """Name of the operation."""
+    algorithm: str
+    """How it was executed."""
+    nbytes: int
+    """Bytes of the elements that all ranks agree on; of others, bytes that this rank sent."""
+    end: float
+    """When it ended, seconds of the monotonic clock."""
+    seconds: float
+    """From call to end."""
+    shared_bytes: int
+    """Bytes that this rank sent through shared memory."""
+    network_bytes: int
+    """Bytes that this rank sent over the network."""
+    size: int
+    """Number of ranks."""
+
+    @property
+    def algbw(self) -> float:
+        """Bytes per second."""
+        return self.nbytes / self.seconds if self.seconds > 0 else math.nan
+
+    @property
+    def busbw(self) -> float:
+        """Bytes per second that each rank's link carries, as nccl-tests define it."""
+        return self.algbw * bus_factor(self.name, self.size)
+
+
+def bus_factor(name: str, size: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests define them (doc/PERFORMANCE.md there)."""
+    if name == "all_reduce":
+        return 2 * (size - 1) / size
+    if name in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (size - 1) / size
+    return 1.0
+
+
+class MessageOptions(TypedDict, total=False):
+    """What every call takes."""
+
+    async_op: bool
+    """Return at once, with the work; default false."""
+    timeout: float
+    """Seconds; default that of the communicator, which ends with an operation that does not end in time."""
+
+
+class CallOptions(MessageOptions, total=False):
+    """What every collective operation takes."""
+
+    algorithm: str | None
+    """``ring``, ``halving``, ``direct``, ``tree`` or ``chain``, as far as it has them; default by size."""
+
+
+class ReduceOptions(CallOptions, total=False):
+    """What operations take that reduce."""
+
+    op: str
+    """``sum`` (default), ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor`` or ``bxor``."""
+    factor: float | None
+    """With ``sum``: every input is multiplied by it first (``premul_sum``)."""
+
+
+class Work:
+    """An operation under way. It goes on whether or not anybody waits for it."""
+
+    def __init__(self, core: "_core.CollectiveWork", communicator: "Communicator") -> None:
+        self._core = core
+        self._communicator = communicator
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._core.done
+
+    @property
+    def source(self) -> int | None:
+        """Of a receive from any rank: who sent it."""
+        return self._core.source
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it has ended, and raises its error if it has one. Releases the GIL.
+
+        Raises:
+            DeadlineError: if it has not ended within ``timeout`` seconds. It goes on.
+            MismatchError: if ranks have called different operations.
+            RankLostError: if a rank has ended or cannot be reached.
+            AbortedError: if the communicator was aborted.
+        """
+        # The first slice without a look at the clock: most operations are short.
+        if timeout is None and self._core.wait(_SLICE):
+            self._core.check()
+            return
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        next_word = SLOW_AFTER
+        while True:
+            left = deadline - time.monotonic()
+            if self._core.wait(min(max(left, 0.0), _SLICE)):
+                break
+            if left <= 0:
+                raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")
+            if self._core.elapsed > next_word:
+                next_word *= 2
+                waits = f"it waits for {self._communicator.waits_for()}"
+                _log.warning(
+                    "%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits
+                )
+        self._core.check()
+
+    def exception(self) -> Exception | None:
+        """The error with which it has ended; ``None`` if it has none or has not ended."""
+        try:
+            self._core.check()
+        except Exception as error:
+            return error
+        return None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once it has ended; it belongs to the work."""
+        return self._core.fd()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> None:
+        if not self._core.done:
+            loop = asyncio.get_running_loop()
+            ended = asyncio.Event()
+            fd = self._core.fd()
+            loop.add_reader(fd, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(fd)
+        self._core.check()
+
+
+class Communicator(Closable):
+    """The ranks of a job, or some of them. Every rank makes the same calls in the same order.
+
+    Args:
+        rank: This rank, from 0.
+        size: Number of ranks.
+        store: Where the ranks find each other.
+        planes: This host's planes. By default, if all ranks are on one host, planes on loopback; else one,
+            the address by which the store is reached.
+        name: Name of the communicator: each that is made over one store needs its own.
+        timeout: Seconds for an operation, and for all ranks to come.
+        tuned: Further options.
+
+    Raises:
+        DeadlineError: if a rank does not come.
+        DeviceError: if a plane cannot be opened.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        store: Store,
+        *,
+        planes: Planes | None = None,
+        name: str = "world",
+        timeout: float = DEFAULT_TIMEOUT,
+        tuned: Tuned | None = None,
+        address: str | None = None,
+        _device: Context | None = None,
+    ) -> None:
+        if not 0 <= rank < size:
+            raise ArgumentError(f"rank {rank} does not exist: there are 0 to {size - 1}")
+        self.rank = rank
+        """This rank."""
+        self.size = size
+        """Number of ranks."""
+        self.name = name
+        """Its name."""
+        self.timeout = timeout
+        """Seconds for an operation."""
+        self._store = store
+        self._owned_store: TcpStore | None = None
+        self._planes = planes or _planes_of_environment()
+        self._tuned = tuned or Tuned()
+        self._splits = 0
+        self._inflight: list[tuple[_core.CollectiveWork, tuple[Any, ...]]] = []
+        self._shares_device = _device is not None
+        where = address or own_address(store, "127.0.0.1")
+
+        def open_device(one_host: bool, ranks: int) -> Context:
+            if _device is not None:
+                return _device
+            # On one machine any pair of loopback addresses makes planes are chosen on loopback.
+            return self._planes.open(where, where if one_host else "", count=None)
+
+        self._context, self._core = meet(
+            store,
+            f"openmrc/{name}",
+            rank,
+            size,
+            address=where,
+            open_device=open_device,
+            planes=self._planes,
+            tuned=self._tuned,
+            timeout=timeout,
+        )
+        self._finalizer = weakref.finalize(self, _close, self._core, None if _device else self._context)
+        # Whoever comes out of here can reach every rank.
+        self.barrier()
+
+    @classmethod
+    def from_environment(cls, **options: Any) -> Self:
+        """The communicator of all processes that a launcher has started; see :class:`Environment`.
+
+        Args:
+            **options: Those of the class. ``OPENMRC_ADDRESSES`` names the planes, ``OPENMRC_TOKEN`` the
+                job's secret.
+
+        Raises:
+            ArgumentError: if a variable is missing.
+            ConnectError: if rank 0 does not serve its store.
+        """
+        found = Environment.read()
+        timeout = options.get("timeout", DEFAULT_TIMEOUT)
+        token = os.environ.get("OPENMRC_TOKEN")
+        store = TcpStore(
+            found.host, found.port, serve=found.rank == 0, token=token, timeout=min(timeout, 300.0)
+        )
+        try:
+            communicator = cls(found.rank, found.size, store, **options)
+        except BaseException:
+            store.close()
+            raise
+        communicator._owned_store = store
+        return communicator
+
+    # --- operations -----------------------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        **options: Unpack[ReduceOptions],
+    ) -> Work | None:
+        """Every rank gets the reduction of all inputs, the same bit for bit.
+
+        Args:
+            input: Array, tensor or buffer; the same number and type of elements at every rank.
+            output: Where the result goes; default the input.
+            **options: See :class:`ReduceOptions`.
+
+        Raises:
+            ArgumentError: for arguments that do not fit; nothing was begun.
+            MismatchError: if ranks have called different operations.
+            RankLostError: if a rank has ended or cannot be reached.
+            DeadlineError: if it did not end in time. The communicator is of no more use then.
+            AbortedError: if the communicator was aborted.
+        """
+        source = buffer(input, "the input", writable=output is None)
+        target = source if output is None else self._output(output, source.count, source)
+        return self._call("all_reduce", [source.count], source, target, **options)
+
+    def reduce_scatter(
+        self,
+        input: Any,
+        output: Any,
+        *,
+        counts: Sequence[int] | None = None,
+        **options: Unpack[ReduceOptions],
+    ) -> Work | None:
+        """Rank r gets part r of the reduction of all inputs.
+
+        Args:
+            input: Elements of all parts.
+            output: Elements of this rank's part.
+            counts: Elements of each part; default equal parts.
+            **options: See :class:`ReduceOptions`.
+        """
+        source = buffer(input, "the input")
+        parts = self._parts(counts, source.count, "input")
+        target = self._output(output, parts[self.rank], source)
+        return self._call("reduce_scatter", parts, source, target, **options)
+
+    def all_gather(
+        self,
+        input: Any,
+        output: Any,
+        *,
+        counts: Sequence[int] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Work | None:
+        """Every rank gets the inputs of all, in the order of ranks.
+
+        Args:
+            input: Elements of this rank.
+            output: Room for the elements of all.
+            counts: Elements of each rank; default all alike.
+            **options: See :class:`CallOptions`.
+        """
+        source = buffer(input, "the input")
+        target = buffer(output, "the output", writable=True, dtype=source.dtype)
+        parts = self._parts(counts, target.count, "output")
+        _same(source.count, parts[self.rank], "the input")
+        return self._call("all_gather", parts, source, target, **options)
+
+    def all_to_all(
+        self,
+        input: Any,
+        output: Any,
+        *,
+        send_counts: Sequence[int] | None = None,
+        recv_counts: Sequence[int] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Work | None:
+        """Rank r gets part r of every input, in the order of ranks.
+
+        Args:
+            input: Elements for each rank.
+            output: Room for the elements of each rank.
+            send_counts: Elements for each rank; default equal parts.
+            recv_counts: Elements of each rank; default equal parts.
+            **options: See :class:`CallOptions`.
+        """
+        source = buffer(input, "the input")
+        target = buffer(output, "the output", writable=True, dtype=source.dtype)
+        counts = [
+            *self._parts(send_counts, source.count, "input"),
+            *self._parts(recv_counts, target.count, "output"),
+        ]
+        return self._call("all_to_all", counts, source, target, **options)
+
+    def broadcast(
+        self,
+        data: Any,
+        root: int = 0,
+        **options: Unpack[CallOptions],
+    ) -> Work | None:
+        """Every rank gets what the root has.
+
+        Args:
+            data: At the root its elements, at others room for as many.
+            root: Who has them.
+            **options: See :class:`CallOptions`.
+        """
+        memory = buffer(data, "the data", writable=self.rank != root)
+        return self._call("broadcast", [memory.count], memory, memory, root=root, **options)
+
+    def reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        root: int = 0,
+        **options: Unpack[ReduceOptions],
+    ) -> Work | None:
+        """The root gets the reduction of all inputs.
+
+        Args:
+            input: The same number and type of elements at every rank.
+            output: At the root, where the result goes; default the input.
+            root: Who gets it.
+            **options: See :class:`ReduceOptions`.
+        """
+        at_root = self.rank == root
+        source = buffer(input, "the input", writable=at_root and output is None)
+        target = source if output is None or not at_root else self._output(output, source.count, source)
+        return self._call("reduce", [source.count], source, target, root=root, **options)
+
+    def gather(
+        self,
+        input: Any,
+        output: Any = None,
+        root: int = 0,
+        **options: Unpack[CallOptions],
+    ) -> Work | None:
+        """The root gets the inputs of all, in the order of ranks.
+
+        Args:
+            input: The same number and type of elements at every rank.
+            output: At the root, room for all.
+            root: Who gets them.
+            **options: See :class:`CallOptions`.
+        """
+        source = buffer(input, "the input")
+        target = source
+        if self.rank == root:
+            target = self._output(output, source.count * self.size, source)
+        return self._call("gather", [source.count], source, target, root=root, **options)
+
+    def scatter(
+        self,
+        output: Any,
+        input: Any = None,
+        root: int = 0,
+        **options: Unpack[CallOptions],
+    ) -> Work | None:
+        """Rank r gets part r of what the root has.
+
+        Args:
+            output: The same number and type of elements at every rank.
+            input: At the root, the elements of all.
+            root: Who has them.
+            **options: See :class:`CallOptions`.
+        """
+        target = buffer(output, "the output", writable=True)
+        source = target
+        if self.rank == root:
+            source = buffer(input, "the input", dtype=target.dtype)
+            _same(source.count, target.count * self.size, "the input")
+        return self._call("scatter", [target.count], source, target, root=root, **options)
+
+    def barrier(self, **options: Unpack[CallOptions]) -> Work | None:
+        """Ends when every rank has called it.
+
+        Args:
+            **options: See :class:`CallOptions`.
+        """
+        return self._call("barrier", [], _NOTHING, _NOTHING, **options)
+
+    def send(self, data: Any, to: int, *, tag: int = 0, **options: Unpack[MessageOptions]) -> Work | None:
+        """Sends elements to a rank, which receives them with the same tag.
+
+        It ends once the elements are in the peer's memory, or in rings of its communicator.
+
+        Args:
+            data: The elements.
+            to: The rank.
+            tag: Any number from 0; messages of one tag arrive in the order of sending.
+            **options: See :class:`MessageOptions`.
+        """
+        memory = buffer(data, "the data")
+        limit = options.get("timeout", self.timeout)
+        work = self._core.send(to, _tag(tag), memory.address, memory.nbytes, limit)
+        return self._begun(work, options.get("async_op", False), memory)
+
+    def recv(
+        self, data: Any, source: int | None = None, *, tag: int = 0, **options: Unpack[MessageOptions]
+    ) -> Work | None:
+        """Receives as many elements as there is room for, from a rank or from any.
+
+        Args:
+            data: Where they go.
+            source: The rank; ``None``: any.
+            tag: The tag with which they are sent.
+            **options: See :class:`MessageOptions`.
+
+        Returns:
+            With ``async_op`` or without a source, the work, which knows who sent it.
+        """
+        memory = buffer(data, "the data", writable=True)
+        limit = options.get("timeout", self.timeout)
+        core = self._core.recv(source, _tag(tag), memory.address, memory.nbytes, limit)
+        work = self._begun(core, options.get("async_op", False), memory)
+        return Work(core, self) if work is None and source is None else work
+
+    # --- the communicator itself ----------------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int = 0) -> "Communicator | None":
+        """Divides the ranks: those with the same colour make a communicator, in the order of their keys.
+
+        Every rank calls it. The device is shared.
+
+        Args:
+            color: Which part; ``None``: none, and the result is ``None``.
+            key: Order in the part; of equal keys, the order of ranks here.
+        """
+        self._splits += 1
+        prefix = f"openmrc/{self.name}/split{self._splits}"
+        self._store.set(f"{prefix}/{self.rank}", f"{'' if color is None else color},{key}".encode())
+        members = []
+        for other in range(self.size):
+            theirs, _, order = self._store.get(f"{prefix}/{other}", self.timeout).decode().partition(",")
+            if color is not None and theirs == str(color):
+                members.append((int(order), other))
+        if color is None:
+            return None
+        ranks = [other for _, other in sorted(members)]
+        return self._derive(f"split{self._splits}.{color}", ranks)
+
+    def remake(self, ranks: Sequence[int], name: str | None = None) -> "Communicator":
+        """A new communicator of some ranks of this one, which may have failed: a job goes on without a rank.
+
+        Only those ranks call it, all with the same arguments. The device is shared.
+
+        Args:
+            ranks: Ranks of this communicator that make the new one, in this order.
+            name: Name of the new one; default that of this one with a number behind it. Give one if some of
+                the ranks may have tried before.
+        """
+        if self.rank not in ranks:
+            raise ArgumentError(f"rank {self.rank} is not among {list(ranks)}")
+        self._splits += 1
+        return self._derive(name or f"remade{self._splits}", list(ranks))
+
+    def _derive(self, name: str, ranks: list[int]) -> "Communicator":
+        return Communicator(
+            ranks.index(self.rank),
+            len(ranks),
+            self._store,
+            planes=self._planes,
+            name=f"{self.name}/{name}",
+            timeout=self.timeout,
+            tuned=self._tuned,
+            _device=self._context,
+        )
+
+    @property
+    def local_peers(self) -> list[int]:
+        """Ranks that are reached through shared memory."""
+        return self._core.local_peers()
+
+    @property
+    def device(self) -> Context:
+        """The device, for its counters and impairments."""
+        return self._context
+
+    def waits_for(self) -> str:
+        """What the oldest operation waits for, in words."""
+        waits = [f"{what} of rank {rank} on {self._core.host(rank)}" for rank, what in self._core.waits_for()]
+        return ", ".join(waits) or "nothing"
+
+    def records(self) -> list[Record]:
+        """The operations that have ended since the last call; the newest 65,536."""
+        return [
+            Record(number, name, algorithm, nbytes, end / 1e9, seconds, shared, network, self.size)
+            for number, name, algorithm, nbytes, end, seconds, shared, network in self._core.take_records()
+        ]
+
+    def totals(self) -> Mapping[str, int]:
+        """Counts since the beginning: ``operations``, ``shared_bytes``, ``network_bytes`` sent."""
+        operations, shared, network = self._core.totals()
+        return {"operations": operations, "shared_bytes": shared, "network_bytes": network}
+
+    def check(self) -> None:
+        """Raises the error of a communicator that is of no more use."""
+        self._core.check()
+
+    def abort(self, reason: str = "abort was called") -> None:
+        """Gives the communicator up: every operation, here and at the other ranks, ends with an error."""
+        self._core.abort(reason)
+
+    def close(self) -> None:
+        """Ends the communicator; operations under way end with an error. A second call does nothing."""
+        self._finalizer()
+        self._inflight.clear()
+        if self._owned_store is not None:
+            self._owned_store.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        kind: str,
+        counts: list[int],
+        source: Buffer,
+        target: Buffer,
+        *,
+        root: int = 0,
+        op: str = "sum",
+        factor: float | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+    ) -> Work | None:
+        limit = self.timeout if timeout is None else timeout
+        core = self._core.call(
+            kind, counts, root, source.dtype, op, factor, source.address, target.address, algorithm, limit
+        )
+        return self._begun(core, async_op, source, target)
+
+    def _begun(self, core: "_core.CollectiveWork", async_op: bool, *buffers: Buffer) -> Work | None:
+        if core.done:
+            if not async_op:
+                core.check()
+                return None
+        else:
+            # Memory of operations under way lives, also if the caller forgets it.
+            self._inflight = [entry for entry in self._inflight if not entry[0].done]
+            self._inflight.append((core, buffers))
+        work = Work(core, self)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def _output(self, value: Any, count: int, source: Buffer) -> Buffer:
+        target = buffer(value, "the output", writable=True, dtype=source.dtype)
+        _same(target.count, count, "the output")
+        return target
+
+    def _parts(self, counts: Sequence[int] | None, total: int, what: str) -> list[int]:
+        if counts is None:
+            if total % self.size:
+                raise ArgumentError(
+                    f"the {what} has {total} elements, which {self.size} ranks cannot share alike"
+                )
+            return [total // self.size] * self.size
+        result = [int(n) for n in counts]
+        if len(result) != self.size or min(result) < 0:
+            raise ArgumentError(f"counts are {result}: one for each of {self.size} ranks is needed")
+        _same(total, sum(result), f"the {what}")
+        return result
+
+
+_NOTHING = Buffer(0, 0, "uint8", None)
+
+
+def _same(found: int, needed: int, what: str) -> None:
+    if found != needed:
+        raise ArgumentError(f"{what} has {found} elements, not {needed}")
+
+
+def _tag(tag: int) -> int:
+    if not 0 <= tag < 1 << 63:
+        raise ArgumentError(f"tag {tag} is not within 0 and 2^63 - 1")
+    return tag
+
+
+def _planes_of_environment() -> Planes:
+    named = os.environ.get("OPENMRC_ADDRESSES", "")
+    return Planes(addresses=tuple(each for each in named.split(",") if each))
+
+
+def _close(core: "_core.CollectiveGroup", context: Context | None) -> None:
+    core.close()
+    if context is not None:
+        context.close()
+
+
+__all__ = ["Communicator", "Record", "Work"]

@@ -1,0 +1,178 @@
+"""How the ranks of a communicator meet.
+
+Each tells the others through a store where it is, opens its planes, and gives every other rank a card.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openmrc import _core
+from openmrc.collectives.store import Store, TcpStore
+from openmrc.errors import ArgumentError, ConnectError, DeadlineError
+from openmrc.planes import Planes
+from openmrc.verbs import Context
+
+LARGEST_PATH_MTU = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a communicator is made with, besides its ranks."""
+
+    shared_memory: bool = True
+    """Ranks of one host exchange through shared memory."""
+    keepalive: float = 1.0
+    """Seconds of silence after which a rank of another host is probed."""
+    spin: float | None = None
+    """Seconds for which a waiting thread looks for messages before it sleeps. Default 30 us where each rank
+    of this host has a processor of its own, else 0."""
+    algorithms: Mapping[str, int] | None = None
+    """Sizes at which the algorithm changes, bytes: ``direct``, ``halving``, ``tree``; ``direct_ranks``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a launcher such as ``torchrun`` or ``mpirun`` tells a process."""
+
+    rank: int
+    size: int
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls) -> "Environment":
+        """Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or those of Open MPI, MPICH and Slurm.
+
+        Raises:
+            ArgumentError: if a variable is missing or no number.
+        """
+        rank = _first("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+        size = _first("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+        host = os.environ.get("MASTER_ADDR", "127.0.0.1" if size == 1 else "")
+        if not host:
+            raise ArgumentError("MASTER_ADDR is not set: the address of rank 0's host")
+        port = _first("MASTER_PORT") if size > 1 or "MASTER_PORT" in os.environ else 0
+        return cls(rank, size, host, port)
+
+
+def _first(*names: str) -> int:
+    for name in names:
+        if (value := os.environ.get(name)) is not None:
+            try:
+                return int(value)
+            except ValueError:
+                raise ArgumentError(f"{name} is {value!r}, which is no number") from None
+    raise ArgumentError(f"{names[0]} is not set: start the ranks with torchrun, mpirun, or set it yourself")
+
+
+def host_key() -> str:
+    """Which machine and network namespace this is: hosts of a lab are namespaces of one machine."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{Path('/proc/self/ns/net').readlink()}"
+
+
+def meet(
+    store: Store,
+    prefix: str,
+    rank: int,
+    size: int,
+    *,
+    address: str,
+    open_device: Callable[[bool, int], Context],
+    planes: Planes,
+    tuned: Tuned,
+    timeout: float,
+) -> "tuple[Context, _core.CollectiveGroup]":
+    """Meets the other ranks and connects with them.
+
+    Args:
+        store: Where the ranks tell each other.
+        prefix: Begin of this communicator's keys, the same at all ranks and used once.
+        rank: This rank.
+        size: Number of ranks.
+        address: Address by which other hosts reach this one.
+        open_device: Opens the planes; told whether all ranks are on this host, and their number.
+        planes: The planes, for what their routes carry.
+        tuned: Options.
+        timeout: Seconds for all of it.
+
+    Raises:
+        DeadlineError: if a rank does not come.
+        ConnectError: if the store is lost.
+        DeviceError: if the planes cannot be opened.
+    """
+    deadline = time.monotonic() + timeout
+
+    def all_values(kind: str) -> list[bytes]:
+        values = []
+        for other in range(size):
+            try:
+                values.append(store.get(f"{prefix}/{kind}/{other}", max(deadline - time.monotonic(), 0.0)))
+            except DeadlineError:
+                raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
+        return values
+
+    store.set(f"{prefix}/host/{rank}", host_key().encode())
+    hosts = [value.decode() for value in all_values("host")]
+    context = open_device(len(set(hosts)) == 1, size)
+    with contextlib.ExitStack() as undo:
+        undo.callback(context.close)
+        store.set(f"{prefix}/planes/{rank}", json.dumps(context.addresses).encode())
+        addresses = [[(str(a), int(p)) for a, p in json.loads(value)] for value in all_values("planes")]
+        mtu = LARGEST_PATH_MTU
+        for other, remote in enumerate(addresses):
+            if hosts[other] != hosts[rank]:
+                mtu = min(mtu, planes.path_mtu(context.addresses, remote, mtu))
+        here = sum(host == hosts[rank] for host in hosts)
+        spin = tuned.spin
+        if spin is None:
+            spin = 30e-6 if here <= len(os.sched_getaffinity(0)) else 0.0
+        rendezvous = _core.CollectiveRendezvous(
+            context._core,
+            rank,
+            size,
+            socket.gethostname(),
+            tuned.shared_memory,
+            mtu,
+            round(tuned.keepalive * 1000),
+            spin * 1e6,
+            dict(tuned.algorithms or {}),
+        )
+        store.set(f"{prefix}/cards/{rank}", _pack([rendezvous.card(peer) for peer in range(size)]))
+        group = rendezvous.connect([_unpack(value, size)[rank] for value in all_values("cards")])
+        undo.pop_all()
+    return context, group
+
+
+def _pack(cards: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">I", len(card)) + card for card in cards)
+
+
+def _unpack(value: bytes, size: int) -> list[bytes]:
+    cards = []
+    at = 0
+    for _ in range(size):
+        if at + 4 > len(value):
+            raise ConnectError("the store gave cards of another communicator")
+        (length,) = struct.unpack_from(">I", value, at)
+        cards.append(value[at + 4 : at + 4 + length])
+        at += 4 + length
+    return cards
+
+
+def own_address(store: Any, host: str) -> str:
+    """Address by which other ranks reach this host: that by which it reaches the store."""
+    if isinstance(store, TcpStore):
+        return store.local_address
+    family, kind, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(where)
+        return str(probe.getsockname()[0])

@@ -1,0 +1,195 @@
+"""Where the ranks of a job find each other: a key-value store over TCP, served by one of them."""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Protocol
+
+from openmrc.closing import Closable
+from openmrc.errors import ConnectError, DeadlineError
+
+_MAX_MESSAGE = 64 << 20
+_HEAD = struct.Struct(">BdI")
+_SET, _GET = 1, 2
+_RETRY = 0.1
+_SLICE = 1.0
+"""Longest time for which the server holds a question that it cannot answer yet."""
+
+
+class Store(Protocol):
+    """A store of the ranks of a job."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Stores a value."""
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """The value of a key, once it is there.
+
+        Raises:
+            DeadlineError: if it is not there within ``timeout`` seconds.
+        """
+
+
+class TcpStore(Closable):
+    """A store over TCP; one rank serves it, all use it.
+
+    What ranks store are keys to their memory. With a token, both ends of a connection prove that they have it
+    (HMAC over a challenge); without one, whoever reaches the port can read and write.
+
+    Args:
+        host: Address of the rank that serves.
+        port: Its TCP port; 0, with ``serve``: any free one.
+        serve: Whether this rank serves.
+        token: Secret of the job.
+        timeout: Seconds for the connection.
+
+    Raises:
+        ConnectError: if the server cannot be reached, or does not know the token.
+        OSError: if the port is taken.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, serve: bool = False, token: str | None = None, timeout: float = 300.0
+    ) -> None:
+        self._key = token.encode() if token else None
+        self._server = _Server(host, port, self._key) if serve else None
+        self.address = (host, self._server.port if self._server else port)
+        """Host and port of the server."""
+        self._lock = threading.Lock()
+        try:
+            self._connection, self.local_address = self._connect(timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, timeout: float) -> tuple[Connection, str]:
+        deadline = time.monotonic() + timeout
+        host, port = self.address
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                with socket.create_connection(self.address, timeout=max(left, 0.01)) as tcp:
+                    tcp.settimeout(None)
+                    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    local = str(tcp.getsockname()[0])
+                    connection = Connection(tcp.detach())
+                break
+            except OSError as error:
+                if time.monotonic() + _RETRY > deadline:
+                    raise ConnectError(f"no rank serves the store at {host}:{port}: {error}") from error
+                time.sleep(_RETRY)
+        if self._key is not None:
+            try:
+                answer_challenge(connection, self._key)
+                deliver_challenge(connection, self._key)
+            except Exception as error:
+                connection.close()
+                raise ConnectError(f"the store at {host}:{port} has another token, or none") from error
+        return connection, local
+
+    def set(self, key: str, value: bytes) -> None:
+        """Stores a value; see :class:`Store`."""
+        self._ask(_SET, key, value, 0.0)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """The value of a key; see :class:`Store`."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
+            answer = self._ask(_GET, key, b"", min(left, _SLICE))
+            if answer[:1] == b"\x01":
+                return answer[1:]
+            if time.monotonic() >= deadline:
+                raise DeadlineError(f"no rank has stored {key!r} within {timeout:.0f} s")
+
+    def _ask(self, what: int, key: str, value: bytes, wait: float) -> bytes:
+        name = key.encode()
+        with self._lock:
+            try:
+                self._connection.send_bytes(_HEAD.pack(what, wait, len(name)) + name + value)
+                return self._connection.recv_bytes(_MAX_MESSAGE)
+            except (EOFError, OSError) as error:
+                host, port = self.address
+                raise ConnectError(f"the rank that serves the store at {host}:{port} has gone") from error
+
+    def close(self) -> None:
+        """Ends the connection, and the server if it is here."""
+        with contextlib.suppress(AttributeError):  # Not connected.
+            self._connection.close()
+        if self._server is not None:
+            self._server.close()
+
+
+class _Server:
+    def __init__(self, host: str, port: int, key: bytes | None) -> None:
+        self._key = key
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._listener = socket.create_server((host, port), backlog=1024, reuse_port=False)
+        self.port: int = self._listener.getsockname()[1]
+        self._connections: set[Connection] = set()
+        threading.Thread(target=self._accept, name="openmrc-store", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                tcp, _ = self._listener.accept()
+            except OSError:
+                return
+            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(tcp.detach())
+            with self._changed:
+                self._connections.add(connection)
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError:  # No thread can be started.
+                self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        with self._changed:
+            self._connections.discard(connection)
+        connection.close()
+
+    def _serve(self, connection: Connection) -> None:
+        # Strangers, broken messages and ends that leave all end the same way.
+        with contextlib.suppress(Exception):
+            if self._key is not None:
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+            while not self._closed:
+                message = connection.recv_bytes(_MAX_MESSAGE)
+                what, wait, length = _HEAD.unpack_from(message)
+                key = message[_HEAD.size : _HEAD.size + length].decode()
+                if what == _SET:
+                    with self._changed:
+                        self._values[key] = message[_HEAD.size + length :]
+                        self._changed.notify_all()
+                    connection.send_bytes(b"\x01")
+                else:
+                    value = self._wait_for(key, min(wait, _SLICE))
+                    connection.send_bytes(b"\x00" if value is None else b"\x01" + value)
+        self._forget(connection)
+
+    def _wait_for(self, key: str, seconds: float) -> bytes | None:
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._values or self._closed, seconds)
+            return self._values.get(key)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            connections = list(self._connections)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+
+__all__ = ["Store", "TcpStore"]

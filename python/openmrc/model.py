@@ -1,0 +1,181 @@
+"""Pydantic models whose errors are :class:`openmrc.Error`; these errors in words of a file, not of Python."""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from openmrc.errors import ArgumentError
+
+_MOST_NAMES = 24
+"""Fields that are listed where none is like a misspelt one."""
+
+
+if TYPE_CHECKING:
+    _Base = BaseModel
+else:
+
+    class _Checked(type(BaseModel)):
+        """Makes an instance; what pydantic refuses is an :class:`ArgumentError`.
+
+        An ``__init__`` of the model's own would also be called for models inside models, and what is wrong in
+        them would lose its place.
+        """
+
+        def __call__(cls, *positional: Any, **named: Any) -> Any:
+            with _refused(cls):
+                return super().__call__(*positional, **named)
+
+    class _Base(BaseModel, metaclass=_Checked):
+        pass
+
+
+class Model(_Base):
+    """A model that refuses fields it does not know, that nothing changes, and whose errors are openmrc's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As of pydantic.
+
+        Raises:
+            ArgumentError: for everything that is wrong, in one line.
+        """
+        with _refused(cls):
+            return super().model_validate(obj, **options)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As of pydantic.
+
+        Raises:
+            ArgumentError: for everything that is wrong, in one line.
+        """
+        with _refused(cls):
+            return super().model_validate_json(json_data, **options)
+
+
+@contextmanager
+def _refused(model: type[BaseModel]) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise ArgumentError(in_words(error, model)) from None
+
+
+def in_words(error: ValidationError, model: object) -> str:
+    """What is wrong, in one line: the first problem, and every field that there is not, with the nearest one.
+
+    Args:
+        error: What pydantic has found.
+        model: The type that it has checked.
+    """
+    problems = error.errors(include_url=False, include_input=False)
+    first, others = most_telling(problems)
+
+    def told(problem: ErrorDetails) -> str:
+        field = ".".join(str(part) for part in without_tags(problem["loc"], model))
+        return f"{field}: {words(problem, model)}" if field else words(problem, model)
+
+    return joined(told(first), [told(other) for other in others if is_misspelt(other)], others)
+
+
+def joined(first: str, misspelt: list[str], others: list[ErrorDetails]) -> str:
+    """The first problem, the misspelt fields, and the number of what is left out."""
+    left = len(others) - len(misspelt)
+    return "; ".join([first, *misspelt]) + (f" (and {left} more)" if left else "")
+
+
+def most_telling(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[ErrorDetails]]:
+    """The first problem and the others; if several types are possible there, that with the closest type."""
+    first = problems[0]["loc"]
+    telling = problems[0]
+    if first:
+        same = [problem for problem in problems if problem["loc"][: len(first) - 1] == first[:-1]]
+        branch = isinstance(first[-1], str) and all(len(problem["loc"]) >= len(first) for problem in same)
+        if branch:
+            telling = max(same, key=lambda problem: len(problem["loc"]))
+    return telling, [problem for problem in problems if problem is not telling]
+
+
+def is_misspelt(problem: ErrorDetails) -> bool:
+    """Whether it is about a field that there is not."""
+    return problem["type"] == "extra_forbidden"
+
+
+def words(problem: ErrorDetails, model: object = None) -> str:
+    """The reason, in words of a file and not of Python.
+
+    Args:
+        problem: What pydantic has found.
+        model: The type that it has checked, to find the field that a misspelt one may mean.
+    """
+    match problem["type"]:
+        case "extra_forbidden":
+            names = [] if model is None else fields_at(model, problem["loc"][:-1])
+            return "there is no such field" + _instead(str(problem["loc"][-1]), names)
+        case "missing":
+            return "this field is missing"
+        case "union_tag_not_found":
+            return "kind: this field is missing"
+        case "union_tag_invalid":
+            context = problem["ctx"]
+            return f"kind: {context['tag']} is none of {context['expected_tags'].replace(chr(39), '')}"
+    return problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
+def _instead(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if near:
+        return f", did you mean {near[0]}?"
+    return f"; there are {', '.join(sorted(names))}" if 0 < len(names) <= _MOST_NAMES else ""
+
+
+def fields_at(model: object, location: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields that the part of a model at a location can have; empty if it has no fields."""
+    return sorted({name for each in _types_at(model, location) for name in each.model_fields})
+
+
+def without_tags(location: tuple[int | str, ...], model: object) -> tuple[int | str, ...]:
+    """A location without pydantic's names of the branches of a union, which are no fields."""
+    kept: list[int | str] = []
+    for place, part in enumerate(location):
+        names = fields_at(model, location[:place])
+        last = place == len(location) - 1
+        if isinstance(part, int) or part in names or (last and names):
+            kept.append(part)
+    return tuple(kept)
+
+
+def _types_at(model: object, location: tuple[int | str, ...]) -> list[type[BaseModel]]:
+    """The models that a location can hold."""
+    found = models_of(model)
+    for part in location:
+        if isinstance(part, int):
+            continue
+        inner: list[type[BaseModel]] = []
+        for each in found:
+            if part in each.model_fields:
+                inner += models_of(each.model_fields[part].annotation)
+        # Otherwise it names the branch of a union: by its kind, or by the name of the type.
+        found = inner or [each for each in found if part in (_kind(each), each.__name__)] or found
+    return found
+
+
+def _kind(model: type[BaseModel]) -> object:
+    field = model.model_fields.get("kind")
+    return field.default if field is not None else None
+
+
+def models_of(annotation: object) -> list[type[BaseModel]]:
+    """The models in a type: itself, the branches of a union, the members of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Annotated, Union, UnionType, list, tuple, dict):
+        return [model for part in get_args(annotation) for model in models_of(part)]
+    return []

@@ -1,0 +1,63 @@
+"""Runs a script as the ranks of a job, each a process on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(script, size, **environment):
+    """The processes of all ranks. The script finds `comm`, `rank`, `size`, `np` and `Communicator`."""
+    port = free_port()
+    head = """
+        import os, sys, time, json, signal
+        import numpy as np
+        from openmrc.collectives import Communicator
+        from openmrc.collectives.rendezvous import Tuned
+        shared = os.environ.get("SHARED", "1") == "1"
+        comm = Communicator.from_environment(tuned=Tuned(shared_memory=shared), timeout=60)
+        rank, size = comm.rank, comm.size
+    """
+    text = textwrap.dedent(head) + textwrap.dedent(script) + "\ncomm.close()\n"
+    processes = []
+    for rank in range(size):
+        variables = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            **environment,
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", text],
+                env=variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return processes
+
+
+def finish(processes, timeout=120):
+    """Output of each rank; raises for one that failed."""
+    results = []
+    for rank, process in enumerate(processes):
+        out, err = process.communicate(timeout=timeout)
+        assert process.returncode == 0, f"rank {rank} ended with {process.returncode}:\n{out}\n{err}"
+        results.append(out)
+    return results
+
+
+def run(script, size, **environment):
+    """Runs all ranks to their end."""
+    return finish(start(script, size, **environment))

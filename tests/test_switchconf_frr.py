@@ -1,0 +1,200 @@
+"""The files for FRR, loaded by FRR 10.3 of Debian 13, which programs this machine's kernel.
+
+FRR is not installed: ``.ci/frr`` unpacks it into a directory, and the tests run it there by chroot.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from openmrc.fabric import Fabric, Specification
+from openmrc.switchconf import render, render_switch, verify
+from openmrc.switchconf.facts import Facts
+from openmrc.switchconf.parse import PARSERS, Files
+from switch_helpers import namespace, run_in
+
+ROOT = Path(os.environ.get("OPENMRC_FRR", Path(__file__).parents[1] / ".make" / "frr"))
+
+pytestmark = [
+    pytest.mark.skipif(not (ROOT / "complete").exists(), reason=f"no FRR 10.3 here: run .ci/frr {ROOT}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace and chroot"),
+]
+
+DAEMONS = ("mgmtd", "zebra", "staticd")
+SWITCH = "p0/t0-1"
+
+
+def fabric_of(**changes):
+    base = {"hosts": 16, "nic": {"rate": "400G"}, "planes": 2, "switch": {"radix": 8}, "tiers": 2}
+    return Fabric(Specification.model_validate({**base, "parallel_links": 1, **changes}))
+
+
+class Router:
+    """FRR in a network namespace, with directories of its own for configuration and sockets."""
+
+    def __init__(self, space, holder):
+        self.space, self.holder = space, holder
+
+    def frr(self, *command):
+        """Runs a program of FRR; its exit code and output."""
+        words = ["nsenter", f"--target={self.holder.pid}", "--mount", "--net", "chroot", str(ROOT), *command]
+        # Not a pipe: a daemon keeps its end of it open.
+        with tempfile.TemporaryFile("w+") as output:
+            run = subprocess.run(words, stdout=output, stderr=subprocess.STDOUT, timeout=60)
+            output.seek(0)
+            return run.returncode, output.read()
+
+    def load(self, text):
+        """Starts FRR with this file; the lines that vtysh refuses."""
+        self.write("vtysh.conf", "")
+        self.write("frr.conf", text)
+        for daemon in DAEMONS:
+            code, output = self.frr(f"/usr/lib/frr/{daemon}", "-d", "-u", "root", "-g", "root")
+            assert code == 0, output
+        for _ in range(50):
+            if all((self.inside("run/frr") / f"{daemon}.vty").exists() for daemon in DAEMONS):
+                break
+            time.sleep(0.1)
+        for _ in range(10):
+            _, output = self.frr("/usr/bin/vtysh", "-b")
+            if "locked by another session" not in output:
+                break
+            time.sleep(1)  # mgmtd reads its own files first.
+        return [line for line in output.splitlines() if "%" in line]
+
+    def inside(self, path):
+        """A path of the router's file system."""
+        return Path(f"/proc/{self.holder.pid}/root") / (ROOT / path).relative_to("/")
+
+    def write(self, name, text):
+        (self.inside("etc/frr") / name).write_text(text)
+
+    def routes(self):
+        """The kernel's routes to uSIDs."""
+        text = subprocess.run(
+            ["ip", "-n", self.space, "-j", "-6", "route"], capture_output=True, text=True
+        ).stdout
+        return [route for route in json.loads(text) if route["dst"].startswith("5f00:")]
+
+    def wait_for(self, count):
+        """The routes, once there are this many, or those that there are after ten seconds."""
+        for _ in range(100):
+            if len(routes := self.routes()) >= count:
+                break
+            time.sleep(0.1)
+        return routes
+
+
+@contextmanager
+def router(space):
+    """FRR's file system in a network namespace; its daemons end with it."""
+    mounts = "; ".join(
+        [f"mount -t tmpfs tmpfs {ROOT / each}" for each in ("run", "etc/frr", "var/lib/frr", "var/tmp")]
+        + [f"mount --bind /dev {ROOT / 'dev'}", f"mount -t proc proc {ROOT / 'proc'}", "echo ready"]
+    )
+    for name in ("var/lib/frr", "var/tmp"):
+        (ROOT / name).mkdir(parents=True, exist_ok=True)
+    words = ["ip", "netns", "exec", space, "unshare", "--mount", "--propagation=private"]
+    holder = subprocess.Popen(
+        [*words, "sh", "-ec", f"{mounts}; exec sleep 600"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        (Path(f"/proc/{holder.pid}/root") / (ROOT / "run/frr").relative_to("/")).mkdir()
+        yield Router(space, holder)
+    finally:
+        listed = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout
+        for pid in map(int, listed.split()):
+            os.kill(pid, signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+
+
+def prepare(space, directory, tmp_path):
+    """Runs setup.sh with this FRR."""
+    return run_in(space, directory / "setup.sh", tmp_path, ZEBRA=f"chroot {ROOT} /usr/lib/frr/zebra")[0]
+
+
+@pytest.mark.parametrize("switch", ["p0/t0-1", "p1/t1-2"])
+def test_frr_brings_up_every_entry_of_a_switch(switch, tmp_path):
+    render(fabric_of(), "frr", tmp_path / "out")
+    directory = tmp_path / "out" / switch
+    parsed = PARSERS["frr"](Files(directory))
+    assert parsed.complaints == []
+    with namespace(parsed.addresses) as space, router(space) as frr:
+        run = prepare(space, directory, tmp_path)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+        assert frr.load((directory / "frr.conf").read_text()) == []
+        routes = frr.wait_for(len(parsed.own) + len(parsed.routes))
+        shifting = {(r["dst"], r["encap"], r["action"], r["dev"]) for r in routes if "encap" in r}
+        assert shifting == {(prefix, "seg6local", "End", "sr0") for prefix, _ in parsed.own}
+        (end,) = (r for r in routes if "encap" in r)
+        assert (end["flavors"], end["lblen"], end["nflen"]) == (["next-csid"], 32, 16)
+        plain = {(r["dst"], r["gateway"], r["dev"]) for r in routes if "gateway" in r}
+        assert plain == {(route.prefix, route.next_hop, route.interface) for route in parsed.routes}
+        links = json.loads(
+            subprocess.run(["ip", "-n", space, "-j", "addr"], capture_output=True, text=True).stdout
+        )
+        for link in (each for each in links if each["ifname"] in parsed.addresses):
+            assert link["mtu"] == 9216
+            assert "UP" in link["flags"]
+            given = {f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["scope"] == "global"}
+            assert given == {parsed.addresses[link["ifname"]][0]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("behavior usid", "behavior micro"), ("behavior uN", "behavior End.uN"), ("ipv6 route", "ipv6 rowte")],
+)
+def test_the_check_is_real_a_wrong_line_is_refused(old, new, tmp_path):
+    render(fabric_of(), "frr", tmp_path / "out")
+    text = (tmp_path / "out" / SWITCH / "frr.conf").read_text()
+    assert old in text
+    with namespace([]) as space, router(space) as frr:
+        assert any(new in line for line in frr.load(text.replace(old, new, 1)))
+
+
+def test_parallel_links_need_frr_10_5_and_older_ones_are_refused(tmp_path):
+    render(fabric_of(parallel_links=2), "frr", tmp_path / "out")
+    assert verify(tmp_path / "out").ok
+    directory = tmp_path / "out" / SWITCH
+    parsed = PARSERS["frr"](Files(directory))
+    assert len(parsed.own) == 2
+    with namespace(parsed.addresses) as space:
+        run = prepare(space, directory, tmp_path)
+        assert run.returncode == 1
+        assert run.stderr == "setup.sh: FRR 10.3 is too old for this switch; it needs 10.5 or later\n"
+        # Refused for a reason: FRR 10.3 takes the file and installs one of the two.
+        subprocess.run(["ip", "-n", space, "link", "add", "sr0", "type", "ifb"], check=True)
+        for link in (*parsed.addresses, "sr0"):
+            subprocess.run(["ip", "-n", space, "link", "set", link, "up"], check=True)
+        with router(space) as frr:
+            assert frr.load((directory / "frr.conf").read_text()) == []
+            frr.wait_for(1 + len(parsed.routes))
+            time.sleep(1)
+            assert len([r for r in frr.routes() if "encap" in r]) == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_frr_brings_up_513_entries_of_a_t0_of_the_reference_fabric(tmp_path):
+    examples = Path(__file__).parents[1] / "examples" / "fabrics"
+    fabric = Fabric.load(examples / "reference.yaml", hosts=131072)
+    for name, text in render_switch(Facts(fabric, "frr").of(fabric.switch("p3/t0-17")), "frr"):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    parsed = PARSERS["frr"](Files(tmp_path))
+    with namespace(parsed.addresses) as space, router(space) as frr:
+        assert prepare(space, tmp_path, tmp_path).returncode == 0
+        assert frr.load((tmp_path / "frr.conf").read_text()) == []
+        deadline = time.monotonic() + 120
+        while len(frr.routes()) < 513 and time.monotonic() < deadline:
+            time.sleep(1)
+        assert len(frr.routes()) == 513

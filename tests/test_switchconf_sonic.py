@@ -1,0 +1,291 @@
+"""The files for SONiC: valid under SONiC's own schema, with the ports and the trimming of the hardware."""
+
+import json
+
+import pytest
+
+import sonic_yang
+from openmrc import Error
+from openmrc.fabric import Fabric, Specification
+from openmrc.switchconf import render, render_switch, verify
+from openmrc.switchconf.devices import known, sku_rows
+from openmrc.switchconf.facts import Facts
+
+# What the switch has before `config load`: the ports of its hardware SKU, and the platform's buffer pool.
+POOL = {"egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "165335712"}}
+REFERENCE = {"hosts": 1024, "nic": {"rate": "800G"}, "planes": 8, "tiers": 2}
+SKUS = {
+    "Arista-7060X6-64PE-B-C512S2": 8,
+    "Arista-7060X6-64PE-B-O128": 2,
+    "Arista-7060X6-64PE-O128S2": 2,
+    "Mellanox-SN5600-O128": 2,
+    "Mellanox-SN5600-V256": 4,
+    "Mellanox-SN5640-C512S2": 8,
+}
+
+
+def fabric_of(switch, **changes):
+    return Fabric(Specification.model_validate({**REFERENCE, "switch": switch, **changes}))
+
+
+def tables_of(fabric, switch="p0/t0-0"):
+    """The tables of one switch."""
+    ((_, text),) = render_switch(Facts(fabric, "sonic").of(fabric.switch(switch)), "sonic")
+    return json.loads(text)
+
+
+def with_preset(tables):
+    """The tables on a switch after `config load`, for ports that the file leaves to the preset."""
+    ports = {
+        name: {"lanes": str(number), "speed": "200000", **fields}
+        for number, (name, fields) in enumerate(tables["PORT"].items())
+    }
+    return {**tables, "PORT": ports, "BUFFER_POOL": POOL}
+
+
+@pytest.mark.parametrize("release", sonic_yang.RELEASES)
+@pytest.mark.parametrize("sku", [None, *SKUS])
+def test_every_tier_is_valid_under_sonics_schema(sku, release, tmp_path):
+    if reason := sonic_yang.missing():
+        pytest.skip(reason)
+    if sku is None:
+        fabric = fabric_of({"radix": 8}, hosts=50, planes=2, nic={"rate": "400G"}, tiers=3)
+    else:
+        fabric = fabric_of({"capacity": "51.2T", "hwsku": sku}, planes=SKUS[sku])
+    for tier in range(fabric.tiers):
+        tables = with_preset(tables_of(fabric, f"p0/t{tier}-0"))
+        assert sonic_yang.problems(tables, release, tmp_path) == []
+
+
+@pytest.mark.parametrize("release", sonic_yang.RELEASES)
+@pytest.mark.parametrize(
+    ("table", "key", "field", "value"),
+    [
+        ("DEVICE_METADATA", "localhost", "bgp_asn", "None"),
+        ("BUFFER_PROFILE", "DATA", "pool", "egress_pool"),
+        ("SRV6_MY_SIDS", "own0|5f00:0:1::/48", "action", "End"),
+        ("PORT", "Ethernet0", "fec", "reed-solomon"),
+        ("TC_TO_DSCP_MAP", "FABRIC", "5", "64"),
+    ],
+)
+def test_the_check_is_real_wrong_values_are_found(table, key, field, value, release, tmp_path):
+    if reason := sonic_yang.missing():
+        pytest.skip(reason)
+    tables = with_preset(tables_of(fabric_of({"capacity": "51.2T", "hwsku": "Mellanox-SN5640-C512S2"})))
+    assert key in tables[table]
+    tables[table][key][field] = value
+    assert sonic_yang.problems(tables, release, tmp_path)
+
+
+def test_no_bgp_and_types_that_switches_of_these_tiers_have():
+    fabric = fabric_of({"radix": 8}, hosts=50, planes=2, nic={"rate": "400G"}, tiers=3)
+    for tier, name in enumerate(("ToRRouter", "LeafRouter", "SpineRouter")):
+        metadata = tables_of(fabric, f"p0/t{tier}-0")["DEVICE_METADATA"]["localhost"]
+        assert metadata == {
+            "hostname": f"p0-t{tier}-0",
+            "type": name,
+            "docker_routing_config_mode": "separated",
+        }
+
+
+@pytest.mark.parametrize(
+    ("sku", "port", "expected"),
+    [
+        # From port_config.ini of sonic-buildimage; the second half of the 7060X6 has another order of lanes.
+        ("Arista-7060X6-64PE-B-C512S2", "Ethernet0", ("17", "Ethernet1/1", "1", "100000")),
+        ("Arista-7060X6-64PE-B-C512S2", "Ethernet47", ("48", "Ethernet6/8", "6", "100000")),
+        ("Arista-7060X6-64PE-B-C512S2", "Ethernet256", ("273", "Ethernet33/1", "33", "100000")),
+        ("Arista-7060X6-64PE-B-C512S2", "Ethernet511", ("504", "Ethernet64/8", "64", "100000")),
+        ("Arista-7060X6-64PE-O128S2", "Ethernet348", ("341,342,343,344", "Ethernet44/5", "44", "400000")),
+        ("Mellanox-SN5640-C512S2", "Ethernet300", ("300", "etp38e", "38", "100000")),
+        ("Mellanox-SN5600-V256", "Ethernet510", ("510,511", "etp64d", "64", "200000")),
+        ("Mellanox-SN5600-O128", "Ethernet364", ("364,365,366,367", "etp46b", "46", "400000")),
+    ],
+)
+def test_a_port_table_is_that_of_the_hardware(sku, port, expected):
+    rows = {row.name: row for row in sku_rows(known().hwsku(sku))}
+    row = rows[port]
+    assert (row.lanes, row.alias, row.index, row.speed) == expected
+    assert row.fec == "rs"
+
+
+@pytest.mark.parametrize("sku", SKUS)
+def test_every_lane_of_a_port_table_is_used_once(sku):
+    lanes = [int(lane) for row in sku_rows(known().hwsku(sku)) for lane in row.lanes.split(",")]
+    assert sorted(lanes) == list(range(min(lanes), min(lanes) + 512))
+
+
+def test_the_ports_of_a_file_are_those_of_the_hardware():
+    fabric = fabric_of({"capacity": "51.2T", "hwsku": "Arista-7060X6-64PE-B-C512S2"})
+    assert tables_of(fabric)["PORT"]["Ethernet8"] == {
+        "admin_status": "up",
+        "alias": "Ethernet2/1",
+        "description": "h8:p0--p0/t0-0:down8",
+        "fec": "rs",
+        "index": "2",
+        "lanes": "1",
+        "mtu": "9216",
+        "pfc_asym": "off",
+        "speed": "100000",
+    }
+
+
+def test_without_a_hardware_sku_the_preset_decides_lanes_and_speeds():
+    fabric = fabric_of({"radix": 8}, hosts=16, planes=2, nic={"rate": "400G"})
+    assert tables_of(fabric)["PORT"]["Ethernet8"].keys() == {
+        "admin_status",
+        "description",
+        "mtu",
+        "pfc_asym",
+    }
+
+
+def test_buffers_come_from_the_platforms_pool():
+    tables = tables_of(fabric_of({"capacity": "51.2T", "device": "SN5640"}))
+    assert "BUFFER_POOL" not in tables
+    assert {profile["pool"] for profile in tables["BUFFER_PROFILE"].values()} == {"egress_lossy_pool"}
+
+
+@pytest.mark.parametrize(
+    ("switch", "planes", "trimming"),
+    [
+        ({"capacity": "51.2T", "hwsku": "Arista-7060X6-64PE-B-C512S2"}, 8, ("206", "4")),
+        ({"capacity": "51.2T", "hwsku": "Arista-7060X6-64PE-B-O128"}, 2, ("206", "9")),
+        ({"capacity": "51.2T", "device": "SN5640"}, 8, ("512", "6")),
+        ({"radix": 8, "asic": "tomahawk6"}, 8, ("392", "7")),
+        ({"radix": 8}, 8, ("512", "6")),
+    ],
+)
+def test_trimming_is_what_the_chip_can_do(switch, planes, trimming):
+    fabric = fabric_of(
+        switch, hosts=1024 if "capacity" in switch else 16, planes=planes, qos={"trim_size": 512}
+    )
+    tables = tables_of(fabric)
+    size, queue = trimming
+    given = {"size": size, "dscp_value": "from-tc", "tc_value": "5", "queue_index": queue}
+    assert tables["SWITCH_TRIMMING"]["GLOBAL"] == given
+    # Trimmed packets are sent before data, in any queue.
+    assert tables["TC_TO_QUEUE_MAP"]["FABRIC"]["5"] == queue
+    assert tables["QUEUE"][f"Ethernet0|{queue}"] == {"scheduler": "CONTROL"}
+    assert tables["BUFFER_QUEUE"][f"Ethernet0|{queue}"] == {"profile": "CONTROL"}
+
+
+def test_no_packet_loses_its_code_point():
+    tables = tables_of(fabric_of({"radix": 8}, hosts=16, planes=2, nic={"rate": "400G"}))
+    classes = tables["DSCP_TO_TC_MAP"]["FABRIC"]
+    assert classes.keys() == {str(code) for code in range(64)}
+    for name in ("FABRIC", "LAST_HOP"):
+        written = tables["TC_TO_DSCP_MAP"][name]
+        assert written.keys() == {str(tc) for tc in range(8)}
+        # Data, retransmission, trimmed in the fabric or on a last hop, control: each leaves as it arrived.
+        for code in ("0", "4", "8", "12", "16", "46"):
+            assert written[classes[code]] == code
+    # Only packets that this switch trims are in class 5.
+    assert "5" not in classes.values()
+    assert tables["TC_TO_DSCP_MAP"]["FABRIC"]["5"] == "12"
+    assert tables["TC_TO_DSCP_MAP"]["LAST_HOP"]["5"] == "16"
+    assert tables["TC_TO_QUEUE_MAP"]["FABRIC"].keys() == {str(tc) for tc in range(8)}
+
+
+# --- port tables and refusals -------------------------------------------------------------------------------
+
+TABLE = """\
+# name      lanes      alias   index   speed   fec
+Ethernet0   8,9        one     1       200000  rs
+Ethernet2   10,11      two     1       200000  rs
+Ethernet4   0,1,2,3    three   2       400000  rs
+Ethernet8   4,5        four    3       200000  rs
+Ethernet10  6,7        five    3       200000  none
+"""
+
+
+def with_table(tmp_path, text=TABLE, **changes):
+    (tmp_path / "ports").write_text(text)
+    path = tmp_path / "fabric.yaml"
+    path.write_text(
+        "hosts: 4\nnic: {rate: 400G}\nplanes: 2\ntiers: 2\n"
+        "switch: {radix: 4, hwsku: Some-SKU, port_config: ports}\n"
+    )
+    return Fabric.load(path)
+
+
+def test_ports_are_taken_from_a_given_table_by_their_rate(tmp_path):
+    fabric = with_table(tmp_path)
+    render(fabric, "sonic", tmp_path / "out")
+    ports = tables_of(fabric)["PORT"]
+    assert [(name, port["lanes"], port["fec"]) for name, port in ports.items()] == [
+        ("Ethernet0", "8,9", "rs"),
+        ("Ethernet2", "10,11", "rs"),
+        ("Ethernet8", "4,5", "rs"),
+        ("Ethernet10", "6,7", "none"),
+    ]
+    # The table is copied, so that the directory can be verified alone.
+    (tmp_path / "ports").unlink()
+    assert verify(tmp_path / "out").ok
+    file = tmp_path / "out" / "p0" / "t0-0" / "config_db.json"
+    file.write_text(file.read_text().replace('"10,11"', '"12,13"'))
+    (problem,) = verify(tmp_path / "out").problems
+    assert (problem.line, problem.text) == (
+        11,
+        "Ethernet2 has lanes 12,13 and speed 200000, the port table has lanes 10,11 and speed 200000",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TABLE.replace("4,5 ", "8,5 "), "ports:5: lane 8 is already used in line 2"),
+        (TABLE.replace("200000  none", "fast"), "ports:6: lanes and a speed in Mb/s expected"),
+        (TABLE.replace("none", "none up"), "ports:6: 7 columns, the header has 6"),
+        ("# nothing\n", "ports: no ports"),
+        (
+            TABLE.replace("200000  none", "100000  none"),
+            "Some-SKU has 3 ports of 200G, a switch of this fabric needs 4",
+        ),
+    ],
+)
+def test_a_wrong_port_table_is_refused(tmp_path, text, message):
+    with pytest.raises(Error, match=message):
+        render(with_table(tmp_path, text), "sonic", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("platform", "switch", "message"),
+    [
+        ("sonic", {"hwsku": "Arista-7060X6-64PE-O128S2"}, "possible on 7060X6-64PE-B, SN5640"),
+        ("sonic", {"hwsku": "None-Such"}, "None-Such is not known .* switch.port_config"),
+        ("sonic", {"device": "7060X6-64PE"}, "512 ports of 100G need 8 per cage"),
+        ("sonic", {"hwsku": "Mellanox-SN5640-C512S2", "device": "SN5600"}, "is a SN5640, not a SN5600"),
+        ("sonic", {"asic": "tomahawk1", "device": "SN5640"}, "tomahawk1 is not known"),
+        ("cumulus", {"device": "SN5600"}, "SN5600 has 64 cages with 1, 2, 4 ports, 256 at most"),
+        ("cumulus", {"device": "SN5610"}, "possible on 7060X6-64PE-B, SN5640"),
+        ("cumulus", {"device": "7060X6-64PE-B"}, "runs eos and sonic, not cumulus; cumulus runs on SN5600"),
+        ("eos", {"device": "7060X6-64PE"}, "7060X6-64PE has 64 cages with 1, 2, 4 ports, 256 at most"),
+        ("eos", {"device": "SN9999"}, "SN9999 is not known; known are 7060X6-64PE, 7060X6-64PE-B"),
+        ("eos", {}, "which few switches have; name yours, here or with --device: 7060X6-64PE-B"),
+        ("cumulus", {}, "name yours, here or with --device: SN5640"),
+        ("sonic", {}, "name yours, here or with --device: 7060X6-64PE-B, SN5640"),
+    ],
+)
+def test_what_a_switch_cannot_do_is_refused(platform, switch, message, tmp_path):
+    with pytest.raises(Error, match=message):
+        render(fabric_of({"capacity": "51.2T", **switch}), platform, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("platform", "device", "name"),
+    [
+        ("eos", "7060X6-64PE-B", "Ethernet64/8"),
+        ("cumulus", "SN5640", "swp64s7"),
+        ("sonic", "7060X6-64PE-B", "Ethernet511"),
+        ("sonic", "SN5640", "Ethernet511"),
+    ],
+)
+def test_512_ports_of_100g_are_rendered_where_they_exist(platform, device, name):
+    fabric = fabric_of({"capacity": "51.2T", "device": device}, parallel_links=1)
+    facts = Facts(fabric, platform).of(fabric.switch("p0/t0-0"))
+    assert len(facts.ports) == 512
+    assert facts.ports[-1].interface == name
+    assert all(name in text for _, text in render_switch(facts, platform))
