@@ -158,6 +158,7 @@ def test_a_stopped_rank_ends_an_operation_by_its_time_limit(shared):
     script = """
         x = np.ones(4)
         if rank == 1:
+            time.sleep(0.5)  # What it had to send has left.
             print("stopping", flush=True)
             os.kill(os.getpid(), signal.SIGSTOP)
             sys.stdout.flush()
@@ -190,6 +191,22 @@ def test_different_calls_are_named(shared):
         outs
     )
     assert all(out.startswith(("MismatchError", "AbortedError")) for out in outs), outs
+
+
+def test_a_rank_that_leaves_has_delivered_what_it_sent():
+    script = """
+        from openmrc.testing import Impairment, impaired
+        x = np.arange(10)
+        if rank == 0:
+            with impaired(comm.device, Impairment.drop(end=0.5)):
+                comm.send(x, 1)
+                comm.close()
+        else:
+            y = np.zeros_like(x)
+            comm.recv(y, 0)
+            assert (x == y).all()
+    """
+    run(script, 2, SHARED="0")
 
 
 def test_works_can_be_awaited():

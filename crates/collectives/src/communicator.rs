@@ -32,6 +32,9 @@ use crate::work::WorkState;
 /// How long the communicator's thread leaves new operations to whoever may wait for them.
 const PATIENCE: Duration = Duration::from_micros(200);
 
+/// How long closing waits for peers to acknowledge what was sent to them.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// What a communicator is made with.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -497,6 +500,17 @@ impl Communicator {
         let Some(thread) = self.thread.lock().take() else { return };
         if !self.inner.core.lock().is_idle() {
             self.abort("it was closed while operations were under way");
+        }
+        // The last messages may be on their way: with the queue pairs they would be gone.
+        let begin = Instant::now();
+        while begin.elapsed() < FAREWELL {
+            let mut core = self.inner.core.lock();
+            core.progress();
+            if core.failed.is_some() || core.is_delivered() {
+                break;
+            }
+            drop(core);
+            std::thread::sleep(Duration::from_micros(100));
         }
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.wake_driver();
