@@ -40,9 +40,8 @@ def bench_collective(
         ),
     ] = None,
     all_sizes: Annotated[bool, typer.Option("--all", "-a", help="Sizes from 8 bytes to 128 MiB.")] = False,
-    begin: Annotated[
-        int, typer.Option("--minbytes", help="Smallest size.", **_values.size(1, _LARGEST))
-    ] = 1 << 20,
+    begin: Annotated[int, typer.Option("--minbytes", help="Smallest size.", **_values.size(1, _LARGEST))] = 1
+    << 20,
     end: Annotated[
         int | None,
         typer.Option(
