@@ -25,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help demo test test-rust test-python test-torch judges long truth bench lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: wheels help demo test test-rust test-python test-torch judges long truth bench lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -63,6 +63,36 @@ $(STAMPS)/wheel: $(STAMPS)/venv $(STAMPS)/sources $(SOURCES) Cargo.toml Cargo.lo
 
 wheel: $(STAMPS)/wheel ## build the release wheel and install it in .venv
 
+# zig links against an old glibc, and for another processor. The wheel of this processor is installed where nothing of
+# the checkout is, and used.
+ZIG     := $(STAMPS)/zig
+TARGETS ?= x86_64 aarch64
+GLIBC   := manylinux_2_28
+
+$(ZIG)/stamp: requirements-wheels.lock $(STAMPS)/venv
+	@rm -rf $(@D)
+	$(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-wheels.lock
+	@touch $@
+
+wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with glibc 2.28 or later, checked
+	$(call say,Wheels for $(TARGETS))
+	@rm -rf dist
+	for target in $(TARGETS); do \
+	    [[ -d $$(rustc --print sysroot)/lib/rustlib/$$target-unknown-linux-gnu ]] || rustup target add "$$target-unknown-linux-gnu"; \
+	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
+	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
+	done
+	for wheel in dist/*.whl; do \
+	    $(ZIG)/bin/auditwheel show "$$wheel" | tr -s '[:space:]' ' ' | tee /dev/stderr \
+	        | grep -E 'platform tag: "manylinux_2_(1[0-9]|2[0-8])_' > /dev/null; \
+	done
+	$(call say,The wheel of this processor in a clean environment)
+	@rm -rf $(STAMPS)/clean && $(PYTHON) -m venv $(STAMPS)/clean
+	$(STAMPS)/clean/bin/python -m pip install --quiet --disable-pip-version-check dist/*_$$(uname -m).whl
+	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric --dir examples \
+	    && bin/openmrc simulate examples/planned-fabric.yaml && bin/openmrc plan examples/lab.yaml
+
 lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a change of dependencies
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
@@ -71,6 +101,8 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
 	printf '%s\n' 'torch>=2.14' numpy pytest pytest-timeout | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
+	printf '%s\n' 'ziglang>=0.13' 'auditwheel>=6.1' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -
 	cargo update --workspace
 	cargo update --workspace --manifest-path fuzz/Cargo.toml
 
@@ -167,5 +199,5 @@ docs: $(STAMPS)/wheel ## renew the options in docs/cli.md and the fields of file
 	$(BIN)/python -m openmrc.cli._options docs/cli.md
 	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
 
-clean: ## remove .venv, stamps and the cargo target directory
-	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET)
+clean: ## remove .venv, stamps, wheels and the cargo target directory
+	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist

@@ -13,24 +13,28 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start(script, size, **environment):
-    """The processes of all ranks. The script finds `comm`, `rank`, `size`, `np` and `Communicator`."""
+HEAD = """
+    import os, sys, time, json, signal
+    import numpy as np
+    from openmrc.collectives import Communicator
+    from openmrc.collectives.rendezvous import Tuned
+    shared = os.environ.get("SHARED", "1") == "1"
+    comm = Communicator.from_environment(tuned=Tuned(shared_memory=shared), timeout=60)
+    rank, size = comm.rank, comm.size
+"""
+"""What scripts find: `comm`, `rank`, `size`, `np`, `Communicator`."""
+
+
+def start(script, size, *, head=HEAD, tail="comm.close()", **environment):
+    """The processes of all ranks."""
     port = free_port()
-    head = """
-        import os, sys, time, json, signal
-        import numpy as np
-        from openmrc.collectives import Communicator
-        from openmrc.collectives.rendezvous import Tuned
-        shared = os.environ.get("SHARED", "1") == "1"
-        comm = Communicator.from_environment(tuned=Tuned(shared_memory=shared), timeout=60)
-        rank, size = comm.rank, comm.size
-    """
-    text = textwrap.dedent(head) + textwrap.dedent(script) + "\ncomm.close()\n"
+    text = f"{textwrap.dedent(head)}\n{textwrap.dedent(script)}\n{tail}\n"
     processes = []
     for rank in range(size):
         variables = {
             **os.environ,
             "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(size),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
@@ -48,16 +52,16 @@ def start(script, size, **environment):
     return processes
 
 
-def finish(processes, timeout=120):
+def finish(processes, timeout=240):
     """Output of each rank; raises for one that failed."""
     results = []
     for rank, process in enumerate(processes):
         out, err = process.communicate(timeout=timeout)
-        assert process.returncode == 0, f"rank {rank} ended with {process.returncode}:\n{out}\n{err}"
+        assert process.returncode == 0, f"rank {rank} ended with {process.returncode}:\n{out}\n{err[-3000:]}"
         results.append(out)
     return results
 
 
-def run(script, size, **environment):
-    """Runs all ranks to their end."""
-    return finish(start(script, size, **environment))
+def run(script, size, **options):
+    """Runs all ranks to their end; their outputs."""
+    return finish(start(script, size, **options))

@@ -95,6 +95,27 @@ def test_half_types_are_the_same_everywhere_and_from_run_to_run(shared):
     assert len(set(first + second)) == 1
 
 
+def test_reductions_of_every_type_are_those_of_numpy():
+    script = """
+        ops = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
+        types = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8)
+        for dtype in types:
+            # A length that no vector divides, and values that overflow integers of 8 bits.
+            drawn = [np.random.default_rng(r).integers(-100, 100, 1003) for r in (0, 1)]
+            inputs = [x.astype(dtype) for x in drawn]
+            if dtype is np.float16:
+                inputs = [(x / 7).astype(dtype) for x in inputs]
+            wide = np.float32 if dtype is np.float16 else dtype
+            for op, ufunc in ops.items():
+                for algorithm in ("direct", "ring"):
+                    x = inputs[rank].copy()
+                    comm.all_reduce(x, op=op, algorithm=algorithm)
+                    expected = ufunc(inputs[0].astype(wide), inputs[1].astype(wide)).astype(dtype)
+                    assert (x == expected).all(), (dtype, op, algorithm)
+    """
+    run(script, 2)
+
+
 def test_the_network_gives_the_same_bits_as_shared_memory_whatever_it_loses():
     script = """
         from openmrc.testing import Impairment, impaired
@@ -158,6 +179,7 @@ def test_a_stopped_rank_ends_an_operation_by_its_time_limit(shared):
     script = """
         x = np.ones(4)
         if rank == 1:
+            time.sleep(0.5)  # What it had to send has left.
             print("stopping", flush=True)
             os.kill(os.getpid(), signal.SIGSTOP)
             sys.stdout.flush()
@@ -190,6 +212,22 @@ def test_different_calls_are_named(shared):
         outs
     )
     assert all(out.startswith(("MismatchError", "AbortedError")) for out in outs), outs
+
+
+def test_a_rank_that_leaves_has_delivered_what_it_sent():
+    script = """
+        from openmrc.testing import Impairment, impaired
+        x = np.arange(10)
+        if rank == 0:
+            with impaired(comm.device, Impairment.drop(end=0.5)):
+                comm.send(x, 1)
+                comm.close()
+        else:
+            y = np.zeros_like(x)
+            comm.recv(y, 0)
+            assert (x == y).all()
+    """
+    run(script, 2, SHARED="0")
 
 
 def test_works_can_be_awaited():

@@ -152,10 +152,9 @@ def test_without_root_it_says_so_in_a_line():
 
 @needs_root
 def test_mrc_loses_no_byte_and_names_what_broke(tmp_path):
-    file = tmp_path / "demo.json"
-    done = demo("--only", "mrc", "--duration", "10", "--json", str(file))
+    done = demo("--only", "mrc", "--duration", "10", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    found = json.loads(file.read_text())["mrc"]
+    found = json.loads((tmp_path / "lab-demo.json").read_text())["mrc"]
     assert found["pieces_wrong"] == 0
     assert found["pieces_arrived"] > 0
     assert [row["fault"] for row in found["faults"]] == ["link", "silent", "switch", "port", "loss"]

@@ -1,14 +1,12 @@
 """The backend mrc of torch.distributed, between processes. `make test-torch` has torch."""
 
-import os
 import signal
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
-from collective_ranks import free_port
+import collective_ranks
 
 torch = pytest.importorskip("torch", reason="torch is not installed (make test-torch)")
 
@@ -22,39 +20,12 @@ HEAD = """
 
 
 def start(script, size, **environment):
-    port = free_port()
-    text = textwrap.dedent(HEAD) + textwrap.dedent(script) + "\ndist.destroy_process_group()\n"
-    processes = []
-    for rank in range(size):
-        variables = {
-            **os.environ,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(rank),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        }
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-c", text],
-                env=variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    return processes
+    variables = {"OMP_NUM_THREADS": "1", **environment}
+    return collective_ranks.start(script, size, head=HEAD, tail="dist.destroy_process_group()", **variables)
 
 
 def run(script, size, **environment):
-    outs = []
-    for rank, process in enumerate(start(script, size, **environment)):
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, f"rank {rank} ended with {process.returncode}:\n{out}\n{err[-3000:]}"
-        outs.append(out)
-    return outs
+    return collective_ranks.finish(start(script, size, **environment))
 
 
 def test_torch_knows_the_backend_without_an_import_of_ours():

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use openmrc_nic::{Context, DeviceConfig};
+use openmrc_nic::Context;
 use openmrc_sockets::{PollSet, Process};
 use parking_lot::{Condvar, Mutex};
 
@@ -31,6 +31,9 @@ use crate::work::WorkState;
 
 /// How long the communicator's thread leaves new operations to whoever may wait for them.
 const PATIENCE: Duration = Duration::from_micros(200);
+
+/// How long closing waits for peers to acknowledge what was sent to them.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a communicator is made with.
 #[derive(Clone, Debug)]
@@ -111,7 +114,7 @@ impl Rendezvous {
                 path_mtu: options.path_mtu,
                 rkey: link.rkey(),
                 rings: [ring(0), ring(1)],
-                planes: planes(context.config(), context),
+                planes: context.addresses(),
             };
             cards.push(card.encode());
             remote.push(Some(link));
@@ -158,11 +161,6 @@ impl Rendezvous {
     }
 }
 
-fn planes(config: &DeviceConfig, context: &Context) -> Vec<std::net::SocketAddr> {
-    debug_assert_eq!(config.ports.len(), context.addresses().len());
-    context.addresses()
-}
-
 /// An operation to begin.
 pub struct Call {
     /// Which one.
@@ -197,7 +195,7 @@ struct Inner {
     thread_drives: AtomicBool,
     closed: AtomicBool,
     spin: Duration,
-    tuning: Mutex<Tuning>,
+    tuning: Tuning,
 }
 
 /// A communicator. Dropping it closes it.
@@ -233,7 +231,7 @@ impl Communicator {
             thread_drives: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             spin: options.spin,
-            tuning: Mutex::new(options.tuning),
+            tuning: options.tuning,
         });
         let theirs = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
@@ -272,8 +270,7 @@ impl Communicator {
         let Call { shape, dtype, op, .. } = call;
         let size = dtype.size();
         self.check(call)?;
-        let algorithm =
-            call.algorithm.unwrap_or_else(|| self.inner.tuning.lock().choose(shape, self.ranks, size));
+        let algorithm = call.algorithm.unwrap_or_else(|| self.inner.tuning.choose(shape, self.ranks, size));
         let program = if self.ranks == 1 {
             alone(shape, size)
         } else {
@@ -454,11 +451,6 @@ impl Communicator {
         self.inner.core.lock().links.get(peer)?.as_ref().map(|link| link.host.clone())
     }
 
-    /// The table by which algorithms are chosen. All ranks must have the same.
-    pub fn set_tuning(&self, tuning: Tuning) {
-        *self.inner.tuning.lock() = tuning;
-    }
-
     /// Records of operations that have ended since the last call.
     pub fn take_records(&self) -> Vec<Record> {
         self.inner.core.lock().log.take()
@@ -497,6 +489,17 @@ impl Communicator {
         let Some(thread) = self.thread.lock().take() else { return };
         if !self.inner.core.lock().is_idle() {
             self.abort("it was closed while operations were under way");
+        }
+        // The last messages may be on their way: with the queue pairs they would be gone.
+        let begin = Instant::now();
+        while begin.elapsed() < FAREWELL {
+            let mut core = self.inner.core.lock();
+            core.progress();
+            if core.failed.is_some() || core.is_delivered() {
+                break;
+            }
+            drop(core);
+            std::thread::sleep(Duration::from_micros(100));
         }
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.wake_driver();

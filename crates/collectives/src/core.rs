@@ -230,6 +230,9 @@ impl Core {
         if completion.wr_id == ABORT_ID && completion.opcode == Opcode::RdmaWrite {
             self.ending.iter_mut().for_each(|ending| ending.aborts -= 1);
         }
+        if let (Opcode::RdmaWrite, Way::Remote(remote)) = (completion.opcode, &link.way) {
+            remote.pending.set(remote.pending.get().saturating_sub(1));
+        }
         if completion.status != Status::Success {
             link.lost.get_or_insert_with(|| match completion.status {
                 Status::RetryExcErr => "it does not answer".into(),
@@ -259,6 +262,14 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether peers of other hosts have everything that was sent to them.
+    pub fn is_delivered(&self) -> bool {
+        self.links.iter().flatten().all(|link| match &link.way {
+            Way::Remote(remote) => link.lost.is_some() || remote.pending.get() == 0,
+            Way::Local(_) => true,
+        })
     }
 
     /// Looks for peers that have ended and operations whose time is over. To be called now and then.

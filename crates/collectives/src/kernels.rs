@@ -484,32 +484,3 @@ unsafe fn map<E: Element>(dst: *mut u8, src: *const u8, len: usize, f: impl Fn(E
         unsafe { dst.add(i).write_unaligned(E::narrow(f(src.add(i).read_unaligned().widen()))) };
     }
 }
-
-/// Bytes per second that the sum of `dtype` moves, with three buffers of `len` bytes together, and that copying between
-/// two of them moves. Both count what is read and written.
-pub fn bandwidth(dtype: DataType, len: usize, duration: std::time::Duration) -> (f64, f64) {
-    let n = (len / 3 / dtype.size()).max(1);
-    let bytes = n * dtype.size();
-    let (a, b, mut c) = (vec![0u8; bytes], vec![0u8; bytes], vec![0u8; bytes]);
-    let measure = |mut work: Box<dyn FnMut() + '_>, moved: usize| {
-        work();
-        let (begin, mut rounds) = (std::time::Instant::now(), 0u32);
-        while begin.elapsed() < duration {
-            for _ in 0..(1 << 20) / bytes.min(1 << 20) {
-                work();
-                rounds += 1;
-            }
-        }
-        f64::from(rounds) * moved as f64 / begin.elapsed().as_secs_f64()
-    };
-    let out = c.as_mut_ptr();
-    // SAFETY: three separate buffers of `n` elements.
-    let sum = Box::new(|| unsafe { reduce(dtype, ReduceOp::Sum, out, a.as_ptr(), b.as_ptr(), n) });
-    let sum = measure(sum, 3 * bytes);
-    // SAFETY: two separate buffers of `bytes` bytes.
-    let copy =
-        Box::new(|| unsafe { std::ptr::copy_nonoverlapping(std::hint::black_box(a.as_ptr()), out, bytes) });
-    let copy = measure(copy, 2 * bytes);
-    std::hint::black_box(&mut c);
-    (sum, copy)
-}

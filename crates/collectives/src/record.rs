@@ -62,8 +62,6 @@ pub(crate) struct Log {
     pub shared_bytes: u64,
     /// Bytes sent over the network.
     pub network_bytes: u64,
-    /// Records that were dropped because nobody asked for them.
-    pub dropped: u64,
 }
 
 impl Log {
@@ -73,7 +71,6 @@ impl Log {
         self.network_bytes += record.network_bytes;
         if self.records.len() == KEPT {
             self.records.pop_front();
-            self.dropped += 1;
         }
         self.records.push_back(record);
     }

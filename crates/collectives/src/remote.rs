@@ -1,6 +1,8 @@
 //! The way to a rank of another host: one queue pair. A message is one RDMA write with immediate into a slot of the
 //! peer's ring; the immediate says which lane. Slots that were taken are given back by an empty write with immediate.
 
+use std::cell::Cell;
+
 use openmrc_nic::{
     Access, Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, QpAttr, QpCap, QpState, QueuePair,
     RecvWr, SendData, SendWr, Sge,
@@ -78,6 +80,8 @@ pub struct RemoteLink {
     pub arrived: [u64; LANES],
     /// Messages taken here that the peer knows of.
     told: [u64; LANES],
+    /// Writes that the NIC has not completed.
+    pub pending: Cell<usize>,
 }
 
 impl RemoteLink {
@@ -115,6 +119,7 @@ impl RemoteLink {
             taken: [0; LANES],
             arrived: [0; LANES],
             told: [0; LANES],
+            pending: Cell::new(0),
         })
     }
 
@@ -219,7 +224,9 @@ impl RemoteLink {
             signaled: true,
             solicited: false,
         };
-        self.qp.post_send(&[request]).map_err(|e| Error::device("a message", e))
+        self.qp.post_send(&[request]).map_err(|e| Error::device("a message", e))?;
+        self.pending.set(self.pending.get() + 1);
+        Ok(())
     }
 
     /// The peer has written with an immediate.

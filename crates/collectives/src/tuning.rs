@@ -3,8 +3,8 @@
 
 use crate::algorithms::{Algorithm, Shape};
 
-/// Sizes at which the choice changes, in bytes of an input. The defaults were measured on loopback with two and four
-/// ranks on two cores; `tune` measures a machine's own.
+/// Sizes at which the choice changes, in bytes of an input. The defaults are estimates.
+/// They have not been measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
     /// all_reduce, reduce_scatter and all_gather: up to this many bytes each rank writes to all others.

@@ -25,8 +25,7 @@ pyo3::import_exception!(openmrc.errors, RankLostError);
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CollectiveRendezvous>()?;
     module.add_class::<CollectiveGroup>()?;
-    module.add_class::<CollectiveWork>()?;
-    module.add_function(wrap_pyfunction!(reduce_bandwidth, module)?)
+    module.add_class::<CollectiveWork>()
 }
 
 fn exception(error: Error) -> PyErr {
@@ -246,11 +245,6 @@ impl CollectiveGroup {
         py.detach(|| self.0.error()).map_or(Ok(()), |error| Err(exception(error)))
     }
 
-    fn set_tuning(&self, tuning: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.0.set_tuning(read_tuning(tuning)?);
-        Ok(())
-    }
-
     /// Operations that have ended, bytes through shared memory, bytes over the network.
     fn totals(&self, py: Python<'_>) -> (u64, u64, u64) {
         py.detach(|| self.0.totals())
@@ -323,12 +317,4 @@ impl CollectiveWork {
     fn check(&self) -> PyResult<()> {
         self.0.result().unwrap_or(Ok(())).map_err(exception)
     }
-}
-
-/// Bytes per second that a reduction kernel reads and writes, for buffers of `len` bytes, and that a copy does: three
-/// bytes moved per byte of result by the kernel, two by the copy.
-#[pyfunction]
-fn reduce_bandwidth(py: Python<'_>, element: &str, len: usize, seconds: f64) -> PyResult<(f64, f64)> {
-    let (dtype, seconds) = (dtype(element)?, span(seconds)?);
-    Ok(py.detach(|| openmrc_collectives::kernels::bandwidth(dtype, len, seconds)))
 }

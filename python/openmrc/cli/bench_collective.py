@@ -40,9 +40,8 @@ def bench_collective(
         ),
     ] = None,
     all_sizes: Annotated[bool, typer.Option("--all", "-a", help="Sizes from 8 bytes to 128 MiB.")] = False,
-    begin: Annotated[
-        int, typer.Option("--minbytes", "-b", help="Smallest size.", **_values.size(1, _LARGEST))
-    ] = 1 << 20,
+    begin: Annotated[int, typer.Option("--minbytes", help="Smallest size.", **_values.size(1, _LARGEST))] = 1
+    << 20,
     end: Annotated[
         int | None,
         typer.Option(
@@ -66,7 +65,7 @@ def bench_collective(
     network: Annotated[
         bool, typer.Option("--network", help="No shared memory: everything over planes on loopback.")
     ] = False,
-    check: Annotated[bool, typer.Option("--check/--no-check", "-c", help="Compare the results.")] = True,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare the results.")] = True,
     json: _common.JsonOption = False,
 ) -> None:
     """Time and bandwidth of collective operations, as nccl-tests measure them.

@@ -137,7 +137,7 @@ class Work:
                 raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")
             if self._core.elapsed > next_word:
                 next_word *= 2
-                waits = f"it waits for {self._communicator.waits_for()}"
+                waits = self._communicator.waits_for()
                 _log.warning(
                     "%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits
                 )

@@ -1,6 +1,7 @@
 """Where the ranks of a job find each other: a key-value store over TCP, served by one of them."""
 
 import contextlib
+import os
 import socket
 import struct
 import threading
@@ -131,7 +132,7 @@ class _Server:
         self._closed = False
         self._listener = socket.create_server((host, port), backlog=1024, reuse_port=False)
         self.port: int = self._listener.getsockname()[1]
-        self._connections: set[Connection] = set()
+        self._sockets: set[socket.socket] = set()
         threading.Thread(target=self._accept, name="openmrc-store", daemon=True).start()
 
     def _accept(self) -> None:
@@ -141,22 +142,21 @@ class _Server:
             except OSError:
                 return
             tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(tcp.detach())
             with self._changed:
-                self._connections.add(connection)
+                self._sockets.add(tcp)
             try:
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(tcp,), daemon=True).start()
             except RuntimeError:  # No thread can be started.
-                self._forget(connection)
+                self._forget(tcp)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, tcp: socket.socket) -> None:
         with self._changed:
-            self._connections.discard(connection)
-        connection.close()
+            self._sockets.discard(tcp)
+        tcp.close()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, tcp: socket.socket) -> None:
         # Strangers, broken messages and ends that leave all end the same way.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), Connection(os.dup(tcp.fileno())) as connection:
             if self._key is not None:
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
@@ -172,7 +172,7 @@ class _Server:
                 else:
                     value = self._wait_for(key, min(wait, _SLICE))
                     connection.send_bytes(b"\x00" if value is None else b"\x01" + value)
-        self._forget(connection)
+        self._forget(tcp)
 
     def _wait_for(self, key: str, seconds: float) -> bytes | None:
         with self._changed:
@@ -183,13 +183,13 @@ class _Server:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            connections = list(self._connections)
+            # Only the thread that reads a descriptor may close it: its number may be another's at once.
+            for tcp in self._sockets:
+                with contextlib.suppress(OSError):
+                    tcp.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.close()
 
 
 __all__ = ["Store", "TcpStore"]
