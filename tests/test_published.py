@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from openmrc import sim
-from openmrc.sim import published_page, reproduce
+from openmrc.errors import ArgumentError
+from openmrc.sim import published_page, reproduce, transports
 from openmrc.sim.measures import measures
 
 ROWS = [row.row for row in reproduce.rows()]
@@ -185,3 +186,10 @@ def test_the_worst_interval_and_even_shares_are_those_of_the_pattern() -> None:
     assert 0.85 < figures["worst1_gbps"] / figures["goodput1_gbps"] <= 1.0
     alone = figures["goodput1_gbps"]
     assert alone == pytest.approx(400 * 4096 / 4262, rel=0.03)
+
+
+def test_a_setting_of_rocev2_that_does_not_exist_is_named() -> None:
+    (row,) = reproduce.rows(["P4"])
+    scenario = row.scenarios(reduced=True)["rocev2"]
+    with pytest.raises(ArgumentError, match="rocev2: qpz: there is no such field; did you mean qps"):
+        transports.with_fields(scenario, {"qpz": 4})

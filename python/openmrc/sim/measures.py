@@ -24,9 +24,9 @@ def measures(results: Results) -> dict[str, float]:
     With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
     ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;
     ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput ``before_gbps``,
-    ``during_gbps`` and ``after_gbps`` the faults; ``recover_us``, from the last repair until the goodput is
-    95 % of that before; ``bypass_us``, from the first fault until the last queue pair has condemned its paths
-    through it.
+    ``during_gbps`` and ``after_gbps`` the faults, and ``final_gbps`` after the last of them has begun;
+    ``recover_us``, from the last repair until the goodput is 95 % of that before; ``bypass_us``, from the
+    first fault until the last queue pair has condemned its paths through it.
     """
     summary, totals, scenario = results.summary(), results.totals, results.scenario
     topology = scenario.topology
@@ -109,6 +109,7 @@ def _over_time(results: Results) -> dict[str, float]:
         full = times < _tail(results, times)
         _mean(figures, "before_gbps", total, (times > first * 0.25) & (times <= first))
         _mean(figures, "during_gbps", total, (times > first) & (times <= last))
+        _mean(figures, "final_gbps", total, (times > broken[-1]) & full)
         # The time right after the repair has a figure of its own, recover_us.
         _mean(figures, "after_gbps", total, (times > (last + _tail(results, times)) / 2) & full)
         if repaired and "before_gbps" in figures:

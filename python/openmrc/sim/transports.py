@@ -72,9 +72,7 @@ def with_fields(scenario: Scenario, fields: Mapping[str, Any]) -> Scenario:
             {**scenario.transport.model_dump(exclude_unset=True), "kind": scenario.transport.kind, **fields}
         )
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in problem["loc"][1:])
-        raise ArgumentError(f"{scenario.transport.kind}: {field}: {yamlfile.words(problem)}") from None
+        raise ArgumentError(f"{scenario.transport.kind}: {in_words(error, Transport)}") from None
     return scenario.model_copy(update={"transport": transport})
 
 

@@ -10,7 +10,7 @@ const PARTS: u8 = 8;
 const LONGEST: u8 = 8 * PARTS;
 /// A delivered packet adds this to the packets per base RTT; a trimmed one divides them by 1.5. So the rates of senders
 /// converge.
-const STEP: f64 = 1.0 / 64.0;
+const STEP: f64 = 1.0 / 8.0;
 
 /// Mean time from one packet to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

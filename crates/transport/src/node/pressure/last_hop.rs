@@ -24,15 +24,15 @@ const HOLD_ABOVE: f64 = 0.97;
 const GROW_BELOW: f64 = 0.75;
 const SLICES: u64 = 8;
 /// An incast is over below this share. An idle link costs more than a few trimmed packets if it was not over ...
-const OVER_BELOW: f64 = 0.9;
+const OVER_BELOW: f64 = 0.8;
 /// ... but then it goes on: for this many periods senders are pressed without patience.
 const REMEMBERED: u8 = 100;
 /// A sender above this multiple of the fair share gives half of the excess back in a round trip ...
-const ABOVE_FAIR: f64 = 1.5;
+const ABOVE_FAIR: f64 = 1.1;
 const HALF_IN_A_ROUND_TRIP: f64 = 64.0;
 /// ... and one below this multiple gives nothing back, and may grow as soon as there is room: growth at full load, by
 /// several packets in a round trip, would be trimmed.
-const BELOW_FAIR: f64 = 0.7;
+const BELOW_FAIR: f64 = 0.9;
 
 /// Destination flow control of one node.
 #[derive(Clone, Debug)]
@@ -211,15 +211,17 @@ mod tests {
             assert_eq!(feed(&mut control, &mut sender, period, [150_000], 50), [Pressure::NONE]);
         }
         assert_eq!(feed(&mut control, &mut sender, 2, [150_000], 25), [PRESS]);
-        assert_eq!(feed(&mut control, &mut sender, 3, [150_000], 0), [GIVE_WAY]);
-        assert_eq!(feed(&mut control, &mut sender, 4, [100_000], 0), [Pressure::NONE]);
+        // The only sender has the whole port as its share. It gives back once it has had that for two periods.
+        assert_eq!(feed(&mut control, &mut sender, 3, [150_000], 0), [Pressure::HOLD]);
+        assert_eq!(feed(&mut control, &mut sender, 4, [150_000], 0), [GIVE_WAY]);
+        assert_eq!(feed(&mut control, &mut sender, 5, [100_000], 0), [Pressure::NONE]);
     }
 
     #[test]
     fn a_sender_above_its_share_gives_way_more_than_one_below_it() {
         let (mut control, mut senders) = (control(), [Receiving::default(); 3]);
         for period in 0..4 {
-            feed(&mut control, &mut senders, period, [200_000, 60_000, 20_000], 50);
+            feed(&mut control, &mut senders, period, [200_000, 100_000, 20_000], 50);
         }
         let told = feed(&mut control, &mut senders, 4, [90_000, 50_000, 10_000], 0);
         assert!(told[0].penalty > 4 * GIVE_WAY.penalty, "{told:?}");
