@@ -191,5 +191,5 @@ def test_the_worst_interval_and_even_shares_are_those_of_the_pattern() -> None:
 def test_a_setting_of_rocev2_that_does_not_exist_is_named() -> None:
     (row,) = reproduce.rows(["P4"])
     scenario = row.scenarios(reduced=True)["rocev2"]
-    with pytest.raises(ArgumentError, match="rocev2: qpz: there is no such field; did you mean qps"):
+    with pytest.raises(ArgumentError, match="rocev2: qpz: there is no such field, did you mean qps"):
         transports.with_fields(scenario, {"qpz": 4})
