@@ -217,17 +217,26 @@ impl Requestor {
         answer
     }
 
-    /// Whether nothing is in flight because the next packet may not leave yet: then the peer has nothing to answer.
+    /// While nothing is in flight because the next packet has to wait, the peer has nothing to answer: its silence
+    /// counts from a round trip after the end of the wait.
     #[inline]
-    fn holds_back(&self, clock: Time) -> bool {
-        self.flow.is_spaced() && self.not_before > clock && self.window.packets_in_flight() == 0
+    fn held_back_until(&self, shared: &Shared) -> Time {
+        if self.flow.is_spaced() && self.window.packets_in_flight() == 0 {
+            self.not_before + shared.rtt.smoothed
+        } else {
+            Time::ZERO
+        }
     }
 
     /// Time at which something has to be done about the answer to what was sent.
     #[inline]
     fn answer_due(&self, shared: &Shared) -> Time {
-        if self.is_quiet(shared) || self.holds_back(shared.clock) {
+        if self.is_quiet(shared) {
             return self.keepalive_due(&shared.rtt);
+        }
+        let held_back = self.held_back_until(shared);
+        if shared.clock < held_back {
+            return held_back;
         }
         let due = self.silence.timeout_due(&shared.rtt).min(self.silence.tail_due(shared));
         if self.window.lost() > 0 && self.not_before > shared.clock {
