@@ -160,6 +160,9 @@ pub struct DeviceConfig {
     pub ep_ops: EpOps,
     /// Most queue pairs, 1..=16384. Default 16384.
     pub max_qps: u32,
+    /// The upper 6 bits of all queue pair numbers, 0 to 63, for devices that share their addresses and differ in their UDP
+    /// ports. Default none.
+    pub number_slot: Option<u8>,
 }
 
 impl Default for DeviceConfig {
@@ -189,6 +192,7 @@ impl Default for DeviceConfig {
             seed: None,
             ep_ops: EpOps::Any,
             max_qps: 1 << 14,
+            number_slot: None,
         }
     }
 }
@@ -317,6 +321,9 @@ impl DeviceConfig {
         }
         if self.max_qps == 0 || self.max_qps > 1 << 14 {
             return fail(format!("max_qps must be 1 to 16384, not {}", self.max_qps));
+        }
+        if let Some(slot @ 64..) = self.number_slot {
+            return fail(format!("number_slot must be 0 to 63, not {slot}"));
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ mod tx;
 pub use attr::{QpAttr, QpCap, QpInfo};
 pub use buffer::Buffer;
 pub use context::{Context, PortState, ProbeResult};
-pub use cq::{Completion, CompletionQueue, Opcode, Status};
+pub use cq::{Completion, CompletionQueue, Notify, Opcode, Status};
 pub use device::{DEFAULT_UDP_PORT, Device, DeviceConfig, EpOps, PortConfig, QpChoices};
 pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};

@@ -67,7 +67,7 @@ impl NodeHost for Environment<'_> {
         let shared = &io.shared;
         let wr_id = shared.receives.lock().pop_front().ok_or(NoReceive)?;
         let completion = shared.recv_completion(wr_id, Status::Success, done.byte_len, Some(done.imm));
-        if !shared.recv_cq.push(completion) {
+        if !shared.recv_cq.push_solicited(completion, done.solicited) {
             let cq = shared.recv_cq.id;
             self.verbs.overruns.push(cq);
         }

@@ -39,6 +39,8 @@ pub(crate) struct QpIo {
     pub sends: SendRing,
     /// A send that failed here, and how: its completion says so instead of "flushed".
     pub local_error: Option<(u64, Status)>,
+    /// The application has destroyed it; it still answers its peer.
+    pub is_retired: bool,
 }
 
 /// Where a connected queue pair sends.
@@ -103,6 +105,7 @@ impl QpIo {
             link: None,
             sends: SendRing::new(shared.cap.max_send_wr),
             local_error: None,
+            is_retired: false,
             shared,
         }
     }
@@ -165,9 +168,17 @@ impl Verbs {
     }
 
     pub fn remove(&mut self, place: Place) -> bool {
-        let gone = self.qps.get_mut(place as usize).and_then(Option::take).is_some();
-        self.count -= usize::from(gone);
-        gone
+        let gone = self.qps.get_mut(place as usize).and_then(Option::take);
+        self.count -= usize::from(gone.as_ref().is_some_and(|io| !io.is_retired));
+        gone.is_some()
+    }
+
+    /// The application has destroyed a queue pair, which still answers its peer.
+    pub fn retire(&mut self, place: Place) {
+        if let Some(io) = self.get_mut(place).filter(|io| !io.is_retired) {
+            io.is_retired = true;
+            self.count -= 1;
+        }
     }
 
     #[inline]

@@ -43,7 +43,7 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: base_rtt.scaled(0.75),
             pressure,
-            numbers: Numbers { place_bits: 20, min_free: 4, key: None },
+            numbers: Numbers { place_bits: 20, min_free: 4, key: None, slot: None },
             port_trust: PortTrust::AtOnce,
             request_rates: RequestRates::default(),
             seed: 0,
@@ -56,7 +56,7 @@ impl NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: base_rtt,
-            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None },
+            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None, slot: None },
             port_trust: PortTrust::Confirmed,
             ..Self::hardware(ports, base_rtt, pressure)
         }
