@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use openmrc_nic::{DeviceConfig, EvSelection, ImpairRule, Impairment, PacketClass, PortConfig};
-use openmrc_wire::Ev;
+use openmrc_wire::{Ev, EvFormat};
 use serde::Deserialize;
 
 use crate::interfaces;
@@ -46,6 +46,8 @@ struct Entry {
 #[derive(Deserialize, Default)]
 struct Settings {
     udp_port: Option<u16>,
+    /// `udp` or `structured`.
+    ev_format: Option<String>,
     evs_per_port: Option<u16>,
     ev_burst: Option<u8>,
     receive_buffer: Option<usize>,
@@ -213,6 +215,12 @@ impl Settings {
         take!(ev_burst, receive_buffer, send_buffer, segmentation, network_trims, link_rate_bps, ack_every_bytes, max_qps);
         if let Some(udp_port) = self.udp_port {
             config.ports.iter_mut().for_each(|port: &mut PortConfig| port.udp_port = udp_port);
+        }
+        match self.ev_format.as_deref() {
+            None => {}
+            Some("udp") => config.ev_format = EvFormat::Udp,
+            Some("structured" | "stev") => config.ev_format = EvFormat::Structured,
+            Some(other) => return Err(format!("ev_format is {other:?}: udp or structured is allowed")),
         }
         config.evs_per_port = self.evs_per_port.or(config.evs_per_port);
         config.fixed_window = self.fixed_window.or(config.fixed_window);

@@ -162,6 +162,10 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
     router.add_queue(&events);
     let sink = Arc::clone(&router);
     nic.give_events_to(Box::new(move |event| sink.tell(event)));
+    let profiles = Profiles::default();
+    let routes = Arc::clone(&profiles.routes);
+    let format = device.description.config.ev_format;
+    nic.give_path_events_to(Box::new(move |event| routes.tell(format, event)));
     let object = Box::into_raw(Box::new(public_part(device, events.fd())));
     // SAFETY: the object was just made; the pointer keeps the provenance of the whole.
     let context = unsafe { &raw mut (*object).context };
@@ -171,7 +175,7 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
         base_port,
         router,
         events,
-        profiles: Profiles::default(),
+        profiles,
         closed: AtomicBool::new(false),
         object: object.expose_provenance(),
     };

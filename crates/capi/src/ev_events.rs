@@ -61,6 +61,10 @@ impl EvEvents {
         queue.events.drain(..n).collect()
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Nothing comes any more.
     pub fn close(&self) {
         self.state.lock().closed = true;

@@ -119,3 +119,11 @@ pub fn planes_of(own: &[IpAddr], first: IpAddr) -> Option<Vec<IpAddr>> {
     };
     own.iter().map(on_plane).collect()
 }
+
+/// The interface that has this address. All of 127/8 belongs to the loopback interface.
+pub fn interface_of(addr: IpAddr) -> Option<String> {
+    let list = addresses();
+    let found = list.iter().find(|each| each.addr == addr);
+    let found = found.or_else(|| list.iter().find(|each| addr.is_loopback() && each.loopback));
+    found.map(|each| each.interface.clone())
+}

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `abi` | structures and constants, with their layouts checked |
 //! | `mrc`, `ctl`, `verbs`, `refused`, `strings` | the functions that programs call |
+//! | `sysfs` | files of devices, for programs that look them up |
 //! | `device`, `config`, `interfaces` | which devices there are, what they report, addresses of peers |
 //! | `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
 //! | `modify`, `post` | states of queue pairs; work requests |
@@ -15,6 +16,7 @@ mod abi;
 mod config;
 mod context;
 mod cq;
+mod ctl;
 mod device;
 mod errno;
 mod ev_events;
@@ -31,4 +33,5 @@ mod qp;
 mod refused;
 mod registry;
 mod strings;
+mod sysfs;
 mod verbs;

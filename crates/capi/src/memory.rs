@@ -27,7 +27,6 @@ pub struct Pd {
     pub nic: nic::ProtectionDomain,
     /// Regions and queue pairs in it.
     pub users: AtomicUsize,
-    pub object: usize,
 }
 
 /// A registered region.
@@ -43,8 +42,8 @@ pub fn alloc_pd(context: *mut IbvContext) -> Result<*mut IbvPd> {
     let nic = core.nic.alloc_pd()?;
     let public = IbvPd { context, handle: nic.handle() };
     let object = VerbsPd::make(public, std::ptr::null(), NO_MARK);
-    let pd = Pd { context: core, nic, users: AtomicUsize::new(0), object: object.expose_provenance() };
-    PDS.insert(object.addr(), Arc::new(pd));
+    let pd = Pd { context: core, nic, users: AtomicUsize::new(0) };
+    PDS.insert(object.expose_provenance(), Arc::new(pd));
     Ok(object.cast())
 }
 
@@ -97,7 +96,7 @@ pub fn register(pd: *mut IbvPd, addr: *mut c_void, length: usize, flags: u32) ->
     let public = IbvMr { context, pd, addr, length, handle: lkey, lkey, rkey };
     core.users.fetch_add(1, Ordering::AcqRel);
     let object = VerbsMr::make(public, std::ptr::null(), NO_MARK);
-    MRS.insert(object.addr(), Arc::new(Mr { region: Mutex::new(region), pd: core }));
+    MRS.insert(object.expose_provenance(), Arc::new(Mr { region: Mutex::new(region), pd: core }));
     Ok(object.cast())
 }
 

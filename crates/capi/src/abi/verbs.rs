@@ -95,7 +95,6 @@ pub type PthreadCond = Opaque<48>;
 
 /// Slots of [`IbvContext::ops`].
 pub mod ops {
-    pub const ALLOC_MW: usize = 7;
     pub const BIND_MW: usize = 8;
     pub const DEALLOC_MW: usize = 9;
     pub const POLL_CQ: usize = 11;
