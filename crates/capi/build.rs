@@ -3,5 +3,8 @@
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libopenmrc.so.0");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    if std::env::var("PROFILE").as_deref() == Ok("release") {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,--strip-all");
+    }
     println!("cargo:rerun-if-changed=build.rs");
 }

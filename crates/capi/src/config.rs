@@ -179,7 +179,10 @@ fn found() -> Vec<Entry> {
 fn description(entry: Entry) -> Result<Description, String> {
     let Entry { name, addresses, peers, impair, impair_seed, settings } = entry;
     let of = |why: String| format!("device {name}: {why}");
-    if name.is_empty() || name.len() > 63 || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
+    if name.is_empty()
+        || name.len() > 63
+        || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+    {
         return Err(of("a name has 1 to 63 letters, digits, _ and -".into()));
     }
     if let Some(key) = settings.unknown.keys().next() {
@@ -212,7 +215,16 @@ impl Settings {
         macro_rules! take {
             ($($name:ident),*) => { $(if let Some(value) = self.$name { config.$name = value; })* };
         }
-        take!(ev_burst, receive_buffer, send_buffer, segmentation, network_trims, link_rate_bps, ack_every_bytes, max_qps);
+        take!(
+            ev_burst,
+            receive_buffer,
+            send_buffer,
+            segmentation,
+            network_trims,
+            link_rate_bps,
+            ack_every_bytes,
+            max_qps
+        );
         if let Some(udp_port) = self.udp_port {
             config.ports.iter_mut().for_each(|port: &mut PortConfig| port.udp_port = udp_port);
         }

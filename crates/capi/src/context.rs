@@ -90,7 +90,8 @@ impl Router {
     }
 
     fn tell_all(&self, event: AsyncEvent) {
-        let is_port = |event: &AsyncEvent| matches!(event.event_type, IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR);
+        let is_port =
+            |event: &AsyncEvent| matches!(event.event_type, IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR);
         for queue in &*self.queues.lock() {
             queue.push_bounded(event.clone(), MOST_PORT_EVENTS, is_port);
         }
@@ -113,9 +114,8 @@ impl Router {
                 if let Some(target) = self.qps.lock().get(&qp_num) {
                     if target.state != 0 {
                         // SAFETY: the field of a public part that lives at least until its target is removed.
-                        let state = unsafe {
-                            AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(target.state))
-                        };
+                        let state =
+                            unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(target.state)) };
                         state.store(IBV_QPS_ERR as u32, Ordering::Release);
                     }
                     target.tell(event_type);
@@ -191,6 +191,7 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
         let Some(udp_port) = base.checked_add(u16::from(slot)) else { break };
         config.ports.iter_mut().for_each(|port| port.udp_port = udp_port);
         config.number_slot = Some(slot);
+        config.choices.responder.acks_immediates = true;
         match nic::Device::new(config)?.open() {
             Ok(context) => return Ok((context, base)),
             Err(nic::Error::Os { source, .. }) if source.raw_os_error() == Some(libc::EADDRINUSE) => {}

@@ -440,4 +440,3 @@ pub unsafe fn core<'a, P>(cq: *const P, magic: u64) -> Result<&'a Cq> {
     // SAFETY: the caller's promise.
     unsafe { Marked::<P, Cq>::core(cq, magic) }.ok_or(EINVAL)
 }
-

@@ -12,7 +12,7 @@ use crate::abi::ctl::*;
 use crate::abi::mrc::{CURRENT_VERSION, LATEST_VERSION, MAX_VENDOR_CFG_SIZE, version};
 use crate::abi::verbs::{IbvContext, IbvGid};
 use crate::context::{CONTEXTS, Context};
-use crate::cq::{Cq, CQS, Notifier, Source};
+use crate::cq::{CQS, Cq, Notifier, Source};
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result, m1, minus, pointer};
 use crate::ev_events::EvEvents;
 use crate::modify::check_vendor_cfg;
@@ -66,7 +66,10 @@ fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
 /// # Safety
 /// As in `mrc_ctl.h`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mrc_ctl_query_device(context: *mut IbvContext, attr: *mut MrcCtlDeviceAttr) -> c_int {
+pub unsafe extern "C" fn mrc_ctl_query_device(
+    context: *mut IbvContext,
+    attr: *mut MrcCtlDeviceAttr,
+) -> c_int {
     m1(|| {
         if context.is_null() || attr.is_null() {
             return Err(EINVAL);
@@ -572,7 +575,8 @@ pub unsafe extern "C" fn mrc_ctl_modify_cc_profile(
         let mut config = None;
         if mask & cc_attr::CONFIG != 0 {
             // SAFETY: the program gives the structure of the algorithm, or null.
-            config = Some(unsafe { attr.cc_config.cast::<MrcCtlCcNsccCfg>().as_ref() }.copied().ok_or(EINVAL)?);
+            config =
+                Some(unsafe { attr.cc_config.cast::<MrcCtlCcNsccCfg>().as_ref() }.copied().ok_or(EINVAL)?);
         }
         let step = step(mask, attr.profile_state, attr.cur_profile_state);
         cc::modify(&context, id, cc::Change { step, nscc, config })?;

@@ -26,7 +26,9 @@ fn addresses() -> Vec<Address> {
         unsafe {
             let entry = &*next;
             next = entry.ifa_next;
-            let (Some(addr), Some(mask)) = (address(entry.ifa_addr), address(entry.ifa_netmask)) else { continue };
+            let (Some(addr), Some(mask)) = (address(entry.ifa_addr), address(entry.ifa_netmask)) else {
+                continue;
+            };
             let flags = entry.ifa_flags as i32;
             found.push(Address {
                 addr,

@@ -60,15 +60,15 @@ pub fn dealloc_pd(pd: *mut IbvPd) -> Result<()> {
 /// The rights that the flags ask for.
 fn access_of(flags: u32) -> Result<Access> {
     /// Without effect: what these allow cannot be asked for, or is only advice.
-    const ACCEPTED: u32 = IBV_ACCESS_REMOTE_READ
-        | IBV_ACCESS_REMOTE_ATOMIC
-        | IBV_ACCESS_HUGETLB
-        | IBV_ACCESS_OPTIONAL_RANGE;
+    const ACCEPTED: u32 =
+        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
     let writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     if flags & !(ACCEPTED | writes) != 0 {
         return Err(EOPNOTSUPP);
     }
-    if flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0 && flags & IBV_ACCESS_LOCAL_WRITE == 0 {
+    if flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0
+        && flags & IBV_ACCESS_LOCAL_WRITE == 0
+    {
         return Err(EINVAL);
     }
     Access::from_bits((flags & writes) as u8).ok_or(EINVAL)

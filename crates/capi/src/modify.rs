@@ -72,22 +72,24 @@ const STEPS: [Step; 7] = [
         from: QpState::Init,
         to: QpState::Rtr,
         needs: (AT_RTR, AT_RTR),
-        takes: (v::PKEY_INDEX | v::ACCESS_FLAGS | v::MAX_DEST_RD_ATOMIC | v::MIN_RNR_TIMER, v::ACCESS_FLAGS | IGNORED),
+        takes: (
+            v::PKEY_INDEX | v::ACCESS_FLAGS | v::MAX_DEST_RD_ATOMIC | v::MIN_RNR_TIMER,
+            v::ACCESS_FLAGS | IGNORED,
+        ),
         mrc: MRC_AT_RTR | MRC_AT_RTS,
     },
-    Step {
-        from: QpState::Rtr,
-        to: QpState::Rtr,
-        needs: (0, 0),
-        takes: (0, IGNORED),
-        mrc: 0,
-    },
+    Step { from: QpState::Rtr, to: QpState::Rtr, needs: (0, 0), takes: (0, IGNORED), mrc: 0 },
     Step {
         from: QpState::Rtr,
         to: QpState::Rts,
         needs: (v::SQ_PSN, v::SQ_PSN),
         takes: (
-            v::TIMEOUT | v::RETRY_CNT | v::RNR_RETRY | v::MAX_QP_RD_ATOMIC | v::MIN_RNR_TIMER | v::ACCESS_FLAGS,
+            v::TIMEOUT
+                | v::RETRY_CNT
+                | v::RNR_RETRY
+                | v::MAX_QP_RD_ATOMIC
+                | v::MIN_RNR_TIMER
+                | v::ACCESS_FLAGS,
             v::ACCESS_FLAGS | IGNORED,
         ),
         mrc: MRC_AT_RTS,
@@ -147,7 +149,10 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     let of_face = |(verbs, mrc): (u32, u32)| if qp.face == Face::Verbs { verbs } else { mrc };
     let (needs, takes) = (of_face(step.needs), of_face(step.takes));
     let vendor = mrc::qp_attr::VENDOR_CFG;
-    if needs & !mask != 0 || mask & !(STATES | needs | takes) != 0 || change.mrc_mask & !(step.mrc | vendor) != 0 {
+    if needs & !mask != 0
+        || mask & !(STATES | needs | takes) != 0
+        || change.mrc_mask & !(step.mrc | vendor) != 0
+    {
         return Err(EINVAL);
     }
     let mut attr = QpAttr::default();
@@ -216,7 +221,9 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
         to.access = Some(if writes { Access::REMOTE_WRITE } else { Access::LOCAL_READ });
     }
     if has(v::PATH_MTU) {
-        if !(1..=5).contains(&from.path_mtu) || (qp.face == Face::Verbs && from.path_mtu > qp.context.active_mtu()) {
+        if !(1..=5).contains(&from.path_mtu)
+            || (qp.face == Face::Verbs && from.path_mtu > qp.context.active_mtu())
+        {
             return Err(EINVAL);
         }
         to.path_mtu = Some(mtu_of(from.path_mtu.min(qp.context.active_mtu())) as u16);
@@ -263,7 +270,12 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
 }
 
 /// Sets the MRC attributes in `to`; returns the hint, if one is given.
-fn known_attributes(qp: &Qp, from: &MrcQpAttr, mask: u32, to: &mut QpAttr) -> Result<Option<Arc<hint::Hint>>> {
+fn known_attributes(
+    qp: &Qp,
+    from: &MrcQpAttr,
+    mask: u32,
+    to: &mut QpAttr,
+) -> Result<Option<Arc<hint::Hint>>> {
     use mrc::qp_attr as m;
     let has = |bit: u32| mask & bit != 0;
     let limits = [

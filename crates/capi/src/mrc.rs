@@ -12,10 +12,10 @@ use crate::errno::{EINVAL, EOPNOTSUPP, Result, e0, m1, pointer};
 use crate::hint::{self, Counts, HINTS, Hint, HintObject};
 use crate::memory::PDS;
 use crate::modify::{self, Change};
+use crate::post;
 use crate::qp::{self, Init, MRC_QP, MrcQp, QPS, Qp};
 use crate::registry::{Marked, Registry};
 use crate::verbs::acknowledge_async;
-use crate::post;
 
 pub static MRC_CONTEXTS: Registry<MrcContext> = Registry::new();
 

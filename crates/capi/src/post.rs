@@ -80,7 +80,9 @@ impl<'a> Chain<'a> {
                 return &[][..];
             }
             // SAFETY: the program gives readable memory; an empty piece may have any address.
-            unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(piece.addr as usize), piece.len as usize) }
+            unsafe {
+                slice::from_raw_parts(ptr::with_exposed_provenance(piece.addr as usize), piece.len as usize)
+            }
         };
         if let [one] = pieces {
             return bytes(one);
@@ -102,7 +104,9 @@ unsafe fn segments<'a>(list: *const IbvSge, count: c_int, most: u32) -> Result<&
     match u32::try_from(count) {
         Ok(0) => Ok(&[]),
         // SAFETY: the caller's promise.
-        Ok(count) if count <= most && !list.is_null() => Ok(unsafe { slice::from_raw_parts(list, count as usize) }),
+        Ok(count) if count <= most && !list.is_null() => {
+            Ok(unsafe { slice::from_raw_parts(list, count as usize) })
+        }
         _ => Err(EINVAL),
     }
 }

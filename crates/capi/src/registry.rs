@@ -48,7 +48,10 @@ impl<T> Registry<T> {
     /// Every object for which `fits` holds, with its address.
     pub fn all(&self, fits: impl Fn(&T) -> bool) -> Vec<(usize, Arc<T>)> {
         let live = self.live.lock();
-        live.iter().filter(|(_, object)| fits(object)).map(|(&address, object)| (address, Arc::clone(object))).collect()
+        live.iter()
+            .filter(|(_, object)| fits(object))
+            .map(|(&address, object)| (address, Arc::clone(object)))
+            .collect()
     }
 }
 

@@ -82,14 +82,8 @@ pub extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
-    const NAMES: [&CStr; 6] = [
-        c"PORT_NOP",
-        c"PORT_DOWN",
-        c"PORT_INIT",
-        c"PORT_ARMED",
-        c"PORT_ACTIVE",
-        c"PORT_ACTIVE_DEFER",
-    ];
+    const NAMES: [&CStr; 6] =
+        [c"PORT_NOP", c"PORT_DOWN", c"PORT_INIT", c"PORT_ARMED", c"PORT_ACTIVE", c"PORT_ACTIVE_DEFER"];
     named(&NAMES, state, c"invalid state")
 }
 

@@ -268,7 +268,8 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         }
         // SAFETY: the program gives strings and a buffer of this size.
         unsafe {
-            let path = [CStr::from_ptr(dir).to_bytes(), b"/", CStr::from_ptr(file).to_bytes(), b"\0"].concat();
+            let path =
+                [CStr::from_ptr(dir).to_bytes(), b"/", CStr::from_ptr(file).to_bytes(), b"\0"].concat();
             let fd = open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0);
             if fd < 0 {
                 return Err(errno::last_os_error());

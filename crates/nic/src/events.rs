@@ -86,7 +86,12 @@ struct Inner<T> {
 impl<T> EventQueue<T> {
     pub fn new(capacity: usize) -> Result<Self> {
         let event = EventFd::new().map_err(|e| Error::os("event queue", e))?;
-        Ok(EventQueue { queue: Mutex::new(Inner { events: VecDeque::new(), dropped: 0 }), event, capacity, sink: OnceLock::new() })
+        Ok(EventQueue {
+            queue: Mutex::new(Inner { events: VecDeque::new(), dropped: 0 }),
+            event,
+            capacity,
+            sink: OnceLock::new(),
+        })
     }
 
     /// Adds an event. If the queue is full, drops and counts it.

@@ -97,7 +97,25 @@ pub struct MrcCtlDeviceAttr {
     pub phy_port_mask: u32,
     pub opt_attr: u32,
 }
-layout!(MrcCtlDeviceAttr, 72, 8, ev_max_fmt_profiles = 4, ev_max_profiles = 8, ev_max_count = 12, ev_free_count = 16, ev_max_count_profile = 20, ev_count_align = 24, ev_max_width = 28, ev_fmt_mode_mask = 32, ev_mode_mask = 36, ev_op_max_entries = 40, cc_max_profiles = 48, algorithms = 56, phy_port_mask = 64, opt_attr = 68);
+layout!(
+    MrcCtlDeviceAttr,
+    72,
+    8,
+    ev_max_fmt_profiles = 4,
+    ev_max_profiles = 8,
+    ev_max_count = 12,
+    ev_free_count = 16,
+    ev_max_count_profile = 20,
+    ev_count_align = 24,
+    ev_max_width = 28,
+    ev_fmt_mode_mask = 32,
+    ev_mode_mask = 36,
+    ev_op_max_entries = 40,
+    cc_max_profiles = 48,
+    algorithms = 56,
+    phy_port_mask = 64,
+    opt_attr = 68
+);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -128,7 +146,17 @@ pub struct MrcCtlEvFmtProfileAttr {
     pub ev_fmt_op: EvFmtOp,
     pub vendor_cfg: [u8; MAX_VENDOR_CFG_SIZE],
 }
-layout!(MrcCtlEvFmtProfileAttr, 168, 8, cur_profile_state = 4, ev_fmt_mode = 8, ev_fmt_op.op = 16, ev_fmt_op.fmt_fields = 24, ev_fmt_op.fmt_field_count = 32, vendor_cfg = 40);
+layout!(
+    MrcCtlEvFmtProfileAttr,
+    168,
+    8,
+    cur_profile_state = 4,
+    ev_fmt_mode = 8,
+    ev_fmt_op.op = 16,
+    ev_fmt_op.fmt_fields = 24,
+    ev_fmt_op.fmt_field_count = 32,
+    vendor_cfg = 40
+);
 
 /// An entropy value and its port, counted from 1. All zeros is an unpopulated place.
 #[repr(C)]
@@ -191,7 +219,24 @@ pub struct MrcCtlEvProfileAttr {
     pub ev_fields_op: EvFieldsOp,
     pub vendor_cfg: [u8; MAX_VENDOR_CFG_SIZE],
 }
-layout!(MrcCtlEvProfileAttr, 216, 8, cur_profile_state = 4, ev_mode = 8, ev_fmt_profile_id = 16, ev_count = 24, ev_min_active = 28, ev_event_mask = 32, ev_op.op = 40, ev_op.entries = 48, ev_op.entry_count = 56, ev_fields_op.op = 64, ev_fields_op.fields = 72, ev_fields_op.field_count = 80, vendor_cfg = 88);
+layout!(
+    MrcCtlEvProfileAttr,
+    216,
+    8,
+    cur_profile_state = 4,
+    ev_mode = 8,
+    ev_fmt_profile_id = 16,
+    ev_count = 24,
+    ev_min_active = 28,
+    ev_event_mask = 32,
+    ev_op.op = 40,
+    ev_op.entries = 48,
+    ev_op.entry_count = 56,
+    ev_fields_op.op = 64,
+    ev_fields_op.fields = 72,
+    ev_fields_op.field_count = 80,
+    vendor_cfg = 88
+);
 
 #[repr(C)]
 pub struct MrcCtlCcProfileAttr {
@@ -220,7 +265,23 @@ pub struct MrcCtlCcNsccCfg {
     pub qa_threshold: u32,
     pub target_delay: u32,
 }
-layout!(MrcCtlCcNsccCfg, 52, 4, adjust_bytes_threshold = 4, adjust_period_threshold = 8, base_rtt = 12, eta = 16, fi = 20, fi_scale = 24, gamma = 28, max_md_jump = 32, max_cwnd = 36, qa_gate = 40, qa_threshold = 44, target_delay = 48);
+layout!(
+    MrcCtlCcNsccCfg,
+    52,
+    4,
+    adjust_bytes_threshold = 4,
+    adjust_period_threshold = 8,
+    base_rtt = 12,
+    eta = 16,
+    fi = 20,
+    fi_scale = 24,
+    gamma = 28,
+    max_md_jump = 32,
+    max_cwnd = 36,
+    qa_gate = 40,
+    qa_threshold = 44,
+    target_delay = 48
+);
 
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -61,7 +61,18 @@ pub struct MrcDeviceAttr {
     pub max_qp_hint: u32,
     pub cap: u32,
 }
-layout!(MrcDeviceAttr, 20, 4, mrc_protocol_version = 0, max_wimm = 4, max_wimm_dest = 6, max_mpr = 8, mpr_resolution = 9, max_qp_hint = 12, cap = 16);
+layout!(
+    MrcDeviceAttr,
+    20,
+    4,
+    mrc_protocol_version = 0,
+    max_wimm = 4,
+    max_wimm_dest = 6,
+    max_mpr = 8,
+    mpr_resolution = 9,
+    max_qp_hint = 12,
+    cap = 16
+);
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -79,7 +90,15 @@ pub struct MrcQpHintAttr {
     pub num_remote_recv_peers: c_int,
     pub vendor_cfg: [u8; MAX_VENDOR_CFG_SIZE],
 }
-layout!(MrcQpHintAttr, 140, 4, num_qps_per_peer = 0, num_send_peers = 4, num_remote_recv_peers = 8, vendor_cfg = 12);
+layout!(
+    MrcQpHintAttr,
+    140,
+    4,
+    num_qps_per_peer = 0,
+    num_send_peers = 4,
+    num_remote_recv_peers = 8,
+    vendor_cfg = 12
+);
 
 /// `struct mrc_qp_hint_init_attr`, which has only this member.
 pub type MrcQpHintInitAttr = MrcQpHintAttr;
@@ -96,7 +115,19 @@ pub struct MrcQpInitAttr {
     pub send_ops_flags: u64,
     pub protocol_version: c_int,
 }
-layout!(MrcQpInitAttr, 72, 8, qp_context = 0, send_cq = 8, recv_cq = 16, cap = 24, sq_sig_all = 44, pd = 48, send_ops_flags = 56, protocol_version = 64);
+layout!(
+    MrcQpInitAttr,
+    72,
+    8,
+    qp_context = 0,
+    send_cq = 8,
+    recv_cq = 16,
+    cap = 24,
+    sq_sig_all = 44,
+    pd = 48,
+    send_ops_flags = 56,
+    protocol_version = 64
+);
 
 /// The two members of `profile` in `struct mrc_qp_attr`.
 #[repr(C)]
@@ -121,7 +152,23 @@ pub struct MrcQpAttr {
     pub cap: u32,
     pub vendor_cfg: [u8; MAX_VENDOR_CFG_SIZE],
 }
-layout!(MrcQpAttr, 176, 8, mpr = 0, mpr_dest = 1, max_wimm = 2, max_wimm_dest = 4, timeout = 6, profile.ev_profile_id = 8, profile.cc_profile_id = 16, linear_cnt = 24, exp_cnt = 25, qp_hint = 32, cap = 40, vendor_cfg = 44);
+layout!(
+    MrcQpAttr,
+    176,
+    8,
+    mpr = 0,
+    mpr_dest = 1,
+    max_wimm = 2,
+    max_wimm_dest = 4,
+    timeout = 6,
+    profile.ev_profile_id = 8,
+    profile.cc_profile_id = 16,
+    linear_cnt = 24,
+    exp_cnt = 25,
+    qp_hint = 32,
+    cap = 40,
+    vendor_cfg = 44
+);
 
 /// `struct mrc_async_event`, whose element is a union as in verbs.
 #[repr(C)]

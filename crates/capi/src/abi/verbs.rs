@@ -79,7 +79,17 @@ pub struct IbvDevice {
     pub dev_path: [c_char; 256],
     pub ibdev_path: [c_char; 256],
 }
-layout!(IbvDevice, 664, 8, node_type = 16, transport_type = 20, name = 24, dev_name = 88, dev_path = 152, ibdev_path = 408);
+layout!(
+    IbvDevice,
+    664,
+    8,
+    node_type = 16,
+    transport_type = 20,
+    name = 24,
+    dev_name = 88,
+    dev_path = 152,
+    ibdev_path = 408
+);
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
@@ -190,10 +200,49 @@ pub struct IbvQp {
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use super::*;
-    layout!(IbvContext, 328, 8, device = 0, ops = 8, cmd_fd = 264, async_fd = 268, num_comp_vectors = 272, mutex = 280, abi_compat = 320);
+    layout!(
+        IbvContext,
+        328,
+        8,
+        device = 0,
+        ops = 8,
+        cmd_fd = 264,
+        async_fd = 268,
+        num_comp_vectors = 272,
+        mutex = 280,
+        abi_compat = 320
+    );
     layout!(VerbsContext, 648, 8, context = 320);
-    layout!(IbvCq, 128, 8, channel = 8, cq_context = 16, handle = 24, cqe = 28, mutex = 32, cond = 72, comp_events_completed = 120, async_events_completed = 124);
-    layout!(IbvQp, 160, 8, qp_context = 8, pd = 16, send_cq = 24, recv_cq = 32, srq = 40, handle = 48, qp_num = 52, state = 56, qp_type = 60, mutex = 64, cond = 104, events_completed = 152);
+    layout!(
+        IbvCq,
+        128,
+        8,
+        channel = 8,
+        cq_context = 16,
+        handle = 24,
+        cqe = 28,
+        mutex = 32,
+        cond = 72,
+        comp_events_completed = 120,
+        async_events_completed = 124
+    );
+    layout!(
+        IbvQp,
+        160,
+        8,
+        qp_context = 8,
+        pd = 16,
+        send_cq = 24,
+        recv_cq = 32,
+        srq = 40,
+        handle = 48,
+        qp_num = 52,
+        state = 56,
+        qp_type = 60,
+        mutex = 64,
+        cond = 104,
+        events_completed = 152
+    );
 }
 
 #[repr(C)]
@@ -222,7 +271,31 @@ pub struct IbvDeviceAttr {
     pub local_ca_ack_delay: u8,
     pub phys_port_cnt: u8,
 }
-layout!(IbvDeviceAttr, 232, 8, node_guid = 64, sys_image_guid = 72, max_mr_size = 80, page_size_cap = 88, vendor_id = 96, vendor_part_id = 100, hw_ver = 104, max_qp = 108, max_qp_wr = 112, device_cap_flags = 116, max_sge = 120, max_sge_rd = 124, max_cq = 128, max_cqe = 132, max_mr = 136, max_pd = 140, lacking = 144, max_pkeys = 224, local_ca_ack_delay = 226, phys_port_cnt = 227);
+layout!(
+    IbvDeviceAttr,
+    232,
+    8,
+    node_guid = 64,
+    sys_image_guid = 72,
+    max_mr_size = 80,
+    page_size_cap = 88,
+    vendor_id = 96,
+    vendor_part_id = 100,
+    hw_ver = 104,
+    max_qp = 108,
+    max_qp_wr = 112,
+    device_cap_flags = 116,
+    max_sge = 120,
+    max_sge_rd = 124,
+    max_cq = 128,
+    max_cqe = 132,
+    max_mr = 136,
+    max_pd = 140,
+    lacking = 144,
+    max_pkeys = 224,
+    local_ca_ack_delay = 226,
+    phys_port_cnt = 227
+);
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -250,7 +323,28 @@ pub struct IbvPortAttr {
     pub flags: u8,
     pub port_cap_flags2: u16,
 }
-layout!(IbvPortAttr, 52, 4, state = 0, max_mtu = 4, active_mtu = 8, gid_tbl_len = 12, port_cap_flags = 16, max_msg_sz = 20, pkey_tbl_len = 32, lid = 34, sm_lid = 36, lmc = 38, max_vl_num = 39, active_width = 43, active_speed = 44, phys_state = 45, link_layer = 46, flags = 47, port_cap_flags2 = 48);
+layout!(
+    IbvPortAttr,
+    52,
+    4,
+    state = 0,
+    max_mtu = 4,
+    active_mtu = 8,
+    gid_tbl_len = 12,
+    port_cap_flags = 16,
+    max_msg_sz = 20,
+    pkey_tbl_len = 32,
+    lid = 34,
+    sm_lid = 36,
+    lmc = 38,
+    max_vl_num = 39,
+    active_width = 43,
+    active_speed = 44,
+    phys_state = 45,
+    link_layer = 46,
+    flags = 47,
+    port_cap_flags2 = 48
+);
 
 /// Bytes of [`IbvPortAttr`] that the symbol `ibv_query_port` writes: without `port_cap_flags2`.
 pub const COMPAT_PORT_ATTR: usize = 48;
@@ -315,7 +409,22 @@ pub struct IbvAhAttr {
     pub is_global: u8,
     pub port_num: u8,
 }
-layout!(IbvAhAttr, 32, 8, grh.dgid = 0, grh.flow_label = 16, grh.sgid_index = 20, grh.hop_limit = 21, grh.traffic_class = 22, dlid = 24, sl = 26, src_path_bits = 27, static_rate = 28, is_global = 29, port_num = 30);
+layout!(
+    IbvAhAttr,
+    32,
+    8,
+    grh.dgid = 0,
+    grh.flow_label = 16,
+    grh.sgid_index = 20,
+    grh.hop_limit = 21,
+    grh.traffic_class = 22,
+    dlid = 24,
+    sl = 26,
+    src_path_bits = 27,
+    static_rate = 28,
+    is_global = 29,
+    port_num = 30
+);
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -347,7 +456,30 @@ pub struct IbvQpAttr {
     pub alt_timeout: u8,
     pub rate_limit: u32,
 }
-layout!(IbvQpAttr, 144, 8, path_mtu = 8, qkey = 16, rq_psn = 20, sq_psn = 24, dest_qp_num = 28, qp_access_flags = 32, cap = 36, ah_attr = 56, alt_ah_attr = 88, pkey_index = 120, max_rd_atomic = 126, max_dest_rd_atomic = 127, min_rnr_timer = 128, port_num = 129, timeout = 130, retry_cnt = 131, rnr_retry = 132, alt_timeout = 134, rate_limit = 136);
+layout!(
+    IbvQpAttr,
+    144,
+    8,
+    path_mtu = 8,
+    qkey = 16,
+    rq_psn = 20,
+    sq_psn = 24,
+    dest_qp_num = 28,
+    qp_access_flags = 32,
+    cap = 36,
+    ah_attr = 56,
+    alt_ah_attr = 88,
+    pkey_index = 120,
+    max_rd_atomic = 126,
+    max_dest_rd_atomic = 127,
+    min_rnr_timer = 128,
+    port_num = 129,
+    timeout = 130,
+    retry_cnt = 131,
+    rnr_retry = 132,
+    alt_timeout = 134,
+    rate_limit = 136
+);
 
 /// `struct ibv_sge`, which has the layout of [`openmrc_nic::Sge`].
 pub type IbvSge = openmrc_nic::Sge;
@@ -368,7 +500,19 @@ pub struct IbvSendWr {
     pub rkey: u32,
     pub unused: [u64; 9],
 }
-layout!(IbvSendWr, 128, 8, next = 8, sg_list = 16, num_sge = 24, opcode = 28, send_flags = 32, imm_data = 36, remote_addr = 40, rkey = 48);
+layout!(
+    IbvSendWr,
+    128,
+    8,
+    next = 8,
+    sg_list = 16,
+    num_sge = 24,
+    opcode = 28,
+    send_flags = 32,
+    imm_data = 36,
+    remote_addr = 40,
+    rkey = 48
+);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -398,7 +542,23 @@ pub struct IbvWc {
     pub sl: u8,
     pub dlid_path_bits: u8,
 }
-layout!(IbvWc, 48, 8, status = 8, opcode = 12, vendor_err = 16, byte_len = 20, imm_data = 24, qp_num = 28, src_qp = 32, wc_flags = 36, pkey_index = 40, slid = 42, sl = 44, dlid_path_bits = 45);
+layout!(
+    IbvWc,
+    48,
+    8,
+    status = 8,
+    opcode = 12,
+    vendor_err = 16,
+    byte_len = 20,
+    imm_data = 24,
+    qp_num = 28,
+    src_qp = 32,
+    wc_flags = 36,
+    pkey_index = 40,
+    slid = 42,
+    sl = 44,
+    dlid_path_bits = 45
+);
 
 /// `struct ibv_async_event`. `element` is a union: a pointer, or the number of a port in its first four bytes.
 #[repr(C)]

@@ -202,7 +202,9 @@ fn apply(frame: &Frame<'_>, tables: &Tables, profile: &mut EvProfile, change: Ch
     }
     let (widths, fields) = frame.layout(tables, profile)?;
     if profile.fields.is_some() {
-        if fields.iter().map(|field| u64::from(field.width)).sum::<u64>() > u64::from(frame.format.path_bits()) {
+        if fields.iter().map(|field| u64::from(field.width)).sum::<u64>()
+            > u64::from(frame.format.path_bits())
+        {
             return Err(Errno(libc::E2BIG));
         }
         ev::check_fit(frame.format, &widths, &fields).map_err(|_| EINVAL)?;
@@ -337,7 +339,12 @@ pub fn operate(context: &Context, id: u64, op: i32, entries: &[MrcCtlEvOpEntry])
 
 type Layout = (Vec<u32>, Vec<EvField>);
 
-fn replace(frame: &Frame<'_>, layout: &Layout, profile: &mut EvProfile, entry: &MrcCtlEvOpEntry) -> Result<()> {
+fn replace(
+    frame: &Frame<'_>,
+    layout: &Layout,
+    profile: &mut EvProfile,
+    entry: &MrcCtlEvOpEntry,
+) -> Result<()> {
     let wrong_state = !matches!(entry.state, 0 | EV_GOOD | EV_DENIED);
     if profile.mode != Some(EV_MODE_EXP)
         || profile.state != State::Offline
@@ -369,7 +376,12 @@ fn replace(frame: &Frame<'_>, layout: &Layout, profile: &mut EvProfile, entry: &
     Ok(())
 }
 
-fn set_state(frame: &Frame<'_>, layout: &Layout, profile: &mut EvProfile, entry: &MrcCtlEvOpEntry) -> Result<()> {
+fn set_state(
+    frame: &Frame<'_>,
+    layout: &Layout,
+    profile: &mut EvProfile,
+    entry: &MrcCtlEvOpEntry,
+) -> Result<()> {
     if !matches!(entry.state, EV_GOOD | EV_DENIED)
         || !(1..=frame.planes).contains(&entry.ev.port)
         || entry.flags & !EV_OP_F_ALL_COPIES != 0

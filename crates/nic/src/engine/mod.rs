@@ -125,6 +125,7 @@ impl Engine {
     /// take their queue pairs with them.
     #[inline]
     fn end_of_work(&mut self, shared: &Shared, now: impl Fn() -> Time) {
+        self.verbs.release_receives();
         self.verbs.flush_failed();
         while !self.verbs.overruns.is_empty() {
             self.fail_overrun_queues(shared, now());

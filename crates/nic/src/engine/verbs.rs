@@ -9,7 +9,7 @@ use openmrc_transport::{SendDone, SendStatus, WorkRequest};
 use smallvec::SmallVec;
 
 use crate::attr::QpAttr;
-use crate::cq::Status;
+use crate::cq::{Completion, CqShared, Status};
 use crate::memory::{Access, MemoryTable};
 use crate::profile::Paths;
 use crate::qp::{QpShared, Wqe, WqeData};
@@ -26,6 +26,15 @@ pub(crate) struct Verbs {
     pub failed: Vec<Place>,
     /// Completion queues that have overrun in this turn.
     pub overruns: Vec<u32>,
+    /// Completions of receives that become visible at the end of the turn, when their acknowledgements are sent.
+    pub held_receives: Vec<HeldReceive>,
+}
+
+/// A completion of a receive that is not visible yet.
+pub(crate) struct HeldReceive {
+    pub cq: Arc<CqShared>,
+    pub completion: Completion,
+    pub solicited: bool,
 }
 
 /// The NIC's part of one queue pair.
@@ -145,6 +154,7 @@ impl Verbs {
             count: 0,
             failed: Vec::new(),
             overruns: Vec::new(),
+            held_receives: Vec::new(),
         }
     }
 
@@ -261,6 +271,16 @@ impl Verbs {
         };
         let wqe = io.sends.pop(done.handle);
         io.complete_send(&wqe, status, overruns);
+    }
+
+    /// The receives of this turn become visible.
+    #[inline]
+    pub fn release_receives(&mut self) {
+        for HeldReceive { cq, completion, solicited } in self.held_receives.drain(..) {
+            if !cq.push_solicited(completion, solicited) {
+                self.overruns.push(cq.id);
+            }
+        }
     }
 
     /// In ERROR: what was posted and the transport never saw is flushed.

@@ -485,6 +485,7 @@ impl Responder {
         };
         self.high = self.high.max(seq + 1);
         self.out_of_order += 1;
+        let taken = self.messages.stash.taken();
         if let Err(refusal) = self.advance(host) {
             return refusal;
         }
@@ -492,7 +493,8 @@ impl Responder {
         // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
         // comes with the delayed SACK [choice].
         let asks = packet.ack_req && !(self.pending.batches_sacks && write.position == Position::Only);
-        let at_once = asks || packet.rtx;
+        let owes_ack = self.options.acks_immediates && self.messages.stash.taken() != taken;
+        let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
             Answer::Sack(mark)
         } else if at_once && self.pending.batches_sacks {
@@ -604,7 +606,8 @@ impl Responder {
             }
             let rqmsn = self.messages.stash.taken();
             if state.immediate() & bit != 0
-                && let Some(StashedImm { imm, byte_len, solicited, .. }) = self.messages.stash.take(self.expected - 1)
+                && let Some(StashedImm { imm, byte_len, solicited, .. }) =
+                    self.messages.stash.take(self.expected - 1)
                 && host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }).is_err()
             {
                 return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
