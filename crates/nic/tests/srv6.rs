@@ -77,7 +77,7 @@ impl Hosts {
     fn open(&self, end: usize) -> End {
         let addrs = (0..self.ports).map(|port| address(end, port).into());
         let config = DeviceConfig {
-            ev_format: EvFormat::Srv6,
+            entropy: EntropyConfig { format: EvFormat::Srv6, ..EntropyConfig::default() },
             seed: Some(end as u64),
             ..DeviceConfig::with_addresses(addrs)
         };
@@ -259,6 +259,9 @@ fn impossible_configurations_are_refused_with_the_reason() {
     let udp = DeviceConfig::with_addresses([address(0, 0).into()]);
     let taken = hosts.at(0, || Device::new(udp.clone()).unwrap().open().map(drop)).unwrap_err();
     assert!(taken.to_string().contains("in use"), "{taken}");
-    let v4 = DeviceConfig { ev_format: EvFormat::Srv6, ..DeviceConfig::loopback(1, 1) };
+    let v4 = DeviceConfig {
+        entropy: EntropyConfig { format: EvFormat::Srv6, ..EntropyConfig::default() },
+        ..DeviceConfig::loopback(1, 1)
+    };
     assert!(Device::new(v4).unwrap_err().to_string().contains("IPv6"));
 }

@@ -10,7 +10,7 @@ use openmrc_wire::Packet;
 use openmrc_wire::encap::{Encapsulation, PathHeaders};
 
 use super::offer::{NOBUFS_PAUSE, Offer, Sent};
-use crate::device::{DeviceConfig, PortConfig};
+use crate::config::{DeviceConfig, PortConfig};
 use crate::error::{Error, Result};
 use crate::frames::{FrameBatch, send_one};
 use crate::impairer::Outgoing;
@@ -53,8 +53,12 @@ impl Srv6 {
         let interface = interface_of(port.addr, interfaces).ok_or_else(|| {
             Error::invalid(format!("no interface of this host has the address {}", port.addr))
         })?;
-        let rx =
-            RxSocket::open_frames(addr, &self.config.udp_ports, interface.index, self.config.receive_buffer)?;
+        let rx = RxSocket::open_frames(
+            addr,
+            &self.config.sockets.more_udp_ports,
+            interface.index,
+            self.config.sockets.receive_buffer,
+        )?;
         Ok(Port::new(addr, rx, 0..0))
     }
 
@@ -86,7 +90,7 @@ impl Srv6 {
             return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", peer.ip())));
         };
         let interface = port.interface.as_deref().unwrap_or_default();
-        let entropy = self.config.place(entry.ev);
+        let entropy = self.config.entropy.place(entry.ev);
         let headers = Encapsulation::new(&PathHeaders {
             source_mac: port.rx.socket().mac_of(interface).unwrap_or_default(),
             next_hop_mac: [0; 6],

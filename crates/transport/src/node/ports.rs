@@ -5,6 +5,7 @@ use openmrc_wire::EndpointOp;
 use super::host::NodeHost;
 use super::inquiry::{Inquiry, Known, Step, is_reflected};
 use super::limits::Bucket;
+use super::port_mask::PortMaskBase;
 use super::requests::{Requests, endpoint_request};
 use super::route::Route;
 use super::stats::NodeStats;
@@ -35,6 +36,8 @@ struct Peer {
     ports: PortSet,
     /// Ports that are up according to the peer.
     up: PortSet,
+    /// First bit of its masks, once one of them has shown it.
+    mask_base: Option<PortMaskBase>,
     /// Request id of its latest update, and the time of its arrival.
     heard: Option<u16>,
     heard_at: Time,
@@ -67,6 +70,7 @@ pub enum PortTrust {
 /// The ports of this node and of every peer.
 pub(super) struct Ports {
     trust: PortTrust,
+    mask_base: PortMaskBase,
     /// Time that an answer may take.
     grace: Span,
     all: PortSet,
@@ -81,8 +85,17 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Starts with all ports up. An answer may take up to `grace`.
-    pub fn new(all: PortSet, trust: PortTrust, grace: Span) -> Self {
-        Ports { trust, grace, all, own: all, restricted: false, due: Time::NEVER, peers: Vec::new() }
+    pub fn new(all: PortSet, trust: PortTrust, mask_base: PortMaskBase, grace: Span) -> Self {
+        Ports {
+            trust,
+            mask_base,
+            grace,
+            all,
+            own: all,
+            restricted: false,
+            due: Time::NEVER,
+            peers: Vec::new(),
+        }
     }
 
     /// The ports of this node that are up.
@@ -107,6 +120,7 @@ impl Ports {
                     users: 0,
                     ports,
                     up: ports,
+                    mask_base: None,
                     heard: None,
                     heard_at: now,
                     update: None,
@@ -186,7 +200,7 @@ impl Ports {
             return changes;
         }
         self.due = Time::NEVER;
-        let own = self.own;
+        let own = Own { ports: self.own, mask: self.mask_base.encode(self.own) };
         for peer in &mut self.peers {
             send_update(peer, now, own, host, stats);
             if ask(peer, now, own, requests, host, stats) {
@@ -204,10 +218,11 @@ impl Ports {
     /// Handles a peer's port status update. Returns its usable ports if they have changed. An update that is not
     /// believed, or that leaves no plane, puts the ports in question of which it says something new: [`Self::send_due`]
     /// asks. Updates of unknown peers and late updates are ignored.
-    pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: PortSet) -> Option<PortSet> {
+    pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: u32) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
-        let up = mask.and(known.ports);
+        known.mask_base = PortMaskBase::shown_by(mask, known.ports).or(known.mask_base);
+        let up = known.mask_base.unwrap_or(self.mask_base).decode(mask).and(known.ports);
         if self.trust == PortTrust::Confirmed || up.and(self.own).is_empty() {
             known.question(now, PortSet(up.0 ^ known.up.0));
             self.due = self.due.min(known.inquiry.due());
@@ -278,8 +293,15 @@ impl Ports {
     }
 }
 
+/// The ports of this node that are up, and how they are written in a port status update.
+#[derive(Clone, Copy)]
+struct Own {
+    ports: PortSet,
+    mask: u32,
+}
+
 /// Sends the port status update to a peer, if it is due.
-fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHost, stats: &mut NodeStats) {
+fn send_update(peer: &mut Peer, now: Time, own: Own, host: &mut impl NodeHost, stats: &mut NodeStats) {
     let Some(update) = &mut peer.update else { return };
     if now < update.due {
         return;
@@ -288,10 +310,10 @@ fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHos
         peer.update = None;
         return;
     }
-    if !own.is_empty() {
-        let turn = u32::from(update.sent) % own.len();
-        let port = own.iter().nth(turn as usize).unwrap_or(0);
-        let request = endpoint_request(now, update.id, EndpointOp::PortStatusUpdate, own);
+    if !own.ports.is_empty() {
+        let turn = u32::from(update.sent) % own.ports.len();
+        let port = own.ports.iter().nth(turn as usize).unwrap_or(0);
+        let request = endpoint_request(now, update.id, EndpointOp::PortStatusUpdate, own.mask);
         stats.port_updates_sent += 1;
         host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
     }
@@ -305,18 +327,18 @@ fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHos
 fn ask(
     peer: &mut Peer,
     now: Time,
-    own: PortSet,
+    own: Own,
     requests: &mut Requests,
     host: &mut impl NodeHost,
     stats: &mut NodeStats,
 ) -> bool {
-    match peer.inquiry.advance(now, peer.known(own)) {
+    match peer.inquiry.advance(now, peer.known(own.ports)) {
         Step::Wait => false,
         Step::Ask(ports) => {
             for port in ports.iter() {
                 let id = requests.take_id();
                 peer.inquiry.asked(now, port, id);
-                let request = endpoint_request(now, id, EndpointOp::PortStatusUpdate, own);
+                let request = endpoint_request(now, id, EndpointOp::PortStatusUpdate, own.mask);
                 stats.ports_asked += 1;
                 host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
             }
