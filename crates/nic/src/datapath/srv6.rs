@@ -227,9 +227,9 @@ impl Srv6 {
                 }
                 Err(error) => {
                     match Sent::new(Err(error), now) {
-                        Sent::Later(_) => {
+                        Sent::Later(until) => {
                             hold_frame(net, batch, next);
-                            net.ports[port].retry_at = now + NOBUFS_PAUSE;
+                            net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                         }
                         Sent::Lost(cause) => net.causes.add(cause, 1),
                         Sent::Done | Sent::OneByOne => net.causes.add(Cause::TxError, 1),
@@ -272,8 +272,8 @@ impl Offer for Srv6 {
         let result = send_one(net.ports[port].rx.tx_fd(), &srv6.headers, key.class, bytes);
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, 1, bytes.len(), now),
-            Sent::Later(_) => {
-                net.ports[port].retry_at = now + NOBUFS_PAUSE;
+            Sent::Later(until) => {
+                net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                 return 0;
             }
             Sent::Lost(cause) => net.causes.add(cause, 1),

@@ -189,7 +189,7 @@ impl Udp {
             Sent::Done => net.count_call(key.path, packets, bytes, now),
             Sent::Later(until) => {
                 self.hold_run(net, key);
-                net.ports[port].retry_at = until;
+                net.ports[port].pause(now, until, until < Time::NEVER);
             }
             Sent::OneByOne if packets > 1 => {
                 self.segmentation = false;
@@ -278,7 +278,7 @@ impl Offer for Udp {
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes.len(), now),
             Sent::Later(until) => {
-                net.ports[port].retry_at = until;
+                net.ports[port].pause(now, until, until < Time::NEVER);
                 return 0;
             }
             Sent::OneByOne if packets > 1 => {
