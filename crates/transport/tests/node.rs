@@ -168,8 +168,8 @@ fn a_node_counts_its_own_ports_as_it_is_told() {
         };
         assert_eq!(request.port_status_mask, mask);
         // A mask that shows nothing is read in the same way.
-        assert!(a.handle_endpoint(Time(1), 7, &received(update_with(1, 0b100), 0), &mut notes));
-        assert_eq!(a.peer_ports(7), PortSet(if base == PortMaskBase::Zero { 0b100 } else { 0b10 }));
+        assert!(a.handle_endpoint(Time(1), 7, &received(update_with(1, 0b110), 0), &mut notes));
+        assert_eq!(a.peer_ports(7), PortSet(if base == PortMaskBase::Zero { 0b110 } else { 0b11 }));
     }
 }
 
