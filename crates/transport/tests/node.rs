@@ -120,7 +120,7 @@ fn an_update_that_leaves_no_port_is_not_believed() {
     let (_, _, mut packet) = at_a.requests[0];
     if let openmrc_wire::Body::EndpointRequest(request) = &mut packet.body {
         request.op = openmrc_wire::EndpointOp::PortStatusUpdate;
-        request.port_status_mask = 0b1100;
+        request.port_status_mask = 0b1_1000;
     }
     assert!(b.handle_endpoint(Time(1), 7, &received(packet, 0), &mut at_b));
     assert_eq!(b.peer_ports(7), PortSet::first(2));
