@@ -262,7 +262,7 @@ impl<Q: Transport> Node<Q> {
         let peer = entry.peer;
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
-        if self.ports.any_peer_restricted()
+        if self.ports.watches_traffic()
             && received.trim.is_none()
             && let Some(up) = self.ports.heard_on(now, peer, received.port)
         {

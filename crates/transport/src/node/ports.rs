@@ -3,7 +3,7 @@
 use openmrc_wire::EndpointOp;
 
 use super::host::NodeHost;
-use super::inquiry::{Inquiry, Known, Step, is_reflected};
+use super::inquiry::{Answer, Inquiry, Known, Step, is_reflected};
 use super::limits::Bucket;
 use super::port_mask::PortMaskBase;
 use super::requests::{Requests, endpoint_request};
@@ -75,8 +75,8 @@ pub(super) struct Ports {
     grace: Span,
     all: PortSet,
     own: PortSet,
-    /// At least one peer has reported that not all of its ports are up.
-    restricted: bool,
+    /// Ports of at least one peer are down, or in question.
+    watching: bool,
     /// Time at which the next update is due.
     due: Time,
     /// Sorted by id.
@@ -86,16 +86,7 @@ pub(super) struct Ports {
 impl Ports {
     /// Starts with all ports up. An answer may take up to `grace`.
     pub fn new(all: PortSet, trust: PortTrust, mask_base: PortMaskBase, grace: Span) -> Self {
-        Ports {
-            trust,
-            mask_base,
-            grace,
-            all,
-            own: all,
-            restricted: false,
-            due: Time::NEVER,
-            peers: Vec::new(),
-        }
+        Ports { trust, mask_base, grace, all, own: all, watching: false, due: Time::NEVER, peers: Vec::new() }
     }
 
     /// The ports of this node that are up.
@@ -144,13 +135,13 @@ impl Ports {
         let gone = self.peers[place].users == 0;
         if gone {
             self.peers.remove(place);
-            self.find_restriction();
+            self.find_watched();
         }
         gone
     }
 
-    fn find_restriction(&mut self) {
-        self.restricted = self.peers.iter().any(|p| p.up != p.ports);
+    fn find_watched(&mut self) {
+        self.watching = self.peers.iter().any(|p| p.up != p.ports || p.inquiry.is_open());
     }
 
     /// The ports of a peer that are up, as far as is known.
@@ -209,9 +200,7 @@ impl Ports {
             let update_due = peer.update.map_or(Time::NEVER, |update| update.due);
             self.due = self.due.min(update_due).min(peer.inquiry.due());
         }
-        if !changes.is_empty() {
-            self.find_restriction();
-        }
+        self.find_watched();
         changes
     }
 
@@ -235,7 +224,7 @@ impl Ports {
         known.heard = Some(id);
         known.heard_at = now;
         let changed = std::mem::replace(&mut known.up, up) != up;
-        self.find_restriction();
+        self.find_watched();
         changed.then_some(up)
     }
 
@@ -248,14 +237,16 @@ impl Ports {
             peer.update = None;
             return (true, None);
         }
-        let Some(port) = peer.inquiry.answered(now, id, ticks, peer.up) else { return (false, None) };
+        let answer = peer.inquiry.answered(now, id, ticks, peer.up);
         self.due = self.due.min(peer.inquiry.due());
-        if peer.up.contains(port) {
-            return (true, None);
-        }
+        let port = match answer {
+            Answer::Unexpected => return (false, None),
+            Answer::Expected => return (true, None),
+            Answer::Returned(port) => port,
+        };
         peer.up = peer.up.with(port);
         let up = peer.up;
-        self.find_restriction();
+        self.find_watched();
         (true, Some(up))
     }
 
@@ -265,17 +256,18 @@ impl Ports {
         Some(self.peers[place].answers.take(now, per_second))
     }
 
-    /// Whether at least one peer has reported that not all of its ports are up.
+    /// Whether [`Self::heard_on`] must be told of traffic: ports of at least one peer are down, or in question.
     #[inline]
-    pub fn any_peer_restricted(&self) -> bool {
-        self.restricted
+    pub fn watches_traffic(&self) -> bool {
+        self.watching
     }
 
-    /// A valid packet of a peer has arrived on a port. If the peer reported more than the grace time ago that this port
+    /// A valid packet of a peer has arrived on a port. A port in question is up then. If the peer reported more than the grace time ago that this port
     /// is down, the port is taken as up again, or asked whether it is: returns the peer's ports after a change.
     pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
+        known.inquiry.heard(now, port, known.up);
         let contradicts = known.ports.contains(port) && !known.up.contains(port);
         if !contradicts || now.since(known.heard_at) <= self.grace {
             return None;
@@ -288,7 +280,7 @@ impl Ports {
         }
         known.up = known.up.with(port);
         let up = known.up;
-        self.find_restriction();
+        self.find_watched();
         Some(up)
     }
 }
