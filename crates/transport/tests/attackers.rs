@@ -207,7 +207,7 @@ fn a_million_forged_port_status_updates_change_no_port_and_cost_few_packets() {
 }
 
 #[test]
-fn a_port_that_is_down_is_given_up_once_another_one_has_answered_twice() {
+fn a_port_that_is_down_is_given_up_once_another_one_has_answered() {
     let mut pair = Pair::new(PortSet::first(PORTS).without(1));
     pair.forge(port_status(9, 0b1101), 0);
     pair.advance(RTT.over(2));
