@@ -213,35 +213,37 @@ fn seconds(name: &str, value: f64) -> Result<Duration, String> {
 impl Settings {
     fn apply(self, config: &mut DeviceConfig) -> Result<(), String> {
         macro_rules! take {
-            ($($name:ident),*) => { $(if let Some(value) = self.$name { config.$name = value; })* };
+            ($($name:ident => $($field:ident).+),* $(,)?) => {
+                $(if let Some(value) = self.$name { config.$($field).+ = value; })*
+            };
         }
-        take!(
-            ev_burst,
-            receive_buffer,
-            send_buffer,
-            segmentation,
-            network_trims,
-            link_rate_bps,
-            ack_every_bytes,
-            max_qps
-        );
+        take! {
+            ev_burst => sockets.burst,
+            receive_buffer => sockets.receive_buffer,
+            send_buffer => sockets.send_buffer,
+            segmentation => sockets.segmentation,
+            network_trims => network.trims,
+            link_rate_bps => network.link_rate_bps,
+            ack_every_bytes => sacks.every_bytes,
+            max_qps => max_qps,
+        }
         if let Some(udp_port) = self.udp_port {
             config.ports.iter_mut().for_each(|port: &mut PortConfig| port.udp_port = udp_port);
         }
         match self.ev_format.as_deref() {
             None => {}
-            Some("udp") => config.ev_format = EvFormat::Udp,
-            Some("structured" | "stev") => config.ev_format = EvFormat::Structured,
+            Some("udp") => config.entropy.format = EvFormat::Udp,
+            Some("structured" | "stev") => config.entropy.format = EvFormat::Structured,
             Some(other) => return Err(format!("ev_format is {other:?}: udp or structured is allowed")),
         }
-        config.evs_per_port = self.evs_per_port.or(config.evs_per_port);
-        config.fixed_window = self.fixed_window.or(config.fixed_window);
-        config.cpu = self.cpu.or(config.cpu);
+        config.entropy.per_port = self.evs_per_port.or(config.entropy.per_port);
+        config.network.fixed_window = self.fixed_window.or(config.network.fixed_window);
+        config.thread.cpu = self.cpu.or(config.thread.cpu);
         config.seed = self.seed.or(config.seed);
         for (name, value, to) in [
-            ("base_rtt_us", self.base_rtt_us, &mut config.base_rtt),
-            ("ack_delay_us", self.ack_delay_us, &mut config.ack_delay),
-            ("spin_us", self.spin_us, &mut config.spin),
+            ("base_rtt_us", self.base_rtt_us, &mut config.network.base_rtt),
+            ("ack_delay_us", self.ack_delay_us, &mut config.sacks.delay),
+            ("spin_us", self.spin_us, &mut config.thread.spin),
         ] {
             if let Some(value) = value {
                 *to = micros(name, value)?;

@@ -164,7 +164,7 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
     nic.give_events_to(Box::new(move |event| sink.tell(event)));
     let profiles = Profiles::default();
     let routes = Arc::clone(&profiles.routes);
-    let format = device.description.config.ev_format;
+    let format = device.description.config.entropy.format;
     nic.give_path_events_to(Box::new(move |event| routes.tell(format, event)));
     let object = Box::into_raw(Box::new(public_part(device, events.fd())));
     // SAFETY: the object was just made; the pointer keeps the provenance of the whole.

@@ -40,7 +40,7 @@ fn device_of(mrc_ctx: Handle) -> Result<Arc<Context>> {
 
 fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
     let device = &context.device.description.config;
-    let most = openmrc_nic::device::MAX_PATHS as u32;
+    let most = openmrc_nic::config::MAX_PATHS as u32;
     let used: usize = context.profiles.lock().evs.values().map(|profile| profile.evs.len()).sum();
     let planes = u32::from(context.device.planes());
     Ok(MrcCtlDeviceAttr {
@@ -51,8 +51,8 @@ fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
         ev_free_count: most.saturating_sub(used as u32),
         ev_max_count_profile: ev::MOST_EVS / planes * planes,
         ev_count_align: planes,
-        ev_max_width: device.ev_format.path_bits(),
-        ev_fmt_mode_mask: profiles::mode_of(device.ev_format) as u32,
+        ev_max_width: device.entropy.format.path_bits(),
+        ev_fmt_mode_mask: profiles::mode_of(device.entropy.format) as u32,
         ev_mode_mask: (EV_MODE_AUTO | EV_MODE_EXP | EV_MODE_GEN) as u32,
         ev_op_max_entries: 0,
         gap: 0,
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn mrc_ctl_modify_ev_fmt_profile(
 
 fn query_fmt_fields(context: &Context, id: u64, attr: &mut MrcCtlEvFmtProfileAttr) -> Result<()> {
     let widths = match id {
-        0 => vec![context.device.description.config.ev_format.path_bits()],
+        0 => vec![context.device.description.config.entropy.format.path_bits()],
         id => context.profiles.lock().formats.get(id).widths,
     };
     let fields: Vec<_> = widths.iter().map(|&width| MrcCtlEvFmtField { width: width as u8 }).collect();
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn mrc_ctl_query_ev_fmt_profile(
         let mask = mask as u32;
         check_mask(mask, fmt_attr::MODE | fmt_attr::OP, &[0; _])?;
         let (state, mode) = match id {
-            0 => (State::Online, Some(profiles::mode_of(context.device.description.config.ev_format))),
+            0 => (State::Online, Some(profiles::mode_of(context.device.description.config.entropy.format))),
             id => {
                 let format = context.profiles.lock().formats.get(id);
                 (format.state, format.mode)
@@ -602,7 +602,7 @@ pub unsafe extern "C" fn mrc_ctl_query_cc_profile(
         let mut tables = context.profiles.lock();
         let mut profile = tables.ccs.get(id);
         if id == 0 {
-            let nscc = context.device.description.config.network_trims;
+            let nscc = context.device.description.config.network.trims;
             profile = cc::CcProfile { state: State::Online, nscc: Some(nscc), ..profile };
         }
         if mask & profile_attr::STATE != 0 {
@@ -732,7 +732,7 @@ pub unsafe extern "C" fn mrc_ctl_ep_batch_send_wait(
 
 fn check_requests(context: &Context, requests: &[MrcCtlEpReq]) -> Result<()> {
     let mut ids = HashSet::new();
-    let mode = profiles::mode_of(context.device.description.config.ev_format);
+    let mode = profiles::mode_of(context.device.description.config.entropy.format);
     for request in requests {
         if !ids.insert(request.req_id) || request.sgid != context.device.gid() {
             return Err(EINVAL);

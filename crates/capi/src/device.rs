@@ -152,7 +152,7 @@ impl Device {
         /// Gb/s, and the codes.
         const RATES: [(u64, u8, u8); 6] =
             [(25, 1, 32), (50, 1, 64), (100, 2, 32), (200, 2, 64), (400, 2, 128), (800, 4, 128)];
-        let rate = self.description.config.link_rate_bps / 1_000_000_000;
+        let rate = self.description.config.network.link_rate_bps / 1_000_000_000;
         let fitting = RATES.iter().rev().find(|(gbps, ..)| *gbps <= rate).unwrap_or(&RATES[0]);
         (fitting.1, fitting.2)
     }

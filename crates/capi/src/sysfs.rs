@@ -55,7 +55,7 @@ fn of_port(device: &Device, port: u8, file: &str) -> Option<String> {
     Some(match file {
         "state" => "4: ACTIVE\n".into(),
         "phys_state" => "5: LinkUp\n".into(),
-        "rate" => format!("{} Gb/sec\n", device.description.config.link_rate_bps / 1_000_000_000),
+        "rate" => format!("{} Gb/sec\n", device.description.config.network.link_rate_bps / 1_000_000_000),
         "link_layer" => "Ethernet\n".into(),
         "lid" => "0x0\n".into(),
         "pkeys/0" => "0xffff\n".into(),

@@ -10,8 +10,8 @@ use openmrc_sockets::{error, thread};
 use openmrc_transport::{PathEntry, PortSet, Span};
 use parking_lot::Mutex;
 
+use crate::config::DeviceConfig;
 use crate::cq::{CompletionQueue, Notify};
-use crate::device::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, PathEvent};
 use crate::impair::ImpairRule;
@@ -65,7 +65,7 @@ impl Context {
             .name(format!("{}-engine", shared.config.name))
             .spawn(move || {
                 thread::use_exact_timers();
-                if let Some(cpu) = engine.config.cpu {
+                if let Some(cpu) = engine.config.thread.cpu {
                     thread::run_on_cpu(cpu);
                 }
                 engine.run();

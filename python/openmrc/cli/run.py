@@ -37,11 +37,8 @@ def run(
         int | None,
         typer.Option(
             "--planes",
-            "--ports",
             metavar="N",
-            min=1,
-            max=16,
-            help="Planes on loopback, for two ends on one machine.",
+            help="Planes on loopback, if both ends are on one machine.",
             rich_help_panel="Planes",
         ),
     ] = None,
@@ -69,12 +66,12 @@ def run(
     openmrc run --planes 4 --impair loss=1% -- ib_write_bw localhost
     """
     environment = clibrary.preloaded(os.environ)
-    ports = _ports(addresses, count)
+    planes = _addresses(addresses, count)
     rules = [*_impair.parse_all(impair), *map(_impair.fail_port, fail_port or ())]
-    settings = {"evs_per_port": evs and 2 * -(-evs // max(1, len(ports))), "ev_burst": ev_burst}
-    if ports:
+    settings = {"evs_per_port": evs and 2 * -(-evs // max(1, len(planes))), "ev_burst": ev_burst}
+    if planes:
         environment.pop("OPENMRC_DEVICES", None)
-        environment["OPENMRC_CONFIG"] = description(ports, rules, settings)
+        environment["OPENMRC_CONFIG"] = description(planes, rules, settings)
     elif rules or evs or ev_burst:
         raise ArgumentError("--impair, --fail-port, --evs and --ev-burst need --planes or --addresses")
     found = shutil.which(program[0])
@@ -83,7 +80,7 @@ def run(
     os.execve(found, program, environment)
 
 
-def _ports(addresses: str | None, count: int | None) -> list[str]:
+def _addresses(addresses: str | None, count: int | None) -> list[str]:
     if addresses is None:
         return [port.addr for port in Device.loopback(planes=count).ports] if count else []
     if count is not None:

@@ -98,8 +98,8 @@ fn check(config: &MrcCtlCcNsccCfg) -> Result<()> {
 /// What the NIC is told. A zero is the default for the device's network.
 fn online(context: &Context, profile: &CcProfile) -> Result<CcProfileConfig> {
     let device = &context.device.description.config;
-    let trims = device.network_trims;
-    let device_rtt = Span::from_nanos(device.base_rtt.as_nanos() as u64);
+    let trims = device.network.trims;
+    let device_rtt = Span::from_nanos(device.network.base_rtt.as_nanos() as u64);
     let Some(config) = profile.config.filter(|_| profile.nscc == Some(true)) else {
         return match profile.nscc {
             Some(false) => Ok(CcProfileConfig {
@@ -114,7 +114,7 @@ fn online(context: &Context, profile: &CcProfile) -> Result<CcProfileConfig> {
         value => Span::from_nanos(value.into()),
     };
     let base_rtt = nanos(config.base_rtt, device_rtt);
-    let mut params = NsccParams::for_network(device.link_rate_bps, base_rtt, DEFAULT_PATH_MTU, trims);
+    let mut params = NsccParams::for_network(device.network.link_rate_bps, base_rtt, DEFAULT_PATH_MTU, trims);
     macro_rules! take {
         ($($from:ident => $to:ident),*) => { $(if config.$from != 0.0 { params.$to = config.$from.into(); })* };
     }

@@ -77,7 +77,7 @@ struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     fn of(context: &'a Context) -> Self {
-        let format = context.device.description.config.ev_format;
+        let format = context.device.description.config.entropy.format;
         Frame { context, format, planes: context.device.planes() }
     }
 
@@ -110,7 +110,7 @@ impl<'a> Frame<'a> {
 
     /// A UDP source port cannot be 0.
     fn is_usable(&self, carried: Ev) -> bool {
-        self.format.place(carried, self.context.device.description.config.entropy_order).sport != 0
+        self.format.place(carried, self.context.device.description.config.entropy.order).sport != 0
     }
 }
 

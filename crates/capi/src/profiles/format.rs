@@ -37,7 +37,7 @@ pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
     if gives && (format.state == State::Online || to == State::Init) {
         return Err(EINVAL);
     }
-    let device = context.device.description.config.ev_format;
+    let device = context.device.description.config.entropy.format;
     if let Some(mode) = change.mode {
         if ![EV_FMT_MODE_STEV, EV_FMT_MODE_SRV6, EV_FMT_MODE_UDP].contains(&mode) {
             return Err(EINVAL);

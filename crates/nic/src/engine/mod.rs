@@ -35,7 +35,7 @@ use std::sync::Arc;
 use openmrc_transport::node::{Node, Place};
 use openmrc_transport::{Time, mrc};
 
-use crate::device::DeviceConfig;
+use crate::config::DeviceConfig;
 use crate::shared::Shared;
 use crate::stats::{ContextStats, PathStats};
 use crate::sys;

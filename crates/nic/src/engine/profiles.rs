@@ -73,7 +73,7 @@ impl Profiles {
 impl Engine {
     /// Creates an EV profile and opens its paths, unless they are open.
     pub fn create_ev_profile(&mut self, config: &EvProfileConfig) -> Result<u16> {
-        config.check_routes(self.config.is_srv6())?;
+        config.check_routes(self.config.entropy.is_srv6())?;
         let (net, datapath) = (&mut self.egress.net, &mut self.egress.datapath);
         let paths = Paths::new(config, |i| {
             datapath.open_path(net, config.paths[i], config.routes.get(i).copied(), &config.peer)
