@@ -36,6 +36,8 @@ _OPS = {
     dist.ReduceOp.BOR: "bor",
     dist.ReduceOp.BXOR: "bxor",
 }
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+"""torchrun counts its restarts here. The store outlives them, with what the processes before had stored."""
 _MONITOR_TAG = 1 << 62
 _LOOK = 0.0005
 """Seconds for which the oldest operation is waited for, until the others are looked at."""
@@ -96,7 +98,7 @@ class MrcBackend(_Backend):
             options.group_rank,
             options.group_size,
             _Store(options.store),
-            name=options.group_id or "group",
+            name=f"{options.group_id or 'group'}/{os.environ.get(_RESTARTS, '0')}",
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
             _device=device,
