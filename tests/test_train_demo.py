@@ -144,7 +144,7 @@ def test_training_through_faults_of_the_lab(tmp_path):
 
 @needs_torch
 def test_a_rank_that_fails_ends_the_demo_with_its_words(tmp_path):
-    command = [*OPENMRC, "train-demo", *SMALL, "--out", str(tmp_path)]
+    command = [*OPENMRC, "train-demo", *SMALL, "--planes", "3", "--out", str(tmp_path)]
     variables = {**os.environ, "OPENMRC_ADDRESSES": "192.0.2.1,192.0.2.2,192.0.2.3"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=variables)
     assert done.returncode == 1

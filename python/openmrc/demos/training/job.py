@@ -23,7 +23,6 @@ from openmrc.errors import Error
 from openmrc.testing import Impairment
 
 _GRACE_S = 5.0
-_ERROR_LINES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,4 +149,4 @@ class Job(Closable):
 def _last_words(file: IO[bytes]) -> str:
     file.seek(0)
     lines = file.read().decode(errors="replace").strip().splitlines()
-    return "\n".join(lines[-_ERROR_LINES:]) or "it said nothing"
+    return lines[-1] if lines else "it said nothing"
