@@ -19,12 +19,20 @@ from torch.testing._internal.distributed import distributed_test as own
 TORCH_BACKEND = os.environ.get("OPENMRC_OWN_TESTS_BACKEND", "mrc")
 
 
+right = own.dist.init_process_group
+
+
+def init_process_group(*args, backend=None, **options):
+    """Of the backend that is tested."""
+    return right(*args, backend=TORCH_BACKEND, **options)
+
+
 class OwnTests(own.TestDistBackend, own.DistributedTest._DistTestBase):
     """The tests, each in processes that are forked: importing torch once is enough."""
 
     def setUp(self):
         super().setUp()
-        own.BACKEND = TORCH_BACKEND
+        own.dist.init_process_group = init_process_group
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 

@@ -393,14 +393,24 @@ class MrcBackend(_Backend):
         return self._work(self._receive(tensors, None, tag))
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        """As :func:`torch.distributed.monitored_barrier`: rank 0 names the ranks that do not come."""
+        """As :func:`torch.distributed.monitored_barrier`: rank 0 names the ranks that do not come.
+
+        Raises:
+            RuntimeError: with the words of gloo.
+        """
         seconds = _seconds(opts.timeout, self.communicator.timeout)
         deadline = time.monotonic() + seconds
         byte = bytearray(1)
         comm = self.communicator
         if self.rank() != 0:
-            comm.send(byte, 0, tag=_MONITOR_TAG, timeout=seconds)
-            comm.recv(byte, 0, tag=_MONITOR_TAG, timeout=2 * seconds)
+            try:
+                comm.send(byte, 0, tag=_MONITOR_TAG, timeout=seconds)
+                comm.recv(byte, 0, tag=_MONITOR_TAG, timeout=2 * seconds)
+            except Error as error:
+                raise RuntimeError(
+                    f"Rank {self.rank()} successfully reached monitoredBarrier, but received errors while"
+                    f" waiting for send/recv from rank 0: {error}"
+                ) from error
             return
         works = {
             rank: comm.recv(bytearray(1), rank, tag=_MONITOR_TAG, async_op=True)
@@ -416,7 +426,8 @@ class MrcBackend(_Backend):
                 if not wait_all_ranks:
                     break
         if missing:
-            raise RuntimeError(f"Ranks {missing} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms")
+            who = f"Ranks {missing}" if wait_all_ranks else f"Rank {missing[0]}"
+            raise RuntimeError(f"{who} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms")
         for rank in works:
             comm.send(byte, rank, tag=_MONITOR_TAG, timeout=seconds)
 
