@@ -116,7 +116,7 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
 	echo 'ixnetwork_restpy>=1.12' | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
-	printf '%s\n' 'torch>=2.14' numpy pytest pytest-timeout | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
 	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -
@@ -167,7 +167,7 @@ $(STAMPS)/torch: requirements-torch.lock $(STAMPS)/wheel
 
 test-torch: $(STAMPS)/torch ## the tests of the backend for PyTorch, in an environment of their own (5 GB)
 	$(call say,Tests with torch)
-	$(TORCH)/bin/python -m pytest tests/test_torch.py $(PYTEST_ARGS)
+	$(TORCH)/bin/python -m pytest tests/test_torch.py tests/test_torch_elastic.py tests/test_train_demo.py $(PYTEST_ARGS)
 
 long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak runs, many seeds (tens of minutes)
 	$(call say,Rust tests with many seeds)

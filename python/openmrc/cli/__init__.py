@@ -111,6 +111,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "openmrc.cli.bench_collective:bench_collective",
         "Time and bandwidth of collective operations, as nccl-tests measure them.",
     ),
+    "train-demo": Subcommand(
+        "openmrc.cli.train_demo:train_demo", "Train a small model with PyTorch while the network fails."
+    ),
     "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
     "put": Subcommand("openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."),
     "decode": Subcommand(
