@@ -267,6 +267,9 @@ pub struct DeviceConfig {
     pub seed: Option<u64>,
     /// Most queue pairs, 1..=16384. Default 16384.
     pub max_qps: u32,
+    /// The upper 6 bits of all queue pair numbers, 0 to 63, for devices that share their addresses and differ in their UDP
+    /// ports. Default none.
+    pub number_slot: Option<u8>,
 }
 
 impl Default for DeviceConfig {
@@ -283,6 +286,7 @@ impl Default for DeviceConfig {
             thread: ThreadConfig::default(),
             seed: None,
             max_qps: 1 << 14,
+            number_slot: None,
         }
     }
 }

@@ -91,6 +91,9 @@ impl DeviceConfig {
         if self.max_qps == 0 || self.max_qps > 1 << 14 {
             return fail(format!("max_qps must be 1 to 16384, not {}", self.max_qps));
         }
+        if let Some(slot @ 64..) = self.number_slot {
+            return fail(format!("number_slot must be 0 to 63, not {slot}"));
+        }
         Ok(())
     }
 }

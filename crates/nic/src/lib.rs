@@ -52,7 +52,7 @@ pub use config::{
     QpChoices, SackConfig, SocketConfig, ThreadConfig,
 };
 pub use context::{Context, PortState, ProbeResult};
-pub use cq::{Completion, CompletionQueue, Opcode, Status};
+pub use cq::{Completion, CompletionQueue, Notify, Opcode, Status};
 pub use device::Device;
 pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};

@@ -103,6 +103,10 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "write-lat": Subcommand(
         "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
     ),
+    "run": Subcommand("openmrc.cli.run:run", "Run an unmodified verbs program, such as ib_write_bw."),
+    "config-c": Subcommand(
+        "openmrc.cli.config_c:config_c", "Where the headers and libraries of the C interface are."
+    ),
     "bench-collective": Subcommand(
         "openmrc.cli.bench_collective:bench_collective",
         "Time and bandwidth of collective operations, as nccl-tests measure them.",

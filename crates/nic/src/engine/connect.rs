@@ -16,6 +16,7 @@ use super::verbs::QpLink;
 use crate::attr::{DEFAULT_EXP_CNT, DEFAULT_PATH_MTU, DEFAULT_TIMEOUT, QpAttr};
 use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
+use crate::port::Port;
 use crate::profile::{CcProfileConfig, Paths};
 use crate::tx::most_in_run;
 
@@ -50,7 +51,7 @@ impl Engine {
     }
 
     /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
-    fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
+    pub(super) fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
         let io = self.io(place)?;
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
         let CcProfileConfig { cc, model } = match attr.cc_profile_id.unwrap_or(0) {
@@ -103,6 +104,17 @@ impl Engine {
             options: self.config.choices.responder,
         };
         Ok(config)
+    }
+
+    /// The most payload bytes per packet that fit the interface of every port; in SRv6 mode with the longest headers.
+    pub fn largest_path_mtu(&self) -> usize {
+        let outside = if self.config.entropy.is_srv6() { encap::overhead(true) } else { 0 };
+        let fits = |port: &Port| {
+            let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
+            let mtu = port.rx.socket().mtu_of(port.interface.as_deref()?)?;
+            Some(mtu.saturating_sub(ENVELOPE + ip))
+        };
+        self.egress.net.ports.iter().filter_map(fits).min().unwrap_or(usize::from(DEFAULT_PATH_MTU))
     }
 
     /// Bytes of headers outside the IP header that encloses UDP, on the longest of these paths.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_sockets::{Epoll, Interest, Netlink};
 use openmrc_transport::node::{Node, NodeConfig, PressureConfig};
-use openmrc_transport::{PortSet, Span};
+use openmrc_transport::{PortSet, Span, Time};
 
 use super::Engine;
 use super::connect::{default_cc, span};
@@ -77,6 +77,8 @@ impl Engine {
             profiles,
             links: Links::new(netlink, watch),
             mtu_proofs: Vec::new(),
+            retired: Vec::new(),
+            next_retired: Time::NEVER,
             turns: 0,
             seed,
             config,
@@ -100,6 +102,7 @@ fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
         NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.sockets.burst, pressure) };
     // Strangers must not be able to guess the numbers of queue pairs.
     node.numbers.key = Some(seed);
+    node.numbers.slot = config.number_slot;
     node.port_mask_base = config.endpoint.port_mask_base;
     node
 }

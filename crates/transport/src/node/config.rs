@@ -47,7 +47,7 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: base_rtt.scaled(0.75),
             pressure,
-            numbers: Numbers { place_bits: 20, min_free: 4, key: None },
+            numbers: Numbers { place_bits: 20, min_free: 4, key: None, slot: None },
             port_trust: PortTrust::AtOnce,
             port_mask_base: PortMaskBase::Zero,
             request_rates: RequestRates::default(),
@@ -61,7 +61,7 @@ impl NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: base_rtt,
-            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None },
+            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None, slot: None },
             port_trust: PortTrust::Confirmed,
             ..Self::hardware(ports, base_rtt, pressure)
         }
