@@ -49,14 +49,26 @@ venv: $(STAMPS)/venv ## the virtual environment with the locked dependencies
 
 # The list changes when a file appears or goes; its members change when a file is edited. Either rebuilds the wheel.
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/tests/*' \
+    -not -path 'python/openmrc/lib/*' -not -path 'python/openmrc/include/*' \
     -not -path 'crates/*/examples/*' -not -path '*/target/*' | LC_ALL=C sort)
 $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
 
+# The C interface goes into the wheel as files of the Python package, without the symbols that only a debugger reads.
+C_FILES := python/openmrc
+define c_interface
+	@mkdir -p $(C_FILES)/lib $(C_FILES)/include
+	@rm -f $(C_FILES)/lib/* $(C_FILES)/include/*
+	cp $(1)/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0
+	cp crates/capi/include/*.h $(C_FILES)/include/
+endef
+
 $(STAMPS)/wheel: $(STAMPS)/venv $(STAMPS)/sources $(SOURCES) Cargo.toml Cargo.lock pyproject.toml
 	$(call say,Release wheel)
 	@rm -rf $(STAMPS)/dist
+	cargo build --locked --release --package openmrc-capi
+	$(call c_interface,$(TARGET)/release)
 	$(BIN)/maturin build --release --interpreter $(BIN)/python --out $(STAMPS)/dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(STAMPS)/dist/*.whl
 	@touch $@
@@ -67,7 +79,8 @@ wheel: $(STAMPS)/wheel ## build the release wheel and install it in .venv
 # the checkout is, and used.
 ZIG     := $(STAMPS)/zig
 TARGETS ?= x86_64 aarch64
-GLIBC   := manylinux_2_28
+GLIBC_VERSION := 2.28
+GLIBC   := manylinux_$(subst .,_,$(GLIBC_VERSION))
 
 $(ZIG)/stamp: requirements-wheels.lock $(STAMPS)/venv
 	@rm -rf $(@D)
@@ -78,8 +91,12 @@ $(ZIG)/stamp: requirements-wheels.lock $(STAMPS)/venv
 wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with glibc 2.28 or later, checked
 	$(call say,Wheels for $(TARGETS))
 	@rm -rf dist
+	@mkdir -p $(C_FILES)/lib $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
 	for target in $(TARGETS); do \
 	    [[ -d $$(rustc --print sysroot)/lib/rustlib/$$target-unknown-linux-gnu ]] || rustup target add "$$target-unknown-linux-gnu"; \
+	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" cargo zigbuild --locked --release --package openmrc-capi \
+	        --target "$$target-unknown-linux-gnu.$(GLIBC_VERSION)"; \
+	    cp $(TARGET)/$$target-unknown-linux-gnu/release/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
 	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
 	done
@@ -99,9 +116,9 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
 	echo 'ixnetwork_restpy>=1.12' | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
-	printf '%s\n' 'torch>=2.14' numpy pytest pytest-timeout | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
-	printf '%s\n' 'ziglang>=0.13' 'auditwheel>=6.1' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -
 	cargo update --workspace
 	cargo update --workspace --manifest-path fuzz/Cargo.toml
@@ -150,7 +167,7 @@ $(STAMPS)/torch: requirements-torch.lock $(STAMPS)/wheel
 
 test-torch: $(STAMPS)/torch ## the tests of the backend for PyTorch, in an environment of their own (5 GB)
 	$(call say,Tests with torch)
-	$(TORCH)/bin/python -m pytest tests/test_torch.py $(PYTEST_ARGS)
+	$(TORCH)/bin/python -m pytest tests/test_torch.py tests/test_torch_elastic.py tests/test_train_demo.py $(PYTEST_ARGS)
 
 long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak runs, many seeds (tens of minutes)
 	$(call say,Rust tests with many seeds)

@@ -120,6 +120,18 @@ _HOPS = instruments.four_hops(4096)
 _RECOVERY = instruments.recovery(cuts=50, ports=10)
 _STATE = instruments.state_per_qp()
 
+_TRAINING_2 = instruments.training(2)
+_TRAINING_4 = instruments.training(4)
+_SILENCE = instruments.silence()
+_NETWORK_ALL_REDUCE = instruments.collective(
+    "all-reduce-network",
+    "all_reduce of 64 MiB, two ranks, over the planes",
+    *("all_reduce", "--ranks", "2", "--network", "--minbytes", "64MiB", "-n", "10", "--no-check"),
+)
+_WRITE_BOTH = instruments.write_bw(
+    "write-bw-both", "openmrc, 1 MiB writes in both directions", "--size", _MIB, "--mtu", "4096", "-b"
+)
+
 _SIM_FAT_TREE = instruments.simulation(
     "fat-tree", "1,024 hosts, three tiers of 100 Gb/s, permutation of 2,000,000 bytes"
 )
@@ -309,6 +321,62 @@ FIGURES: Sequence[Figure] = [
         (_SIM_REFERENCE, "packet_ns"),
         (_SIM_GROWTH[0], "packet_ns"),
         section="simulator",
+    ),
+    Figure(
+        "all_reduce 25 MB float32, 2 ranks: gloo's time / ours",
+        at_least(2),
+        (_TRAINING_2, "all_reduce_large_gloo_us"),
+        (_TRAINING_2, "all_reduce_large_mrc_us"),
+        section="training",
+    ),
+    Figure(
+        "all_reduce 25 MB float32, 4 ranks: gloo's time / ours",
+        at_least(1.5),
+        (_TRAINING_4, "all_reduce_large_gloo_us"),
+        (_TRAINING_4, "all_reduce_large_mrc_us"),
+        section="training",
+    ),
+    Figure(
+        "all_reduce 4 KiB, 2 ranks, p50",
+        at_most(60, " us"),
+        (_TRAINING_2, "all_reduce_small_mrc_us"),
+        unit=" us",
+        section="training",
+    ),
+    Figure(
+        "all_reduce 4 KiB, 2 ranks, p50: ours / gloo's",
+        at_most(0.2),
+        (_TRAINING_2, "all_reduce_small_mrc_us"),
+        (_TRAINING_2, "all_reduce_small_gloo_us"),
+        section="training",
+    ),
+    Figure(
+        "all_to_all of 4 ranks, 4 MB for each: gloo's time / ours",
+        at_least(1.5),
+        (_TRAINING_4, "all_to_all_gloo_us"),
+        (_TRAINING_4, "all_to_all_mrc_us"),
+        section="training",
+    ),
+    Figure(
+        "DDP step of the demonstration's model, 4 ranks: ours / gloo's",
+        at_most(0.8),
+        (_TRAINING_4, "ddp_step_mrc_us"),
+        (_TRAINING_4, "ddp_step_gloo_us"),
+        section="training",
+    ),
+    Figure(
+        "bus bandwidth of all_reduce over the planes, 2 ranks / write-bw in both directions",
+        at_least(0.8),
+        (_NETWORK_ALL_REDUCE, "busbw_gbps"),
+        (_WRITE_BOTH, "gbps"),
+        section="training",
+    ),
+    Figure(
+        "one plane of eight goes silent: longest all_reduce of 1 MiB beyond the longest before",
+        at_most(20, " ms"),
+        (_SILENCE, "beyond_ms"),
+        unit=" ms",
+        section="training",
     ),
 ]
 

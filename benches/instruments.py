@@ -328,6 +328,43 @@ def write_bw(name: str, describe: str, *flags: str) -> Instrument:
     return Instrument(name, describe, measure)
 
 
+def training(ranks: int) -> Instrument:
+    """``benches/training.py``: torch.distributed over mrc and gloo in turns, ``NAME_BACKEND_us``."""
+
+    def measure(bench: Bench) -> Numbers:
+        python = ROOT / ".venv-torch/bin/python"
+        if not python.exists():
+            raise Absent("torch is not installed (make test-torch)")
+        return run_json([str(python), str(ROOT / "benches/training.py"), str(ranks)], timeout=600)
+
+    return Instrument(
+        f"training-{ranks}", f"torch.distributed, {ranks} ranks, mrc and gloo in turns", measure
+    )
+
+
+def silence() -> Instrument:
+    """``benches/silence.py``: the longest all_reduce before and after a plane has gone silent."""
+
+    def measure(bench: Bench) -> Numbers:
+        return run_json([sys.executable, str(ROOT / "benches/silence.py")], timeout=120)
+
+    return Instrument("all-reduce-silence", "all_reduce of 1 MiB, one plane of eight goes silent", measure)
+
+
+def collective(name: str, describe: str, *flags: str) -> Instrument:
+    """``openmrc bench-collective``: ``busbw_gbps`` of its last size."""
+
+    def measure(bench: Bench) -> Numbers:
+        output = run([_openmrc(), "bench-collective", *flags, "--json"], timeout=120)
+        try:
+            last = json.loads(output)[-1]
+        except (ValueError, LookupError):
+            raise NotMeasured(f"bench-collective printed no JSON: {output[:80]!r}") from None
+        return {"busbw_gbps": pick(last, "in_place", "busbw") * 8 / 1e9}
+
+    return Instrument(name, describe, measure)
+
+
 def plane_death(name: str, describe: str, *flags: str) -> Instrument:
     """``openmrc write-bw`` while port 3 goes silent halfway: ``dip_ms``, the longest dip.
 

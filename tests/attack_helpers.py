@@ -16,6 +16,7 @@ from lab_helpers import unique
 from openmrc.lab.system import entered, remove, run
 from openmrc.verbs import Context, Device, Port
 from openmrc.wire import (
+    DSCP,
     Ack,
     EndpointOp,
     EndpointRequest,
@@ -185,6 +186,11 @@ class Forger:
         body = Write(position=position, va=self._bits(47), rkey=self._bits(32), dma_len=4)
         return Packet(dest_qp=self.qp(), psn=self._bits(24), body=body, payload=b"evil")
 
+    def trimmed(self):
+        """The headers of a write. Nothing protects them: a switch cuts off the iCRC with the payload."""
+        body = Write(position=Position.ONLY, va=self._bits(47), rkey=self._bits(32), dma_len=4096)
+        return Packet(dest_qp=self.qp(), psn=self._bits(24), body=body)
+
 
 KINDS = {
     "port status": Forger.port_status,
@@ -195,4 +201,13 @@ KINDS = {
     "NACKs": Forger.nack,
     "SACKs": Forger.sack,
     "writes": Forger.write,
+    "trimmed packets": Forger.trimmed,
 }
+CODE_POINTS = {"trimmed packets": (DSCP.trimmed, DSCP.trimmed_last_hop)}
+"""Of the kinds that are told by their DSCP."""
+
+
+def code_point(kind, number):
+    """The DSCP of the ``number``-th packet of a kind."""
+    known = CODE_POINTS.get(kind, (46,))
+    return known[number % len(known)]

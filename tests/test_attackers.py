@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attack_helpers import COUNT, KINDS, LONG, PLANES, Forger, stage
+from attack_helpers import COUNT, KINDS, LONG, PLANES, Forger, code_point, stage
 from lab_helpers import needs_root
 from openmrc import handshake
 from openmrc.connect import PROTOCOL
@@ -92,7 +92,7 @@ def test_packets_of_an_attacker_who_sees_nothing_change_nothing(kind):
             packet = KINDS[kind](forger)
             # To the sender as if from the receiver, and the other way round.
             source, target = (("b", "a"), ("a", "b"))[i % 2]
-            hosts.forge(packet, source, target, plane=i // 2 % PLANES)
+            hosts.forge(packet, source, target, plane=i // 2 % PLANES, dscp=code_point(kind, i))
         assert eventually(lambda: writer.written >= written + 20), "stalled"
         writer.stop()
         assert resident_kb() - memory < MEMORY_KB
@@ -101,7 +101,7 @@ def test_packets_of_an_attacker_who_sees_nothing_change_nothing(kind):
         assert len(a.recv_cq) == len(b.recv_cq) == 0
 
 
-@pytest.mark.parametrize("kind", ["ACKs", "SACKs", "NAKs", "NACKs", "port status"])
+@pytest.mark.parametrize("kind", ["ACKs", "SACKs", "NAKs", "NACKs", "port status", "trimmed packets"])
 def test_a_write_that_has_not_arrived_neither_completes_nor_fails(kind):
     forger = Forger(kind)
     with stage() as hosts:
@@ -111,7 +111,7 @@ def test_a_write_that_has_not_arrived_neither_completes_nor_fails(kind):
         hosts.cut("b")
         a.qp.write(mr, remote)
         for i in range(COUNT):
-            hosts.forge(KINDS[kind](forger), "b", "a", plane=i % PLANES)
+            hosts.forge(KINDS[kind](forger), "b", "a", plane=i % PLANES, dscp=code_point(kind, i))
         assert not a.send_cq.wait(0.3)
         assert not any(target)
         hosts.cut("b", up=True)

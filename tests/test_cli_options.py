@@ -14,8 +14,8 @@ from openmrc.units import parse_rate, parse_share, parse_size, parse_time
 
 REPOSITORY = Path(__file__).parent.parent
 LAB = REPOSITORY / "examples" / "fabrics" / "lab.yaml"
-SAME_MEANING = {"--out", "--only"}
-"""They take a directory or a file, a row or a half: the same place, other values."""
+SAME_MEANING = {"--out", "--only", "--lab"}
+"""They take a directory or a file, a row or a half, a name or nothing: the same thing, other values."""
 
 
 def test_the_table_in_the_documentation_is_current():

@@ -94,6 +94,42 @@ def test_every_collective_call():
     run(script, 3)
 
 
+def test_small_floats_are_reduced_as_torch_reduces_them():
+    """Every pair of float8 values, many of bfloat16 and float16: added in float32 and rounded once."""
+    script = """
+        def same(a, b, bits):
+            return (a.isnan() & b.isnan()) | (a.view(bits) == b.view(bits))
+        every = torch.arange(256, dtype=torch.uint8)
+        dice = torch.Generator().manual_seed(5)
+        some = torch.randint(-(1 << 15), 1 << 15, (2, 1 << 16), generator=dice).to(torch.int16)
+        ops = {
+            "sum": (dist.ReduceOp.SUM, torch.add), "product": (dist.ReduceOp.PRODUCT, torch.mul),
+        }
+        for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16):
+            if dtype.itemsize == 1:
+                pair = [every.repeat_interleave(256), every.repeat(256)]
+                bits = torch.uint8
+            else:
+                pair, bits = list(some), torch.int16
+            pair = [each.view(dtype) for each in pair]
+            for name, (op, judge) in ops.items():
+                x = pair[rank].clone()
+                dist.all_reduce(x, op)
+                exact = judge(pair[0].float(), pair[1].float())
+                expected = exact.to(dtype).float()
+                if dtype is torch.float8_e4m3fn:
+                    # Torch saturates at 448; here what is beyond overflows, as in ml_dtypes and in the
+                    # conversion without saturation of OCP's specification.
+                    expected[exact.abs() > 464] = float("nan")
+                wrong = ~same(x.float(), expected, torch.int32)
+                assert not wrong.any(), (
+                    dtype, name, int(wrong.sum()),
+                    [(pair[0][i].item(), pair[1][i].item(), x[i].item(), expected[i].item())
+                     for i in wrong.nonzero()[:5, 0]])
+    """
+    run(script, 2)
+
+
 def test_sub_groups_and_a_mesh():
     script = """
         pair = dist.new_group([0, 2])
@@ -157,6 +193,59 @@ def test_tensor_parallel_layers():
         for p, g in zip(model.parameters(), expected):
             grad = p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad
             assert torch.allclose(grad, g, atol=1e-5)
+    """
+    run(script, 2)
+
+
+def test_a_pipeline_of_stages_gives_the_gradients_of_one_process():
+    script = """
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+        for schedule in (ScheduleGPipe, Schedule1F1B):
+            torch.manual_seed(3)
+            layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh()) for _ in range(size)]
+            x, y = torch.randn(8, 12), torch.randn(8, 12)
+            loss_of = nn.MSELoss()
+            loss_of(nn.Sequential(*layers)(x), y).backward()
+            expected = [p.grad.clone() for p in layers[rank].parameters()]
+            layers[rank].zero_grad()
+            stage = PipelineStage(layers[rank], rank, size, torch.device("cpu"))
+            run = schedule(stage, n_microbatches=4, loss_fn=loss_of)
+            losses = []
+            if rank == 0:
+                run.step(x)
+            elif rank == size - 1:
+                run.step(target=y, losses=losses)
+            else:
+                run.step()
+            for parameter, gradient in zip(layers[rank].parameters(), expected):
+                assert torch.allclose(parameter.grad, gradient, atol=1e-6), schedule
+    """
+    run(script, 3)
+
+
+def test_a_profiler_shows_the_operations_by_name():
+    script = """
+        from torch.profiler import ProfilerActivity, profile
+        x = torch.ones(4)
+        with profile(activities=[ProfilerActivity.CPU]) as found:
+            dist.all_reduce(x); dist.broadcast(x, 0); dist.barrier()
+            dist.all_gather_into_tensor(torch.empty(8), x)
+        names = {event.key for event in found.key_averages()}
+        expected = {"mrc:all_reduce", "mrc:broadcast", "mrc:barrier", "mrc:_all_gather_base", "mrc:wait"}
+        assert expected <= names, names
+    """
+    run(script, 2)
+
+
+def test_coalesced_calls_are_one_work():
+    script = """
+        parts = [torch.full((3,), float(rank + i)) for i in range(4)]
+        dist.all_reduce_coalesced(parts)
+        assert [int(part[0]) for part in parts] == [1, 3, 5, 7]
+        with dist._coalescing_manager():
+            for part in parts:
+                dist.all_reduce(part)
+        assert [int(part[0]) for part in parts] == [2, 6, 10, 14]
     """
     run(script, 2)
 

@@ -129,6 +129,7 @@ def test_the_choices_of_a_device_and_a_queue_pair_are_taken():
         "dfc": False,
         "start_probe": False,
         "rotation_turns": 1,
+        "port_mask_base": 1,
     }
     with connected(rts={"dfc": True}, **choices) as (a, b):
         assert a.qp.query().attr.dfc is True

@@ -406,6 +406,7 @@ DEVICES = {
     "answer to a PSN": (lambda: device(oor="loud"), errors.ArgumentError, "oor is|'nack' or 'silent'"),
     "room to send": (lambda: device(can_send="all"), errors.ArgumentError, "can_send is|'mtu' or 'any'"),
     "NAK of the limit": (lambda: device(wimm_nak_syndrome=0x60), errors.ArgumentError, "0x65 or 0x61"),
+    "first bit of a port mask": (lambda: device(port_mask_base=2), errors.ArgumentError, "0 or 1"),
     "turns": (lambda: device(rotation_turns=-1), errors.ArgumentError, "rotation_turns is -1"),
     "no time": (lambda: device(base_rtt_us=-1), errors.ArgumentError, "base_rtt_us is -1"),
     "not a number": (lambda: device(base_rtt_us=float("nan")), errors.ArgumentError, "base_rtt_us is NaN"),

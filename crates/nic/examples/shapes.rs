@@ -59,11 +59,11 @@ fn host(options: &Options, index: usize) -> Host {
     let process = std::process::id() as u8;
     let addr = |port: usize| IpAddr::V4(Ipv4Addr::new(127, 1 + port as u8, 1 + index as u8, process));
     let mut config = DeviceConfig::with_addresses((0..options.ports).map(addr));
-    config.receive_buffer = options.buffer / 2; // The kernel doubles it.
-    config.evs_per_port = Some((256 / options.ports).min(32) as u16);
+    config.sockets.receive_buffer = options.buffer / 2; // The kernel doubles it.
+    config.entropy.per_port = Some((256 / options.ports).min(32) as u16);
     match options.control.as_str() {
-        "nscc" => config.fixed_window = Some(0),
-        "fixed" => config.fixed_window = Some(1 << 20),
+        "nscc" => config.network.fixed_window = Some(0),
+        "fixed" => config.network.fixed_window = Some(1 << 20),
         _ => {}
     }
     let context = Device::new(config).unwrap().open().unwrap();

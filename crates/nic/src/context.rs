@@ -10,8 +10,8 @@ use openmrc_sockets::{error, thread};
 use openmrc_transport::{PathEntry, PortSet, Span};
 use parking_lot::Mutex;
 
-use crate::cq::CompletionQueue;
-use crate::device::DeviceConfig;
+use crate::config::DeviceConfig;
+use crate::cq::{CompletionQueue, Notify};
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, PathEvent};
 use crate::impair::ImpairRule;
@@ -65,7 +65,7 @@ impl Context {
             .name(format!("{}-engine", shared.config.name))
             .spawn(move || {
                 thread::use_exact_timers();
-                if let Some(cpu) = engine.config.cpu {
+                if let Some(cpu) = engine.config.thread.cpu {
                     thread::run_on_cpu(cpu);
                 }
                 engine.run();
@@ -99,7 +99,16 @@ impl Context {
     /// [`Error::InvalidArgument`] if `cqe` is out of range; [`Error::Os`] if no descriptor is left.
     pub fn create_cq(&self, cqe: usize) -> Result<CompletionQueue> {
         drop(self.shared.lock_open()?);
-        CompletionQueue::new(&self.shared, self.shared.handle(), cqe)
+        CompletionQueue::new(&self.shared, self.shared.handle(), cqe, None)
+    }
+
+    /// As [`Context::create_cq`]. Notifications go to `notify`, and the queue's descriptor never becomes readable.
+    ///
+    /// # Errors
+    /// As [`Context::create_cq`].
+    pub fn create_notifying_cq(&self, cqe: usize, notify: Notify) -> Result<CompletionQueue> {
+        drop(self.shared.lock_open()?);
+        CompletionQueue::new(&self.shared, self.shared.handle(), cqe, Some(notify))
     }
 
     // --- driving -----------------------------------------------------------------------------------------------
@@ -147,6 +156,17 @@ impl Context {
     /// [`Error::OtherProcess`] in the child of a fork.
     pub fn check_process(&self) -> Result<()> {
         self.shared.check_process()
+    }
+
+    /// From now on asynchronous events go to `sink` instead of [`Context::next_event`]. It is called with locks of the
+    /// device held, so it must not call the device. Only the first sink counts.
+    pub fn give_events_to(&self, sink: Box<dyn Fn(AsyncEvent) + Send + Sync>) {
+        self.shared.events.give_to(sink);
+    }
+
+    /// The same for path events.
+    pub fn give_path_events_to(&self, sink: Box<dyn Fn(PathEvent) + Send + Sync>) {
+        self.shared.path_events.give_to(sink);
     }
 
     /// Removes the oldest asynchronous event. In the child of a fork there is none.
@@ -335,6 +355,14 @@ impl Context {
                 receive_buffer: p.rx.buffer,
             })
             .collect())
+    }
+
+    /// The most payload bytes per packet that fit the interface of every port with all headers.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn largest_path_mtu(&self) -> Result<usize> {
+        Ok(self.shared.lock_open()?.largest_path_mtu())
     }
 
     /// Ports that are up.

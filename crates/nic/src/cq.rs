@@ -88,6 +88,22 @@ pub struct Completion {
     pub imm_data: Option<u32>,
     /// The queue pair.
     pub qp_num: u32,
+    /// Of a receive: the peer's queue pair.
+    pub src_qp: u32,
+}
+
+/// Told of each notification that a completion queue raises. It is called with locks of the device held, so it must not
+/// call the device.
+pub type Notify = Arc<dyn Fn() + Send + Sync>;
+
+/// What a completion queue is armed for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Armed {
+    #[default]
+    No,
+    /// Errors, and receives whose sender asked for it.
+    Solicited,
+    Any,
 }
 
 /// A completion queue. It lives as long as this handle or any queue pair that uses it.
@@ -98,21 +114,27 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(shared: &Arc<Shared>, id: u32, capacity: usize) -> Result<Self> {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        id: u32,
+        capacity: usize,
+        notify: Option<Notify>,
+    ) -> Result<Self> {
         if capacity == 0 || capacity > MAX_CQE {
             return Err(Error::invalid(format!(
                 "a completion queue holds 1 to {MAX_CQE} completions, not {capacity}"
             )));
         }
         let event = EventFd::new().map_err(|e| Error::os("completion queue event", e))?;
-        let ring = Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: false };
+        let ring = Ring { completions: VecDeque::with_capacity(capacity.min(4096)), armed: Armed::No };
         let queue = CqShared {
             id,
-            capacity,
+            capacity: AtomicUsize::new(capacity),
             len: AtomicUsize::new(0),
             overrun: AtomicBool::new(false),
             ring: Mutex::new(ring),
             event,
+            notify,
         };
         Ok(CompletionQueue { shared: Arc::clone(shared), queue: Arc::new(queue) })
     }
@@ -133,7 +155,12 @@ impl CompletionQueue {
 
     /// Its capacity.
     pub fn capacity(&self) -> usize {
-        self.queue.capacity
+        self.queue.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes its capacity. Completions that wait stay, also if there are more of them.
+    pub fn set_capacity(&self, capacity: usize) {
+        self.queue.capacity.store(capacity, Ordering::Relaxed);
     }
 
     /// Completions that wait now.
@@ -159,6 +186,20 @@ impl CompletionQueue {
         self.queue.take(max, out)
     }
 
+    /// Removes up to `max` completions, oldest first, and gives each to `take`, which must not call the device; returns
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_into`].
+    #[inline]
+    pub fn poll_each(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize> {
+        self.check_process()?;
+        if self.is_empty() {
+            self.shared.drive_if_polling();
+        }
+        self.queue.take_each(max, take)
+    }
+
     /// As [`CompletionQueue::poll_into`], into a new list.
     ///
     /// # Errors
@@ -180,11 +221,14 @@ impl CompletionQueue {
         if self.shared.is_inherited() {
             return;
         }
-        let mut ring = self.queue.ring.lock();
-        if ring.completions.is_empty() && !self.queue.overrun.load(Ordering::Acquire) {
-            ring.armed = true;
-        } else {
-            self.queue.event.signal();
+        self.queue.arm(Armed::Any);
+    }
+
+    /// As [`CompletionQueue::arm`], but only errors count, and receives whose sender asked for a solicited event. If
+    /// anything waits, the notification comes at once.
+    pub fn arm_solicited(&self) {
+        if !self.shared.is_inherited() {
+            self.queue.arm(Armed::Solicited);
         }
     }
 
@@ -210,48 +254,82 @@ impl CompletionQueue {
 /// The part of a completion queue that engine and application share.
 pub(crate) struct CqShared {
     pub id: u32,
-    capacity: usize,
+    capacity: AtomicUsize,
     len: AtomicUsize,
     /// Set once, under the lock of `ring`.
     overrun: AtomicBool,
     ring: Mutex<Ring>,
     event: EventFd,
+    notify: Option<Notify>,
 }
 
 struct Ring {
     completions: VecDeque<Completion>,
-    armed: bool,
+    armed: Armed,
 }
 
 impl CqShared {
     /// Adds a completion. Returns `false` when the queue overruns, the first time only.
     #[inline]
     pub fn push(&self, completion: Completion) -> bool {
+        self.push_solicited(completion, false)
+    }
+
+    /// The same for a receive whose sender asked for a solicited event.
+    #[inline]
+    pub fn push_solicited(&self, completion: Completion, solicited: bool) -> bool {
         let mut ring = self.ring.lock();
         if self.overrun.load(Ordering::Relaxed) {
             return true;
         }
-        let overrun = ring.completions.len() == self.capacity;
+        let overrun = ring.completions.len() >= self.capacity.load(Ordering::Relaxed);
         if overrun {
             self.overrun.store(true, Ordering::Release);
         } else {
             ring.completions.push_back(completion);
             self.len.store(ring.completions.len(), Ordering::Release);
         }
-        if std::mem::take(&mut ring.armed) {
-            self.event.signal();
+        let counts = match ring.armed {
+            Armed::No => false,
+            Armed::Solicited => solicited || completion.status != Status::Success || overrun,
+            Armed::Any => true,
+        };
+        if counts {
+            ring.armed = Armed::No;
+            self.raise();
         }
         !overrun
     }
 
+    fn raise(&self) {
+        match &self.notify {
+            Some(notify) => notify(),
+            None => self.event.signal(),
+        }
+    }
+
+    fn arm(&self, what: Armed) {
+        let mut ring = self.ring.lock();
+        if !ring.completions.is_empty() || self.overrun.load(Ordering::Acquire) {
+            self.raise();
+        } else if ring.armed != Armed::Any {
+            ring.armed = what;
+        }
+    }
+
     fn take(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        self.take_each(max, |completion| out.push(completion))
+    }
+
+    #[inline]
+    fn take_each(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize> {
         if self.len.load(Ordering::Acquire) == 0 {
             let overrun = self.overrun.load(Ordering::Acquire) && max > 0;
             return if overrun { Err(Error::CqOverrun(self.id)) } else { Ok(0) };
         }
         let mut ring = self.ring.lock();
         let n = ring.completions.len().min(max);
-        out.extend(ring.completions.drain(..n));
+        ring.completions.drain(..n).for_each(&mut take);
         self.len.store(ring.completions.len(), Ordering::Release);
         Ok(n)
     }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 
 use openmrc_sockets::EventFd;
 use openmrc_transport::{EvChange, Fatal};
@@ -71,7 +72,11 @@ pub(crate) struct EventQueue<T> {
     queue: Mutex<Inner<T>>,
     event: EventFd,
     capacity: usize,
+    sink: OnceLock<Sink<T>>,
 }
+
+/// Takes events in place of the queue.
+type Sink<T> = Box<dyn Fn(T) + Send + Sync>;
 
 struct Inner<T> {
     events: VecDeque<T>,
@@ -81,11 +86,19 @@ struct Inner<T> {
 impl<T> EventQueue<T> {
     pub fn new(capacity: usize) -> Result<Self> {
         let event = EventFd::new().map_err(|e| Error::os("event queue", e))?;
-        Ok(EventQueue { queue: Mutex::new(Inner { events: VecDeque::new(), dropped: 0 }), event, capacity })
+        Ok(EventQueue {
+            queue: Mutex::new(Inner { events: VecDeque::new(), dropped: 0 }),
+            event,
+            capacity,
+            sink: OnceLock::new(),
+        })
     }
 
     /// Adds an event. If the queue is full, drops and counts it.
     pub fn push(&self, event: T) {
+        if let Some(sink) = self.sink.get() {
+            return sink(event);
+        }
         let mut inner = self.queue.lock();
         if inner.events.len() == self.capacity {
             inner.dropped += 1;
@@ -93,6 +106,17 @@ impl<T> EventQueue<T> {
         }
         inner.events.push_back(event);
         self.event.signal();
+    }
+
+    /// From now on events go to `sink`, those that wait first.
+    pub fn give_to(&self, sink: Sink<T>) {
+        if self.sink.set(sink).is_ok()
+            && let Some(sink) = self.sink.get()
+        {
+            while let Some(event) = self.pop() {
+                sink(event);
+            }
+        }
     }
 
     /// Removes the oldest event.

@@ -18,6 +18,7 @@
 mod arena;
 pub mod attr;
 pub mod buffer;
+pub mod config;
 pub mod context;
 pub mod cq;
 mod datapath;
@@ -46,9 +47,13 @@ mod tx;
 
 pub use attr::{QpAttr, QpCap, QpInfo};
 pub use buffer::Buffer;
+pub use config::{
+    DEFAULT_UDP_PORT, DeviceConfig, EndpointConfig, EntropyConfig, EpOps, NetworkConfig, PortConfig,
+    QpChoices, SackConfig, SocketConfig, ThreadConfig,
+};
 pub use context::{Context, PortState, ProbeResult};
-pub use cq::{Completion, CompletionQueue, Opcode, Status};
-pub use device::{DEFAULT_UDP_PORT, Device, DeviceConfig, EpOps, PortConfig, QpChoices};
+pub use cq::{Completion, CompletionQueue, Notify, Opcode, Status};
+pub use device::Device;
 pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};
 pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};

@@ -106,9 +106,10 @@ impl Network {
         path.packets += packets as u64;
         path.bytes += bytes as u64;
         path.last_tx_ns = now.0 / 1000;
-        let stats = &mut self.ports[usize::from(path.port)].stats;
-        stats.tx_packets += packets as u64;
-        stats.tx_bytes += bytes as u64;
+        let port = &mut self.ports[usize::from(path.port)];
+        port.accepted();
+        port.stats.tx_packets += packets as u64;
+        port.stats.tx_bytes += bytes as u64;
     }
 
     /// Looks at every receive buffer; returns how many packets the sockets have dropped since the last look.

@@ -6,11 +6,15 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use openmrc_sockets::{InterfaceAddr, interface_of};
-use openmrc_transport::Time;
+use openmrc_transport::{Span, Time};
 
 use crate::socket::RxSocket;
 use crate::stats::PortStats;
 use crate::tx::RunKey;
+
+/// How long an interface may take nothing until its packets are taken for lost: a queue of 1000 packets of 4 KiB drains in
+/// less at 10 Gb/s, and a plane that is stuck must not hold its packets back for ever.
+const PATIENCE: Span = Span::from_millis(5);
 
 /// A run that the kernel would not take, as bytes.
 pub(crate) struct HeldRun {
@@ -47,6 +51,8 @@ pub(crate) struct Port {
     pub held: VecDeque<HeldRun>,
     /// When to try again without being told.
     pub retry_at: Time,
+    /// Since when the interface has taken nothing for want of buffers (ENOBUFS).
+    refusing_since: Option<Time>,
     pub stats: PortStats,
     /// The socket's own count of drops when last seen.
     dropped: u32,
@@ -69,6 +75,7 @@ impl Port {
             interface_index: 0,
             held: VecDeque::new(),
             retry_at: Time::NEVER,
+            refusing_since: None,
             stats: PortStats::default(),
             dropped: 0,
             queued: 0,
@@ -84,6 +91,26 @@ impl Port {
     /// Whether it can take a packet now.
     pub fn is_free(&self) -> bool {
         self.is_up() && self.held.is_empty()
+    }
+
+    /// The kernel would not take a packet. `no_buffers`: its interface has no room, and no
+    /// event tells when it has.
+    pub fn pause(&mut self, now: Time, until: Time, no_buffers: bool) {
+        self.retry_at = until;
+        if no_buffers {
+            self.refusing_since.get_or_insert(now);
+        }
+    }
+
+    /// The kernel has taken a packet.
+    #[inline]
+    pub fn accepted(&mut self) {
+        self.refusing_since = None;
+    }
+
+    /// Whether the interface has taken nothing for longer than a full queue needs to drain.
+    pub fn has_refused_too_long(&self, now: Time) -> bool {
+        self.refusing_since.is_some_and(|since| now.since(since) > PATIENCE)
     }
 
     /// Looks where its address is now.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
@@ -17,12 +17,14 @@ use smallvec::SmallVec;
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::cq::{Completion, CompletionQueue, CqShared, Opcode, Status};
 use crate::error::{Error, Result};
+use crate::memory::Access;
 use crate::qp_state::QpState;
 use crate::shared::Shared;
 use crate::sys;
 
-/// A piece of registered memory.
+/// A piece of registered memory. It has the layout of `struct ibv_sge`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
 pub struct Sge {
     /// Address of the first byte.
     pub addr: u64,
@@ -210,8 +212,7 @@ impl QueuePair {
     /// in ibverbs.
     pub fn post_send(&self, requests: &[SendWr<'_>]) -> Result<()> {
         let qp = &*self.qp;
-        let state =
-            self.usable("post_send", "RTS or ERROR", |s| matches!(s, QpState::Rts | QpState::Error))?;
+        let state = self.can_send()?;
         let capacity = qp.cap.max_send_wr as usize;
         {
             let mut pending = qp.pending.lock();
@@ -231,10 +232,66 @@ impl QueuePair {
             }
             qp.send_outstanding.fetch_add(requests.len(), Ordering::AcqRel);
         }
+        if !requests.is_empty() {
+            self.hand_over(state)?;
+        }
+        Ok(())
+    }
+
+    /// Posts sends one after the other up to the first that is refused; returns how many were posted, and why the next
+    /// was not. The list must not call the device.
+    pub fn post_send_each<'a, E: From<Error>>(
+        &self,
+        requests: impl Iterator<Item = std::result::Result<SendWr<'a>, E>>,
+    ) -> (usize, std::result::Result<(), E>) {
+        let qp = &*self.qp;
+        let state = match self.can_send() {
+            Ok(state) => state,
+            Err(error) => return (0, Err(error.into())),
+        };
+        let capacity = qp.cap.max_send_wr as usize;
+        let mut posted = 0;
+        let mut result = Ok(());
+        {
+            let mut pending = qp.pending.lock();
+            for request in requests {
+                let outstanding = qp.send_outstanding.load(Ordering::Acquire);
+                let wqe = match request {
+                    Err(error) => Err(error),
+                    Ok(_) if outstanding >= capacity => {
+                        Err(Error::QueueFull { queue: "send", qp_num: qp.num, capacity, outstanding }.into())
+                    }
+                    Ok(request) => Wqe::new(&request, qp).map_err(E::from),
+                };
+                match wqe {
+                    Ok(wqe) => pending.push_back(wqe),
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+                posted += 1;
+                qp.send_outstanding.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        if posted > 0
+            && let Err(error) = self.hand_over(state)
+        {
+            result = result.and(Err(error.into()));
+        }
+        (posted, result)
+    }
+
+    fn can_send(&self) -> Result<QpState> {
+        self.usable("post_send", "RTS or ERROR", |s| matches!(s, QpState::Rts | QpState::Error))
+    }
+
+    /// Sends were posted in this state.
+    fn hand_over(&self, state: QpState) -> Result<()> {
         if state == QpState::Error {
-            self.engine()?.flush_queues(&self.shared, qp.place);
-        } else if !requests.is_empty() {
-            self.shared.submit(qp);
+            self.engine()?.flush_queues(&self.shared, self.qp.place);
+        } else {
+            self.shared.submit(&self.qp);
             self.shared.drive_if_polling();
         }
         Ok(())
@@ -246,7 +303,7 @@ impl QueuePair {
     /// [`Error::WrongState`], [`Error::QueueFull`].
     pub fn post_recv(&self, requests: &[RecvWr]) -> Result<()> {
         let qp = &*self.qp;
-        let state = self.usable("post_recv", "INIT, RTR, RTS or ERROR", |s| s != QpState::Reset)?;
+        let state = self.can_receive()?;
         let capacity = qp.cap.max_recv_wr as usize;
         {
             let mut receives = qp.receives.lock();
@@ -256,10 +313,82 @@ impl QueuePair {
             }
             receives.extend(requests.iter().map(|r| r.wr_id));
         }
-        if state == QpState::Error || qp.state() == QpState::Error {
-            self.engine()?.flush_queues(&self.shared, qp.place);
+        self.receives_posted(state)
+    }
+
+    /// Posts receives one after the other up to the first that is refused; returns how many were posted, and why the next
+    /// was not. The list must not call the device.
+    pub fn post_recv_each<E: From<Error>>(
+        &self,
+        requests: impl Iterator<Item = std::result::Result<RecvWr, E>>,
+    ) -> (usize, std::result::Result<(), E>) {
+        let qp = &*self.qp;
+        let state = match self.can_receive() {
+            Ok(state) => state,
+            Err(error) => return (0, Err(error.into())),
+        };
+        let capacity = qp.cap.max_recv_wr as usize;
+        let mut posted = 0;
+        let mut result = Ok(());
+        {
+            let mut receives = qp.receives.lock();
+            for request in requests {
+                let outstanding = receives.len();
+                match request {
+                    Ok(_) if outstanding >= capacity => {
+                        let qp_num = qp.num;
+                        let full = Error::QueueFull { queue: "receive", qp_num, capacity, outstanding };
+                        result = Err(full.into());
+                        break;
+                    }
+                    Ok(request) => receives.push_back(request.wr_id),
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+                posted += 1;
+            }
+        }
+        if posted > 0
+            && let Err(error) = self.receives_posted(state)
+        {
+            result = result.and(Err(error.into()));
+        }
+        (posted, result)
+    }
+
+    fn can_receive(&self) -> Result<QpState> {
+        self.usable("post_recv", "INIT, RTR, RTS or ERROR", |s| s != QpState::Reset)
+    }
+
+    /// Receives were posted in this state.
+    fn receives_posted(&self, state: QpState) -> Result<()> {
+        if state == QpState::Error || self.qp.state() == QpState::Error {
+            self.engine()?.flush_queues(&self.shared, self.qp.place);
         }
         Ok(())
+    }
+
+    /// Changes what the peer may do.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn set_access(&self, access: Access) -> Result<()> {
+        self.engine()?.set_qp_access(self.qp.place, access)
+    }
+
+    /// In RTS: changes the retries, those that are given; see [`QpAttr`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a value is out of range; [`Error::Closed`].
+    pub fn set_retries(
+        &self,
+        timeout: Option<u8>,
+        linear_cnt: Option<u8>,
+        exp_cnt: Option<u8>,
+    ) -> Result<()> {
+        self.engine()?.set_qp_retries(self.qp.place, timeout, linear_cnt, exp_cnt)
     }
 
     /// Sends that are posted and not completed.
@@ -285,6 +414,18 @@ impl QueuePair {
         if let Some(mut engine) = self.shared.lock() {
             engine.destroy_qp(self.qp.place);
         }
+    }
+
+    /// As [`QueuePair::destroy`], but acknowledgements that are owed are sent first, and for 16 timeouts, at least a
+    /// second, its number still answers duplicates and probes of its peer with what has arrived.
+    pub fn retire(&self) {
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(mut engine) = self.shared.lock() {
+            engine.retire_qp(&self.shared, self.qp.place);
+        }
+        self.shared.kick();
     }
 
     fn usable(
@@ -329,6 +470,8 @@ pub(crate) struct QpShared {
     pub send_cq: Arc<CqShared>,
     pub recv_cq: Arc<CqShared>,
     state: AtomicU8,
+    /// Number of the peer's queue pair.
+    pub peer_num: AtomicU32,
     /// Sends that the engine has not taken yet.
     pub pending: Mutex<VecDeque<Wqe>>,
     /// Number of sends that have not completed, including `pending`.
@@ -358,6 +501,7 @@ impl QpShared {
             send_cq,
             recv_cq,
             state: AtomicU8::new(QpState::Reset as u8),
+            peer_num: AtomicU32::new(0),
             pending: Mutex::new(VecDeque::with_capacity(cap.max_send_wr as usize)),
             send_outstanding: AtomicUsize::new(0),
             receives: Mutex::new(VecDeque::new()),
@@ -401,6 +545,7 @@ impl QpShared {
             byte_len: wqe.len,
             imm_data: None,
             qp_num: self.num,
+            src_qp: 0,
         }
     }
 
@@ -413,6 +558,7 @@ impl QpShared {
             byte_len,
             imm_data: imm,
             qp_num: self.num,
+            src_qp: self.peer_num.load(Ordering::Relaxed),
         }
     }
 }

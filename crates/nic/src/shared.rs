@@ -15,7 +15,7 @@ use openmrc_sockets::{Epoll, EventFd, Interest, Process};
 use openmrc_transport::{Span, Time};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::device::DeviceConfig;
+use crate::config::DeviceConfig;
 // The engine raises events and reads wake-ups in `Shared`, which has the engine behind its lock: a circle.
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ use crate::sys;
 /// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
 pub(crate) const TOKEN_WAKE: u64 = 100;
 pub(crate) const TOKEN_LINKS: u64 = 101;
-/// A further receiving socket: [`crate::device::MAX_UDP_PORTS`] for each port.
+/// A further receiving socket: [`crate::config::MAX_UDP_PORTS`] for each port.
 pub(crate) const TOKEN_MORE: u64 = 200;
 /// A sending socket that has become writable: its index on top.
 pub(crate) const TOKEN_TX: u64 = 1000;
@@ -218,7 +218,7 @@ impl Shared {
 
     /// The engine's thread.
     pub fn run(&self) {
-        let spin = self.config.spin;
+        let spin = self.config.thread.spin;
         while !self.stop.load(Ordering::Acquire) {
             if self.pollers.load(Ordering::Acquire) > 0 {
                 self.stand_aside();

@@ -11,7 +11,10 @@ use openmrc_transport::{EvChange, PathEntry, PortSet};
 
 /// Writes in both directions under these rules and checks every byte. Returns how often each rule acted at one end.
 fn survives(rules: &[ImpairRule], ports: usize) -> Vec<u64> {
-    let config = || DeviceConfig { network_trims: true, ..device(ports) };
+    let config = || DeviceConfig {
+        network: NetworkConfig { trims: true, ..NetworkConfig::default() },
+        ..device(ports)
+    };
     // Enough retries for rules that act on every second packet.
     let attr = QpAttr { timeout: Some(12), exp_cnt: Some(25), ..QpAttr::default() };
     let (a, b) = pair_with(config(), config(), &Options { attr, ..Options::default() });
@@ -94,7 +97,8 @@ fn all_impairments_at_once_are_survived() {
 
 #[test]
 fn a_mark_reaches_the_sender_and_trimming_is_told_apart_from_loss() {
-    let config = || DeviceConfig { network_trims: true, ..device(4) };
+    let config =
+        || DeviceConfig { network: NetworkConfig { trims: true, ..NetworkConfig::default() }, ..device(4) };
     let (a, b) = pair_with(config(), config(), &Options::default());
     let data = |kind| ImpairRule { class: PacketClass::Data, ..rule(kind, 0.3) };
     a.context
@@ -247,7 +251,15 @@ fn ev_probes_tell_living_paths_from_dead_ones() {
 
 #[test]
 fn nodes_without_queue_pairs_answer_probes_of_those_that_they_may_answer() {
-    let open = |ep_ops| Device::new(DeviceConfig { ep_ops, ..device(2) }).unwrap().open().unwrap();
+    let open = |ep_ops| {
+        Device::new(DeviceConfig {
+            endpoint: EndpointConfig { answered: ep_ops, ..EndpointConfig::default() },
+            ..device(2)
+        })
+        .unwrap()
+        .open()
+        .unwrap()
+    };
     let (a, anybody, b) = (open(EpOps::Any), open(EpOps::Any), open(EpOps::Peers));
     let paths = a.ev_profile(0).unwrap();
     let ask_of = |node: &Context| {
@@ -278,7 +290,10 @@ fn a_denied_path_carries_nothing() {
 
 #[test]
 fn with_many_senders_and_small_buffers_nothing_is_lost_in_the_receiver() {
-    let receiver = DeviceConfig { receive_buffer: 1 << 20, ..device(2) };
+    let receiver = DeviceConfig {
+        sockets: SocketConfig { receive_buffer: 1 << 20, ..SocketConfig::default() },
+        ..device(2)
+    };
     let b = End::open(receiver, &Options { cqe: 10_000, ..Options::default() });
     let mut senders = Vec::new();
     for _ in 0..4 {

@@ -28,7 +28,10 @@ struct Incast {
 
 impl Incast {
     fn new(senders: usize) -> Self {
-        let config = DeviceConfig { receive_buffer: SOCKET_BUFFER / 2, ..device(PORTS) };
+        let config = DeviceConfig {
+            sockets: SocketConfig { receive_buffer: SOCKET_BUFFER / 2, ..SocketConfig::default() },
+            ..device(PORTS)
+        };
         let buffer = senders * MESSAGES * MESSAGE;
         let receiver = End::open(config, &Options { buffer, ..Options::default() });
         for port in receiver.context.port_states().unwrap() {

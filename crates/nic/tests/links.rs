@@ -46,7 +46,11 @@ fn link(i: usize) {
 
 fn config(addrs: &[&str]) -> DeviceConfig {
     let addrs: Vec<IpAddr> = addrs.iter().map(|a| a.parse().unwrap()).collect();
-    DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..DeviceConfig::with_addresses(addrs) }
+    DeviceConfig {
+        entropy: EntropyConfig { per_port: Some(8), ..EntropyConfig::default() },
+        seed: Some(1),
+        ..DeviceConfig::with_addresses(addrs)
+    }
 }
 
 /// Waits until these ports are up, and discards the events until then: a link needs a moment to come up.
@@ -214,7 +218,10 @@ fn a_link_slower_than_the_sender_delays_packets_and_loses_none() {
         }
         go_tx.send(()).unwrap();
         let b = end_rx.recv().unwrap();
-        let slow = DeviceConfig { send_buffer: 4 << 10, ..config(&["10.9.0.1"]) };
+        let slow = DeviceConfig {
+            sockets: SocketConfig { send_buffer: 4 << 10, ..SocketConfig::default() },
+            ..config(&["10.9.0.1"])
+        };
         let a = End::open(slow, &Options::default());
         wait_up(&a.context, PortSet::first(1));
         wait_up(&b.context, PortSet::first(1));

@@ -334,7 +334,10 @@ fn a_valid_packet_from_another_address_is_dropped() {
 
 #[test]
 fn endpoint_requests_of_strangers_are_not_answered_where_only_peers_are() {
-    let config = || DeviceConfig { ep_ops: EpOps::Peers, ..device(1) };
+    let config = || DeviceConfig {
+        endpoint: EndpointConfig { answered: EpOps::Peers, ..EndpointConfig::default() },
+        ..device(1)
+    };
     let (_a, b) = pair_with(config(), config(), &Options::default());
     let stranger = Stranger::new("127.9.9.8".parse().unwrap(), b.context.addresses()[0]);
     let request = openmrc_wire::Erth {

@@ -77,7 +77,7 @@ impl Hosts {
     fn open(&self, end: usize) -> End {
         let addrs = (0..self.ports).map(|port| address(end, port).into());
         let config = DeviceConfig {
-            ev_format: EvFormat::Srv6,
+            entropy: EntropyConfig { format: EvFormat::Srv6, ..EntropyConfig::default() },
             seed: Some(end as u64),
             ..DeviceConfig::with_addresses(addrs)
         };
@@ -216,6 +216,41 @@ fn a_port_that_goes_down_is_avoided_and_used_again_once_it_is_up() {
 }
 
 #[test]
+fn a_network_that_swallows_full_packets_is_named_before_anything_is_written() {
+    let Some(hosts) = Hosts::up(2) else { return };
+    let (a, b) = hosts.connected();
+    hosts.at(0, || a.qp.prove_path_mtu()).unwrap();
+    // The far end of a veth pair drops what is longer than its own MTU, and tells nobody.
+    hosts.ip(1, "link set p1 mtu 3000");
+    let error = hosts.at(0, || a.qp.prove_path_mtu()).unwrap_err().to_string();
+    for part in ["path_mtu 4096", &address(1, 1).to_string()] {
+        assert!(error.contains(part), "{error:?} should name {part}");
+    }
+    assert!(!error.contains(&address(1, 0).to_string()), "{error:?} names a port that passes");
+    hosts.ip(1, "link set p1 mtu 9216");
+    hosts.at(0, || a.qp.prove_path_mtu()).unwrap();
+    write_and_compare(&a, &b, 1);
+}
+
+#[test]
+fn a_plane_that_swallows_full_packets_holds_nothing_back() {
+    let Some(hosts) = Hosts::up(2) else { return };
+    let (a, b) = hosts.connected();
+    hosts.ip(1, "link set p1 mtu 3000");
+    write_and_compare(&a, &b, 1);
+    let refused = || {
+        a.context.stats().unwrap().causes.iter().find(|(cause, _)| *cause == Cause::TxNoBuffers).unwrap().1
+    };
+    let begin = Instant::now();
+    while refused() == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the plane still holds its packets");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    hosts.ip(1, "link set p1 mtu 9216");
+    write_and_compare(&a, &b, 2);
+}
+
+#[test]
 fn a_next_hop_with_another_mac_address_is_found() {
     let Some(hosts) = Hosts::up(1) else { return };
     let (a, b) = hosts.connected();
@@ -259,6 +294,9 @@ fn impossible_configurations_are_refused_with_the_reason() {
     let udp = DeviceConfig::with_addresses([address(0, 0).into()]);
     let taken = hosts.at(0, || Device::new(udp.clone()).unwrap().open().map(drop)).unwrap_err();
     assert!(taken.to_string().contains("in use"), "{taken}");
-    let v4 = DeviceConfig { ev_format: EvFormat::Srv6, ..DeviceConfig::loopback(1, 1) };
+    let v4 = DeviceConfig {
+        entropy: EntropyConfig { format: EvFormat::Srv6, ..EntropyConfig::default() },
+        ..DeviceConfig::loopback(1, 1)
+    };
     assert!(Device::new(v4).unwrap_err().to_string().contains("IPv6"));
 }

@@ -155,7 +155,7 @@ fn ipv6_ports_told_apart_by_udp_port_work_like_any_others() {
     let port = |udp_port| PortConfig { udp_port, ..PortConfig::new(Ipv6Addr::LOCALHOST.into()) };
     let config = |first: u16| DeviceConfig {
         ports: (first..first + 4).map(port).collect(),
-        evs_per_port: Some(8),
+        entropy: EntropyConfig { per_port: Some(8), ..EntropyConfig::default() },
         ..DeviceConfig::default()
     };
     let (a, b) = pair_with(config(21_000), config(21_100), &Options::default());
@@ -185,7 +185,10 @@ fn traffic_is_spread_over_all_ports_and_all_active_paths() {
 
 #[test]
 fn without_segmentation_offload_and_with_single_packets_everything_still_arrives() {
-    let config = || DeviceConfig { segmentation: false, ev_burst: 1, ..device(4) };
+    let config = || DeviceConfig {
+        sockets: SocketConfig { segmentation: false, burst: 1, ..SocketConfig::default() },
+        ..device(4)
+    };
     let (a, b) = pair_with(config(), config(), &Options::default());
     let data = pattern(600_000, 6);
     a.buffer.write(0, &data);
@@ -193,7 +196,14 @@ fn without_segmentation_offload_and_with_single_packets_everything_still_arrives
     a.wait_success(1);
     assert!(b.buffer.read(0, data.len()) == data);
     // A device with segmentation offload and one without it work together.
-    let (c, d) = pair_with(device(2), DeviceConfig { segmentation: false, ..device(2) }, &Options::default());
+    let (c, d) = pair_with(
+        device(2),
+        DeviceConfig {
+            sockets: SocketConfig { segmentation: false, ..SocketConfig::default() },
+            ..device(2)
+        },
+        &Options::default(),
+    );
     c.buffer.write(0, &data);
     c.write(&d, 0, 0, data.len(), 1);
     d.write(&c, 0, 700_000, 100_000, 1);

@@ -149,6 +149,8 @@ pub struct RecvDone {
     pub imm: u32,
     /// Bytes of the message.
     pub byte_len: u32,
+    /// Its sender asked for a solicited event.
+    pub solicited: bool,
 }
 
 /// Why a queue pair went to ERROR.

@@ -11,7 +11,7 @@ use crate::random::mix;
 pub type PathId = u16;
 
 /// One path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PathEntry {
     /// Entropy value.
     pub ev: Ev,

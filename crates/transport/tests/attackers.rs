@@ -128,16 +128,21 @@ fn port_status(id: u16, mask: u32) -> Packet {
 /// A node and an honest peer, whose live ports answer after half a round trip each way.
 struct Pair {
     node: Node<QueuePair>,
+    place: Place,
     notes: Notes,
     peer_up: PortSet,
+    /// Share of requests and of answers that are lost.
+    loss: f64,
+    dice: Xoshiro256PlusPlus,
     now: Time,
     on_the_way: std::collections::VecDeque<(Time, u8, Packet)>,
 }
 
 impl Pair {
     fn new(peer_up: PortSet) -> Self {
-        let (node, _, notes) = sending(1);
-        Pair { node, notes, peer_up, now: Time(10), on_the_way: Default::default() }
+        let (node, place, notes) = sending(1);
+        let dice = Xoshiro256PlusPlus::seed_from_u64(3);
+        Pair { node, place, notes, peer_up, loss: 0.0, dice, now: Time(10), on_the_way: Default::default() }
     }
 
     fn forge(&mut self, packet: Packet, port: u8) {
@@ -149,6 +154,7 @@ impl Pair {
         for (_, route, packet) in self.notes.requests.drain(..) {
             if let (Route::Port(port), Body::EndpointRequest(request)) = (route, packet.body)
                 && self.peer_up.contains(port)
+                && !self.dice.random_bool(1.0 - (1.0 - self.loss).powi(2))
             {
                 let eeth = Eeth { op: request.op, timestamp: request.timestamp.ticks };
                 let answer = Packet::new(openmrc_wire::ENDPOINT_QP, packet.psn, Body::EndpointResponse(eeth));
@@ -201,7 +207,7 @@ fn a_million_forged_port_status_updates_change_no_port_and_cost_few_packets() {
 }
 
 #[test]
-fn a_port_that_is_down_is_given_up_once_another_one_has_answered_twice() {
+fn a_port_that_is_down_is_given_up_once_another_one_has_answered() {
     let mut pair = Pair::new(PortSet::first(PORTS).without(1));
     pair.forge(port_status(9, 0b1101), 0);
     pair.advance(RTT.over(2));
@@ -213,6 +219,35 @@ fn a_port_that_is_down_is_given_up_once_another_one_has_answered_twice() {
     pair.advance(Span::from_secs(3));
     assert_eq!(pair.node.peer_ports(PEER), pair.peer_up);
     assert_eq!(pair.notes.peer_ports.len(), 2);
+}
+
+#[test]
+fn a_port_whose_answers_are_lost_now_and_then_is_not_given_up_whatever_is_forged() {
+    let mut pair = Pair::new(PortSet::first(PORTS));
+    pair.loss = 0.02;
+    for i in 0..20_000 {
+        pair.forge(port_status(i, if i % 2 == 0 { 0 } else { 0b1101 }), 0);
+        pair.advance(Span::from_millis(1));
+    }
+    assert!(pair.node.stats().ports_asked > 1000, "{:?}", pair.node.stats());
+    assert_eq!(&pair.notes.peer_ports[..], &[][..]);
+}
+
+#[test]
+fn a_port_on_which_traffic_arrives_is_up_though_it_answers_nothing() {
+    for traffic in [true, false] {
+        let mut pair = Pair::new(PortSet::first(PORTS).without(1));
+        pair.forge(port_status(9, 0b1101), 0);
+        for _ in 0..40 {
+            pair.advance(RTT.over(10));
+            if traffic {
+                let sack = sack_of(pair.node.number(pair.place), FIRST_PSN, 0);
+                pair.node.handle(pair.now, pair.place, &received(sack, 1), 100, &mut pair.notes);
+            }
+        }
+        let expected = if traffic { PortSet::first(PORTS) } else { pair.peer_up };
+        assert_eq!(pair.node.peer_ports(PEER), expected, "traffic: {traffic}");
+    }
 }
 
 #[test]

@@ -168,6 +168,35 @@ fn a_hole_in_a_message_is_an_error_never_a_success() {
     assert!(holes > 1000 && errors > 100, "{holes} holes, {errors} errors");
 }
 
+/// Feedback that an attacker on the path makes up may end a connection or slow it down. It may not complete a message that
+/// has not arrived (the world checks that), nor leave a message without an end.
+#[test]
+fn forged_feedback_within_the_window_leaves_no_message_half_done_or_without_an_end() {
+    let total = Mutex::new((0, 0, 0));
+    let scenario = |seed| {
+        let mut scenario = Scenario::generate(seed);
+        scenario.impairments.forgeries = [0.001, 0.01, 0.1][seed as usize % 3];
+        scenario.expect = Expect::MayFail;
+        // A requestor that takes a lost packet for arrived can only give up.
+        let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+        configs.for_each(|config| config.requestor.exp_cnt = config.requestor.exp_cnt.min(4));
+        scenario
+    };
+    run_seeds::<QueuePair>("cruel", 2_000, scenario, |_, outcome| {
+        let mut total = total.lock().unwrap();
+        total.0 += outcome.network.forgeries;
+        let failed = outcome.fatal.iter().flatten().count() as u64;
+        if outcome.network.forgeries > 0 {
+            total.1 += failed;
+            total.2 += outcome.fatal.len() as u64 - failed;
+        }
+        Ok(())
+    });
+    let (forgeries, failed, alive) = total.into_inner().unwrap();
+    println!("{forgeries} forgeries; of the ends that met one, {failed} failed and {alive} did not");
+    assert!(forgeries > 1000 && failed > 100 && alive > 100, "{forgeries}, {failed}, {alive}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..300 {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::{
-    MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, PressureConfig, ProbeTimeout, QpId, Route,
+    MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, PortMaskBase, PressureConfig, ProbeTimeout, QpId,
+    Route,
 };
 use openmrc_transport::{
     AccessError, Fatal, NoReceive, PortSet, Received, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
-use openmrc_wire::{Ev, Packet};
+use openmrc_wire::{Ev, Packet, Psn};
 use world::measure::{micros, millis};
 use world::network::Health;
 use world::{Action, Expect, Scenario, Traffic, World};
@@ -45,8 +46,14 @@ const RTT: Span = Span::from_micros(10);
 
 /// A node with this number of ports and one peer, number 7.
 fn node(ports: usize) -> Node<QueuePair> {
+    node_with(ports, |_| {})
+}
+
+fn node_with(ports: usize, change: impl FnOnce(&mut NodeConfig)) -> Node<QueuePair> {
     let config = NodeConfig::hardware(PortSet::first(ports), RTT, PressureConfig::Off);
-    let mut node = Node::new(&Arc::new(NodeConfig { seed: 3, ..config }));
+    let mut config = NodeConfig { seed: 3, ..config };
+    change(&mut config);
+    let mut node = Node::new(&Arc::new(config));
     node.add_peer(Time::ZERO, 7, PortSet::first(ports));
     node
 }
@@ -113,10 +120,57 @@ fn an_update_that_leaves_no_port_is_not_believed() {
     let (_, _, mut packet) = at_a.requests[0];
     if let openmrc_wire::Body::EndpointRequest(request) = &mut packet.body {
         request.op = openmrc_wire::EndpointOp::PortStatusUpdate;
-        request.port_status_mask = 0b1100;
+        request.port_status_mask = 0b1_1000;
     }
     assert!(b.handle_endpoint(Time(1), 7, &received(packet, 0), &mut at_b));
     assert_eq!(b.peer_ports(7), PortSet::first(2));
+}
+
+/// A port status update with this mask, the `id`-th of a node.
+fn update_with(id: u16, mask: u32) -> Packet {
+    let (mut a, mut at_a) = (node(4), Notes::default());
+    a.probe(Time(0), 7, Route::Port(0), RTT, &mut at_a).unwrap();
+    let (_, _, mut packet) = at_a.requests[0];
+    let openmrc_wire::Body::EndpointRequest(request) = &mut packet.body else { panic!("a request") };
+    assert_eq!(request.port_status_mask, 0, "a probe says nothing of ports");
+    request.op = openmrc_wire::EndpointOp::PortStatusUpdate;
+    request.port_status_mask = mask;
+    packet.psn = Psn::new(id.into());
+    packet
+}
+
+#[test]
+fn a_peer_may_count_its_ports_from_0_or_from_1_and_that_is_remembered() {
+    // Masks of a peer with four ports, and the ports that are then up.
+    let cases: [&[(u32, u16)]; 4] = [
+        &[(0b0_1101, 0b1101), (0b0_0110, 0b0110), (0b0_1100, 0b1100)],
+        &[(0b1_1010, 0b1101), (0b0_1100, 0b0110), (0b0_0110, 0b0011)],
+        // Neither the first nor the last port is up: as this node counts, until one of them is.
+        &[(0b0_0110, 0b0110), (0b1_0110, 0b1011), (0b0_0110, 0b0011)],
+        &[(0b1_1110, 0b1111), (0b0_0111, 0b0111), (0b0_0110, 0b0110)],
+    ];
+    for updates in cases {
+        let (mut b, mut at_b) = (node(4), Notes::default());
+        for (id, &(mask, up)) in (1..).zip(updates) {
+            assert!(b.handle_endpoint(Time(1), 7, &received(update_with(id, mask), 0), &mut at_b));
+            assert_eq!(b.peer_ports(7), PortSet(up), "{mask:#b} of {updates:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_counts_its_own_ports_as_it_is_told() {
+    for (base, mask) in [(PortMaskBase::Zero, 0b1011), (PortMaskBase::One, 0b1_0110)] {
+        let (mut a, mut notes) = (node_with(4, |config| config.port_mask_base = base), Notes::default());
+        a.set_own_ports(Time(0), PortSet(0b1011), &mut notes);
+        let openmrc_wire::Body::EndpointRequest(request) = notes.requests[0].2.body else {
+            panic!("a request")
+        };
+        assert_eq!(request.port_status_mask, mask);
+        // A mask that shows nothing is read in the same way.
+        assert!(a.handle_endpoint(Time(1), 7, &received(update_with(1, 0b110), 0), &mut notes));
+        assert_eq!(a.peer_ports(7), PortSet(if base == PortMaskBase::Zero { 0b110 } else { 0b11 }));
+    }
 }
 
 #[test]

@@ -103,9 +103,16 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "write-lat": Subcommand(
         "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
     ),
+    "run": Subcommand("openmrc.cli.run:run", "Run an unmodified verbs program, such as ib_write_bw."),
+    "config-c": Subcommand(
+        "openmrc.cli.config_c:config_c", "Where the headers and libraries of the C interface are."
+    ),
     "bench-collective": Subcommand(
         "openmrc.cli.bench_collective:bench_collective",
         "Time and bandwidth of collective operations, as nccl-tests measure them.",
+    ),
+    "train-demo": Subcommand(
+        "openmrc.cli.train_demo:train_demo", "Train a small model with PyTorch while the network fails."
     ),
     "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
     "put": Subcommand("openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."),

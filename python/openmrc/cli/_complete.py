@@ -53,7 +53,7 @@ def links_and_switches(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def hosts(incomplete: str) -> list[str]:
     """In a host of a lab, the lab's hosts."""
-    from openmrc.cli._planes import lab_host
+    from openmrc.planes import lab_host
 
     with suppress(Error, OSError):
         here = lab_host()

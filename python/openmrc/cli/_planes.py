@@ -9,12 +9,11 @@ import typer
 from openmrc import _core
 from openmrc.cli import _complete, _values
 from openmrc.errors import ArgumentError
-from openmrc.planes import Planes
+from openmrc.planes import Planes, lab_host
 from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
 from openmrc.verbs.device import LOOPBACK_PLANES
 
 if TYPE_CHECKING:
-    from openmrc.lab.inside import LabHost
     from openmrc.sourceroutes import SourceRoutes
 
 _PANEL = "Planes"
@@ -129,23 +128,6 @@ def planes(
     named = tuple(filter(None, (addresses or "").split(",")))
     lab = None if routes is not None or loopback else lab_host()
     return Planes(addresses=named, count=count, evs=evs, ev_burst=ev_burst, routes=routes, lab=lab)
-
-
-def lab_host() -> "LabHost | None":
-    """The host of a lab in whose namespace this process runs."""
-    # The namespaces' names are looked at first: importing the lab takes longer than all else of a start.
-    if not any(name.startswith("openmrc-") for name in _namespaces()):
-        return None
-    from openmrc.lab.inside import lab_host as found
-
-    return found()
-
-
-def _namespaces() -> list[str]:
-    try:
-        return [entry.name for entry in Path("/run/netns").iterdir()]
-    except OSError:
-        return []
 
 
 def srv6(

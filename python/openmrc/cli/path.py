@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.cli import _common, _complete
-from openmrc.cli._planes import lab_host
+from openmrc.planes import lab_host
 
 if TYPE_CHECKING:
     from openmrc.fabric import Fabric, Path, Trace

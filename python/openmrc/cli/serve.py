@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from openmrc.cli import _common, _interval, _peers, _planes, _values
+from openmrc.planes import lab_host
 from openmrc.printable import printable
 from openmrc.transfer.protocol import DEFAULT_PORT, IDLE_TIMEOUT
 from openmrc.transfer.receiver import Limits, Server
@@ -118,7 +119,7 @@ def serve(
     signal.signal(signal.SIGTERM, _terminate)
     token = _peers.token(token_file)
     # Only the hosts of a lab can reach one of them.
-    open_to_lab = bind is None and _planes.lab_host() is not None
+    open_to_lab = bind is None and lab_host() is not None
     if bind is None:
         bind = _peers.ALL if open_to_lab else _peers.LOOPBACK
     _peers.check_bind(bind, token, insecure=insecure, isolated=open_to_lab)

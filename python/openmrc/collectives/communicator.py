@@ -16,7 +16,7 @@ from openmrc.collectives.buffers import Buffer, buffer
 from openmrc.collectives.rendezvous import Environment, Tuned, meet, own_address
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.errors import ArgumentError, DeadlineError
-from openmrc.planes import Planes
+from openmrc.planes import Planes, lab_host
 from openmrc.verbs import Context
 
 DEFAULT_TIMEOUT = 1800.0
@@ -178,8 +178,8 @@ class Communicator(Closable):
         rank: This rank, from 0.
         size: Number of ranks.
         store: Where the ranks find each other.
-        planes: This host's planes. By default, if all ranks are on one host, planes on loopback; else one,
-            the address by which the store is reached.
+        planes: This host's planes. By default, in a host of a lab, the host's ports; if all ranks are on one
+            host, planes on loopback; else one, the address by which the store is reached.
         name: Name of the communicator: each that is made over one store needs its own.
         timeout: Seconds for an operation, and for all ranks to come.
         tuned: Further options.
@@ -215,7 +215,7 @@ class Communicator(Closable):
         self._store = store
         self._owned_store: TcpStore | None = None
         self._planes = planes or _planes_of_environment()
-        self._tuned = tuned or Tuned()
+        self._tuned = tuned or _tuned_of_environment()
         self._splits = 0
         self._inflight: list[tuple[_core.CollectiveWork, tuple[Any, ...]]] = []
         self._shares_device = _device is not None
@@ -247,8 +247,9 @@ class Communicator(Closable):
         """The communicator of all processes that a launcher has started; see :class:`Environment`.
 
         Args:
-            **options: Those of the class. ``OPENMRC_ADDRESSES`` names the planes, ``OPENMRC_TOKEN`` the
-                job's secret.
+            **options: Those of the class. ``OPENMRC_ADDRESSES`` names the planes, or ``OPENMRC_PLANES`` says
+                how many there are on loopback; ``OPENMRC_SHARED_MEMORY=0`` sends over the planes also
+                between ranks of one host; ``OPENMRC_TOKEN`` is the job's secret.
 
         Raises:
             ArgumentError: if a variable is missing.
@@ -650,8 +651,18 @@ def _tag(tag: int) -> int:
 
 
 def _planes_of_environment() -> Planes:
-    named = os.environ.get("OPENMRC_ADDRESSES", "")
-    return Planes(addresses=tuple(each for each in named.split(",") if each))
+    named = tuple(each for each in os.environ.get("OPENMRC_ADDRESSES", "").split(",") if each)
+    count = os.environ.get("OPENMRC_PLANES")
+    if count is not None and not count.isdigit():
+        raise ArgumentError(f"OPENMRC_PLANES is {count!r}: a number from 1 to 16 is needed")
+    return Planes(addresses=named, count=None if count is None else int(count), lab=lab_host())
+
+
+def _tuned_of_environment() -> Tuned:
+    shared = os.environ.get("OPENMRC_SHARED_MEMORY", "1")
+    if shared not in ("0", "1"):
+        raise ArgumentError(f"OPENMRC_SHARED_MEMORY is {shared!r}: 0 or 1 is needed")
+    return Tuned(shared_memory=shared == "1")
 
 
 def _close(core: "_core.CollectiveGroup", context: Context | None) -> None:

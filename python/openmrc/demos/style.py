@@ -93,3 +93,10 @@ def mark_fault(
         bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1},
         zorder=5,
     )
+
+
+def shade(share: float) -> str:
+    """The colour of one of many planes, from dark (0) to light (1)."""
+    first, last = (tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5)) for colour in (DARK, LIGHT))
+    mixed = (round(a + (b - a) * share) for a, b in zip(first, last, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import os
 import queue
 import threading
@@ -36,6 +37,8 @@ _OPS = {
     dist.ReduceOp.BOR: "bor",
     dist.ReduceOp.BXOR: "bxor",
 }
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+"""torchrun counts its restarts here. The store outlives them, with what the processes before had stored."""
 _MONITOR_TAG = 1 << 62
 _LOOK = 0.0005
 """Seconds for which the oldest operation is waited for, until the others are looked at."""
@@ -57,6 +60,44 @@ class _Store:
             raise DeadlineError(f"no rank has stored {key!r} within {timeout:.0f} s: {error}") from error
         value = self._store.get(key)
         return value if isinstance(value, bytes) else value.encode()
+
+
+_PROFILED = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "_allgather_base": "_all_gather_base",
+    "all_gather_single_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "gather": "gather",
+    "gather_single": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "recv": "recv",
+    "recv_anysource": "recvAnySource",
+}
+"""Methods, and the names that a profiler shows, with the backend's before: those that gloo has."""
+
+
+def _profiled(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which a profiler that runs sees as ``mrc:name``."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if not torch.autograd._profiler_enabled():
+            return method(*arguments, **options)
+        with torch.profiler.record_function(f"mrc:{name}"):
+            return method(*arguments, **options)
+
+    return call
 
 
 _device: "weakref.ref[Context] | None" = None
@@ -96,7 +137,7 @@ class MrcBackend(_Backend):
             options.group_rank,
             options.group_size,
             _Store(options.store),
-            name=options.group_id or "group",
+            name=f"{options.group_id or 'group'}/{os.environ.get(_RESTARTS, '0')}",
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
             _device=device,
@@ -352,14 +393,24 @@ class MrcBackend(_Backend):
         return self._work(self._receive(tensors, None, tag))
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        """As :func:`torch.distributed.monitored_barrier`: rank 0 names the ranks that do not come."""
+        """As :func:`torch.distributed.monitored_barrier`: rank 0 names the ranks that do not come.
+
+        Raises:
+            RuntimeError: with the words of gloo.
+        """
         seconds = _seconds(opts.timeout, self.communicator.timeout)
         deadline = time.monotonic() + seconds
         byte = bytearray(1)
         comm = self.communicator
         if self.rank() != 0:
-            comm.send(byte, 0, tag=_MONITOR_TAG, timeout=seconds)
-            comm.recv(byte, 0, tag=_MONITOR_TAG, timeout=2 * seconds)
+            try:
+                comm.send(byte, 0, tag=_MONITOR_TAG, timeout=seconds)
+                comm.recv(byte, 0, tag=_MONITOR_TAG, timeout=2 * seconds)
+            except Error as error:
+                raise RuntimeError(
+                    f"Rank {self.rank()} successfully reached monitoredBarrier, but received errors while"
+                    f" waiting for send/recv from rank 0: {error}"
+                ) from error
             return
         works = {
             rank: comm.recv(bytearray(1), rank, tag=_MONITOR_TAG, async_op=True)
@@ -375,7 +426,8 @@ class MrcBackend(_Backend):
                 if not wait_all_ranks:
                     break
         if missing:
-            raise RuntimeError(f"Ranks {missing} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms")
+            who = f"Ranks {missing}" if wait_all_ranks else f"Rank {missing[0]}"
+            raise RuntimeError(f"{who} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms")
         for rank in works:
             comm.send(byte, rank, tag=_MONITOR_TAG, timeout=seconds)
 
@@ -429,6 +481,10 @@ class MrcBackend(_Backend):
         return _Pending([each for each in works if each is not None], tensors, finish, keep)
 
 
+for _method, _name in _PROFILED.items():
+    setattr(MrcBackend, _method, _profiled(_name, getattr(MrcBackend, _method)))
+
+
 class MrcWork(_Work):
     """Operations under way. Torch 2.15 asks a work of Python's for two things: to wait, and for a future."""
 
@@ -446,6 +502,9 @@ class MrcWork(_Work):
         if self._future is None:
             self._future = self._waiter.future(self._pending)
         return self._future
+
+
+MrcWork.wait = _profiled("wait", MrcWork.wait)  # type: ignore[method-assign]
 
 
 class _Pending:

@@ -159,6 +159,9 @@ class Device:
     """Nodes whose EV probes and port status updates are answered: any, only peers of queue pairs, none, or
     peers and these prefixes, such as ``["10.1.0.0/16"]``. Strangers get at most 10,000 answers per second
     each and 100,000 together; default any."""
+    port_mask_base: int | None = None
+    """Bit of a port status mask that means the first port, 0 or 1: in updates sent, and in those of a peer of
+    which neither the first nor the last port has been up. Default 0; readings differ (spec: wire, ERTH)."""
     max_qps: int | None = None
     """Most queue pairs, 1 to 16384; default 16384."""
 

@@ -13,7 +13,7 @@ use openmrc_sockets::{Epoll, InterfaceAddr, LinkWatch, RecvBuffer, RecvMeta};
 use openmrc_transport::{PathEntry, Time};
 use openmrc_wire::{DscpMap, Packet};
 
-use crate::device::{DeviceConfig, PortConfig};
+use crate::config::{DeviceConfig, PortConfig};
 use crate::error::Result;
 use crate::frames::FrameBuffer;
 use crate::network::Network;
@@ -40,7 +40,7 @@ impl Datapath {
     /// # Errors
     /// The system's.
     pub fn open(config: &Arc<DeviceConfig>) -> Result<Self> {
-        Ok(match config.is_srv6() {
+        Ok(match config.entropy.is_srv6() {
             false => Datapath::Udp(Box::new(Udp::new(Arc::clone(config)))),
             true => Datapath::Srv6(Box::new(Srv6::open(config)?)),
         })

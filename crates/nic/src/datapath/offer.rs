@@ -51,10 +51,17 @@ pub(super) trait Offer {
                 continue;
             }
             let done = self.offer(net, held.key, &held.bytes, held.segment, now);
-            if done < held.bytes.len() {
-                held.bytes.drain(..done);
+            held.bytes.drain(..done);
+            let stuck = done == 0 && net.ports[port].has_refused_too_long(now);
+            if stuck {
+                net.causes.add(Cause::TxNoBuffers, 1);
+                held.bytes.drain(..held.segment.min(held.bytes.len()));
+            }
+            if !held.bytes.is_empty() {
                 net.ports[port].held.push_front(held);
-                break;
+                if !stuck {
+                    break;
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use openmrc_wire::Packet;
 use openmrc_wire::encap::{Encapsulation, PathHeaders};
 
 use super::offer::{NOBUFS_PAUSE, Offer, Sent};
-use crate::device::{DeviceConfig, PortConfig};
+use crate::config::{DeviceConfig, PortConfig};
 use crate::error::{Error, Result};
 use crate::frames::{FrameBatch, send_one};
 use crate::impairer::Outgoing;
@@ -53,8 +53,12 @@ impl Srv6 {
         let interface = interface_of(port.addr, interfaces).ok_or_else(|| {
             Error::invalid(format!("no interface of this host has the address {}", port.addr))
         })?;
-        let rx =
-            RxSocket::open_frames(addr, &self.config.udp_ports, interface.index, self.config.receive_buffer)?;
+        let rx = RxSocket::open_frames(
+            addr,
+            &self.config.sockets.more_udp_ports,
+            interface.index,
+            self.config.sockets.receive_buffer,
+        )?;
         Ok(Port::new(addr, rx, 0..0))
     }
 
@@ -86,7 +90,7 @@ impl Srv6 {
             return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", peer.ip())));
         };
         let interface = port.interface.as_deref().unwrap_or_default();
-        let entropy = self.config.place(entry.ev);
+        let entropy = self.config.entropy.place(entry.ev);
         let headers = Encapsulation::new(&PathHeaders {
             source_mac: port.rx.socket().mac_of(interface).unwrap_or_default(),
             next_hop_mac: [0; 6],
@@ -223,9 +227,9 @@ impl Srv6 {
                 }
                 Err(error) => {
                     match Sent::new(Err(error), now) {
-                        Sent::Later(_) => {
+                        Sent::Later(until) => {
                             hold_frame(net, batch, next);
-                            net.ports[port].retry_at = now + NOBUFS_PAUSE;
+                            net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                         }
                         Sent::Lost(cause) => net.causes.add(cause, 1),
                         Sent::Done | Sent::OneByOne => net.causes.add(Cause::TxError, 1),
@@ -268,8 +272,8 @@ impl Offer for Srv6 {
         let result = send_one(net.ports[port].rx.tx_fd(), &srv6.headers, key.class, bytes);
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, 1, bytes.len(), now),
-            Sent::Later(_) => {
-                net.ports[port].retry_at = now + NOBUFS_PAUSE;
+            Sent::Later(until) => {
+                net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                 return 0;
             }
             Sent::Lost(cause) => net.causes.add(cause, 1),

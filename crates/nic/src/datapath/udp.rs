@@ -9,7 +9,7 @@ use openmrc_transport::{PathEntry, Time};
 use openmrc_wire::{DscpClass, Entropy, EntropyOrder, Ev, EvFormat, IcrcSeed, Packet};
 
 use super::offer::{Offer, Sent};
-use crate::device::{DeviceConfig, MAX_PATHS, PortConfig};
+use crate::config::{DeviceConfig, MAX_PATHS, PortConfig};
 use crate::error::{Error, Result};
 use crate::impairer::{Outgoing, RuleSet};
 use crate::network::Network;
@@ -31,7 +31,7 @@ pub(crate) struct Udp {
 
 impl Udp {
     pub fn new(config: Arc<DeviceConfig>) -> Self {
-        Udp { run: TxRun::new(), segmentation: config.segmentation, drawn: Vec::new(), config }
+        Udp { run: TxRun::new(), segmentation: config.sockets.segmentation, drawn: Vec::new(), config }
     }
 
     // --- ports and paths -----------------------------------------------------------------------------------------
@@ -40,25 +40,26 @@ impl Udp {
         let config = &self.config;
         let index = net.ports.len();
         let addr = SocketAddr::new(port.addr, port.udp_port);
-        let rx = RxSocket::open(addr, config.receive_buffer, config.segmentation)?;
+        let rx = RxSocket::open(addr, config.sockets.receive_buffer, config.sockets.segmentation)?;
         let first = net.paths.len() as u16;
         for i in 0..config.evs_of_port(index) {
             let source_port = port.source_ports.get(i).copied().unwrap_or(0);
-            let socket = TxSocket::open(port.addr, source_port, config.send_buffer, self.data_class())?;
+            let socket =
+                TxSocket::open(port.addr, source_port, config.sockets.send_buffer, self.data_class())?;
             // Labels of one source port that fabrics hash: any number that is another for each value will do.
-            let label = if config.auto_bits == 32 { net.paths.len() as u16 + 1 } else { 0 };
+            let label = if config.entropy.auto_bits == 32 { net.paths.len() as u16 + 1 } else { 0 };
             let entropy = Entropy { sport: socket.source_port, flow_label: label.into() };
-            let ev = match config.ev_format {
+            let ev = match config.entropy.format {
                 EvFormat::Udp => EntropyOrder::FlowLabelHigh.join(entropy),
-                _ => config.entropy_order.join(entropy),
+                _ => config.entropy.order.join(entropy),
             };
             let via = Via::Socket { socket: Arc::new(socket), watched: false };
             net.paths.push(TxPath::new(index as u8, ev, entropy, via));
         }
         let mut opened = Port::new(addr, rx, first..net.paths.len() as u16);
-        for &udp_port in &config.udp_ports {
+        for &udp_port in &config.sockets.more_udp_ports {
             let addr = SocketAddr::new(port.addr, udp_port);
-            let rx = RxSocket::open(addr, config.receive_buffer, config.segmentation)?;
+            let rx = RxSocket::open(addr, config.sockets.receive_buffer, config.sockets.segmentation)?;
             opened.more.push((udp_port, rx));
         }
         Ok(opened)
@@ -66,8 +67,8 @@ impl Udp {
 
     /// Traffic class octet of most packets: data.
     fn data_class(&self) -> u8 {
-        let class = if self.config.network_trims { DscpClass::Trimmable } else { DscpClass::NoTrim };
-        traffic_class(self.config.dscp.code(class), true)
+        let class = if self.config.network.trims { DscpClass::Trimmable } else { DscpClass::NoTrim };
+        traffic_class(self.config.network.dscp.code(class), true)
     }
 
     pub fn open_path(&self, net: &mut Network, entry: PathEntry, route: Option<SegmentRoute>) -> Result<u16> {
@@ -78,13 +79,13 @@ impl Udp {
             return Ok(number);
         }
         let Ev(ev) = entry.ev;
-        let entropy = self.config.place(entry.ev);
+        let entropy = self.config.entropy.place(entry.ev);
         let source_port = entropy.sport;
-        if self.config.entropy_bits() == 16 && (source_port == 0 || ev >> 16 != 0) {
+        if self.config.entropy.bits() == 16 && (source_port == 0 || ev >> 16 != 0) {
             return Err(Error::invalid(format!("EV {ev} is no UDP source port: 1 to 65535")));
         }
         if source_port == 0 {
-            let half = match self.config.entropy_order {
+            let half = match self.config.entropy.order {
                 EntropyOrder::FlowLabelHigh => "low",
                 EntropyOrder::SourcePortHigh => "high",
             };
@@ -106,7 +107,7 @@ impl Udp {
             None => {
                 let addr = net.ports[usize::from(entry.port)].addr.ip();
                 let class = self.data_class();
-                Arc::new(TxSocket::open(addr, source_port, self.config.send_buffer, class)?)
+                Arc::new(TxSocket::open(addr, source_port, self.config.sockets.send_buffer, class)?)
             }
         };
         net.paths.push(TxPath::new(entry.port, entry.ev, entropy, Via::Socket { socket, watched: false }));
@@ -188,7 +189,7 @@ impl Udp {
             Sent::Done => net.count_call(key.path, packets, bytes, now),
             Sent::Later(until) => {
                 self.hold_run(net, key);
-                net.ports[port].retry_at = until;
+                net.ports[port].pause(now, until, until < Time::NEVER);
             }
             Sent::OneByOne if packets > 1 => {
                 self.segmentation = false;
@@ -277,7 +278,7 @@ impl Offer for Udp {
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes.len(), now),
             Sent::Later(until) => {
-                net.ports[port].retry_at = until;
+                net.ports[port].pause(now, until, until < Time::NEVER);
                 return 0;
             }
             Sent::OneByOne if packets > 1 => {

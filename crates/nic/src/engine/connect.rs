@@ -14,8 +14,9 @@ use openmrc_wire::{MAX_HEADER_LEN, Psn, encap};
 use super::Engine;
 use super::verbs::QpLink;
 use crate::attr::{DEFAULT_EXP_CNT, DEFAULT_PATH_MTU, DEFAULT_TIMEOUT, QpAttr};
-use crate::device::DeviceConfig;
+use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
+use crate::port::Port;
 use crate::profile::{CcProfileConfig, Paths};
 use crate::tx::most_in_run;
 
@@ -50,7 +51,7 @@ impl Engine {
     }
 
     /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
-    fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
+    pub(super) fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
         let io = self.io(place)?;
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
         let CcProfileConfig { cc, model } = match attr.cc_profile_id.unwrap_or(0) {
@@ -70,8 +71,8 @@ impl Engine {
             active: paths.active,
             backup: paths.backup,
             min_active: paths.min_active,
-            burst: self.config.ev_burst.min(most_in_run(path_mtu)),
-            entropy_bits: self.config.entropy_bits(),
+            burst: self.config.sockets.burst.min(most_in_run(path_mtu)),
+            entropy_bits: self.config.entropy.bits(),
             rotation_turns: self.config.choices.rotation_turns,
             ..PathConfig::new(Arc::clone(&paths.profile), model)
         };
@@ -97,12 +98,23 @@ impl Engine {
             rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
             mpr_dest: attr.mpr_dest.unwrap_or(responder.mpr_dest),
             max_wimm_dest: attr.max_wimm_dest.unwrap_or(responder.max_wimm_dest),
-            ack_every_bytes: self.config.ack_every_bytes,
-            ack_delay: span(self.config.ack_delay),
+            ack_every_bytes: self.config.sacks.every_bytes,
+            ack_delay: span(self.config.sacks.delay),
             batches_sacks: true,
             options: self.config.choices.responder,
         };
         Ok(config)
+    }
+
+    /// The most payload bytes per packet that fit the interface of every port; in SRv6 mode with the longest headers.
+    pub fn largest_path_mtu(&self) -> usize {
+        let outside = if self.config.entropy.is_srv6() { encap::overhead(true) } else { 0 };
+        let fits = |port: &Port| {
+            let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
+            let mtu = port.rx.socket().mtu_of(port.interface.as_deref()?)?;
+            Some(mtu.saturating_sub(ENVELOPE + ip))
+        };
+        self.egress.net.ports.iter().filter_map(fits).min().unwrap_or(usize::from(DEFAULT_PATH_MTU))
     }
 
     /// Bytes of headers outside the IP header that encloses UDP, on the longest of these paths.
@@ -131,12 +143,12 @@ impl Engine {
 
 /// The device's own congestion control for packets of this size.
 pub(super) fn default_cc(config: &DeviceConfig, path_mtu: u16) -> CcProfileConfig {
-    let base_rtt = span(config.base_rtt);
-    let cc = match config.default_window() {
+    let base_rtt = span(config.network.base_rtt);
+    let cc = match config.network.default_window() {
         Some(bytes) => CcProfile::FixedWindow(bytes),
-        None => CcProfile::nscc(config.link_rate_bps, base_rtt, path_mtu, config.network_trims),
+        None => CcProfile::nscc(config.network.link_rate_bps, base_rtt, path_mtu, config.network.trims),
     };
-    CcProfileConfig { cc: Arc::new(cc), model: PathModel::new(base_rtt, config.network_trims) }
+    CcProfileConfig { cc: Arc::new(cc), model: PathModel::new(base_rtt, config.network.trims) }
 }
 
 /// A configured duration as the transport counts it.

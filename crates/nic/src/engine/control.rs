@@ -1,14 +1,15 @@
 //! What the application does to queue pairs under the engine's lock: creating, modifying and destroying them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use openmrc_transport::mrc::{EvState, QpStats, QueuePair};
+use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
 use openmrc_transport::node::Place;
-use openmrc_transport::{Fatal, PathEntry, PortSet, Time};
+use openmrc_transport::{Fatal, PathEntry, PortSet, Span, Time};
 
 use super::Engine;
 use super::verbs::QpIo;
-use crate::attr::{QpAttr, QpCap, QpInfo};
+use crate::attr::{DEFAULT_TIMEOUT, QpAttr, QpCap, QpInfo};
 use crate::cq::CqShared;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
@@ -17,6 +18,10 @@ use crate::qp::QpShared;
 use crate::qp_state::{QpState, check_transition};
 use crate::shared::Shared;
 use crate::sys;
+
+/// A destroyed queue pair answers its peer for this many timeouts, but this long at least.
+const LINGER_TIMEOUTS: u64 = 16;
+const LEAST_LINGER: Span = Span::from_millis(1000);
 
 impl Engine {
     /// A queue pair in RESET.
@@ -65,6 +70,7 @@ impl Engine {
         }
         let io = self.io_mut(place)?;
         io.access = merged.access.unwrap_or(Access::REMOTE_WRITE);
+        io.shared.peer_num.store(merged.dest_qp_num.unwrap_or_default(), Ordering::Relaxed);
         io.attr = merged;
         io.shared.set_state(to);
         Ok(())
@@ -102,6 +108,70 @@ impl Engine {
         if self.verbs.remove(place) {
             self.node.release(place);
         }
+    }
+
+    /// Destroys a queue pair. If it was connected, its number answers duplicates and probes for a while.
+    pub fn retire_qp(&mut self, shared: &Shared, place: Place) {
+        let Some(io) = self.verbs.get_mut(place) else { return };
+        let connected = io.link.is_some() && matches!(io.shared.state(), QpState::Rtr | QpState::Rts);
+        if !connected {
+            return self.destroy_qp(place);
+        }
+        let timeout = QpConfig::timeout_from_exponent(io.attr.timeout.unwrap_or(DEFAULT_TIMEOUT));
+        io.shared.reset();
+        io.sends.clear();
+        self.verbs.retire(place);
+        let now = sys::now();
+        self.with_node(shared, now, |node, host| {
+            node.update_with(place, host, |qp: &mut QueuePair, host| qp.retire(now, host));
+        });
+        self.egress.send_waiting(now);
+        self.end_mtu_proof(place);
+        let until = now + LEAST_LINGER.max(timeout.times(LINGER_TIMEOUTS));
+        self.retired.push((until, place));
+        self.next_retired = self.next_retired.min(until);
+    }
+
+    /// Forgets the queue pairs that were destroyed long enough ago.
+    #[cold]
+    pub(super) fn forget_retired(&mut self, now: Time) {
+        let mut retired = std::mem::take(&mut self.retired);
+        retired.retain(|&(until, place)| {
+            let stays = until > now;
+            if !stays {
+                self.destroy_qp(place);
+            }
+            stays
+        });
+        self.next_retired = retired.iter().map(|&(until, _)| until).min().unwrap_or(Time::NEVER);
+        self.retired = retired;
+    }
+
+    /// What the peer of a queue pair may do.
+    pub fn set_qp_access(&mut self, place: Place, access: Access) -> Result<()> {
+        let io = self.io_mut(place)?;
+        io.access = access;
+        io.attr.access = Some(access);
+        Ok(())
+    }
+
+    /// Changes the retries of a queue pair in RTS.
+    pub fn set_qp_retries(
+        &mut self,
+        place: Place,
+        timeout: Option<u8>,
+        linear_cnt: Option<u8>,
+        exp_cnt: Option<u8>,
+    ) -> Result<()> {
+        let io = self.io_mut(place)?;
+        let mut merged = io.attr.clone();
+        merged.update(&QpAttr { timeout, linear_cnt, exp_cnt, ..QpAttr::default() });
+        let (_, paths) = self.profiles.meant_by(&merged)?;
+        let config = self.transport_config(place, &merged, &paths)?;
+        config.validate()?;
+        self.node.update(place, |qp| qp.set_retries(&config.requestor));
+        self.io_mut(place)?.attr = merged;
+        Ok(())
     }
 
     pub fn query_qp(&self, place: Place) -> Result<QpInfo> {

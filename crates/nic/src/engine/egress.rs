@@ -7,8 +7,8 @@ use openmrc_transport::node::PeerId;
 use openmrc_transport::{Time, TrafficClass};
 use openmrc_wire::{DscpClass, DscpMap, Packet};
 
+use crate::config::DeviceConfig;
 use crate::datapath::Datapath;
-use crate::device::DeviceConfig;
 use crate::network::Network;
 use crate::port::Port;
 use crate::socket;
@@ -29,12 +29,12 @@ impl Egress {
     }
 
     fn key(&self, peer: PeerId, path: u16, packet: &Packet, class: TrafficClass) -> RunKey {
-        let trims = self.config.network_trims && class != TrafficClass::DataNoTrim;
+        let trims = self.config.network.trims && class != TrafficClass::DataNoTrim;
         let dscp = match class {
             TrafficClass::Control => DscpClass::Control,
             _ => DscpMap::class_of(packet, trims),
         };
-        let dscp = self.config.dscp.code(dscp);
+        let dscp = self.config.network.dscp.code(dscp);
         // Data and probes are ECN-capable.
         RunKey { path, peer, class: socket::traffic_class(dscp, class != TrafficClass::Control) }
     }

@@ -1,5 +1,7 @@
 //! What the node asks of the NIC while it works: placing data in memory, sending feedback, raising completions.
 
+use std::sync::Arc;
+
 use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
@@ -7,7 +9,7 @@ use openmrc_transport::{
 use openmrc_wire::Packet;
 
 use super::egress::Egress;
-use super::verbs::Verbs;
+use super::verbs::{HeldReceive, Verbs};
 use crate::attr::DEFAULT_PATH_MTU;
 use crate::cq::Status;
 use crate::events::{AsyncEvent, PathEvent};
@@ -67,7 +69,10 @@ impl NodeHost for Environment<'_> {
         let shared = &io.shared;
         let wr_id = shared.receives.lock().pop_front().ok_or(NoReceive)?;
         let completion = shared.recv_completion(wr_id, Status::Success, done.byte_len, Some(done.imm));
-        if !shared.recv_cq.push(completion) {
+        if self.shared.config.choices.responder.acks_immediates {
+            let cq = Arc::clone(&shared.recv_cq);
+            self.verbs.held_receives.push(HeldReceive { cq, completion, solicited: done.solicited });
+        } else if !shared.recv_cq.push_solicited(completion, done.solicited) {
             let cq = shared.recv_cq.id;
             self.verbs.overruns.push(cq);
         }

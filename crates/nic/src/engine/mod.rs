@@ -32,10 +32,10 @@ mod verbs;
 use std::any::Any;
 use std::sync::Arc;
 
-use openmrc_transport::node::Node;
+use openmrc_transport::node::{Node, Place};
 use openmrc_transport::{Time, mrc};
 
-use crate::device::DeviceConfig;
+use crate::config::DeviceConfig;
 use crate::shared::Shared;
 use crate::stats::{ContextStats, PathStats};
 use crate::sys;
@@ -60,6 +60,9 @@ pub(crate) struct Engine {
     links: Links,
     /// Queue pairs whose path MTU is being proven.
     mtu_proofs: Vec<MtuProof>,
+    /// Queue pairs that were destroyed and still answer their peers: until when, and the first of those times.
+    retired: Vec<(Time, Place)>,
+    next_retired: Time,
     /// Turns taken.
     turns: u64,
     seed: u64,
@@ -122,6 +125,7 @@ impl Engine {
     /// take their queue pairs with them.
     #[inline]
     fn end_of_work(&mut self, shared: &Shared, now: impl Fn() -> Time) {
+        self.verbs.release_receives();
         self.verbs.flush_failed();
         while !self.verbs.overruns.is_empty() {
             self.fail_overrun_queues(shared, now());
@@ -132,6 +136,9 @@ impl Engine {
     /// Handles timers; returns whether any was due.
     fn handle_due(&mut self, shared: &Shared) -> bool {
         let now = sys::now();
+        if self.next_retired <= now {
+            self.forget_retired(now);
+        }
         self.egress.handle_due(now) | self.handle_timers(shared, now)
     }
 
@@ -153,7 +160,7 @@ impl Engine {
 
     /// The next deadline.
     pub fn next_deadline(&self) -> Time {
-        self.node.poll_timeout().min(self.egress.next_due())
+        self.node.poll_timeout().min(self.egress.next_due()).min(self.next_retired)
     }
 
     pub fn stats(&self) -> ContextStats {

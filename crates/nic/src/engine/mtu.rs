@@ -61,7 +61,7 @@ impl Engine {
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
         let progress = MtuProgress { path_mtu, ..MtuProgress::default() };
         self.mtu_proofs.retain(|proof| proof.place != place);
-        let entropy_bits = self.config.entropy_bits();
+        let entropy_bits = self.config.entropy.bits();
         self.mtu_proofs.push(MtuProof { place, psn, entropy_bits, sent: Vec::new(), progress });
         Ok(())
     }

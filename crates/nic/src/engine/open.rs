@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_sockets::{Epoll, Interest, Netlink};
 use openmrc_transport::node::{Node, NodeConfig, PressureConfig};
-use openmrc_transport::{PortSet, Span};
+use openmrc_transport::{PortSet, Span, Time};
 
 use super::Engine;
 use super::connect::{default_cc, span};
@@ -15,8 +15,8 @@ use super::receive::Ingress;
 use super::transmit::Posting;
 use super::verbs::Verbs;
 use crate::attr::DEFAULT_PATH_MTU;
+use crate::config::{DeviceConfig, MAX_UDP_PORTS};
 use crate::datapath::Datapath;
-use crate::device::{DeviceConfig, MAX_UDP_PORTS};
 use crate::error::{Error, Result};
 use crate::impairer::Impairer;
 use crate::network::Network;
@@ -43,7 +43,7 @@ impl Engine {
             ports: Vec::new(),
             paths: Vec::new(),
             peers: Peers::default(),
-            impairer: Impairer::new(config.dscp),
+            impairer: Impairer::new(config.network.dscp),
             causes: Causes::default(),
             differences: PeerDifferences::default(),
         };
@@ -69,14 +69,16 @@ impl Engine {
             verbs: Verbs::new(),
             posting: Posting::default(),
             ingress: Ingress::new(
-                net.ports.iter().map(|_| datapath.inbox(config.dscp)).collect(),
-                datapath.inbox(config.dscp),
+                net.ports.iter().map(|_| datapath.inbox(config.network.dscp)).collect(),
+                datapath.inbox(config.network.dscp),
                 net.ports.iter().map(|port| port.rx.buffer).min().unwrap_or(0),
             ),
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),
             mtu_proofs: Vec::new(),
+            retired: Vec::new(),
+            next_retired: Time::NEVER,
             turns: 0,
             seed,
             config,
@@ -95,9 +97,12 @@ impl Engine {
 fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
     let ports = PortSet::first(config.ports.len());
     let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
-    let base_rtt = span(config.base_rtt);
-    let mut node = NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.ev_burst, pressure) };
+    let base_rtt = span(config.network.base_rtt);
+    let mut node =
+        NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.sockets.burst, pressure) };
     // Strangers must not be able to guess the numbers of queue pairs.
     node.numbers.key = Some(seed);
+    node.numbers.slot = config.number_slot;
+    node.port_mask_base = config.endpoint.port_mask_base;
     node
 }

@@ -73,7 +73,7 @@ impl Profiles {
 impl Engine {
     /// Creates an EV profile and opens its paths, unless they are open.
     pub fn create_ev_profile(&mut self, config: &EvProfileConfig) -> Result<u16> {
-        config.check_routes(self.config.is_srv6())?;
+        config.check_routes(self.config.entropy.is_srv6())?;
         let (net, datapath) = (&mut self.egress.net, &mut self.egress.datapath);
         let paths = Paths::new(config, |i| {
             datapath.open_path(net, config.paths[i], config.routes.get(i).copied(), &config.peer)
@@ -84,7 +84,7 @@ impl Engine {
 
     /// Ends an EV profile that no queue pair uses.
     pub fn destroy_ev_profile(&mut self, id: u16) -> Result<()> {
-        let uses = |io: &&QpIo| io.link.as_ref().is_some_and(|link| link.profile == id);
+        let uses = |io: &&QpIo| !io.is_retired && io.link.as_ref().is_some_and(|link| link.profile == id);
         if let Some(io) = self.verbs.iter().map(|(_, io)| io).find(uses) {
             let num = io.shared.num;
             return Err(Error::Busy(format!("EV profile {id} is used by queue pair 0x{num:06x}")));

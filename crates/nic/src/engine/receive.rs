@@ -18,8 +18,8 @@ use super::mtu::MtuProof;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
+use crate::config::{DeviceConfig, MAX_UDP_PORTS};
 use crate::datapath::Inbox;
-use crate::device::{DeviceConfig, MAX_UDP_PORTS};
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_MORE, TOKEN_TX, TOKEN_WAKE};
 use crate::socket;
 use crate::stats::Cause;
@@ -329,7 +329,7 @@ impl Engine {
         }
         if counts.data > 0 {
             // A peer is expected to send in runs as this node does.
-            let run = usize::from(config.ev_burst.min(LASTING_BURST));
+            let run = usize::from(config.sockets.burst.min(LASTING_BURST));
             ingress.next_port.received(now, port, counts.data, run);
         }
         if counts.data > 1 {
@@ -394,7 +394,7 @@ impl Receiver<'_> {
 
     #[inline]
     fn packet(&mut self, meta: &RecvMeta, bytes: &[u8]) -> Result<(), Cause> {
-        let trim = match self.config.dscp.trimmed_reason(meta.traffic_class >> 2) {
+        let trim = match self.config.network.dscp.trimmed_reason(meta.traffic_class >> 2) {
             None => None,
             Some(NackReason::TrimmedLastHop) => Some(Trim::LastHop),
             Some(_) => Some(Trim::Fabric),
@@ -411,7 +411,7 @@ impl Receiver<'_> {
         let entropy = Entropy { sport: meta.source_port, flow_label: u32::from(meta.flow_label) };
         let received = Received {
             packet,
-            ev: self.config.entropy_order.join(entropy),
+            ev: self.config.entropy.order.join(entropy),
             port: self.port as u8,
             ecn_ce: socket::is_marked(meta.traffic_class),
             trim,
@@ -489,7 +489,7 @@ impl Receiver<'_> {
         }
         let peer = net.peers.by_source(received.port, meta.source);
         let is_request = matches!(received.packet.body, Body::EndpointRequest(_));
-        if is_request && !self.config.ep_ops.answers(meta.source, peer.is_some()) {
+        if is_request && !self.config.endpoint.answered.answers(meta.source, peer.is_some()) {
             return Err(Cause::WrongPeer);
         }
         let Some(peer) = peer else { return self.answer_stranger(meta.source, received, is_request) };

@@ -56,7 +56,7 @@ impl Engine {
         let free = self.egress.net.free_ports();
         let mut sent = 0;
         self.posting.blocked = false;
-        while sent < RUNS_PER_TURN * usize::from(self.config.ev_burst) {
+        while sent < RUNS_PER_TURN * usize::from(self.config.sockets.burst) {
             let next = self.with_node(shared, now, |node, host| node.poll_transmit(now, free, host));
             let Some(next) = next else {
                 self.posting.blocked = true;

@@ -9,7 +9,7 @@ use openmrc_transport::{SendDone, SendStatus, WorkRequest};
 use smallvec::SmallVec;
 
 use crate::attr::QpAttr;
-use crate::cq::Status;
+use crate::cq::{Completion, CqShared, Status};
 use crate::memory::{Access, MemoryTable};
 use crate::profile::Paths;
 use crate::qp::{QpShared, Wqe, WqeData};
@@ -26,6 +26,15 @@ pub(crate) struct Verbs {
     pub failed: Vec<Place>,
     /// Completion queues that have overrun in this turn.
     pub overruns: Vec<u32>,
+    /// Completions of receives that become visible at the end of the turn, when their acknowledgements are sent.
+    pub held_receives: Vec<HeldReceive>,
+}
+
+/// A completion of a receive that is not visible yet.
+pub(crate) struct HeldReceive {
+    pub cq: Arc<CqShared>,
+    pub completion: Completion,
+    pub solicited: bool,
 }
 
 /// The NIC's part of one queue pair.
@@ -39,6 +48,8 @@ pub(crate) struct QpIo {
     pub sends: SendRing,
     /// A send that failed here, and how: its completion says so instead of "flushed".
     pub local_error: Option<(u64, Status)>,
+    /// The application has destroyed it; it still answers its peer.
+    pub is_retired: bool,
 }
 
 /// Where a connected queue pair sends.
@@ -103,6 +114,7 @@ impl QpIo {
             link: None,
             sends: SendRing::new(shared.cap.max_send_wr),
             local_error: None,
+            is_retired: false,
             shared,
         }
     }
@@ -142,6 +154,7 @@ impl Verbs {
             count: 0,
             failed: Vec::new(),
             overruns: Vec::new(),
+            held_receives: Vec::new(),
         }
     }
 
@@ -165,9 +178,17 @@ impl Verbs {
     }
 
     pub fn remove(&mut self, place: Place) -> bool {
-        let gone = self.qps.get_mut(place as usize).and_then(Option::take).is_some();
-        self.count -= usize::from(gone);
-        gone
+        let gone = self.qps.get_mut(place as usize).and_then(Option::take);
+        self.count -= usize::from(gone.as_ref().is_some_and(|io| !io.is_retired));
+        gone.is_some()
+    }
+
+    /// The application has destroyed a queue pair, which still answers its peer.
+    pub fn retire(&mut self, place: Place) {
+        if let Some(io) = self.get_mut(place).filter(|io| !io.is_retired) {
+            io.is_retired = true;
+            self.count -= 1;
+        }
     }
 
     #[inline]
@@ -250,6 +271,16 @@ impl Verbs {
         };
         let wqe = io.sends.pop(done.handle);
         io.complete_send(&wqe, status, overruns);
+    }
+
+    /// The receives of this turn become visible.
+    #[inline]
+    pub fn release_receives(&mut self) {
+        for HeldReceive { cq, completion, solicited } in self.held_receives.drain(..) {
+            if !cq.push_solicited(completion, solicited) {
+                self.overruns.push(cq.id);
+            }
+        }
     }
 
     /// In ERROR: what was posted and the transport never saw is flushed.

@@ -24,7 +24,7 @@ fn addresses(ports: usize) -> impl Iterator<Item = IpAddr> {
 /// A device with few paths, so that many devices fit the descriptor limit.
 pub fn device(ports: usize) -> DeviceConfig {
     let config = DeviceConfig::with_addresses(addresses(ports));
-    DeviceConfig { evs_per_port: Some(8), seed: Some(1), ..config }
+    DeviceConfig { entropy: EntropyConfig { per_port: Some(8), ..config.entropy }, seed: Some(1), ..config }
 }
 
 /// One end of a connection.

@@ -2,6 +2,7 @@
 
 use openmrc_nic::{self as nic, DeviceConfig, EpOps, PortConfig, QpChoices};
 use openmrc_transport::mrc::{CanSend, OutOfWindow};
+use openmrc_transport::node::PortMaskBase;
 use pyo3::prelude::*;
 
 use super::context::Context;
@@ -74,58 +75,70 @@ fn config(from: &Bound<'_, PyAny>) -> PyResult<DeviceConfig> {
         });
     }
     macro_rules! take {
-        ($($name:ident: $allowed:literal),* $(,)?) => {$(
-            if let Some(value) = optional!(from, stringify!($name), $allowed)? {
-                config.$name = value;
+        ($($attribute:literal => $($field:ident).+: $allowed:literal),* $(,)?) => {$(
+            if let Some(value) = optional!(from, $attribute, $allowed)? {
+                config.$($field).+ = value;
             }
         )*};
     }
     macro_rules! take_some {
-        ($($name:ident: $allowed:literal),* $(,)?) => {$(
-            if let Some(value) = optional!(from, stringify!($name), $allowed)? {
-                config.$name = Some(value);
+        ($($attribute:literal => $($field:ident).+: $allowed:literal),* $(,)?) => {$(
+            if let Some(value) = optional!(from, $attribute, $allowed)? {
+                config.$($field).+ = Some(value);
             }
         )*};
     }
     macro_rules! take_micros {
-        ($($attribute:literal => $name:ident),* $(,)?) => {$(
+        ($($attribute:literal => $($field:ident).+),* $(,)?) => {$(
             if let Some(value) = optional!(from, $attribute, "a number of microseconds")? {
-                config.$name = duration(value, 1e-6, $attribute)?;
+                config.$($field).+ = duration(value, 1e-6, $attribute)?;
             }
         )*};
     }
     take! {
-        receive_buffer: "a number of bytes",
-        send_buffer: "a number of bytes",
-        segmentation: "True or False",
-        ev_burst: "1 to 255",
-        network_trims: "True or False",
-        link_rate_bps: "1 to 2^64 - 1",
-        ack_every_bytes: "1 to 2^32 - 1",
-        max_qps: "1 to 16384",
-        auto_bits: "16 or 32",
-        udp_ports: "a sequence of numbers, 1 to 65535,",
+        "receive_buffer" => sockets.receive_buffer: "a number of bytes",
+        "send_buffer" => sockets.send_buffer: "a number of bytes",
+        "segmentation" => sockets.segmentation: "True or False",
+        "ev_burst" => sockets.burst: "1 to 255",
+        "udp_ports" => sockets.more_udp_ports: "a sequence of numbers, 1 to 65535,",
+        "network_trims" => network.trims: "True or False",
+        "link_rate_bps" => network.link_rate_bps: "1 to 2^64 - 1",
+        "ack_every_bytes" => sacks.every_bytes: "1 to 2^32 - 1",
+        "auto_bits" => entropy.auto_bits: "16 or 32",
+        "max_qps" => max_qps: "1 to 16384",
     }
     take_some! {
-        evs_per_port: "1 to 4096",
-        cpu: "a processor's number",
-        seed: "0 to 2^64 - 1",
-        fixed_window: "0 to 2^64 - 1",
+        "evs_per_port" => entropy.per_port: "1 to 4096",
+        "fixed_window" => network.fixed_window: "0 to 2^64 - 1",
+        "cpu" => thread.cpu: "a processor's number",
+        "seed" => seed: "0 to 2^64 - 1",
     }
-    take_micros! { "base_rtt_us" => base_rtt, "ack_delay_us" => ack_delay, "spin_us" => spin }
+    take_micros! {
+        "base_rtt_us" => network.base_rtt,
+        "ack_delay_us" => sacks.delay,
+        "spin_us" => thread.spin,
+    }
     config.choices = choices(from)?;
-    config.ev_format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
+    config.entropy.format = from.getattr("ev_format")?.extract::<String>()?.to_core()?;
     let order: Option<String> = optional!(from, "entropy_order", "flow_label_high or source_port_high")?;
     if let Some(order) = order {
-        config.entropy_order = order.to_core()?;
+        config.entropy.order = order.to_core()?;
     }
     let dscp: Option<Dscp> = optional!(from, "dscp", "an openmrc.wire.DscpMap")?;
     if let Some(dscp) = dscp {
-        config.dscp = dscp.to_core()?;
+        config.network.dscp = dscp.to_core()?;
+    }
+    let base: Option<u8> = optional!(from, "port_mask_base", "0 or 1")?;
+    if let Some(base) = base {
+        config.endpoint.port_mask_base = match base {
+            0 => PortMaskBase::Zero,
+            1 => PortMaskBase::One,
+            _ => return Err(refused(format!("port_mask_base is {base}: 0 or 1 is allowed"))),
+        };
     }
     let ep_ops = from.getattr("ep_ops")?;
     if !ep_ops.is_none() {
-        config.ep_ops = endpoint_operations(&ep_ops)?;
+        config.endpoint.answered = endpoint_operations(&ep_ops)?;
     }
     Ok(config)
 }

@@ -216,6 +216,8 @@ pub struct ResponderOptions {
     pub service_time: bool,
     /// Syndrome of the NAK for too many messages with immediate in flight: 0x65 or 0x61.
     pub wimm_nak_syndrome: u8,
+    /// A message with immediate is acknowledged at once: its receiver may end as soon as it has the immediate.
+    pub acks_immediates: bool,
 }
 
 impl Default for ResponderOptions {
@@ -225,6 +227,7 @@ impl Default for ResponderOptions {
             trim_nack: true,
             service_time: false,
             wimm_nak_syndrome: Aeth::NAK_WIMM_LIMIT,
+            acks_immediates: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Configuration of a node. Hardware and software differ in these settings and nowhere else.
 
 use super::limits::RequestRates;
+use super::port_mask::PortMaskBase;
 use super::ports::PortTrust;
 use super::pressure::PressureConfig;
 use super::table::Numbers;
@@ -27,6 +28,9 @@ pub struct NodeConfig {
     pub numbers: Numbers,
     /// When a peer's port status update takes effect.
     pub port_trust: PortTrust,
+    /// The bit of a port status mask that means the first port: in updates sent, and in those of a peer that has not shown
+    /// its own.
+    pub port_mask_base: PortMaskBase,
     /// Endpoint requests that are answered.
     pub request_rates: RequestRates,
     /// Seed of request ids and of the first numbers.
@@ -43,8 +47,9 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: base_rtt.scaled(0.75),
             pressure,
-            numbers: Numbers { place_bits: 20, min_free: 4, key: None },
+            numbers: Numbers { place_bits: 20, min_free: 4, key: None, slot: None },
             port_trust: PortTrust::AtOnce,
+            port_mask_base: PortMaskBase::Zero,
             request_rates: RequestRates::default(),
             seed: 0,
         }
@@ -56,7 +61,7 @@ impl NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: base_rtt,
-            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None },
+            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None, slot: None },
             port_trust: PortTrust::Confirmed,
             ..Self::hardware(ports, base_rtt, pressure)
         }

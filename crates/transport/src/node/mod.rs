@@ -24,6 +24,7 @@ mod config;
 mod host;
 mod inquiry;
 mod limits;
+mod port_mask;
 mod ports;
 mod pressure;
 mod ready;
@@ -40,6 +41,7 @@ use openmrc_wire::{Body, EndpointOp, Packet};
 pub use config::NodeConfig;
 pub use host::NodeHost;
 pub use limits::RequestRates;
+pub use port_mask::PortMaskBase;
 pub use ports::PortTrust;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
 pub use requests::MAX_EV_PROBES;
@@ -93,7 +95,12 @@ impl<Q: Transport> Node<Q> {
             table: Table::default(),
             ready: ReadyRing::default(),
             timers: Timers::default(),
-            ports: Ports::new(config.ports, config.port_trust, config.base_rtt + config.target_qdelay),
+            ports: Ports::new(
+                config.ports,
+                config.port_trust,
+                config.port_mask_base,
+                config.base_rtt + config.target_qdelay,
+            ),
             requests: Requests::new(config.seed, config.numbers.key),
             strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
@@ -255,7 +262,7 @@ impl<Q: Transport> Node<Q> {
         let peer = entry.peer;
         qp.handle_packet(now, received, &mut QpHost { qp: id, host });
         settle(&mut self.timers, &mut self.ready, entry, place);
-        if self.ports.any_peer_restricted()
+        if self.ports.watches_traffic()
             && received.trim.is_none()
             && let Some(up) = self.ports.heard_on(now, peer, received.port)
         {
@@ -294,8 +301,7 @@ impl<Q: Transport> Node<Q> {
                     self.stats.requests_limited += 1;
                 }
                 if request.op == EndpointOp::PortStatusUpdate {
-                    let mask = PortSet(request.port_status_mask as u16);
-                    if let Some(up) = self.ports.on_update(now, peer, id, mask) {
+                    if let Some(up) = self.ports.on_update(now, peer, id, request.port_status_mask) {
                         self.stats.port_updates_applied += 1;
                         self.peer_ports_changed(now, peer, up, host);
                     }
@@ -527,7 +533,7 @@ impl<Q: Transport> Node<Q> {
         timeout: Span,
         host: &mut impl NodeHost,
     ) -> Option<u16> {
-        self.requests.probe(now, peer, route, timeout, self.ports.own(), host)
+        self.requests.probe(now, peer, route, timeout, host)
     }
 }
 

@@ -3,8 +3,9 @@
 use openmrc_wire::EndpointOp;
 
 use super::host::NodeHost;
-use super::inquiry::{Inquiry, Known, Step, is_reflected};
+use super::inquiry::{Answer, Inquiry, Known, Step, is_reflected};
 use super::limits::Bucket;
+use super::port_mask::PortMaskBase;
 use super::requests::{Requests, endpoint_request};
 use super::route::Route;
 use super::stats::NodeStats;
@@ -35,6 +36,8 @@ struct Peer {
     ports: PortSet,
     /// Ports that are up according to the peer.
     up: PortSet,
+    /// First bit of its masks, once one of them has shown it.
+    mask_base: Option<PortMaskBase>,
     /// Request id of its latest update, and the time of its arrival.
     heard: Option<u16>,
     heard_at: Time,
@@ -67,12 +70,13 @@ pub enum PortTrust {
 /// The ports of this node and of every peer.
 pub(super) struct Ports {
     trust: PortTrust,
+    mask_base: PortMaskBase,
     /// Time that an answer may take.
     grace: Span,
     all: PortSet,
     own: PortSet,
-    /// At least one peer has reported that not all of its ports are up.
-    restricted: bool,
+    /// Ports of at least one peer are down, or in question.
+    watching: bool,
     /// Time at which the next update is due.
     due: Time,
     /// Sorted by id.
@@ -81,8 +85,8 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Starts with all ports up. An answer may take up to `grace`.
-    pub fn new(all: PortSet, trust: PortTrust, grace: Span) -> Self {
-        Ports { trust, grace, all, own: all, restricted: false, due: Time::NEVER, peers: Vec::new() }
+    pub fn new(all: PortSet, trust: PortTrust, mask_base: PortMaskBase, grace: Span) -> Self {
+        Ports { trust, mask_base, grace, all, own: all, watching: false, due: Time::NEVER, peers: Vec::new() }
     }
 
     /// The ports of this node that are up.
@@ -107,6 +111,7 @@ impl Ports {
                     users: 0,
                     ports,
                     up: ports,
+                    mask_base: None,
                     heard: None,
                     heard_at: now,
                     update: None,
@@ -130,13 +135,13 @@ impl Ports {
         let gone = self.peers[place].users == 0;
         if gone {
             self.peers.remove(place);
-            self.find_restriction();
+            self.find_watched();
         }
         gone
     }
 
-    fn find_restriction(&mut self) {
-        self.restricted = self.peers.iter().any(|p| p.up != p.ports);
+    fn find_watched(&mut self) {
+        self.watching = self.peers.iter().any(|p| p.up != p.ports || p.inquiry.is_open());
     }
 
     /// The ports of a peer that are up, as far as is known.
@@ -186,7 +191,7 @@ impl Ports {
             return changes;
         }
         self.due = Time::NEVER;
-        let own = self.own;
+        let own = Own { ports: self.own, mask: self.mask_base.encode(self.own) };
         for peer in &mut self.peers {
             send_update(peer, now, own, host, stats);
             if ask(peer, now, own, requests, host, stats) {
@@ -195,19 +200,18 @@ impl Ports {
             let update_due = peer.update.map_or(Time::NEVER, |update| update.due);
             self.due = self.due.min(update_due).min(peer.inquiry.due());
         }
-        if !changes.is_empty() {
-            self.find_restriction();
-        }
+        self.find_watched();
         changes
     }
 
     /// Handles a peer's port status update. Returns its usable ports if they have changed. An update that is not
     /// believed, or that leaves no plane, puts the ports in question of which it says something new: [`Self::send_due`]
     /// asks. Updates of unknown peers and late updates are ignored.
-    pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: PortSet) -> Option<PortSet> {
+    pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: u32) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
-        let up = mask.and(known.ports);
+        known.mask_base = PortMaskBase::shown_by(mask, known.ports).or(known.mask_base);
+        let up = known.mask_base.unwrap_or(self.mask_base).decode(mask).and(known.ports);
         if self.trust == PortTrust::Confirmed || up.and(self.own).is_empty() {
             known.question(now, PortSet(up.0 ^ known.up.0));
             self.due = self.due.min(known.inquiry.due());
@@ -220,7 +224,7 @@ impl Ports {
         known.heard = Some(id);
         known.heard_at = now;
         let changed = std::mem::replace(&mut known.up, up) != up;
-        self.find_restriction();
+        self.find_watched();
         changed.then_some(up)
     }
 
@@ -233,14 +237,16 @@ impl Ports {
             peer.update = None;
             return (true, None);
         }
-        let Some(port) = peer.inquiry.answered(now, id, ticks, peer.up) else { return (false, None) };
+        let answer = peer.inquiry.answered(now, id, ticks, peer.up);
         self.due = self.due.min(peer.inquiry.due());
-        if peer.up.contains(port) {
-            return (true, None);
-        }
+        let port = match answer {
+            Answer::Unexpected => return (false, None),
+            Answer::Expected => return (true, None),
+            Answer::Returned(port) => port,
+        };
         peer.up = peer.up.with(port);
         let up = peer.up;
-        self.find_restriction();
+        self.find_watched();
         (true, Some(up))
     }
 
@@ -250,17 +256,18 @@ impl Ports {
         Some(self.peers[place].answers.take(now, per_second))
     }
 
-    /// Whether at least one peer has reported that not all of its ports are up.
+    /// Whether [`Self::heard_on`] must be told of traffic: ports of at least one peer are down, or in question.
     #[inline]
-    pub fn any_peer_restricted(&self) -> bool {
-        self.restricted
+    pub fn watches_traffic(&self) -> bool {
+        self.watching
     }
 
-    /// A valid packet of a peer has arrived on a port. If the peer reported more than the grace time ago that this port
+    /// A valid packet of a peer has arrived on a port. A port in question is up then. If the peer reported more than the grace time ago that this port
     /// is down, the port is taken as up again, or asked whether it is: returns the peer's ports after a change.
     pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
+        known.inquiry.heard(now, port, known.up);
         let contradicts = known.ports.contains(port) && !known.up.contains(port);
         if !contradicts || now.since(known.heard_at) <= self.grace {
             return None;
@@ -273,13 +280,20 @@ impl Ports {
         }
         known.up = known.up.with(port);
         let up = known.up;
-        self.find_restriction();
+        self.find_watched();
         Some(up)
     }
 }
 
+/// The ports of this node that are up, and how they are written in a port status update.
+#[derive(Clone, Copy)]
+struct Own {
+    ports: PortSet,
+    mask: u32,
+}
+
 /// Sends the port status update to a peer, if it is due.
-fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHost, stats: &mut NodeStats) {
+fn send_update(peer: &mut Peer, now: Time, own: Own, host: &mut impl NodeHost, stats: &mut NodeStats) {
     let Some(update) = &mut peer.update else { return };
     if now < update.due {
         return;
@@ -288,10 +302,10 @@ fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHos
         peer.update = None;
         return;
     }
-    if !own.is_empty() {
-        let turn = u32::from(update.sent) % own.len();
-        let port = own.iter().nth(turn as usize).unwrap_or(0);
-        let request = endpoint_request(now, update.id, EndpointOp::PortStatusUpdate, own);
+    if !own.ports.is_empty() {
+        let turn = u32::from(update.sent) % own.ports.len();
+        let port = own.ports.iter().nth(turn as usize).unwrap_or(0);
+        let request = endpoint_request(now, update.id, EndpointOp::PortStatusUpdate, own.mask);
         stats.port_updates_sent += 1;
         host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
     }
@@ -305,18 +319,18 @@ fn send_update(peer: &mut Peer, now: Time, own: PortSet, host: &mut impl NodeHos
 fn ask(
     peer: &mut Peer,
     now: Time,
-    own: PortSet,
+    own: Own,
     requests: &mut Requests,
     host: &mut impl NodeHost,
     stats: &mut NodeStats,
 ) -> bool {
-    match peer.inquiry.advance(now, peer.known(own)) {
+    match peer.inquiry.advance(now, peer.known(own.ports)) {
         Step::Wait => false,
         Step::Ask(ports) => {
             for port in ports.iter() {
                 let id = requests.take_id();
                 peer.inquiry.asked(now, port, id);
-                let request = endpoint_request(now, id, EndpointOp::PortStatusUpdate, own);
+                let request = endpoint_request(now, id, EndpointOp::PortStatusUpdate, own.mask);
                 stats.ports_asked += 1;
                 host.transmit_request(peer.id, Route::Port(port), request, TrafficClass::Control);
             }

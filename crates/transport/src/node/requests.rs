@@ -7,7 +7,7 @@ use super::inquiry::is_reflected;
 pub use super::route::{ProbeTimeout, Route};
 use super::stats::NodeStats;
 use super::table::PeerId;
-use crate::api::{PortSet, TrafficClass};
+use crate::api::TrafficClass;
 use crate::random::{Permutation, mix};
 use crate::time::{Span, Time};
 
@@ -54,7 +54,6 @@ impl Requests {
         peer: PeerId,
         route: Route,
         timeout: Span,
-        own: PortSet,
         host: &mut impl NodeHost,
     ) -> Option<u16> {
         if self.probes.len() >= MAX_EV_PROBES {
@@ -62,7 +61,7 @@ impl Requests {
         }
         let id = self.take_id();
         self.probes.push(EvProbe { id, peer, sent: now, deadline: now + timeout });
-        let request = endpoint_request(now, id, EndpointOp::EvProbe, own);
+        let request = endpoint_request(now, id, EndpointOp::EvProbe, 0);
         host.transmit_request(peer, route, request, TrafficClass::Data);
         Some(id)
     }
@@ -109,9 +108,9 @@ impl Requests {
     }
 }
 
-pub(super) fn endpoint_request(now: Time, id: u16, op: EndpointOp, own: PortSet) -> Packet {
+pub(super) fn endpoint_request(now: Time, id: u16, op: EndpointOp, port_status_mask: u32) -> Packet {
     let timestamp = Timestamp { ticks: now.wire_ticks(), tsr: false };
-    let erth = Erth { op, vendor_info: 0, port_status_mask: own.0.into(), timestamp };
+    let erth = Erth { op, vendor_info: 0, port_status_mask, timestamp };
     Packet::new(ENDPOINT_QP, Psn::new(id.into()), Body::EndpointRequest(erth))
 }
 

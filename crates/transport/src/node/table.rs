@@ -20,7 +20,13 @@ pub struct Numbers {
     pub min_free: u32,
     /// Key of the permutation. `None`: numbers are not permuted, for a simulator, where nobody guesses.
     pub key: Option<u64>,
+    /// The upper [`SLOT_BITS`] of every number, for nodes that share their addresses: a peer derives the UDP port from
+    /// it. Only the other bits are permuted then.
+    pub slot: Option<u8>,
 }
+
+/// Bits of a number that hold the slot, where it has one.
+pub const SLOT_BITS: u32 = 6;
 
 impl Numbers {
     /// Largest number of queue pairs of a node.
@@ -28,17 +34,28 @@ impl Numbers {
         1 << self.place_bits
     }
 
+    /// Bits that hold generation and place.
+    #[inline]
+    const fn bits(&self) -> u32 {
+        if self.slot.is_some() { NUMBER_BITS - SLOT_BITS } else { NUMBER_BITS }
+    }
+
     /// The number on the wire of a generation of a place.
     #[inline]
     fn join(&self, generation: u32, place: Place) -> u32 {
         let plain = generation << self.place_bits | place;
-        self.key.map_or(plain, |key| Permutation::new(key, NUMBER_BITS).apply(plain))
+        let low = self.key.map_or(plain, |key| Permutation::new(key, self.bits()).apply(plain));
+        self.slot.map_or(low, |slot| u32::from(slot) << self.bits() | low)
     }
 
-    /// The generation and the place of a number.
+    /// The generation and the place of a number. A number of another slot has a generation that does not exist.
     #[inline]
     pub(super) fn split(&self, number: u32) -> (u32, Place) {
-        let plain = self.key.map_or(number, |key| Permutation::new(key, NUMBER_BITS).invert(number));
+        if self.slot.is_some_and(|slot| number >> self.bits() != u32::from(slot)) {
+            return (0, 0);
+        }
+        let low = number & ((1 << self.bits()) - 1);
+        let plain = self.key.map_or(low, |key| Permutation::new(key, self.bits()).invert(low));
         (plain >> self.place_bits, plain & (self.max_queue_pairs() - 1))
     }
 }
@@ -125,7 +142,7 @@ impl<Q> Table<Q> {
     /// Takes a place. The seed determines the first generation of each place.
     pub fn reserve(&mut self, numbers: &Numbers, seed: u64, context: u32) -> Result<Place, TableFull> {
         let fresh = self.entries.len() as u32;
-        let generations = (1 << (NUMBER_BITS - numbers.place_bits)) - 1;
+        let generations = (1 << (numbers.bits() - numbers.place_bits)) - 1;
         let enough_free = self.free.len() as u32 > numbers.min_free;
         let place = if fresh < numbers.max_queue_pairs() && !enough_free {
             if self.entries.is_empty() {
@@ -213,7 +230,7 @@ mod tests {
     #[test]
     fn a_number_finds_its_queue_pair_and_no_later_one() {
         for min_free in [0, 3, 16] {
-            let numbers = Numbers { place_bits: 4, min_free, key: None };
+            let numbers = Numbers { place_bits: 4, min_free, key: None, slot: None };
             let mut table = Table::<u8>::default();
             let mut seen = std::collections::HashSet::new();
             for round in 0..100 {
@@ -232,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_full_table_says_so_and_takes_again_what_became_free() {
-        let numbers = Numbers { place_bits: 2, min_free: 4, key: None };
+        let numbers = Numbers { place_bits: 2, min_free: 4, key: None, slot: None };
         let mut table = Table::<u8>::default();
         let places: Vec<_> = (0..4).map(|_| table.reserve(&numbers, 7, 0).unwrap()).collect();
         assert_eq!(table.reserve(&numbers, 7, 0), Err(TableFull(4)));
@@ -243,7 +260,7 @@ mod tests {
 
     #[test]
     fn numbers_with_a_key_are_spread_over_24_bits_and_never_reserved() {
-        let numbers = Numbers { place_bits: 14, min_free: 1 << 14, key: Some(7) };
+        let numbers = Numbers { place_bits: 14, min_free: 1 << 14, key: Some(7), slot: None };
         let mut table = Table::<u8>::default();
         let mut quarters = [0; 4];
         for _ in 0..1 << 14 {
@@ -260,10 +277,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_a_slot_begin_with_it_and_those_of_another_slot_are_not_found() {
+        let of_slot = |slot| Numbers { place_bits: 14, min_free: 1 << 14, key: Some(7), slot: Some(slot) };
+        for slot in [0, 1, 63] {
+            let mut table = Table::<u8>::default();
+            for _ in 0..1 << 10 {
+                let place = table.reserve(&of_slot(slot), 7, 0).unwrap();
+                let number = table.number(&of_slot(slot), place);
+                assert!(!is_reserved(number) && number >> 18 == u32::from(slot));
+                assert_eq!(table.find(&of_slot(slot), number), Some(place));
+                assert_eq!(table.find(&of_slot(slot), number ^ 1 << 18), None);
+            }
+        }
+    }
+
+    #[test]
     fn no_number_is_reserved_whatever_the_key() {
         let mut skipped = 0;
         for key in 0..20_000 {
-            let numbers = Numbers { place_bits: 14, min_free: 0, key: Some(key) };
+            let numbers = Numbers { place_bits: 14, min_free: 0, key: Some(key), slot: None };
             for number in [0, 1, 2, (1 << NUMBER_BITS) - 1] {
                 let (generation, place) = numbers.split(number);
                 if place != 0 || generation == 0 {

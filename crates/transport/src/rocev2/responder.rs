@@ -120,8 +120,8 @@ impl Responder {
         if write.position.is_last() {
             self.completed += 1;
             if let Some(imm) = write.imm {
-                let done =
-                    RecvDone { rqmsn: openmrc_wire::Msn(self.immediates), imm, byte_len: self.dma_len };
+                let rqmsn = openmrc_wire::Msn(self.immediates);
+                let done = RecvDone { rqmsn, imm, byte_len: self.dma_len, solicited: false };
                 self.immediates = self.immediates.wrapping_add(1);
                 host.recv_done(done).map_err(|_| (Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive))?;
             }

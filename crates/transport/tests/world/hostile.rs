@@ -128,6 +128,65 @@ pub fn hole(seen: &Received, write: &Write, path_mtu: u16, dice: &mut Dice) -> R
     forged
 }
 
+/// What an attacker on the path makes of a SACK: feedback about packets in flight that have not arrived, or have. It never
+/// says that a message is complete which is not: nothing in a genuine ACK tells it from such a one. `complete` of the
+/// requestor's messages are.
+pub fn feedback(seen: &Received, sack: &Sack, complete: usize, dice: &mut Dice) -> Received {
+    let near = |dice: &mut Dice| dice.below(80) as i32 - 16;
+    let mut forged = Sack { cc: CcState { timestamp: dice.u64() as u16, ..sack.cc }, ..*sack };
+    let (psn, body) = match dice.below(16) {
+        // Packets that are on their way have arrived, or their successors.
+        0..=3 => {
+            forged.cack_psn = sack.cack_psn.offset(near(dice));
+            (forged.cack_psn, Body::Sack(forged))
+        }
+        4..=7 => {
+            forged.bitmap |= dice.u64() & dice.u64();
+            forged.sack_offset = sack.sack_offset.saturating_add(near(dice) as i16);
+            (seen.packet.psn, Body::Sack(forged))
+        }
+        // Signals: of the path, the window, the rate.
+        8..=10 => {
+            forged.mark = dice.pick(&[Mark::None, Mark::SkipOnce, Mark::AlwaysSkip]);
+            forged.entropy = if dice.chance(0.5) { sack.entropy } else { Ev(dice.u64() as u32) };
+            forged.mpr = dice.u64() as u8;
+            forged.cc.rcvd_bytes = dice.u64() as u32 & 0xFF_FFFF;
+            forged.cc.rcv_cwnd_pen = dice.u64() as u8 & 0x7F;
+            (seen.packet.psn, Body::Sack(forged))
+        }
+        11..=13 => {
+            let reasons = [
+                NackReason::Trimmed,
+                NackReason::TrimmedLastHop,
+                NackReason::PsnOorWindow,
+                NackReason::NoBitmap,
+            ];
+            let nack = Nack {
+                reason: dice.pick(&reasons),
+                vendor_info: 0,
+                entropy: sack.entropy,
+                spdcid: sack.spdcid,
+                dpdcid: sack.dpdcid,
+                nack_psn: sack.cack_psn.offset(near(dice)),
+                cc_flags: 0,
+                timestamp: dice.u64() as u16,
+            };
+            (nack.nack_psn, Body::Nack(nack))
+        }
+        14 => {
+            let msn = complete.saturating_sub(dice.below(4) as usize) as u32 & 0xFF_FFFF;
+            (sack.cack_psn.offset(near(dice)), Body::Ack(Aeth { syndrome: Aeth::ACK, msn }))
+        }
+        _ => {
+            let syndrome = dice.pick(&[Aeth::NAK_INVALID_REQUEST, Aeth::NAK_REMOTE_ACCESS]);
+            let msn = complete as u32 & 0xFF_FFFF;
+            (sack.cack_psn.offset(near(dice)), Body::Ack(Aeth { syndrome, msn }))
+        }
+    };
+    let packet = Packet { psn, body, ..seen.packet };
+    Received { packet, trim: None, ..*seen }
+}
+
 /// A trimmed packet has no iCRC: a flipped bit in its headers is not detected.
 pub fn garble(received: &mut Received, dice: &mut Dice) {
     match (&mut received.packet.body, dice.below(4)) {

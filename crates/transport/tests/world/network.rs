@@ -42,6 +42,8 @@ pub struct Impairments {
     pub garbage: f64,
     /// Probability that an attacker on the path adds a data packet that would leave a hole in its message.
     pub holes: f64,
+    /// Probability that an attacker on the path adds feedback within the window, when genuine feedback passes.
+    pub forgeries: f64,
 }
 
 impl Impairments {
@@ -64,6 +66,7 @@ impl Impairments {
             stale: 0.0,
             garbage: 0.0,
             holes: 0.0,
+            forgeries: 0.0,
         }
     }
 }
@@ -114,6 +117,7 @@ pub struct NetworkCounters {
     pub stale: u64,
     pub garbage: u64,
     pub holes: u64,
+    pub forgeries: u64,
 }
 
 /// Result of a packet's way through the network.

@@ -167,7 +167,12 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
                 let _ = host.place(write.rkey, write.va, len);
             }
             if let (true, Some(imm)) = (Self::has(Fault::DeliversEarly), write.imm) {
-                let _ = host.recv_done(RecvDone { rqmsn: write.rqmsn, imm, byte_len: write.dma_len });
+                let _ = host.recv_done(RecvDone {
+                    rqmsn: write.rqmsn,
+                    imm,
+                    byte_len: write.dma_len,
+                    solicited: received.packet.solicited,
+                });
             }
         }
         let (mut spoiler, qp) = self.with_faulty_host(host);

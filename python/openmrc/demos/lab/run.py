@@ -3,7 +3,7 @@
 import fcntl
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -57,9 +57,8 @@ def run(settings: Settings, progress: Progress) -> Outcome:
     missing = frr.why_not() if settings.only != "mrc" else None
     if missing and settings.only == "frr":
         raise StateError(missing)
-    with _alone(), _interrupted_by_signals():
-        progress.phase = "lab"
-        lab = Lab.up(fabric(), progress=progress.log)
+    progress.phase = "lab"
+    with demo_lab(progress.log) as lab:
         # A garbage collection over all samples takes tens of milliseconds, in which nothing would be sent.
         gc.disable()
         try:
@@ -77,11 +76,31 @@ def run(settings: Settings, progress: Progress) -> Outcome:
                 )
         finally:
             gc.enable()
+    remark = f"the run with BGP was left out: {missing}" if missing else None
+    return Outcome(source_routed, routed, remark)
+
+
+@contextmanager
+def demo_lab(log: Callable[[str], None]) -> Iterator[Lab]:
+    """The lab of a demo: one at a time, and always taken down.
+
+    Args:
+        log: Called with the name of each step.
+
+    Raises:
+        PrivilegeError: without root.
+        StateError: if a demo runs already.
+        DeviceError: if the kernel refuses something.
+    """
+    system.require_root()
+    with _alone(), _interrupted_by_signals():
+        lab = Lab.up(fabric(), progress=log)
+        try:
+            yield lab
+        finally:
             # A second Ctrl-C must not leave half of the lab behind.
             with _undisturbed():
                 lab.down()
-    remark = f"the run with BGP was left out: {missing}" if missing else None
-    return Outcome(source_routed, routed, remark)
 
 
 @contextmanager

@@ -9,15 +9,14 @@ from openmrc.demos.series import Window
 from openmrc.demos.style import (
     ALARM,
     AMBER,
-    DARK,
     FAINT,
     INK,
-    LIGHT,
     VIOLET,
     PictureError,
     drawing,
     mark_fault,
     plain,
+    shade,
 )
 
 try:
@@ -63,7 +62,7 @@ def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
     dead = outcome.schedule.dead_plane
     # The plane that fails lies on top, where its absence shows best.
     order = [plane for plane in range(count) if plane != dead] + [dead]
-    colours = [ALARM if plane == dead else _shade(i / max(1, count - 2)) for i, plane in enumerate(order)]
+    colours = [ALARM if plane == dead else shade(i / max(1, count - 2)) for i, plane in enumerate(order)]
     seconds = [_seconds(outcome, window.middle_ns) for window in windows]
     stacked = axes.stackplot(
         seconds,
@@ -148,9 +147,3 @@ def _title(figure: "Figure", outcome: Outcome) -> None:
         fontweight="bold",
         color=INK if outcome.verified else ALARM,
     )
-
-
-def _shade(share: float) -> str:
-    first, last = (tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5)) for colour in (DARK, LIGHT))
-    mixed = (round(a + (b - a) * share) for a, b in zip(first, last, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -109,6 +109,11 @@ impl Flow {
         i64::from(self.sent.wrapping_sub(self.counted << 8) as i32) - i64::from(self.rounding)
     }
 
+    /// The responder's counter when everything sent has arrived.
+    fn all_counted(&self) -> u32 {
+        self.sent.div_ceil(256) & 0xFF_FFFF
+    }
+
     /// The receiver presses, or has pressed and does not let the window return yet.
     pub fn is_pressed(&self) -> bool {
         self.saved > 0.0
@@ -127,7 +132,9 @@ impl Flow {
     pub fn on_sack(&mut self, now: Time, feedback: &Feedback) {
         let growth = feedback.rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF;
         let newly = if growth < 1 << 23 {
-            self.counted = feedback.rcvd_bytes;
+            // Not more than was sent: a counter that is ahead would open the window for all that it is ahead.
+            let growth = growth.min(self.all_counted().wrapping_sub(self.counted) & 0xFF_FFFF);
+            self.counted = (self.counted + growth) & 0xFF_FFFF;
             growth * 256
         } else {
             0
@@ -225,7 +232,7 @@ impl Flow {
     /// Every packet has arrived, so the value of the responder's counter is known. After an ACK it may exceed the value
     /// in the last SACK: SACKs can be lost or late.
     pub fn on_idle(&mut self, now: Time) {
-        let rcvd_bytes = self.sent.div_ceil(256) & 0xFF_FFFF;
+        let rcvd_bytes = self.all_counted();
         if (1..1 << 23).contains(&(rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF)) {
             self.on_sack(now, &Feedback { rcvd_bytes, rtt: None, ecn: false, penalty: 0, restore: false });
         }
@@ -376,6 +383,20 @@ mod tests {
         }
         flow.on_sent(5_000, false);
         assert_eq!((flow.in_flight(), flow.uncounted()), (5_000, 5_000));
+    }
+
+    #[test]
+    fn a_counter_ahead_of_what_was_sent_takes_only_that_off_and_is_caught_up_with() {
+        let mut flow = flow(1_000_000);
+        fill(&mut flow);
+        let sent = flow.in_flight();
+        flow.on_sack(Time(1), &feedback(1 << 20, 0, false));
+        let rest = flow.in_flight();
+        assert!((-255..=0).contains(&rest), "{rest} bytes in flight");
+        fill(&mut flow);
+        let in_flight = flow.in_flight();
+        flow.on_sack(Time(2), &feedback((2 * sent / 256) as u32 - 100, 0, false));
+        assert!(flow.in_flight() < in_flight / 2 && flow.in_flight() >= 0, "{}", flow.in_flight());
     }
 
     #[test]

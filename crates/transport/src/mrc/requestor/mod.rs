@@ -96,6 +96,11 @@ impl Requestor {
         }
     }
 
+    /// Changes timeout and numbers of retries, from the next timeout on.
+    pub fn set_retries(&mut self, config: &RequestorConfig) {
+        self.silence.set_retries(config);
+    }
+
     /// Work requests posted and not completed.
     pub fn outstanding(&self) -> usize {
         self.sendq.len()

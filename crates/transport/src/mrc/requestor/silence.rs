@@ -78,6 +78,13 @@ impl Silence {
         }
     }
 
+    /// Changes timeout and numbers of retries, from the next timeout on.
+    pub fn set_retries(&mut self, config: &RequestorConfig) {
+        self.timeout = config.timeout;
+        self.linear_cnt = config.linear_cnt;
+        self.exp_cnt = config.exp_cnt;
+    }
+
     /// The peer has something to answer from now on: its silence, and the lack of progress, count from here.
     pub fn begin(&mut self, now: Time) {
         self.heard(now);

@@ -181,6 +181,8 @@ pub(super) struct Responder {
     /// From this time on another PSN beyond the window is answered; in [`units`].
     out_of_window_at: u32,
     nak: Option<u8>,
+    /// The queue pair is destroyed: only what has arrived before is still answered.
+    is_retired: bool,
 }
 
 impl Responder {
@@ -226,7 +228,16 @@ impl Responder {
             refused: Refused::default(),
             out_of_window_at: units(now),
             nak: None,
+            is_retired: false,
         }
+    }
+
+    /// The queue pair is destroyed: reports what has not been reported. From now on new data is dropped without an answer.
+    pub fn retire(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        if self.pending.sack_due != Time::NEVER {
+            self.report_late(shared, now, host);
+        }
+        self.is_retired = true;
     }
 
     /// Changes the advertised window, units of [`PSNS_PER_MPR`], at most `mpr_dest`.
@@ -447,6 +458,9 @@ impl Responder {
             self.pending.trigger = Some(trigger);
             return if seq < self.expected { Answer::SackAndAck(mark) } else { Answer::Sack(mark) };
         }
+        if self.is_retired {
+            return Answer::Nothing;
+        }
         if seq >= self.expected + u64::from(self.window()) {
             self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
             // Nothing protects the header of a trimmed packet.
@@ -479,6 +493,7 @@ impl Responder {
         };
         self.high = self.high.max(seq + 1);
         self.out_of_order += 1;
+        let taken = self.messages.stash.taken();
         if let Err(refusal) = self.advance(host) {
             return refusal;
         }
@@ -486,7 +501,8 @@ impl Responder {
         // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
         // comes with the delayed SACK [choice].
         let asks = packet.ack_req && !(self.pending.batches_sacks && write.position == Position::Only);
-        let at_once = asks || packet.rtx;
+        let owes_ack = self.options.acks_immediates && self.messages.stash.taken() != taken;
+        let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
             Answer::Sack(mark)
         } else if at_once && self.pending.batches_sacks {
@@ -529,7 +545,12 @@ impl Responder {
         let (word, bit) = self.place(seq);
         self.arrivals[word].arrive(bit, write.position.is_last(), write.imm.is_some());
         if let Some(imm) = write.imm {
-            self.messages.stash.insert(StashedImm { seq, imm, byte_len: write.dma_len });
+            self.messages.stash.insert(StashedImm {
+                seq,
+                imm,
+                byte_len: write.dma_len,
+                solicited: received.packet.solicited,
+            });
         }
         Ok(())
     }
@@ -593,8 +614,9 @@ impl Responder {
             }
             let rqmsn = self.messages.stash.taken();
             if state.immediate() & bit != 0
-                && let Some(StashedImm { imm, byte_len, .. }) = self.messages.stash.take(self.expected - 1)
-                && host.recv_done(RecvDone { rqmsn, imm, byte_len }).is_err()
+                && let Some(StashedImm { imm, byte_len, solicited, .. }) =
+                    self.messages.stash.take(self.expected - 1)
+                && host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }).is_err()
             {
                 return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
             }

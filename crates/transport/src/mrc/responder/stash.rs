@@ -10,6 +10,7 @@ pub(super) struct StashedImm {
     pub seq: Seq,
     pub imm: u32,
     pub byte_len: u32,
+    pub solicited: bool,
 }
 
 /// A ring ordered by PSN. Its memory is allocated when the first immediate arrives.
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn immediates_come_out_in_psn_order_whatever_the_order_of_arrival() {
         let mut stash = Stash::new(4);
-        let of = |seq| StashedImm { seq, imm: seq as u32, byte_len: 0 };
+        let of = |seq| StashedImm { seq, imm: seq as u32, byte_len: 0, solicited: false };
         let mut out = vec![];
         // The ring wraps several times.
         for round in (0..100).step_by(10) {

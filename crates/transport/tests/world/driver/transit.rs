@@ -90,6 +90,16 @@ impl<T: Subject> World<T> {
             let made_up = self.keep(Flight { received: made_up, garbage: true, ..flight });
             self.push(at, Event::Arrival { flight: made_up });
         }
+        if let (Target::End(to), Body::Sack(sack)) = (flight.target, flight.received.packet.body)
+            && self.dice.chance(impairments.forgeries)
+        {
+            let complete = self.flows[to].complete();
+            let forged = hostile::feedback(&flight.received, &sack, complete, &mut self.dice);
+            self.network.counters.forgeries += 1;
+            self.flows[to].deceive();
+            let made_up = self.keep(Flight { received: forged, garbage: true, ..flight });
+            self.push(at, Event::Arrival { flight: made_up });
+        }
     }
 
     pub(super) fn at_node(&mut self, index: usize) {

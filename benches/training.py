@@ -1,0 +1,132 @@
+"""Measures torch.distributed over mrc and over gloo in turns, in the same processes.
+
+    python benches/training.py 2          # two ranks of this machine; prints one JSON object
+
+Needs torch: `make test-torch` makes an environment that has it. Also called by ``make bench``.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from openmrc.demos.training import text
+from openmrc.demos.training.model import Batches, ByteModel, Shape, loss_of
+
+_LARGE = 25_000_000
+_SMALL = 4096
+_EXCHANGED = 4_000_000
+_TURNS = 5
+
+
+def in_turns(calls: dict[str, Callable[[], Any]], count: int, warmup: int) -> dict[str, float]:
+    """Median time of a call of each kind, microseconds, over blocks that take turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(warmup):
+            call()
+    for _ in range(_TURNS):
+        for name, call in calls.items():
+            dist.barrier()
+            for _ in range(count):
+                began = time.perf_counter()
+                call()
+                times[name].append((time.perf_counter() - began) * 1e6)
+    return {name: median(found) for name, found in times.items()}
+
+
+def all_reduce(groups: dict[str, Any], nbytes: int, count: int) -> dict[str, float]:
+    """Times of an all_reduce of float32."""
+    data = torch.zeros(nbytes // 4)
+
+    def calls(group: Any) -> Callable[[], Any]:
+        return lambda: dist.all_reduce(data, group=group)
+
+    return in_turns({name: calls(group) for name, group in groups.items()}, count, 3)
+
+
+def all_to_all(groups: dict[str, Any], nbytes: int, count: int) -> dict[str, float]:
+    """Times of an exchange in which each rank gives ``nbytes`` to each."""
+    size = nbytes // 4 * dist.get_world_size()
+    source, target = torch.ones(size), torch.empty(size)
+
+    def calls(group: Any) -> Callable[[], Any]:
+        return lambda: dist.all_to_all_single(target, source, group=group)
+
+    return in_turns({name: calls(group) for name, group in groups.items()}, count, 3)
+
+
+def ddp_step(groups: dict[str, Any], count: int) -> dict[str, float]:
+    """Times of a training step of the demonstration's model."""
+    shape = Shape()
+    batches = Batches(text.made(), shape, dist.get_rank(), 4)
+
+    def calls(group: Any) -> Callable[[], Any]:
+        torch.manual_seed(1)
+        model = torch.nn.parallel.DistributedDataParallel(ByteModel(shape), process_group=group)
+        optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss_of(model, *batches.next()).backward()
+            optimizer.step()
+
+        return step
+
+    return in_turns({name: calls(group) for name, group in groups.items()}, count, 3)
+
+
+def measure() -> dict[str, float]:
+    """All measurements of one rank; every rank calls it."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    ranks = dist.get_world_size()
+    groups = {"gloo": dist.group.WORLD, "mrc": dist.new_group(backend="mrc")}
+    found = {
+        "all_reduce_large": all_reduce(groups, _LARGE, 4),
+        "all_reduce_small": all_reduce(groups, _SMALL, 200),
+    }
+    if ranks == 4:
+        found["all_to_all"] = all_to_all(groups, _EXCHANGED, 4)
+        found["ddp_step"] = ddp_step(groups, 4)
+    dist.destroy_process_group()
+    return {f"{name}_{backend}_us": us for name, times in found.items() for backend, us in times.items()}
+
+
+def main() -> int:
+    """Starts the ranks; or is one of them."""
+    if "RANK" in os.environ:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        numbers = measure()
+        if os.environ["RANK"] == "0":
+            print(json.dumps(numbers))
+        return 0
+    ranks = int(sys.argv[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(ranks):
+        variables = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+        }
+        processes.append(subprocess.Popen([sys.executable, __file__], env={**os.environ, **variables}))
+    return max(process.wait() for process in processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+//! Which devices there are: from `OPENMRC_DEVICES`, `OPENMRC_CONFIG` or this host's interfaces (spec: C interface,
+//! section 1). The file's keys have the names and units of `openmrc.verbs.Device` and `openmrc.testing.Impairment`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use openmrc_nic::{DeviceConfig, EvSelection, ImpairRule, Impairment, PacketClass, PortConfig};
+use openmrc_wire::{Ev, EvFormat};
+use serde::Deserialize;
+
+use crate::interfaces;
+
+/// A device as it was described.
+pub struct Description {
+    pub config: DeviceConfig,
+    /// Peers whose addresses do not follow from this device's: by the address on plane 1, one per plane.
+    pub peers: BTreeMap<IpAddr, Vec<IpAddr>>,
+    pub impairments: Vec<ImpairRule>,
+    pub seed: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    device: Vec<Entry>,
+}
+
+#[derive(Deserialize, Default)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    addresses: Vec<IpAddr>,
+    #[serde(default)]
+    peers: BTreeMap<IpAddr, Vec<IpAddr>>,
+    #[serde(default)]
+    impair: Vec<Rule>,
+    #[serde(default)]
+    impair_seed: u64,
+    #[serde(flatten)]
+    settings: Settings,
+}
+
+/// What a device takes beside its addresses; `None` is the NIC's default.
+#[derive(Deserialize, Default)]
+struct Settings {
+    udp_port: Option<u16>,
+    /// `udp` or `structured`.
+    ev_format: Option<String>,
+    evs_per_port: Option<u16>,
+    ev_burst: Option<u8>,
+    receive_buffer: Option<usize>,
+    send_buffer: Option<usize>,
+    segmentation: Option<bool>,
+    network_trims: Option<bool>,
+    base_rtt_us: Option<f64>,
+    link_rate_bps: Option<u64>,
+    fixed_window: Option<u64>,
+    ack_every_bytes: Option<u32>,
+    ack_delay_us: Option<f64>,
+    spin_us: Option<f64>,
+    cpu: Option<usize>,
+    seed: Option<u64>,
+    max_qps: Option<u32>,
+    /// Keys that are none of these.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, toml::Value>,
+}
+
+/// One impairment.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    kind: String,
+    #[serde(default = "one")]
+    probability: f64,
+    ports: Option<Vec<u8>>,
+    evs: Option<Vec<u32>>,
+    ev_fraction: Option<f64>,
+    #[serde(default)]
+    packet_class: Class,
+    #[serde(default)]
+    start: f64,
+    end: Option<f64>,
+    #[serde(default = "four")]
+    packets: u32,
+    #[serde(default = "millisecond")]
+    at_most_us: f64,
+    #[serde(default = "one_bit")]
+    bits: u32,
+    #[serde(default)]
+    delay_us: f64,
+    #[serde(default)]
+    jitter_us: f64,
+    #[serde(default)]
+    last_hop: bool,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn four() -> u32 {
+    4
+}
+
+fn millisecond() -> f64 {
+    1000.0
+}
+
+fn one_bit() -> u32 {
+    1
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    #[default]
+    Any,
+    Data,
+    Control,
+}
+
+/// The devices that the environment describes, or what is wrong with it, in one line.
+pub fn devices() -> Result<Vec<Description>, String> {
+    let mut entries = match std::env::var("OPENMRC_CONFIG") {
+        Ok(value) if !value.is_empty() => read(&value)?.device,
+        _ => Vec::new(),
+    };
+    match std::env::var("OPENMRC_DEVICES") {
+        Ok(value) if !value.is_empty() => entries = named(&value, entries)?,
+        _ if entries.is_empty() => entries = found(),
+        _ => {}
+    }
+    let described: Vec<_> = entries.into_iter().map(description).collect::<Result<_, _>>()?;
+    let mut names: Vec<_> = described.iter().map(|d| d.config.name.clone()).collect();
+    names.sort();
+    match names.windows(2).find(|two| two[0] == two[1]) {
+        Some(two) => Err(format!("two devices have the name {}", two[0])),
+        None => Ok(described),
+    }
+}
+
+/// A file, or its text where the value has a line break.
+fn read(value: &str) -> Result<File, String> {
+    let text = match value.contains('\n') {
+        true => value.to_owned(),
+        false => std::fs::read_to_string(value).map_err(|e| format!("OPENMRC_CONFIG: {value}: {e}"))?,
+    };
+    toml::from_str(&text).map_err(|e| format!("OPENMRC_CONFIG: {}", e.to_string().trim().replace('\n', " ")))
+}
+
+/// `name=address,address;name=...`; settings of the same name come from the file.
+fn named(value: &str, mut known: Vec<Entry>) -> Result<Vec<Entry>, String> {
+    let mut entries = Vec::new();
+    for one in value.split(';').filter(|one| !one.trim().is_empty()) {
+        let wrong = |why: String| format!("OPENMRC_DEVICES: {}: {why}", one.trim());
+        let (name, list) =
+            one.trim().split_once('=').ok_or_else(|| wrong("write name=address,address".into()))?;
+        let addresses = list
+            .split(',')
+            .map(|text| text.trim().parse().map_err(|_| wrong(format!("{text:?} is no IP address"))))
+            .collect::<Result<_, _>>()?;
+        let place = known.iter().position(|entry| entry.name == name);
+        let entry = place.map(|place| known.remove(place)).unwrap_or_default();
+        entries.push(Entry { name: name.to_owned(), addresses, ..entry });
+    }
+    Ok(entries)
+}
+
+/// One device for each interface that is up, with its first address.
+fn found() -> Vec<Entry> {
+    let addresses = interfaces::usable().into_iter();
+    let entry = |(i, addr)| Entry { name: format!("mrc{i}"), addresses: vec![addr], ..Entry::default() };
+    addresses.enumerate().map(entry).collect()
+}
+
+fn description(entry: Entry) -> Result<Description, String> {
+    let Entry { name, addresses, peers, impair, impair_seed, settings } = entry;
+    let of = |why: String| format!("device {name}: {why}");
+    if name.is_empty()
+        || name.len() > 63
+        || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+    {
+        return Err(of("a name has 1 to 63 letters, digits, _ and -".into()));
+    }
+    if let Some(key) = settings.unknown.keys().next() {
+        return Err(of(format!("OPENMRC_CONFIG: there is no setting {key}")));
+    }
+    let mut config = DeviceConfig::with_addresses(addresses);
+    config.name.clone_from(&name);
+    settings.apply(&mut config).map_err(of)?;
+    let config = openmrc_nic::Device::new(config).map_err(|e| e.to_string())?.config().clone();
+    for (gid, planes) in &peers {
+        let fits = planes.len() <= config.ports.len() && planes.first() == Some(gid);
+        if !fits || planes.iter().any(|addr| addr.is_ipv4() != config.ports[0].addr.is_ipv4()) {
+            return Err(of(format!("peers: {gid} needs its own address first, then one per further plane")));
+        }
+    }
+    let impairments = impair.into_iter().map(Rule::rule).collect::<Result<_, _>>().map_err(of)?;
+    Ok(Description { config, peers, impairments, seed: impair_seed })
+}
+
+fn micros(name: &str, value: f64) -> Result<Duration, String> {
+    seconds(name, value / 1e6)
+}
+
+fn seconds(name: &str, value: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(value).map_err(|_| format!("{name} is {value}: no length of time"))
+}
+
+impl Settings {
+    fn apply(self, config: &mut DeviceConfig) -> Result<(), String> {
+        macro_rules! take {
+            ($($name:ident => $($field:ident).+),* $(,)?) => {
+                $(if let Some(value) = self.$name { config.$($field).+ = value; })*
+            };
+        }
+        take! {
+            ev_burst => sockets.burst,
+            receive_buffer => sockets.receive_buffer,
+            send_buffer => sockets.send_buffer,
+            segmentation => sockets.segmentation,
+            network_trims => network.trims,
+            link_rate_bps => network.link_rate_bps,
+            ack_every_bytes => sacks.every_bytes,
+            max_qps => max_qps,
+        }
+        if let Some(udp_port) = self.udp_port {
+            config.ports.iter_mut().for_each(|port: &mut PortConfig| port.udp_port = udp_port);
+        }
+        match self.ev_format.as_deref() {
+            None => {}
+            Some("udp") => config.entropy.format = EvFormat::Udp,
+            Some("structured" | "stev") => config.entropy.format = EvFormat::Structured,
+            Some(other) => return Err(format!("ev_format is {other:?}: udp or structured is allowed")),
+        }
+        config.entropy.per_port = self.evs_per_port.or(config.entropy.per_port);
+        config.network.fixed_window = self.fixed_window.or(config.network.fixed_window);
+        config.thread.cpu = self.cpu.or(config.thread.cpu);
+        config.seed = self.seed.or(config.seed);
+        for (name, value, to) in [
+            ("base_rtt_us", self.base_rtt_us, &mut config.network.base_rtt),
+            ("ack_delay_us", self.ack_delay_us, &mut config.sacks.delay),
+            ("spin_us", self.spin_us, &mut config.thread.spin),
+        ] {
+            if let Some(value) = value {
+                *to = micros(name, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn rule(self) -> Result<ImpairRule, String> {
+        let kind = match self.kind.as_str() {
+            "drop" | "loss" => Impairment::Drop,
+            "duplicate" => Impairment::Duplicate,
+            "reorder" => {
+                Impairment::Reorder { packets: self.packets, at_most: micros("at_most_us", self.at_most_us)? }
+            }
+            "corrupt" => Impairment::Corrupt { bits: self.bits },
+            "delay" => Impairment::Delay {
+                delay: micros("delay_us", self.delay_us)?,
+                jitter: micros("jitter_us", self.jitter_us)?,
+            },
+            "ecn_mark" | "mark" => Impairment::EcnMark,
+            "trim" => Impairment::Trim { last_hop: self.last_hop },
+            other => return Err(format!("impair: {other:?} is no kind of impairment")),
+        };
+        let evs = match (self.evs, self.ev_fraction) {
+            (Some(evs), None) => EvSelection::Set(evs.into_iter().map(Ev).collect()),
+            (None, Some(fraction)) => EvSelection::Fraction(fraction),
+            (None, None) => EvSelection::All,
+            (Some(_), Some(_)) => return Err("impair: a rule takes evs or ev_fraction, not both".into()),
+        };
+        let ports = match self.ports {
+            None => u16::MAX,
+            Some(list) => list.into_iter().try_fold(0, |set, port| match port {
+                0..16 => Ok(set | 1 << port),
+                _ => Err(format!("impair: port {port}: a device has at most 16")),
+            })?,
+        };
+        Ok(ImpairRule {
+            ports,
+            evs,
+            class: match self.packet_class {
+                Class::Any => PacketClass::Any,
+                Class::Data => PacketClass::Data,
+                Class::Control => PacketClass::Control,
+            },
+            kind,
+            probability: self.probability,
+            start: seconds("start", self.start)?,
+            end: self.end.map(|end| seconds("end", end)).transpose()?,
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! The devices of this process, and what they report (spec: C interface, sections 7.3 and 7.5).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::abi::verbs::*;
+use crate::config::{self, Description};
+use crate::errno::{EINVAL, Result};
+
+/// A device. It lives as long as the process.
+#[repr(C)]
+pub struct Device {
+    pub public: IbvDevice,
+    pub description: Description,
+}
+
+// SAFETY: nothing of it changes after it was made; the two pointers in the public part are null.
+unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Device {}
+
+/// `max_qp` and the other limits that a device reports.
+pub const MAX_QP: u32 = 16_384;
+pub const MAX_QP_WR: u32 = 32_768;
+pub const MAX_SGE: u32 = 16;
+pub const MAX_CQE: c_int = 1 << 22;
+pub const MAX_INLINE: u32 = 4096;
+/// Entries of the GID table, which are all the same: clients default to the first or to the last.
+pub const GIDS: u32 = 4;
+/// No number that an application knows, so that none expects more of the device than verbs.
+const VENDOR_PART: u32 = 0x6D_7263;
+
+static DEVICES: OnceLock<Vec<&'static Device>> = OnceLock::new();
+
+/// The devices; made at the first call that finds the environment in order.
+///
+/// # Errors
+/// EINVAL, with one line on standard error.
+pub fn all() -> Result<&'static [&'static Device]> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock();
+    if DEVICES.get().is_none() {
+        let described = config::devices().map_err(|why| {
+            eprintln!("openmrc: {why}");
+            EINVAL
+        })?;
+        let made = described.into_iter().map(|d| &*Box::leak(Box::new(Device::new(d)))).collect();
+        let _ = DEVICES.set(made);
+    }
+    Ok(DEVICES.get().map_or(&[], Vec::as_slice))
+}
+
+/// The device with this name.
+pub fn by_name(name: &[u8]) -> Option<&'static Device> {
+    DEVICES.get()?.iter().copied().find(|device| device.description.config.name.as_bytes() == name)
+}
+
+/// The device at this address.
+///
+/// # Errors
+/// EINVAL if there is none.
+pub fn at(device: *const IbvDevice) -> Result<&'static Device> {
+    let known = DEVICES.get().map_or(&[][..], Vec::as_slice);
+    known.iter().copied().find(|each| std::ptr::eq(&raw const each.public, device)).ok_or(EINVAL)
+}
+
+fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut out = [0; N];
+    // The last byte stays zero.
+    for (to, from) in out[..N - 1].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    out
+}
+
+impl Device {
+    fn new(description: Description) -> Self {
+        let name = description.config.name.as_str();
+        let path = format!("/sys/class/infiniband/{name}");
+        Device {
+            public: IbvDevice {
+                ops: [std::ptr::null_mut::<c_void>(); 2],
+                node_type: IBV_NODE_CA,
+                transport_type: IBV_TRANSPORT_IB,
+                name: text(name),
+                dev_name: text(name),
+                dev_path: text(&path),
+                ibdev_path: text(&path),
+            },
+            description,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.description.config.name
+    }
+
+    /// How many planes it has.
+    pub fn planes(&self) -> u8 {
+        self.description.config.ports.len() as u8
+    }
+
+    /// Its address on plane 1, which is every entry of its GID table.
+    pub fn gid(&self) -> IbvGid {
+        gid_of(self.description.config.ports[0].addr)
+    }
+
+    /// The same for a name and host wherever it is opened, in network order, and never 0.
+    pub fn guid(&self) -> u64 {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let hash = BuildHasherDefault::<DefaultHasher>::default();
+        let number = hash.hash_one((host.trim(), self.name(), self.gid().0)) | 1;
+        // Locally administered, not of a group.
+        (number & !(0x03 << 56) | 0x02 << 56).to_be()
+    }
+
+    pub fn attributes(&self) -> IbvDeviceAttr {
+        let mut fw_ver = [0; 64];
+        let version = env!("CARGO_PKG_VERSION").as_bytes();
+        fw_ver[..version.len()].copy_from_slice(version);
+        IbvDeviceAttr {
+            fw_ver,
+            node_guid: self.guid(),
+            sys_image_guid: self.guid(),
+            max_mr_size: 1 << 63,
+            page_size_cap: !0xFFF,
+            vendor_id: 0,
+            vendor_part_id: VENDOR_PART,
+            hw_ver: 0,
+            max_qp: MAX_QP as c_int,
+            max_qp_wr: MAX_QP_WR as c_int,
+            device_cap_flags: 0,
+            max_sge: MAX_SGE as c_int,
+            max_sge_rd: 0,
+            max_cq: 1 << 16,
+            max_cqe: MAX_CQE,
+            max_mr: 1 << 20,
+            max_pd: 1 << 15,
+            lacking: [0; 20],
+            max_pkeys: 1,
+            local_ca_ack_delay: 0,
+            phys_port_cnt: 1,
+        }
+    }
+
+    /// Codes of width and speed whose product is the device's rate.
+    pub fn width_and_speed(&self) -> (u8, u8) {
+        /// Gb/s, and the codes.
+        const RATES: [(u64, u8, u8); 6] =
+            [(25, 1, 32), (50, 1, 64), (100, 2, 32), (200, 2, 64), (400, 2, 128), (800, 4, 128)];
+        let rate = self.description.config.network.link_rate_bps / 1_000_000_000;
+        let fitting = RATES.iter().rev().find(|(gbps, ..)| *gbps <= rate).unwrap_or(&RATES[0]);
+        (fitting.1, fitting.2)
+    }
+}
+
+/// An address as a GID: IPv4 in its mapped form.
+pub fn gid_of(addr: IpAddr) -> IbvGid {
+    IbvGid(match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    })
+}
+
+/// The address that a GID stands for.
+///
+/// # Errors
+/// EINVAL for an address that is not one node's.
+pub fn address_of(gid: IbvGid) -> Result<IpAddr> {
+    let addr = IpAddr::from(gid.0).to_canonical();
+    if addr.is_unspecified() || addr.is_multicast() { Err(EINVAL) } else { Ok(addr) }
+}

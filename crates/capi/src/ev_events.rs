@@ -1,0 +1,72 @@
+//! Completion queues of EV events: bounded, with a count of what did not fit (spec: C interface, section 6.6).
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use crate::abi::ctl::{MrcCtlEv, MrcCtlEvEvent};
+use crate::cq::Notifier;
+
+/// The events of one queue.
+pub struct EvEvents {
+    state: Mutex<State>,
+    capacity: usize,
+    notifier: Notifier,
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<MrcCtlEvEvent>,
+    /// Lost since the last that was kept.
+    lost: u32,
+    armed: bool,
+    closed: bool,
+}
+
+impl EvEvents {
+    pub fn new(capacity: usize, notifier: Notifier) -> Self {
+        EvEvents { state: Mutex::default(), capacity, notifier }
+    }
+
+    pub fn push(&self, profile_id: u64, ev: MrcCtlEv, state: i32) {
+        let mut queue = self.state.lock();
+        if queue.closed {
+            return;
+        }
+        if queue.events.len() >= self.capacity {
+            queue.lost = queue.lost.saturating_add(1);
+            return;
+        }
+        let drop_count = std::mem::take(&mut queue.lost);
+        queue.events.push_back(MrcCtlEvEvent { profile_id, ev, drop_count, state });
+        if std::mem::take(&mut queue.armed) {
+            self.notifier.notify();
+        }
+    }
+
+    /// Raises a notification at the next event, or at once if one waits.
+    pub fn arm(&self) {
+        let mut queue = self.state.lock();
+        if queue.events.is_empty() {
+            queue.armed = true;
+        } else {
+            self.notifier.notify();
+        }
+    }
+
+    /// Removes up to `most` events.
+    pub fn take(&self, most: usize) -> Vec<MrcCtlEvEvent> {
+        let mut queue = self.state.lock();
+        let n = queue.events.len().min(most);
+        queue.events.drain(..n).collect()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Nothing comes any more.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+    }
+}

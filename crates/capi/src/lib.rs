@@ -1,0 +1,37 @@
+//! The MRC C interface, and verbs for unmodified programs, over the software MRC NIC (spec: C interface). One shared
+//! object, `libopenmrc.so.0`, has all symbols. It does nothing until a program asks for devices.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `abi` | structures and constants, with their layouts checked |
+//! | `mrc`, `ctl`, `verbs`, `refused`, `strings` | the functions that programs call |
+//! | `sysfs` | files of devices, for programs that look them up |
+//! | `device`, `config`, `interfaces` | which devices there are, what they report, addresses of peers |
+//! | `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
+//! | `modify`, `post` | states of queue pairs; work requests |
+//! | `profiles`, `ev_events` | a controller's profiles, and the events of paths |
+//! | `registry`, `events`, `errno`, `process` | pointers of programs, waiting, errors, forks |
+
+mod abi;
+mod config;
+mod context;
+mod cq;
+mod ctl;
+mod device;
+mod errno;
+mod ev_events;
+mod events;
+mod hint;
+mod interfaces;
+mod memory;
+mod modify;
+mod mrc;
+mod post;
+mod process;
+mod profiles;
+mod qp;
+mod refused;
+mod registry;
+mod strings;
+mod sysfs;
+mod verbs;

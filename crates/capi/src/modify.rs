@@ -1,0 +1,367 @@
+//! The states of queue pairs: what each step needs and takes in either interface (spec: C interface, `mrc_modify_qp` and
+//! section 7.6).
+
+use std::sync::Arc;
+
+use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT};
+use openmrc_nic::{Access, QpAttr, QpState};
+use openmrc_transport::mrc::{Capabilities, RequestorConfig, ResponderConfig};
+
+use crate::abi::mrc::{self, MAX_VENDOR_CFG_SIZE, MrcQpAttr};
+use crate::abi::verbs::{qp_attr as v, *};
+use crate::context::mtu_of;
+use crate::cq::Face;
+use crate::device::GIDS;
+use crate::errno::{EINVAL, EOPNOTSUPP, Result};
+use crate::hint;
+use crate::qp::{Qp, state_code};
+
+/// Attributes without a meaning for MRC, which programs set nevertheless. Their values are not read.
+const IGNORED: u32 = v::PORT
+    | v::TIMEOUT
+    | v::RETRY_CNT
+    | v::RNR_RETRY
+    | v::MIN_RNR_TIMER
+    | v::MAX_QP_RD_ATOMIC
+    | v::MAX_DEST_RD_ATOMIC;
+
+const STATES: u32 = v::STATE | v::CUR_STATE;
+
+/// MRC attributes by the step at which they come last.
+const MRC_AT_INIT: u32 = mrc::qp_attr::HINT | mrc::qp_attr::EV_PROFILE_ID | mrc::qp_attr::CC_PROFILE_ID;
+const MRC_AT_RTR: u32 = mrc::qp_attr::MAX_WIMM_DEST | mrc::qp_attr::MPR_DEST | mrc::qp_attr::CAP;
+const MRC_AT_RTS: u32 =
+    mrc::qp_attr::MAX_WIMM | mrc::qp_attr::MPR | mrc::qp_attr::RETRY_CNT | mrc::qp_attr::TIMEOUT;
+/// What can be changed while the queue pair sends.
+const MRC_IN_RTS: u32 = mrc::qp_attr::RETRY_CNT | mrc::qp_attr::TIMEOUT;
+
+/// Most retries with doubling interval, which means for ever.
+const EXP_CNT_FOR_EVER: u8 = 25;
+const LONGEST_TIMEOUT: u8 = 24;
+
+/// A step in the life of a queue pair.
+struct Step {
+    from: QpState,
+    to: QpState,
+    /// Verbs attributes that it needs, in verbs and in MRC.
+    needs: (u32, u32),
+    /// Verbs attributes that it takes as well.
+    takes: (u32, u32),
+    mrc: u32,
+}
+
+const AT_INIT: u32 = v::PKEY_INDEX | v::PORT | v::ACCESS_FLAGS;
+const AT_RTR: u32 = v::AV | v::PATH_MTU | v::DEST_QPN | v::RQ_PSN;
+
+const STEPS: [Step; 7] = [
+    Step {
+        from: QpState::Reset,
+        to: QpState::Init,
+        needs: (AT_INIT, 0),
+        takes: (0, v::PKEY_INDEX | v::ACCESS_FLAGS | IGNORED),
+        mrc: MRC_AT_INIT | MRC_AT_RTR | MRC_AT_RTS,
+    },
+    Step {
+        from: QpState::Init,
+        to: QpState::Init,
+        needs: (0, 0),
+        takes: (AT_INIT, v::PKEY_INDEX | v::ACCESS_FLAGS | IGNORED),
+        mrc: MRC_AT_INIT | MRC_AT_RTR | MRC_AT_RTS,
+    },
+    Step {
+        from: QpState::Init,
+        to: QpState::Rtr,
+        needs: (AT_RTR, AT_RTR),
+        takes: (
+            v::PKEY_INDEX | v::ACCESS_FLAGS | v::MAX_DEST_RD_ATOMIC | v::MIN_RNR_TIMER,
+            v::ACCESS_FLAGS | IGNORED,
+        ),
+        mrc: MRC_AT_RTR | MRC_AT_RTS,
+    },
+    Step { from: QpState::Rtr, to: QpState::Rtr, needs: (0, 0), takes: (0, IGNORED), mrc: 0 },
+    Step {
+        from: QpState::Rtr,
+        to: QpState::Rts,
+        needs: (v::SQ_PSN, v::SQ_PSN),
+        takes: (
+            v::TIMEOUT
+                | v::RETRY_CNT
+                | v::RNR_RETRY
+                | v::MAX_QP_RD_ATOMIC
+                | v::MIN_RNR_TIMER
+                | v::ACCESS_FLAGS,
+            v::ACCESS_FLAGS | IGNORED,
+        ),
+        mrc: MRC_AT_RTS,
+    },
+    Step {
+        from: QpState::Rts,
+        to: QpState::Rts,
+        needs: (0, 0),
+        takes: (v::MIN_RNR_TIMER | v::ACCESS_FLAGS, v::ACCESS_FLAGS | IGNORED),
+        mrc: MRC_IN_RTS,
+    },
+    Step { from: QpState::Error, to: QpState::Error, needs: (0, 0), takes: (0, 0), mrc: 0 },
+];
+
+fn state_of(code: i32) -> Result<QpState> {
+    const STATES: [QpState; 5] = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Error];
+    STATES.into_iter().find(|&state| state_code(state) == code).ok_or(EINVAL)
+}
+
+/// Attributes of `ibv_modify_qp` or `mrc_modify_qp`, with their masks.
+pub struct Change<'a> {
+    pub verbs: &'a IbvQpAttr,
+    pub verbs_mask: u32,
+    pub mrc: Option<&'a MrcQpAttr>,
+    pub mrc_mask: u32,
+}
+
+/// Moves a queue pair to another state and sets attributes. On an error nothing has changed.
+///
+/// # Errors
+/// EINVAL; EOPNOTSUPP for bytes of a vendor.
+pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
+    // One change at a time.
+    let mut record = qp.record.lock();
+    let from = qp.nic.state();
+    let Change { verbs, verbs_mask: mask, .. } = *change;
+    if mask & v::CUR_STATE != 0 && verbs.cur_qp_state != state_code(from) {
+        return Err(EINVAL);
+    }
+    let to = if mask & v::STATE != 0 { state_of(verbs.qp_state)? } else { from };
+    let mrc = mrc_attributes(change)?;
+    if mask & v::STATE != 0 && matches!(to, QpState::Reset | QpState::Error) {
+        if mask & !STATES != 0 || mrc.is_some_and(|_| change.mrc_mask != 0) {
+            return Err(EINVAL);
+        }
+        qp.nic.modify(to, &QpAttr::default())?;
+        if to == QpState::Reset {
+            if let Some(hint) = record.hint.take() {
+                hint.release();
+            }
+            *record = Default::default();
+        }
+        qp.show_state();
+        return Ok(());
+    }
+    let step = STEPS.iter().find(|step| (step.from, step.to) == (from, to)).ok_or(EINVAL)?;
+    let of_face = |(verbs, mrc): (u32, u32)| if qp.face == Face::Verbs { verbs } else { mrc };
+    let (needs, takes) = (of_face(step.needs), of_face(step.takes));
+    let vendor = mrc::qp_attr::VENDOR_CFG;
+    if needs & !mask != 0
+        || mask & !(STATES | needs | takes) != 0
+        || change.mrc_mask & !(step.mrc | vendor) != 0
+    {
+        return Err(EINVAL);
+    }
+    let mut attr = QpAttr::default();
+    verbs_attributes(qp, verbs, mask, &mut attr)?;
+    let mut new_hint = None;
+    if let Some(mrc) = mrc {
+        let known = known_attributes(qp, mrc, change.mrc_mask, &mut attr)?;
+        new_hint = known;
+    }
+    match (from, to) {
+        (QpState::Rts, QpState::Rts) | (QpState::Rtr, QpState::Rtr) | (QpState::Error, QpState::Error) => {
+            qp.nic.set_retries(attr.timeout, attr.linear_cnt, attr.exp_cnt)?;
+        }
+        (QpState::Rtr, QpState::Rts) => {
+            let access = attr.access.take();
+            qp.nic.modify(to, &attr)?;
+            attr.access = access;
+        }
+        _ => qp.nic.modify(to, &attr)?,
+    }
+    if let (QpState::Rtr | QpState::Rts, Some(access), true) = (from, attr.access, from != QpState::Init) {
+        qp.nic.set_access(access)?;
+    }
+    if change.mrc_mask & mrc::qp_attr::HINT != 0 {
+        if let Some(hint) = &new_hint {
+            hint.acquire();
+        }
+        if let Some(old) = std::mem::replace(&mut record.hint, new_hint) {
+            old.release();
+        }
+    }
+    remember(&mut record.verbs, verbs, mask);
+    if let Some(mrc) = mrc {
+        let kept = record.mrc.get_or_insert_with(defaults);
+        remember_mrc(kept, mrc, change.mrc_mask);
+    }
+    qp.show_state();
+    Ok(())
+}
+
+/// The MRC attributes, if the mask names any.
+fn mrc_attributes<'a>(change: &Change<'a>) -> Result<Option<&'a MrcQpAttr>> {
+    if change.mrc_mask == 0 {
+        return Ok(None);
+    }
+    let attr = change.mrc.ok_or(EINVAL)?;
+    check_vendor_cfg(&attr.vendor_cfg, change.mrc_mask & mrc::qp_attr::VENDOR_CFG != 0)?;
+    Ok(Some(attr))
+}
+
+/// A vendor's bytes are taken only where they say nothing.
+pub fn check_vendor_cfg(bytes: &[u8; MAX_VENDOR_CFG_SIZE], given: bool) -> Result<()> {
+    if given && bytes.iter().any(|&byte| byte != 0) { Err(EOPNOTSUPP) } else { Ok(()) }
+}
+
+fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Result<()> {
+    let has = |bit: u32| mask & bit != 0;
+    if has(v::PKEY_INDEX) && from.pkey_index != 0 {
+        return Err(EINVAL);
+    }
+    if has(v::PORT) && qp.face == Face::Verbs {
+        qp.context.plane(from.port_num.into())?;
+    }
+    if has(v::ACCESS_FLAGS) {
+        let writes = from.qp_access_flags & IBV_ACCESS_REMOTE_WRITE != 0;
+        to.access = Some(if writes { Access::REMOTE_WRITE } else { Access::LOCAL_READ });
+    }
+    if has(v::PATH_MTU) {
+        if !(1..=5).contains(&from.path_mtu)
+            || (qp.face == Face::Verbs && from.path_mtu > qp.context.active_mtu())
+        {
+            return Err(EINVAL);
+        }
+        to.path_mtu = Some(mtu_of(from.path_mtu.min(qp.context.active_mtu())) as u16);
+    }
+    if has(v::DEST_QPN) {
+        if from.dest_qp_num >> 24 != 0 {
+            return Err(EINVAL);
+        }
+        to.dest_qp_num = Some(from.dest_qp_num);
+    }
+    if has(v::AV) {
+        let ah = &from.ah_attr;
+        if ah.is_global != 1 || u32::from(ah.grh.sgid_index) >= GIDS {
+            return Err(EINVAL);
+        }
+        to.remote = Some(qp.context.peer(ah.grh.dgid, from.dest_qp_num)?);
+    }
+    const PSN: u32 = (1 << 24) - 1;
+    to.rq_psn = has(v::RQ_PSN).then_some(from.rq_psn & PSN);
+    to.sq_psn = has(v::SQ_PSN).then_some(from.sq_psn & PSN);
+    if qp.face == Face::Verbs && has(v::TIMEOUT) {
+        if from.timeout > 31 {
+            return Err(EINVAL);
+        }
+        // 4.096 us x 2^t there is 1.024 us x 2^(t+2) here; 0 is never.
+        to.timeout = Some(match from.timeout {
+            0 => LONGEST_TIMEOUT,
+            timeout => (timeout + 2).min(LONGEST_TIMEOUT),
+        });
+        if from.timeout == 0 {
+            to.exp_cnt = Some(EXP_CNT_FOR_EVER);
+        }
+    }
+    if qp.face == Face::Verbs && has(v::RETRY_CNT) {
+        if from.retry_cnt > 7 {
+            return Err(EINVAL);
+        }
+        to.linear_cnt = Some(from.retry_cnt);
+    }
+    if qp.face == Face::Verbs && has(v::RNR_RETRY) && from.rnr_retry > 7 {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// Sets the MRC attributes in `to`; returns the hint, if one is given.
+fn known_attributes(
+    qp: &Qp,
+    from: &MrcQpAttr,
+    mask: u32,
+    to: &mut QpAttr,
+) -> Result<Option<Arc<hint::Hint>>> {
+    use mrc::qp_attr as m;
+    let has = |bit: u32| mask & bit != 0;
+    let limits = [
+        (m::MPR, from.mpr == 0),
+        (m::MPR_DEST, from.mpr_dest == 0),
+        (m::TIMEOUT, from.timeout > LONGEST_TIMEOUT),
+        (m::RETRY_CNT, from.linear_cnt > 7 || from.exp_cnt > EXP_CNT_FOR_EVER),
+        (m::CAP, from.cap & !7 != 0),
+    ];
+    if limits.iter().any(|&(bit, wrong)| has(bit) && wrong) {
+        return Err(EINVAL);
+    }
+    to.mpr = has(m::MPR).then_some(from.mpr);
+    to.mpr_dest = has(m::MPR_DEST).then_some(from.mpr_dest);
+    to.max_wimm = has(m::MAX_WIMM).then_some(from.max_wimm);
+    to.max_wimm_dest = has(m::MAX_WIMM_DEST).then_some(from.max_wimm_dest);
+    to.timeout = has(m::TIMEOUT).then_some(from.timeout);
+    to.linear_cnt = has(m::RETRY_CNT).then_some(from.linear_cnt);
+    to.exp_cnt = has(m::RETRY_CNT).then_some(from.exp_cnt);
+    to.caps = has(m::CAP).then_some(Capabilities {
+        trim_nack: from.cap & mrc::MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED == 0,
+        dynamic_mpr: from.cap & mrc::MRC_QP_CAP_DYNAMIC_MPR != 0,
+        service_time: from.cap & mrc::MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED == 0,
+    });
+    if has(m::EV_PROFILE_ID) {
+        to.ev_profile_id = Some(qp.context.profiles.ev_number(from.profile.ev_profile_id)?);
+    }
+    if has(m::CC_PROFILE_ID) {
+        to.cc_profile_id = Some(qp.context.profiles.cc_number(from.profile.cc_profile_id)?);
+    }
+    if !has(m::HINT) || from.qp_hint.is_null() {
+        return Ok(None);
+    }
+    let hint = hint::HINTS.get(from.qp_hint)?;
+    if hint.parent != qp.parent {
+        return Err(EINVAL);
+    }
+    Ok(Some(hint))
+}
+
+/// Takes over what the mask names.
+fn remember(kept: &mut IbvQpAttr, new: &IbvQpAttr, mask: u32) {
+    macro_rules! take {
+        ($($bit:ident: $field:ident),* $(,)?) => { $(if mask & v::$bit != 0 { kept.$field = new.$field; })* };
+    }
+    take! {
+        ACCESS_FLAGS: qp_access_flags, PKEY_INDEX: pkey_index, PORT: port_num, AV: ah_attr, PATH_MTU: path_mtu,
+        TIMEOUT: timeout, RETRY_CNT: retry_cnt, RNR_RETRY: rnr_retry, RQ_PSN: rq_psn,
+        MAX_QP_RD_ATOMIC: max_rd_atomic, MIN_RNR_TIMER: min_rnr_timer, SQ_PSN: sq_psn,
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic, DEST_QPN: dest_qp_num,
+    }
+}
+
+fn remember_mrc(kept: &mut MrcQpAttr, new: &MrcQpAttr, mask: u32) {
+    macro_rules! take {
+        ($($bit:ident: $($field:ident).+),* $(,)?) => { $(if mask & mrc::qp_attr::$bit != 0 { kept.$($field).+ = new.$($field).+; })* };
+    }
+    take! {
+        MPR: mpr, MPR_DEST: mpr_dest, MAX_WIMM: max_wimm, MAX_WIMM_DEST: max_wimm_dest, TIMEOUT: timeout,
+        EV_PROFILE_ID: profile.ev_profile_id, CC_PROFILE_ID: profile.cc_profile_id,
+        RETRY_CNT: linear_cnt, RETRY_CNT: exp_cnt, HINT: qp_hint, CAP: cap,
+    }
+}
+
+/// What MRC attributes are where nothing was said.
+pub fn defaults() -> MrcQpAttr {
+    let (requestor, responder) = (RequestorConfig::default(), ResponderConfig::default());
+    MrcQpAttr {
+        mpr: requestor.mpr,
+        mpr_dest: responder.mpr_dest,
+        max_wimm: requestor.max_wimm,
+        max_wimm_dest: responder.max_wimm_dest,
+        timeout: DEFAULT_TIMEOUT,
+        profile: mrc::ProfileIds::default(),
+        linear_cnt: requestor.linear_cnt,
+        exp_cnt: DEFAULT_EXP_CNT,
+        qp_hint: std::ptr::null_mut(),
+        cap: mrc::MRC_QP_CAP_DYNAMIC_MPR,
+        vendor_cfg: [0; MAX_VENDOR_CFG_SIZE],
+    }
+}
+
+/// The attributes as they were set, with the present state.
+pub fn query(qp: &Qp) -> (IbvQpAttr, MrcQpAttr) {
+    let record = qp.record.lock();
+    let state = state_code(qp.nic.state());
+    let verbs = IbvQpAttr { qp_state: state, cur_qp_state: state, cap: qp.init.cap, ..record.verbs };
+    (verbs, record.mrc.unwrap_or_else(defaults))
+}

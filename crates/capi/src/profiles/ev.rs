@@ -1,0 +1,469 @@
+//! EV profiles: the entropy values that queue pairs spray over, and operations on them (spec: C interface, 6.4 and 6.5).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use openmrc_nic::EvProfileConfig;
+use openmrc_transport::PathEntry;
+use openmrc_transport::mrc::EvState;
+use openmrc_wire::ev::{self, EvField, EvString};
+use openmrc_wire::{Ev, EvFormat};
+
+use super::{Move, Route, State, Tables, generate, named};
+use crate::abi::ctl::*;
+use crate::context::Context;
+use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::qp::QPS;
+
+/// Most entropy values of a profile: 256 in rotation and as many in reserve.
+pub const MOST_EVS: u32 = 512;
+
+const ENOENT: Errno = Errno(libc::ENOENT);
+
+/// An EV profile.
+#[derive(Clone, Default)]
+pub struct EvProfile {
+    pub state: State,
+    pub mode: Option<i32>,
+    pub format: Option<u64>,
+    pub count: Option<u32>,
+    pub min_active: Option<u32>,
+    pub event_mask: i32,
+    /// As they were given; none: each field of the format with a full mask.
+    pub fields: Option<Vec<EvField>>,
+    /// In EXPLICIT mode from OFFLINE on, in the others while it is ONLINE.
+    pub evs: Vec<MrcCtlEv>,
+    pub denied: HashSet<[u8; EV_MAX_BYTES + 1]>,
+    /// The NIC's number while it is ONLINE.
+    pub number: Option<u16>,
+}
+
+/// Attributes that a call gives.
+#[derive(Clone)]
+pub struct Change {
+    pub step: Move,
+    pub mode: Option<i32>,
+    pub format: Option<u64>,
+    pub count: Option<u32>,
+    pub min_active: Option<u32>,
+    pub event_mask: Option<i32>,
+    pub fields: Option<Vec<EvField>>,
+}
+
+impl Change {
+    /// Whether it gives what cannot be changed ONLINE.
+    fn gives(&self) -> bool {
+        self.mode.is_some()
+            || self.format.is_some()
+            || self.count.is_some()
+            || self.min_active.is_some()
+            || self.fields.is_some()
+    }
+}
+
+fn key(ev: &MrcCtlEv) -> [u8; EV_MAX_BYTES + 1] {
+    let mut key = [0; EV_MAX_BYTES + 1];
+    key[..EV_MAX_BYTES].copy_from_slice(&ev.val);
+    key[EV_MAX_BYTES] = ev.port;
+    key
+}
+
+/// What a profile needs of its device.
+struct Frame<'a> {
+    context: &'a Context,
+    format: EvFormat,
+    planes: u8,
+}
+
+impl<'a> Frame<'a> {
+    fn of(context: &'a Context) -> Self {
+        let format = context.device.description.config.entropy.format;
+        Frame { context, format, planes: context.device.planes() }
+    }
+
+    /// Widths and fields by which values are expanded.
+    fn layout(&self, tables: &Tables, profile: &EvProfile) -> Result<(Vec<u32>, Vec<EvField>)> {
+        let widths = match profile.format {
+            Some(id) => tables.formats.get(id).widths,
+            None => vec![self.format.path_bits()],
+        };
+        let full = |&width: &u32| {
+            let width = width.min(32);
+            EvField { width, init: 0, min: 0, max: 0, mask: ((1u64 << width) - 1) as u32 }
+        };
+        let fields = profile.fields.clone().unwrap_or_else(|| widths.iter().map(full).collect());
+        Ok((widths, fields))
+    }
+
+    /// What packets carry of a value.
+    fn path(&self, layout: &(Vec<u32>, Vec<EvField>), ev: &MrcCtlEv) -> Result<PathEntry> {
+        if !(1..=self.planes).contains(&ev.port) {
+            return Err(EINVAL);
+        }
+        let out = ev::expand(self.format, &layout.0, &layout.1, &EvString(ev.val)).map_err(|_| EINVAL)?;
+        let carried = if self.format == EvFormat::Udp { out.udp() } else { out.structured() };
+        match self.is_usable(carried) {
+            true => Ok(PathEntry { ev: carried, port: ev.port - 1 }),
+            false => Err(EINVAL),
+        }
+    }
+
+    /// A UDP source port cannot be 0.
+    fn is_usable(&self, carried: Ev) -> bool {
+        self.format.place(carried, self.context.device.description.config.entropy.order).sport != 0
+    }
+}
+
+/// Changes attributes, then the state. On an error nothing has changed.
+///
+/// # Errors
+/// EINVAL; EBUSY while queue pairs use it, and for id 0; E2BIG, EOPNOTSUPP.
+pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
+    if id == 0 {
+        return Err(EBUSY);
+    }
+    let frame = Frame::of(context);
+    let mut tables = context.profiles.lock();
+    let mut profile = tables.evs.get(id);
+    let to = change.step.target(profile.state)?;
+    if change.gives() && (profile.state == State::Online || to == State::Init) {
+        return Err(EINVAL);
+    }
+    if let Some(mask) = change.event_mask {
+        check_event_mask(mask)?;
+        profile.event_mask = mask;
+    }
+    if to != State::Init && profile.state != State::Online {
+        apply(&frame, &tables, &mut profile, change)?;
+    }
+    match (profile.state, to) {
+        (State::Init, State::Offline) => tables.evs.check_room(id)?,
+        (State::Offline, State::Online) => go_online(&frame, &tables, id, &mut profile)?,
+        (State::Online, State::Offline) => {
+            if let Some(number) = profile.number {
+                context.nic.destroy_ev_profile(number)?;
+                context.profiles.routes.remove(number);
+            }
+            profile.number = None;
+            if profile.mode != Some(EV_MODE_EXP) {
+                profile.evs.clear();
+            }
+        }
+        // Known controllers change the mask of a profile that is ONLINE.
+        (State::Online, State::Online) => {
+            if let Some(number) = profile.number {
+                context.profiles.routes.set_mask(number, profile.event_mask);
+            }
+        }
+        _ => {}
+    }
+    profile.state = to;
+    tables.evs.set(id, profile, to);
+    Ok(())
+}
+
+fn check_event_mask(mask: i32) -> Result<()> {
+    if mask & !(EV_GOOD | EV_ASSUMED_BAD) == 0 { Ok(()) } else { Err(EINVAL) }
+}
+
+fn apply(frame: &Frame<'_>, tables: &Tables, profile: &mut EvProfile, change: Change) -> Result<()> {
+    let before = (profile.mode, profile.count);
+    if let Some(mode) = change.mode {
+        if ![EV_MODE_AUTO, EV_MODE_EXP, EV_MODE_GEN].contains(&mode) {
+            return Err(EINVAL);
+        }
+        profile.mode = Some(mode);
+    }
+    if let Some(format) = change.format {
+        if tables.formats.get(format).state == State::Init {
+            return Err(EINVAL);
+        }
+        profile.format = Some(format);
+    }
+    if let Some(count) = change.count {
+        let align = u32::from(frame.planes);
+        if count < align || count > MOST_EVS {
+            return Err(EINVAL);
+        }
+        profile.count = Some(count / align * align);
+    }
+    if let Some(fields) = change.fields {
+        profile.fields = Some(fields);
+    }
+    profile.min_active = change.min_active.or(profile.min_active);
+    let mode = profile.mode.ok_or(EINVAL)?;
+    if mode != EV_MODE_AUTO && (profile.format.is_none() || profile.count.is_none()) {
+        return Err(EINVAL);
+    }
+    if let (Some(least), Some(count)) = (profile.min_active, profile.count)
+        && least > count
+    {
+        return Err(EINVAL);
+    }
+    let (widths, fields) = frame.layout(tables, profile)?;
+    if profile.fields.is_some() {
+        if fields.iter().map(|field| u64::from(field.width)).sum::<u64>()
+            > u64::from(frame.format.path_bits())
+        {
+            return Err(Errno(libc::E2BIG));
+        }
+        ev::check_fit(frame.format, &widths, &fields).map_err(|_| EINVAL)?;
+    }
+    if mode == EV_MODE_EXP && before != (profile.mode, profile.count) {
+        profile.evs = vec![MrcCtlEv::UNPOPULATED; profile.count.unwrap_or(0) as usize];
+        profile.denied.clear();
+    }
+    Ok(())
+}
+
+fn go_online(frame: &Frame<'_>, tables: &Tables, id: u64, profile: &mut EvProfile) -> Result<()> {
+    if profile.format.is_some_and(|format| tables.formats.get(format).state != State::Online) {
+        return Err(EINVAL);
+    }
+    if matches!(frame.format, EvFormat::Srv6 | EvFormat::Srv6Srh) {
+        // The paths of a profile end at one node there, which this interface has no attribute for.
+        return Err(EOPNOTSUPP);
+    }
+    let layout = frame.layout(tables, profile)?;
+    let evs = match profile.mode {
+        Some(EV_MODE_EXP) => profile.evs.clone(),
+        Some(EV_MODE_GEN) => {
+            let count = profile.count.unwrap_or(0) as usize;
+            let usable = |value: &EvString| {
+                let ev = MrcCtlEv { val: value.0, port: 1 };
+                frame.path(&layout, &ev).is_ok()
+            };
+            generate::draw(&layout.1, count, frame.planes.into(), id, usable)
+        }
+        _ => own(frame, profile.count)?,
+    };
+    let paths = match profile.mode {
+        Some(EV_MODE_AUTO) => frame.context.nic.ev_profile(0)?,
+        _ => Vec::new(),
+    };
+    let paths = match paths.is_empty() {
+        // Values of the device's own are what packets carry.
+        false => evs.iter().map(|ev| own_path(frame.format, ev)).collect(),
+        true => evs.iter().map(|ev| frame.path(&layout, ev)).collect::<Result<Vec<_>>>()?,
+    };
+    if paths.is_empty() {
+        return Err(EINVAL);
+    }
+    let most = (paths.len() as u32).div_ceil(2).min(128);
+    let config = EvProfileConfig {
+        paths: paths.clone(),
+        min_active: profile.min_active.map(|least| least.min(most) as u16),
+        ..EvProfileConfig::default()
+    };
+    let number = frame.context.nic.create_ev_profile(&config)?;
+    for (ev, path) in evs.iter().zip(&paths) {
+        if profile.denied.contains(&key(ev)) {
+            frame.context.nic.set_ev_denied(number, *path, true)?;
+        }
+    }
+    let names: HashMap<_, _> = paths.into_iter().zip(evs.iter().copied()).collect();
+    frame.context.profiles.routes.set(number, Route { id, mask: profile.event_mask, names });
+    profile.number = Some(number);
+    profile.evs = evs;
+    Ok(())
+}
+
+/// Entropy values of the device's own profile, equally many per port.
+fn own(frame: &Frame<'_>, count: Option<u32>) -> Result<Vec<MrcCtlEv>> {
+    let all = frame.context.nic.ev_profile(0)?;
+    let planes = usize::from(frame.planes);
+    let of_port: Vec<Vec<_>> =
+        (0..planes).map(|port| all.iter().filter(|path| usize::from(path.port) == port).collect()).collect();
+    let available = of_port.iter().map(Vec::len).min().unwrap_or(0);
+    let share = count.map_or(available, |count| count as usize / planes);
+    if share > available {
+        return Err(EINVAL);
+    }
+    Ok((0..share).flat_map(|i| of_port.iter().map(move |list| named(frame.format, *list[i]))).collect())
+}
+
+/// The path of a value of the device's own.
+fn own_path(format: EvFormat, ev: &MrcCtlEv) -> PathEntry {
+    let bytes = [ev.val[0], ev.val[1], ev.val[2], ev.val[3]];
+    let value = u32::from_be_bytes(bytes);
+    let value = if format == EvFormat::Udp { value >> 16 } else { value };
+    PathEntry { ev: Ev(value), port: ev.port - 1 }
+}
+
+/// The paths of an id whose profile is ONLINE, with what the program calls them; id 0 is the device's own.
+pub fn paths(context: &Context, id: u64) -> Result<Vec<(MrcCtlEv, PathEntry)>> {
+    let frame = Frame::of(context);
+    if id == 0 {
+        let all = context.nic.ev_profile(0)?;
+        return Ok(all.into_iter().map(|path| (named(frame.format, path), path)).collect());
+    }
+    let tables = context.profiles.lock();
+    let profile = tables.evs.get(id);
+    let number = profile.number.ok_or(EINVAL)?;
+    drop(tables);
+    // The NIC lists them by port.
+    let mut evs = profile.evs;
+    evs.sort_by_key(|ev| ev.port);
+    Ok(evs.into_iter().zip(context.nic.ev_profile(number)?).collect())
+}
+
+/// Replaces values of an EXPLICIT profile that is OFFLINE, or changes their state; in order, up to the first that fails.
+///
+/// # Errors
+/// ENOENT if there is no such value; EINVAL.
+pub fn operate(context: &Context, id: u64, op: i32, entries: &[MrcCtlEvOpEntry]) -> Result<()> {
+    if id == 0 {
+        return Err(EBUSY);
+    }
+    let frame = Frame::of(context);
+    let mut tables = context.profiles.lock();
+    let mut profile = tables.evs.get(id);
+    let layout = frame.layout(&tables, &profile)?;
+    let mut result = if profile.state == State::Init { Err(EINVAL) } else { Ok(()) };
+    for entry in entries {
+        result = result.and_then(|()| match op {
+            EV_OP_REPLACE_EV => replace(&frame, &layout, &mut profile, entry),
+            EV_OP_MODIFY_EV_STATE => set_state(&frame, &layout, &mut profile, entry),
+            _ => Err(EINVAL),
+        });
+        if result.is_err() {
+            break;
+        }
+    }
+    let state = profile.state;
+    if let Some(kept) = tables.evs.get_mut(id).filter(|_| state != State::Init) {
+        *kept = profile;
+    }
+    result
+}
+
+type Layout = (Vec<u32>, Vec<EvField>);
+
+fn replace(
+    frame: &Frame<'_>,
+    layout: &Layout,
+    profile: &mut EvProfile,
+    entry: &MrcCtlEvOpEntry,
+) -> Result<()> {
+    let wrong_state = !matches!(entry.state, 0 | EV_GOOD | EV_DENIED);
+    if profile.mode != Some(EV_MODE_EXP)
+        || profile.state != State::Offline
+        || wrong_state
+        || entry.flags & !EV_OP_F_ALL_COPIES != 0
+    {
+        return Err(EINVAL);
+    }
+    if entry.ev != MrcCtlEv::UNPOPULATED && !(1..=frame.planes).contains(&entry.ev.port) {
+        return Err(EINVAL);
+    }
+    frame.path(layout, &entry.ev_new)?;
+    let all = entry.flags & EV_OP_F_ALL_COPIES != 0;
+    let mut found = false;
+    for ev in profile.evs.iter_mut().filter(|ev| **ev == entry.ev) {
+        if all || !found {
+            *ev = entry.ev_new;
+        }
+        found = true;
+    }
+    if !found {
+        return Err(ENOENT);
+    }
+    if entry.state == EV_DENIED {
+        profile.denied.insert(key(&entry.ev_new));
+    } else {
+        profile.denied.remove(&key(&entry.ev_new));
+    }
+    Ok(())
+}
+
+fn set_state(
+    frame: &Frame<'_>,
+    layout: &Layout,
+    profile: &mut EvProfile,
+    entry: &MrcCtlEvOpEntry,
+) -> Result<()> {
+    if !matches!(entry.state, EV_GOOD | EV_DENIED)
+        || !(1..=frame.planes).contains(&entry.ev.port)
+        || entry.flags & !EV_OP_F_ALL_COPIES != 0
+    {
+        return Err(EINVAL);
+    }
+    if !profile.evs.contains(&entry.ev) {
+        return Err(ENOENT);
+    }
+    let denied = entry.state == EV_DENIED;
+    if let Some(number) = profile.number {
+        let path = match profile.mode {
+            Some(EV_MODE_AUTO) => own_path(frame.format, &entry.ev),
+            _ => frame.path(layout, &entry.ev)?,
+        };
+        frame.context.nic.set_ev_denied(number, path, denied)?;
+    }
+    if denied {
+        profile.denied.insert(key(&entry.ev));
+    } else {
+        profile.denied.remove(&key(&entry.ev));
+    }
+    Ok(())
+}
+
+/// The entropy values of a profile.
+///
+/// # Errors
+/// EINVAL in INIT.
+pub fn values(context: &Context, id: u64) -> Result<Vec<MrcCtlEv>> {
+    if id == 0 {
+        return Ok(paths(context, 0)?.into_iter().map(|(ev, _)| ev).collect());
+    }
+    let profile = context.profiles.lock().evs.get(id);
+    if profile.state == State::Init { Err(EINVAL) } else { Ok(profile.evs) }
+}
+
+/// The states of values: DENIED, or the worst at any queue pair of the profile, or GOOD.
+///
+/// # Errors
+/// ENOENT if one is not in the profile; EINVAL. `found` is called for those before it.
+pub fn states(context: &Context, id: u64, evs: &[MrcCtlEv], mut found: impl FnMut(usize, i32)) -> Result<()> {
+    let planes = context.device.planes();
+    let held = values(context, id)?;
+    let denied = context.profiles.lock().evs.get(id).denied;
+    let by_path = worst_states(context, id);
+    // Not ONLINE: no queue pair uses it.
+    let named = paths(context, id).unwrap_or_default();
+    let names: HashMap<_, _> = named.iter().map(|(ev, path)| (key(ev), *path)).collect();
+    for (place, ev) in evs.iter().enumerate() {
+        if !(1..=planes).contains(&ev.port) {
+            return Err(EINVAL);
+        }
+        if !held.contains(ev) {
+            return Err(ENOENT);
+        }
+        let state = match denied.contains(&key(ev)) {
+            true => EV_DENIED,
+            false => names.get(&key(ev)).and_then(|path| by_path.get(path)).copied().unwrap_or(EV_GOOD),
+        };
+        found(place, state);
+    }
+    Ok(())
+}
+
+/// States of paths at the queue pairs of a profile; the worst of each.
+fn worst_states(context: &Context, id: u64) -> HashMap<PathEntry, i32> {
+    let uses = |qp: &crate::qp::Qp| {
+        std::ptr::eq(Arc::as_ptr(&qp.context), context)
+            && qp.record.lock().mrc.map_or(0, |mrc| mrc.profile.ev_profile_id) == id
+    };
+    let mut worst = HashMap::new();
+    for (_, qp) in QPS.all(uses) {
+        for (path, state) in qp.nic.ev_states().unwrap_or_default() {
+            let state = match state {
+                EvState::Good | EvState::Skip => EV_GOOD,
+                EvState::AssumedBad => EV_ASSUMED_BAD,
+                EvState::Denied => EV_DENIED,
+            };
+            let kept = worst.entry(path).or_insert(EV_GOOD);
+            *kept = (*kept).max(state);
+        }
+    }
+    worst
+}

@@ -1,0 +1,95 @@
+"""``openmrc train-demo``. Prints; :mod:`openmrc.demos.training` does the work."""
+
+import importlib.util
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.demos.style import PictureError
+from openmrc.demos.training.analysis import figures
+from openmrc.demos.training.faults import MIN_PLANES, MIN_STEPS
+from openmrc.demos.training.picture import draw
+from openmrc.demos.training.run import Settings, run
+from openmrc.demos.training.screen import screen, summary
+from openmrc.errors import Error, UnsupportedError
+from openmrc.extras import pip_install
+
+_DEFAULTS = Settings()
+
+
+def train_demo(
+    ranks: Annotated[
+        int, typer.Option("--ranks", min=2, max=8, help="Processes that train.")
+    ] = _DEFAULTS.ranks,
+    steps: Annotated[
+        int, typer.Option("--steps", min=MIN_STEPS, help="Steps of the training.")
+    ] = _DEFAULTS.steps,
+    planes: Annotated[
+        int, typer.Option("--planes", metavar="N", min=MIN_PLANES, max=16, help="Planes on loopback.")
+    ] = _DEFAULTS.planes,
+    fsdp: Annotated[
+        bool, typer.Option("--fsdp", help="Shard the parameters (FSDP2) instead of copying them (DDP).")
+    ] = False,
+    layers: Annotated[
+        int, typer.Option("--layers", min=1, max=48, help="Layers of the transformer.")
+    ] = _DEFAULTS.layers,
+    width: Annotated[
+        int, typer.Option("--width", min=16, help="Width of the transformer, a multiple of 4.")
+    ] = _DEFAULTS.width,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="Pieces of 64 bytes for each rank and step.")
+    ] = _DEFAULTS.batch,
+    no_gloo: Annotated[
+        bool, typer.Option("--no-gloo", help="Do not train over gloo for comparison.")
+    ] = False,
+    lab: Annotated[
+        bool,
+        typer.Option("--lab", help="Ranks are hosts of a lab: SRv6 switches of the kernel. Needs root."),
+    ] = False,
+    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+        "openmrc-train-demo"
+    ),
+    no_picture: Annotated[bool, typer.Option("--no-picture", help="Do not draw the losses.")] = False,
+    json: _common.JsonOption = False,
+) -> None:
+    """Train a small transformer with PyTorch while the network fails, and compare every bit of the losses.
+
+    First undisturbed; then a port flaps, paths die silently, paths of a switch stop, and a rank loses a port;
+    then over gloo without faults. Everything is sent over planes on loopback, without privileges. The exit
+    code is 0 only if losses and parameters equal those of the undisturbed run.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UnsupportedError(
+            f"the demo trains with PyTorch, which is not installed: {pip_install('torch')}"
+        )
+    settings = Settings(ranks, steps, planes, fsdp, layers, width, batch, gloo=not no_gloo)
+    screen_out, remarks = _common.console(), _common.console(stderr=True)
+    # Now, so that a directory that cannot be made is found before the run.
+    out.mkdir(parents=True, exist_ok=True)
+    with screen(remarks) as watch:
+        if lab:
+            from openmrc.demos.training.lab import run_in_lab
+
+            outcome = run_in_lab(settings, watch.progress, watch.log)
+        else:
+            outcome = run(settings, watch.progress)
+    found = figures(outcome)
+    numbers, drawn = out / "train-demo.json", out / "train-demo.png"
+    numbers.write_text(json_module.dumps(found.as_dict(), indent=1, allow_nan=False) + "\n")
+    picture = not no_picture
+    if picture:
+        try:
+            draw(outcome, drawn)
+        except PictureError as error:
+            remarks.print(str(error), markup=False)
+            picture = False
+    if json:
+        _common.print_json(found.as_dict())
+    else:
+        screen_out.print(summary(found))
+        screen_out.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
+    if not found.same:
+        raise Error("the training differs from the undisturbed one")
