@@ -25,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: wheels help demo test test-rust test-python test-torch judges long bench lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: wheels help demo test test-rust test-python test-torch judges long truth bench lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -174,6 +174,14 @@ long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak
 	OPENMRC_LONG=1 cargo test --locked --workspace --exclude openmrc-python --no-fail-fast
 	$(call say,Python tests marked long)
 	OPENMRC_LONG=1 $(BIN)/python -m pytest -m long --timeout=0 $(PYTEST_ARGS)
+
+# Exit code 1 of reproduce says that a claim disagrees; the page says which.
+truth: $(STAMPS)/wheel ## every published row with every seed, and the comparisons with other simulators; writes the pages in docs (an hour)
+	$(call say,Published rows)
+	$(BIN)/openmrc reproduce --sweeps --markdown > $(STAMPS)/published.md || [ $$? -eq 1 ]
+	mv $(STAMPS)/published.md docs/published.md
+	$(call say,Agreement with the least times and another simulator)
+	$(BIN)/python benches/agreement.py --write
 
 bench: $(STAMPS)/wheel ## measure against this machine's own ceilings; writes benches/results/
 	$(call say,Benchmarks)

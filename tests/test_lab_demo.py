@@ -12,7 +12,7 @@ import pytest
 
 from cli_process import OPENMRC
 from lab_helpers import needs_root
-from openmrc.demos.lab import analysis, frr
+from openmrc.demos.lab import analysis, frr, mrc
 from openmrc.demos.lab.recording import FaultRecord, Flow, Recording
 from openmrc.demos.lab.scene import RING, Fault, broken_links, fabric, pairs, schedule
 from openmrc.demos.series import WINDOW_NS, Series
@@ -91,6 +91,57 @@ def test_every_fault_concerns_links_that_exist_and_ends_before_the_next(layout):
     for fault, following in pairwise(faults):
         assert fault.begin < fault.end < following.begin
     assert [len(broken_links(layout, fault)) for fault in faults] == [1, 1, 4, 1, 1]
+
+
+def judged(layout, what, condemned, *, kind="link"):
+    """What is said of a fault after these paths have been condemned, one after the other."""
+    paths = {
+        (path.src, path.dst, path.ev): path
+        for src, dst in pairs(RING)
+        for path in layout.fabric.paths(src, dst)
+    }
+    record = FaultRecord(Fault(kind, what, "cut", 1.0, 2.0), 1000 * MS, 2000 * MS, 3000 * MS)
+    record.events = [
+        ((1001 + number) * MS, *key, True)
+        for number, key in enumerate(key for key, path in paths.items() if condemned(path))
+    ]
+    broken = broken_links(layout, record.fault)
+    return mrc.judge(paths, broken, record, set()), record
+
+
+def test_the_link_that_condemned_paths_share_is_named(layout):
+    link = "p0/t0-0:up1--p0/t1-1"
+    verdict, record = judged(layout, link, lambda path: link in path.links)
+    assert verdict.links == [link]
+    assert verdict.right
+    assert verdict.hosts, "somebody had sent over it"
+    assert record.began_ns < verdict.since_ns <= record.events[-1][0]
+
+
+def test_a_verdict_is_wrong_if_it_names_another_link_or_none(layout):
+    link, other = "p0/t0-0:up1--p0/t1-1", "p1/t0-1:up0--p1/t1-0"
+    verdict, _ = judged(layout, link, lambda path: other in path.links)
+    assert verdict.links == [other]
+    assert (verdict.right, verdict.hosts, verdict.since_ns) == (False, [], None)
+    both, _ = judged(layout, link, lambda path: link in path.links or other in path.links)
+    assert sorted(both.links) == [link, other]
+    assert not both.right
+    silent, _ = judged(layout, link, lambda path: False)
+    assert not silent.right
+
+
+def test_a_lossy_path_is_suspected_when_it_is_condemned_again(layout):
+    link = "p0/t0-0:up1--p0/t1-1"
+    once, record = judged(layout, link, lambda path: link in path.links, kind="loss")
+    assert once.links == []
+    paths = {
+        (path.src, path.dst, path.ev): path
+        for src, dst in pairs(RING)
+        for path in layout.fabric.paths(src, dst)
+    }
+    record.events += [(when + 500 * MS, *key) for when, *key in record.events]
+    twice = mrc.judge(paths, broken_links(layout, record.fault), record, set())
+    assert (twice.links, twice.right) == ([link], True)
 
 
 def test_hosts_announce_themselves_and_nobody_else(layout):

@@ -434,6 +434,45 @@ def test_marks_and_trimmed_packets_of_a_switch_are_understood(lab, hosts):
     assert hosts.context("h15").stats()["ports"][0]["rx_ecn_marked"] > 0
 
 
+CONGESTED = {"rate": 200_000_000, "base_rtt_us": 4000}
+"""A receiver's link whose round trip holds 100,000 bytes."""
+
+
+def trimmed_in_an_incast(lab, **options):
+    """Two hosts write to one over a slow last hop; the share of data packets that its switch trimmed."""
+    slow = {"link_rate_bps": CONGESTED["rate"], "base_rtt_us": CONGESTED["base_rtt_us"]}
+    with ExitStack() as stack:
+        hosts = Hosts(lab, stack)
+        for host in ("h0", "h4", "h15"):
+            hosts.context(host, network_trims=True, **slow, **options)
+        ways = [
+            hosts.connect(src, "h15", path=lab.fabric.path(src, "h15", plane=0, uplinks=(1,)), size=1 << 18)
+            for src in ("h0", "h4")
+        ]
+        lab.start_soft_switch("p0/t0-3", **CONGESTED)
+        for way in ways:
+            way.outbox[:] = (f"{way.src} ".encode() * len(way.outbox))[: len(way.outbox)]
+            for _ in range(4):
+                way.qp.write(way.region, way.remote)
+        for way in ways:
+            taken = 0
+            while taken < 4:
+                completions = way.done.take(timeout=60)
+                assert {completion.status for completion in completions} == {WcStatus.SUCCESS}
+                taken += len(completions)
+            assert way.inbox == way.outbox
+        counters = lab.stop_soft_switch("p0/t0-3")
+        sent = sum(way.qp.stats()["data_packets"] for way in ways)
+    return counters["trimmed"] / sent
+
+
+def test_nscc_finds_the_rate_of_a_congested_link(lab):
+    fixed = trimmed_in_an_incast(lab, fixed_window=300_000)
+    nscc = trimmed_in_an_incast(lab, fixed_window=0)
+    assert fixed > 0.5, "two such windows are twice what the link and its queue hold"
+    assert 0 < nscc < fixed / 4
+
+
 # --- the host's kernel -------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fault_helpers import assert_felt, bytes_of_link, links_that_lost
 from openmrc import sim
 from openmrc.cli import main
 from openmrc.errors import ArgumentError, FormatError
@@ -82,10 +84,20 @@ def test_a_broken_link_loses_packets_but_no_message() -> None:
     ],
     ids=lambda fault: fault["kind"],
 )
-def test_every_kind_of_fault_is_survived_and_felt(fault: dict[str, object]) -> None:
-    healthy, broken = sim.run(permutation()), sim.run(permutation(faults=[fault]))
+def test_every_kind_of_fault_is_survived_and_felt_where_it_is(fault: dict[str, Any]) -> None:
+    record = {"ports": True}
+    healthy = sim.run(permutation(record=record))
+    broken = sim.run(permutation(faults=[fault], record=record))
     assert broken.summary().delivered == 32
-    assert broken.totals != healthy.totals
+    assert_felt(healthy, broken, fault["kind"])
+    if fault["kind"] == "slow":
+        # For 20 us the host's port carries half.
+        (link,) = fault["targets"]
+        assert bytes_of_link(broken, link) < bytes_of_link(healthy, link)
+    else:
+        lost_on = links_that_lost(broken)
+        assert lost_on
+        assert all(any(target in link for target in fault["targets"]) for link in lost_on), lost_on
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,53 @@ def test_dcqcn_fills_a_shared_link_in_the_long_run_and_shares_it_evenly(senders:
     # What the longer messages took longer is not about finding the rate.
     assert statistics.median(took_longer) < more / 0.9
     assert statistics.median(shares) > 0.9
+
+
+def busiest_us(results: sim.Results, gbps: int) -> float:
+    """Time that the busiest link needs for what it carried."""
+    return max(results.links["bytes"]) * 8e-3 / gbps
+
+
+@pytest.mark.parametrize("qps", [1, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_permutation_takes_as_long_as_the_busiest_link_needs(qps: int, seed: int) -> None:
+    results = sim.run(
+        sim.Scenario.model_validate(
+            {
+                "topology": {"hosts": 64, "radix": 16, "nic": {"rate": "400G"}},
+                "transport": {"kind": "rocev2", "qps": qps, "dcqcn": False},
+                "traffic": [{"kind": "permutation", "bytes": 16 << 20, "seed": seed}],
+                "record": {"ports": True},
+                "seed": seed,
+            }
+        )
+    )
+    last = results.summary().last_us
+    assert last is not None
+    # PFC holds up flows behind those of the busiest link.
+    assert 1.0 < last / busiest_us(results, 400) < 1.2
+
+
+@pytest.mark.parametrize("senders", [2, 7, 15])
+def test_an_incast_under_pfc_takes_the_least_time(senders: int) -> None:
+    results = sim.run(
+        sim.Scenario.model_validate(
+            {
+                "topology": {"hosts": 32, "radix": 16, "nic": {"rate": "100G"}},
+                "transport": {"kind": "rocev2", "dcqcn": False},
+                "traffic": [
+                    {
+                        "kind": "incast",
+                        "senders": list(range(8, 8 + senders)),
+                        "receiver": 0,
+                        "bytes": 4 << 20,
+                    }
+                ],
+            }
+        )
+    )
+    last = results.summary().last_us
+    assert last is not None
+    packet = MIDDLE * 8e-3 / 100
+    least = (senders * (4 << 20) // 4096 - 1) * packet + 4 * (packet + 1)
+    assert last == pytest.approx(least, rel=0.01)

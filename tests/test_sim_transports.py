@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from fault_helpers import assert_felt, bytes_of_link, links_that_lost
 from openmrc import sim
 from openmrc.errors import ArgumentError
+from openmrc.sim import check, transports
 
 SMALL = {"hosts": 32, "planes": 4, "radix": 16}
 
@@ -111,10 +113,34 @@ def test_real_queues_agree_with_computed_departures() -> None:
     ],
     ids=lambda fault: fault["kind"],
 )
-def test_every_kind_of_fault_is_survived_and_felt(fault: dict[str, object]) -> None:
-    healthy, broken = sim.run(scenario()), sim.run(scenario(faults=[fault]))
+def test_every_kind_of_fault_is_survived_and_felt_where_it_is(fault: dict[str, Any]) -> None:
+    record = {"ports": True}
+    healthy, broken = sim.run(scenario(record=record)), sim.run(scenario(faults=[fault], record=record))
     assert broken.summary().delivered == 32
-    assert broken.totals != healthy.totals
+    assert_felt(healthy, broken, fault["kind"], fault.get("effect", "down"))
+    lost_on = links_that_lost(broken)
+    (target,) = fault["targets"]
+    if fault["kind"] == "nic-port":
+        # The host knows it from the start: nothing is sent there.
+        (port,) = [link for link in broken.link_names if link.startswith(f"{target}--")]
+        assert bytes_of_link(broken, port) < bytes_of_link(healthy, port) / 2
+        return
+    if fault["kind"] == "broken":
+        return
+    assert lost_on
+    match fault["kind"], target:
+        case "transceiver", _:
+            # The ports that are named, of this switch.
+            expected = {f"h{port}:p1--{target}:down{port}" for port in fault["ports"]}
+            assert lost_on <= expected, lost_on
+        case _, "fabric-links":
+            assert all(link.startswith("p") for link in lost_on), lost_on
+        case _, "host-links":
+            assert all(link.startswith("h") for link in lost_on), lost_on
+        case _, "links":
+            pass
+        case _:
+            assert all(target in link for link in lost_on), lost_on
 
 
 def test_routing_that_reacts_loses_fewer_packets_than_routing_that_does_not() -> None:
@@ -126,7 +152,46 @@ def test_routing_that_reacts_loses_fewer_packets_than_routing_that_does_not() ->
         )
         return results.totals["dropped_down"]
 
-    assert 0 < lost(detection_us=20, convergence_us=20) < lost()
+    assert 0 < lost(detection_us=20, convergence_us=20) < lost() == lost(reroutes=False)
+
+
+@pytest.mark.parametrize("kind", ["uet", "rocev2", "adaptive"])
+def test_routing_reacts_by_default_for_transports_that_rely_on_it(kind: str) -> None:
+    filled = check.filled(transports.apply(scenario(), kind)).network
+    assert filled.reroutes
+    # A lost carrier, BFD, BGP (spec: baselines, "Routing").
+    assert (filled.detection_us, filled.silent_detection_us, filled.convergence_us) == (1e3, 3e5, 1e5)
+    assert not check.filled(scenario()).network.reroutes
+
+
+def test_routing_learns_of_a_silent_link_later_than_of_one_without_carrier() -> None:
+    def lost(fault: dict[str, object]) -> int:
+        network = {"detection_us": 20, "silent_detection_us": 100, "convergence_us": 20}
+        fault = {"targets": ["p0/t0-0:up0--p0/t1-0"], "at_us": 10, **fault}
+        results = sim.run(
+            scenario(8 << 20, transport={"kind": "uet"}, network=network, faults=[fault], limit_us=2000)
+        )
+        return results.totals["dropped_down"] + results.totals["dropped_lossy"]
+
+    assert 0 < lost({"kind": "down"}) < lost({"kind": "loss", "probability": 1.0})
+
+
+def test_uet_has_the_destination_flow_control_that_mrc_has() -> None:
+    def trimmed(**fields: object) -> int:
+        results = sim.run(
+            sim.Scenario.model_validate(
+                {
+                    "topology": {"hosts": 16, "radix": 16},
+                    "transport": {"kind": "uet", **fields},
+                    "traffic": [
+                        {"kind": "incast", "senders": list(range(1, 9)), "receiver": 0, "bytes": 4 << 20}
+                    ],
+                }
+            )
+        )
+        return results.totals["trimmed_last_hop"]
+
+    assert 2 * trimmed() < trimmed(destination_control=False)
 
 
 @pytest.mark.parametrize(

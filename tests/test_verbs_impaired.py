@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmrc.controller import Controller, Ev, EvProbe
 from openmrc.errors import ArgumentError, ClosedError
 from openmrc.testing import Impairment, ImpairmentKind, PacketClass, impair, impaired
 from openmrc.verbs import EvState, QpCap
@@ -150,10 +151,25 @@ def test_a_schedule_ends_a_rule_and_replacing_rules_ends_them_all():
         assert network.hits() == []
 
 
+def hit_paths(context, peer, evs, seed):
+    """The paths that a rule for half of them hits with this seed: no probe of theirs is ever answered."""
+    silent = set(evs)
+    with impaired(context, Impairment.drop(ev_fraction=0.5), seed=seed):
+        for _ in range(3):
+            for ev in list(silent):
+                (answer,) = Controller(context).probe_ev([EvProbe(peer, ev)], timeout=0.05)
+                if answer.rtt_ns is not None:
+                    silent.remove(ev)
+    return silent
+
+
 def test_the_same_seed_chooses_the_same_paths():
-    with device(planes=2).open() as one:
-        network = impair(one, Impairment.drop(ev_fraction=0.5), seed=5)
-        assert network.hits() == [0]
+    with connected(planes=2, rts=PATIENT) as (a, b):
+        evs = [Ev(value, port) for port, value, _ in a.qp.ev_states()][:32]
+        one = hit_paths(a.context, b.context.addresses, evs, seed=5)
+        assert len(evs) / 4 < len(one) < len(evs) * 3 / 4
+        assert hit_paths(a.context, b.context.addresses, evs, seed=5) == one
+        assert hit_paths(a.context, b.context.addresses, evs, seed=6) != one
 
 
 IMPOSSIBLE = {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use openmrc_nic::*;
+use openmrc_transport::mrc::EvState;
 use openmrc_transport::{EvChange, PathEntry, PortSet};
 
 /// Writes in both directions under these rules and checks every byte. Returns how often each rule acted at one end.
@@ -110,6 +111,11 @@ fn a_mark_reaches_the_sender_and_trimming_is_told_apart_from_loss() {
     assert!(marked > 0);
     assert!(received.trimmed_in > 0 && received.nacks_sent > 0, "{received:?}");
     assert!(sent.trimmed > 0 && sent.retransmits >= sent.trimmed, "{sent:?}");
+    // Marks and trimmed packets are congestion: nothing is taken for lost, no path is condemned, and marked paths miss
+    // a turn.
+    assert_eq!((sent.lost, sent.condemned), (0, 0), "{sent:?}");
+    let states = a.qp.ev_states().unwrap();
+    assert!(states.iter().any(|(_, state)| *state == EvState::Skip), "{states:?}");
 }
 
 #[test]
@@ -307,4 +313,6 @@ fn with_many_senders_and_small_buffers_nothing_is_lost_in_the_receiver() {
         a.wait_success(20);
         assert!(b.buffer.read(i * 200_000, 200_000) == pattern(200_000, i as u64));
     }
+    let dropped: u64 = b.context.stats().unwrap().ports.iter().map(|port| port.rx_overflow).sum();
+    assert_eq!(dropped, 0);
 }

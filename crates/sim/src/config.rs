@@ -154,8 +154,10 @@ pub struct SwitchConfig {
 /// How fast routing reacts to a link that goes down or comes up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoutingReaction {
-    /// Until the switch at the link knows, and uses its other links instead.
+    /// Until the switch at a link without a carrier knows, and uses its other links instead.
     pub detection: Span,
+    /// The same for a link that has a carrier and loses every packet.
+    pub silent_detection: Span,
     /// From then until all switches route accordingly.
     pub convergence: Span,
 }

@@ -28,6 +28,10 @@ pub struct UetConfig {
     pub evs: u16,
     /// In-flight window, units of 128 PSNs.
     pub mpr: u8,
+    /// Whether receivers slow down senders that overrun their ports.
+    pub destination_control: bool,
+    /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
+    pub spacing: bool,
 }
 
 /// Switches spray, NICs place out of order (spec: baselines): the sender knows one path for each plane; Swift.
@@ -86,4 +90,6 @@ pub struct MrcConfig {
     pub load_balancing: LoadBalancing,
     /// Whether receivers slow down senders that overrun their ports (spec: congestion, destination flow control).
     pub destination_control: bool,
+    /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
+    pub spacing: bool,
 }

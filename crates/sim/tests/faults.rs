@@ -176,6 +176,7 @@ fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
             network.routing = Routing::Ecmp;
             network.routing_reaction = Some(RoutingReaction {
                 detection: Span::from_micros(detection),
+                silent_detection: Span::from_micros(detection),
                 convergence: Span::from_micros(convergence),
             });
             let below_top = Link { plane: 0, layer: tiers - 1, lower: 1, uplink: 1 };

@@ -50,7 +50,7 @@ noticed! {
     placing_a_duplicate_is_noticed: PlacesDuplicates, ["a second time"];
     not_placing_is_noticed: SkipsPlacement, ["has arrived", "complete"];
     placing_beside_is_noticed: Misplaces, ["not what the packet says"];
-    completing_early_is_noticed: CompletesEarly, ["before the responder has all of it", "before its immediate"];
+    completing_early_is_noticed: CompletesEarly, ["before the responder has all of it", "before its immediate", "before an ACK of it"];
     a_forgotten_completion_is_noticed: ForgetsCompletion, ["is next", "not finished", "not flushed", "a work request too many"];
     a_double_completion_is_noticed: CompletesTwice, ["is next", "completion too many"];
     a_changed_immediate_is_noticed: ChangesImmediate, ["is reported as"];

@@ -1,6 +1,5 @@
 """``openmrc reproduce``: the published results of MRC, simulated and compared."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +8,7 @@ from openmrc.cli import _common, _complete
 from openmrc.cli._simulation import progress
 
 if TYPE_CHECKING:
-    from openmrc.sim.reproduce import Outcome, Verdict
+    from openmrc.sim.reproduce import Outcome
 
 
 def reproduce(
@@ -21,6 +20,12 @@ def reproduce(
             autocompletion=_complete.rows,
         ),
     ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds of each run; 8 if left out. One is enough for a look.")
+    ] = None,
+    sweeps: Annotated[
+        bool, typer.Option("--sweeps", help="Also with other values of what the paper leaves open.")
+    ] = False,
     full: Annotated[
         bool,
         typer.Option("--full", help="At the published sizes, for rows that have them: hours, not minutes."),
@@ -32,6 +37,7 @@ def reproduce(
 
     Sizes are scaled down to minutes on a laptop; the table says how. Exit code 1 if a result disagrees.
     """
+    from openmrc.sim import published_page
     from openmrc.sim import reproduce as published
 
     if json and markdown:
@@ -40,14 +46,20 @@ def reproduce(
     outcomes = []
     with progress() as advance:
         for row in rows:
-            outcome = published.reproduce(row, full=full, progress=lambda name, so_far: advance(so_far, name))
+            outcome = published.reproduce(
+                row,
+                full=full,
+                seeds=seeds,
+                sweeps=sweeps,
+                progress=lambda name, so_far: advance(so_far, name),
+            )
             outcomes.append(outcome)
             if outcome.interrupted:
                 break
     if json:
         _common.print_json([_as_dict(outcome, full) for outcome in outcomes])
     elif markdown:
-        typer.echo("\n".join(line for outcome in outcomes for line in _markdown(outcome, full)))
+        typer.echo("\n".join(published_page.page(outcomes, full=full)))
     else:
         _print(outcomes, full)
     if any(outcome.interrupted for outcome in outcomes):
@@ -63,6 +75,7 @@ def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:
         "setting": row.setting,
         "published": row.published,
         "scaled": None if full and row.full else row.scaled,
+        "chosen": row.chosen,
         "agrees": outcome.agrees,
         "interrupted": outcome.interrupted,
         "took_s": round(outcome.took_s, 1),
@@ -70,20 +83,24 @@ def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:
             {
                 "says": verdict.claim.says,
                 "ours": verdict.ours,
+                "values": list(verdict.values),
+                "interval": verdict.interval,
                 "unit": verdict.claim.unit,
-                "low": verdict.claim.low,
-                "high": verdict.claim.high,
-                "agrees": verdict.agrees,
+                "bounds": verdict.bounds,
+                "verdict": verdict.word,
+                "calibrated": verdict.claim.calibrated,
                 "why": verdict.claim.why,
             }
             for verdict in outcome.verdicts
         ],
-        "figures": outcome.figures,
+        "figures": list(outcome.figures),
     }
 
 
 def _print(outcomes: "list[Outcome]", full: bool) -> None:
     from rich.table import Table
+
+    from openmrc.sim import published_page
 
     console = _common.console()
     for outcome in outcomes:
@@ -92,50 +109,25 @@ def _print(outcomes: "list[Outcome]", full: bool) -> None:
         console.print(f"    published: {row.published}")
         if row.scaled and not (full and row.full):
             console.print(f"    scaled: {row.scaled}")
+        for choice in row.chosen:
+            console.print(f"    chosen: {choice}")
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        for _ in range(4):
+        for _ in range(5):
             table.add_column()
         for verdict in outcome.verdicts:
-            word = _word(verdict, outcome)
+            word: str = verdict.word
+            if verdict.ours is None and outcome.interrupted:
+                word = "not run"
             colour = {"agrees": "green", "disagrees": "red"}.get(word, "yellow")
-            bounds = _bounds(verdict.claim)
             table.add_row(
-                "   ", verdict.claim.says, _ours(verdict), f"[{colour}]{word}[/{colour}] with {bounds}"
+                "   ",
+                verdict.claim.says,
+                published_page.ours(verdict),
+                published_page.interval(verdict),
+                f"[{colour}]{word}[/{colour}], bounds: {published_page.bounds(verdict.bounds)}",
             )
         console.print(table)
         for verdict in outcome.verdicts:
             if verdict.claim.why and verdict.ours is not None:
                 console.print(f"    {verdict.claim.says}: {verdict.claim.why}")
         console.print(f"    {'interrupted after ' if outcome.interrupted else ''}{outcome.took_s:.0f} s")
-
-
-def _markdown(outcome: "Outcome", full: bool) -> Iterator[str]:
-    row = outcome.row
-    yield f"## {row.row}: {row.setting}\n"
-    scaled = f"  \nScaled: {row.scaled}." if row.scaled and not (full and row.full) else ""
-    yield f"Published: {row.published}.{scaled}\n"
-    yield "| claim | ours | agrees | with |"
-    yield "|---|---|---|---|"
-    for verdict in outcome.verdicts:
-        word = {"agrees": "yes", "disagrees": "**no**"}.get(_word(verdict, outcome), "not run")
-        yield f"| {verdict.claim.says} | {_ours(verdict)} | {word} | {_bounds(verdict.claim)} |"
-    yield ""
-    for verdict in outcome.verdicts:
-        if verdict.claim.why and verdict.ours is not None:
-            yield f"*{verdict.claim.says}*: {verdict.claim.why}.\n"
-
-
-def _ours(verdict: "Verdict") -> str:
-    return "-" if verdict.ours is None else f"{verdict.ours:,.4g} {verdict.claim.unit}".strip()
-
-
-def _word(verdict: "Verdict", outcome: "Outcome") -> str:
-    if verdict.ours is None and outcome.interrupted:
-        return "not run, to agree"
-    return "agrees" if verdict.agrees else "disagrees"
-
-
-def _bounds(claim: Any) -> str:
-    if claim.high is None:
-        return f"at least {claim.low:g}"
-    return f"at most {claim.high:g}" if claim.low is None else f"{claim.low:g} to {claim.high:g}"

@@ -9,19 +9,24 @@ from openmrc.sim.results import DROPS, IMPAIRED, NEVER, REPAIRED, Results
 _INTERVALS = 10
 """Intervals of a run of which the worst is taken."""
 
+_MINUTE_US = 60e6
+
 
 def measures(results: Results) -> dict[str, float]:
     """Every figure that these results allow.
 
     Always: ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together),
     ``failed``, ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs
-    missed). Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training
-    ``step_us``. Of pattern K ``goodputK_gbps`` and ``evenK`` (first to last completion).
+    missed). Where the scenario says how many hosts a T0 has: ``lost_per_crossing``, the same over the
+    connections between different T0s. Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not
+    finish. Of training ``step_us``. Of pattern K ``goodputK_gbps`` and ``evenK`` (first to last completion).
 
-    With a time series: ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput
-    ``before_gbps``, ``during_gbps`` and ``after_gbps`` the faults; ``recover_us``, from the last repair until
-    the goodput is 95 % of that before; ``bypass_us``, from the first fault until the last queue pair has
-    condemned its paths through it.
+    With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
+    ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;
+    ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput ``before_gbps``,
+    ``during_gbps`` and ``after_gbps`` the faults, and ``final_gbps`` after the last of them has begun;
+    ``recover_us``, from the last repair until the goodput is 95 % of that before; ``bypass_us``, from the
+    first fault until the last queue pair has condemned its paths through it.
     """
     summary, totals, scenario = results.summary(), results.totals, results.scenario
     topology = scenario.topology
@@ -36,6 +41,10 @@ def measures(results: Results) -> dict[str, float]:
         "lost_per_host": lost / topology.hosts,
         "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(pairs),
     }
+    missed = totals["losses_seen"] - totals["spurious"]
+    crossing = _crossing(results)
+    if crossing:
+        figures["lost_per_crossing"] = missed / crossing
     took = [step.took_us for step in results.steps if step.took_us is not None]
     if took:
         figures["step_us"] = sum(took) / len(took)
@@ -51,6 +60,15 @@ def measures(results: Results) -> dict[str, float]:
     if results.series is not None:
         figures.update(_over_time(results))
     return {name: value for name, value in figures.items() if value is not None}
+
+
+def _crossing(results: Results) -> int:
+    """Connections between hosts under different T0s; 0 if the scenario leaves their size open."""
+    below = results.scenario.topology.hosts_per_t0
+    if below is None:
+        return 0
+    pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
+    return sum(src // below != dst // below for src, dst in pairs)
 
 
 def _giga(value: float | None) -> float | None:
@@ -74,6 +92,14 @@ def _over_time(results: Results) -> dict[str, float]:
         edges = np.linspace(begin, end, _INTERVALS + 1)
         reached = np.interp(edges, times, placed[:, pattern].astype(float), left=0.0)
         figures[f"worst{pattern}_gbps"] = float(np.min(np.diff(reached) * 8 / np.diff(edges)) / 1e3)
+    missed = np.asarray(series.columns["losses_seen"]) - np.asarray(series.columns["spurious"])
+    first_minute = float(np.interp(_MINUTE_US, times, missed, left=0.0))
+    if crossing := _crossing(results):
+        figures["first_minute_lost_per_crossing"] = first_minute / crossing
+    if times[-1] > _MINUTE_US:
+        late = float(missed[-1]) - first_minute
+        hosts = results.scenario.topology.hosts
+        figures["late_losses_per_host_s"] = late / hosts / ((times[-1] - _MINUTE_US) * 1e-6)
     broken = [event.time_us for event in results.log if event.kind in IMPAIRED]
     if broken and broken[0] > 0:
         total = rate(placed.sum(axis=1), seconds) / 1e9
@@ -83,6 +109,7 @@ def _over_time(results: Results) -> dict[str, float]:
         full = times < _tail(results, times)
         _mean(figures, "before_gbps", total, (times > first * 0.25) & (times <= first))
         _mean(figures, "during_gbps", total, (times > first) & (times <= last))
+        _mean(figures, "final_gbps", total, (times > broken[-1]) & full)
         # The time right after the repair has a figure of its own, recover_us.
         _mean(figures, "after_gbps", total, (times > (last + _tail(results, times)) / 2) & full)
         if repaired and "before_gbps" in figures:

@@ -1,5 +1,6 @@
 """Transports as short texts: ``mrc``, ``rocev2:qps=8``, ``rocev2:qps=8:planes=1``."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -60,11 +61,26 @@ def apply(scenario: Scenario, text: str) -> Scenario:
     return scenario.model_copy(update={"transport": transport, "network": _network(scenario, kind)})
 
 
+def with_fields(scenario: Scenario, fields: Mapping[str, Any]) -> Scenario:
+    """The scenario with some fields of its transport replaced.
+
+    Raises:
+        ArgumentError: if there is no such field, or a value is out of range.
+    """
+    try:
+        transport = _transport.validate_python(
+            {**scenario.transport.model_dump(exclude_unset=True), "kind": scenario.transport.kind, **fields}
+        )
+    except ValidationError as error:
+        raise ArgumentError(f"{scenario.transport.kind}: {in_words(error, Transport)}") from None
+    return scenario.model_copy(update={"transport": transport})
+
+
 def _network(scenario: Scenario, kind: str) -> Network:
     """The network, with open what depends on the transport, unless the transport is of the same kind."""
     if kind == scenario.transport.kind:
         return scenario.network
-    left_open = {"routing": None, "encapsulation": None, "switch": Switch()}
+    left_open = {"routing": None, "reroutes": None, "encapsulation": None, "switch": Switch()}
     return scenario.network.model_copy(update=left_open)
 
 

@@ -196,6 +196,12 @@ impl FabricState {
         let port = &mut self.ports[number];
         let was_down = port.is_down();
         self.impairments.apply(port, number, change);
+        if let Change::Loss(probability) = change
+            && self.ports.host_of(number).is_none()
+        {
+            self.routes.schedule_silent_reaction(number, probability >= 1.0, clock);
+        }
+        let port = &self.ports[number];
         let down = port.is_down();
         if down == was_down {
             return None;

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::layout::{Layout, SwitchInfo, UNCONNECTED};
 use super::port_model::PortModel;
 use super::ports::Ports;
+use openmrc_transport::Span;
 use openmrc_transport::random::mix;
 
 use crate::clock::Clock;
@@ -33,6 +34,8 @@ pub(crate) struct Routes {
     detected: HashSet<u32>,
     /// Ports that no route leads over.
     withdrawn: HashSet<u32>,
+    /// Ports with a carrier that lose every packet.
+    silent: HashSet<u32>,
     /// All reactions scheduled so far.
     reactions: Vec<Reaction>,
 }
@@ -46,6 +49,7 @@ impl Routes {
             reaction: config.routing_reaction,
             detected: HashSet::new(),
             withdrawn: HashSet::new(),
+            silent: HashSet::new(),
             reactions: Vec::new(),
         }
     }
@@ -143,9 +147,22 @@ impl Routes {
     /// A switch port went down or came up: its own switch reacts first, then all others.
     pub fn schedule_reaction(&mut self, port: u32, down: bool, clock: &mut Clock) {
         let Some(reaction) = self.reaction else { return };
+        self.schedule(port, down, reaction.detection, reaction.convergence, clock);
+    }
+
+    /// A switch port with a carrier loses every packet, or does not any more.
+    pub fn schedule_silent_reaction(&mut self, port: u32, dead: bool, clock: &mut Clock) {
+        let Some(reaction) = self.reaction else { return };
+        let changed = if dead { self.silent.insert(port) } else { self.silent.remove(&port) };
+        if changed {
+            self.schedule(port, dead, reaction.silent_detection, reaction.convergence, clock);
+        }
+    }
+
+    fn schedule(&mut self, port: u32, down: bool, detection: Span, convergence: Span, clock: &mut Clock) {
         let soonest = clock.lookahead();
-        let detected = clock.now + reaction.detection.0.max(soonest);
-        let converged = detected + reaction.convergence.0.max(soonest);
+        let detected = clock.now + detection.0.max(soonest);
+        let converged = detected + convergence.0.max(soonest);
         for (time, everywhere) in [(detected, false), (converged, true)] {
             clock.push_everywhere(time, Kind::Reroute, self.reactions.len() as u32);
             self.reactions.push(Reaction { port, down, everywhere });

@@ -85,7 +85,8 @@ impl Endpoints {
                 mpr: uet.mpr,
                 congestion: MrcCongestion::Nscc,
                 load_balancing: uet.load_balancing.clone(),
-                destination_control: false,
+                destination_control: uet.destination_control,
+                spacing: uet.spacing,
             }),
             TransportConfig::Adaptive(adaptive) => Cow::Owned(MrcConfig {
                 ev_active: fabric.shape().planes as u16,
@@ -94,6 +95,7 @@ impl Endpoints {
                 congestion: MrcCongestion::Nscc,
                 load_balancing: LoadBalancing::Oblivious,
                 destination_control: false,
+                spacing: false,
             }),
             TransportConfig::Rocev2(rocev2) => {
                 let mut template = RcConfig::new(1, 1, config.port_rate_bps);
@@ -149,6 +151,7 @@ impl Endpoints {
         let mut template = QpConfig::new(1, 1, paths, Arc::new(cc));
         template.path_mtu = config.path_mtu;
         template.requestor.mpr = settings.mpr;
+        template.requestor.options.spacing = settings.spacing;
         template.responder.mpr_dest = settings.mpr;
         template.caps.trim_nack = trimming;
         if config.software.is_some() {

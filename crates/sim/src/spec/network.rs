@@ -25,9 +25,12 @@ pub struct Network {
     /// Entropy values are paths (`source`) or hashed (`ecmp`), or the least loaded uplink is taken (`adaptive`); what
     /// the transport is meant for if left open.
     pub routing: Option<Routing>,
-    /// From a link's failure, or return, until its own switches know; routes are static if left open. Loss of carrier
-    /// takes about 1,000 us, BFD 300,000 us, a hold timer 9 to 180 s.
-    pub detection_us: Option<Micros>,
+    /// Whether switches route around links that are down; unless entropy values are paths if left open.
+    pub reroutes: Option<bool>,
+    /// From a link's loss of carrier, or its return, until its own switches know.
+    pub detection_us: Micros,
+    /// The same for a link that loses every packet and has a carrier: BFD; a hold timer takes 9 to 180 s.
+    pub silent_detection_us: Micros,
     /// From there until all switches route accordingly.
     pub convergence_us: Micros,
     /// Payload bytes of a full data packet.
@@ -47,9 +50,12 @@ impl Default for Network {
             nic_latency_ns: Nanos::of(500.0),
             encapsulation: None,
             routing: None,
-            detection_us: None,
-            // BGP takes 0.1 s to tens of seconds (spec: baselines, "Routing").
-            convergence_us: Micros::of(1_000_000.0),
+            reroutes: None,
+            // A lost carrier, BFD of 3 x 100 ms, and BGP at its fastest: up to tens of seconds (spec: baselines,
+            // "Routing").
+            detection_us: Micros::of(1_000.0),
+            silent_detection_us: Micros::of(300_000.0),
+            convergence_us: Micros::of(100_000.0),
             // The path_mtu of a queue pair (spec: transport).
             mtu: Whole::of(DEFAULT_PATH_MTU as u64),
             software: None,
@@ -123,6 +129,8 @@ impl Network {
         meant_for: &MeantFor,
         seed: u64,
     ) -> NetworkConfig {
+        let routing = self.routing.unwrap_or(meant_for.routing);
+        let reroutes = self.reroutes.unwrap_or(routing != Routing::SourceRouted);
         let mut config = NetworkConfig {
             fabric,
             port_rate_bps,
@@ -130,9 +138,10 @@ impl Network {
             switch_latency: self.switch_latency_ns.span(),
             nic_latency: self.nic_latency_ns.span(),
             encapsulation: self.encapsulation.unwrap_or(meant_for.encapsulation),
-            routing: self.routing.unwrap_or(meant_for.routing),
-            routing_reaction: self.detection_us.map(|detection| RoutingReaction {
-                detection: detection.span(),
+            routing,
+            routing_reaction: reroutes.then(|| RoutingReaction {
+                detection: self.detection_us.span(),
+                silent_detection: self.silent_detection_us.span(),
                 convergence: self.convergence_us.span(),
             }),
             path_mtu: self.mtu.u16(),
@@ -150,6 +159,7 @@ impl Network {
         Network {
             encapsulation: Some(config.encapsulation),
             routing: Some(config.routing),
+            reroutes: Some(config.routing_reaction.is_some()),
             switch: self.switch.filled(config, meant_for.preset),
             ..self.clone()
         }

@@ -133,6 +133,8 @@ pub struct Mrc {
     pub fixed_window: Option<Amount>,
     /// Whether receivers slow down senders that overrun their ports (spec: congestion).
     pub destination_control: bool,
+    /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
+    pub spacing: bool,
 }
 
 /// Most paths in rotation, and most in reserve.
@@ -149,6 +151,7 @@ impl Default for Mrc {
             mpr: Whole::of(RequestorConfig::default().mpr.into()),
             fixed_window: None,
             destination_control: true,
+            spacing: true,
         }
     }
 }
@@ -179,6 +182,7 @@ impl Mrc {
             congestion,
             load_balancing: own.path_selector.map_or(LoadBalancing::EvStates, LoadBalancing::Custom),
             destination_control: self.destination_control,
+            spacing: self.spacing,
         })
     }
 }
@@ -382,6 +386,10 @@ pub struct Uet {
     pub evs: Whole<1, 256>,
     /// In-flight window, units of 128 PSNs.
     pub mpr: Whole<1, 255>,
+    /// Whether receivers slow down senders that overrun their ports (UET 1.0 section 3.6.13), as with MRC.
+    pub destination_control: bool,
+    /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one, as with MRC.
+    pub spacing: bool,
 }
 
 impl Default for Uet {
@@ -391,8 +399,10 @@ impl Default for Uet {
             load_balancing: Spraying::Reps,
             // As many as a queue pair can name.
             evs: Whole::of(256),
-            // As MRC's.
+            // As MRC's: a comparison differs in paths and failures only (spec: baselines).
             mpr: Mrc::default().mpr,
+            destination_control: Mrc::default().destination_control,
+            spacing: Mrc::default().spacing,
         }
     }
 }
@@ -419,6 +429,8 @@ impl Uet {
             },
             evs: self.evs.u16(),
             mpr: self.mpr.u8(),
+            destination_control: self.destination_control,
+            spacing: self.spacing,
         }
     }
 }

@@ -166,11 +166,14 @@ pub struct RequestorOptions {
     pub dfc: bool,
     /// With NSCC, one probe in the control class measures the RTT past the queues at the start.
     pub start_probe: bool,
+    /// A sender whose only packet is trimmed on the last hop waits longer before each next one: its window cannot fall
+    /// below one packet.
+    pub spacing: bool,
 }
 
 impl Default for RequestorOptions {
     fn default() -> Self {
-        RequestorOptions { can_send: CanSend::Mtu, dfc: true, start_probe: true }
+        RequestorOptions { can_send: CanSend::Mtu, dfc: true, start_probe: true, spacing: true }
     }
 }
 

@@ -88,6 +88,11 @@ pub(super) struct Receiving {
     pub active: bool,
     /// The last overflow that it has reported to its sender.
     pub reported: u8,
+    /// Number of the last period of destination flow control in which it received, and bytes received in it.
+    pub period: u16,
+    pub bytes: u32,
+    /// Mean of what it received in the periods before.
+    pub per_period: u32,
 }
 
 /// One place of the table.

@@ -281,6 +281,7 @@ fn config(reader: &mut Reader<'_>) -> QpConfig {
         can_send: if flag(bits, 3) { CanSend::Any } else { CanSend::Mtu },
         dfc: !flag(bits, 4),
         start_probe: !flag(bits, 5),
+        ..RequestorOptions::default()
     };
     config.responder.options.trim_nack = !flag(bits, 6);
     if flag(bits, 7) {
@@ -292,6 +293,7 @@ fn config(reader: &mut Reader<'_>) -> QpConfig {
     config.paths.backup = paths.len() as u16 - config.paths.active;
     config.paths.min_active = (config.paths.active / 4).max(1);
     config.responder.ack_every_bytes = reader.pick(&[1, 4096, 16 * 1024]);
+    config.requestor.options.spacing = reader.flag();
     config.seed = reader.u64();
     config
 }

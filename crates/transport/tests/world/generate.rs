@@ -167,6 +167,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
             can_send: if dice.chance(0.8) { CanSend::Mtu } else { CanSend::Any },
             dfc: dice.chance(0.8),
             start_probe: dice.chance(0.8),
+            spacing: dice.chance(0.8),
         };
         config.paths.rotation_turns = dice.pick(&[0, 1, 2, 16]);
         config.responder.ack_delay = Span::from_nanos(dice.log_between(200, 20_000));

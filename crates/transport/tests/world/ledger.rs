@@ -88,6 +88,8 @@ pub struct Flow {
     next_new: u64,
     /// First number not yet cumulatively acknowledged, as the requestor knows.
     acknowledged: u64,
+    /// The same, from ACKs alone: a SACK completes nothing.
+    acked: u64,
     /// First number that has not arrived.
     prefix: u64,
     /// Number of messages that have arrived completely, with all messages before them.
@@ -124,6 +126,7 @@ impl Flow {
             packets: Vec::new(),
             next_new: 0,
             acknowledged: 0,
+            acked: 0,
             prefix: 0,
             complete: 0,
             deceived: false,
@@ -478,6 +481,10 @@ impl Flow {
             rule!(
                 self.complete > index,
                 "{name}: message {index} completes before the responder has all of it"
+            );
+            rule!(
+                self.acked >= m.first + u64::from(m.packets),
+                "{name}: message {index} completes before an ACK of it has arrived"
             );
             rule!(
                 m.imm.is_none() || m.received,

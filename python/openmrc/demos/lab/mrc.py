@@ -2,13 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from openmrc.demos.lab.director import Log, direct
 from openmrc.demos.lab.recording import Dead, Event, FaultRecord, Recording, Verdict
 from openmrc.demos.lab.ring import Ring
 from openmrc.demos.lab.scene import RING, Fault, broken_links, neighbours, pairs, paths_over
+from openmrc.fabric import Path
 from openmrc.lab import Lab
 from openmrc.lab.locate import locate
 from openmrc.lab.tap import Tap
@@ -118,33 +119,45 @@ class _Observer:
         return found
 
     def _verdict(self, record: FaultRecord, bad: set[_Key]) -> Verdict:
-        """Locates the fault after each event, as a controller would."""
         truth = broken_links(self._lab.layout, record.fault)
-        lossy = record.fault.kind == "loss"
-        times: Counter[_Key] = Counter()
-        since = None
-        for when, src, dst, ev, condemned in record.events:
-            key = (src, dst, ev)
-            times[key] += condemned
-            # A path that loses few packets comes back between its losses, so coming back does not clear it.
-            # One that was condemned only once may have had bad luck.
-            if not lossy:
-                _note(bad, key, condemned)
-            elif times[key] >= _SUSPECTED_AFTER:
-                bad.add(key)
-            links = self._located(bad)
-            if not (links and truth.issuperset(links)):
-                since = None
-            elif since is None:
-                since = when
-        links = self._located(bad)
-        tellers = {src for src, dst, ev in bad if truth.intersection(self._paths[src, dst, ev].links)}
-        hosts = [host for host in RING if host in tellers]
-        return Verdict(links, hosts, since, right=bool(links) and truth.issuperset(links))
+        return judge(self._paths, truth, record, bad)
 
-    def _located(self, bad: set[_Key]) -> list[str]:
-        dead = [self._paths[key] for key in bad]
-        return locate(dead, [path for key, path in self._paths.items() if key not in bad])
+
+def judge(paths: Mapping[_Key, Path], truth: set[str], record: FaultRecord, bad: set[_Key]) -> Verdict:
+    """Locates a fault after each event, as a controller would, and compares with the links that are broken.
+
+    Args:
+        paths: Every path of the ring.
+        truth: The broken links.
+        record: The fault and the events after it.
+        bad: Paths that were condemned before it; changed by the events.
+    """
+    lossy = record.fault.kind == "loss"
+    times: Counter[_Key] = Counter()
+    since = None
+    for when, src, dst, ev, condemned in record.events:
+        key = (src, dst, ev)
+        times[key] += condemned
+        # A path that loses few packets comes back between its losses, so coming back does not clear it.
+        # One that was condemned only once may have had bad luck.
+        if not lossy:
+            _note(bad, key, condemned)
+        elif times[key] >= _SUSPECTED_AFTER:
+            bad.add(key)
+        links = _located(paths, bad)
+        if not (links and truth.issuperset(links)):
+            since = None
+        elif since is None:
+            since = when
+    links = _located(paths, bad)
+    tellers = {src for src, dst, ev in bad if truth.intersection(paths[src, dst, ev].links)}
+    hosts = [host for host in RING if host in tellers]
+    return Verdict(links, hosts, since, right=bool(links) and truth.issuperset(links))
+
+
+def _located(paths: Mapping[_Key, Path], bad: set[_Key]) -> list[str]:
+    dead = [paths[key] for key in bad]
+    return locate(dead, [path for key, path in paths.items() if key not in bad])
 
 
 def _note(bad: set[_Key], key: Iterable[Any], condemned: bool) -> None:

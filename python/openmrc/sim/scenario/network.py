@@ -220,11 +220,12 @@ class Network(Part):
     routing: Literal["source", "ecmp", "adaptive"] | None = OPEN
     """Entropy values are paths (``source``) or hashed (``ecmp``), or the least loaded uplink is taken
     (``adaptive``); what the transport is meant for if left open."""
-    detection_us: float | None = OPEN
-    """From a link's failure, or return, until its own switches know; routes are static if left open.
-
-    Loss of carrier takes about 1,000, BFD 300,000, a hold timer 9 to 180 seconds.
-    """
+    reroutes: bool | None = OPEN
+    """Whether switches route around links that are down; unless entropy values are paths if left open."""
+    detection_us: float = OPEN
+    """From a link's loss of carrier, or its return, until its own switches know."""
+    silent_detection_us: float = OPEN
+    """The same for a link that loses every packet and has a carrier: BFD; a hold timer takes 9 to 180 s."""
     convergence_us: float = OPEN
     """From there until all switches route accordingly (BGP): 0.1 s to tens of seconds."""
     mtu: StrictInt = OPEN

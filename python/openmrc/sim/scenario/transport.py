@@ -21,6 +21,8 @@ class Mrc(Part):
     """A congestion window that never changes, bytes, instead of NSCC."""
     destination_control: bool = OPEN
     """Whether receivers slow down senders that overrun their ports (spec: congestion)."""
+    spacing: bool = OPEN
+    """Whether a sender whose only packet is trimmed on the last hop waits longer before each next one."""
 
 
 class Dcqcn(Part):
@@ -80,6 +82,11 @@ class Uet(Part):
     """Entropy values of a queue pair, all planes together."""
     mpr: StrictInt = OPEN
     """In-flight window, units of 128 PSNs."""
+    destination_control: bool = OPEN
+    """Whether receivers slow down senders that overrun their ports (UET 1.0 section 3.6.13), as with MRC."""
+    spacing: bool = OPEN
+    """Whether a sender whose only packet is trimmed on the last hop waits longer before each next one,
+    as with MRC."""
 
 
 class Adaptive(Part):

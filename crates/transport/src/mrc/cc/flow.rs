@@ -1,8 +1,9 @@
 //! Bytes in flight and the congestion window (spec: congestion, "Sending"): the state that every controller needs, kept
 //! once.
 
+use super::spacing::Spacing;
 use super::{Ack, CcProfile, Congestion, Controller, Hold};
-use crate::mrc::config::CanSend;
+use crate::mrc::config::{CanSend, PathModel, RequestorOptions};
 use crate::time::{Span, Time};
 
 /// Below this window, in bytes, every packet asks for feedback (spec: congestion, "Sending").
@@ -40,10 +41,12 @@ pub(in crate::mrc) struct Flow {
     /// Nominal size of a full packet.
     mtu: u32,
     can_send: CanSend,
+    spacing: Spacing,
 }
 
 impl Flow {
-    pub fn new(profile: &CcProfile, mtu: u32, can_send: CanSend) -> Self {
+    pub fn new(profile: &CcProfile, mtu: u32, options: &RequestorOptions) -> Self {
+        let is_spaced = options.spacing && matches!(profile, CcProfile::Nscc(_));
         Flow {
             controller: profile.controller(mtu),
             in_flight: 0,
@@ -52,7 +55,8 @@ impl Flow {
             counted: 0,
             saved: 0.0,
             mtu,
-            can_send,
+            can_send: options.can_send,
+            spacing: if is_spaced { Spacing::NONE } else { Spacing::OFF },
         }
     }
 
@@ -77,6 +81,17 @@ impl Flow {
     pub fn wants_feedback(&self) -> bool {
         let window = self.controller.window();
         !self.fits(window) || window < ALWAYS_ASK_BELOW
+    }
+
+    /// Whether packets are spaced because a window of one packet was too large.
+    #[inline]
+    pub fn is_spaced(&self) -> bool {
+        self.spacing.is_active()
+    }
+
+    /// The next packet must not leave before this time after a packet or its feedback at `now`, whatever the window.
+    pub fn next_packet(&self, now: Time, model: &PathModel) -> Time {
+        self.spacing.next(now, model.base_rtt, u64::from(self.sent))
     }
 
     /// Congestion window, bytes.
@@ -150,15 +165,37 @@ impl Flow {
         }
     }
 
+    /// A SACK with this penalty has reported new packets, the last of them delayed by `delay`.
+    pub fn on_delivered(&mut self, delay: Span, penalty: u8, model: &PathModel) {
+        self.spacing.on_delivered(delay, model.target_qdelay, penalty == 0 && self.saved > 0.0);
+        if self.spacing.is_active() {
+            self.controller.set_window(f64::from(self.mtu));
+        }
+    }
+
     /// A round-trip time of a probe that passed all queues.
     pub fn on_rtt(&mut self, rtt: Span) {
         self.controller.on_rtt(rtt);
     }
 
-    /// A packet was trimmed. `rtt` is the round-trip time of the NACK.
-    pub fn on_trim(&mut self, now: Time, bytes: u32, rtt: Option<Span>) {
+    /// A packet was trimmed, perhaps on the `last_hop`. `rtt` is the round-trip time of the NACK.
+    pub fn on_trim(&mut self, now: Time, bytes: u32, last_hop: bool, rtt: Option<Span>) {
+        if last_hop && matches!(self.controller, Controller::Nscc(_)) {
+            // Of a window that was not used, nothing is known: it must not let all that was trimmed leave once more.
+            let used = self.in_flight.max(i64::from(self.mtu)) as f64;
+            self.controller.set_window(self.controller.window().min(used));
+        }
         self.on_refusal(bytes, rtt);
         self.controller.on_trim(now, bytes, self.in_flight);
+    }
+
+    /// After [`Self::on_trim`] on the last hop: if nothing else is in flight and the window is the smallest, the next
+    /// packets are spaced. A delivered packet takes `rtt`.
+    pub fn space_out(&mut self, rtt: Span, model: &PathModel) {
+        let was_alone = self.in_flight < i64::from(self.mtu / 2);
+        if was_alone && self.controller.window() < f64::from(2 * self.mtu) {
+            self.spacing.on_trim(rtt, model.base_rtt);
+        }
     }
 
     /// The responder refused a packet for a reason unrelated to the network.
@@ -214,7 +251,13 @@ mod tests {
     const MTU: u32 = 4188;
 
     fn flow(window: u64) -> Flow {
-        Flow::new(&CcProfile::FixedWindow(window), MTU, CanSend::Mtu)
+        Flow::new(&CcProfile::FixedWindow(window), MTU, &RequestorOptions::default())
+    }
+
+    fn nscc() -> Flow {
+        let rtt = Span::from_micros(12);
+        let profile = CcProfile::nscc(100_000_000_000, rtt, 4096, true);
+        Flow::new(&profile, MTU, &RequestorOptions::default())
     }
 
     fn feedback(units: u32, penalty: u8, restore: bool) -> Feedback {
@@ -239,7 +282,7 @@ mod tests {
             )),
         ];
         for profile in profiles {
-            let mut flow = Flow::new(&profile, MTU, CanSend::Mtu);
+            let mut flow = Flow::new(&profile, MTU, &RequestorOptions::default());
             let before = flow.window();
             fill(&mut flow);
             let in_flight = flow.in_flight();
@@ -254,6 +297,34 @@ mod tests {
             flow.on_sack(Time(3), &feedback(units, 0, true));
             assert!(flow.window() >= before, "{profile:?}: {} of {before}", flow.window());
         }
+    }
+
+    #[test]
+    fn what_was_trimmed_on_the_last_hop_does_not_leave_again_at_once() {
+        let mut flow = nscc();
+        (0..16).for_each(|_| flow.on_sent(MTU, false));
+        for _ in 0..14 {
+            flow.on_trim(Time(1), MTU, true, None);
+        }
+        // Two packets got through.
+        assert!(flow.in_flight() == 2 * i64::from(MTU) && !flow.is_open(), "window {}", flow.window());
+    }
+
+    #[test]
+    fn a_window_of_one_packet_that_is_trimmed_again_waits() {
+        let model = PathModel::new(Span::from_micros(12), true);
+        let trimmed = |mut flow: Flow| {
+            for round in 1..100 {
+                flow.on_sent(MTU, false);
+                flow.on_trim(Time(round), MTU, true, None);
+                flow.space_out(model.base_rtt, &model);
+            }
+            (flow.window(), flow.next_packet(Time(100), &model))
+        };
+        let (window, next) = trimmed(nscc());
+        assert_eq!(window, u64::from(MTU));
+        assert!(next > Time(100) + model.base_rtt, "{next:?}");
+        assert_eq!(trimmed(flow(1_000_000)).1, Time::ZERO, "only NSCC's window is known to be too large");
     }
 
     #[test]
@@ -292,7 +363,7 @@ mod tests {
             CcProfile::FixedWindow(200_000),
             CcProfile::nscc(100_000_000_000, Span::from_micros(12), 4096, true),
         ] {
-            let mut flow = Flow::new(&profile, MTU, CanSend::Mtu);
+            let mut flow = Flow::new(&profile, MTU, &RequestorOptions::default());
             fill(&mut flow);
             let (window, in_flight) = (flow.window(), flow.in_flight());
             flow.on_refusal(MTU, Some(Span::from_micros(13)));

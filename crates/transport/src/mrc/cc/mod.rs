@@ -7,6 +7,7 @@
 mod fixed;
 mod flow;
 mod nscc;
+mod spacing;
 mod swift;
 
 use std::fmt;

@@ -339,7 +339,7 @@ mod tests {
     use super::super::CcProfile;
     use super::super::flow::{Feedback, Flow};
     use super::*;
-    use crate::mrc::config::CanSend;
+    use crate::mrc::config::RequestorOptions;
 
     const US: u64 = 1_000_000;
     const MTU: u32 = 4188;
@@ -364,7 +364,10 @@ mod tests {
 
     impl Sender {
         fn new() -> Self {
-            Sender { flow: Flow::new(&CcProfile::Nscc(Arc::new(params())), MTU, CanSend::Mtu), received: 0 }
+            Sender {
+                flow: Flow::new(&CcProfile::Nscc(Arc::new(params())), MTU, &RequestorOptions::default()),
+                received: 0,
+            }
         }
 
         fn send(&mut self, bytes: u32) {
@@ -559,9 +562,9 @@ mod tests {
     fn quick_adapt_takes_what_was_achieved_in_the_second_round_trip() {
         let mut sender = Sender::new();
         sender.send(200_000);
-        sender.flow.on_trim(Time(12 * US), MTU, None);
+        sender.flow.on_trim(Time(12 * US), MTU, false, None);
         sender.sack(15, 40, 20.0, 0, false);
-        sender.flow.on_trim(Time(34 * US), MTU, None);
+        sender.flow.on_trim(Time(34 * US), MTU, false, None);
         assert_eq!(sender.flow.window(), 10_240);
     }
 
@@ -580,9 +583,9 @@ mod tests {
     fn a_window_that_has_fallen_is_not_thrown_open_by_what_the_old_one_sent() {
         let mut sender = Sender::new();
         sender.send(200_000);
-        sender.flow.on_trim(Time(12 * US), MTU, None);
+        sender.flow.on_trim(Time(12 * US), MTU, false, None);
         sender.sack(15, 40, 20.0, 0, false);
-        sender.flow.on_trim(Time(34 * US), MTU, None);
+        sender.flow.on_trim(Time(34 * US), MTU, false, None);
         let fallen = sender.flow.window();
         assert_eq!(fallen, 10_240);
         // Within a round trip half of the bytes in flight are acknowledged with little delay. A round trip earns one

@@ -126,6 +126,13 @@ impl Requestor {
                 restore,
             },
         );
+        if let (true, Some(rtt)) = (arrived && !probe, rtt) {
+            let was_spaced = self.flow.is_spaced();
+            self.flow.on_delivered(rtt - shared.rtt.shortest, penalty, &shared.config.model());
+            if was_spaced {
+                self.not_before = self.flow.next_packet(now, &shared.config.model());
+            }
+        }
         if shared.config.caps.dynamic_mpr {
             let granted = u32::from(sack.mpr) * PSNS_PER_MPR;
             // A late SACK may be older than one that grants more.
@@ -310,9 +317,14 @@ impl Requestor {
             // The trimmed header arrived, so the path works and is only congested.
             shared.paths.alive(path);
             self.silence.progress(now);
-            self.flow.on_trim(now, size, rtt);
+            let last_hop = nack.reason == NackReason::TrimmedLastHop;
+            self.flow.on_trim(now, size, last_hop, rtt);
+            if last_hop {
+                self.flow.space_out(shared.rtt.smoothed, &shared.config.model());
+                self.wait_between_packets(shared, now);
+            }
         } else {
-            self.resend_not_before = now + shared.rtt.smoothed;
+            self.not_before = now + shared.rtt.smoothed;
             self.flow.on_refusal(size, rtt);
         }
         if self.silence.count_nack(now, &shared.rtt) == Attempt::Exhausted {

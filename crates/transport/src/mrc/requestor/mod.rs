@@ -57,7 +57,8 @@ pub(super) struct Requestor {
     peer_window: u32,
     /// When a round trip longer than timestamps reach was last measured.
     long_sample_at: Stamp,
-    resend_not_before: Time,
+    /// Nothing that is lost leaves before this time, and nothing at all while packets are spaced.
+    not_before: Time,
     start_probe: StartProbe,
 }
 
@@ -83,13 +84,13 @@ impl Requestor {
         Requestor {
             sendq: SendQueue::new(max_send_wr, config.path_mtu, first),
             window: Window::new(window, first, paths.into()),
-            flow: Flow::new(&config.cc, u32::from(config.path_mtu) + NsccParams::OVERHEAD, options.can_send),
+            flow: Flow::new(&config.cc, u32::from(config.path_mtu) + NsccParams::OVERHEAD, &options),
             loss: LossDetector::new(now, first, &config.paths.model),
             silence: Silence::new(now, &config.requestor),
             keepalive: keepalive.map(|period| Box::new(Keepalive::new(now, period))),
             peer_window: window,
             long_sample_at: Stamp::at(now),
-            resend_not_before: Time::ZERO,
+            not_before: Time::ZERO,
             start_probe: StartProbe::new(config),
             limits: Limits { window, max_wimm, burst: config.paths.burst, obeys_penalties: options.dfc },
         }
@@ -126,7 +127,7 @@ impl Requestor {
 
     /// Any field of type [`Time`]: the address from which the cache lines of the requestor are loaded.
     pub fn prefetch_anchor(&self) -> &Time {
-        &self.resend_not_before
+        &self.not_before
     }
 
     /// Loads its heap memory into the cache.
@@ -169,8 +170,9 @@ impl Requestor {
     /// Whether congestion control allows a packet. With nothing in flight a packet is always allowed: rounding in the
     /// byte counter must not close a window of one packet for ever.
     #[inline]
-    fn window_open(&self) -> bool {
-        self.flow.is_open() || self.window.packets_in_flight() == 0
+    fn window_open(&self, clock: Time) -> bool {
+        !(self.flow.is_spaced() && clock < self.not_before)
+            && (self.flow.is_open() || self.window.packets_in_flight() == 0)
     }
 
     /// Whether a new packet may be sent, apart from congestion control.
@@ -185,7 +187,7 @@ impl Requestor {
     #[inline]
     fn has_lost(&self, clock: Time) -> bool {
         self.window.lost() > 0
-            && clock >= self.resend_not_before
+            && clock >= self.not_before
             && self.window.can_resend()
             && self.peer_takes_oldest_lost()
     }
@@ -203,7 +205,7 @@ impl Requestor {
         if self.window.lost() == 0 && self.sendq.drained() {
             return if self.is_quiet(shared) { Readiness::Idle } else { Readiness::Pending };
         }
-        if (self.has_new() || self.has_lost(shared.clock)) && self.window_open() {
+        if (self.has_new() || self.has_lost(shared.clock)) && self.window_open(shared.clock) {
             Readiness::Ready
         } else {
             Readiness::Active
@@ -213,12 +215,37 @@ impl Requestor {
     /// Time at which [`Self::handle_timeout`] must be called.
     #[inline]
     pub fn poll_timeout(&self, shared: &Shared) -> Time {
+        let answer = self.answer_due(shared);
+        if self.flow.is_spaced() && self.not_before > shared.clock {
+            return answer.min(self.not_before);
+        }
+        answer
+    }
+
+    /// While nothing is in flight because the next packet has to wait, the peer has nothing to answer: its silence
+    /// counts from a round trip after the end of the wait.
+    #[inline]
+    fn held_back_until(&self, shared: &Shared) -> Time {
+        if self.flow.is_spaced() && self.window.packets_in_flight() == 0 {
+            self.not_before + shared.rtt.smoothed
+        } else {
+            Time::ZERO
+        }
+    }
+
+    /// Time at which something has to be done about the answer to what was sent.
+    #[inline]
+    fn answer_due(&self, shared: &Shared) -> Time {
         if self.is_quiet(shared) {
             return self.keepalive_due(&shared.rtt);
         }
+        let held_back = self.held_back_until(shared);
+        if shared.clock < held_back {
+            return held_back;
+        }
         let due = self.silence.timeout_due(&shared.rtt).min(self.silence.tail_due(shared));
-        if self.window.lost() > 0 && self.resend_not_before > shared.clock {
-            return due.min(self.resend_not_before);
+        if self.window.lost() > 0 && self.not_before > shared.clock {
+            return due.min(self.not_before);
         }
         due
     }
@@ -226,8 +253,11 @@ impl Requestor {
     /// The next data packet: retransmissions first, oldest first, then new data.
     #[inline(always)]
     pub fn next_data(&mut self, shared: &mut Shared, now: Time, ports: PortSet) -> Option<Transmit> {
-        if ports.and(shared.ports_up).is_empty() || !self.window_open() {
+        if ports.and(shared.ports_up).is_empty() || !self.window_open(now) {
             return None;
+        }
+        if self.flow.is_spaced() && self.window.packets_in_flight() == 0 {
+            self.silence.resume(now);
         }
         let again = if self.has_lost(now) { self.window.next_lost() } else { None };
         let (seq, index, part) = if let Some(seq) = again {
@@ -266,6 +296,7 @@ impl Requestor {
         }
         packet.rtx = again;
         self.flow.on_sent(nominal(&packet), again);
+        self.wait_between_packets(shared, now);
         // The responder answers few packets of its own accord, so the last one before the sender waits asks for it.
         packet.ack_req = self.flow.wants_feedback() || !(self.has_new() || self.has_lost(now));
         shared.stats.data_packets += 1;
@@ -276,6 +307,14 @@ impl Requestor {
             false => TrafficClass::Data,
         };
         shared.paths.transmit(packet, index, class, (part.len > 0).then_some(part.payload))
+    }
+
+    /// While packets are spaced, the next one leaves after a gap from now.
+    #[inline]
+    fn wait_between_packets(&mut self, shared: &Shared, now: Time) {
+        if self.flow.is_spaced() {
+            self.not_before = self.flow.next_packet(now, &shared.config.model());
+        }
     }
 
     /// Nominal size of a packet that was sent before.

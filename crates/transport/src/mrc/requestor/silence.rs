@@ -92,6 +92,12 @@ impl Silence {
         self.advanced();
     }
 
+    /// Something is sent to the peer after a wait in which it had nothing to answer.
+    pub fn resume(&mut self, now: Time) {
+        self.heard(now);
+        self.progress(now);
+    }
+
     /// The peer has given a sign of life.
     pub fn heard(&mut self, now: Time) {
         self.heard_at = now;
@@ -188,7 +194,7 @@ impl Requestor {
     /// Rule 3: packets or messages are outstanding and the peer is silent. Its answer, which tells all it has, counts
     /// as a packet sent now and acknowledged, and so uncovers what was lost before.
     fn probe_tail(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.is_quiet(shared) || now < self.silence.tail_due(shared) {
+        if self.is_quiet(shared) || now < self.held_back_until(shared).max(self.silence.tail_due(shared)) {
             return;
         }
         self.silence.tail_at = now;
@@ -234,7 +240,9 @@ impl Requestor {
     /// rebooting) and have received everything. Sending it all again would only fill its buffers, and no path is more
     /// to blame than another. The probes that ask it show what is lost \[choice\].
     fn check_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.is_quiet(shared) || now < self.silence.timeout_due(&shared.rtt) {
+        if self.is_quiet(shared)
+            || now < self.held_back_until(shared).max(self.silence.timeout_due(&shared.rtt))
+        {
             return;
         }
         if self.silence.count(now, &shared.rtt) == Attempt::Exhausted {

@@ -118,6 +118,8 @@ struct PendingFeedback {
     unreported_bytes: u32,
     /// Number of completed messages in the last ACK.
     acked_completed: u32,
+    /// A packet asked for an answer before all packets below it were here.
+    asked_above_gap: bool,
 }
 
 /// Flow control for the peer.
@@ -218,6 +220,7 @@ impl Responder {
                 unreported: (first, first),
                 unreported_bytes: 0,
                 acked_completed: 0,
+                asked_above_gap: false,
             },
             granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, overflow_reports: 0 },
             options,
@@ -267,9 +270,14 @@ impl Responder {
         host: &mut dyn Host,
     ) -> Result<(), Fatal> {
         shared.stats.data_packets_in += 1;
-        match self.receive(shared, now, received, write, host) {
+        let answer = self.receive(shared, now, received, write, host);
+        let has_gap = self.cack() + 1 < self.high;
+        // The answer to a packet that asked for one could not acknowledge its message yet: now it can.
+        let is_owed = !has_gap && std::mem::take(&mut self.pending.asked_above_gap);
+        self.pending.asked_above_gap |= has_gap && received.packet.ack_req && received.trim.is_none();
+        match answer {
             Answer::Later => {
-                if self.pending.unreported_bytes > self.pending.ack_every_bytes {
+                if is_owed || self.pending.unreported_bytes > self.pending.ack_every_bytes {
                     self.report(shared, now, Mark::None, host);
                 } else if self.pending.sack_due == Time::NEVER {
                     self.pending.sack_due = now + self.pending.ack_delay;

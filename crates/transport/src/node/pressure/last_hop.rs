@@ -1,48 +1,61 @@
 //! Receive pressure derived from the capacity of the ports, where switches trim on the last hop.
 //!
-//! Once per round trip the node compares the arrivals with the capacity of its ports and with the number of trimmed
-//! packets. For the first [`PATIENCE`] periods it leaves the incast to the congestion control of the senders, which
-//! reaches a share in the second round trip. There is one instance per node and no state per sender.
+//! Once per round trip the node compares the arrivals with the capacity of its ports, with the number of trimmed packets,
+//! and with the fair share of each sender. For the first [`PATIENCE`] periods it leaves the incast to the congestion
+//! control of the senders, which reaches a share in the second round trip.
 
 use crate::api::Pressure;
+use crate::node::table::Receiving;
 use crate::time::{Span, Time};
 
 /// Reduce slightly and do not grow: packets were trimmed. NACKs tell every sender which of its own packets were
 /// trimmed, and it reduces its window by them; a larger penalty here would count the same packets twice.
 const PRESS: Pressure = Pressure { penalty: 2, restore: false };
-/// Reduce by a twentieth of the window per round trip. Uneven shares converge by this factor each time that the senders
-/// reduce and then grow by equal steps; with the 1 / 128 of [`Pressure::HOLD`] convergence would take milliseconds.
+/// The same at full load without trimmed packets: the queue on the last hop becomes shorter.
 const GIVE_WAY: Pressure = Pressure { penalty: 6, restore: false };
 
 /// Consecutive periods with trimmed packets that are left to the senders: enough for quick adapt, which acts every 1.75
-/// base RTTs, to act twice.
-const PATIENCE: u8 = 3;
+/// base RTTs.
+const PATIENCE: u8 = 2;
 /// Above this share of the line rate the senders reduce, so that their sum stays just below the line rate.
 const HOLD_ABOVE: f64 = 0.97;
-/// Between this share and [`HOLD_ABOVE`] senders may grow only in some of the [`SLICES`] parts of a period, and in
-/// fewer parts the closer they are to the line rate: each sender grows by several packets per round trip, which for
-/// many senders exceeds the line rate.
-const CREEP_ABOVE: f64 = 0.75;
+/// Below [`HOLD_ABOVE`] senders may grow in some of the [`SLICES`] parts of a period, and in all of them below this
+/// share: each sender grows by several packets per round trip, which for many senders exceeds the line rate.
+const GROW_BELOW: f64 = 0.75;
 const SLICES: u64 = 8;
-/// An incast is over after [`OVER_AFTER`] consecutive periods below this share.
-const OVER_BELOW: f64 = 0.6;
-const OVER_AFTER: u8 = 4;
+/// An incast is over below this share. An idle link costs more than a few trimmed packets if it was not over ...
+const OVER_BELOW: f64 = 0.8;
+/// ... but then it goes on: for this many periods senders are pressed without patience.
+const REMEMBERED: u8 = 100;
+/// A sender above this multiple of the fair share gives half of the excess back in a round trip ...
+const ABOVE_FAIR: f64 = 1.1;
+const HALF_IN_A_ROUND_TRIP: f64 = 64.0;
+/// ... and one below this multiple gives nothing back, and may grow as soon as there is room: growth at full load, by
+/// several packets in a round trip, would be trimmed.
+const BELOW_FAIR: f64 = 0.9;
 
 /// Destination flow control of one node.
 #[derive(Clone, Debug)]
 pub struct DestinationControl {
     period: Span,
+    /// Bytes that the ports receive in a period.
     capacity: f64,
     ends: Time,
+    /// Number of the present period, modulo 2^16.
+    number: u16,
     bytes: u64,
     refused: u32,
-    quiet: u8,
+    /// Queue pairs that have received data in this period.
+    senders: u32,
     /// Consecutive periods in which packets were trimmed.
     overrun: u8,
+    /// Periods for which the last incast is remembered.
+    remembered: u8,
     /// Slices of a period in which senders may grow although they are held.
     growing: u64,
+    /// What each sender would send in a period if all sent the same.
+    fair: f64,
     judged: Pressure,
-    pressure: Pressure,
 }
 
 impl DestinationControl {
@@ -53,63 +66,101 @@ impl DestinationControl {
             period,
             capacity: rate_bps as f64 / 8.0 * period.as_secs_f64(),
             ends: Time::ZERO,
+            number: 0,
             bytes: 0,
             refused: 0,
-            quiet: OVER_AFTER,
+            senders: 0,
             overrun: 0,
+            remembered: 0,
             growing: 0,
+            fair: 0.0,
             judged: Pressure::NONE,
-            pressure: Pressure::NONE,
         }
     }
 
-    /// A data packet of `bytes` on the wire has arrived. It is `refused` if its payload was trimmed on the last hop or
-    /// no buffer was free for it. Returns the new pressure if it has changed.
-    pub fn on_packet(&mut self, now: Time, bytes: u32, refused: bool) -> Option<Pressure> {
+    /// A data packet of `bytes` on the wire has arrived on the queue pair `from`. It is `refused` if its payload was
+    /// trimmed on the last hop or no buffer was free for it. Returns the pressure for its sender.
+    pub(in crate::node) fn on_packet(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        refused: bool,
+        from: &mut Receiving,
+    ) -> Pressure {
+        if now >= self.ends {
+            self.end_period(now);
+        }
+        self.count(bytes, refused, from);
+        self.pressure_for(now, from)
+    }
+
+    fn end_period(&mut self, now: Time) {
+        if self.ends != Time::ZERO {
+            let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
+            self.judged = self.judge(elapsed);
+            self.fair = self.capacity / f64::from(self.senders.max(1));
+        }
+        self.ends = now + self.period;
+        self.number = self.number.wrapping_add(1);
+        (self.bytes, self.refused, self.senders) = (0, 0, 0);
+    }
+
+    fn count(&mut self, bytes: u32, refused: bool, from: &mut Receiving) {
+        if from.period != self.number {
+            let is_last = self.number.wrapping_sub(from.period) == 1;
+            let last = if is_last { from.bytes } else { 0 };
+            from.per_period = if from.per_period == 0 { last } else { from.per_period.midpoint(last) };
+            (from.period, from.bytes) = (self.number, 0);
+            self.senders += 1;
+        }
         if refused {
             self.refused += 1;
         } else {
             self.bytes += u64::from(bytes);
+            from.bytes = from.bytes.saturating_add(bytes);
         }
-        if now >= self.ends {
-            if self.ends != Time::ZERO {
-                let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
-                self.judged = self.receive(elapsed);
-            }
-            self.ends = now + self.period;
-            (self.bytes, self.refused) = (0, 0);
-        }
-        let grows = || now.0 / (self.period.0 / SLICES).max(1) % SLICES < self.growing;
-        let pressure = if self.growing > 0 && grows() { Pressure::GROW } else { self.judged };
-        let changed = pressure != self.pressure;
-        self.pressure = pressure;
-        changed.then_some(pressure)
     }
 
-    /// The current pressure.
-    pub fn pressure(&self) -> Pressure {
-        self.pressure
+    fn pressure_for(&self, now: Time, from: &Receiving) -> Pressure {
+        if self.judged == Pressure::NONE {
+            return Pressure::NONE;
+        }
+        let share = f64::from(from.per_period) / self.fair.max(1.0);
+        if share > ABOVE_FAIR {
+            let excess = (HALF_IN_A_ROUND_TRIP * (1.0 - 1.0 / share)) as u8;
+            return Pressure { penalty: excess.max(self.judged.penalty), restore: false };
+        }
+        let is_slice_to_grow = || now.0 / (self.period.0 / SLICES).max(1) % SLICES < self.growing;
+        if self.overrun == 0 && is_slice_to_grow() {
+            return Pressure::GROW;
+        }
+        if self.overrun == 0 && share < BELOW_FAIR {
+            return if self.growing > 0 { Pressure::GROW } else { Pressure::HOLD };
+        }
+        self.judged
     }
 
-    fn receive(&mut self, periods: f64) -> Pressure {
+    /// The pressure for all senders after a comparison over this many periods.
+    fn judge(&mut self, periods: f64) -> Pressure {
         let load = self.bytes as f64 / (self.capacity * periods);
         self.growing = 0;
         self.overrun = if self.refused > 0 { self.overrun.saturating_add(1) } else { 0 };
-        self.quiet = if load < OVER_BELOW { (self.quiet + 1).min(OVER_AFTER) } else { 0 };
         if self.refused > 0 {
-            let goes_on = self.overrun > PATIENCE || self.judged != Pressure::NONE;
-            return if goes_on { PRESS } else { Pressure::NONE };
+            let goes_on = self.overrun > PATIENCE || self.judged != Pressure::NONE || self.remembered > 0;
+            if !goes_on {
+                return Pressure::NONE;
+            }
+            self.remembered = REMEMBERED;
+            return PRESS;
         }
-        if self.judged == Pressure::NONE || self.quiet == OVER_AFTER {
+        self.remembered = self.remembered.saturating_sub(1);
+        if self.judged == Pressure::NONE || load < OVER_BELOW {
             return Pressure::NONE;
-        }
-        if load < CREEP_ABOVE {
-            return Pressure::GROW;
         }
         if load >= HOLD_ABOVE {
             return GIVE_WAY;
         }
-        let room = (HOLD_ABOVE - load) / (HOLD_ABOVE - CREEP_ABOVE);
+        let room = (HOLD_ABOVE - load) / (HOLD_ABOVE - GROW_BELOW);
         self.growing = (SLICES as f64 * room).ceil() as u64;
         Pressure::HOLD
     }
@@ -122,35 +173,58 @@ mod tests {
     const US: u64 = 1_000_000;
 
     /// A node of 100 Gb/s and 12 us: 150,000 bytes a period.
-    fn feed(control: &mut DestinationControl, period: u64, bytes: u32, refused: u32) -> Pressure {
+    fn control() -> DestinationControl {
+        DestinationControl::new(100_000_000_000, Span::from_micros(12))
+    }
+
+    /// Feeds a period: bytes of each sender, and how many of its 100 packets were trimmed. Returns what each is told
+    /// at its end.
+    fn feed<const N: usize>(
+        control: &mut DestinationControl,
+        senders: &mut [Receiving; N],
+        period: u64,
+        bytes: [u32; N],
+        refused: u32,
+    ) -> [Pressure; N] {
         for i in 0..100u64 {
             let at = Time((period * 12 + 1) * US + i * 120_000);
-            control.on_packet(at, bytes / 100, i < u64::from(refused));
+            for (sender, bytes) in senders.iter_mut().zip(bytes) {
+                control.on_packet(at, bytes / 100, i < u64::from(refused), sender);
+            }
         }
-        control.on_packet(Time((period * 12 + 13) * US), 0, false);
-        control.pressure()
+        let at = Time((period * 12 + 13) * US);
+        senders.each_mut().map(|sender| control.on_packet(at, 0, false, sender))
     }
 
     #[test]
     fn a_full_port_without_refusals_holds_nobody_back() {
-        let mut control = DestinationControl::new(100_000_000_000, Span::from_micros(12));
+        let (mut control, mut sender) = (control(), [Receiving::default()]);
         for period in 0..20 {
-            assert_eq!(feed(&mut control, period, 150_000, 0), Pressure::NONE);
+            assert_eq!(feed(&mut control, &mut sender, period, [150_000], 0), [Pressure::NONE]);
         }
     }
 
     #[test]
     fn senders_that_go_on_overrunning_the_port_are_pressed_then_held_then_released() {
-        let mut control = DestinationControl::new(100_000_000_000, Span::from_micros(12));
-        for period in 0..3 {
-            assert_eq!(feed(&mut control, period, 150_000, 75), Pressure::NONE);
+        let (mut control, mut sender) = (control(), [Receiving::default()]);
+        for period in 0..u64::from(PATIENCE) {
+            assert_eq!(feed(&mut control, &mut sender, period, [150_000], 50), [Pressure::NONE]);
         }
-        assert_eq!(feed(&mut control, 3, 150_000, 25), PRESS);
-        assert_eq!(feed(&mut control, 4, 150_000, 0), GIVE_WAY);
-        assert_eq!(feed(&mut control, 5, 100_000, 0), Pressure::GROW);
-        for period in 6..9 {
-            feed(&mut control, period, 10_000, 0);
+        assert_eq!(feed(&mut control, &mut sender, 2, [150_000], 25), [PRESS]);
+        // The only sender has the whole port as its share. It gives back once it has had that for two periods.
+        assert_eq!(feed(&mut control, &mut sender, 3, [150_000], 0), [Pressure::HOLD]);
+        assert_eq!(feed(&mut control, &mut sender, 4, [150_000], 0), [GIVE_WAY]);
+        assert_eq!(feed(&mut control, &mut sender, 5, [100_000], 0), [Pressure::NONE]);
+    }
+
+    #[test]
+    fn a_sender_above_its_share_gives_way_more_than_one_below_it() {
+        let (mut control, mut senders) = (control(), [Receiving::default(); 3]);
+        for period in 0..4 {
+            feed(&mut control, &mut senders, period, [200_000, 100_000, 20_000], 50);
         }
-        assert_eq!(feed(&mut control, 9, 10_000, 0), Pressure::NONE);
+        let told = feed(&mut control, &mut senders, 4, [90_000, 50_000, 10_000], 0);
+        assert!(told[0].penalty > 4 * GIVE_WAY.penalty, "{told:?}");
+        assert_eq!(told[1..], [GIVE_WAY, Pressure::HOLD]);
     }
 }

@@ -79,8 +79,8 @@ impl ReceivePressure {
             ReceivePressure::Off => {}
             ReceivePressure::LastHop(control) => {
                 if packet.is_data {
-                    control.on_packet(now, packet.bytes, packet.refused);
-                    qp.set_receive_pressure(control.pressure());
+                    let pressure = control.on_packet(now, packet.bytes, packet.refused, receiving);
+                    qp.set_receive_pressure(pressure);
                 }
             }
             ReceivePressure::Buffers(watch) => {
@@ -115,7 +115,7 @@ impl ReceivePressure {
     /// Initial state for a queue pair that has just been connected: earlier overflows do not concern its sender.
     pub fn begin(&self) -> Receiving {
         let reported = if let ReceivePressure::Buffers(watch) = self { watch.overflows() } else { 0 };
-        Receiving { active: false, reported }
+        Receiving { reported, ..Receiving::default() }
     }
 
     /// Time at which [`Self::look`] must be called.

@@ -83,11 +83,14 @@ impl Flow {
     pub fn on_ack_heard(&mut self, msn: u32, cumulative: Option<Psn>) {
         if let Some(cumulative) = cumulative.and_then(|psn| self.number_after(psn)) {
             self.acknowledge(cumulative);
+            self.acked = self.acked.max(cumulative);
         }
         let ahead = (msn.wrapping_sub(self.complete as u32) << 8) as i32 >> 8;
         let messages = self.complete.saturating_add_signed(ahead as isize);
         if let Some(last) = messages.checked_sub(1).and_then(|i| self.messages.get(i)) {
-            self.acknowledge(last.first + u64::from(last.packets));
+            let end = last.first + u64::from(last.packets);
+            self.acknowledge(end);
+            self.acked = self.acked.max(end);
         }
     }
 

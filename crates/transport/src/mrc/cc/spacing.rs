@@ -1,0 +1,125 @@
+//! Time between the packets of a sender whose smallest window is still too large (spec: congestion, "Numbers", min cwnd;
+//! our choice, see docs/decisions.md). It must never delay a window of more than one packet.
+
+use crate::random::mix;
+use crate::time::{Span, Time};
+
+/// Parts of a base RTT in which the time between packets is kept: a byte, for every queue pair has it.
+const PARTS: u8 = 8;
+/// Longest time between packets, 8 base RTTs. The last senders of an incast wait at most this long for an idle link.
+const LONGEST: u8 = 8 * PARTS;
+/// A delivered packet adds this to the packets per base RTT; a trimmed one divides them by 1.5. So the rates of senders
+/// converge.
+const STEP: f64 = 1.0 / 8.0;
+
+/// Mean time from one packet to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spacing {
+    /// Parts of a base RTT; zero while only the window limits the sender, [`Spacing::OFF`] if nothing else may.
+    gap: u8,
+}
+
+impl Spacing {
+    /// Packets are never spaced.
+    pub const OFF: Spacing = Spacing { gap: u8::MAX };
+    /// Only the window limits the sender.
+    pub const NONE: Spacing = Spacing { gap: 0 };
+
+    /// Whether packets are spaced.
+    #[inline]
+    pub fn is_active(self) -> bool {
+        (1..=LONGEST).contains(&self.gap)
+    }
+
+    /// Time of the next packet after something at `now`: between half of the gap and one and a half later, so that
+    /// senders do not stay in step.
+    pub fn next(self, now: Time, base_rtt: Span, salt: u64) -> Time {
+        if !self.is_active() {
+            return Time::ZERO;
+        }
+        let share = 0.5 + f64::from(mix(now.0 ^ salt) as u32) / f64::from(u32::MAX);
+        now + base_rtt.scaled(f64::from(self.gap) / f64::from(PARTS) * share)
+    }
+
+    /// The only packet in flight was trimmed on the last hop; a delivered one takes `rtt`.
+    pub fn on_trim(&mut self, rtt: Span, base_rtt: Span) {
+        if *self != Spacing::OFF {
+            let rtt = rtt.0.saturating_mul(u64::from(PARTS)).div_ceil(base_rtt.0.max(1));
+            let gap = u64::from(self.gap).max(rtt) * 3 / 2;
+            self.gap = gap.clamp(u64::from(PARTS), u64::from(LONGEST)) as u8;
+        }
+    }
+
+    /// A packet was delivered with this delay above the base RTT. Little delay means that the receiver's link is nearly
+    /// idle; and a receiver that presses others but not this sender finds it slow (`may_grow`).
+    pub fn on_delivered(&mut self, delay: Span, target: Span, may_grow: bool) {
+        if !self.is_active() {
+            return;
+        }
+        self.gap = if delay < target.over(2) {
+            self.gap / 4
+        } else if delay < target || may_grow {
+            self.gap / 2
+        } else {
+            let rate = f64::from(PARTS) / f64::from(self.gap);
+            (f64::from(self.gap) * rate / (rate + STEP)) as u8
+        };
+        if self.gap < PARTS {
+            *self = Spacing::NONE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Span = Span::from_micros(10);
+    const TARGET: Span = Span::from_micros(8);
+    const LATE: Span = Span::from_micros(20);
+
+    #[test]
+    fn a_trimmed_packet_spaces_the_next_ones_and_a_round_trip_without_delay_ends_it() {
+        let mut spacing = Spacing::NONE;
+        assert_eq!(spacing.next(Time(BASE.0), BASE, 1), Time::ZERO);
+        spacing.on_trim(BASE, BASE);
+        let wait = spacing.next(Time(BASE.0), BASE, 1).since(Time(BASE.0));
+        assert!((BASE.scaled(0.75)..=BASE.scaled(2.25)).contains(&wait), "{wait:?}");
+        spacing.on_delivered(Span::ZERO, TARGET, false);
+        assert!(!spacing.is_active());
+    }
+
+    #[test]
+    fn a_receiver_that_lets_this_sender_grow_ends_it() {
+        let mut spacing = Spacing { gap: LONGEST };
+        (0..5).for_each(|_| spacing.on_delivered(LATE, TARGET, true));
+        assert!(!spacing.is_active());
+    }
+
+    #[test]
+    fn the_wait_has_an_end() {
+        let mut spacing = Spacing::NONE;
+        (0..100).for_each(|_| spacing.on_trim(LATE, BASE));
+        assert_eq!(spacing.gap, LONGEST);
+    }
+
+    #[test]
+    fn who_is_not_to_be_spaced_never_is() {
+        let mut spacing = Spacing::OFF;
+        spacing.on_trim(LATE, BASE);
+        spacing.on_delivered(LATE, TARGET, false);
+        assert!(spacing == Spacing::OFF && !spacing.is_active());
+    }
+
+    #[test]
+    fn the_rates_of_two_senders_converge() {
+        let (mut slow, mut fast) = (Spacing { gap: LONGEST }, Spacing { gap: 2 * PARTS });
+        for _ in 0..100 {
+            for sender in [&mut slow, &mut fast] {
+                (0..8).for_each(|_| sender.on_delivered(LATE, TARGET, false));
+                sender.on_trim(BASE, BASE);
+            }
+        }
+        assert!(slow.gap.abs_diff(fast.gap) <= 2, "{slow:?} {fast:?}");
+    }
+}
