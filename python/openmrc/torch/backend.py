@@ -102,6 +102,8 @@ def _profiled(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 _device: "weakref.ref[Context] | None" = None
 _device_lock = threading.Lock()
+_open: "set[MrcBackend]" = set()
+"""Those that were not shut down. With TORCH_DISTRIBUTED_DEBUG=DETAIL torch keeps only their part in C++."""
 
 
 def create(options: Any, backend_options: Any) -> "MrcBackend":
@@ -147,6 +149,7 @@ class MrcBackend(_Backend):
             if device is None:
                 _device = weakref.ref(self.communicator.device)
         self._waiter = _Waiter()
+        _open.add(self)
 
     # --- what torch asks of a backend -----------------------------------------------------------------------
 
@@ -164,6 +167,7 @@ class MrcBackend(_Backend):
         self.communicator.abort("abort was called")
 
     def shutdown(self) -> None:
+        _open.discard(self)
         self._waiter.close()
         self.communicator.close()
 
