@@ -13,6 +13,7 @@ import pytest
 from collective_ranks import finish, free_port, run, start
 from openmrc import Error
 from openmrc.collectives import Communicator, TcpStore
+from openmrc.collectives.rendezvous import default_spin
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError
 
 both_ways = pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "network"])
@@ -384,3 +385,13 @@ def test_events_of_asyncio_are_not_needed_for_what_has_ended(alone):
         await alone.all_reduce(np.ones(3), async_op=True)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("cpus", "looks"),
+    [([[0], [1]], True), ([[0, 1]] * 2, True), ([[0, 1]] * 3, False), ([[0], [0]], False), ([[5]], True)],
+)
+def test_ranks_look_before_they_sleep_where_each_has_a_processor(cpus, looks):
+    places = [{"host": "a", "cpus": list(own)} for own in cpus] + [{"host": "b", "cpus": [7]}]
+    assert (default_spin(places, 0) > 0) == looks
+    assert default_spin(places, len(cpus)) > 0, "alone on its host"

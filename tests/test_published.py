@@ -1,7 +1,9 @@
 """The published rows: every one runs in its reduced form, and the verdict depends on what is measured."""
 
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -193,3 +195,13 @@ def test_a_setting_of_rocev2_that_does_not_exist_is_named() -> None:
     scenario = row.scenarios(reduced=True)["rocev2"]
     with pytest.raises(ArgumentError, match="rocev2: qpz: there is no such field, did you mean qps"):
         transports.with_fields(scenario, {"qpz": 4})
+
+
+def test_the_readme_says_what_the_table_says() -> None:
+    repository = Path(__file__).parent.parent
+    summary = re.compile(r"\d+ of \d+ claims agree, \d+ do not, \d+ are calibrated")
+    page = summary.search((repository / "docs" / "published.md").read_text(encoding="utf-8"))
+    readme = summary.search((repository / "README.md").read_text(encoding="utf-8"))
+    assert page is not None
+    assert readme is not None
+    assert readme.group() == page.group()

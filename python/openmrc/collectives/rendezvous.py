@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from openmrc.planes import Planes
 from openmrc.verbs import Context
 
 LARGEST_PATH_MTU = 4096
+SPIN = 30e-6
+"""Seconds: longer than a message takes between two ranks that both run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,15 @@ def host_key() -> str:
     return f"{boot}/{Path('/proc/self/ns/net').readlink()}"
 
 
+def default_spin(places: Sequence[Mapping[str, Any]], rank: int) -> float:
+    """Seconds for which a waiting rank looks for messages before it sleeps.
+
+    None if the ranks of its host have fewer processors than they are. A rank may be bound to one of them.
+    """
+    here = [place["cpus"] for place in places if place["host"] == places[rank]["host"]]
+    return SPIN if len(here) <= len(set().union(*here)) else 0.0
+
+
 def meet(
     store: Store,
     prefix: str,
@@ -120,8 +131,10 @@ def meet(
                 raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
         return values
 
-    store.set(f"{prefix}/host/{rank}", host_key().encode())
-    hosts = [value.decode() for value in all_values("host")]
+    here = {"host": host_key(), "cpus": sorted(os.sched_getaffinity(0))}
+    store.set(f"{prefix}/host/{rank}", json.dumps(here).encode())
+    places = [json.loads(value) for value in all_values("host")]
+    hosts = [place["host"] for place in places]
     context = open_device(len(set(hosts)) == 1, size)
     with contextlib.ExitStack() as undo:
         undo.callback(context.close)
@@ -131,10 +144,7 @@ def meet(
         for other, remote in enumerate(addresses):
             if hosts[other] != hosts[rank]:
                 mtu = min(mtu, planes.path_mtu(context.addresses, remote, mtu))
-        here = sum(host == hosts[rank] for host in hosts)
-        spin = tuned.spin
-        if spin is None:
-            spin = 30e-6 if here <= len(os.sched_getaffinity(0)) else 0.0
+        spin = default_spin(places, rank) if tuned.spin is None else tuned.spin
         rendezvous = _core.CollectiveRendezvous(
             context._core,
             rank,
