@@ -5,7 +5,6 @@ The longest before it tells what the machine's own pauses are. Called by ``make 
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import time
 import numpy as np
 
 from openmrc.collectives import Communicator
+from openmrc.collectives.rendezvous import local_ranks
 from openmrc.testing import Impairment, impair
 
 _BYTES = 1 << 20
@@ -55,19 +55,11 @@ def main() -> int:
         if os.environ["RANK"] == "0":
             print(json.dumps(numbers))
         return 0
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(2):
-        variables = {
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        variables |= {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": "8"}
-        processes.append(subprocess.Popen([sys.executable, __file__], env={**os.environ, **variables}))
+    planes = {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": "8"}
+    processes = [
+        subprocess.Popen([sys.executable, __file__], env={**os.environ, **job, **planes})
+        for job in local_ranks(2)
+    ]
     return max(process.wait() for process in processes)
 
 

@@ -8,7 +8,6 @@ Needs torch: `make test-torch` makes an environment that has it. Also called by 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from openmrc.collectives.rendezvous import local_ranks
 from openmrc.demos.training import text
 from openmrc.demos.training.model import Batches, ByteModel, Shape, loss_of
 
@@ -110,21 +110,11 @@ def main() -> int:
         if os.environ["RANK"] == "0":
             print(json.dumps(numbers))
         return 0
-    ranks = int(sys.argv[1])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(ranks):
-        variables = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "TORCH_CPP_LOG_LEVEL": "ERROR",
-        }
-        processes.append(subprocess.Popen([sys.executable, __file__], env={**os.environ, **variables}))
+    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    processes = [
+        subprocess.Popen([sys.executable, __file__], env={**os.environ, **job, **quiet})
+        for job in local_ranks(int(sys.argv[1]))
+    ]
     return max(process.wait() for process in processes)
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+from openmrc.collectives.rendezvous import local_ranks
+
 
 def free_port():
     with socket.socket() as probe:
@@ -27,19 +29,10 @@ HEAD = """
 
 def start(script, size, *, head=HEAD, tail="comm.close()", **environment):
     """The processes of all ranks."""
-    port = free_port()
     text = f"{textwrap.dedent(head)}\n{textwrap.dedent(script)}\n{tail}\n"
     processes = []
-    for rank in range(size):
-        variables = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            **environment,
-        }
+    for job in local_ranks(size):
+        variables = {**os.environ, **job, **environment}
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-c", text],

@@ -6,7 +6,6 @@ Each rank runs :func:`run`; :func:`spawn` starts ranks as processes of this mach
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from openmrc.collectives.communicator import CallOptions, Communicator, bus_factor
-from openmrc.collectives.rendezvous import Tuned
+from openmrc.collectives.rendezvous import Tuned, local_ranks
 from openmrc.errors import ArgumentError, Error
 
 OPERATIONS = (
@@ -243,20 +242,10 @@ def spawn(
     ranks: int, settings: Settings, *, environment: dict[str, str] | None = None
 ) -> list[subprocess.Popen[str]]:
     """Starts ranks as processes of this machine; what rank 0 prints are the lines, JSON each."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     processes = []
-    for rank in range(ranks):
-        variables = {
-            **os.environ,
-            **(environment or {}),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            SETTINGS_VARIABLE: json.dumps(asdict(settings)),
-        }
+    for rank, job in enumerate(local_ranks(ranks)):
+        told = {SETTINGS_VARIABLE: json.dumps(asdict(settings))}
+        variables = {**os.environ, **(environment or {}), **job, **told}
         command = [sys.executable, "-m", "openmrc.collectives.bench"]
         out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
         processes.append(subprocess.Popen(command, env=variables, stdout=out, text=True))

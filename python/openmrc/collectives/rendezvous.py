@@ -75,6 +75,18 @@ def _first(*names: str) -> int:
     raise ArgumentError(f"{names[0]} is not set: start the ranks with torchrun, mpirun, or set it yourself")
 
 
+def local_ranks(size: int) -> list[dict[str, str]]:
+    """The variables of each rank of a job on this machine, as ``torchrun`` sets them.
+
+    Their port was free a moment ago.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+
+
 def host_key() -> str:
     """Which machine and network namespace this is: hosts of a lab are namespaces of one machine."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
