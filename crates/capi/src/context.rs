@@ -191,7 +191,7 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
         let Some(udp_port) = base.checked_add(u16::from(slot)) else { break };
         config.ports.iter_mut().for_each(|port| port.udp_port = udp_port);
         config.number_slot = Some(slot);
-        config.choices.responder.acks_immediates = true;
+        config.choices.acks_immediates = true;
         match nic::Device::new(config)?.open() {
             Ok(context) => return Ok((context, base)),
             Err(nic::Error::Os { source, .. }) if source.raw_os_error() == Some(libc::EADDRINUSE) => {}

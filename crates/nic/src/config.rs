@@ -72,6 +72,8 @@ pub struct QpChoices {
     pub requestor: RequestorOptions,
     /// As responder.
     pub responder: ResponderOptions,
+    /// A message with immediate is acknowledged before its receive completes: the receiver may end at once. Default off.
+    pub acks_immediates: bool,
     /// Full turns after which the order of the paths is drawn anew; 0: never.
     pub rotation_turns: u16,
 }
@@ -81,6 +83,7 @@ impl Default for QpChoices {
         QpChoices {
             requestor: RequestorOptions::default(),
             responder: ResponderOptions::default(),
+            acks_immediates: false,
             rotation_turns: DEFAULT_ROTATION_TURNS,
         }
     }

@@ -103,6 +103,7 @@ impl Engine {
             batches_sacks: true,
             options: self.config.choices.responder,
         };
+        config.acks_immediates = self.config.choices.acks_immediates;
         Ok(config)
     }
 

@@ -69,7 +69,7 @@ impl NodeHost for Environment<'_> {
         let shared = &io.shared;
         let wr_id = shared.receives.lock().pop_front().ok_or(NoReceive)?;
         let completion = shared.recv_completion(wr_id, Status::Success, done.byte_len, Some(done.imm));
-        if self.shared.config.choices.responder.acks_immediates {
+        if self.shared.config.choices.acks_immediates {
             let cq = Arc::clone(&shared.recv_cq);
             self.verbs.held_receives.push(HeldReceive { cq, completion, solicited: done.solicited });
         } else if !shared.recv_cq.push_solicited(completion, done.solicited) {

@@ -216,8 +216,6 @@ pub struct ResponderOptions {
     pub service_time: bool,
     /// Syndrome of the NAK for too many messages with immediate in flight: 0x65 or 0x61.
     pub wimm_nak_syndrome: u8,
-    /// A message with immediate is acknowledged at once: its receiver may end as soon as it has the immediate.
-    pub acks_immediates: bool,
 }
 
 impl Default for ResponderOptions {
@@ -227,7 +225,6 @@ impl Default for ResponderOptions {
             trim_nack: true,
             service_time: false,
             wimm_nak_syndrome: Aeth::NAK_WIMM_LIMIT,
-            acks_immediates: false,
         }
     }
 }
@@ -282,6 +279,9 @@ pub struct QpConfig {
     pub requestor: RequestorConfig,
     /// The receiving side.
     pub responder: ResponderConfig,
+    /// As responder, a message with immediate is acknowledged at once: its receiver may end as soon as it has the
+    /// immediate. Default off.
+    pub acks_immediates: bool,
     /// The paths.
     pub paths: PathConfig,
     /// Congestion control.
@@ -297,6 +297,7 @@ pub(super) struct Settings {
     pub remote_qp: u32,
     pub path_mtu: u16,
     pub caps: Capabilities,
+    pub acks_immediates: bool,
     // The fields of the path model: as a struct it would take 8 bytes more.
     ordered: bool,
     base_rtt: Span,
@@ -317,6 +318,7 @@ impl From<&QpConfig> for Settings {
             remote_qp: config.remote_qp,
             path_mtu: config.path_mtu,
             caps: config.caps,
+            acks_immediates: config.acks_immediates,
             ordered: config.paths.model.ordered,
             base_rtt: config.paths.model.base_rtt,
             target_qdelay: config.paths.model.target_qdelay,
@@ -355,6 +357,7 @@ impl QpConfig {
             caps: Capabilities::default(),
             requestor: RequestorConfig::default(),
             responder: ResponderConfig::default(),
+            acks_immediates: false,
             paths,
             cc,
             seed: 0,

@@ -161,8 +161,8 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
             trim_nack: trimming,
             service_time: dice.chance(0.3),
             wimm_nak_syndrome: dice.pick(&[0x65, 0x61]),
-            acks_immediates: config.seed & 1 == 1,
         };
+        config.acks_immediates = config.seed & 1 == 1;
         config.requestor.options = RequestorOptions {
             can_send: if dice.chance(0.8) { CanSend::Mtu } else { CanSend::Any },
             dfc: dice.chance(0.8),

@@ -4,6 +4,8 @@
 mod feedback;
 mod stash;
 
+use std::num::NonZeroU8;
+
 use openmrc_wire::{Aeth, Mark, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
 use self::stash::{Stash, StashedImm};
@@ -180,7 +182,7 @@ pub(super) struct Responder {
     pub refused: Refused,
     /// From this time on another PSN beyond the window is answered; in [`units`].
     out_of_window_at: u32,
-    nak: Option<u8>,
+    nak: Option<NonZeroU8>,
     /// The queue pair is destroyed: only what has arrived before is still answered.
     is_retired: bool,
 }
@@ -293,7 +295,7 @@ impl Responder {
             Answer::Nak(syndrome, why) => {
                 // Without a receive, the message that has just become complete is refused, not this packet.
                 let psn = if why == Fatal::NoReceive { wire(self.cack()) } else { received.packet.psn };
-                self.nak = Some(syndrome);
+                self.nak = NonZeroU8::new(syndrome);
                 self.send_nak(shared, now, syndrome, psn, host);
                 return Err(why);
             }
@@ -336,7 +338,7 @@ impl Responder {
     pub fn repeat_nak(&mut self, shared: &mut Shared, now: Time, packet: &Packet, host: &mut dyn Host) {
         if let Some(syndrome) = self.nak {
             let psn = if packet.is_data() { packet.psn } else { wire(self.cack()) };
-            self.send_nak(shared, now, syndrome, psn, host);
+            self.send_nak(shared, now, syndrome.get(), psn, host);
         }
     }
 
@@ -501,7 +503,7 @@ impl Responder {
         // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
         // comes with the delayed SACK [choice].
         let asks = packet.ack_req && !(self.pending.batches_sacks && write.position == Position::Only);
-        let owes_ack = self.options.acks_immediates && self.messages.stash.taken() != taken;
+        let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
         let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
             Answer::Sack(mark)
