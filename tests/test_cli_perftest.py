@@ -224,7 +224,9 @@ def test_ctrl_c_with_json_prints_the_results_so_far():
             found = json.loads(client.line())
             assert client.wait() == 130
     assert [each["size"] for each in found] == list(SWEEP)[: len(found)]
-    assert [each["interrupted"] for each in found] == [False] * (len(found) - 1) + [True]
+    # The last one is whole if the signal came between two sizes.
+    assert found
+    assert not any(each["interrupted"] for each in found[:-1])
 
 
 @pytest.mark.parametrize(("columns", "row"), [(write_bw.COLUMNS, BANDWIDTH), (write_lat.COLUMNS, LATENCY)])

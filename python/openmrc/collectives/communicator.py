@@ -506,10 +506,11 @@ class Communicator(Closable):
             theirs, _, order = self._store.get(f"{prefix}/{other}", self.timeout).decode().partition(",")
             if color is not None and theirs == str(color):
                 members.append((int(order), other))
-        if color is None:
-            return None
         ranks = [other for _, other in sorted(members)]
-        return self._derive(f"split{self._splits}.{color}", ranks)
+        part = None if color is None else self._derive(f"split{self._splits}.{color}", ranks)
+        # Whoever comes out of here may end at once, and one rank serves the store in which all parts meet.
+        self.barrier()
+        return part
 
     def remake(self, ranks: Sequence[int], name: str | None = None) -> "Communicator":
         """A new communicator of some ranks of this one, which may have failed: a job goes on without a rank.

@@ -51,10 +51,11 @@ impl Default for Network {
             encapsulation: None,
             routing: None,
             reroutes: None,
-            // A lost carrier, BFD of 3 x 100 ms, and BGP at its fastest: up to tens of seconds (spec: baselines,
-            // "Routing").
+            // A lost carrier (spec: baselines, "Routing").
             detection_us: Micros::of(1_000.0),
+            // BFD of 3 x 100 ms (spec: baselines, "Routing").
             silent_detection_us: Micros::of(300_000.0),
+            // BGP takes 0.1 s at its fastest, and up to tens of seconds (spec: baselines, "Routing").
             convergence_us: Micros::of(100_000.0),
             // The path_mtu of a queue pair (spec: transport).
             mtu: Whole::of(DEFAULT_PATH_MTU as u64),
