@@ -107,7 +107,7 @@ impl Network {
         path.bytes += bytes as u64;
         path.last_tx_ns = now.0 / 1000;
         let port = &mut self.ports[usize::from(path.port)];
-        port.accepted();
+        port.end_refusal();
         port.stats.tx_packets += packets as u64;
         port.stats.tx_bytes += bytes as u64;
     }

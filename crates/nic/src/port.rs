@@ -93,8 +93,7 @@ impl Port {
         self.is_up() && self.held.is_empty()
     }
 
-    /// The kernel would not take a packet. `no_buffers`: its interface has no room, and no
-    /// event tells when it has.
+    /// The kernel would not take a packet. `no_buffers`: its interface has no room, and no event tells when it has.
     pub fn pause(&mut self, now: Time, until: Time, no_buffers: bool) {
         self.retry_at = until;
         if no_buffers {
@@ -102,9 +101,9 @@ impl Port {
         }
     }
 
-    /// The kernel has taken a packet.
+    /// The kernel has taken a packet, or the port is down: a later refusal is a new one.
     #[inline]
-    pub fn accepted(&mut self) {
+    pub fn end_refusal(&mut self) {
         self.refusing_since = None;
     }
 

@@ -47,6 +47,7 @@ pub(super) trait Offer {
         net.ports[port].retry_at = Time::NEVER;
         while let Some(mut held) = net.ports[port].held.pop_front() {
             if !net.ports[port].is_up() {
+                net.ports[port].end_refusal();
                 net.causes.add(Cause::TxNoPort, held.packets());
                 continue;
             }

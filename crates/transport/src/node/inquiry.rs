@@ -6,7 +6,8 @@ use crate::api::PortSet;
 use crate::time::{Span, Time};
 
 /// A silent port is taken for down once other answers have come to this many rounds. Requests and answers may be lost, and
-/// a flood of forged updates makes many inquiries: at 3 % loss one in 10^5 would be wrong with two rounds.
+/// a flood of forged updates makes many inquiries: at 3 % loss each way one inquiry in 10^5 is wrong about a port,
+/// and one in 300 with two.
 const ANSWERED_ROUNDS: u32 = 4;
 /// Rounds that follow each other at the shortest interval, a quarter of [`Inquiry::grace`].
 const QUICK_ROUNDS: u8 = 4;
