@@ -1,19 +1,18 @@
 """``openmrc demo``. Prints; :mod:`openmrc.demos.loopback` does the work."""
 
-import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common, _planes, _values
+from openmrc.cli import _common, _demo, _planes, _values
 from openmrc.demos.loopback.analysis import figures
 from openmrc.demos.loopback.picture import draw
 from openmrc.demos.loopback.run import run
 from openmrc.demos.loopback.schedule import standard
 from openmrc.demos.loopback.screen import screen, summary
 from openmrc.demos.loopback.source import source_file
-from openmrc.demos.style import PictureError
 from openmrc.errors import Error
 from openmrc.verbs.device import LOOPBACK_PLANES
 
@@ -50,27 +49,19 @@ def demo(
     """
     schedule = standard(duration, count)
     planes = _planes.planes(None, count, evs, ev_burst)
-    screen_out, remarks = _common.console(), _common.console(stderr=True)
     # Now, so that a directory that cannot be made is found before the run.
     out.mkdir(parents=True, exist_ok=True)
-    with screen(remarks) as watch, source_file(file, size, watch.preparing) as source:
+    with screen(_common.console(stderr=True)) as watch, source_file(file, size, watch.preparing) as source:
         outcome = run(source, schedule, planes, watch.progress)
     found = figures(outcome)
     results = {**found.as_dict(), "planes": outcome.addresses}
-    numbers = out / "demo.json"
-    numbers.write_text(json_module.dumps(results, indent=2, allow_nan=False) + "\n")
-    drawn = out / "demo.png"
-    picture = not no_picture
-    if picture:
-        try:
-            draw(outcome, drawn)
-        except PictureError as error:
-            remarks.print(str(error), markup=False)
-            picture = False
-    if json:
-        _common.print_json(results)
-    else:
-        screen_out.print(summary(found))
-        screen_out.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
+    _demo.present(
+        results,
+        out,
+        "demo",
+        draw=None if no_picture else partial(draw, outcome),
+        summary=partial(summary, found),
+        json=json,
+    )
     if not found.verified:
         raise Error(found.error or "not every byte arrived: a checksum is wrong")

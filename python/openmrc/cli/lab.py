@@ -379,12 +379,10 @@ def demo(
     routes; then TCP and UDP behind FRR (Debian: apt install frr), on the same links and with the same faults.
     The exit code is 0 only if every byte written over MRC was right.
     """
-    import json as json_module
-
+    from openmrc.cli import _demo
     from openmrc.demos.lab import analysis, report
     from openmrc.demos.lab.frr import Timers
     from openmrc.demos.lab.run import Settings, run
-    from openmrc.demos.style import PictureError
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is allowed")
@@ -412,24 +410,21 @@ def demo(
         "timers": {"bfd_interval_ms": bfd_ms, "bgp_hold_s": int(bgp_hold)},
         "offered_bps_per_host": rate,
     }
-    numbers, drawn = out / "lab-demo.json", out / "lab-demo.png"
-    numbers.write_text(json_module.dumps(results, indent=1, allow_nan=False) + "\n")
     if outcome.remark:
         remarks.print(outcome.remark, markup=False)
-    picture = not no_picture
-    if picture:
-        try:
-            from openmrc.demos.lab.picture import draw
 
-            draw(outcome.mrc, outcome.conventional, timers, drawn)
-        except PictureError as error:
-            remarks.print(str(error), markup=False)
-            picture = False
-    if json:
-        _common.print_json(results)
-    else:
-        screen = _common.console()
-        screen.print(report.summary(outcome.mrc, outcome.conventional, timers, rate))
-        screen.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
+    def draw(file: Path) -> None:
+        from openmrc.demos.lab import picture
+
+        picture.draw(outcome.mrc, outcome.conventional, timers, file)
+
+    _demo.present(
+        results,
+        out,
+        "lab-demo",
+        draw=None if no_picture else draw,
+        summary=lambda: report.summary(outcome.mrc, outcome.conventional, timers, rate),
+        json=json,
+    )
     if outcome.mrc is not None and outcome.mrc.wrong:
         raise Error(f"{outcome.mrc.wrong} writes arrived with wrong data")

@@ -1,14 +1,13 @@
 """``openmrc train-demo``. Prints; :mod:`openmrc.demos.training` does the work."""
 
 import importlib.util
-import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common
-from openmrc.demos.style import PictureError
+from openmrc.cli import _common, _demo
 from openmrc.demos.training.analysis import figures
 from openmrc.demos.training.faults import MIN_PLANES, MIN_STEPS
 from openmrc.demos.training.picture import draw
@@ -66,10 +65,9 @@ def train_demo(
             f"the demo trains with PyTorch, which is not installed: {pip_install('torch')}"
         )
     settings = Settings(ranks, steps, planes, fsdp, layers, width, batch, gloo=not no_gloo)
-    screen_out, remarks = _common.console(), _common.console(stderr=True)
     # Now, so that a directory that cannot be made is found before the run.
     out.mkdir(parents=True, exist_ok=True)
-    with screen(remarks) as watch:
+    with screen(_common.console(stderr=True)) as watch:
         if lab:
             from openmrc.demos.training.lab import run_in_lab
 
@@ -77,19 +75,13 @@ def train_demo(
         else:
             outcome = run(settings, watch.progress)
     found = figures(outcome)
-    numbers, drawn = out / "train-demo.json", out / "train-demo.png"
-    numbers.write_text(json_module.dumps(found.as_dict(), indent=1, allow_nan=False) + "\n")
-    picture = not no_picture
-    if picture:
-        try:
-            draw(outcome, drawn)
-        except PictureError as error:
-            remarks.print(str(error), markup=False)
-            picture = False
-    if json:
-        _common.print_json(found.as_dict())
-    else:
-        screen_out.print(summary(found))
-        screen_out.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if picture else ""), markup=False)
+    _demo.present(
+        found.as_dict(),
+        out,
+        "train-demo",
+        draw=None if no_picture else partial(draw, outcome),
+        summary=partial(summary, found),
+        json=json,
+    )
     if not found.same:
         raise Error("the training differs from the undisturbed one")

@@ -1,0 +1,46 @@
+"""What the demos leave behind: numbers and a picture in a directory, and a summary."""
+
+import json as json_module
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from openmrc.cli import _common
+from openmrc.demos.style import PictureError
+
+
+def present(
+    results: Mapping[str, Any],
+    directory: Path,
+    name: str,
+    *,
+    draw: Callable[[Path], None] | None,
+    summary: Callable[[], RenderableType],
+    json: bool,
+) -> None:
+    """Writes ``name.json`` and ``name.png``, and prints the results. A picture that fails is a remark.
+
+    Args:
+        results: All figures.
+        directory: Where the files go; it is there.
+        name: Of both files, without an ending.
+        draw: Draws the picture into this file; ``None``: there shall be none.
+        summary: What people read.
+        json: Print the figures as JSON instead.
+    """
+    numbers, drawn = directory / f"{name}.json", directory / f"{name}.png"
+    numbers.write_text(json_module.dumps(results, indent=2, allow_nan=False) + "\n")
+    if draw is not None:
+        try:
+            draw(drawn)
+        except PictureError as error:
+            _common.console(stderr=True).print(str(error), markup=False)
+            draw = None
+    if json:
+        _common.print_json(results)
+        return
+    screen = _common.console()
+    screen.print(summary())
+    screen.print(f"numbers: {numbers}" + (f"   picture: {drawn}" if draw else ""), markup=False)
