@@ -207,6 +207,23 @@ fn the_psn_of_an_ack_is_cumulative() {
 }
 
 #[test]
+fn an_ack_that_a_later_one_has_overtaken_is_not_invalid() {
+    let mut bench = Bench::new(&config());
+    for number in 0..3 {
+        bench.post(number, 10, None);
+    }
+    assert_eq!(bench.send().len(), 3);
+    bench.hear_aeth(0x1F, 2, 3);
+    assert_eq!(bench.log.done.len(), 3);
+    bench.hear_aeth(0x1F, 0, 1);
+    bench.hear_aeth(0x1F, 1, 2);
+    assert_eq!((bench.qp.stats().invalid, bench.log.done.len()), (0, 3));
+    // There never was a time at which it would have been right.
+    bench.hear_aeth(0x1F, 1, 0xFF_FFFF);
+    assert_eq!(bench.qp.stats().invalid, 1);
+}
+
+#[test]
 fn an_unexpected_event_is_never_retried() {
     let mut bench = Bench::new(&config());
     let sent = bench.send_packets(1);

@@ -350,6 +350,13 @@ impl Requestor {
         self.sendq.expand_completed(aeth.msn).filter(|_| fits)
     }
 
+    /// Whether a later ACK has come in before this one, by a quicker path. It says nothing new.
+    fn was_overtaken(&self, psn: Psn, aeth: &Aeth) -> bool {
+        let recent = self.window.is_recent(self.window.expand(psn));
+        // Each message has a packet at least.
+        aeth.is_ack() && recent && self.sendq.is_recent_count(aeth.msn, self.window.capacity())
+    }
+
     /// Whether a NACK refuses the transmission of a packet that is in flight. One for an earlier transmission is too
     /// late. The path tells them apart; if its entropy value is unknown, RTX does.
     fn refuses_last_transmission(
@@ -375,7 +382,9 @@ impl Requestor {
             return;
         }
         let Some(completed) = self.plausible_count(psn, aeth) else {
-            shared.stats.invalid += 1;
+            if !self.was_overtaken(psn, aeth) {
+                shared.stats.invalid += 1;
+            }
             return;
         };
         self.silence.heard(now);

@@ -210,6 +210,12 @@ impl SendQueue {
         (self.head..=self.cursor).contains(&completed).then_some(completed)
     }
 
+    /// Whether this many messages were complete when at most `most` fewer were than now.
+    pub fn is_recent_count(&self, msn: u32, most: u64) -> bool {
+        let behind = u64::from((self.head as u32).wrapping_sub(msn) & 0xFF_FFFF);
+        behind <= most.min(self.head)
+    }
+
     /// The PSN after the last packet of message number `completed - 1`.
     pub fn end_of(&self, completed: u64) -> Seq {
         if completed == self.tail { self.next_first } else { self.message(completed).first }

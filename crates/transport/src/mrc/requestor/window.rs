@@ -89,6 +89,11 @@ impl Window {
         seq < self.next && seq + u64::from(self.mask) + 2 >= self.base
     }
 
+    /// Most packets that may be outstanding.
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.mask) + 1
+    }
+
     /// Whether a packet was sent and is not known to have arrived.
     pub fn is_unacked(&self, seq: Seq) -> bool {
         self.contains(seq) && self.state(seq) != Flight::Acked
