@@ -261,9 +261,21 @@ FIGURES: Sequence[Figure] = [
         unit=" ms",
     ),
     Figure(
+        "50 link cuts and 10 lost ports in the lab: last data into them, p99, beyond the pauses",
+        at_most(2, " ms"),
+        (_RECOVERY, "data_beyond_ms"),
+        unit=" ms",
+    ),
+    Figure(
         "50 link cuts and 10 lost ports in the lab: goodput back, p99",
         at_most(5, " ms"),
         (_RECOVERY, "goodput_ms"),
+        unit=" ms",
+    ),
+    Figure(
+        "50 link cuts and 10 lost ports in the lab: goodput back, p99, beyond the pauses",
+        at_most(5, " ms"),
+        (_RECOVERY, "goodput_beyond_ms"),
         unit=" ms",
     ),
     Figure(

@@ -418,7 +418,7 @@ def four_hops(size: int) -> Instrument:
 
 
 def recovery(cuts: int, ports: int) -> Instrument:
-    """Links cut and ports lost in a lab: p99 of ``data_ms`` and ``goodput_ms`` of ``benches/recovery.py``."""
+    """Links cut and ports lost in a lab: p99 of the times of ``benches/recovery.py``."""
 
     def measure(bench: Bench) -> Numbers:
         if os.geteuid() != 0:
@@ -428,7 +428,8 @@ def recovery(cuts: int, ports: int) -> Instrument:
             command = [sys.executable, str(ROOT / "benches/recovery.py"), "--json", str(path)]
             run([*command, "--cuts", str(cuts), "--ports", str(ports)], timeout=5 * (cuts + ports) + 120)
             faults = json.loads(path.read_text())
-        return {name: _p99([fault[name] for fault in faults]) for name in ("data_ms", "goodput_ms")}
+        names = ("data_ms", "data_beyond_ms", "goodput_ms", "goodput_beyond_ms")
+        return {name: _p99([fault[name] for fault in faults]) for name in names}
 
     return Instrument("recovery", f"{cuts} link cuts and {ports} lost ports in the lab, SRv6 mode", measure)
 

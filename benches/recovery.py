@@ -20,6 +20,7 @@ from openmrc.demos.lab.ring import Ring
 from openmrc.demos.lab.scene import fabric
 from openmrc.fabric import Fabric
 from openmrc.lab import Lab
+from pauses import Pauses
 
 Result = dict[str, Any]
 
@@ -51,7 +52,8 @@ def main() -> int:
     spec = fabric().spec
     lab = Lab.up(Fabric(spec.model_copy(update={"name": "recovery"})))
     try:
-        results = measure(lab, options)
+        with Pauses() as pauses:
+            results = measure(lab, options, pauses)
     finally:
         lab.down()
     report(results)
@@ -60,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def measure(lab: Lab, options: argparse.Namespace) -> list[Result]:
+def measure(lab: Lab, options: argparse.Namespace, pauses: Pauses) -> list[Result]:
     """The kind, the target and the figures of every fault."""
     hosts = ALL_HOSTS[: options.hosts]
     ring = Ring(lab, options.rate, hosts, srv6=options.nic == "srv6", **options.options)
@@ -79,8 +81,10 @@ def measure(lab: Lab, options: argparse.Namespace) -> list[Result]:
             link = lab.layout.link(f"{host}:p{number // 2 % 2}")
             results.append(one_fault(lab, ring, hosts, link.name, "port"))
         recording = ring.stop()
+        pauses.stop()
         for result in results:
             backlog(recording, result)
+            beyond(pauses, result)
         for stream in ring.streams:
             stats = stream.qp.stats()
             print(
@@ -167,17 +171,34 @@ def backlog(recording: Recording, result: Result) -> None:
     result["slowest_ms"] = slowest / 1e6
 
 
+def beyond(pauses: Pauses, result: Result) -> None:
+    """Adds the times without the pauses of the machine within them."""
+    began = result["began_ns"]
+    for name in ("data", "goodput"):
+        length = result[f"{name}_ms"]
+        paused = pauses.within_ns(began, began + round(length * 1e6)) / 1e6
+        result[f"{name}_beyond_ms"] = length - paused
+
+
 def report(results: list[Result]) -> None:
     """Prints medians, 99th percentiles and worst cases."""
-    print(f"{'':8}{'':16}{'median':>10}{'p99':>10}{'worst':>10}   ms")
+    print(f"{'':8}{'':18}{'median':>10}{'p99':>10}{'worst':>10}   ms")
     for kind in ("cut", "silent", "port"):
         rows = [result for result in results if result["kind"] == kind]
-        for name in ("data_ms", "feedback_ms", "own_ms", "goodput_ms", "slowest_ms"):
+        for name in (
+            "data_ms",
+            "data_beyond_ms",
+            "feedback_ms",
+            "own_ms",
+            "goodput_ms",
+            "goodput_beyond_ms",
+            "slowest_ms",
+        ):
             values = sorted(row[name] for row in rows if name in row)
             if values:
                 p99 = values[min(len(values) - 1, round(0.99 * len(values)))]
                 median = values[len(values) // 2]
-                print(f"{kind:8}{name:16}{median:10.2f}{p99:10.2f}{values[-1]:10.2f}")
+                print(f"{kind:8}{name:18}{median:10.2f}{p99:10.2f}{values[-1]:10.2f}")
 
 
 if __name__ == "__main__":
