@@ -4,6 +4,9 @@
 # Builds with stable Rust: stable codegen options give access to LLVM's coverage instrumentation, which libFuzzer needs.
 # cargo-fuzz would add AddressSanitizer on nightly, which finds nothing in crates that forbid unsafe code.
 #
+# FUZZ_COMPARES=0 leaves out the tracing of comparisons: twice the executions, with less guidance. For long runs after
+# guided ones, whose inputs it uses.
+#
 # New inputs are kept in fuzz/target/corpus/TARGET. The seeds are in fuzz/corpus/TARGET, which is not written to.
 # An input that fails is written to fuzz/artifacts/TARGET. Run it again with
 #   fuzz/run.sh TARGET 0 fuzz/artifacts/TARGET/crash-...
@@ -37,9 +40,11 @@ flags=(
     -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
     -Cllvm-args=-sanitizer-coverage-pc-table
-    -Cllvm-args=-sanitizer-coverage-trace-compares
     --cfg fuzzing
 )
+if [[ ${FUZZ_COMPARES:-1} != 0 ]]; then
+    flags+=(-Cllvm-args=-sanitizer-coverage-trace-compares)
+fi
 # With an explicit --target the flags do not apply to build scripts and procedural macros.
 RUSTFLAGS="${flags[*]}" cargo build --quiet --locked --release --manifest-path "$here/Cargo.toml" \
     --target-dir "$build" --target "$host" --bin "$target"

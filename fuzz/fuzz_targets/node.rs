@@ -2,7 +2,7 @@
 //! any content, at any time. Nothing panics, no port is given up unless it was silent, and answers and memory are bounded.
 #![no_main]
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
@@ -48,10 +48,14 @@ impl NodeHost for Host {
     }
 }
 
-fn queue_pair(number: u32) -> QueuePair {
+/// The same for all queue pairs and executions: it takes as long to make as some packets to handle.
+static PROFILE: LazyLock<Arc<EvProfile>> = LazyLock::new(|| {
     let entries: Vec<_> = (0..16).map(|i| PathEntry { ev: Ev(i), port: i as u8 % 4 }).collect();
-    let profile = Arc::new(EvProfile::new(&entries).expect("paths"));
-    let paths = PathConfig::new(profile, PathModel::new(RTT, false));
+    Arc::new(EvProfile::new(&entries).expect("paths"))
+});
+
+fn queue_pair(number: u32) -> QueuePair {
+    let paths = PathConfig::new(Arc::clone(&PROFILE), PathModel::new(RTT, false));
     let mut config = QpConfig::new(number, 0x1234, paths, Arc::new(CcProfile::FixedWindow(1 << 20)));
     config.path_mtu = 256;
     config.requestor.sq_psn = Psn::new(0xFF_FFF0);
