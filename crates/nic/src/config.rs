@@ -74,6 +74,9 @@ pub struct QpChoices {
     pub responder: ResponderOptions,
     /// A message with immediate is acknowledged before its receive completes: the receiver may end at once. Default off.
     pub acks_immediates: bool,
+    /// The answer that a message of one packet asks for follows the next data to its sender at once, for programs that
+    /// wait for their completion and for their peer's data in turn. Default off: it is one packet more for each message.
+    pub answers_behind_data: bool,
     /// Full turns after which the order of the paths is drawn anew; 0: never.
     pub rotation_turns: u16,
 }
@@ -84,6 +87,7 @@ impl Default for QpChoices {
             requestor: RequestorOptions::default(),
             responder: ResponderOptions::default(),
             acks_immediates: false,
+            answers_behind_data: false,
             rotation_turns: DEFAULT_ROTATION_TURNS,
         }
     }
@@ -243,6 +247,10 @@ pub struct ThreadConfig {
     pub spin: Duration,
     /// Processor on which it runs; `None`: any.
     pub cpu: Option<usize>,
+    /// Threads that poll an empty completion queue again and again take the turns of the engine, as in polling mode, and
+    /// the engine's thread stands aside until they stop. Default off: whoever wants that says so by
+    /// [`crate::Context::polling`].
+    pub callers_drive: bool,
 }
 
 /// Configuration of a device.

@@ -181,7 +181,7 @@ impl CompletionQueue {
     pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
         self.check_process()?;
         if self.is_empty() {
-            self.shared.drive_if_polling();
+            self.shared.drive_in_vain();
         }
         self.queue.take(max, out)
     }
@@ -195,7 +195,7 @@ impl CompletionQueue {
     pub fn poll_each(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize> {
         self.check_process()?;
         if self.is_empty() {
-            self.shared.drive_if_polling();
+            self.shared.drive_in_vain();
         }
         self.queue.take_each(max, take)
     }
@@ -221,6 +221,7 @@ impl CompletionQueue {
         if self.shared.is_inherited() {
             return;
         }
+        self.shared.stop_driving();
         self.queue.arm(Armed::Any);
     }
 
@@ -228,6 +229,7 @@ impl CompletionQueue {
     /// anything waits, the notification comes at once.
     pub fn arm_solicited(&self) {
         if !self.shared.is_inherited() {
+            self.shared.stop_driving();
             self.queue.arm(Armed::Solicited);
         }
     }

@@ -7,10 +7,11 @@
 //! | module | subject |
 //! |---|---|
 //! | [`device`], [`context`] | configuration and its defaults; an open device |
+//! | [`limits`] | what a device offers |
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
 //! | [`profile`], [`events`], [`stats`] | for a controller: EV profiles, events, counters |
 //! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
-//! | `shared`, `engine` | which thread drives the engine; everything under its lock: sending, receiving, timers |
+//! | `shared`, `driving`, `engine` | which thread drives the engine; everything under its lock: sending, receiving, timers |
 //! | `network`: `port`, `peer`, `path` | the ends and paths of packets |
 //! | `datapath`: `socket`, `frames`, `nexthop` | UDP sockets, or SRv6 frames and their next hops |
 //! | `arena`, `tx`, `sys` | packets assembled in runs for one system call; the clock |
@@ -23,12 +24,14 @@ pub mod context;
 pub mod cq;
 mod datapath;
 pub mod device;
+mod driving;
 mod engine;
 pub mod error;
 pub mod events;
 mod frames;
 pub mod impair;
 mod impairer;
+pub mod limits;
 pub mod memory;
 mod network;
 mod nexthop;
@@ -61,6 +64,7 @@ pub use memory::{Access, MemoryRegion};
 pub use openmrc_sockets::monotonic_ns;
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
+pub use port::PortStatusUpdate;
 pub use profile::{CcProfileConfig, EvProfileConfig};
 pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
 pub use qp_state::QpState;

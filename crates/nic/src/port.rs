@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use openmrc_sockets::{InterfaceAddr, interface_of};
-use openmrc_transport::{Span, Time};
+use openmrc_transport::{PortSet, Span, Time};
 
 use crate::socket::RxSocket;
 use crate::stats::PortStats;
@@ -15,6 +15,15 @@ use crate::tx::RunKey;
 /// How long an interface may take nothing until its packets are taken for lost: a queue of 1000 packets of 4 KiB drains in
 /// less at 10 Gb/s, and a plane that is stuck must not hold its packets back for ever.
 const PATIENCE: Span = Span::from_millis(5);
+
+/// A port status update that a controller asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortStatusUpdate {
+    /// Ports that are told to be up.
+    pub up: PortSet,
+    /// The port on which it is sent; `None`: any.
+    pub port: Option<u8>,
+}
 
 /// A run that the kernel would not take, as bytes.
 pub(crate) struct HeldRun {

@@ -3,7 +3,8 @@
 //! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
 //! lives that thread stands aside, and those who poll ([`crate::CompletionQueue::poll`], [`crate::Context::progress`])
 //! drive the engine themselves: no hand-over between threads, the way to the lowest latency. If they do not poll for
-//! some milliseconds, the thread takes turns for them, so that peers are not left without answers.
+//! some milliseconds, the thread takes turns for them, so that peers are not left without answers. With
+//! [`crate::config::ThreadConfig::callers_drive`] threads that poll in vain do so without a guard; see [`crate::driving`].
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use openmrc_transport::{Span, Time};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::config::DeviceConfig;
+use crate::driving::{Driving, Verdict, Watch};
 // The engine raises events and reads wake-ups in `Shared`, which has the engine behind its lock: a circle.
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -57,6 +59,7 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     closed: AtomicBool,
     pollers: AtomicUsize,
+    driving: Driving,
     /// Turns taken by pollers.
     polled_turns: AtomicU64,
     sleeps: AtomicU64,
@@ -86,6 +89,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             pollers: AtomicUsize::new(0),
+            driving: Driving::default(),
             polled_turns: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             standing_aside: Mutex::new(()),
@@ -120,9 +124,10 @@ impl Shared {
         self.sleeps.load(Ordering::Relaxed)
     }
 
-    /// Whether any thread polls.
+    /// Whether threads that poll drive the engine.
+    #[inline]
     pub fn is_polled(&self) -> bool {
-        self.pollers.load(Ordering::Relaxed) > 0
+        self.pollers.load(Ordering::Relaxed) > 0 || self.driving.is_active()
     }
 
     /// The engine, closed or not; `None` in the child of a fork, where its lock may be held by a thread that is not
@@ -200,6 +205,24 @@ impl Shared {
         }
     }
 
+    /// A thread polls and has found nothing: takes a turn of the engine, if such threads drive it.
+    #[inline]
+    pub fn drive_in_vain(&self) {
+        if self.is_polled() {
+            self.drive();
+        } else if self.config.thread.callers_drive && self.driving.found_nothing() {
+            self.kick();
+        }
+    }
+
+    /// Whoever has polled is going to sleep: the engine's thread drives again.
+    pub fn stop_driving(&self) {
+        if self.driving.is_active() && self.driving.end(false) {
+            let _guard = self.standing_aside.lock();
+            self.pollers_gone.notify_all();
+        }
+    }
+
     /// Takes a turn of the engine, unless another thread does.
     pub fn drive(&self) {
         if self.is_inherited() {
@@ -207,7 +230,9 @@ impl Shared {
         }
         // Whoever holds the lock is taking a turn already, or soon done with something short.
         if let Some(mut engine) = self.engine.try_lock() {
-            if !self.is_closed() {
+            // The engine's thread may have taken over, and sleeps only while its sockets are watched, which a turn for a
+            // poller ends.
+            if !self.is_closed() && self.is_polled() {
                 engine.turn(self, true);
             }
             // Only ever written with the engine's lock held.
@@ -224,11 +249,15 @@ impl Shared {
                 self.stand_aside();
                 continue;
             }
+            if self.driving.is_active() {
+                self.nap_while_driven();
+                continue;
+            }
             let mut engine = self.engine.lock();
             let mut idle_since: Option<Instant> = None;
             loop {
                 let worked = engine.turn(self, false) || engine.has_work();
-                if self.stop.load(Ordering::Acquire) || self.pollers.load(Ordering::Acquire) > 0 {
+                if self.stop.load(Ordering::Acquire) || self.is_polled() {
                     break;
                 }
                 if worked {
@@ -245,7 +274,8 @@ impl Shared {
             drop(engine);
             let must_run = self.any_submitted.load(Ordering::SeqCst)
                 || self.stop.load(Ordering::SeqCst)
-                || self.pollers.load(Ordering::SeqCst) > 0;
+                || self.pollers.load(Ordering::SeqCst) > 0
+                || self.driving.is_active();
             if !must_run {
                 let left = deadline.since(sys::now());
                 let forever = deadline == Time::NEVER;
@@ -255,6 +285,31 @@ impl Shared {
                 }
             }
             self.sleeping.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Callers drive without a guard: sleeps, and looks now and then whether they still do.
+    fn nap_while_driven(&self) {
+        let mut watch = Watch::new();
+        let mut guard = self.standing_aside.lock();
+        while self.driving.is_active() && !self.stop.load(Ordering::Acquire) {
+            let before = self.polled_turns.load(Ordering::Relaxed);
+            self.pollers_gone.wait_for(&mut guard, watch.nap);
+            if self.pollers.load(Ordering::Acquire) > 0 {
+                self.driving.end(false);
+                return;
+            }
+            let turns = self.polled_turns.load(Ordering::Relaxed).wrapping_sub(before);
+            // Where much is on its way something always waits, which is nobody's fault.
+            let waited = MutexGuard::unlocked(&mut guard, || {
+                let mut engine = self.engine.lock();
+                engine.turn(self, true) && !engine.is_bulk()
+            });
+            match watch.judge(turns, waited) {
+                Verdict::Continue => {}
+                Verdict::Gone => drop(self.driving.end(false)),
+                Verdict::Late => drop(self.driving.end(true)),
+            }
         }
     }
 

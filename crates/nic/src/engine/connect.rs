@@ -101,6 +101,7 @@ impl Engine {
             ack_every_bytes: self.config.sacks.every_bytes,
             ack_delay: span(self.config.sacks.delay),
             batches_sacks: true,
+            answers_behind_data: self.config.choices.answers_behind_data,
             options: self.config.choices.responder,
         };
         config.acks_immediates = self.config.choices.acks_immediates;

@@ -114,7 +114,8 @@ impl Engine {
             }
         }
         worked |= self.receive(shared);
-        if !eager {
+        // Acknowledgements that are owed for receives leave before those receives can be polled.
+        if !eager || !self.verbs.held_receives.is_empty() {
             worked |= self.handle_due(shared);
         }
         self.end_of_work(shared, sys::now);
@@ -156,6 +157,11 @@ impl Engine {
     /// Whether the next turn can send something.
     pub fn has_work(&self) -> bool {
         self.node.has_ready() && !self.posting.blocked
+    }
+
+    /// Whether whole runs were sent or received lately.
+    pub fn is_bulk(&self) -> bool {
+        self.ingress.is_bulk()
     }
 
     /// The next deadline.

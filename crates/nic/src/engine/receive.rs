@@ -107,6 +107,10 @@ impl Ingress {
         }
     }
 
+    pub fn is_bulk(&self) -> bool {
+        self.bulk > 0
+    }
+
     /// A whole run has been sent, or several packets have come at once.
     #[inline]
     pub fn saw_bulk(&mut self) {

@@ -245,6 +245,8 @@ pub struct ResponderConfig {
     /// SACKs that would be sent at once wait until the driver handles timeouts. For software, which handles several
     /// packets before that, and where a SACK costs a system call at each end.
     pub batches_sacks: bool,
+    /// With `batches_sacks`: the SACK that a message of one packet asks for follows the next data to its sender at once.
+    pub answers_behind_data: bool,
     /// Points that the specification leaves to the implementation.
     pub options: ResponderOptions,
 }
@@ -259,6 +261,7 @@ impl Default for ResponderConfig {
             ack_every_bytes: 16 * 1024,
             ack_delay: Span::from_micros(4),
             batches_sacks: false,
+            answers_behind_data: false,
             options: ResponderOptions::default(),
         }
     }

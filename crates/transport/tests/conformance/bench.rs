@@ -152,6 +152,12 @@ impl Bench {
         self.take()
     }
 
+    /// Data were just sent.
+    pub fn behind_data(&mut self) -> Vec<Packet> {
+        self.qp.report_early(self.now, &mut self.log);
+        self.take()
+    }
+
     /// What it has sent, without the probes by which it looks for paths.
     pub fn take(&mut self) -> Vec<Packet> {
         let packets = self.log.sent.drain(..).map(|transmit| transmit.packet);

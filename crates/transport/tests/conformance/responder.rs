@@ -178,6 +178,25 @@ fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() 
 }
 
 #[test]
+fn the_answer_that_a_message_of_one_packet_asks_for_goes_with_the_next_data_if_that_is_chosen() {
+    for behind_data in [true, false] {
+        let mut config = config();
+        config.responder.batches_sacks = true;
+        config.responder.answers_behind_data = behind_data;
+        let mut bench = Bench::new(&config);
+        assert_eq!(bench.hear_packet(write(0, 64)), []);
+        assert_eq!(bench.behind_data(), [], "nobody asked");
+        assert_eq!(bench.hear_packet(asking(write(1, 64))), []);
+        let answer = bench.behind_data();
+        assert_eq!(answer.is_empty(), !behind_data);
+        if behind_data {
+            the_sack(&answer);
+            assert_eq!(bench.behind_data(), [], "once");
+        }
+    }
+}
+
+#[test]
 fn the_window_is_told_with_dynamic_mpr_only() {
     for (dynamic, told) in [(false, 0), (true, 8)] {
         let mut config = config();

@@ -76,6 +76,14 @@ impl Paths {
         }
     }
 
+    /// The plane of the last data, unless their burst is over.
+    pub(in crate::mrc) fn burst_plane(&self) -> Option<usize> {
+        match &self.selector {
+            Selector::EvStates(Burst { current, .. }) => current.map(|(index, _)| self.plane_of(index)),
+            _ => None,
+        }
+    }
+
     /// UET's rules: select a plane, then a path of it.
     fn select_in_plane(&mut self, free: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
         let plane = self.next_plane(free, avoid)?;

@@ -84,6 +84,11 @@ impl ReversePaths {
         self.heard_on = port;
     }
 
+    /// The next report is better sent in this plane: the peer looks there for what comes next.
+    pub fn prefer(&mut self, plane: usize) {
+        self.turn = plane as u8;
+    }
+
     /// A packet sent on this path was answered.
     pub fn confirm(&mut self, now: Time, paths: &Paths, index: EvIndex) {
         self.planes[paths.plane_of(index)] = Reverse::new(index, units(now));

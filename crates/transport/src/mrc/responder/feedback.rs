@@ -40,6 +40,7 @@ impl Responder {
         self.pending.unreported_bytes = 0;
         self.pending.sack_due = Time::NEVER;
         self.pending.batched = false;
+        self.pending.goes_with_data = false;
         let asked = probe.is_some();
         let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
         let out = Outgoing { now, path, pressure: self.pressure_to_tell() };

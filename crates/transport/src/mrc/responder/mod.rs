@@ -108,6 +108,9 @@ struct PendingFeedback {
     ack_every_bytes: u32,
     ack_delay: Span,
     batches_sacks: bool,
+    answers_behind_data: bool,
+    /// The delayed SACK is sent with the next data.
+    goes_with_data: bool,
     /// When the delayed SACK is due.
     sack_due: Time,
     /// The delayed SACK was due at once and only waits for its batch.
@@ -196,6 +199,7 @@ impl Responder {
             ack_every_bytes,
             ack_delay,
             batches_sacks,
+            answers_behind_data,
             options,
         } = config;
         let first = first_seq(rq_psn);
@@ -216,6 +220,8 @@ impl Responder {
                 ack_every_bytes,
                 ack_delay,
                 batches_sacks,
+                answers_behind_data,
+                goes_with_data: false,
                 sack_due: Time::NEVER,
                 batched: false,
                 trigger: None,
@@ -342,9 +348,14 @@ impl Responder {
         }
     }
 
-    /// Sends the delayed SACK now if at least half its delay has passed.
+    /// Sends the delayed SACK now if at least half its delay has passed, or if it was to go with the next data.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
+        if self.pending.goes_with_data {
+            if let Some(plane) = shared.paths.burst_plane() {
+                shared.reverse.prefer(plane);
+            }
+            self.report_late(shared, now, host);
+        } else if self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
             self.report_late(shared, now, host);
         }
     }
@@ -502,7 +513,9 @@ impl Responder {
         // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet opens
         // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
         // comes with the delayed SACK [choice].
-        let asks = packet.ack_req && !(self.pending.batches_sacks && write.position == Position::Only);
+        let waits = self.pending.batches_sacks && write.position == Position::Only;
+        let asks = packet.ack_req && !waits;
+        self.pending.goes_with_data |= packet.ack_req && waits && self.pending.answers_behind_data;
         let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
         let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
