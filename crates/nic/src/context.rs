@@ -12,10 +12,12 @@ use parking_lot::Mutex;
 
 use crate::config::DeviceConfig;
 use crate::cq::{CompletionQueue, Notify};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, PathEvent};
 use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
+use crate::port::PortStatusUpdate;
 use crate::profile::{CcProfileConfig, EvProfileConfig};
 use crate::shared::{Polling, Shared};
 use crate::stats::{ContextStats, PathStats};
@@ -301,13 +303,43 @@ impl Context {
         paths: &[PathEntry],
         timeout: Duration,
     ) -> Result<Vec<ProbeResult>> {
+        let rtts = self.ask(peer, paths, timeout, |engine, peer, &path, timeout| {
+            engine.probe_path(&self.shared, sys::now(), peer, path, timeout)
+        })?;
+        Ok(paths.iter().zip(rtts).map(|(&path, rtt)| ProbeResult { path, rtt }).collect())
+    }
+
+    /// Sends port status updates to a peer and waits for the answers: their round-trip times, `None` where none came in
+    /// time. It is sent once. What this node reports by itself when a port changes is repeated until it is answered.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the device has no such port, it is down, or an address cannot be reached.
+    pub fn send_port_status(
+        &self,
+        peer: &[SocketAddr],
+        updates: &[PortStatusUpdate],
+        timeout: Duration,
+    ) -> Result<Vec<Option<Duration>>> {
+        self.ask(peer, updates, timeout, |engine, peer, &update, timeout| {
+            engine.send_port_status(&self.shared, sys::now(), peer, update, timeout)
+        })
+    }
+
+    /// Sends a request for each of `questions` by `send`, which gives its id, and waits for the answers.
+    fn ask<Q>(
+        &self,
+        peer: &[SocketAddr],
+        questions: &[Q],
+        timeout: Duration,
+        send: impl Fn(&mut Engine, u32, &Q, Span) -> Result<u16>,
+    ) -> Result<Vec<Option<Duration>>> {
         let span = Span::from_nanos(timeout.as_nanos().min(1 << 53) as u64);
-        let mut ids = Vec::with_capacity(paths.len());
+        let mut ids = Vec::with_capacity(questions.len());
         let peer = {
             let mut engine = self.shared.lock_open()?;
             let peer = engine.add_peer(peer)?;
-            for &path in paths {
-                match engine.probe_path(&self.shared, sys::now(), peer, path, span) {
+            for question in questions {
+                match send(&mut engine, peer, question, span) {
                     Ok(id) => {
                         self.shared.probes.expect(id);
                         ids.push(id);
@@ -322,18 +354,11 @@ impl Context {
             peer
         };
         self.shared.kick();
-        // The engine reports probes without an answer. This deadline is for the case that the engine has ended.
+        // The engine reports requests without an answer. This deadline is for the case that the engine has ended.
         let deadline = Instant::now() + timeout + Duration::from_secs(1);
-        let results = ids
-            .iter()
-            .zip(paths)
-            .map(|(&id, &path)| ProbeResult {
-                path,
-                rtt: self.shared.probes.wait(id, deadline, &self.shared),
-            })
-            .collect();
+        let rtts = ids.iter().map(|&id| self.shared.probes.wait(id, deadline, &self.shared)).collect();
         self.remove_peer(peer);
-        Ok(results)
+        Ok(rtts)
     }
 
     /// State of every port.

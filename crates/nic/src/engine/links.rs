@@ -9,6 +9,7 @@ use openmrc_transport::{PathEntry, PortSet, Span, Time};
 use super::Engine;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
+use crate::port::PortStatusUpdate;
 use crate::shared::Shared;
 use crate::sys;
 
@@ -71,6 +72,31 @@ impl Engine {
         let id = self.with_node(shared, now, |node, host| node.probe(now, peer, route, timeout, host));
         self.egress.send_waiting(now);
         id.ok_or_else(|| Error::invalid("too many EV probes are outstanding"))
+    }
+
+    /// Sends a port status update on a port; gives its id.
+    pub fn send_port_status(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        peer: PeerId,
+        update: PortStatusUpdate,
+        timeout: Span,
+    ) -> Result<u16> {
+        let ports = self.egress.net.ports_up().and(self.peer_ports(peer));
+        let port = match update.port {
+            Some(port) => {
+                self.egress.net.check_port(port.into())?;
+                ports.contains(port).then_some(port)
+            }
+            None => ports.iter().next(),
+        };
+        let port = port.ok_or_else(|| Error::invalid("no port on which the peer can be told is up"))?;
+        let id = self.with_node(shared, now, |node, host| {
+            node.send_port_status(now, (peer, port), update.up, timeout, host)
+        });
+        self.egress.send_waiting(now);
+        id.ok_or_else(|| Error::invalid("too many requests are outstanding"))
     }
 
     // --- ports -----------------------------------------------------------------------------------------------------

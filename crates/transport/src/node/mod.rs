@@ -54,7 +54,7 @@ use self::limits::Strangers;
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
 use self::ready::ReadyRing;
-use self::requests::{Requests, endpoint_response};
+use self::requests::{Question, Requests, endpoint_response};
 use self::table::{Entry, Table};
 use self::timers::Timers;
 use crate::api::{
@@ -533,7 +533,22 @@ impl<Q: Transport> Node<Q> {
         timeout: Span,
         host: &mut impl NodeHost,
     ) -> Option<u16> {
-        self.requests.probe(now, peer, route, timeout, host)
+        self.requests.ask(now, (peer, route), Question::EvProbe, timeout, host)
+    }
+
+    /// Tells a peer once, on one port, that these ports of this node are up; its answer comes as that to an EV probe.
+    /// What this node itself reports when a port changes stays as it is. `None` as [`Node::probe`].
+    pub fn send_port_status(
+        &mut self,
+        now: Time,
+        (peer, port): (PeerId, u8),
+        up: PortSet,
+        timeout: Span,
+        host: &mut impl NodeHost,
+    ) -> Option<u16> {
+        let question = Question::PortStatus(self.config.port_mask_base.encode(up));
+        self.stats.port_updates_sent += 1;
+        self.requests.ask(now, (peer, Route::Port(port)), question, timeout, host)
     }
 }
 

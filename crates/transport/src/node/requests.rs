@@ -1,4 +1,4 @@
-//! Endpoint requests on QP 0x2: request ids and outstanding EV probes (spec: transport, "Probes and port status").
+//! Endpoint requests on QP 0x2: request ids, outstanding EV probes and port status updates of a controller (spec: transport, "Probes and port status").
 
 use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
 
@@ -13,6 +13,14 @@ use crate::time::{Span, Time};
 
 /// Largest number of outstanding EV probes.
 pub const MAX_EV_PROBES: usize = 4096;
+
+/// What a request of a controller asks.
+#[derive(Clone, Copy)]
+pub(super) enum Question {
+    EvProbe,
+    /// A port status update with this mask.
+    PortStatus(u32),
+}
 
 struct EvProbe {
     id: u16,
@@ -47,12 +55,12 @@ impl Requests {
         }
     }
 
-    /// Sends an EV probe. Returns its request id; `None` if too many are outstanding.
-    pub fn probe(
+    /// Sends a request whose answer is reported. Returns its id; `None` if too many are outstanding.
+    pub fn ask(
         &mut self,
         now: Time,
-        peer: PeerId,
-        route: Route,
+        (peer, route): (PeerId, Route),
+        question: Question,
         timeout: Span,
         host: &mut impl NodeHost,
     ) -> Option<u16> {
@@ -61,8 +69,11 @@ impl Requests {
         }
         let id = self.take_id();
         self.probes.push(EvProbe { id, peer, sent: now, deadline: now + timeout });
-        let request = endpoint_request(now, id, EndpointOp::EvProbe, 0);
-        host.transmit_request(peer, route, request, TrafficClass::Data);
+        let (op, mask, class) = match question {
+            Question::EvProbe => (EndpointOp::EvProbe, 0, TrafficClass::Data),
+            Question::PortStatus(mask) => (EndpointOp::PortStatusUpdate, mask, TrafficClass::Control),
+        };
+        host.transmit_request(peer, route, endpoint_request(now, id, op, mask), class);
         Some(id)
     }
 
