@@ -52,6 +52,14 @@ impl AsyncEvent {
 /// A queue of asynchronous events: one of a verbs context, one of each MRC context.
 pub type AsyncQueue = EventQueue<AsyncEvent>;
 
+/// Waits for the next event, whose object then waits for its acknowledgement.
+///
+/// # Errors
+/// As [`EventQueue::wait`].
+pub fn next_event(queue: &AsyncQueue) -> Result<AsyncEvent> {
+    queue.wait(|event| event.acks.iter().for_each(|acks| acks.got()))
+}
+
 /// Where events of an object go.
 pub struct Target {
     pub queue: Arc<AsyncQueue>,
@@ -192,6 +200,9 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
         config.ports.iter_mut().for_each(|port| port.udp_port = udp_port);
         config.number_slot = Some(slot);
         config.choices.acks_immediates = true;
+        // Programs poll, or spin on memory, and wait for their own completions in between.
+        config.choices.answers_behind_data = true;
+        config.thread.callers_drive = true;
         match nic::Device::new(config)?.open() {
             Ok(context) => return Ok((context, base)),
             Err(nic::Error::Os { source, .. }) if source.raw_os_error() == Some(libc::EADDRINUSE) => {}

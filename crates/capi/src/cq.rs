@@ -57,10 +57,32 @@ impl Channel {
         Ok(Channel { context, face, queue, users: AtomicUsize::new(0), parent })
     }
 
-    /// Waits for a notification: the address of the completion queue, and its context.
-    pub fn wait(&self) -> Result<(usize, usize)> {
-        let event = self.queue.wait(|event| event.events.got())?;
-        Ok((event.cq, event.cq_context))
+    /// The channel at this address.
+    ///
+    /// # Errors
+    /// EINVAL if it is none of this interface.
+    pub fn of<P>(channel: *const P, face: Face) -> Result<Arc<Self>> {
+        CHANNELS.get(channel).and_then(|found| if found.face == face { Ok(found) } else { Err(EINVAL) })
+    }
+
+    /// Waits for a notification and gives the completion queue and its context.
+    ///
+    /// # Errors
+    /// EINVAL; as [`EventQueue::wait`].
+    ///
+    /// # Safety
+    /// Both are null or can be written.
+    pub unsafe fn wait<Q>(
+        channel: Result<Arc<Self>>,
+        cq: *mut *mut Q,
+        cq_context: *mut *mut c_void,
+    ) -> Result<c_int> {
+        // SAFETY: the caller's promise.
+        let (cq, cq_context) = unsafe { cq.as_mut().zip(cq_context.as_mut()) }.ok_or(EINVAL)?;
+        let event = channel?.queue.wait(|event| event.events.got())?;
+        *cq = std::ptr::with_exposed_provenance_mut(event.cq);
+        *cq_context = std::ptr::with_exposed_provenance_mut(event.cq_context);
+        Ok(0)
     }
 }
 

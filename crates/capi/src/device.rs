@@ -24,7 +24,7 @@ unsafe impl Sync for Device {}
 unsafe impl Send for Device {}
 
 /// `max_qp` and the other limits that a device reports.
-pub const MAX_QP: u32 = 16_384;
+pub const MAX_QP: u32 = openmrc_nic::limits::MAX_QPS;
 pub const MAX_QP_WR: u32 = 32_768;
 pub const MAX_SGE: u32 = 16;
 pub const MAX_CQE: c_int = 1 << 22;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use openmrc_nic::{self as nic, Access};
+use openmrc_sockets::memory::is_mapped;
 use parking_lot::Mutex;
 
 use crate::abi::verbs::*;
@@ -77,15 +78,14 @@ fn access_of(flags: u32) -> Result<Access> {
 /// Registers `length` bytes at `addr`.
 ///
 /// # Errors
-/// EFAULT if the last byte is not there; EINVAL, EOPNOTSUPP for the access flags.
+/// EFAULT if a byte is not there, or cannot be written though the flags say so; EINVAL, EOPNOTSUPP for the access flags.
 pub fn register(pd: *mut IbvPd, addr: *mut c_void, length: usize, flags: u32) -> Result<*mut IbvMr> {
     let core = PDS.get(pd)?;
     let access = access_of(flags)?;
     if addr.addr().checked_add(length).is_none() {
         return Err(EINVAL);
     }
-    let mapped = |byte: usize| openmrc_sockets::memory::is_readable(byte);
-    if length > 0 && !(mapped(addr.addr()) && mapped(addr.addr() + length - 1)) {
+    if length > 0 && !is_mapped(addr.addr(), length, flags & IBV_ACCESS_LOCAL_WRITE != 0) {
         return Err(Errno(libc::EFAULT));
     }
     // SAFETY: as with any verbs device, the program keeps the memory until it deregisters the region.

@@ -21,7 +21,7 @@ use crate::errno::{EINVAL, Errno, Result};
 use crate::ev_events::EvEvents;
 
 /// Most profiles of a kind that are not in INIT.
-pub const MOST: usize = 256;
+pub const MOST: usize = openmrc_nic::limits::MAX_PROFILES as usize;
 
 const ENOSPC: Errno = Errno(libc::ENOSPC);
 

@@ -1,0 +1,159 @@
+//! What a controller asks of the device, and its ports (spec: C interface, sections 6.1, 6.3 and 6.8).
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+
+use super::*;
+use crate::abi::ctl::*;
+use crate::abi::verbs::IbvContext;
+use crate::context::{CONTEXTS, Context};
+use crate::errno::{EINVAL, EOPNOTSUPP, Result, m1};
+use crate::mrc::{Handle, mrc_query_version};
+use crate::profiles::{self, ev};
+
+fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
+    let device = &context.device.description.config;
+    let most = openmrc_nic::config::MAX_PATHS as u32;
+    let used: usize = context.profiles.lock().evs.values().map(|profile| profile.evs.len()).sum();
+    let planes = u32::from(context.device.planes());
+    Ok(MrcCtlDeviceAttr {
+        mrc_ctl_protocol_version: MRC_CTL_PROTOCOL_VERSION_1,
+        ev_max_fmt_profiles: profiles::MOST as u32,
+        ev_max_profiles: profiles::MOST as u32,
+        ev_max_count: most,
+        ev_free_count: most.saturating_sub(used as u32),
+        ev_max_count_profile: ev::MOST_EVS / planes * planes,
+        ev_count_align: planes,
+        ev_max_width: device.entropy.format.path_bits(),
+        ev_fmt_mode_mask: profiles::mode_of(device.entropy.format) as u32,
+        ev_mode_mask: (EV_MODE_AUTO | EV_MODE_EXP | EV_MODE_GEN) as u32,
+        ev_op_max_entries: 0,
+        gap: 0,
+        cc_max_profiles: profiles::MOST as u32,
+        algorithms: ALGORITHMS.0.as_ptr(),
+        phy_port_mask: ((1 << planes) - 1) << 1,
+        opt_attr: OPT_CAP_EV_EVENT | OPT_CAP_EV_EVENT_PRECISE_DROP_CNT | OPT_CAP_EP_OP_EV_PROBE,
+    })
+}
+
+/// # Safety
+/// As in `mrc_ctl.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrc_ctl_query_device(
+    context: *mut IbvContext,
+    attr: *mut MrcCtlDeviceAttr,
+) -> c_int {
+    m1(|| {
+        if context.is_null() || attr.is_null() {
+            return Err(EINVAL);
+        }
+        let context = CONTEXTS.get(context).map_err(|e| if e == EINVAL { EOPNOTSUPP } else { e })?;
+        // SAFETY: checked above.
+        unsafe { attr.write(attributes(&context)?) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As in `mrc_ctl.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrc_ctl_query_device_ex(
+    context: *mut IbvContext,
+    mcontext: Handle,
+    attr: *mut MrcCtlDeviceAttr,
+    supported: *mut c_int,
+) -> c_int {
+    m1(|| {
+        if context.is_null() || attr.is_null() || supported.is_null() {
+            return Err(EINVAL);
+        }
+        let found = CONTEXTS.get(context);
+        if !mcontext.is_null() && !Arc::ptr_eq(&device_of(mcontext)?, found.as_ref().map_err(|e| *e)?) {
+            return Err(EINVAL);
+        }
+        let attributes = match found {
+            Ok(context) => Some(attributes(&context)?),
+            Err(EINVAL) => None,
+            Err(dead) => return Err(dead),
+        };
+        // SAFETY: checked above.
+        unsafe {
+            supported.write(attributes.is_some().into());
+            match attributes {
+                Some(attributes) => attr.write(attributes),
+                None => ptr::write_bytes(attr, 0, 1),
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// The versions of both interfaces are the same.
+///
+/// # Safety
+/// As in `mrc_ctl.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrc_ctl_query_version(
+    current: *mut u32,
+    last_supported: *mut u32,
+    vendor: *mut u32,
+    last_supported_vendor: *mut u32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { mrc_query_version(current, last_supported, vendor, last_supported_vendor) };
+}
+
+/// # Safety
+/// As in `mrc_ctl.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrc_ctl_query_port(
+    mrc_ctx: Handle,
+    port_num: u8,
+    attr: *mut MrcCtlPortAttr,
+    mask: c_int,
+) -> c_int {
+    m1(|| {
+        let context = device_of(mrc_ctx)?;
+        let plane = context.plane(port_num.into())?;
+        // SAFETY: the program gives room for a structure, or null.
+        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        if mask as u32 & !MRC_CTL_PORT_ADMIN_STATE != 0 {
+            return Err(EINVAL);
+        }
+        let up = context.nic.port_states()?.get(plane).is_some_and(|port| port.admin_up);
+        if mask as u32 & MRC_CTL_PORT_ADMIN_STATE != 0 {
+            attr.port_admin_state = if up { MRC_CTL_PORT_ADMIN_ENABLED } else { MRC_CTL_PORT_ADMIN_DISABLED };
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As in `mrc_ctl.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrc_ctl_modify_port(
+    mrc_ctx: Handle,
+    port_num: u8,
+    attr: *mut MrcCtlPortAttr,
+    mask: c_int,
+) -> c_int {
+    m1(|| {
+        let context = device_of(mrc_ctx)?;
+        let plane = context.plane(port_num.into())?;
+        // SAFETY: the program gives a structure, or null.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        if mask as u32 & !MRC_CTL_PORT_ADMIN_STATE != 0 {
+            return Err(EINVAL);
+        }
+        if mask as u32 & MRC_CTL_PORT_ADMIN_STATE != 0 {
+            let up = match attr.port_admin_state {
+                MRC_CTL_PORT_ADMIN_DISABLED => false,
+                MRC_CTL_PORT_ADMIN_ENABLED => true,
+                _ => return Err(EINVAL),
+            };
+            context.nic.set_port_admin(plane, up)?;
+        }
+        Ok(0)
+    })
+}
