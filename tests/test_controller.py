@@ -15,7 +15,10 @@ from openmrc.controller import (
     EvEventMask,
     EvField,
     EvMode,
+    EvOp,
+    EvOpEntry,
     EvProbe,
+    PortStatusUpdate,
     ProfileState,
     expand_ev,
 )
@@ -411,9 +414,70 @@ def test_a_structured_device_needs_ipv6():
         device(ev_format=EvFormat.STRUCTURED)
 
 
-def test_a_port_status_update_by_hand_is_not_pretended(control):
-    with pytest.raises(UnsupportedError, match="set_port_admin"):
-        control.port_status_update([])
+def test_port_status_updates_on_request_are_answered_and_believed_when_confirmed():
+    with device(planes=2).open() as here, Device.loopback(2, planes=2).open() as there:
+        ours, others = Controller(here), Controller(there)
+        with ours.add_peer(there.addresses), others.add_peer(here.addresses):
+            absent = [("127.1.9.1", 4791), ("127.2.9.1", 4791)]
+            updates = [
+                PortStatusUpdate(there.addresses, (0, 1), port=1, update_id=7),
+                PortStatusUpdate(absent, (0,), update_id=8),
+                PortStatusUpdate(there.addresses, (0, 1), update_id=9),
+            ]
+            before = here.stats()["node"]["port_updates_sent"]
+            results = ours.update_port_status(updates, timeout=0.3)
+            assert [result.update_id for result in results] == [7, 8, 9]
+            assert [result.rtt_ns is not None for result in results] == [True, False, True]
+            assert here.stats()["node"]["port_updates_sent"] == before + 3
+            assert ours.update_port_status([]) == []
+            # The port that is said to be down answers questions, so nobody believes that it is.
+            ours.update_port_status([PortStatusUpdate(there.addresses, (1,))])
+            assert eventually(lambda: there.stats()["node"]["ports_asked"] > 0)
+            assert there.stats()["node"]["port_updates_applied"] == 0
+            for wrong in ((2,), None), ((0,), 2):
+                with pytest.raises(ArgumentError, match="ports 0 to 1"):
+                    ours.update_port_status([PortStatusUpdate(there.addresses, *wrong)])
+            ours.set_port_admin(1, up=False)
+            with pytest.raises(ArgumentError, match="is up"):
+                ours.update_port_status([PortStatusUpdate(there.addresses, (0,), port=1)])
+
+
+def test_a_controller_is_told_all_limits(control):
+    limits = control.query_device()
+    assert (limits.num_ports, limits.ev_count_align, limits.ev_max_width) == (4, 4, 16)
+    assert (limits.ev_max_count, limits.ev_free_count) == (4096, 4096 - 256)
+    assert (limits.max_profiles, limits.ev_op_max_entries, limits.protocol_version) == (256, None, 1)
+    assert limits.cc_algorithms == tuple(CcAlgorithm)
+    profile = ev_profile(control, mode=EvMode.AUTO, format_profile=udp_format(control), count=8)
+    profile.modify(ONLINE)
+    assert control.query_device().ev_free_count == limits.ev_free_count - 8
+
+
+def test_operations_on_lists_of_values_stop_at_the_first_that_fails(control):
+    profile = ev_profile(control, mode=EvMode.EXPLICIT, format_profile=udp_format(control), count=4)
+    entries = [EvOpEntry(ev_new=Ev(40000 + port, port)) for port in range(4)]
+    assert profile.operate(EvOp.REPLACE_EV, entries) == entries
+    again = [EvOpEntry(ev=Ev(40000, 0), ev_new=Ev(41000, 0)), EvOpEntry(ev=Ev(1, 0), ev_new=Ev(2, 0))]
+    with pytest.raises(ArgumentError, match="not in the profile") as refused:
+        profile.operate(EvOp.REPLACE_EV, again)
+    assert refused.value.done == 1
+    assert [entry.ev.value for entry in profile.operate(EvOp.QUERY_EV_ARRAY)] == [41000, 40001, 40002, 40003]
+    profile.modify(ONLINE)
+    denied = [EvOpEntry(ev=Ev(41000, 0), state=EvState.DENIED), EvOpEntry(ev=Ev(40001, 1))]
+    with pytest.raises(ArgumentError, match="needs state") as refused:
+        profile.operate(EvOp.MODIFY_EV_STATE, denied)
+    assert refused.value.done == 1
+    states = profile.operate(EvOp.QUERY_EV_STATE, [EvOpEntry(ev=Ev(41000, 0)), EvOpEntry(ev=Ev(40001, 1))])
+    assert [entry.state for entry in states] == [EvState.DENIED, EvState.GOOD]
+    states = [entry.state for entry in profile.operate(EvOp.QUERY_EV_ARRAY)]
+    assert states == [EvState.DENIED] + [EvState.GOOD] * 3
+    for op, entry, word in [
+        (EvOp.REPLACE_EV, EvOpEntry(), "needs ev_new"),
+        (EvOp.QUERY_EV_STATE, EvOpEntry(), "needs ev"),
+        (EvOp.QUERY_EV_ARRAY, EvOpEntry(), "takes no entries"),
+    ]:
+        with pytest.raises(ArgumentError, match=word):
+            profile.operate(op, [entry])
 
 
 WRONG = {

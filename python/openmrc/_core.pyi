@@ -13,6 +13,7 @@ __all__ = [
     "DEFAULT_LINK_PREFIX",
     "DEFAULT_PORT_RATE",
     "DEFAULT_USID_BLOCK",
+    "DEVICE_LIMITS",
     "MAX_ACTIVE_EVS",
     "MAX_HOSTS",
     "MAX_PLANES",
@@ -175,6 +176,7 @@ _SocketAddress: TypeAlias = tuple[str, int]
 _Path: TypeAlias = tuple[int, int]
 _EvField: TypeAlias = tuple[int, int, int, int, int]
 
+DEVICE_LIMITS: dict[str, int]
 MAX_ACTIVE_EVS: int
 QP_DEFAULTS: dict[str, int]
 """Of :class:`openmrc.verbs.QpAttr` as far as they are numbers, and ``ev_active``: paths in rotation."""
@@ -259,7 +261,7 @@ class CompletionQueue:
     def __len__(self) -> int: ...
     def poll(self, num_entries: int) -> list[Completion]: ...
     def fileno(self) -> int: ...
-    def arm(self) -> None: ...
+    def arm(self, solicited_only: bool) -> None: ...
     def acknowledge(self) -> bool: ...
 
 @final
@@ -324,6 +326,12 @@ class Controller:
     def remove_peer(self, peer: int) -> None: ...
     def ev_probe(
         self, addresses: Sequence[_SocketAddress], paths: Sequence[_Path], timeout: float
+    ) -> list[int | None]: ...
+    def send_port_status(
+        self,
+        addresses: Sequence[_SocketAddress],
+        updates: Sequence[tuple[Sequence[int], int | None]],
+        timeout: float,
     ) -> list[int | None]: ...
     def port_states(self) -> list[dict[str, Any]]: ...
     def set_port_admin(self, port: int, up: bool) -> None: ...

@@ -8,6 +8,9 @@ meaning, the class derives from it too, so that ``except ValueError`` and the li
 class Error(Exception):
     """Root of all exceptions that openmrc raises on purpose."""
 
+    done: int = 0
+    """Of an operation on a list: entries before the one that failed, which stay done."""
+
 
 class ArgumentError(Error, ValueError):
     """A value that is never allowed: an unknown name, a size out of range, an unknown attribute."""

@@ -4,7 +4,16 @@ Names and meanings are those of OCP's ``mrc_ctl.h``.
 """
 
 from openmrc.controller.cc import CcAlgorithm, CcProfile, CcProfileAttr
-from openmrc.controller.control import Controller, DeviceLimits, EvProbe, EvProbeResult, Peer, PortState
+from openmrc.controller.control import (
+    Controller,
+    DeviceLimits,
+    EvProbe,
+    EvProbeResult,
+    Peer,
+    PortState,
+    PortStatusResult,
+    PortStatusUpdate,
+)
 from openmrc.controller.ev import (
     Ev,
     EvEventMask,
@@ -15,6 +24,7 @@ from openmrc.controller.ev import (
     EvProfileAttr,
     expand_ev,
 )
+from openmrc.controller.ev_op import EvOp, EvOpEntry
 from openmrc.controller.state import Profile, ProfileState
 
 __all__ = [
@@ -28,12 +38,16 @@ __all__ = [
     "EvField",
     "EvFormatProfile",
     "EvMode",
+    "EvOp",
+    "EvOpEntry",
     "EvProbe",
     "EvProbeResult",
     "EvProfile",
     "EvProfileAttr",
     "Peer",
     "PortState",
+    "PortStatusResult",
+    "PortStatusUpdate",
     "Profile",
     "ProfileState",
     "expand_ev",

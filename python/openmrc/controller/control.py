@@ -1,17 +1,19 @@
 """The controller of one device: profiles, EV events, EV probes, ports."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from openmrc import _core
 from openmrc.closing import Closable
-from openmrc.controller.cc import CcProfile
-from openmrc.controller.ev import MAX_EVS, Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile
+from openmrc.controller.cc import CcAlgorithm, CcProfile
+from openmrc.controller.ev import MAX_EVS, Ev, EvEventMask, EvFormatProfile, EvMode, EvProfile, path_bits
 from openmrc.controller.state import ProfileState
-from openmrc.errors import UnsupportedError
+from openmrc.errors import ArgumentError
 from openmrc.verbs import Context, EvEvent, EvState, SocketAddress, Srv6Paths
+from openmrc.verbs.limits import PROTOCOL_VERSION
 from openmrc.wire import EntropyOrder, EvFormat
 
 _WORST_FIRST = (EvState.DENIED, EvState.ASSUMED_BAD, EvState.SKIP, EvState.GOOD)
@@ -29,6 +31,20 @@ class DeviceLimits:
     """The count of a profile is a multiple of this: every port has the same number."""
     ev_max_active: int
     """Most entropy values in rotation and in reserve together."""
+    ev_max_count: int
+    """Most entropy values of all ONLINE profiles together, with the device's own."""
+    ev_free_count: int
+    """Those that are left."""
+    ev_max_width: int
+    """Most bits of the fields of an EV format profile."""
+    ev_op_max_entries: int | None
+    """Most entries of :meth:`EvProfile.operate`; ``None``: no limit."""
+    max_profiles: int
+    """Most profiles of each kind, EV format, EV and congestion control, that are not in INIT."""
+    cc_algorithms: tuple[CcAlgorithm, ...]
+    """Algorithms of congestion control profiles."""
+    protocol_version: int = PROTOCOL_VERSION
+    """Newest MRC version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +91,32 @@ class EvProbeResult:
     """Round-trip time, nanoseconds; ``None``: no answer in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class PortStatusUpdate:
+    """A report to a node about this node's ports."""
+
+    peer: Sequence[SocketAddress]
+    """The node's address per port."""
+    ports_up: Sequence[int]
+    """Ports that it says are up."""
+    port: int | None = None
+    """The port that it is sent on; ``None``: any that is up."""
+    update_id: int = 0
+    """Returned in the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortStatusResult:
+    """The answer to a port status update."""
+
+    update_id: int
+    rtt_ns: int | None
+    """Round-trip time, nanoseconds; ``None``: no answer in time."""
+
+
+R = TypeVar("R", EvProbe, PortStatusUpdate)
+
+
 class Peer(Closable):
     """A node that the device knows without a queue pair; made by :meth:`Controller.add_peer`."""
 
@@ -108,8 +150,22 @@ class Controller:
 
     def query_device(self) -> DeviceLimits:
         """The limits of the device."""
-        ports = len(self.context.device.ports)
-        return DeviceLimits(ports, tuple(EvMode), self._ev_formats, ports, MAX_EVS)
+        ports, most = len(self.context.device.ports), _core.DEVICE_LIMITS["max_paths"]
+        online = (each for each in self._ev_profiles if each.state is ProfileState.ONLINE)
+        used = len(self._core.ev_profile(0)) + sum(len(each.query_evs()) for each in online)
+        return DeviceLimits(
+            num_ports=ports,
+            ev_modes=tuple(EvMode),
+            ev_formats=self._ev_formats,
+            ev_count_align=ports,
+            ev_max_active=MAX_EVS,
+            ev_max_count=most,
+            ev_free_count=max(0, most - used),
+            ev_max_width=path_bits(self.context.device.ev_format),
+            ev_op_max_entries=None,
+            max_profiles=_core.DEVICE_LIMITS["max_profiles"],
+            cc_algorithms=tuple(CcAlgorithm),
+        )
 
     def ev_format_profile(self) -> EvFormatProfile:
         """A new EV format profile, in INIT."""
@@ -224,42 +280,67 @@ class Controller:
             ArgumentError: if this device cannot reach an address or does not have a path.
             ClosedError: if the context is closed.
         """
-        by_peer: dict[tuple[SocketAddress, ...], list[int]] = {}
-        for i, probe in enumerate(probes):
-            by_peer.setdefault(tuple(map(tuple, probe.peer)), []).append(i)  # type: ignore[arg-type]
-        for peer in by_peer:
-            self.context._know_paths_to(peer)
 
-        def ask(peer: tuple[SocketAddress, ...]) -> list[int | None]:
-            labels = [self._label(probes[i].ev) for i in by_peer[peer]]
-            paths = [(label.port, label.value) for label in labels]
-            return self._core.ev_probe(list(peer), paths, timeout)
+        def ask(peer: tuple[SocketAddress, ...], chosen: list[EvProbe]) -> list[int | None]:
+            labels = [self._label(probe.ev) for probe in chosen]
+            return self._core.ev_probe(list(peer), [(label.port, label.value) for label in labels], timeout)
 
-        rtts: dict[int, int | None] = {}
-        with ThreadPoolExecutor(max_workers=min(64, max(1, len(by_peer)))) as pool:
-            answers = list(pool.map(ask, by_peer))
-        for places, answer in zip(by_peer.values(), answers, strict=True):
-            rtts.update(zip(places, answer, strict=True))
-        return [EvProbeResult(probe.probe_id, probe.ev, rtts[i]) for i, probe in enumerate(probes)]
+        rtts = self._by_peer(probes, ask)
+        return [EvProbeResult(probe.probe_id, probe.ev, rtt) for probe, rtt in zip(probes, rtts, strict=True)]
 
     def _label(self, ev: Ev) -> Ev:
         """What packets carry of an entropy value."""
         online = (each for each in self._ev_profiles if each.state is ProfileState.ONLINE)
         return next((each.label(ev) for each in online if each.has_labels and ev in each.query_evs()), ev)
 
-    def port_status_update(
-        self, peers: Sequence[Sequence[SocketAddress]], timeout: float = 1.0
-    ) -> list[int | None]:
-        """Would send port status updates and return round-trip times.
+    def update_port_status(
+        self, updates: Sequence[PortStatusUpdate], timeout: float = 1.0
+    ) -> list[PortStatusResult]:
+        """Sends all port status updates and waits ``timeout`` seconds for the answers.
+
+        Each is sent once (``mrc_ctl_ep_batch_send_wait``). Beside that, the NIC sends one by itself to every
+        node it knows when a port changes (:meth:`set_port_admin`, or a link going down), and repeats it until
+        it is answered. A node believes an update when the ports have confirmed it.
+
+        Returns:
+            One result per update, in the same order.
 
         Raises:
-            UnsupportedError: always. This NIC sends an update by itself to every node it knows when a port
-                changes (:meth:`set_port_admin`, or a link going down), and repeats it until it is answered.
+            ArgumentError: if a port does not exist or is down, or an address cannot be reached.
+            ClosedError: if the context is closed.
         """
-        raise UnsupportedError(
-            "a port status update cannot be requested: the NIC sends one to every node it knows when a port"
-            " changes, and repeats it until it is answered; use set_port_admin"
-        )
+        ports = range(len(self.context.device.ports))
+        for update in updates:
+            named = [*update.ports_up, *([] if update.port is None else [update.port])]
+            if wrong := [port for port in named if port not in ports]:
+                raise ArgumentError(f"port {wrong[0]}: the device has ports 0 to {len(ports) - 1}")
+
+        def tell(peer: tuple[SocketAddress, ...], chosen: list[PortStatusUpdate]) -> list[int | None]:
+            told = [(list(update.ports_up), update.port) for update in chosen]
+            return self._core.send_port_status(list(peer), told, timeout)
+
+        rtts = self._by_peer(updates, tell)
+        return [PortStatusResult(update.update_id, rtt) for update, rtt in zip(updates, rtts, strict=True)]
+
+    def _by_peer(
+        self,
+        requests: Sequence[R],
+        ask: Callable[[tuple[SocketAddress, ...], list[R]], list[int | None]],
+    ) -> list[int | None]:
+        """Asks every peer at the same time; what it says of each request, in their order."""
+        by_peer: dict[tuple[SocketAddress, ...], list[int]] = {}
+        for i, request in enumerate(requests):
+            by_peer.setdefault(tuple(map(tuple, request.peer)), []).append(i)  # type: ignore[arg-type]
+        for peer in by_peer:
+            self.context._know_paths_to(peer)
+        rtts: dict[int, int | None] = {}
+        with ThreadPoolExecutor(max_workers=min(64, max(1, len(by_peer)))) as pool:
+            asked = [
+                pool.submit(ask, peer, [requests[i] for i in places]) for peer, places in by_peer.items()
+            ]
+            for places, answer in zip(by_peer.values(), asked, strict=True):
+                rtts.update(zip(places, answer.result(), strict=True))
+        return [rtts[i] for i in range(len(requests))]
 
     # --- ports ----------------------------------------------------------------------------------------------
 

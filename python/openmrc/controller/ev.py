@@ -16,6 +16,7 @@ from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from openmrc import _core
+from openmrc.controller.ev_op import EvOp, EvOpEntry, operate
 from openmrc.controller.state import Profile, ProfileState, member
 from openmrc.errors import ArgumentError, StateError, UnsupportedError
 from openmrc.verbs import EvState, SocketAddress
@@ -97,6 +98,12 @@ class EvField:
 
 _EV_BITS = {EvFormat.UDP: 16}
 """Bits of an entropy value in a packet; 32 where not listed (spec: wire, Where the entropy value goes)."""
+
+
+def path_bits(ev_format: EvFormat) -> int:
+    """Bits of the packet that the fields of a format fill."""
+    return {EvFormat.UDP: 16, EvFormat.STRUCTURED: 32, EvFormat.SRV6: 128, EvFormat.SRV6_SRH: 256}[ev_format]
+
 
 _WIDE_BITS = 256
 """Bits of an entropy value in a controller's hands."""
@@ -351,6 +358,24 @@ class EvProfile(Profile):
             return EvState.DENIED
         states = self._states(self.profile_id)
         return {self.named(label): state for label, state in states.items()}.get(ev, EvState.GOOD)
+
+    def operate(self, op: EvOp, entries: Sequence[EvOpEntry] = ()) -> list[EvOpEntry]:
+        """Carries out one operation on a list of entries, in order, up to the first that fails.
+
+        Those before it stay done; the exception's ``done`` says how many.
+
+        Args:
+            op: The operation.
+            entries: What it works on; QUERY_EV_ARRAY needs none.
+
+        Returns:
+            The entries with the states that the queries ask for.
+
+        Raises:
+            StateError, ArgumentError: as :meth:`replace_ev`, :meth:`modify_ev_state`, :meth:`query_ev_state`
+                and :meth:`query_evs`; also if an entry lacks what the operation needs.
+        """
+        return operate(self, op, entries)
 
     @property
     def has_labels(self) -> bool:

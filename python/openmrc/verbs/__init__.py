@@ -9,6 +9,7 @@ IMMEDIATE only.
 """
 
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo, SocketAddress
+from openmrc.verbs.comp_channel import CompletionChannel
 from openmrc.verbs.context import Context
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device, Port, Srv6Path, Srv6Paths
@@ -24,6 +25,8 @@ from openmrc.verbs.enums import (
     WrOpcode,
 )
 from openmrc.verbs.events import AsyncEvent, EventQueue, EvEvent
+from openmrc.verbs.hint import SharedQpHint
+from openmrc.verbs.limits import DeviceAttr
 from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
 from openmrc.verbs.qp import QueuePair
 from openmrc.verbs.work import Completion, RecvWR, RemoteBuffer, SendWR, Sge
@@ -34,9 +37,11 @@ __all__ = [
     "AsyncEventType",
     "Capabilities",
     "Completion",
+    "CompletionChannel",
     "CompletionQueue",
     "Context",
     "Device",
+    "DeviceAttr",
     "EvEvent",
     "EvState",
     "EventQueue",
@@ -54,6 +59,7 @@ __all__ = [
     "SendFlags",
     "SendWR",
     "Sge",
+    "SharedQpHint",
     "SocketAddress",
     "Srv6Path",
     "Srv6Paths",

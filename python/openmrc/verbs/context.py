@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
 from openmrc.closing import Closable
+from openmrc.errors import ArgumentError, ClosedError
+from openmrc.verbs.attr import QpHint
+from openmrc.verbs.comp_channel import CompletionChannel
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device
 from openmrc.verbs.events import AsyncEvent, AsyncEvents, EventQueue, EvEvent, EvEvents
+from openmrc.verbs.hint import SharedQpHint
+from openmrc.verbs.limits import DeviceAttr
 from openmrc.verbs.memory import ProtectionDomain
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ class Context(Closable):
         self._srv6_peers: set[tuple[SocketAddress, ...]] = set()
         self._pds: set[ProtectionDomain] = set()
         self._cqs: set[CompletionQueue] = set()
+        self._channels: set[CompletionChannel] = set()
+        self._hints: set[SharedQpHint] = set()
         self.async_events: EventQueue[AsyncEvent] = AsyncEvents(self._core)
         """Asynchronous events (``ibv_get_async_event``)."""
         self.ev_events: EventQueue[EvEvent] = EvEvents(self._core)
@@ -63,17 +70,73 @@ class Context(Closable):
         self._pds.add(pd)
         return pd
 
-    def create_cq(self, cqe: int = 1024) -> CompletionQueue:
+    def create_cq(
+        self,
+        cqe: int = 1024,
+        *,
+        channel: CompletionChannel | None = None,
+        comp_vector: int = 0,
+        cq_context: Any = None,
+    ) -> CompletionQueue:
         """A completion queue that holds ``cqe`` completions, 1 to 4194304 (``ibv_create_cq``).
 
+        Args:
+            cqe: Number of completions.
+            channel: Where its events come; its own descriptor if not given.
+            comp_vector: Less than :attr:`DeviceAttr.num_comp_vectors`.
+            cq_context: Anything; kept as :attr:`CompletionQueue.cq_context`.
+
         Raises:
-            ArgumentError: if ``cqe`` is out of range.
+            ArgumentError: if a number is out of range, or the channel is of another context.
             DeviceError: if descriptors have run out.
-            ClosedError: if the context is closed.
+            ClosedError: if the context or the channel is closed.
         """
-        cq = CompletionQueue(self, self._core.create_cq(cqe))
+        vectors = self.query_device().num_comp_vectors
+        if not 0 <= comp_vector < vectors:
+            raise ArgumentError(f"comp_vector is {comp_vector}: 0 to {vectors - 1} is allowed")
+        if channel is not None and channel.context is not self:
+            raise ArgumentError("the completion channel belongs to another context")
+        cq = CompletionQueue(self, self._core.create_cq(cqe), channel, cq_context)
+        if channel is not None:
+            channel._add(cq)
         self._cqs.add(cq)
         return cq
+
+    def create_comp_channel(self) -> CompletionChannel:
+        """A completion channel (``ibv_create_comp_channel``).
+
+        Raises:
+            ClosedError: if the context is closed.
+        """
+        self._check_open()
+        channel = CompletionChannel(self)
+        self._channels.add(channel)
+        return channel
+
+    def create_qp_hint(self, hint: QpHint | None = None, *, vendor_cfg: bytes = b"") -> SharedQpHint:
+        """A hint that several queue pairs share and that can be changed (``mrc_create_qp_hint``).
+
+        Args:
+            hint: What it says at first.
+            vendor_cfg: At most 128 bytes, which are ignored.
+
+        Raises:
+            ArgumentError: if ``vendor_cfg`` is longer.
+            StateError: if the context has 16384 hints.
+            ClosedError: if the context is closed.
+        """
+        self._check_open()
+        return SharedQpHint(self, hint or QpHint(), vendor_cfg)
+
+    def query_device(self) -> DeviceAttr:
+        """What the device offers (``mrc_query_device``, ``ibv_query_device``)."""
+        most = self.device.max_qps
+        ports = len(self.device.ports)
+        return DeviceAttr(num_ports=ports) if most is None else DeviceAttr(num_ports=ports, max_qp=most)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("the context is closed")
 
     @contextlib.contextmanager
     def polling(self) -> Iterator[None]:
@@ -152,6 +215,10 @@ class Context(Closable):
             pd.close()
         for cq in list(self._cqs):
             cq.close()
+        for channel in list(self._channels):
+            channel.close()
+        for hint in list(self._hints):
+            hint.close()
         self.async_events.close()
         self.ev_events.close()
         self._finalizer()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
 from openmrc.closing import Closable
@@ -12,6 +12,7 @@ from openmrc.verbs.waiting import Waitable
 from openmrc.verbs.work import Completion
 
 if TYPE_CHECKING:
+    from openmrc.verbs.comp_channel import CompletionChannel
     from openmrc.verbs.context import Context
     from openmrc.verbs.qp import QueuePair
 
@@ -30,9 +31,17 @@ class CompletionQueue(Waitable, Closable):
     overrun.
     """
 
-    def __init__(self, context: "Context", core: _core.CompletionQueue) -> None:
+    def __init__(
+        self,
+        context: "Context",
+        core: _core.CompletionQueue,
+        channel: "CompletionChannel | None" = None,
+        cq_context: Any = None,
+    ) -> None:
         super().__init__(core.fileno())
         self.context = context
+        self.channel = channel
+        self.cq_context = cq_context
         self._core = core
         self._closed = False
         self._qps: set[QueuePair] = set()
@@ -124,12 +133,17 @@ class CompletionQueue(Waitable, Closable):
         """The queue's descriptor, for poll or select: it becomes readable once per :meth:`arm`."""
         return self._core.fileno()
 
-    def arm(self) -> None:
+    def arm(self, *, solicited_only: bool = False) -> None:
         """Makes the descriptor readable at the next completion, or at once if there is one already.
 
-        It is ``ibv_req_notify_cq`` without its race: the order of arming and polling does not matter.
+        It is ``ibv_req_notify_cq`` without its race: the order of arming and polling does not matter. With a
+        channel, the event comes there.
+
+        Args:
+            solicited_only: Only errors count, and receives of messages sent with ``SendFlags.SOLICITED``.
+                Completions that are there already count in any case.
         """
-        self._core.arm()
+        self._core.arm(solicited_only)
 
     def acknowledge(self) -> bool:
         """Clears the descriptor; whether it was readable (``ibv_get_cq_event``)."""
@@ -150,6 +164,8 @@ class CompletionQueue(Waitable, Closable):
         if not self._closed:
             self._closed = True
             self._wake()
+            if self.channel is not None:
+                self.channel._remove(self)
             self.context._cqs.discard(self)
 
     def _ready(self) -> bool:
@@ -157,7 +173,7 @@ class CompletionQueue(Waitable, Closable):
         return self._core.ready
 
     def _arm(self) -> None:
-        self._core.arm()
+        self._core.arm(False)
 
     def _clear(self) -> bool:
         return self._core.acknowledge()

@@ -12,6 +12,7 @@ from openmrc.closing import Closable
 from openmrc.errors import ClosedError, RegistrationError
 from openmrc.verbs.attr import QpCap, QpHint
 from openmrc.verbs.enums import AccessFlags
+from openmrc.verbs.hint import SharedQpHint
 from openmrc.verbs.work import RemoteBuffer, Sge, part
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class ProtectionDomain(Closable):
         *,
         cap: QpCap | None = None,
         sq_sig_all: bool = False,
-        hint: QpHint | None = None,
+        hint: QpHint | SharedQpHint | None = None,
     ) -> "QueuePair":
         """A queue pair in RESET (``ibv_create_qp``).
 
@@ -86,7 +87,8 @@ class ProtectionDomain(Closable):
             recv_cq: Where receives complete; ``send_cq`` if not given.
             cap: How much it can hold.
             sq_sig_all: Whether every send raises a completion, whatever its flags.
-            hint: What traffic is expected.
+            hint: What traffic is expected. One of :meth:`Context.create_qp_hint` counts with what it says
+                when the queue pair is connected.
 
         Raises:
             ArgumentError: if a capacity is out of range, or a completion queue belongs to another context.

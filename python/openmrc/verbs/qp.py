@@ -9,6 +9,7 @@ from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo
 from openmrc.verbs.enums import AccessFlags, Capabilities, EvState, QpState, SendFlags
+from openmrc.verbs.hint import SharedQpHint, check_vendor_cfg
 from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
 from openmrc.verbs.work import RecvWR, RemoteBuffer, SendWR, Sge, part
 
@@ -38,13 +39,17 @@ class QueuePair(Closable):
         cap: QpCap,
         *,
         sq_sig_all: bool,
-        hint: QpHint | None,
+        hint: QpHint | SharedQpHint | None,
     ) -> None:
         self.pd = pd
         self.context = pd.context
         self.send_cq = send_cq
         self.recv_cq = recv_cq
-        self.hint = hint
+        self._hint = hint
+        if isinstance(hint, SharedQpHint):
+            hint.query()  # It must be open.
+            if hint.context is not pd.context:
+                raise ArgumentError("the hint belongs to another context")
         for cq in (send_cq, recv_cq):
             if cq.context is not pd.context:
                 raise ArgumentError(f"completion queue {cq.handle} belongs to another context")
@@ -53,6 +58,13 @@ class QueuePair(Closable):
         pd._qps.add(self)
         send_cq._qps.add(self)
         recv_cq._qps.add(self)
+        if isinstance(hint, SharedQpHint):
+            hint._qps.add(self)
+
+    @property
+    def hint(self) -> QpHint | None:
+        """What traffic is expected, at present."""
+        return self._hint.query() if isinstance(self._hint, SharedQpHint) else self._hint
 
     @property
     def qp_num(self) -> int:
@@ -79,18 +91,23 @@ class QueuePair(Closable):
         """Seconds since PEER_SILENT was raised; ``None`` while the peer is heard."""
         return self._core.silent_for
 
-    def modify(self, state: QpState, attr: QpAttr | None = None, **attributes: Any) -> None:
+    def modify(
+        self, state: QpState, attr: QpAttr | None = None, *, vendor_cfg: bytes = b"", **attributes: Any
+    ) -> None:
         """Takes it to another state, with the attributes that the step needs (``ibv_modify_qp``).
 
         The attributes are those of :class:`QpAttr`, as an object, as keywords, or both. To ERROR: outstanding
-        requests are flushed. To RESET: they are dropped without completions.
+        requests are flushed. To RESET: they are dropped without completions. ``vendor_cfg`` must be all 0, at
+        most 128 bytes.
 
         Raises:
             StateError: if the step does not exist, lacks an attribute, or does not take one of those given;
                 then nothing has changed.
             ArgumentError: if a value is out of range; then nothing has changed.
+            UnsupportedError: if ``vendor_cfg`` is not all 0; then nothing has changed.
             ClosedError: if the queue pair is closed.
         """
+        check_vendor_cfg(vendor_cfg)
         try:
             attr = dataclasses.replace(attr or QpAttr(), **attributes)
         except TypeError as error:
@@ -284,6 +301,8 @@ class QueuePair(Closable):
         self.pd._qps.discard(self)
         self.send_cq._qps.discard(self)
         self.recv_cq._qps.discard(self)
+        if isinstance(self._hint, SharedQpHint):
+            self._hint._qps.discard(self)
 
     def __repr__(self) -> str:
         return f"<QueuePair 0x{self.qp_num:06x} in {self.state.name}>"

@@ -89,8 +89,12 @@ impl CompletionQueue {
         self.queue.event_fd()
     }
 
-    fn arm(&self) {
-        self.queue.arm();
+    fn arm(&self, solicited_only: bool) {
+        if solicited_only {
+            self.queue.arm_solicited();
+        } else {
+            self.queue.arm();
+        }
     }
 
     fn acknowledge(&self) -> bool {

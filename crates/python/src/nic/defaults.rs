@@ -1,9 +1,10 @@
-//! The NIC's defaults and limits for Python: `openmrc._core.QP_DEFAULTS`, `QP_CAP_DEFAULTS` and `MAX_ACTIVE_EVS`.
+//! The NIC's defaults and limits for Python: `openmrc._core.QP_DEFAULTS`, `QP_CAP_DEFAULTS`, `DEVICE_LIMITS` and
+//! `MAX_ACTIVE_EVS`.
 //! Decides nothing: every value comes from the crate that owns it.
 
 use std::sync::Arc;
 
-use openmrc_nic::QpCap;
+use openmrc_nic::{QpCap, config, cq, limits};
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig};
 use openmrc_transport::{EvProfile, PathEntry, Span};
 use openmrc_wire::Ev;
@@ -40,6 +41,21 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cap.set_item("max_recv_wr", default.max_recv_wr)?;
     cap.set_item("max_send_sge", default.max_send_sge)?;
     cap.set_item("max_inline_data", default.max_inline_data)?;
+    let device = PyDict::new(py);
+    device.set_item("max_wimm", limits::MAX_WIMM)?;
+    device.set_item("max_mpr", limits::MAX_MPR)?;
+    device.set_item("mpr_resolution", limits::MPR_RESOLUTION)?;
+    device.set_item("max_qp_hints", limits::MAX_QP_HINTS)?;
+    device.set_item("max_qps", limits::MAX_QPS)?;
+    device.set_item("comp_vectors", limits::COMP_VECTORS)?;
+    device.set_item("max_profiles", limits::MAX_PROFILES)?;
+    device.set_item("max_cqe", cq::MAX_CQE)?;
+    device.set_item("max_paths", config::MAX_PATHS)?;
+    device.set_item("max_send_wr", QpCap::MAX.max_send_wr)?;
+    device.set_item("max_recv_wr", QpCap::MAX.max_recv_wr)?;
+    device.set_item("max_send_sge", QpCap::MAX.max_send_sge)?;
+    device.set_item("max_inline_data", QpCap::MAX.max_inline_data)?;
+    module.add("DEVICE_LIMITS", device)?;
     module.add("QP_DEFAULTS", qp)?;
     module.add("QP_CAP_DEFAULTS", cap)?;
     module.add("MAX_ACTIVE_EVS", PathConfig::MOST)

@@ -4,9 +4,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use openmrc_nic::{CcProfileConfig, EvProfileConfig, SegmentRoute};
+use openmrc_nic::{CcProfileConfig, EvProfileConfig, PortStatusUpdate, SegmentRoute};
 use openmrc_transport::mrc::{CcProfile, NsccParams, PathModel};
-use openmrc_transport::{PathEntry, Span};
+use openmrc_transport::{PathEntry, PortSet, Span};
 use openmrc_wire::Ev;
 use openmrc_wire::ev::{self, EvField, EvString};
 use pyo3::prelude::*;
@@ -127,6 +127,27 @@ impl Controller {
         let context = &self.0.get().context;
         let results = py.detach(|| context.ev_probe(&addresses, &paths, timeout)).or_raise()?;
         Ok(results.iter().map(|result| result.rtt.map(|rtt| rtt.as_nanos() as u64)).collect())
+    }
+
+    /// Sends port status updates, (ports up, port to send on or None), to a node: round-trip times in nanoseconds of the
+    /// answers, None if no answer came.
+    fn send_port_status(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<(String, u16)>,
+        updates: Vec<(Vec<u8>, Option<u8>)>,
+        timeout: f64,
+    ) -> PyResult<Vec<Option<u64>>> {
+        let addresses = socket_addresses(addresses)?;
+        let update = |(ports, port): (Vec<u8>, Option<u8>)| PortStatusUpdate {
+            up: ports.iter().fold(PortSet::EMPTY, |up, &port| up.with(port)),
+            port,
+        };
+        let updates: Vec<_> = updates.into_iter().map(update).collect();
+        let timeout = duration(timeout, 1.0, "timeout")?;
+        let context = &self.0.get().context;
+        let rtts = py.detach(|| context.send_port_status(&addresses, &updates, timeout)).or_raise()?;
+        Ok(rtts.into_iter().map(|rtt| rtt.map(|rtt| rtt.as_nanos() as u64)).collect())
     }
 
     /// The present state of every port.
