@@ -1,7 +1,6 @@
 """The C interface: headers, symbols, and C programs that use every function."""
 
 import ctypes
-import os
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 from c_helpers import SOURCES, STRICT, compile_c, need_compiler, need_tool, program, run, with_device
 from openmrc import clibrary
 
-PROGRAMS = ["application", "controller", "many", "processes"]
+PROGRAMS = ["application", "controller", "many", "processes", "killed", "registration"]
 
 
 def test_hello_world_has_sixty_lines_and_says_hello(tmp_path):
@@ -43,6 +42,15 @@ def test_data_is_complete_before_the_immediate_over_a_bad_network(tmp_path, impa
         f'[[device.impair]]\nkind = "{impairments}"\nprobability = 0.01\npacket_class = "data"\n'
     )
     result = run([program(tmp_path, "processes")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_controller_is_told_of_paths_that_fail_and_come_back(tmp_path):
+    config = (
+        '[[device]]\nname = "mrc0"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'
+        '[[device.impair]]\nkind = "drop"\nports = [1]\nstart = 0.3\nend = 0.6\n'
+    )
+    result = run([program(tmp_path, "ev_events")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
     assert result.returncode == 0, result.stderr
 
 
@@ -205,11 +213,18 @@ open(base + "nonesuch")
     assert off.stdout == ""
 
 
-def test_valgrind_sees_no_errors_in_the_control_path(tmp_path):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hello",
+        "registration",
+        pytest.param("application", marks=pytest.mark.long),
+        pytest.param("controller", marks=pytest.mark.long),
+    ],
+)
+def test_valgrind_sees_no_errors(tmp_path, name):
     need_tool("valgrind", "valgrind")
-    if os.environ.get("OPENMRC_LONG") is None:
-        pytest.skip("takes long: OPENMRC_LONG=1")
-    checked = run(["valgrind", "-q", "--error-exitcode=9", program(tmp_path, "hello")])
+    checked = run(["valgrind", "-q", "--error-exitcode=9", program(tmp_path, name)])
     assert checked.returncode == 0, checked.stderr
 
 

@@ -355,6 +355,24 @@ static void probes(struct bed *bed)
 	req[2].dgid.raw[14] = 99;
 	M1_FAILS(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_EV_PROBE, req, 3, 100000000, rsp, &answers), ETIMEDOUT);
 	CHECK(answers == 2);
+	req[2].dgid = bed->gid;
+	/* Both ports are up, says the update; bit N is port N. A port that does not exist cannot be up. */
+	for (int i = 0; i < 3; i++) {
+		req[i].op.port_status_update.port_status = 1 << 1 | 1 << 2;
+		memset(&req[i].req_ev, 0, sizeof req[i].req_ev);
+		req[i].req_ev.port = (uint8_t)i;
+	}
+	CHECK(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_PORT_STATUS_UPDATE, req, 3, 2000000000, rsp, &answers) == 0);
+	CHECK(answers == 3 && rsp[0].rtt > 0);
+	req[1].op.port_status_update.port_status = 1 << 3;
+	M1_FAILS(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_PORT_STATUS_UPDATE, req, 3, 1000, rsp, &answers), EINVAL);
+	req[1].op.port_status_update.port_status = 1;
+	M1_FAILS(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_PORT_STATUS_UPDATE, req, 3, 1000, rsp, &answers), EINVAL);
+	req[1].op.port_status_update.port_status = 2, req[1].req_ev.port = 3;
+	M1_FAILS(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_PORT_STATUS_UPDATE, req, 3, 1000, rsp, &answers), EINVAL);
+	req[1].req_ev.port = 0, req[2].dgid.raw[14] = 99;
+	M1_FAILS(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_PORT_STATUS_UPDATE, req, 3, 100000000, rsp, &answers), ETIMEDOUT);
+	CHECK(answers == 2);
 	req[0].sgid.raw[15] ^= 1;
 	M1_FAILS(mrc_ctl_ep_batch_send_wait(bed->mrc, 0, MRC_CTL_EP_OP_EV_PROBE, req, 1, 1000, rsp, &answers), EINVAL);
 }
