@@ -7,6 +7,7 @@ if no measurement for it exists, an instrument in ``instruments.py``.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import c_interface
 import instruments
 from instruments import Instrument, NotMeasured, Numbers
 
@@ -119,6 +120,12 @@ _LATENCY = instruments.write_lat(2)
 _HOPS = instruments.four_hops(4096)
 _RECOVERY = instruments.recovery(cuts=50, ports=10)
 _STATE = instruments.state_per_qp()
+
+_IB_WRITE_BW = c_interface.ib_write_bw()
+_IB_WRITE_LAT = c_interface.ib_write_lat(2)
+_C_WRITES = c_interface.c_writes()
+_PYTHON_WRITES = c_interface.python_writes()
+_POST_AND_POLL = c_interface.post_and_poll()
 
 _TRAINING_2 = instruments.training(2)
 _TRAINING_4 = instruments.training(4)
@@ -283,6 +290,30 @@ FIGURES: Sequence[Figure] = [
         at_least(0.6),
         (_HOPS, "mrc_pps"),
         (_HOPS, "udp_pps"),
+    ),
+    Figure(
+        "C interface: perftest's ib_write_bw, goodput of 1 MiB writes / write-bw",
+        at_least(0.9),
+        (_IB_WRITE_BW, "gbps"),
+        (_WRITE_4096, "gbps"),
+    ),
+    Figure(
+        "C interface: perftest's ib_write_lat, 2 bytes, p50 / write-lat",
+        at_most(1.1),
+        (_IB_WRITE_LAT, "p50_us"),
+        (_LATENCY, "p50_us"),
+    ),
+    Figure(
+        "C interface: 64-byte writes per second / those of Python's post_writes",
+        at_least(1.0),
+        (_C_WRITES, "pps"),
+        (_PYTHON_WRITES, "pps"),
+    ),
+    Figure(
+        "C interface: a post and a poll, beyond those in Rust",
+        at_most(50, " ns"),
+        (_POST_AND_POLL, "overhead_ns"),
+        unit=" ns",
     ),
     Figure("state per QP, MPR 8, 128 EVs (transport)", below(4096, " B"), (_STATE, "bytes"), unit=" B"),
     Figure(
