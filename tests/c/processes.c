@@ -32,8 +32,8 @@ static void connect_to(struct bed *bed, const struct address *peer)
 	struct mrc_qp_attr mrc;
 
 	memset(&mrc, 0, sizeof mrc);
-	/* 16 ms, four times: a peer that is gone is noticed soon. */
-	mrc.timeout = 14, mrc.retry.linear_cnt = 4, mrc.retry.exp_cnt = 0;
+	/* 134 ms, four times: a peer that is gone is noticed soon, one that the machine has stopped for long is not. */
+	mrc.timeout = 17, mrc.retry.linear_cnt = 4, mrc.retry.exp_cnt = 0;
 	attr.dest_qp_num = peer->qpn;
 	attr.ah_attr.grh.dgid = peer->gid;
 	NEED(step(bed->a, &attr, IBV_QPS_INIT, TO_INIT) == 0);
