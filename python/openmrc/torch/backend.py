@@ -106,6 +106,12 @@ _open: "set[MrcBackend]" = set()
 """Those that were not shut down. With TORCH_DISTRIBUTED_DEBUG=DETAIL torch keeps only their part in C++."""
 
 
+def communicators() -> list[Communicator]:
+    """Those of all process groups of this process that are open, the default group's first."""
+    found = {backend.communicator for backend in _open}
+    return sorted(found, key=lambda each: (-each.size, each.name))
+
+
 def create(options: Any, backend_options: Any) -> "MrcBackend":
     """Makes the backend of a process group; torch calls it at every rank of the group.
 
@@ -143,6 +149,7 @@ class MrcBackend(_Backend):
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
             _device=device,
+            _members=options.global_ranks_in_group or None,
         )
         """The communicator, for its counters, records and device."""
         with _device_lock:
