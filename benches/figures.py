@@ -126,7 +126,7 @@ _SILENCE = instruments.silence()
 _NETWORK_ALL_REDUCE = instruments.collective(
     "all-reduce-network",
     "all_reduce of 64 MiB, two ranks, over the planes",
-    *("all_reduce", "--ranks", "2", "--network", "--minbytes", "64MiB", "-n", "10", "--no-check"),
+    *("all_reduce", "--ranks", "2", "--loopback", "--minbytes", "64MiB", "-n", "10", "--no-check"),
 )
 _WRITE_BOTH = instruments.write_bw(
     "write-bw-both", "openmrc, 1 MiB writes in both directions", "--size", _MIB, "--mtu", "4096", "-b"
