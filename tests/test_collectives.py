@@ -14,7 +14,7 @@ from collective_ranks import finish, free_port, run, start
 from openmrc import Error
 from openmrc.collectives import Communicator, TcpStore
 from openmrc.collectives.rendezvous import default_spin
-from openmrc.errors import ArgumentError, ConnectError, DeadlineError
+from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError
 
 both_ways = pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "network"])
 
@@ -348,6 +348,22 @@ def test_a_store_waits_for_a_key_and_survives_strangers():
                 other.get("never", 0.2)
         for stranger in strangers:
             stranger.close()
+
+
+def test_a_store_is_served_over_ipv6():
+    with TcpStore("::1", 0, serve=True) as store, TcpStore("::1", store.address[1]) as other:
+        other.set("key", b"value")
+        assert store.get("key", 1) == b"value"
+        assert other.local_address == "::1"
+
+
+def test_a_port_that_is_taken_and_an_address_of_another_host_are_named():
+    with TcpStore("127.0.0.1", 0, serve=True) as store:
+        port = store.address[1]
+        with pytest.raises(DeviceError, match=f"served at 127.0.0.1:{port}: .*[Aa]ddress already in use"):
+            TcpStore("127.0.0.1", port, serve=True)
+    with pytest.raises(DeviceError, match=r"served at 192\.0\.2\.1:"):
+        TcpStore("192.0.2.1", 0, serve=True)
 
 
 def test_a_store_that_is_not_there():
