@@ -123,6 +123,11 @@ _STATE = instruments.state_per_qp()
 _TRAINING_2 = instruments.training(2)
 _TRAINING_4 = instruments.training(4)
 _SILENCE = instruments.silence()
+_KERNELS = instruments.kernels()
+_CHECKPOINT = instruments.checkpoint("checkpoint", "a state dict of 256 MiB to another rank, shared memory")
+_CHECKPOINT_PLANES = instruments.checkpoint(
+    "checkpoint-planes", "the same over the planes", OPENMRC_SHARED_MEMORY="0"
+)
 _NETWORK_ALL_REDUCE = instruments.collective(
     "all-reduce-network",
     "all_reduce of 64 MiB, two ranks, over the planes",
@@ -388,6 +393,27 @@ FIGURES: Sequence[Figure] = [
         at_most(20, " ms"),
         (_SILENCE, "beyond_ms"),
         unit=" ms",
+        section="training",
+    ),
+    Figure(
+        "reduction kernel in cache, the slower of float32 and bfloat16 / memory bandwidth",
+        at_least(0.8),
+        (_KERNELS, "slower_gbs"),
+        (_KERNELS, "memory_gbs"),
+        section="training",
+    ),
+    Figure(
+        "state dict of 256 MiB to another rank: torch.save, copy over TCP, torch.load / ours",
+        NO_BOUND,
+        (_CHECKPOINT, "file_s"),
+        (_CHECKPOINT, "mrc_s"),
+        section="training",
+    ),
+    Figure(
+        "the same, ours over the planes",
+        NO_BOUND,
+        (_CHECKPOINT_PLANES, "file_s"),
+        (_CHECKPOINT_PLANES, "mrc_s"),
         section="training",
     ),
 ]

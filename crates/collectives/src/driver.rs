@@ -1,9 +1,10 @@
 //! Who drives a communicator. Whoever waits for an operation drives it, and all others of its communicator: there is no
 //! change of threads on the way of a message. A thread of the communicator drives what nobody waits for.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use openmrc_nic::Polling;
 use openmrc_sockets::{PollSet, Process};
 use parking_lot::{Condvar, Mutex};
 
@@ -15,6 +16,14 @@ use crate::work::WorkState;
 /// How long the communicator's thread leaves new operations to whoever may wait for them.
 const PATIENCE: Duration = Duration::from_micros(200);
 
+/// Looks of the communicator's thread, one each [`PATIENCE`], without a new operation before it sleeps until it is told.
+/// Waking it takes longer than a small operation, so that it is not told of each.
+const ALERT: u32 = 25;
+
+/// How long a thread that waits for the network drives the NIC itself before it sleeps. The NIC's thread stands aside
+/// meanwhile, so that a rank needs one processor, and not two.
+const POLLED_SPIN: Duration = Duration::from_micros(200);
+
 /// Drives a communicator.
 pub struct Driver {
     pub core: Mutex<Core>,
@@ -23,13 +32,22 @@ pub struct Driver {
     sleep: Mutex<PollSet>,
     /// Guards nothing but the condition.
     changed: Mutex<()>,
+    /// For threads that wait while another one drives.
     condition: Condvar,
+    /// For the communicator's thread.
+    work: Condvar,
+    /// The communicator's thread sleeps until it is told of an operation.
+    asleep: AtomicBool,
+    /// Operations that did not end at once.
+    begun: AtomicU64,
     /// Threads that wait for an operation.
     waiters: AtomicUsize,
     /// The communicator's thread drives, or is about to.
     thread_drives: AtomicBool,
     closed: AtomicBool,
     spin: Duration,
+    /// Waiting threads drive the NIC: there are peers on other hosts, and each rank has a processor.
+    polls: bool,
 }
 
 impl Driver {
@@ -41,12 +59,17 @@ impl Driver {
                 fds.push(local.process.fd());
             }
         }
+        let remote = core.links.iter().flatten().any(|link| !link.is_local());
         Driver {
+            polls: remote && !spin.is_zero(),
             core: Mutex::new(core),
             process: Process::current(),
             sleep: Mutex::new(PollSet::new(fds)),
             changed: Mutex::new(()),
             condition: Condvar::new(),
+            work: Condvar::new(),
+            asleep: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             thread_drives: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -59,6 +82,7 @@ impl Driver {
         self.closed.store(true, Ordering::SeqCst);
         self.wake_driver();
         self.notify();
+        self.wake_thread();
     }
 
     pub fn lock(&self) -> Result<parking_lot::MutexGuard<'_, Core>> {
@@ -73,9 +97,18 @@ impl Driver {
 
     /// Something was begun: if it has not ended at once, the thread must know.
     pub fn begun(&self, state: &WorkState) {
-        if !state.is_done() && self.waiters.load(Ordering::SeqCst) == 0 {
-            self.notify();
+        if state.is_done() {
+            return;
         }
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) && self.waiters.load(Ordering::SeqCst) == 0 {
+            self.wake_thread();
+        }
+    }
+
+    fn wake_thread(&self) {
+        let _guard = self.changed.lock();
+        self.work.notify_all();
     }
 
     /// Wakes all threads that wait for the condition.
@@ -100,7 +133,7 @@ impl Driver {
         let over = || state.is_done() || until.is_some_and(|until| Instant::now() >= until);
         while !over() {
             if let Some(mut sleep) = self.sleep.try_lock() {
-                self.drive(&mut sleep, &over, until);
+                self.drive(&mut sleep, &over, until, self.polls);
                 continue;
             }
             let mut guard = self.changed.lock();
@@ -109,16 +142,24 @@ impl Driver {
                 self.condition.wait_for(&mut guard, Duration::from_millis(1));
             }
         }
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        self.notify();
+        if self.waiters.fetch_sub(1, Ordering::SeqCst) > 1 {
+            self.notify();
+        } else if self.asleep.load(Ordering::SeqCst) && !self.core.lock().is_idle() {
+            self.wake_thread();
+        }
     }
 
-    /// Drives the communicator until `over`.
-    fn drive(&self, sleep: &mut PollSet, over: &dyn Fn() -> bool, until: Option<Instant>) {
+    /// Drives the communicator until `over`, and the NIC if it `polls`.
+    fn drive(&self, sleep: &mut PollSet, over: &dyn Fn() -> bool, until: Option<Instant>, polls: bool) {
+        let spin = if polls { self.spin.max(POLLED_SPIN) } else { self.spin };
+        let mut polling: Option<Polling> = None;
         let mut idle: Option<Instant> = None;
         let mut next_check = Instant::now() + CHECK_INTERVAL;
         while !over() {
             let mut core = self.core.lock();
+            if polls && polling.is_none() {
+                polling = Some(core.network.cq.polling());
+            }
             let worked = core.progress();
             if worked {
                 drop(core);
@@ -134,11 +175,13 @@ impl Driver {
                 next_check = now + CHECK_INTERVAL;
                 continue;
             }
-            if now.duration_since(*idle.get_or_insert(now)) < self.spin {
+            if now.duration_since(*idle.get_or_insert(now)) < spin {
                 drop(core);
                 std::hint::spin_loop();
                 continue;
             }
+            // The NIC's thread takes over.
+            polling = None;
             core.home.set_sleeping(true);
             core.network.cq.arm();
             if core.progress() {
@@ -166,28 +209,34 @@ impl Driver {
 
     /// The communicator's thread: drives what nobody waits for.
     pub fn run(&self) {
+        let nothing = || self.waiters.load(Ordering::SeqCst) > 0 || self.core.lock().is_idle();
+        let (mut seen, mut looks) = (0, 0);
         while !self.closed.load(Ordering::Acquire) {
-            {
+            let begun = self.begun.load(Ordering::SeqCst);
+            looks = if begun == seen { looks + 1 } else { 0 };
+            seen = begun;
+            if nothing() {
                 let mut guard = self.changed.lock();
-                let nothing = || self.core.lock().is_idle() || self.waiters.load(Ordering::SeqCst) > 0;
-                if nothing() {
-                    self.condition.wait_for(&mut guard, CHECK_INTERVAL);
+                if looks < ALERT {
+                    self.work.wait_for(&mut guard, PATIENCE);
                     continue;
                 }
-                // Most who begin something wait for it soon.
-                self.condition.wait_for(&mut guard, PATIENCE);
-                if nothing() {
-                    continue;
+                self.asleep.store(true, Ordering::SeqCst);
+                if self.begun.load(Ordering::SeqCst) == seen {
+                    self.work.wait_for(&mut guard, CHECK_INTERVAL);
                 }
+                self.asleep.store(false, Ordering::SeqCst);
+                continue;
+            }
+            // Most who begin something wait for it soon.
+            self.work.wait_for(&mut self.changed.lock(), PATIENCE);
+            if nothing() {
+                continue;
             }
             self.thread_drives.store(true, Ordering::SeqCst);
             if let Some(mut sleep) = self.sleep.try_lock() {
-                let over = || {
-                    self.closed.load(Ordering::Acquire)
-                        || self.waiters.load(Ordering::SeqCst) > 0
-                        || self.core.lock().is_idle()
-                };
-                self.drive(&mut sleep, &over, None);
+                let over = || self.closed.load(Ordering::Acquire) || nothing();
+                self.drive(&mut sleep, &over, None, false);
             }
             self.thread_drives.store(false, Ordering::SeqCst);
             self.notify();

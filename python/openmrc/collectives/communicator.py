@@ -465,7 +465,8 @@ class Communicator(Closable):
                 return None
         else:
             # Memory of operations under way lives, also if the caller forgets it.
-            self._inflight = [entry for entry in self._inflight if not entry[0].done]
+            if self._inflight:
+                self._inflight = [entry for entry in self._inflight if not entry[0].done]
             self._inflight.append((core, buffers))
         work = Work(core, self.waits_for)
         if async_op:

@@ -140,26 +140,36 @@ def meet(
 
     Raises:
         DeadlineError: if a rank does not come.
+        ArgumentError: if ranks disagree about their number, or have no planes in common.
         ConnectError: if the store is lost.
         DeviceError: if the planes cannot be opened.
     """
     deadline = time.monotonic() + timeout
 
-    def all_values(kind: str) -> list[bytes]:
-        values = []
-        for other in range(size):
-            try:
-                values.append(store.get(f"{prefix}/{kind}/{other}", max(deadline - time.monotonic(), 0.0)))
-            except DeadlineError:
-                raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
-        return values
+    def value(kind: str, other: int) -> bytes:
+        try:
+            return store.get(f"{prefix}/{kind}/{other}", max(deadline - time.monotonic(), 0.0))
+        except DeadlineError:
+            raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
 
-    here: dict[str, Any] = {"host": host_key(), "cpus": sorted(os.sched_getaffinity(0))}
+    def all_values(kind: str) -> list[bytes]:
+        return [value(kind, other) for other in range(size)]
+
+    def place(other: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(value("host", other))
+        if found["size"] != size:
+            raise ArgumentError(
+                f"rank {other} has come to a job of {found['size']} ranks, and rank {rank} to one of {size}"
+            )
+        return found
+
+    here: dict[str, Any] = {"host": host_key(), "cpus": sorted(os.sched_getaffinity(0)), "size": size}
     if rank == 0:
         # All ranks must choose the same algorithms.
         here["tuning"] = _tuning(tuned)
     store.set(f"{prefix}/host/{rank}", json.dumps(here).encode())
-    places = [json.loads(value) for value in all_values("host")]
+    # One by one: a rank of a larger job would wait for ranks that do not exist.
+    places = [place(other) for other in range(size)]
     hosts = [place["host"] for place in places]
     context = open_device(len(set(hosts)) == 1, size)
     with contextlib.ExitStack() as undo:
