@@ -11,8 +11,11 @@ from openmrc.errors import ArgumentError
 
 def tune(
     ranks: Annotated[
-        str, typer.Option("--ranks", metavar="N,N,...", help="Numbers of ranks, 2 to 64 each.")
-    ] = "2,4",
+        list[int] | None,
+        typer.Option(
+            "--ranks", metavar="N", min=2, max=64, help="Number of ranks; repeat it. Default 2 and 4."
+        ),
+    ] = None,
     iterations: Annotated[
         int, typer.Option("--iters", "-n", min=1, help="Operations of each size and algorithm.")
     ] = 30,
@@ -32,7 +35,7 @@ def tune(
     from openmrc.collectives import tuning
     from openmrc.collectives.bench.picture import size_text
 
-    numbers = _numbers(ranks)
+    numbers = sorted(set(ranks or (2, 4)))
     file = out or tuning.path()
     if file is None:
         raise ArgumentError(f"{tuning.VARIABLE} is empty: say by --out where the table goes")
@@ -56,13 +59,3 @@ def tune(
         rows.append((str(entry.ranks), way, *cells))
     _common.print_table(("ranks", "through", "direct up to", "halving up to", "tree up to"), rows, left=2)
     say.print(f"wrote {file}", markup=False)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        found = sorted({int(each) for each in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or found[0] < 2 or found[-1] > 64:
-        raise ArgumentError(f"--ranks takes numbers from 2 to 64, such as 2,4, not {text!r}")
-    return found
