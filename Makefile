@@ -187,6 +187,7 @@ bench: $(STAMPS)/wheel ## measure against this machine's own ceilings; writes be
 	$(call say,Benchmarks)
 	cargo build --locked --release --package openmrc-bench
 	cargo build --locked --release --package openmrc-sim --example reach
+	cargo build --locked --release --package openmrc-collectives --example kernels
 	$(BIN)/python benches/run.py --bench-binary $(TARGET)/release/openmrc-bench $(BENCH_ARGS)
 
 fuzz: $(STAMPS)/wheel ## fuzz every target for FUZZ_SECONDS each

@@ -130,10 +130,15 @@ _POST_AND_POLL = c_interface.post_and_poll()
 _TRAINING_2 = instruments.training(2)
 _TRAINING_4 = instruments.training(4)
 _SILENCE = instruments.silence()
+_KERNELS = instruments.kernels()
+_CHECKPOINT = instruments.checkpoint("checkpoint", "a state dict of 256 MiB to another rank, shared memory")
+_CHECKPOINT_PLANES = instruments.checkpoint(
+    "checkpoint-planes", "the same over the planes", OPENMRC_SHARED_MEMORY="0"
+)
 _NETWORK_ALL_REDUCE = instruments.collective(
     "all-reduce-network",
     "all_reduce of 64 MiB, two ranks, over the planes",
-    *("all_reduce", "--ranks", "2", "--network", "--minbytes", "64MiB", "-n", "10", "--no-check"),
+    *("all_reduce", "--ranks", "2", "--loopback", "--minbytes", "64MiB", "-n", "10", "--no-check"),
 )
 _WRITE_BOTH = instruments.write_bw(
     "write-bw-both", "openmrc, 1 MiB writes in both directions", "--size", _MIB, "--mtu", "4096", "-b"
@@ -419,6 +424,27 @@ FIGURES: Sequence[Figure] = [
         at_most(20, " ms"),
         (_SILENCE, "beyond_ms"),
         unit=" ms",
+        section="training",
+    ),
+    Figure(
+        "reduction kernel in cache, the slower of float32 and bfloat16 / memory bandwidth",
+        at_least(0.8),
+        (_KERNELS, "slower_gbs"),
+        (_KERNELS, "memory_gbs"),
+        section="training",
+    ),
+    Figure(
+        "state dict of 256 MiB to another rank: torch.save, copy over TCP, torch.load / ours",
+        NO_BOUND,
+        (_CHECKPOINT, "file_s"),
+        (_CHECKPOINT, "mrc_s"),
+        section="training",
+    ),
+    Figure(
+        "the same, ours over the planes",
+        NO_BOUND,
+        (_CHECKPOINT_PLANES, "file_s"),
+        (_CHECKPOINT_PLANES, "mrc_s"),
         section="training",
     ),
 ]

@@ -342,6 +342,31 @@ def training(ranks: int) -> Instrument:
     )
 
 
+def checkpoint(name: str, describe: str, **environment: str) -> Instrument:
+    """``benches/checkpoint.py``: ``mrc_s`` and ``file_s``, by files that are copied over TCP."""
+
+    def measure(bench: Bench) -> Numbers:
+        python = ROOT / ".venv-torch/bin/python"
+        if not python.exists():
+            raise Absent("torch is not installed (make test-torch)")
+        output = run([str(python), str(ROOT / "benches/checkpoint.py")], timeout=300, **environment)
+        numbers: Numbers = json.loads(output)
+        return numbers
+
+    return Instrument(name, describe, measure)
+
+
+def kernels() -> Instrument:
+    """The reduction kernels in cache, ``slower_gbs`` of float32 and bfloat16, and memory, ``memory_gbs``."""
+
+    def measure(bench: Bench) -> Numbers:
+        result = run_json([str(bench.binary.parent / "examples" / "kernels")], timeout=60)
+        found = {name: pick(result, name) / 1e9 for name in ("float32", "bfloat16", "memory")}
+        return {"slower_gbs": min(found["float32"], found["bfloat16"]), "memory_gbs": found["memory"]}
+
+    return Instrument("kernels", "reduction kernels on 64 KiB, and a copy of 256 MiB, one core", measure)
+
+
 def silence() -> Instrument:
     """``benches/silence.py``: the longest all_reduce before and after a plane has gone silent."""
 

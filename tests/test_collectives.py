@@ -14,7 +14,7 @@ from collective_ranks import finish, free_port, run, start
 from openmrc import Error
 from openmrc.collectives import Communicator, TcpStore
 from openmrc.collectives.rendezvous import default_spin
-from openmrc.errors import ArgumentError, ConnectError, DeadlineError
+from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError
 
 both_ways = pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "network"])
 
@@ -325,6 +325,116 @@ def test_a_rank_that_does_not_come_is_named():
         Communicator(0, 2, store, timeout=0.5)
 
 
+def test_ranks_that_disagree_about_their_number_are_named():
+    with TcpStore("127.0.0.1", 0, serve=True) as store:
+        errors = []
+
+        def join(rank, size):
+            with TcpStore(*store.address) as own:
+                try:
+                    Communicator(rank, size, own, timeout=60)
+                except ArgumentError as error:
+                    errors.append(str(error))
+
+        began = time.monotonic()
+        threads = [threading.Thread(target=join, args=ends) for ends in ((0, 2), (1, 3))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - began < 30
+    assert sorted(errors) == [
+        "rank 0 has come to a job of 2 ranks, and rank 1 to one of 3",
+        "rank 1 has come to a job of 3 ranks, and rank 0 to one of 2",
+    ]
+
+
+def test_a_store_that_vanishes_while_ranks_meet_is_named():
+    with TcpStore("127.0.0.1", 0, serve=True) as store, TcpStore(*store.address) as other:
+        threading.Timer(0.3, store.close).start()
+        with pytest.raises(ConnectError, match=r"the rank that serves the store at .* has gone"):
+            Communicator(1, 2, other, timeout=60)
+
+
+@both_ways
+def test_operations_without_elements_end(shared):
+    script = """
+        none = np.empty(0, np.float32)
+        for op in (comm.all_reduce, comm.broadcast, comm.reduce):
+            op(none)
+        for op in (comm.reduce_scatter, comm.all_gather, comm.all_to_all, comm.gather, comm.scatter):
+            op(none, none.copy())
+        part = np.empty(3 if rank else 0)
+        comm.all_to_all(np.ones(3 * rank), part, send_counts=[0, 3 * rank], recv_counts=[0, 3 * rank])
+        comm.send(none, 1 - rank, async_op=True)
+        comm.recv(none, 1 - rank)
+        x = np.array([rank]); comm.all_reduce(x); assert x == 1
+    """
+    run(script, 2, SHARED=shared)
+
+
+def test_more_elements_than_2_to_the_31(alone):
+    # Zeros that nobody touches take no memory.
+    x = np.zeros((1 << 31) + 8, np.uint8)
+    alone.all_reduce(x, op="max")
+    alone.broadcast(x)
+    [*_, last] = alone.records()
+    assert last.nbytes == (1 << 31) + 8
+
+
+@pytest.mark.long
+def test_two_ranks_reduce_more_than_2_to_the_31_elements():
+    script = """
+        x = np.zeros((1 << 31) + 9, np.uint8)
+        x[-1] = x[1 << 31] = x[0] = rank + 1
+        comm.all_reduce(x, op="max")
+        assert (x[0], x[1], x[1 << 31], x[-1]) == (2, 0, 2, 2)
+    """
+    run(script, 2)
+
+
+def test_ranks_without_planes_in_common_are_told_so():
+    script = """
+        from openmrc.planes import Planes
+        from openmrc.collectives import TcpStore
+        address = ["127.0.0.1", "::1"][rank]
+        try:
+            with TcpStore("127.0.0.1", int(os.environ["MASTER_PORT"]), serve=rank == 0) as store:
+                Communicator(rank, 2, store, planes=Planes(addresses=(address,)),
+                             tuned=Tuned(shared_memory=False), timeout=20)
+        except Exception as error:
+            print(type(error).__name__, error, flush=True)
+    """
+    head = """
+        import os
+        from openmrc.collectives import Communicator
+        from openmrc.collectives.rendezvous import Tuned
+        rank = int(os.environ["RANK"])
+    """
+    outs = run(script, 2, head=head, tail="")
+    assert outs[0] == "DeviceError connecting with rank 1: the peer's ::1 cannot be reached from 127.0.0.1\n"
+    assert outs[1], "no exception"
+
+
+@both_ways
+def test_an_interpreter_that_exits_in_the_middle_ends_and_the_others_are_told(shared):
+    script = """
+        x = np.ones(4_000_000, np.float32)
+        works = [comm.all_reduce(x, op="max", async_op=True) for _ in range(3)]
+        if rank == 0:
+            sys.exit(0)
+        try:
+            for work in works:
+                work.wait()
+            comm.all_reduce(x, op="max", timeout=20)
+        except Exception as error:
+            print(type(error).__name__)
+    """
+    outs = run(script, 2, SHARED=shared)
+    assert outs[0] == ""
+    assert outs[1].strip() in ("AbortedError", "RankLostError", "DeadlineError"), outs
+
+
 def test_a_store_with_a_token_refuses_others():
     with TcpStore("127.0.0.1", 0, serve=True, token="one") as store:
         port = store.address[1]
@@ -348,6 +458,22 @@ def test_a_store_waits_for_a_key_and_survives_strangers():
                 other.get("never", 0.2)
         for stranger in strangers:
             stranger.close()
+
+
+def test_a_store_is_served_over_ipv6():
+    with TcpStore("::1", 0, serve=True) as store, TcpStore("::1", store.address[1]) as other:
+        other.set("key", b"value")
+        assert store.get("key", 1) == b"value"
+        assert other.local_address == "::1"
+
+
+def test_a_port_that_is_taken_and_an_address_of_another_host_are_named():
+    with TcpStore("127.0.0.1", 0, serve=True) as store:
+        port = store.address[1]
+        with pytest.raises(DeviceError, match=f"served at 127.0.0.1:{port}: .*[Aa]ddress already in use"):
+            TcpStore("127.0.0.1", port, serve=True)
+    with pytest.raises(DeviceError, match=r"served at 192\.0\.2\.1:"):
+        TcpStore("192.0.2.1", 0, serve=True)
 
 
 def test_a_store_that_is_not_there():

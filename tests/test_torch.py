@@ -269,6 +269,47 @@ def test_errors_are_exceptions_and_not_crashes():
     run(script, 2)
 
 
+def test_a_tensor_on_another_device_is_refused():
+    script = """
+        from openmrc.errors import ArgumentError
+        comm = dist.group.WORLD._get_backend(torch.device("cpu")).communicator
+        try:
+            comm.all_reduce(torch.empty(3, device="meta"))
+        except ArgumentError as error:
+            assert "on device meta" in str(error), error
+        else:
+            raise AssertionError("no exception")
+        dist.barrier()
+    """
+    run(script, 2)
+
+
+def test_a_group_that_is_destroyed_in_the_middle_leaves_no_thread_and_tells_the_others():
+    script = """
+        import threading, time
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(100_000), async_op=True)
+            future = work.get_future()
+            time.sleep(0.3)
+            dist.destroy_process_group()
+            left = [t.name for t in threading.enumerate() if t.name.startswith("openmrc")]
+            print(left, sorted(os.listdir("/dev/shm")) == shm)
+        else:
+            time.sleep(1.5)
+            try:
+                dist.all_reduce(torch.ones(100_000))
+            except Exception as error:
+                print(type(error).__name__)
+            dist.destroy_process_group()
+    """
+    processes = collective_ranks.start(
+        script, 2, head=f"{HEAD}    shm = sorted(os.listdir('/dev/shm'))\n", tail="", OMP_NUM_THREADS="1"
+    )
+    first, second = collective_ranks.finish(processes)
+    assert first == "[] True\n"
+    assert second in ("AbortedError\n", "RankLostError\n")
+
+
 @pytest.mark.parametrize("kind", ["plain", "DDP"])
 def test_a_killed_rank_is_an_exception_at_the_others(kind):
     script = """

@@ -1,27 +1,23 @@
 //! Everything behind a communicator's lock: the links, the operations in the order of their calls, point-to-point
 //! messages, and what is done when a peer is lost or the communicator is aborted. It never waits.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use openmrc_nic::{
-    Access, Completion, CompletionQueue, Context, MemoryRegion, Opcode, ProtectionDomain, Status,
-};
+use openmrc_nic::{Completion, Opcode, Status};
 
 use crate::abort::{AbortCode, AbortKind};
 use crate::error::{Error, Result};
 use crate::link::{Link, Way};
 use crate::local::Home;
+use crate::network::Network;
 use crate::operation::Operation;
-use crate::p2p::{Incoming, Outgoing, PointToPoint};
+use crate::p2p::{Incoming, Outgoing, P2P_BIT, PointToPoint};
 use crate::program::Rank;
 use crate::record::{Log, Record};
 use crate::remote::{ABORT_ID, Notice};
 use crate::work::WorkState;
-
-/// Work requests of point-to-point messages have this bit; the rest is a number of the communicator.
-const P2P_BIT: u64 = 1 << 63;
 
 /// How long an abort may take to reach the peers before the works of this rank end.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -34,68 +30,82 @@ struct Ending {
     deadline: Instant,
 }
 
+/// Why the communicator is of no more use, or soon will be.
+#[derive(Default)]
+struct End {
+    /// It is of no more use.
+    failed: Option<Error>,
+    /// It is being given up.
+    ending: Option<Ending>,
+}
+
+/// Collective operations in the order of their calls.
+#[derive(Default)]
+struct Operations {
+    queue: VecDeque<Operation>,
+    /// Operations called.
+    calls: u64,
+}
+
 /// State of a communicator.
 pub struct Core {
     pub rank: Rank,
     pub links: Vec<Option<Link>>,
     pub home: Home,
-    pub cq: CompletionQueue,
-    pd: ProtectionDomain,
-    qps: HashMap<u32, Rank>,
-    completions: Vec<Completion>,
-    queue: VecDeque<Operation>,
+    pub network: Network,
+    operations: Operations,
     p2p: PointToPoint,
-    next_message: u64,
-    /// Operations called.
-    pub calls: u64,
-    /// Why the communicator is of no more use.
-    pub failed: Option<Error>,
-    ending: Option<Ending>,
+    end: End,
     pub log: Log,
 }
 
 impl Core {
-    pub fn new(rank: Rank, ranks: usize, home: Home, cq: CompletionQueue, pd: ProtectionDomain) -> Core {
+    pub fn new(rank: Rank, ranks: usize, home: Home, network: Network) -> Core {
         Core {
             rank,
             links: (0..ranks).map(|_| None).collect(),
             home,
-            cq,
-            pd,
-            qps: HashMap::new(),
-            completions: Vec::new(),
-            queue: VecDeque::new(),
+            network,
+            operations: Operations::default(),
             p2p: PointToPoint::new(ranks),
-            next_message: 0,
-            calls: 0,
-            failed: None,
-            ending: None,
+            end: End::default(),
             log: Log::default(),
         }
     }
 
     pub fn add_link(&mut self, link: Link) {
         if let Way::Remote(remote) = &link.way {
-            self.qps.insert(remote.qp.qp_num(), link.peer);
+            self.network.add(remote.qp.qp_num(), link.peer);
         }
         let peer = link.peer;
         self.links[peer] = Some(link);
     }
 
-    /// Whether nothing is under way.
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.p2p.is_idle()
+    /// Number of the next operation.
+    pub fn next_call(&mut self) -> u64 {
+        self.operations.calls += 1;
+        self.operations.calls
     }
 
-    fn register(pd: &ProtectionDomain, data: *const u8, len: usize) -> Result<MemoryRegion> {
-        // SAFETY: whoever called the operation keeps its memory until it has ended, and the region goes before.
-        unsafe { pd.register_raw(data.cast_mut(), len, Access::LOCAL_READ, Box::new(())) }
-            .map_err(|e| Error::device(format!("registering {len} bytes"), e))
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.operations.queue.is_empty() && self.p2p.is_idle()
+    }
+
+    /// Whether it is of no more use, and everything that waited has ended.
+    pub fn has_failed(&self) -> bool {
+        self.end.failed.is_some()
+    }
+
+    /// It is closed: whatever is called from now on ends with an error.
+    pub fn close(&mut self) {
+        self.end.failed.get_or_insert(Error::Closed);
+        self.links.iter_mut().for_each(|link| *link = None);
     }
 
     /// Why the communicator is of no more use, or soon will be.
     pub fn error(&self) -> Option<&Error> {
-        self.failed.as_ref().or(self.ending.as_ref().map(|ending| &ending.error))
+        self.end.failed.as_ref().or(self.end.ending.as_ref().map(|ending| &ending.error))
     }
 
     /// Takes over an operation, and does what can be done at once.
@@ -104,14 +114,14 @@ impl Core {
             operation.work.complete(Err(error.clone()));
             return;
         }
-        let pd = &self.pd;
-        if let Err(error) = operation.register(&self.links, |data, len| Self::register(pd, data, len)) {
+        let network = &self.network;
+        if let Err(error) = operation.register(&self.links, |data, len| network.register(data, len)) {
             operation.work.complete(Err(error.clone()));
             // The other ranks wait for this one.
             self.fail(error, AbortKind::Device, self.rank);
             return;
         }
-        self.queue.push_back(operation);
+        self.operations.queue.push_back(operation);
         self.progress();
     }
 
@@ -124,12 +134,10 @@ impl Core {
             work.complete(Err(error.clone()));
             return;
         }
-        self.next_message += 1;
-        let id = P2P_BIT | self.next_message;
-        let mut message = Outgoing::new(id, tag, data, len, work);
+        let mut message = Outgoing::new(self.p2p.next_id(), tag, data, len, work);
         let remote = self.links[to].as_ref().is_some_and(|link| !link.is_local());
         if remote && len > crate::remote::COPIED {
-            match Self::register(&self.pd, data, len) {
+            match self.network.register(data, len) {
                 Ok(region) => message.region = Some(region),
                 Err(error) => {
                     message.work.complete(Err(error));
@@ -147,16 +155,16 @@ impl Core {
             receive.work.complete(Err(error.clone()));
             return;
         }
-        self.p2p.post_recv(receive);
+        self.p2p.post_recv(receive, &self.links);
         self.progress();
     }
 
     /// Does what can be done; returns whether anything happened.
     pub fn progress(&mut self) -> bool {
-        if self.failed.is_some() {
+        if self.end.failed.is_some() {
             return false;
         }
-        if self.ending.is_some() {
+        if self.end.ending.is_some() {
             return self.progress_ending();
         }
         match self.try_progress() {
@@ -176,7 +184,7 @@ impl Core {
         let polled = self.poll_network();
         let over =
             |ending: &Ending| ending.aborts == 0 || Instant::now() >= ending.deadline || polled.is_err();
-        if let Some(ending) = self.ending.take_if(|ending| over(ending)) {
+        if let Some(ending) = self.end.ending.take_if(|ending| over(ending)) {
             self.end(ending.error);
             return true;
         }
@@ -190,13 +198,13 @@ impl Core {
             self.aborted_by_peer(code);
             return Ok(true);
         }
-        while let Some(operation) = self.queue.front_mut() {
+        while let Some(operation) = self.operations.queue.front_mut() {
             worked |= operation.progress(&mut self.links, &self.home)?;
             if !operation.is_done() {
                 break;
             }
             operation.finish();
-            if let Some(operation) = self.queue.pop_front() {
+            if let Some(operation) = self.operations.queue.pop_front() {
                 self.log.add(Record::of(&operation));
                 // The memory is the caller's again: nothing of the operation may refer to it.
                 let work = Arc::clone(&operation.work);
@@ -206,29 +214,24 @@ impl Core {
             worked = true;
         }
         worked |= self.p2p.progress(&mut self.links, &self.home)?;
+        self.p2p.ended.drain(..).for_each(|message| self.log.add_message(&message));
         Ok(worked)
     }
 
     /// Handles what the NIC has completed.
     fn poll_network(&mut self) -> Result<bool> {
-        if self.qps.is_empty() {
-            return Ok(false);
-        }
-        let mut completions = std::mem::take(&mut self.completions);
-        let polled = self.cq.poll_into(256, &mut completions);
-        let result = polled.map_err(|e| Error::device("completions", e)).and_then(|n| {
-            completions.iter().try_for_each(|completion| self.completed(completion)).map(|()| n > 0)
-        });
-        completions.clear();
-        self.completions = completions;
-        result
+        let completions = self.network.poll()?;
+        let result = completions.iter().try_for_each(|completion| self.completed(completion));
+        let any = !completions.is_empty();
+        self.network.handled(completions);
+        result.map(|()| any)
     }
 
     fn completed(&mut self, completion: &Completion) -> Result<()> {
-        let Some(&peer) = self.qps.get(&completion.qp_num) else { return Ok(()) };
+        let Some(peer) = self.network.peer(completion.qp_num) else { return Ok(()) };
         let Some(link) = &mut self.links[peer] else { return Ok(()) };
         if completion.wr_id == ABORT_ID && completion.opcode == Opcode::RdmaWrite {
-            self.ending.iter_mut().for_each(|ending| ending.aborts -= 1);
+            self.end.ending.iter_mut().for_each(|ending| ending.aborts -= 1);
         }
         if let (Opcode::RdmaWrite, Way::Remote(remote)) = (completion.opcode, &link.way) {
             remote.pending.set(remote.pending.get().saturating_sub(1));
@@ -245,10 +248,9 @@ impl Core {
                 0 | ABORT_ID => {}
                 id if id & P2P_BIT != 0 => self.p2p.completed(peer, id),
                 id => {
-                    for operation in &mut self.queue {
-                        if operation.number + 1 == id {
-                            operation.outstanding -= 1;
-                        }
+                    let queue = &mut self.operations.queue;
+                    if let Some(operation) = queue.iter_mut().find(|operation| operation.number + 1 == id) {
+                        operation.completed();
                     }
                 }
             },
@@ -284,7 +286,7 @@ impl Core {
         }
         // What a peer wrote before it ended still counts.
         while self.progress() {}
-        if self.failed.is_some() || self.ending.is_some() {
+        if self.error().is_some() {
             return;
         }
         if let Some((error, peer)) = self.lost_and_needed() {
@@ -304,7 +306,7 @@ impl Core {
                     link.peer,
                 ))
             };
-            if let Some(operation) = self.queue.iter().find(|operation| operation.needs(link.peer)) {
+            if let Some(operation) = self.operations.queue.iter().find(|o| o.needs(link.peer)) {
                 return lost(&operation.work.name, self.missing());
             }
             let mut works = self.p2p.works();
@@ -315,7 +317,7 @@ impl Core {
 
     fn overdue(&self, now: Instant) -> Option<Error> {
         let late = |work: &WorkState| work.deadline().is_some_and(|deadline| now >= deadline);
-        let collective = self.queue.iter().map(|operation| (&operation.work, self.missing()));
+        let collective = self.operations.queue.iter().map(|operation| (&operation.work, self.missing()));
         let messages = self.p2p.works().map(|(work, rank, what)| {
             let peer = rank.map_or("any rank".into(), |rank| format!("rank {rank}"));
             (work, format!("{what} of {peer} is missing"))
@@ -329,14 +331,14 @@ impl Core {
 
     /// The earliest end of a time limit.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let works = self.queue.iter().map(|operation| &operation.work);
+        let works = self.operations.queue.iter().map(|operation| &operation.work);
         let limits = works.chain(self.p2p.works().map(|(work, ..)| work)).filter_map(|work| work.deadline());
-        limits.chain(self.ending.iter().map(|ending| ending.deadline)).min()
+        limits.chain(self.end.ending.iter().map(|ending| ending.deadline)).min()
     }
 
     /// Ranks for which the oldest operation waits.
     pub fn waits_for(&self) -> Vec<(Rank, &'static str)> {
-        self.queue.front().map(|operation| operation.waits_for().collect()).unwrap_or_default()
+        self.operations.queue.front().map(|operation| operation.waits_for().collect()).unwrap_or_default()
     }
 
     fn missing(&self) -> String {
@@ -356,7 +358,7 @@ impl Core {
     }
 
     fn aborted_by_peer(&mut self, code: u32) {
-        if self.failed.is_none() && self.ending.is_none() {
+        if self.error().is_none() {
             let error = Error::Aborted(AbortCode::decode(code).describe());
             self.end(error);
         }
@@ -364,7 +366,7 @@ impl Core {
 
     /// The communicator is of no more use: everything that waits ends with the error, and the peers are told.
     pub fn fail(&mut self, error: Error, kind: AbortKind, subject: Rank) {
-        if self.failed.is_some() || self.ending.is_some() {
+        if self.error().is_some() {
             return;
         }
         let code = AbortCode { kind, sender: self.rank, subject }.encode();
@@ -373,7 +375,7 @@ impl Core {
         if aborts == 0 {
             self.end(error);
         } else {
-            self.ending = Some(Ending { error, aborts, deadline: Instant::now() + FAREWELL });
+            self.end.ending = Some(Ending { error, aborts, deadline: Instant::now() + FAREWELL });
         }
     }
 
@@ -386,25 +388,17 @@ impl Core {
         }
         let works: Vec<Arc<WorkState>> = self.p2p.works().map(|(work, ..)| Arc::clone(work)).collect();
         self.p2p.clear();
-        let operations = std::mem::take(&mut self.queue);
+        let operations = std::mem::take(&mut self.operations.queue);
         let works: Vec<_> = operations.iter().map(|o| Arc::clone(&o.work)).chain(works).collect();
         drop(operations);
         works.iter().for_each(|work| work.complete(Err(error.clone())));
-        self.failed = Some(error);
+        self.end.failed = Some(error);
     }
 
     /// Bytes of point-to-point messages, through shared memory and over the network.
     pub fn p2p_bytes(&self) -> [u64; 2] {
         self.p2p.bytes
     }
-}
-
-/// Opens what a communicator needs of a device.
-pub fn open(context: &Context, ranks: usize) -> Result<(ProtectionDomain, CompletionQueue)> {
-    let pd = context.alloc_pd().map_err(|e| Error::device("the device", e))?;
-    let cq =
-        context.create_cq((ranks * 512).clamp(1024, 1 << 20)).map_err(|e| Error::device("the device", e))?;
-    Ok((pd, cq))
 }
 
 /// How often peers and time limits are looked at while nothing arrives.

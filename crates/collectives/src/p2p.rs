@@ -16,6 +16,9 @@ use crate::local::Home;
 use crate::program::Rank;
 use crate::work::WorkState;
 
+/// Work requests of point-to-point messages have this bit; the rest is a number of the communicator.
+pub const P2P_BIT: u64 = 1 << 63;
+
 const SIGNATURE: Signature =
     Signature { count: 0, root: 0, kind: Signature::P2P, dtype: 0, op: 255, algorithm: 0 };
 
@@ -57,15 +60,14 @@ impl Incoming {
         self.tag == tag && self.from.is_none_or(|from| from == peer)
     }
 
-    fn deliver(&self, peer: Rank, data: &[u8]) {
+    fn deliver(&self, peer: Rank, data: &[u8]) -> Result<()> {
         if data.len() != self.len {
-            self.work.complete(Err(wrong_size(peer, self.tag, data.len(), self.len)));
-            return;
+            return Err(wrong_size(peer, self.tag, data.len(), self.len));
         }
         // SAFETY: the caller of `recv` promised `len` bytes.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.data, data.len()) };
         self.work.set_source(peer);
-        self.work.complete(Ok(()));
+        Ok(())
     }
 }
 
@@ -75,6 +77,18 @@ fn wrong_size(rank: Rank, tag: u64, theirs: usize, ours: usize) -> Error {
         theirs: format!("send of {theirs} bytes with tag {tag}"),
         ours: format!("recv of {ours} bytes"),
     }
+}
+
+/// A message that was sent or received.
+pub struct Ended {
+    /// Sent, or received.
+    pub is_send: bool,
+    pub peer: Rank,
+    pub tag: u64,
+    pub len: usize,
+    /// Through shared memory.
+    pub is_local: bool,
+    pub work: Arc<WorkState>,
 }
 
 /// A message that arrived before its receive.
@@ -105,6 +119,10 @@ struct Peer {
 pub struct PointToPoint {
     peers: Vec<Peer>,
     receives: VecDeque<Incoming>,
+    /// Messages called to be sent.
+    calls: u64,
+    /// Messages that have ended and are not in the log yet.
+    pub ended: Vec<Ended>,
     /// Bytes sent through shared memory, and over the network.
     pub bytes: [u64; 2],
 }
@@ -114,8 +132,16 @@ impl PointToPoint {
         PointToPoint {
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             receives: VecDeque::new(),
+            calls: 0,
+            ended: Vec::new(),
             bytes: [0; 2],
         }
+    }
+
+    /// Work request of the next message.
+    pub fn next_id(&mut self) -> u64 {
+        self.calls += 1;
+        P2P_BIT | self.calls
     }
 
     /// Whether nothing is under way.
@@ -128,7 +154,7 @@ impl PointToPoint {
     }
 
     /// Posts a receive; a message that has been put aside may end it at once.
-    pub fn post_recv(&mut self, receive: Incoming) {
+    pub fn post_recv(&mut self, receive: Incoming, links: &[Option<Link>]) {
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             let whole = |stored: &Stored| stored.data.len() == stored.total;
             // The first that fits; if it is still arriving, the receive waits for the rest of it.
@@ -136,7 +162,9 @@ impl PointToPoint {
             if let Some(index) = first.filter(|&index| whole(&peer.stored[index]))
                 && let Some(stored) = peer.stored.remove(index)
             {
-                receive.deliver(rank, &stored.data);
+                let is_local = links[rank].as_ref().is_some_and(Link::is_local);
+                let result = receive.deliver(rank, &stored.data);
+                self.end_receive(receive, rank, is_local, result);
                 return;
             }
         }
@@ -170,12 +198,17 @@ impl PointToPoint {
                 message.outstanding -= 1;
             }
         }
-        peer.leaving.retain(|message| {
-            if message.outstanding == 0 {
-                message.work.complete(Ok(()));
-            }
-            message.outstanding > 0
-        });
+        for message in peer.leaving.extract_if(.., |message| message.outstanding == 0) {
+            end_send(&mut self.ended, message, to, false);
+        }
+    }
+
+    fn end_receive(&mut self, receive: Incoming, peer: Rank, is_local: bool, result: Result<()>) {
+        let Incoming { tag, len, work, .. } = receive;
+        if result.is_ok() {
+            self.ended.push(Ended { is_send: false, peer, tag, len, is_local, work: Arc::clone(&work) });
+        }
+        work.complete(result);
     }
 
     /// Sends and receives what can be; returns whether anything happened.
@@ -214,7 +247,7 @@ impl PointToPoint {
                 && let Some(message) = peer.sends.pop_front()
             {
                 if message.outstanding == 0 {
-                    message.work.complete(Ok(()));
+                    end_send(&mut self.ended, message, link.peer, link.is_local());
                 } else {
                     peer.leaving.push(message);
                 }
@@ -262,13 +295,16 @@ impl PointToPoint {
                 match peer.arriving.take() {
                     Some(Target::Receive { receive, .. }) => {
                         receive.work.set_source(rank);
-                        receive.work.complete(if receive.len == total {
-                            Ok(())
-                        } else {
-                            Err(wrong_size(rank, tag, total, receive.len))
-                        });
+                        let fits = receive.len == total;
+                        let wrong = wrong_size(rank, tag, total, receive.len);
+                        self.end_receive(
+                            receive,
+                            rank,
+                            link.is_local(),
+                            if fits { Ok(()) } else { Err(wrong) },
+                        );
                     }
-                    _ => self.deliver_stored(rank),
+                    _ => self.deliver_stored(rank, link.is_local()),
                 }
             }
         }
@@ -292,7 +328,7 @@ impl PointToPoint {
     }
 
     /// A message that was put aside is complete: a receive may have been posted for it meanwhile.
-    fn deliver_stored(&mut self, rank: Rank) {
+    fn deliver_stored(&mut self, rank: Rank, is_local: bool) {
         let stored = &mut self.peers[rank].stored;
         let Some(index) = self
             .receives
@@ -304,8 +340,17 @@ impl PointToPoint {
         if let Some(receive) = self.receives.remove(index) {
             let fitting = stored.iter().position(|s| receive.fits(rank, s.tag));
             if let Some(message) = fitting.and_then(|i| stored.remove(i)) {
-                receive.deliver(rank, &message.data);
+                let result = receive.deliver(rank, &message.data);
+                self.end_receive(receive, rank, is_local, result);
             }
         }
     }
+}
+
+fn end_send(ended: &mut Vec<Ended>, message: Outgoing, peer: Rank, is_local: bool) {
+    let Outgoing { tag, len, work, region, .. } = message;
+    // The memory is the caller's again.
+    drop(region);
+    ended.push(Ended { is_send: true, peer, tag, len, is_local, work: Arc::clone(&work) });
+    work.complete(Ok(()));
 }

@@ -7,6 +7,8 @@ use openmrc_sockets::monotonic_ns;
 
 use crate::algorithms::{Algorithm, Shape};
 use crate::operation::Operation;
+use crate::p2p::Ended;
+use crate::program::Rank;
 
 /// Records that are kept until they are asked for.
 const KEPT: usize = 65_536;
@@ -14,9 +16,9 @@ const KEPT: usize = 65_536;
 /// An operation that has ended.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Number of the call in its communicator.
+    /// Number of the call in its communicator; 0 of a message.
     pub number: u64,
-    /// Name of the operation.
+    /// Name of the operation; `send` or `recv` of a message.
     pub name: &'static str,
     /// How it was executed.
     pub algorithm: &'static str,
@@ -30,6 +32,10 @@ pub struct Record {
     pub shared_bytes: u64,
     /// Bytes sent over the network.
     pub network_bytes: u64,
+    /// The root, or the other end of a message.
+    pub peer: Rank,
+    /// Tag of a message.
+    pub tag: u64,
 }
 
 impl Record {
@@ -37,7 +43,7 @@ impl Record {
     pub(crate) fn of(operation: &Operation) -> Record {
         let signature = &operation.signature;
         let size = crate::types::DataType::from_code(signature.dtype).map_or(1, |dtype| dtype.size() as u64);
-        let [shared_bytes, network_bytes] = operation.bytes;
+        let [shared_bytes, network_bytes] = operation.bytes();
         let common = signature.count * size;
         Record {
             number: operation.number,
@@ -48,6 +54,26 @@ impl Record {
             duration: operation.work.begun.elapsed(),
             shared_bytes,
             network_bytes,
+            peer: signature.root as Rank,
+            tag: 0,
+        }
+    }
+
+    /// The record of a message that has just ended.
+    fn of_message(message: &Ended) -> Record {
+        let bytes = message.len as u64;
+        let sent = if message.is_send { bytes } else { 0 };
+        Record {
+            number: 0,
+            name: if message.is_send { "send" } else { "recv" },
+            algorithm: Algorithm::Direct.name(),
+            bytes,
+            end_ns: monotonic_ns(),
+            duration: message.work.begun.elapsed(),
+            shared_bytes: if message.is_local { sent } else { 0 },
+            network_bytes: if message.is_local { 0 } else { sent },
+            peer: message.peer,
+            tag: message.tag,
         }
     }
 }
@@ -69,6 +95,15 @@ impl Log {
         self.operations += 1;
         self.shared_bytes += record.shared_bytes;
         self.network_bytes += record.network_bytes;
+        self.push(record);
+    }
+
+    /// Adds the record of a message; its bytes are counted elsewhere.
+    pub(crate) fn add_message(&mut self, message: &Ended) {
+        self.push(Record::of_message(message));
+    }
+
+    fn push(&mut self, record: Record) {
         if self.records.len() == KEPT {
             self.records.pop_front();
         }

@@ -12,7 +12,7 @@ use openmrc_sockets::{EventFd, wait_readable};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::shared::Shared;
+use crate::shared::{Polling, Shared};
 
 /// Largest capacity of a queue.
 pub const MAX_CQE: usize = 1 << 22;
@@ -198,6 +198,12 @@ impl CompletionQueue {
             self.shared.drive_in_vain();
         }
         self.queue.take_each(max, take)
+    }
+
+    /// Polling mode of the device; see [`crate::Context::polling`].
+    #[must_use]
+    pub fn polling(&self) -> Polling {
+        Polling::new(&self.shared)
     }
 
     /// As [`CompletionQueue::poll_into`], into a new list.

@@ -127,6 +127,9 @@ fn read_tuning(given: &Bound<'_, PyDict>) -> PyResult<Tuning> {
     Ok(tuning)
 }
 
+/// A record as a tuple; see [`CollectiveGroup::take_records`].
+type RecordFields = (u64, &'static str, &'static str, u64, u64, f64, u64, u64, usize, u64);
+
 /// A communicator.
 #[pyclass(frozen, module = "openmrc._core")]
 pub struct CollectiveGroup(Communicator);
@@ -250,20 +253,26 @@ impl CollectiveGroup {
         py.detach(|| self.0.totals())
     }
 
-    /// Records since the last call: number, name, algorithm, bytes, end in ns, duration in s, shared bytes, network bytes.
-    #[expect(clippy::type_complexity, reason = "the fields of a record")]
-    fn take_records(
-        &self,
-        py: Python<'_>,
-    ) -> Vec<(u64, &'static str, &'static str, u64, u64, f64, u64, u64)> {
+    /// Records since the last call: number, name, algorithm, bytes, end in ns, duration in s, shared bytes, network bytes,
+    /// root or peer, tag.
+    fn take_records(&self, py: Python<'_>) -> Vec<RecordFields> {
         let records = py.detach(|| self.0.take_records());
-        records
-            .into_iter()
-            .map(|r| {
-                let duration = r.duration.as_secs_f64();
-                (r.number, r.name, r.algorithm, r.bytes, r.end_ns, duration, r.shared_bytes, r.network_bytes)
-            })
-            .collect()
+        let fields = |r: openmrc_collectives::Record| {
+            let duration = r.duration.as_secs_f64();
+            (
+                r.number,
+                r.name,
+                r.algorithm,
+                r.bytes,
+                r.end_ns,
+                duration,
+                r.shared_bytes,
+                r.network_bytes,
+                r.peer,
+                r.tag,
+            )
+        };
+        records.into_iter().map(fields).collect()
     }
 
     fn abort(&self, py: Python<'_>, reason: &str) {

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+pub mod chakra;
 mod clock;
 pub mod collectives;
 pub mod config;
@@ -21,7 +22,9 @@ mod groups;
 mod hash;
 mod hosts;
 mod memory;
+mod program;
 pub mod record;
+pub mod replay;
 pub mod results;
 mod scenario;
 pub mod schedule;

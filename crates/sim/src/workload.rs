@@ -75,7 +75,7 @@ pub enum WorkloadError {
 }
 
 /// Everything that is to be sent in a run.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Workload {
     /// Connections.
     pub connections: Vec<Connection>,

@@ -111,6 +111,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "openmrc.cli.bench_collective:bench_collective",
         "Time and bandwidth of collective operations, as nccl-tests measure them.",
     ),
+    "tune": Subcommand(
+        "openmrc.cli.tune:tune", "Measure which algorithm of collective operations is the fastest here."
+    ),
     "train-demo": Subcommand(
         "openmrc.cli.train_demo:train_demo", "Train a small model with PyTorch while the network fails."
     ),

@@ -1,11 +1,11 @@
 """``openmrc bench-collective``. Prints; :mod:`openmrc.collectives.bench` measures."""
 
-import os
-import subprocess
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +14,8 @@ from openmrc.cli import _common, _values
 from openmrc.errors import ArgumentError, Error
 
 _LARGEST = 8 << 30
-# fmt: off
-_HEAD = """\
-#                                             out-of-place                      in-place
-#     size      count     type redop     time  algbw  busbw wrong     time  algbw  busbw wrong algorithm
-#      (B)     (elem)                    (us) (GB/s) (GB/s)           (us) (GB/s) (GB/s)"""
-# fmt: on
+_LAB_RANKS = 8
+_LAB_PORT = 29500
 
 
 def bench_collective(
@@ -39,6 +35,16 @@ def bench_collective(
             help="Start this number of ranks on this machine. Default 2, or what torchrun or mpirun says.",
         ),
     ] = None,
+    loopback: Annotated[
+        bool,
+        typer.Option(
+            "--loopback", help="Start the ranks here, and send over planes on loopback: no shared memory."
+        ),
+    ] = False,
+    lab: Annotated[
+        bool,
+        typer.Option("--lab", help="Ranks are hosts of a lab: SRv6 switches of the kernel. Needs root."),
+    ] = False,
     all_sizes: Annotated[bool, typer.Option("--all", "-a", help="Sizes from 8 bytes to 128 MiB.")] = False,
     begin: Annotated[int, typer.Option("--minbytes", help="Smallest size.", **_values.size(1, _LARGEST))] = 1
     << 20,
@@ -62,10 +68,18 @@ def bench_collective(
             "--algorithm", metavar="NAME", help="ring, halving, direct, tree or chain. Default by size."
         ),
     ] = None,
-    network: Annotated[
-        bool, typer.Option("--network", help="No shared memory: everything over planes on loopback.")
-    ] = False,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare the results.")] = True,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="gloo",
+            help="Measure gloo (PyTorch) too, in turns, in the same processes.",
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw bus bandwidth over size.")
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Time and bandwidth of collective operations, as nccl-tests measure them.
@@ -73,85 +87,170 @@ def bench_collective(
     Starts its ranks itself, or is one of those that torchrun or mpirun has started (RANK, WORLD_SIZE,
     MASTER_ADDR, MASTER_PORT). Sizes are those of the larger buffer of a rank. busbw is what each rank's link
     carries: algbw times 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all. The
-    result of the first operation of each size is compared with what it must be; #wrong counts its elements.
+    result of the first operation of each size is compared with what it must be; the column wrong counts
+    elements. x is gloo's time over ours.
     """
     from openmrc.collectives import bench
+    from openmrc.collectives.rendezvous import Environment
 
     smallest = 8 if all_sizes else begin
     settings = bench.Settings(
-        operation.replace("-", "_"),
-        smallest,
-        128 << 20 if all_sizes else (end or smallest),
-        factor,
-        iterations,
-        warmup,
-        dtype,
-        op,
-        root,
-        algorithm,
-        shared_memory=not network,
+        operation=operation.replace("-", "_"),
+        begin=smallest,
+        end=128 << 20 if all_sizes else (end or smallest),
+        factor=factor,
+        iterations=iterations,
+        warmup=warmup,
+        dtype=dtype,
+        op=op,
+        root=root,
+        algorithm=algorithm,
         check=check,
+        compare=compare,
     )
-    launched = ranks is None and "WORLD_SIZE" in os.environ
-    lines = _launched(settings) if launched else _spawned(ranks or 2, settings)
+    if compare:
+        from openmrc.collectives.bench import gloo
+
+        gloo.require()
+    if picture:
+        from openmrc.cli._simulation import check_outputs
+
+        check_outputs([picture])
+    launched = ranks is None and not loopback and not lab and Environment.is_set()
+    number = Environment.read().size if launched else (ranks or 2)
+    if root >= number:
+        raise ArgumentError(f"root {root} does not exist: there are ranks 0 to {number - 1}")
+    table = None if json else _Table(settings, number)
+    lines = []
+    for line in _launched(settings) if launched else _spawned(number, settings, loopback=loopback, lab=lab):
+        lines.append(line)
+        if table is not None:
+            table.add(line)
+    if launched and not lines:
+        return  # Rank 0 reports.
     if json:
         _common.print_json([asdict(line) for line in lines])
-        return
-    first = True
-    wrong = 0
-    for line in lines:
-        if first:
-            print(_HEAD)
-            first = False
-        ways = (line.out_of_place, line.in_place)
-        wrong += sum(way.wrong for way in ways if way is not None)
-        print(f"{line.size:10} {line.count:10} {line.dtype:>8} {line.op:>5} "
-              + " ".join(_timing(way) for way in ways) + f" {line.algorithm}", flush=True)  # fmt: skip
-    if wrong:
+    if picture:
+        from openmrc.collectives.bench.picture import draw
+
+        way = "lab" if lab else ("loopback planes" if loopback else "this machine")
+        draw(lines, f"{settings.operation} of {dtype}, {number} ranks, {way}", picture)
+        _common.console(stderr=True).print(f"wrote {picture}", markup=False)
+    ways = [way for line in lines for way in (line.out_of_place, line.in_place, line.gloo) if way is not None]
+    if wrong := sum(way.wrong for way in ways):
         raise Error(f"{wrong} elements were wrong")
 
 
-def _timing(way: Any) -> str:
-    if way is None:
-        return f"{'-':>8} {'-':>6} {'-':>6} {'-':>5}"
-    return f"{way.time_us:8.1f} {way.algbw / 1e9:6.3f} {way.busbw / 1e9:6.3f} {way.wrong:5}"
+class _Table:
+    """The table of nccl-tests, line by line; on a narrow terminal with fewer columns."""
+
+    def __init__(self, settings: Any, ranks: int) -> None:
+        self._settings = settings
+        self._ranks = ranks
+        self._compared = settings.compare is not None
+        needed = _WIDE + _GLOO * self._compared
+        self._wide = not sys.stdout.isatty() or shutil.get_terminal_size().columns >= needed
+        self._empty = True
+
+    def _head(self) -> None:
+        settings = self._settings
+        ours = (
+            f"{'time':>8} {'algbw':>6} {'busbw':>6} {'wrong':>5}"
+            if self._wide
+            else f"{'time':>8} {'busbw':>6}"
+        )
+        units = (
+            f"{'(us)':>8} {'(GB/s)':>6} {'(GB/s)':>6} {'':>5}" if self._wide else f"{'(us)':>8} {'(GB/s)':>6}"
+        )
+        first = f"#{'size':>9} {'count':>10} {'type':>8} {'redop':>7}" if self._wide else f"#{'size':>9}"
+        second = f"#{'(B)':>9} {'(elem)':>10} {'':>8} {'':>7}" if self._wide else f"#{'(B)':>9}"
+        last = "algorithm" if self._wide else "wrong algorithm"
+        gloo = (f" {'time':>8} {'busbw':>6} {'x':>5}", f" {'(us)':>8} {'(GB/s)':>6} {'':>5}")
+        gloo = gloo if self._compared else ("", "")
+        head = "#" + " " * (len(first) - 1)
+        above = f"{head} {'out-of-place':>{len(ours)}} {'in-place':>{len(ours)}}"
+        print(f"# {settings.operation}, {self._ranks} ranks" + self._about(settings))
+        print(above + (f" {'gloo':>{len(gloo[0]) - 1}}" if self._compared else ""))
+        print(f"{first} {ours} {ours}{gloo[0]} {last}")
+        print(f"{second} {units} {units}{gloo[1]}".rstrip(), flush=True)
+
+    def _about(self, settings: Any) -> str:
+        if self._wide:
+            return ""
+        return f", {settings.dtype}, {settings.op}"
+
+    def add(self, line: Any) -> None:
+        """Prints a size."""
+        if self._empty:
+            self._head()
+            self._empty = False
+        ways = (line.out_of_place, line.in_place)
+        cells = [f"{line.size:10}"]
+        if self._wide:
+            cells.append(f"{line.count:10} {line.dtype:>8} {line.op:>7}")
+        cells += [self._timing(way) for way in ways]
+        if self._compared:
+            gain = "-" if line.gain is None else f"{line.gain:.2f}"
+            cells.append(f"{_us(line.gloo.time_us)} {line.gloo.busbw / 1e9:6.2f} {gain:>5}")
+        if not self._wide:
+            cells.append(f"{sum(way.wrong for way in ways if way is not None):5}")
+        print(*cells, line.algorithm, flush=True)
+
+    def _timing(self, way: Any) -> str:
+        if way is None:
+            return f"{'-':>8} {'-':>6} {'-':>6} {'-':>5}" if self._wide else f"{'-':>8} {'-':>6}"
+        if not self._wide:
+            return f"{_us(way.time_us)} {way.busbw / 1e9:6.2f}"
+        return f"{_us(way.time_us)} {way.algbw / 1e9:6.2f} {way.busbw / 1e9:6.2f} {way.wrong:5}"
+
+
+_WIDE = 106
+"""Width of the table of nccl-tests."""
+_GLOO = 22
+"""Width of gloo's columns."""
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:8.2f}" if time_us < 1000 else f"{time_us:8.0f}"
 
 
 def _launched(settings: Any) -> Iterator[Any]:
     from openmrc.collectives import Communicator, bench
-    from openmrc.collectives.rendezvous import Tuned
 
-    with Communicator.from_environment(tuned=Tuned(shared_memory=settings.shared_memory)) as comm:
+    with Communicator.from_environment() as comm:
         lines = bench.run(comm, settings, lambda line: None)
         yield from lines if comm.rank == 0 else ()
 
 
-def _spawned(ranks: int, settings: Any) -> Iterator[Any]:
+def _spawned(ranks: int, settings: Any, *, loopback: bool, lab: bool) -> Iterator[Any]:
     from openmrc.collectives import bench
+    from openmrc.collectives.bench.spawn import ended, lines
 
-    if settings.root >= ranks:
-        raise ArgumentError(f"root {settings.root} does not exist: there are ranks 0 to {ranks - 1}")
-    with _ended(bench.spawn(ranks, settings)) as processes:
-        for text in processes[0].stdout or ():
-            yield bench.line_from(text)
-        codes = [process.wait() for process in processes]
-    if any(codes):
-        raise Error(f"rank {next(r for r, code in enumerate(codes) if code)} failed")
+    with (
+        _places(ranks, loopback=loopback, lab=lab) as places,
+        ended(bench.spawn(places, settings)) as processes,
+    ):
+        yield from map(bench.line_from, lines(processes))
 
 
 @contextmanager
-def _ended(processes: "list[subprocess.Popen[str]]") -> Iterator["list[subprocess.Popen[str]]"]:
-    """Ends all processes if one of them, or this one, ends early."""
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
-        for process in processes:
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        sys.stdout.flush()
+def _places(ranks: int, *, loopback: bool, lab: bool) -> Iterator[Any]:
+    """Where the ranks run."""
+    from openmrc.collectives.bench import Place
+
+    if not lab:
+        yield [Place(environment={"OPENMRC_SHARED_MEMORY": "0"} if loopback else {})] * ranks
+        return
+    if loopback:
+        raise ArgumentError("--loopback and --lab exclude each other")
+    if ranks > _LAB_RANKS:
+        raise ArgumentError(f"the lab has {_LAB_RANKS} hosts: {ranks} ranks are too many")
+    from openmrc.demos.lab.run import demo_lab
+    from openmrc.demos.lab.scene import RING
+    from openmrc.lab import system
+
+    say = _common.console(stderr=True)
+    with demo_lab(lambda what: say.print(what, markup=False)) as found:
+        hosts = RING[:ranks]
+        store = {"MASTER_ADDR": found.addresses(hosts[0])[0], "MASTER_PORT": str(_LAB_PORT)}
+        yield [Place(system.inside(found.namespace(host)), store) for host in hosts]

@@ -48,6 +48,12 @@ def train_demo(
         bool,
         typer.Option("--lab", help="Ranks are hosts of a lab: SRv6 switches of the kernel. Needs root."),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="PREFIX", help="Write what the undisturbed job sent, for the simulator."
+        ),
+    ] = None,
     out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
         "openmrc-train-demo"
     ),
@@ -64,7 +70,9 @@ def train_demo(
         raise UnsupportedError(
             f"the demo trains with PyTorch, which is not installed: {pip_install('torch')}"
         )
-    settings = Settings(ranks, steps, planes, fsdp, layers, width, batch, gloo=not no_gloo)
+    settings = Settings(
+        ranks, steps, planes, fsdp, layers, width, batch, gloo=not no_gloo, trace=_prefix(trace)
+    )
     # Now, so that a directory that cannot be made is found before the run.
     out.mkdir(parents=True, exist_ok=True)
     with screen(_common.console(stderr=True)) as watch:
@@ -83,5 +91,15 @@ def train_demo(
         summary=partial(summary, found),
         json=json,
     )
+    if trace is not None:
+        _common.console(stderr=True).print(f"wrote {trace}.0.et to {trace}.{ranks - 1}.et", markup=False)
     if not found.same:
         raise Error("the training differs from the undisturbed one")
+
+
+def _prefix(trace: Path | None) -> str | None:
+    if trace is None:
+        return None
+    # Now, so that a directory that cannot be made is found before the run.
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    return str(trace.absolute())

@@ -9,7 +9,9 @@ exchange through shared memory, ranks of different hosts by RDMA writes over all
         comm.all_reduce(gradients, op="avg")
 """
 
-from openmrc.collectives.communicator import Communicator, Record, Work
+from openmrc.collectives.communicator import Communicator
+from openmrc.collectives.records import Record
 from openmrc.collectives.store import Store, TcpStore
+from openmrc.collectives.work import Work
 
 __all__ = ["Communicator", "Record", "Store", "TcpStore", "Work"]

@@ -1,6 +1,7 @@
 """Arrays, tensors and buffers as an address, an element type and a number of elements."""
 
 import ctypes
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ _FORMATS = {
 """Types by the format of a buffer (PEP 3118, this machine's sizes)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Buffer:
     """Memory of the caller, in one piece."""
 
@@ -58,16 +59,24 @@ def buffer(value: Any, what: str, *, writable: bool = False, dtype: str | None =
 
 
 def _tensor(tensor: Any, what: str) -> Buffer:
-    if tensor.device.type != "cpu":
+    # Called for every operation, also small ones: each look at a tensor costs a tenth of a microsecond.
+    if not tensor.is_cpu:
         raise ArgumentError(f"{what} is on device {tensor.device}: only tensors in main memory can be sent")
-    if tensor.layout.__str__() != "torch.strided" or not tensor.is_contiguous():
+    if tensor.layout is not sys.modules["torch"].strided or not tensor.is_contiguous():
         raise ArgumentError(f"{what} is not contiguous: use .contiguous()")
-    if tensor.is_conj() or tensor.is_neg():
+    if tensor.is_neg() or tensor.is_conj():
         raise ArgumentError(
             f"{what} is a lazily conjugated or negated view: use .resolve_conj().resolve_neg()"
         )
-    name = str(tensor.dtype).removeprefix("torch.")
-    return Buffer(tensor.data_ptr(), tensor.numel(), _known(name, what), tensor)
+    dtype = tensor.dtype
+    name = _TENSOR_TYPES.get(dtype)
+    if name is None:
+        name = _TENSOR_TYPES[dtype] = _known(str(dtype).removeprefix("torch."), what)
+    return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor)
+
+
+_TENSOR_TYPES: dict[Any, str] = {}
+"""Names of the types of tensors that were seen."""
 
 
 def _array(value: Any, what: str, writable: bool) -> Buffer:

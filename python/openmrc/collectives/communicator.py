@@ -1,174 +1,23 @@
 """Communicators: the ranks of a job, or some of them, and the operations between them."""
 
-import asyncio
-import logging
-import math
 import os
-import time
 import weakref
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, Unpack
 
 from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.collectives.buffers import Buffer, buffer
+from openmrc.collectives.records import Record
 from openmrc.collectives.rendezvous import Environment, Tuned, meet, own_address
 from openmrc.collectives.store import Store, TcpStore
-from openmrc.errors import ArgumentError, DeadlineError
+from openmrc.collectives.work import CallOptions, MessageOptions, ReduceOptions, Work
+from openmrc.errors import ArgumentError
 from openmrc.planes import Planes, lab_host
 from openmrc.verbs import Context
 
 DEFAULT_TIMEOUT = 1800.0
 """Seconds for an operation, as in torch."""
-SLOW_AFTER = 10.0
-"""Seconds after which a waiting rank says what it waits for."""
-_SLICE = 0.1
-"""Longest wait in one piece, seconds: signals are handled between."""
-
-_log = logging.getLogger("openmrc.collectives")
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An operation that has ended."""
-
-    number: int
-    """Number of the call in its communicator."""
-    name: str
-    """Name of the operation."""
-    algorithm: str
-    """How it was executed."""
-    nbytes: int
-    """Bytes of the elements that all ranks agree on; of others, bytes that this rank sent."""
-    end: float
-    """When it ended, seconds of the monotonic clock."""
-    seconds: float
-    """From call to end."""
-    shared_bytes: int
-    """Bytes that this rank sent through shared memory."""
-    network_bytes: int
-    """Bytes that this rank sent over the network."""
-    size: int
-    """Number of ranks."""
-
-    @property
-    def algbw(self) -> float:
-        """Bytes per second."""
-        return self.nbytes / self.seconds if self.seconds > 0 else math.nan
-
-    @property
-    def busbw(self) -> float:
-        """Bytes per second that each rank's link carries, as nccl-tests define it."""
-        return self.algbw * bus_factor(self.name, self.size)
-
-
-def bus_factor(name: str, size: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests define them (doc/PERFORMANCE.md there)."""
-    if name == "all_reduce":
-        return 2 * (size - 1) / size
-    if name in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
-        return (size - 1) / size
-    return 1.0
-
-
-class MessageOptions(TypedDict, total=False):
-    """What every call takes."""
-
-    async_op: bool
-    """Return at once, with the work; default false."""
-    timeout: float
-    """Seconds; default that of the communicator, which ends with an operation that does not end in time."""
-
-
-class CallOptions(MessageOptions, total=False):
-    """What every collective operation takes."""
-
-    algorithm: str | None
-    """``ring``, ``halving``, ``direct``, ``tree`` or ``chain``, as far as it has them; default by size."""
-
-
-class ReduceOptions(CallOptions, total=False):
-    """What operations take that reduce."""
-
-    op: str
-    """``sum`` (default), ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor`` or ``bxor``."""
-    factor: float | None
-    """With ``sum``: every input is multiplied by it first (``premul_sum``)."""
-
-
-class Work:
-    """An operation under way. It goes on whether or not anybody waits for it."""
-
-    def __init__(self, core: "_core.CollectiveWork", communicator: "Communicator") -> None:
-        self._core = core
-        self._communicator = communicator
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._core.done
-
-    @property
-    def source(self) -> int | None:
-        """Of a receive from any rank: who sent it."""
-        return self._core.source
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits until it has ended, and raises its error if it has one. Releases the GIL.
-
-        Raises:
-            DeadlineError: if it has not ended within ``timeout`` seconds. It goes on.
-            MismatchError: if ranks have called different operations.
-            RankLostError: if a rank has ended or cannot be reached.
-            AbortedError: if the communicator was aborted.
-        """
-        # The first slice without a look at the clock: most operations are short.
-        if timeout is None and self._core.wait(_SLICE):
-            self._core.check()
-            return
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        next_word = SLOW_AFTER
-        while True:
-            left = deadline - time.monotonic()
-            if self._core.wait(min(max(left, 0.0), _SLICE)):
-                break
-            if left <= 0:
-                raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")
-            if self._core.elapsed > next_word:
-                next_word *= 2
-                waits = self._communicator.waits_for()
-                _log.warning(
-                    "%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits
-                )
-        self._core.check()
-
-    def exception(self) -> Exception | None:
-        """The error with which it has ended; ``None`` if it has none or has not ended."""
-        try:
-            self._core.check()
-        except Exception as error:
-            return error
-        return None
-
-    def fileno(self) -> int:
-        """A descriptor that is readable once it has ended; it belongs to the work."""
-        return self._core.fd()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._wait_async().__await__()
-
-    async def _wait_async(self) -> None:
-        if not self._core.done:
-            loop = asyncio.get_running_loop()
-            ended = asyncio.Event()
-            fd = self._core.fd()
-            loop.add_reader(fd, ended.set)
-            try:
-                await ended.wait()
-            finally:
-                loop.remove_reader(fd)
-        self._core.check()
 
 
 class Communicator(Closable):
@@ -201,6 +50,7 @@ class Communicator(Closable):
         tuned: Tuned | None = None,
         address: str | None = None,
         _device: Context | None = None,
+        _members: Sequence[int] | None = None,
     ) -> None:
         if not 0 <= rank < size:
             raise ArgumentError(f"rank {rank} does not exist: there are 0 to {size - 1}")
@@ -210,6 +60,8 @@ class Communicator(Closable):
         """Number of ranks."""
         self.name = name
         """Its name."""
+        self.members = tuple(_members or range(size))
+        """By rank: the rank in the job's first communicator."""
         self.timeout = timeout
         """Seconds for an operation."""
         self._store = store
@@ -485,7 +337,7 @@ class Communicator(Closable):
         limit = options.get("timeout", self.timeout)
         core = self._core.recv(source, _tag(tag), memory.address, memory.nbytes, limit)
         work = self._begun(core, options.get("async_op", False), memory)
-        return Work(core, self) if work is None and source is None else work
+        return Work(core, self.waits_for) if work is None and source is None else work
 
     # --- the communicator itself ----------------------------------------------------------------------------
 
@@ -537,6 +389,7 @@ class Communicator(Closable):
             timeout=self.timeout,
             tuned=self._tuned,
             _device=self._context,
+            _members=[self.members[rank] for rank in ranks],
         )
 
     @property
@@ -555,10 +408,12 @@ class Communicator(Closable):
         return ", ".join(waits) or "nothing"
 
     def records(self) -> list[Record]:
-        """The operations that have ended since the last call; the newest 65,536."""
+        """The operations and messages that have ended since the last call; the newest 65,536."""
         return [
-            Record(number, name, algorithm, nbytes, end / 1e9, seconds, shared, network, self.size)
-            for number, name, algorithm, nbytes, end, seconds, shared, network in self._core.take_records()
+            Record(number, name, algorithm, nbytes, end / 1e9, seconds, shared, network, peer, tag, self.size)
+            for number, name, algorithm, nbytes, end, seconds, shared, network, peer, tag in (
+                self._core.take_records()
+            )
         ]
 
     def totals(self) -> Mapping[str, int]:
@@ -610,9 +465,10 @@ class Communicator(Closable):
                 return None
         else:
             # Memory of operations under way lives, also if the caller forgets it.
-            self._inflight = [entry for entry in self._inflight if not entry[0].done]
+            if self._inflight:
+                self._inflight = [entry for entry in self._inflight if not entry[0].done]
             self._inflight.append((core, buffers))
-        work = Work(core, self)
+        work = Work(core, self.waits_for)
         if async_op:
             return work
         work.wait()
@@ -670,6 +526,3 @@ def _close(core: "_core.CollectiveGroup", context: Context | None) -> None:
     core.close()
     if context is not None:
         context.close()
-
-
-__all__ = ["Communicator", "Record", "Work"]

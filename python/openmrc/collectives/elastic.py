@@ -19,9 +19,10 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from openmrc.closing import Closable
-from openmrc.collectives.communicator import Communicator, ReduceOptions, Work
+from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.coordinator import DEFAULT_PATIENCE, Coordinator, Decision, Membership
 from openmrc.collectives.store import TcpStore
+from openmrc.collectives.work import ReduceOptions, Work
 from openmrc.errors import ConnectError, DeadlineError, Error, RankLostError, StateError
 
 GetState = Callable[[], bytes]

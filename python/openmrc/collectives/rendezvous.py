@@ -10,11 +10,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from openmrc import _core
+from openmrc.collectives import tuning
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError
 from openmrc.planes import Planes
@@ -37,7 +38,13 @@ class Tuned:
     """Seconds for which a waiting thread looks for messages before it sleeps. Default 30 us where each rank
     of this host has a processor of its own, else 0."""
     algorithms: Mapping[str, int] | None = None
-    """Sizes at which the algorithm changes, bytes: ``direct``, ``halving``, ``tree``; ``direct_ranks``."""
+    """Sizes at which the algorithm changes, bytes: ``direct``, ``halving``, ``tree``; ``direct_ranks``. Those
+    of rank 0 count. Default: what ``openmrc tune`` has measured on its machine, if it was run there."""
+
+
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+"""Variables of torchrun, Open MPI, MPICH and Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,11 @@ class Environment:
     host: str
     port: int
 
+    @staticmethod
+    def is_set() -> bool:
+        """Whether a launcher has started this process."""
+        return any(name in os.environ for name in _RANK) and any(name in os.environ for name in _SIZE)
+
     @classmethod
     def read(cls) -> "Environment":
         """Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or those of Open MPI, MPICH and Slurm.
@@ -56,8 +68,7 @@ class Environment:
         Raises:
             ArgumentError: if a variable is missing or no number.
         """
-        rank = _first("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-        size = _first("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+        rank, size = _first(*_RANK), _first(*_SIZE)
         host = os.environ.get("MASTER_ADDR", "127.0.0.1" if size == 1 else "")
         if not host:
             raise ArgumentError("MASTER_ADDR is not set: the address of rank 0's host")
@@ -129,23 +140,36 @@ def meet(
 
     Raises:
         DeadlineError: if a rank does not come.
+        ArgumentError: if ranks disagree about their number, or have no planes in common.
         ConnectError: if the store is lost.
         DeviceError: if the planes cannot be opened.
     """
     deadline = time.monotonic() + timeout
 
-    def all_values(kind: str) -> list[bytes]:
-        values = []
-        for other in range(size):
-            try:
-                values.append(store.get(f"{prefix}/{kind}/{other}", max(deadline - time.monotonic(), 0.0)))
-            except DeadlineError:
-                raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
-        return values
+    def value(kind: str, other: int) -> bytes:
+        try:
+            return store.get(f"{prefix}/{kind}/{other}", max(deadline - time.monotonic(), 0.0))
+        except DeadlineError:
+            raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
 
-    here = {"host": host_key(), "cpus": sorted(os.sched_getaffinity(0))}
+    def all_values(kind: str) -> list[bytes]:
+        return [value(kind, other) for other in range(size)]
+
+    def place(other: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(value("host", other))
+        if found["size"] != size:
+            raise ArgumentError(
+                f"rank {other} has come to a job of {found['size']} ranks, and rank {rank} to one of {size}"
+            )
+        return found
+
+    here: dict[str, Any] = {"host": host_key(), "cpus": sorted(os.sched_getaffinity(0)), "size": size}
+    if rank == 0:
+        # All ranks must choose the same algorithms.
+        here["tuning"] = _tuning(tuned)
     store.set(f"{prefix}/host/{rank}", json.dumps(here).encode())
-    places = [json.loads(value) for value in all_values("host")]
+    # One by one: a rank of a larger job would wait for ranks that do not exist.
+    places = [place(other) for other in range(size)]
     hosts = [place["host"] for place in places]
     context = open_device(len(set(hosts)) == 1, size)
     with contextlib.ExitStack() as undo:
@@ -166,12 +190,27 @@ def meet(
             mtu,
             round(tuned.keepalive * 1000),
             spin * 1e6,
-            dict(tuned.algorithms or {}),
+            _borders(places[0]["tuning"], size, one_host=len(set(hosts)) == 1),
         )
         store.set(f"{prefix}/cards/{rank}", _pack([rendezvous.card(peer) for peer in range(size)]))
         group = rendezvous.connect([_unpack(value, size)[rank] for value in all_values("cards")])
         undo.pop_all()
     return context, group
+
+
+def _tuning(tuned: Tuned) -> dict[str, Any]:
+    """What rank 0 tells the others: sizes that its user has chosen, or what was measured on its machine."""
+    if tuned.algorithms is not None:
+        return {"chosen": dict(tuned.algorithms)}
+    measured = [asdict(entry) for entry in tuning.read()]
+    return {"measured": measured, "shared_memory": tuned.shared_memory}
+
+
+def _borders(told: Mapping[str, Any], size: int, *, one_host: bool) -> dict[str, int]:
+    if "chosen" in told:
+        return dict(told["chosen"])
+    entries = [tuning.Entry(**fields) for fields in told["measured"]]
+    return tuning.choose(entries, size, shared_memory=one_host and told["shared_memory"])
 
 
 def _pack(cards: list[bytes]) -> bytes:

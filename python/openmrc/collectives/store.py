@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Protocol
 
 from openmrc.closing import Closable
-from openmrc.errors import ConnectError, DeadlineError
+from openmrc.errors import ConnectError, DeadlineError, DeviceError
 
 _MAX_MESSAGE = 64 << 20
 _HEAD = struct.Struct(">BdI")
@@ -49,7 +49,7 @@ class TcpStore(Closable):
 
     Raises:
         ConnectError: if the server cannot be reached, or does not know the token.
-        OSError: if the port is taken.
+        DeviceError: if the port is taken, or the address is not of this host.
     """
 
     def __init__(
@@ -130,7 +130,12 @@ class _Server:
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
         self._closed = False
-        self._listener = socket.create_server((host, port), backlog=1024, reuse_port=False)
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self._listener = socket.create_server((host, port), family=family, backlog=1024)
+        except OSError as error:
+            what = error.strerror or error
+            raise DeviceError(error.errno, f"the store cannot be served at {host}:{port}: {what}") from error
         self.port: int = self._listener.getsockname()[1]
         self._sockets: set[socket.socket] = set()
         threading.Thread(target=self._accept, name="openmrc-store", daemon=True).start()

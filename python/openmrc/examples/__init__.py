@@ -10,6 +10,7 @@ from openmrc.errors import ArgumentError
 _HERE = Path(__file__).parent
 _KINDS = {"scenarios": "scenario", "fabrics": "fabric", "grids": "grid"}
 _REFERENCE = re.compile(r"[\w./-]+\.(?:yaml|csv)")
+_RECORDED = re.compile(r"kind: recorded, file: ([\w./-]+)")
 
 
 class Example(NamedTuple):
@@ -62,6 +63,9 @@ def write(name: str, directory: Path = Path()) -> list[Path]:
             raise ArgumentError(f"{target}: is there already; --dir names another directory")
     directory.mkdir(parents=True, exist_ok=True)
     for source, target in zip(sources, targets, strict=True):
+        if source.suffix == ".et":
+            target.write_bytes(source.read_bytes())
+            continue
         # Beside each other, references need no directories.
         text = re.sub(r"(?:\.\./|examples/)(?:scenarios|fabrics|grids)/", "", source.read_text())
         target.write_text(text)
@@ -75,6 +79,8 @@ def _with_references(path: Path) -> list[Path]:
             inner = (path.parent / reference).resolve()
             if inner.is_file() and inner not in found:
                 found += [each for each in _with_references(inner) if each not in found]
+        for prefix in _RECORDED.findall(line):
+            found += sorted(path.parent.glob(f"{prefix}.*"))
     return found
 
 

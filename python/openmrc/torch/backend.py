@@ -37,6 +37,7 @@ _OPS = {
     dist.ReduceOp.BOR: "bor",
     dist.ReduceOp.BXOR: "bxor",
 }
+_SUM = dist.ReduceOp.SUM
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 """torchrun counts its restarts here. The store outlives them, with what the processes before had stored."""
 _MONITOR_TAG = 1 << 62
@@ -106,6 +107,12 @@ _open: "set[MrcBackend]" = set()
 """Those that were not shut down. With TORCH_DISTRIBUTED_DEBUG=DETAIL torch keeps only their part in C++."""
 
 
+def communicators() -> list[Communicator]:
+    """Those of all process groups of this process that are open, the default group's first."""
+    found = {backend.communicator for backend in _open}
+    return sorted(found, key=lambda each: (-each.size, each.name))
+
+
 def create(options: Any, backend_options: Any) -> "MrcBackend":
     """Makes the backend of a process group; torch calls it at every rank of the group.
 
@@ -143,6 +150,7 @@ class MrcBackend(_Backend):
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
             _device=device,
+            _members=options.global_ranks_in_group or None,
         )
         """The communicator, for its counters, records and device."""
         with _device_lock:
@@ -440,7 +448,8 @@ class MrcBackend(_Backend):
     def _how(self, opts: Any, *, reduce: bool = False) -> dict[str, Any]:
         how: dict[str, Any] = {"async_op": True, "timeout": _seconds(opts.timeout, self.communicator.timeout)}
         if reduce:
-            how |= _reduction(opts.reduceOp)
+            op = opts.reduceOp
+            how["op"] = "sum" if op == _SUM else _reduction(op)
         return how
 
     def _in_place(
@@ -455,7 +464,7 @@ class MrcBackend(_Backend):
             raise UnsupportedError("the backend mrc has no operations on sparse tensors")
         target = _Target(tensor, keep=True)
         work = call(target.data, self._how(opts, reduce=reduce))
-        return self._begun([work], [tensor], [target.data], target.copy_back)
+        return self._begun([work], [tensor], [target.data], target.finish)
 
     def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> "_Pending":
         [tensor] = _one(tensors)
@@ -511,8 +520,14 @@ class MrcWork(_Work):
 MrcWork.wait = _profiled("wait", MrcWork.wait)  # type: ignore[method-assign]
 
 
+_finishing = threading.RLock()
+"""Held while results are copied where they belong, by a wait or a future; twice for what is joined."""
+
+
 class _Pending:
     """Operations under way that end together."""
+
+    __slots__ = ("_finish", "_keep", "tensors", "works")
 
     def __init__(
         self,
@@ -525,7 +540,6 @@ class _Pending:
         self.tensors = tensors
         self._finish = finish
         self._keep = keep
-        self._lock = threading.Lock()
 
     @property
     def done(self) -> bool:
@@ -538,7 +552,7 @@ class _Pending:
 
     def finish(self) -> None:
         """Copies results where they belong, once, after all has ended."""
-        with self._lock:
+        with _finishing:
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
@@ -610,14 +624,20 @@ class _Target:
     def __init__(self, tensor: torch.Tensor, *, keep: bool = False) -> None:
         _check(tensor)
         self._tensor = tensor
-        plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-        if plain:
-            self._copy = None
-        else:
+        self._copy: torch.Tensor | None = None
+        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_complex():
+            self.data = tensor
+            return
+        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
             self._copy = tensor.contiguous() if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
             if keep and self._copy.data_ptr() == tensor.data_ptr():
                 self._copy = tensor.clone()
         self.data = _real((tensor if self._copy is None else self._copy).detach())
+
+    @property
+    def finish(self) -> Callable[[], None] | None:
+        """What is left to do once the results are there."""
+        return None if self._copy is None else self.copy_back
 
     def copy_back(self) -> None:
         if self._copy is not None:
@@ -632,7 +652,7 @@ def _one(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _check(tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise ArgumentError(
             f"a tensor is on device {tensor.device}: the backend mrc carries tensors in main memory"
         )
@@ -668,10 +688,10 @@ def _rows(tensor: torch.Tensor, splits: Sequence[int], ranks: int) -> list[int]:
     return _doubled([split * row for split in splits], tensor)
 
 
-def _reduction(op: Any) -> dict[str, Any]:
+def _reduction(op: Any) -> str:
     for known, name in _OPS.items():
         if op == known:
-            return {"op": name}
+            return name
     raise UnsupportedError(f"the backend mrc has no reduction {op}: {', '.join(sorted(_OPS.values()))}")
 
 

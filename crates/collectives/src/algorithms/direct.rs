@@ -2,7 +2,7 @@
 //! not all begin with the same one.
 
 use super::offsets;
-use crate::program::{Finish, Program, Rank, Span};
+use crate::program::{After, Finish, Program, Rank, Span};
 
 /// The other ranks, beginning behind `rank`.
 fn others(rank: Rank, ranks: usize) -> impl Iterator<Item = Rank> {
@@ -54,16 +54,22 @@ pub fn all_gather(rank: Rank, lens: &[usize]) -> Program {
     program
 }
 
-/// Part r of every input to rank r.
+/// Peers that a rank of an all_to_all writes to at once. With more, their messages would meet at the same receivers.
+pub const EXCHANGES: usize = 8;
+
+/// Part r of every input to rank r. In step s this rank sends to the one s places behind it, and receives from the one
+/// s places before. A step begins when what the one [`EXCHANGES`] before it receives has arrived.
 pub fn all_to_all(rank: Rank, send: &[usize], recv: &[usize]) -> Program {
     let (sent, received) = (offsets(send), offsets(recv));
+    let ranks = send.len();
     let mut program = Program::default();
     program.copy(Span::input(sent[rank], send[rank]), Span::output(received[rank], recv[rank]));
-    for other in others(rank, send.len()) {
-        program.send(other, Span::input(sent[other], send[other]), None);
-    }
-    for other in others(rank, send.len()) {
-        program.store(other, Span::output(received[other], recv[other]));
+    let mut arrivals = Vec::with_capacity(ranks);
+    for step in 1..ranks {
+        let (to, from) = ((rank + step) % ranks, (rank + ranks - step) % ranks);
+        let earlier: Option<Option<usize>> = arrivals.len().checked_sub(EXCHANGES).map(|i| arrivals[i]);
+        program.send(to, Span::input(sent[to], send[to]), earlier.flatten().map(After::All));
+        arrivals.push(program.store(from, Span::output(received[from], recv[from])));
     }
     program
 }
@@ -94,4 +100,23 @@ pub fn scatter(rank: Rank, ranks: usize, root: Rank, len: usize) -> Program {
         program.send(other, Span::input(other * len, len), None);
     }
     program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_all_to_all_writes_to_few_peers_at_once() {
+        let parts = [100; 40];
+        let program = all_to_all(3, &parts, &parts);
+        let at_once = program.sends.iter().take_while(|send| send.after.is_none()).count();
+        assert_eq!((program.sends.len(), at_once), (39, EXCHANGES));
+        let step = |peer: Rank| (peer + 40 - 3) % 40;
+        for send in &program.sends[EXCHANGES..] {
+            let Some(After::All(recv)) = send.after else { panic!("{send:?} waits for nothing") };
+            let from = program.recvs[recv].from;
+            assert_eq!(step(send.to) - EXCHANGES, (3 + 40 - from) % 40);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::collective::{Collective, Operation};
 use super::flows::Flows;
 use super::ranks::count;
+use super::recorded::Recorded;
 use super::traffic::Pattern;
 use super::training::Training;
 use crate::config::NetworkConfig;
@@ -59,6 +60,7 @@ impl Load {
             Pattern::Flows(flows) => of_flows(flows, network),
             Pattern::Collective(pattern) => of_collective(pattern, network.fabric.shape().hosts),
             Pattern::Training(pattern) => of_training(pattern),
+            Pattern::Recorded(recorded) => of_recorded(recorded),
         }
     }
 }
@@ -101,6 +103,12 @@ fn of_collective(pattern: &Collective, hosts: u32) -> Load {
         }
         Operation::Pipeline => Load::one_each(ranks - 1.0, bytes * pattern.microbatches.get() as f64),
     }
+}
+
+/// Every host sends its longest message, and all connections stay open.
+fn of_recorded(recorded: &Recorded) -> Load {
+    let open = recorded.volume().connections as f64;
+    Load { open, ..Load::one_each(recorded.senders(), recorded.longest() as f64) }
 }
 
 /// All connections stay open from step to step.

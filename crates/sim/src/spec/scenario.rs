@@ -85,16 +85,22 @@ impl Scenario {
         self.record.check().map_err(|error| error.inside("record"))
     }
 
-    /// The same with the messages of its files in it: it does not need the files any more.
+    /// The same with the messages of its files in it. As JSON it still needs the traces of recorded jobs.
     ///
     /// # Errors
     /// If a file cannot be read or is no list of messages; the message names file and line.
     pub fn with_files(mut self) -> Result<Self, SpecError> {
         let hosts = self.topology.hosts.u32();
         for (index, pattern) in self.traffic.iter_mut().enumerate() {
-            if let Pattern::Flows(flows) = pattern {
-                let whole = std::mem::take(flows).with_file(hosts);
-                *flows = whole.map_err(|error| error.inside(index).inside("traffic"))?;
+            let inside = |error: SpecError| error.inside(index).inside("traffic");
+            match pattern {
+                Pattern::Flows(flows) => {
+                    *flows = std::mem::take(flows).with_file(hosts).map_err(inside)?;
+                }
+                Pattern::Recorded(recorded) => {
+                    *recorded = std::mem::take(recorded).with_file(hosts).map_err(inside)?;
+                }
+                _ => {}
             }
         }
         Ok(self)

@@ -11,6 +11,7 @@ use super::flows::Flows;
 use super::network::{Network, Software};
 use super::read;
 use super::record::{Capture, Record};
+use super::recorded::Recorded;
 use super::scenario::Scenario;
 use super::switch::{Pfc, Switch};
 use super::topology::{Cables, Nic, Topology};
@@ -70,6 +71,7 @@ parts! {
     Flows: pattern,
     Collective: pattern,
     Training: pattern,
+    Recorded: pattern,
     Down: fault,
     Loss: fault,
     BitErrors: fault,

@@ -11,6 +11,7 @@ use super::ranks::{
     Volume, all_exist, all_pairs, check_ranks, count, different, exists, members, ranks_exist,
 };
 use super::read::by_kind;
+use super::recorded::Recorded;
 use super::training::Training;
 use crate::config::NetworkConfig;
 use crate::traffic;
@@ -33,6 +34,8 @@ by_kind! {
         "collective" => Collective,
         /// Training steps.
         "training" => Training,
+        /// A recorded job.
+        "recorded" => Recorded,
     }
 }
 
@@ -187,6 +190,7 @@ impl Pattern {
             Pattern::Flows(flows) => flows.check(),
             Pattern::Collective(collective) => collective.check(),
             Pattern::Training(training) => training.check(),
+            Pattern::Recorded(recorded) => recorded.check(),
         }
     }
 
@@ -199,6 +203,7 @@ impl Pattern {
             Pattern::Flows(flows) => flows.check_fit(hosts),
             Pattern::Collective(collective) => collective.check_fit(hosts),
             Pattern::Training(training) => training.check_fit(hosts),
+            Pattern::Recorded(recorded) => recorded.check_fit(hosts),
         }
     }
 
@@ -212,6 +217,7 @@ impl Pattern {
             Pattern::Flows(pattern) => pattern.start_us,
             Pattern::Collective(pattern) => pattern.start_us,
             Pattern::Training(pattern) => pattern.start_us,
+            Pattern::Recorded(pattern) => pattern.start_us,
         }
     }
 
@@ -229,6 +235,7 @@ impl Pattern {
             Pattern::Flows(flows) => flows.volume(),
             Pattern::Collective(collective) => collective.volume(hosts),
             Pattern::Training(training) => training.volume(),
+            Pattern::Recorded(recorded) => recorded.volume(),
         }
     }
 
@@ -243,6 +250,7 @@ impl Pattern {
             Pattern::Flows(flows) => flows.last_start_us(),
             Pattern::Collective(pattern) => sends(pattern.bytes.get()),
             Pattern::Training(training) => training.computation_us(),
+            Pattern::Recorded(recorded) => recorded.computation_us(),
         }
     }
 
@@ -257,6 +265,7 @@ impl Pattern {
             Pattern::Flows(flows) => flows.workload(),
             Pattern::Collective(collective) => collective.workload(hosts),
             Pattern::Training(training) => training.workload(hosts),
+            Pattern::Recorded(recorded) => recorded.workload(),
         };
         workload.delay(self.start().span());
         workload

@@ -44,7 +44,8 @@ def run_in_lab(
             variables = {"GLOO_SOCKET_IFNAME": _INTERFACE} if backend == "gloo" else {}
             places = [Place(system.inside(lab.namespace(host)), variables) for host in hosts]
             training = Training(name, faults if disturbed else [], [[] for _ in hosts])
-            with Job(settings.job(backend), places, (master, _STORE_PORT)) as job:
+            traced = backend == "mrc" and not disturbed
+            with Job(settings.job(backend, traced=traced), places, (master, _STORE_PORT)) as job:
                 network = LabNetwork(lab) if disturbed else NoNetwork()
                 return watch(job, training, settings, network, on_progress)
 

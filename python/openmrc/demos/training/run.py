@@ -31,14 +31,17 @@ class Settings:
     batch: int = 4
     gloo: bool = True
     """Whether the job runs over gloo too."""
+    trace: str | None = None
+    """Begin of the names of the traces of the undisturbed job."""
 
     def __post_init__(self) -> None:
         if self.width % HEADS:
             raise ArgumentError(f"width {self.width} is no multiple of the {HEADS} heads of attention")
 
-    def job(self, backend: Backend) -> JobSettings:
+    def job(self, backend: Backend, *, traced: bool = False) -> JobSettings:
         """The job over a backend."""
-        return JobSettings(self.steps, backend, self.fsdp, self.layers, self.width, self.batch)
+        trace = self.trace if traced else None
+        return JobSettings(self.steps, backend, self.fsdp, self.layers, self.width, self.batch, trace)
 
 
 @dataclass
@@ -152,11 +155,11 @@ def run(settings: Settings, on_progress: Callable[[Progress], None]) -> Outcome:
     variables = {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": str(settings.planes)}
     places = [Place(environment=variables)] * settings.ranks
 
-    def job(backend: Backend) -> Job:
-        return Job(settings.job(backend), places, ("127.0.0.1", _free_port()))
+    def job(backend: Backend, *, traced: bool = False) -> Job:
+        return Job(settings.job(backend, traced=traced), places, ("127.0.0.1", _free_port()))
 
     def undisturbed(name: str, backend: Backend) -> Training:
-        with job(backend) as ranks:
+        with job(backend, traced=backend == "mrc") as ranks:
             return watch(ranks, Training(name, [], _rows(settings)), settings, NoNetwork(), on_progress)
 
     calm = undisturbed("undisturbed", "mrc")

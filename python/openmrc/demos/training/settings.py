@@ -28,6 +28,8 @@ class JobSettings:
     width: int = 256
     batch: int = 4
     """Pieces of text for each rank and step."""
+    trace: str | None = None
+    """Begin of the names of the files into which ranks write what they sent."""
 
     def to_json(self) -> str:
         """For the environment."""

@@ -27,6 +27,7 @@ from openmrc.demos.training.settings import (
 )
 from openmrc.errors import ClosedError
 from openmrc.testing import ImpairedNetwork
+from openmrc.torch import trace
 from openmrc.verbs import Context, EvState
 
 _TIMEOUT = datetime.timedelta(seconds=120)
@@ -113,6 +114,8 @@ def train(settings: JobSettings) -> None:
     watch = None
     if settings.backend == "mrc":
         watch = _Watch(dist.group.WORLD._get_backend(torch.device("cpu")).communicator.device)
+    if settings.trace:
+        trace.begin()
     for step in range(settings.steps):
         began = time.monotonic_ns()
         optimizer.zero_grad()
@@ -122,6 +125,8 @@ def train(settings: JobSettings) -> None:
         mean = _mean_of_ranks(loss)
         ended = time.monotonic_ns()
         _say(StepReport(rank, step, mean.hex(), began, ended, **(watch.fields() if watch else {})))
+    if settings.trace:
+        trace.write(settings.trace)
     digest = _digest(model)
     # Without the wrapper of DDP, which would communicate; with FSDP every rank does the same.
     begin = written[: shape.context // 4]

@@ -26,6 +26,7 @@ from openmrc.sim.scenario.traffic import (
     Incast,
     Permutation,
     RandomTraffic,
+    Recorded,
     Traffic,
     Training,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "RandomTraffic",
     "Reboot",
     "Record",
+    "Recorded",
     "Rocev2",
     "Scenario",
     "Slow",

@@ -122,7 +122,23 @@ class Training(Part):
     """All-reduced over the data replicas at the end of a step, by each rank."""
 
 
+class Recorded(Part):
+    """A recorded job: computations take the time that they took, communication what the fabric gives it.
+
+    Its files are Chakra execution traces, such as :func:`openmrc.collectives.trace.write` writes. Operations
+    are replayed by the algorithm that was recorded, all_reduce otherwise by the ring.
+    """
+
+    kind: Literal["recorded"] = "recorded"
+    start_us: float = OPEN
+    file: str
+    """Begin of the names of the files: ``job`` of ``job.0.et``, ``job.1.et`` and so on, and of
+    ``job.groups.json``; relative to the scenario's own file."""
+    ranks: Ranks | None = OPEN
+    """Hosts in rank order; if left open the first hosts, one for each rank."""
+
+
 Traffic = Annotated[
-    Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective | Training,
+    Permutation | Incast | AllToAll | RandomTraffic | Flows | Collective | Training | Recorded,
     Field(discriminator="kind"),
 ]

@@ -10,7 +10,7 @@ from openmrc.sim.scenario.faults import Fault
 from openmrc.sim.scenario.network import Network, Topology, planned
 from openmrc.sim.scenario.part import OPEN, Part
 from openmrc.sim.scenario.record import Record
-from openmrc.sim.scenario.traffic import Flows, Traffic
+from openmrc.sim.scenario.traffic import Flows, Recorded, Traffic
 from openmrc.sim.scenario.transport import Transport
 
 
@@ -58,7 +58,7 @@ class Scenario(Part, yamlfile.Sourced):
         """What is handed over to the core: only fields that are set, and files with their full names."""
         traffic = [
             pattern.model_copy(update={"file": str(self.beside / pattern.file)})
-            if isinstance(pattern, Flows) and pattern.file is not None
+            if isinstance(pattern, Flows | Recorded) and pattern.file is not None
             else pattern
             for pattern in self.traffic
         ]

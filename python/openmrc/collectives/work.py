@@ -1,0 +1,117 @@
+"""An operation under way, and the options of calls."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Generator
+from typing import Any, TypedDict
+
+from openmrc import _core
+from openmrc.errors import DeadlineError
+
+SLOW_AFTER = 10.0
+"""Seconds after which a waiting rank says what it waits for."""
+_SLICE = 0.1
+"""Longest wait in one piece, seconds: signals are handled between."""
+
+_log = logging.getLogger("openmrc.collectives")
+
+
+class MessageOptions(TypedDict, total=False):
+    """What every call takes."""
+
+    async_op: bool
+    """Return at once, with the work; default false."""
+    timeout: float
+    """Seconds; default that of the communicator, which ends with an operation that does not end in time."""
+
+
+class CallOptions(MessageOptions, total=False):
+    """What every collective operation takes."""
+
+    algorithm: str | None
+    """``ring``, ``halving``, ``direct``, ``tree`` or ``chain``, as far as it has them; default by size."""
+
+
+class ReduceOptions(CallOptions, total=False):
+    """What operations take that reduce."""
+
+    op: str
+    """``sum`` (default), ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor`` or ``bxor``."""
+    factor: float | None
+    """With ``sum``: every input is multiplied by it first (``premul_sum``)."""
+
+
+class Work:
+    """An operation under way. It goes on whether or not anybody waits for it."""
+
+    def __init__(self, core: "_core.CollectiveWork", waits_for: Callable[[], str]) -> None:
+        self._core = core
+        self._waits_for = waits_for
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._core.done
+
+    @property
+    def source(self) -> int | None:
+        """Of a receive from any rank: who sent it."""
+        return self._core.source
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it has ended, and raises its error if it has one. Releases the GIL.
+
+        Raises:
+            DeadlineError: if it has not ended within ``timeout`` seconds. It goes on.
+            MismatchError: if ranks have called different operations.
+            RankLostError: if a rank has ended or cannot be reached.
+            AbortedError: if the communicator was aborted.
+        """
+        # The first slice without a look at the clock: most operations are short.
+        if timeout is None and self._core.wait(_SLICE):
+            self._core.check()
+            return
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        next_word = SLOW_AFTER
+        while True:
+            left = deadline - time.monotonic()
+            if self._core.wait(min(max(left, 0.0), _SLICE)):
+                break
+            if left <= 0:
+                raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")
+            if self._core.elapsed > next_word:
+                next_word *= 2
+                waits = self._waits_for()
+                _log.warning(
+                    "%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits
+                )
+        self._core.check()
+
+    def exception(self) -> Exception | None:
+        """The error with which it has ended; ``None`` if it has none or has not ended."""
+        try:
+            self._core.check()
+        except Exception as error:
+            return error
+        return None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once it has ended; it belongs to the work."""
+        return self._core.fd()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> None:
+        if not self._core.done:
+            loop = asyncio.get_running_loop()
+            ended = asyncio.Event()
+            fd = self._core.fd()
+            loop.add_reader(fd, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(fd)
+        self._core.check()
