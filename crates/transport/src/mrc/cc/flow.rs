@@ -25,6 +25,11 @@ pub(in crate::mrc) struct Feedback {
     pub restore: bool,
 }
 
+/// A window in whole bytes, rounded up.
+fn whole(window: f64) -> u32 {
+    window.ceil() as u32
+}
+
 /// The controller of a requestor and its bytes in flight.
 pub(in crate::mrc) struct Flow {
     controller: Controller,
@@ -37,11 +42,11 @@ pub(in crate::mrc) struct Flow {
     sent: u32,
     /// Last value of the responder's counter, units of 256 bytes.
     counted: u32,
-    /// The window before the receiver's penalty; 0 if there is none.
-    saved: f64,
+    /// The window before the receiver's penalty, bytes; 0 if there is none.
+    saved: u32,
     /// The largest window before the last hop trimmed packets of this flight; 0 if it did not. A penalty that follows
     /// saves it \[choice\].
-    before_trimming: f64,
+    before_trimming: u32,
     /// Nominal size of a full packet.
     mtu: u32,
     can_send: CanSend,
@@ -57,8 +62,8 @@ impl Flow {
             rounding: 0,
             sent: 0,
             counted: 0,
-            saved: 0.0,
-            before_trimming: 0.0,
+            saved: 0,
+            before_trimming: 0,
             mtu,
             can_send: options.can_send,
             spacing: if is_spaced { Spacing::NONE } else { Spacing::OFF },
@@ -121,7 +126,7 @@ impl Flow {
 
     /// The receiver presses, or has pressed and does not let the window return yet.
     pub fn is_pressed(&self) -> bool {
-        self.saved > 0.0
+        self.saved > 0
     }
 
     /// A packet was sent, perhaps `again`.
@@ -146,22 +151,22 @@ impl Flow {
         };
         let before = self.in_flight;
         self.in_flight -= i64::from(newly);
-        if feedback.penalty == 0 && feedback.restore && self.saved > 0.0 {
+        if feedback.penalty == 0 && feedback.restore && self.saved > 0 {
             let saved = std::mem::take(&mut self.saved);
-            self.controller.set_window(self.controller.window().max(saved));
+            self.controller.set_window(self.controller.window().max(saved.into()));
             self.spacing.end();
         }
         let hold = match feedback.penalty {
             1.. => Hold::Pressed,
-            0 if self.saved > 0.0 => Hold::Eased,
+            0 if self.saved > 0 => Hold::Eased,
             0 => Hold::Free,
         };
         let window = self.controller.window();
         let ack = Ack { newly, in_flight: self.in_flight, rtt: feedback.rtt, ecn: feedback.ecn, hold };
         self.controller.on_sack(now, &ack);
         if hold == Hold::Pressed {
-            if self.saved == 0.0 {
-                self.saved = window.max(std::mem::take(&mut self.before_trimming));
+            if self.saved == 0 {
+                self.saved = whole(window).max(std::mem::take(&mut self.before_trimming));
             }
             // The window was full up to this when the SACK arrived: a full window has room for less than a packet.
             let mtu = f64::from(self.mtu);
@@ -188,8 +193,8 @@ impl Flow {
     /// A packet was trimmed, perhaps on the `last_hop`. `rtt` is the round-trip time of the NACK.
     pub fn on_trim(&mut self, now: Time, bytes: u32, last_hop: bool, rtt: Option<Span>) {
         if last_hop && matches!(self.controller, Controller::Nscc(_)) {
-            if self.saved == 0.0 {
-                self.before_trimming = self.before_trimming.max(self.controller.window());
+            if self.saved == 0 {
+                self.before_trimming = self.before_trimming.max(whole(self.controller.window()));
             }
             // Of a window that was not used, nothing is known: it must not let all that was trimmed leave once more.
             let used = self.in_flight.max(i64::from(self.mtu)) as f64;
@@ -227,8 +232,8 @@ impl Flow {
     pub fn on_overflow(&mut self, bytes: u32) {
         self.in_flight -= i64::from(bytes);
         let window = self.controller.window();
-        if self.saved == 0.0 {
-            self.saved = window;
+        if self.saved == 0 {
+            self.saved = whole(window);
         }
         self.controller.set_window((window - f64::from(bytes)).max(f64::from(self.mtu)));
     }
@@ -250,7 +255,7 @@ impl Flow {
         // differently from the specification.
         self.rounding += self.uncounted().clamp(-255, 255) as i16;
         self.in_flight = 0;
-        self.before_trimming = 0.0;
+        self.before_trimming = 0;
         self.controller.on_idle();
     }
 }

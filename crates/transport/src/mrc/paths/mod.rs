@@ -479,17 +479,23 @@ mod tests {
         let all = PortSet::first(4);
         for burst in [1, 4] {
             let mut paths = paths(4, 32, 0, burst);
+            let carries = |paths: &mut Paths, packets, expected: [usize; 4]| {
+                let sent = sent_per_plane(paths, all, packets);
+                let fits =
+                    sent.iter().zip(expected).all(|(sent, n)| sent.abs_diff(n) <= 2 * usize::from(burst));
+                assert!(fits, "{sent:?} in bursts of {burst}, not {expected:?}");
+            };
             let on_plane: Vec<_> = paths.on_plane(1).collect();
             paths.condemn(on_plane[0]);
             paths.condemn(on_plane[5]);
-            assert_eq!(sent_per_plane(&mut paths, all, 3000), [800, 600, 800, 800], "bursts of {burst}");
+            carries(&mut paths, 3000, [800, 600, 800, 800]);
             // A probe of a path takes no turn away.
             (0..100).for_each(|_| _ = paths.choose_to_probe(1));
-            assert_eq!(sent_per_plane(&mut paths, all, 3000), [800, 600, 800, 800], "bursts of {burst}");
+            carries(&mut paths, 3000, [800, 600, 800, 800]);
             for index in [on_plane[0], on_plane[5]] {
                 assert!(paths.restore(index, EvInput::ProbesGood));
             }
-            assert_eq!(sent_per_plane(&mut paths, all, 3200), [800; 4], "bursts of {burst}");
+            carries(&mut paths, 3200, [800; 4]);
         }
     }
 
