@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,25 @@ def test_every_run_is_repeated_with_other_seeds() -> None:
     outcome = reproduce.reproduce(row, reduced=True, seeds=2)
     assert len(outcome.verdicts[0].values) == 2
     assert len(set(outcome.verdicts[0].values)) == 2
+
+
+def test_kept_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = reproduce.rows(["P2"])
+    first = reproduce.reproduce(row, seeds=2, keep=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2 * len(row.runs)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a kept run was repeated")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reproduce, "run", refuse)
+        again = reproduce.reproduce(row, seeds=2, keep=tmp_path)
+        assert again == first
+        assert again.took_s > 0
+        # A third seed has other scenarios.
+        with pytest.raises(AssertionError, match="repeated"):
+            reproduce.reproduce(row, seeds=3, keep=tmp_path)
+    assert reproduce.reproduce(row, seeds=3, keep=tmp_path).figures[:2] == first.figures
 
 
 def test_rows_of_one_testbed_share_its_fabric_and_its_settings_of_rocev2() -> None:
@@ -168,6 +188,16 @@ def test_the_time_to_bypass_a_fault_is_that_of_the_last_queue_pair() -> None:
     assert min(times) - 100 <= figure <= max(times) - 100
     rtt_us = results.base_rtt_ps * 1e-6
     assert rtt_us / 2 < figure < 10 * rtt_us
+    # A path over other links that is condemned later has nothing to do with this fault.
+    (event, *_) = [event for event in results.log if event.kind == "ev-bad"]
+    assert event.ev is not None
+    log = list(results.log)
+    pairs = {(event.host, event.peer) for event in log}
+    host, peer = next((a, b) for a in range(8) for b in range(8, 16) if (a, b) not in pairs)
+    other_plane = replace(event, time_us=10_000, ev=event.ev ^ 1 << 31)
+    assert measures(replace(results, log=[*log, other_plane]))["bypass_us"] == figure
+    late = replace(event, time_us=20_000, host=host, peer=peer)
+    assert measures(replace(results, log=[*log, late]))["bypass_us"] == pytest.approx(19_900)
 
 
 def test_the_worst_interval_and_even_shares_are_those_of_the_pattern() -> None:

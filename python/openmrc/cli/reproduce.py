@@ -1,5 +1,6 @@
 """``openmrc reproduce``: the published results of MRC, simulated and compared."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,6 +31,14 @@ def reproduce(
         bool,
         typer.Option("--full", help="At the published sizes, for rows that have them: hours, not minutes."),
     ] = False,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Figures of finished runs are kept here, and these runs are not repeated."
+            " Empty it when the program has changed.",
+        ),
+    ] = None,
     json: _common.JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a page.")] = False,
 ) -> None:
@@ -51,6 +60,7 @@ def reproduce(
                 full=full,
                 seeds=seeds,
                 sweeps=sweeps,
+                keep=keep,
                 progress=lambda name, so_far: advance(so_far, name),
             )
             outcomes.append(outcome)

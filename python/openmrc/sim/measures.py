@@ -1,10 +1,12 @@
 """Figures of a run by name, for claims about published results."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+from openmrc.fabric import sizing
 from openmrc.sim.frames import rate
-from openmrc.sim.results import DROPS, IMPAIRED, NEVER, REPAIRED, Results
+from openmrc.sim.results import DROPS, IMPAIRED, NEVER, REPAIRED, LogEvent, Results
 
 _INTERVALS = 10
 """Intervals of a run of which the worst is taken."""
@@ -26,7 +28,7 @@ def measures(results: Results) -> dict[str, float]:
     ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput ``before_gbps``,
     ``during_gbps`` and ``after_gbps`` the faults, and ``final_gbps`` after the last of them has begun;
     ``recover_us``, from the last repair until the goodput is 95 % of that before; ``bypass_us``, from the
-    first fault until the last queue pair has condemned its paths through it.
+    first fault until the last queue pair has condemned its paths over the links that are impaired by name.
     """
     summary, totals, scenario = results.summary(), results.totals, results.scenario
     topology = scenario.topology
@@ -121,14 +123,48 @@ def _over_time(results: Results) -> dict[str, float]:
 
 
 def _bypass(results: Results, fault_us: float) -> float:
-    """From a fault until the last queue pair has condemned a path, first times only."""
+    """From a fault until the last queue pair has condemned a path over an impaired link, first times only.
+
+    Other paths may be condemned later, where links are congested that have to carry more after a failure.
+    """
+    impaired = {event.where for event in results.log if event.kind in IMPAIRED}
+    places_of = _places_of_paths(results)
     last, seen = fault_us, set()
     for event in results.log:
         path = (event.host, event.peer, event.ev)
-        if event.kind == "ev-bad" and event.time_us >= fault_us and path not in seen:
-            seen.add(path)
+        if event.kind != "ev-bad" or event.time_us < fault_us or path in seen:
+            continue
+        seen.add(path)
+        if places_of is None or not impaired.isdisjoint(places_of(event)):
             last = event.time_us
     return last - fault_us
+
+
+def _places_of_paths(results: Results) -> Callable[[LogEvent], set[str]] | None:
+    """The links and switches of the path of an event; ``None`` for a planned fabric: every path counts."""
+    topology = results.scenario.topology
+    if topology.fabric is not None:
+        return None
+    fabric = sizing.build(
+        topology.hosts,
+        topology.planes,
+        topology.tiers,
+        topology.radix,
+        oversubscription=topology.oversubscription,
+        hosts_per_t0=topology.hosts_per_t0,
+        uplinks_per_t0=topology.uplinks_per_t0,
+        t0s_per_pod=topology.t0s_per_pod,
+        parallel=topology.parallel_links,
+    )
+
+    def places(event: LogEvent) -> set[str]:
+        assert event.host is not None
+        assert event.peer is not None
+        assert event.ev is not None
+        *_, first_link, hops = fabric.path_of_ev(event.host, event.peer, event.ev)
+        return {first_link, *(hop[0] for hop in hops), *(hop[-1] for hop in hops)}
+
+    return places
 
 
 def _tail(results: Results, times: Any) -> float:

@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,11 +20,11 @@ from pydantic import Field, RootModel, StrictInt, model_validator
 from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
 from openmrc.model import Model
-from openmrc.sim import transports
+from openmrc.sim import check, transports
 from openmrc.sim.measures import measures
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
-from openmrc.sim.sweep import Grid
+from openmrc.sim.sweep import Grid, key, read_point, write_point
 
 Figure = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9_]+$")]
 """``run.measure``."""
@@ -265,7 +265,7 @@ class Outcome:
     """For each seed: every measure of every run."""
     verdicts: Sequence[Verdict]
     took_s: float
-    """Elapsed time, seconds."""
+    """Time of all its runs, those of its sweeps included, seconds."""
     swept: Sequence[Swept] = ()
     interrupted: bool = False
 
@@ -299,6 +299,7 @@ def reproduce(
     reduced: bool = False,
     seeds: int | None = None,
     sweeps: bool = False,
+    keep: Path | None = None,
     progress: Callable[[str, Progress], object] | None = None,
 ) -> Outcome:
     """Runs a row; an interrupt ends it with what is known so far.
@@ -309,17 +310,20 @@ def reproduce(
         reduced: In the form that tests run, with bounds for that form.
         seeds: How many seeds, from 1 on; those of the row if left out.
         sweeps: Also with the values of what the paper leaves open.
+        keep: A folder with one file for each finished run. A run that has a file there is not repeated. The
+            name of the file depends on the scenario and the version of openmrc.
         progress: Called with the run's name and how far it has come.
     """
-    begin = time.monotonic()
     seeds = seeds or row.seeds
     figures: list[Mapping[str, Mapping[str, float]]] = []
     interrupted = False
+    took_s = 0.0
     for seed in range(1, seeds + 1):
         done: dict[str, Mapping[str, float]] = {}
         try:
-            for name, results in _runs(row, full, reduced, seed, progress):
-                done[name] = results
+            for name, finished in _runs(row, full, reduced, seed, keep, progress):
+                done[name] = finished.figures
+                took_s += finished.took_s
         except KeyboardInterrupt:
             interrupted = True
         if done:
@@ -330,28 +334,52 @@ def reproduce(
     if sweeps and not interrupted:
         for sweep in row.sweeps:
             outcomes = [
-                reproduce(row.varied(sweep, value), full=full, seeds=seeds, progress=progress)
+                reproduce(row.varied(sweep, value), full=full, seeds=seeds, keep=keep, progress=progress)
                 for value in sweep.values
             ]
+            took_s += sum(outcome.took_s for outcome in outcomes)
             interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
             swept.append(Swept(sweep, [outcome.verdicts for outcome in outcomes]))
     verdicts = [_verdict(claim, figures, reduced) for claim in row.claims]
-    return Outcome(row, figures, verdicts, time.monotonic() - begin, swept, interrupted)
+    return Outcome(row, figures, verdicts, took_s, swept, interrupted)
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A finished run."""
+
+    figures: Mapping[str, float]
+    took_s: float
 
 
 def _runs(
-    row: Row, full: bool, reduced: bool, seed: int, progress: Callable[[str, Progress], object] | None
-) -> Iterator[tuple[str, Mapping[str, float]]]:
+    row: Row,
+    full: bool,
+    reduced: bool,
+    seed: int,
+    keep: Path | None,
+    progress: Callable[[str, Progress], object] | None,
+) -> Iterator[tuple[str, _Finished]]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
     for name, scenario in row.scenarios(full=full, reduced=reduced, seed=seed).items():
 
         def report_progress(so_far: Progress, name: str = name) -> None:
             if progress is not None:
                 progress(f"{row.row} {name}, seed {seed}", so_far)
 
+        kept_in = None if keep is None else keep / f"{key(check.check(scenario))}.json"
+        if kept_in is not None and (kept := read_point(kept_in)) is not None:
+            yield name, _Finished(**kept)
+            continue
+        begin = time.monotonic()
         results = run(scenario, report_progress)
         if results.interrupted:
             raise KeyboardInterrupt
-        yield name, measures(results)
+        finished = _Finished(measures(results), time.monotonic() - begin)
+        if kept_in is not None:
+            write_point(kept_in, asdict(finished))
+        yield name, finished
 
 
 def _verdict(claim: Claim, figures: Sequence[Mapping[str, Mapping[str, float]]], reduced: bool) -> Verdict:

@@ -231,7 +231,7 @@ def sweep(
         directory / f"{name}.json"
         for name in _check(points, joblib.effective_n_jobs(jobs) if backend is None else 1)
     ]
-    rows = {path: row for path in paths if (row := _read_point(path)) is not None}
+    rows = {path: row for path in paths if (row := read_point(path)) is not None}
     left = {path: scenario for path, (_, scenario) in zip(paths, points, strict=True) if path not in rows}
     # Points with the same scenario share a file, and are run once.
     sharing = Counter(paths)
@@ -243,7 +243,7 @@ def sweep(
         for path, row in clusters.call(_run, work, jobs=jobs, backend=backend):
             if row is None:
                 raise KeyboardInterrupt
-            _write_point(Path(path), row)
+            write_point(Path(path), row)
             rows[Path(path)] = row
             done += sharing[Path(path)]
             if progress is not None:
@@ -287,7 +287,7 @@ def _run(path: str, scenario: Scenario) -> tuple[str, dict[str, Any] | None]:
     return path, None if results.interrupted else row(results)
 
 
-def _read_point(path: Path) -> dict[str, Any] | None:
+def read_point(path: Path) -> dict[str, Any] | None:
     """A finished point; none if its file is missing, or if a crash of the machine has left it empty."""
     try:
         row: dict[str, Any] = json.loads(path.read_text())
@@ -299,7 +299,7 @@ def _read_point(path: Path) -> dict[str, Any] | None:
     return row
 
 
-def _write_point(path: Path, row: Mapping[str, Any]) -> None:
+def write_point(path: Path, row: Mapping[str, Any]) -> None:
     """Writes a finished point in one step, so that a file is never half a point."""
     partial = path.with_suffix(f".{os.getpid()}.part")
     partial.write_text(json.dumps(row))

@@ -3,6 +3,7 @@
 
 use super::spacing::Spacing;
 use super::{Ack, CcProfile, Congestion, Controller, Hold};
+use crate::api::Pressure;
 use crate::mrc::config::{CanSend, PathModel, RequestorOptions};
 use crate::time::{Span, Time};
 
@@ -24,6 +25,11 @@ pub(in crate::mrc) struct Feedback {
     pub restore: bool,
 }
 
+/// A window in whole bytes, rounded up.
+fn whole(window: f64) -> u32 {
+    window.ceil() as u32
+}
+
 /// The controller of a requestor and its bytes in flight.
 pub(in crate::mrc) struct Flow {
     controller: Controller,
@@ -36,8 +42,11 @@ pub(in crate::mrc) struct Flow {
     sent: u32,
     /// Last value of the responder's counter, units of 256 bytes.
     counted: u32,
-    /// The window before the receiver's penalty; 0 if there is none.
-    saved: f64,
+    /// The window before the receiver's penalty, bytes; 0 if there is none.
+    saved: u32,
+    /// The largest window before the last hop trimmed packets of this flight; 0 if it did not. A penalty that follows
+    /// saves it \[choice\].
+    before_trimming: u32,
     /// Nominal size of a full packet.
     mtu: u32,
     can_send: CanSend,
@@ -53,7 +62,8 @@ impl Flow {
             rounding: 0,
             sent: 0,
             counted: 0,
-            saved: 0.0,
+            saved: 0,
+            before_trimming: 0,
             mtu,
             can_send: options.can_send,
             spacing: if is_spaced { Spacing::NONE } else { Spacing::OFF },
@@ -116,7 +126,7 @@ impl Flow {
 
     /// The receiver presses, or has pressed and does not let the window return yet.
     pub fn is_pressed(&self) -> bool {
-        self.saved > 0.0
+        self.saved > 0
     }
 
     /// A packet was sent, perhaps `again`.
@@ -141,21 +151,22 @@ impl Flow {
         };
         let before = self.in_flight;
         self.in_flight -= i64::from(newly);
-        if feedback.penalty == 0 && feedback.restore && self.saved > 0.0 {
+        if feedback.penalty == 0 && feedback.restore && self.saved > 0 {
             let saved = std::mem::take(&mut self.saved);
-            self.controller.set_window(self.controller.window().max(saved));
+            self.controller.set_window(self.controller.window().max(saved.into()));
+            self.spacing.end();
         }
         let hold = match feedback.penalty {
             1.. => Hold::Pressed,
-            0 if self.saved > 0.0 => Hold::Eased,
+            0 if self.saved > 0 => Hold::Eased,
             0 => Hold::Free,
         };
         let window = self.controller.window();
         let ack = Ack { newly, in_flight: self.in_flight, rtt: feedback.rtt, ecn: feedback.ecn, hold };
         self.controller.on_sack(now, &ack);
         if hold == Hold::Pressed {
-            if self.saved == 0.0 {
-                self.saved = window;
+            if self.saved == 0 {
+                self.saved = whole(window).max(std::mem::take(&mut self.before_trimming));
             }
             // The window was full up to this when the SACK arrived: a full window has room for less than a packet.
             let mtu = f64::from(self.mtu);
@@ -165,9 +176,10 @@ impl Flow {
         }
     }
 
-    /// A SACK with this penalty has reported new packets, the last of them delayed by `delay`.
+    /// A SACK with this penalty has reported new packets, the last of them delayed by `delay`. A receiver that presses
+    /// others and lets this sender keep its window finds it slow.
     pub fn on_delivered(&mut self, delay: Span, penalty: u8, model: &PathModel) {
-        self.spacing.on_delivered(delay, model.target_qdelay, penalty == 0 && self.saved > 0.0);
+        self.spacing.on_delivered(delay, model.target_qdelay, penalty <= Pressure::HOLD.penalty);
         if self.spacing.is_active() {
             self.controller.set_window(f64::from(self.mtu));
         }
@@ -181,6 +193,9 @@ impl Flow {
     /// A packet was trimmed, perhaps on the `last_hop`. `rtt` is the round-trip time of the NACK.
     pub fn on_trim(&mut self, now: Time, bytes: u32, last_hop: bool, rtt: Option<Span>) {
         if last_hop && matches!(self.controller, Controller::Nscc(_)) {
+            if self.saved == 0 {
+                self.before_trimming = self.before_trimming.max(whole(self.controller.window()));
+            }
             // Of a window that was not used, nothing is known: it must not let all that was trimmed leave once more.
             let used = self.in_flight.max(i64::from(self.mtu)) as f64;
             self.controller.set_window(self.controller.window().min(used));
@@ -217,8 +232,8 @@ impl Flow {
     pub fn on_overflow(&mut self, bytes: u32) {
         self.in_flight -= i64::from(bytes);
         let window = self.controller.window();
-        if self.saved == 0.0 {
-            self.saved = window;
+        if self.saved == 0 {
+            self.saved = whole(window);
         }
         self.controller.set_window((window - f64::from(bytes)).max(f64::from(self.mtu)));
     }
@@ -240,6 +255,7 @@ impl Flow {
         // differently from the specification.
         self.rounding += self.uncounted().clamp(-255, 255) as i16;
         self.in_flight = 0;
+        self.before_trimming = 0;
         self.controller.on_idle();
     }
 }
@@ -325,6 +341,39 @@ mod tests {
         assert_eq!(window, u64::from(MTU));
         assert!(next > Time(100) + model.base_rtt, "{next:?}");
         assert_eq!(trimmed(flow(1_000_000)).1, Time::ZERO, "only NSCC's window is known to be too large");
+    }
+
+    #[test]
+    fn the_end_of_an_incast_returns_the_window_from_before_the_trimming() {
+        let model = PathModel::new(Span::from_micros(12), true);
+        let mut flow = nscc();
+        let before = flow.window();
+        (0..4).for_each(|_| flow.on_sent(MTU, false));
+        (0..4).for_each(|_| flow.on_trim(Time(1), MTU, true, None));
+        flow.space_out(model.base_rtt, &model);
+        assert!(flow.is_spaced());
+        // The receiver presses only now, when the trimmed packets have taken the window away.
+        flow.on_sent(MTU, true);
+        flow.on_sack(Time(2), &feedback(17, 2, false));
+        assert_eq!(flow.window(), u64::from(MTU));
+        flow.on_sack(Time(3), &feedback(17, 0, false));
+        assert!(flow.is_spaced() && flow.window() == u64::from(MTU), "not over yet");
+        flow.on_sack(Time(4), &feedback(17, 0, true));
+        assert_eq!(flow.window(), before);
+        assert!(!flow.is_spaced());
+    }
+
+    #[test]
+    fn what_was_trimmed_long_ago_is_no_reason_for_a_large_window() {
+        let mut flow = nscc();
+        (0..4).for_each(|_| flow.on_sent(MTU, false));
+        (0..2).for_each(|_| flow.on_trim(Time(1), MTU, true, None));
+        flow.on_idle(Time(2));
+        let before = flow.window();
+        flow.on_sent(MTU, false);
+        flow.on_sack(Time(3), &feedback(0, 2, false));
+        flow.on_sack(Time(4), &feedback(0, 0, true));
+        assert_eq!(flow.window(), before);
     }
 
     #[test]

@@ -297,7 +297,11 @@ impl Congestion for Nscc {
             }
             (false, false) => {
                 self.fast = false;
-                self.inc_bytes += self.params.fi * earned;
+                // Switches do not mark on the last hop: while the receiver resolves an incast, an unmarked delay is that
+                // of its own link, and the fair increase of every sender would be trimmed there \[choice\].
+                if ack.hold == Hold::Free {
+                    self.inc_bytes += self.params.fi * earned;
+                }
             }
             (true, true) => self.fast = false,
             (true, false) => {
@@ -511,6 +515,19 @@ mod tests {
         cc.on_trim(Time(US), MTU, 100_000);
         cc.on_trim(Time(30 * US), MTU, 100_000);
         assert_eq!(cc.window(), 225_000.0 - 2.0 * f64::from(MTU));
+    }
+
+    #[test]
+    fn an_unmarked_delay_opens_no_window_while_the_receiver_resolves_an_incast() {
+        for (hold, grows) in [(Hold::Free, true), (Hold::Eased, false)] {
+            let mut cc = reference();
+            cc.set_window(50_000.0);
+            // The first step is due by time and sets all clocks.
+            cc.on_sack(Time(1_000 * US), &Ack { hold, ..ack(0, 14.0, false) });
+            let window = cc.window();
+            cc.on_sack(Time(1_001 * US), &Ack { hold, ..ack(50_000, 30.0, false) });
+            assert_eq!(cc.window() > window, grows, "{hold:?}");
+        }
     }
 
     #[test]

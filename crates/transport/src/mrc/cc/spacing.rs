@@ -41,6 +41,13 @@ impl Spacing {
         now + base_rtt.scaled(f64::from(self.gap) / f64::from(PARTS) * share)
     }
 
+    /// The receiver has let the window return: the incast is over.
+    pub fn end(&mut self) {
+        if *self != Spacing::OFF {
+            *self = Spacing::NONE;
+        }
+    }
+
     /// The only packet in flight was trimmed on the last hop; a delivered one takes `rtt`.
     pub fn on_trim(&mut self, rtt: Span, base_rtt: Span) {
         if *self != Spacing::OFF {
@@ -108,6 +115,7 @@ mod tests {
         let mut spacing = Spacing::OFF;
         spacing.on_trim(LATE, BASE);
         spacing.on_delivered(LATE, TARGET, false);
+        spacing.end();
         assert!(spacing == Spacing::OFF && !spacing.is_active());
     }
 

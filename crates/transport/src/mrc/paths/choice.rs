@@ -57,7 +57,8 @@ impl Paths {
             return Some(index);
         }
         if let Some(plane) = self.next_plane(free, avoid) {
-            let index = self.take_turn(plane, avoid);
+            let (index, passed) = self.take_turn(plane, avoid);
+            self.count_out_of_service(plane, passed * u32::from(length));
             if avoid.is_none() {
                 self.set_burst(Some((index, length - 1)));
             }
@@ -98,7 +99,11 @@ impl Paths {
                 Some(index) => index,
                 None => any(reps.random()),
             },
-            Selector::EvStates(_) | Selector::EvSkip | Selector::Custom(_) => self.take_turn(plane, avoid),
+            Selector::EvStates(_) | Selector::EvSkip | Selector::Custom(_) => {
+                let (index, passed) = self.take_turn(plane, avoid);
+                self.count_out_of_service(plane, passed);
+                index
+            }
         })
     }
 
@@ -119,6 +124,13 @@ impl Paths {
         self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))
     }
 
+    /// The turns of paths that are out of service count as packets: a plane that has no backup for them carries less,
+    /// in proportion to the paths that it has left (spec: paths, "Planes carry equal load").
+    #[inline]
+    fn count_out_of_service(&mut self, plane: usize, turns: u32) {
+        self.planes[plane].sent = self.planes[plane].sent.wrapping_add(turns);
+    }
+
     /// The plane that has sent least among those with a usable path on a free port: planes carry equal load.
     fn least_sent(&self, free: PortSet, avoid: Option<usize>) -> Option<usize> {
         let mut best: Option<usize> = None;
@@ -134,8 +146,9 @@ impl Paths {
     }
 
     /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
-    /// GOOD but is passed over; it is used only if there is no other.
-    fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> EvIndex {
+    /// GOOD but is passed over; it is used only if there is no other. Also returns how many paths out of service were
+    /// passed.
+    fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> (EvIndex, u32) {
         let slots = self.slots;
         let first_slot = self.slots_of(plane).start;
         let Plane { turns, cursor, .. } = self.planes[plane];
@@ -144,6 +157,7 @@ impl Paths {
         }
         let mut restored = None;
         let mut fallback = None;
+        let mut out_of_service = 0;
         for _ in 0..slots {
             let cursor = self.planes[plane].cursor;
             let index = self.rotation.get(first_slot + cursor as usize);
@@ -155,16 +169,17 @@ impl Paths {
             }
             match self.state(index) {
                 EvState::Good if avoid == Some(index) => fallback = Some(index),
-                EvState::Good => return index,
+                EvState::Good => return (index, out_of_service),
                 EvState::Skip if restored.is_none() => {
                     self.records[index as usize].apply(EvInput::TurnPassed);
                     restored = Some(index);
                 }
-                EvState::Skip | EvState::AssumedBad | EvState::Denied => {}
+                EvState::Skip => {}
+                EvState::AssumedBad | EvState::Denied => out_of_service += 1,
             }
         }
         // The plane was selected because it has a usable path, so one of these is set.
-        restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot))
+        (restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service)
     }
 
     /// Draws the order of a plane's rotation anew, by the generator of this queue pair: a fixed order falls into step
@@ -197,7 +212,7 @@ impl Paths {
     /// A path of this plane for a probe, whatever its state; `None` if the controller has disabled all of them.
     pub(in crate::mrc) fn choose_to_probe(&mut self, plane: usize) -> Option<EvIndex> {
         if self.planes[plane].usable > 0 {
-            return Some(self.take_turn(plane, None));
+            return Some(self.take_turn(plane, None).0);
         }
         let port = self.planes[plane].port;
         self.next_condemned(|p| p == port)

@@ -62,7 +62,7 @@ fn over(index: EvIndex, inverse: u32) -> usize {
 struct Plane {
     /// Order of its paths.
     order: Order,
-    /// Packets sent, modulo 2^32; the plane that has sent least is next.
+    /// Packets sent, and turns of paths out of service, modulo 2^32; the plane with the fewest is next.
     sent: u32,
     /// Next slot of the rotation to check.
     cursor: u16,
@@ -472,6 +472,31 @@ mod tests {
             sent[paths.plane_of(index)] += 1;
         }
         assert_eq!(sent, [1000; 8]);
+    }
+
+    #[test]
+    fn a_plane_without_backups_carries_what_its_paths_left_can_carry() {
+        let all = PortSet::first(4);
+        for burst in [1, 4] {
+            let mut paths = paths(4, 32, 0, burst);
+            let carries = |paths: &mut Paths, packets, expected: [usize; 4]| {
+                let sent = sent_per_plane(paths, all, packets);
+                let fits =
+                    sent.iter().zip(expected).all(|(sent, n)| sent.abs_diff(n) <= 2 * usize::from(burst));
+                assert!(fits, "{sent:?} in bursts of {burst}, not {expected:?}");
+            };
+            let on_plane: Vec<_> = paths.on_plane(1).collect();
+            paths.condemn(on_plane[0]);
+            paths.condemn(on_plane[5]);
+            carries(&mut paths, 3000, [800, 600, 800, 800]);
+            // A probe of a path takes no turn away.
+            (0..100).for_each(|_| _ = paths.choose_to_probe(1));
+            carries(&mut paths, 3000, [800, 600, 800, 800]);
+            for index in [on_plane[0], on_plane[5]] {
+                assert!(paths.restore(index, EvInput::ProbesGood));
+            }
+            carries(&mut paths, 3200, [800; 4]);
+        }
     }
 
     #[test]
