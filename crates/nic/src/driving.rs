@@ -104,9 +104,9 @@ mod tests {
         assert!(driving.is_active() && !driving.found_nothing());
         assert!(driving.end(true) && !driving.is_active());
         assert_eq!(polls_until_driving(&driving), 2 * EMPTY_POLLS);
-        (0..30).for_each(|_| drop(driving.end(true)));
+        (0..30).for_each(|_| _ = driving.end(true));
         assert_eq!(polls_until_driving(&driving), EMPTY_POLLS + MOST_EMPTY_POLLS);
-        (0..30).for_each(|_| drop(driving.end(false)));
+        (0..30).for_each(|_| _ = driving.end(false));
         assert_eq!(polls_until_driving(&driving), EMPTY_POLLS);
     }
 
