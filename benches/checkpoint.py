@@ -6,11 +6,7 @@ The copy is what scp does, without its encryption: the file is read, sent over o
 Files lie in the directory for temporary files. Needs torch. Also called by ``make bench``.
 """
 
-import json
-import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +17,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from openmrc.collectives.rendezvous import local_ranks
+from job import run
 from openmrc.torch import checkpoint
 
 _TENSORS, _ELEMENTS = 16, 4 << 20
@@ -89,21 +85,5 @@ def measure() -> dict[str, float]:
     return {name: median(found) for name, found in times.items()}
 
 
-def main() -> int:
-    """Starts the ranks; or is one of them."""
-    if "RANK" in os.environ:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        numbers = measure()
-        if os.environ["RANK"] == "0":
-            print(json.dumps(numbers))
-        return 0
-    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    processes = [
-        subprocess.Popen([sys.executable, __file__], env={**os.environ, **job, **quiet})
-        for job in local_ranks(2)
-    ]
-    return max(process.wait() for process in processes)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, 2))

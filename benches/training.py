@@ -5,10 +5,6 @@
 Needs torch: `make test-torch` makes an environment that has it. Also called by ``make bench``.
 """
 
-import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from openmrc.collectives.rendezvous import local_ranks
+from job import run
 from openmrc.demos.training import text
 from openmrc.demos.training.model import Batches, ByteModel, Shape, loss_of
 
@@ -102,21 +98,5 @@ def measure() -> dict[str, float]:
     return {f"{name}_{backend}_us": us for name, times in found.items() for backend, us in times.items()}
 
 
-def main() -> int:
-    """Starts the ranks; or is one of them."""
-    if "RANK" in os.environ:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        numbers = measure()
-        if os.environ["RANK"] == "0":
-            print(json.dumps(numbers))
-        return 0
-    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    processes = [
-        subprocess.Popen([sys.executable, __file__], env={**os.environ, **job, **quiet})
-        for job in local_ranks(int(sys.argv[1]))
-    ]
-    return max(process.wait() for process in processes)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, int(sys.argv[1])))
