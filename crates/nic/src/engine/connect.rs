@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use openmrc_transport::mrc::{
     self, CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, RequestorOptions, ResponderConfig,
+    SackBatching,
 };
 use openmrc_transport::node::Place;
 use openmrc_transport::{Span, Time};
@@ -100,8 +101,10 @@ impl Engine {
             max_wimm_dest: attr.max_wimm_dest.unwrap_or(responder.max_wimm_dest),
             ack_every_bytes: self.config.sacks.every_bytes,
             ack_delay: span(self.config.sacks.delay),
-            batches_sacks: true,
-            answers_behind_data: self.config.choices.answers_behind_data,
+            batching: match self.config.choices.answers_behind_data {
+                true => SackBatching::BehindData,
+                false => SackBatching::Turn,
+            },
             options: self.config.choices.responder,
         };
         config.acks_immediates = self.config.choices.acks_immediates;

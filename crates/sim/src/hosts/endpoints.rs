@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{
-    self, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SwiftParams,
+    self, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SackBatching, SwiftParams,
 };
 use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::random::mix;
@@ -157,7 +157,7 @@ impl Endpoints {
         if config.software.is_some() {
             template.responder.ack_every_bytes = SOFTWARE_ACK_EVERY_BYTES;
             template.responder.ack_delay = SOFTWARE_ACK_DELAY;
-            template.responder.batches_sacks = true;
+            template.responder.batching = SackBatching::Turn;
             template.requestor.timeout = QpConfig::timeout_from_exponent(14);
         }
         template.validate().map_err(|e| ScenarioError::Range {

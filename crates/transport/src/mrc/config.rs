@@ -229,6 +229,17 @@ impl Default for ResponderOptions {
     }
 }
 
+/// What becomes of SACKs that would be sent at once. In software a SACK costs a system call at each end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SackBatching {
+    /// They are sent at once.
+    None,
+    /// They wait until the driver handles timeouts: software handles several packets before that.
+    Turn,
+    /// The same, but the one that a message of one packet asks for follows the next data to its sender at once.
+    BehindData,
+}
+
 /// Limits of the receiving side, and the timing of its feedback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponderConfig {
@@ -242,11 +253,8 @@ pub struct ResponderConfig {
     pub ack_every_bytes: u32,
     /// A SACK is sent at most this long after a packet.
     pub ack_delay: Span,
-    /// SACKs that would be sent at once wait until the driver handles timeouts. For software, which handles several
-    /// packets before that, and where a SACK costs a system call at each end.
-    pub batches_sacks: bool,
-    /// With `batches_sacks`: the SACK that a message of one packet asks for follows the next data to its sender at once.
-    pub answers_behind_data: bool,
+    /// What becomes of SACKs that would be sent at once.
+    pub batching: SackBatching,
     /// Points that the specification leaves to the implementation.
     pub options: ResponderOptions,
 }
@@ -260,8 +268,7 @@ impl Default for ResponderConfig {
             max_wimm_dest: 128,
             ack_every_bytes: 16 * 1024,
             ack_delay: Span::from_micros(4),
-            batches_sacks: false,
-            answers_behind_data: false,
+            batching: SackBatching::None,
             options: ResponderOptions::default(),
         }
     }

@@ -24,7 +24,7 @@ pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, Nscc
 pub use config::{
     CanSend, Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, DEFAULT_ROTATION_TURNS, LASTING_BURST,
     OutOfWindow, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,
-    RequestorOptions, ResponderConfig, ResponderOptions,
+    RequestorOptions, ResponderConfig, ResponderOptions, SackBatching,
 };
 pub use paths::{Choice, CustomSelector, EvState, LoadBalancing, PathSelector};
 pub use requestor::MAX_MESSAGE;

@@ -1,6 +1,6 @@
 //! What a responder answers.
 
-use openmrc_transport::mrc::{OutOfWindow, QueuePair};
+use openmrc_transport::mrc::{OutOfWindow, QueuePair, SackBatching};
 use openmrc_transport::{Fatal, Received, Span, Time, Trim};
 use openmrc_wire::{Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
@@ -150,7 +150,7 @@ fn the_delayed_sack_moves_the_timestamp_on_by_the_time_it_waited() {
     assert_eq!(delayed(&mut bench), 0);
     // A batched SACK is due at once; only a responder that takes its service time out moves it on.
     for (service_time, expected) in [(false, 100), (true, 110)] {
-        config.responder.batches_sacks = true;
+        config.responder.batching = SackBatching::Turn;
         config.responder.options.service_time = service_time;
         let mut bench = Bench::new(&config);
         let again = Packet { rtx: true, ..at(0, Some(Timestamp { ticks: 100, tsr: false })) };
@@ -162,7 +162,7 @@ fn the_delayed_sack_moves_the_timestamp_on_by_the_time_it_waited() {
 #[test]
 fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() {
     let mut config = config();
-    config.responder.batches_sacks = true;
+    config.responder.batching = SackBatching::Turn;
     let mut bench = Bench::new(&config);
     assert_eq!(bench.hear_packet(asking(write(0, 64))), []);
     assert_eq!(bench.timers(), []);
@@ -181,8 +181,7 @@ fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() 
 fn the_answer_that_a_message_of_one_packet_asks_for_goes_with_the_next_data_if_that_is_chosen() {
     for behind_data in [true, false] {
         let mut config = config();
-        config.responder.batches_sacks = true;
-        config.responder.answers_behind_data = behind_data;
+        config.responder.batching = if behind_data { SackBatching::BehindData } else { SackBatching::Turn };
         let mut bench = Bench::new(&config);
         assert_eq!(bench.hear_packet(write(0, 64)), []);
         assert_eq!(bench.behind_data(), [], "nobody asked");

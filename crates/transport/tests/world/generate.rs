@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::{
     CanSend, Capabilities, CcProfile, OutOfWindow, PathConfig, PathModel, QpConfig, RequestorOptions,
-    ResponderOptions,
+    ResponderOptions, SackBatching,
 };
 use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
@@ -155,7 +155,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         config.requestor.linear_cnt = linear_cnt;
         config.requestor.exp_cnt = exp_cnt;
         config.responder.ack_every_bytes = dice.pick(&[1, 4096, 16 * 1024, 16 * 1024, 64 * 1024]);
-        config.responder.batches_sacks = dice.chance(0.3);
+        config.responder.batching = if dice.chance(0.3) { SackBatching::Turn } else { SackBatching::None };
         config.responder.options = ResponderOptions {
             out_of_window: if dice.chance(0.7) { OutOfWindow::Nack } else { OutOfWindow::Silent },
             trim_nack: trimming,

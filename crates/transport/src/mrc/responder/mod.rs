@@ -11,7 +11,7 @@ use openmrc_wire::{Aeth, Mark, NackReason, Packet, Position, Probe, Psn, Timesta
 use self::stash::{Stash, StashedImm};
 
 use super::cc::nominal;
-use super::config::{OutOfWindow, PSNS_PER_MPR, ResponderConfig, ResponderOptions};
+use super::config::{OutOfWindow, PSNS_PER_MPR, ResponderConfig, ResponderOptions, SackBatching};
 use super::shared::Shared;
 use crate::api::{Fatal, Host, Pressure, Received, RecvDone, Trim};
 use crate::seq::{Seq, expand, first_seq, wire};
@@ -107,8 +107,7 @@ impl Arrivals {
 struct PendingFeedback {
     ack_every_bytes: u32,
     ack_delay: Span,
-    batches_sacks: bool,
-    answers_behind_data: bool,
+    batching: SackBatching,
     /// The delayed SACK is sent with the next data.
     goes_with_data: bool,
     /// When the delayed SACK is due.
@@ -198,8 +197,7 @@ impl Responder {
             max_wimm_dest,
             ack_every_bytes,
             ack_delay,
-            batches_sacks,
-            answers_behind_data,
+            batching,
             options,
         } = config;
         let first = first_seq(rq_psn);
@@ -219,8 +217,7 @@ impl Responder {
             pending: PendingFeedback {
                 ack_every_bytes,
                 ack_delay,
-                batches_sacks,
-                answers_behind_data,
+                batching,
                 goes_with_data: false,
                 sack_due: Time::NEVER,
                 batched: false,
@@ -513,14 +510,15 @@ impl Responder {
         // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet opens
         // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
         // comes with the delayed SACK [choice].
-        let waits = self.pending.batches_sacks && write.position == Position::Only;
+        let waits = self.pending.batching != SackBatching::None && write.position == Position::Only;
         let asks = packet.ack_req && !waits;
-        self.pending.goes_with_data |= packet.ack_req && waits && self.pending.answers_behind_data;
+        self.pending.goes_with_data |=
+            packet.ack_req && waits && self.pending.batching == SackBatching::BehindData;
         let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
         let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
             Answer::Sack(mark)
-        } else if at_once && self.pending.batches_sacks {
+        } else if at_once && self.pending.batching != SackBatching::None {
             self.pending.sack_due = now;
             self.pending.batched = true;
             Answer::Later
