@@ -45,7 +45,7 @@ pub(in crate::mrc) struct Flow {
     /// The window before the receiver's penalty, bytes; 0 if there is none.
     saved: u32,
     /// The largest window before the last hop trimmed packets of this flight; 0 if it did not. A penalty that follows
-    /// saves it \[choice\].
+    /// saves half of it: the whole one would be trimmed once more, as others get theirs back too \[choice\].
     before_trimming: u32,
     /// Nominal size of a full packet.
     mtu: u32,
@@ -166,7 +166,7 @@ impl Flow {
         self.controller.on_sack(now, &ack);
         if hold == Hold::Pressed {
             if self.saved == 0 {
-                self.saved = whole(window).max(std::mem::take(&mut self.before_trimming));
+                self.saved = whole(window).max(std::mem::take(&mut self.before_trimming) / 2);
             }
             // The window was full up to this when the SACK arrived: a full window has room for less than a packet.
             let mtu = f64::from(self.mtu);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_incast_returns_the_window_from_before_the_trimming() {
+    fn the_end_of_an_incast_returns_half_the_window_from_before_the_trimming() {
         let model = PathModel::new(Span::from_micros(12), true);
         let mut flow = nscc();
         let before = flow.window();
@@ -359,7 +359,7 @@ mod tests {
         flow.on_sack(Time(3), &feedback(17, 0, false));
         assert!(flow.is_spaced() && flow.window() == u64::from(MTU), "not over yet");
         flow.on_sack(Time(4), &feedback(17, 0, true));
-        assert_eq!(flow.window(), before);
+        assert_eq!(flow.window(), before / 2);
         assert!(!flow.is_spaced());
     }
 
