@@ -188,6 +188,7 @@ bench: $(STAMPS)/wheel ## measure against this machine's own ceilings; writes be
 	cargo build --locked --release --package openmrc-bench
 	cargo build --locked --release --package openmrc-sim --example reach
 	cargo build --locked --release --package openmrc-collectives --example kernels
+	cargo build --locked --release --package openmrc-nic --example post_poll
 	$(BIN)/python benches/run.py --bench-binary $(TARGET)/release/openmrc-bench $(BENCH_ARGS)
 
 fuzz: $(STAMPS)/wheel ## fuzz every target for FUZZ_SECONDS each
