@@ -3,16 +3,13 @@
 The longest before it tells what the machine's own pauses are. Called by ``make bench``.
 """
 
-import json
-import os
-import subprocess
 import sys
 import time
 
 import numpy as np
 
+from job import run
 from openmrc.collectives import Communicator
-from openmrc.collectives.rendezvous import local_ranks
 from openmrc.testing import Impairment, impair
 
 _BYTES = 1 << 20
@@ -48,20 +45,5 @@ def measure() -> dict[str, float]:
     return {"before_ms": before, "longest_ms": after, "beyond_ms": max(after - before, 0.0)}
 
 
-def main() -> int:
-    """Starts the ranks; or is one of them."""
-    if "RANK" in os.environ:
-        numbers = measure()
-        if os.environ["RANK"] == "0":
-            print(json.dumps(numbers))
-        return 0
-    planes = {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": "8"}
-    processes = [
-        subprocess.Popen([sys.executable, __file__], env={**os.environ, **job, **planes})
-        for job in local_ranks(2)
-    ]
-    return max(process.wait() for process in processes)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, 2, {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": "8"}))

@@ -171,6 +171,8 @@ fn a_queue_pair_does_not_allocate_once_it_has_received() {
     let first: u64 = (0..8).map(|_| table.round()).sum();
     assert!(first <= 5, "{first} allocations at the first message");
     let state = table.qps[0].state_bytes();
+    // One message completes in most rounds: 2,974 to 3,036 in 3,020 rounds over a dozen seeds of the dice. With this one it
+    // is more than 3,000.
     for round in 0..3020 {
         table.dead = (round % 1000 > 500).then_some(2);
         assert_eq!(table.round(), 0, "in round {round}");
