@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cli_process import command, one_line_error, run
 from openmrc import handshake
 from openmrc.channel import LostError, MalformedError
-from openmrc.errors import ConnectError, Error
+from openmrc.errors import ConnectError
 from openmrc.handshake import AddressRule, GreetingError, Listener, Token
 from openmrc.perftest import protocol as p
 from openmrc.perftest.client import measuring
@@ -35,11 +35,14 @@ def bandwidth(**changes):
 
 
 @contextlib.contextmanager
-def serving(**changes):
+def serving(refused=None, **changes):
     """A server in a thread; what became of it is in the list."""
     with Server(bandwidth(**changes), "127.0.0.1", 0) as server:
         shown = []
-        thread, outcome = in_background(server.serve, shown.append)
+        refused = [] if refused is None else refused
+        thread, outcome = in_background(
+            server.serve, shown.append, lambda peer, reason: refused.append(reason)
+        )
         yield server, outcome, shown
         thread.join(30)
         assert not thread.is_alive()
@@ -100,21 +103,38 @@ def test_who_vanishes_in_the_handshake_does_not_end_the_server(sent):
     assert len(shown) == 1
 
 
-def test_a_client_that_offers_the_address_of_a_third_host_is_refused():
-    located = {"type": "request", "addresses": [["203.0.113.9", 4791]], "ev_format": "udp", "path_mtu": 4096}
-    wanted = {"test": "write-bw", "qps": 1, "buffer": 4096, "depth": 1}
-    with (
-        serving() as (server, outcome, _),
-        socket.create_connection(("127.0.0.1", server.port), timeout=20) as rogue,
-    ):
-        rogue.sendall(
-            greeting(protocol="openmrc-perftest", version=p.PROTOCOL.version)
-            + message(located | {"data": wanted})
-        )
-        rogue.shutdown(socket.SHUT_WR)
-        assert b'"offer"' not in rogue.makefile("rb").read()
-    assert isinstance(outcome[0], Error)
-    assert any(word in str(outcome[0]) for word in ("offers the address 203.0.113.9", "no route"))
+LOCATED = {"type": "request", "addresses": [["127.0.0.1", 4791]], "ev_format": "udp", "path_mtu": 4096}
+WANTED = {"test": "write-bw", "qps": 1, "buffer": 4096, "depth": 1}
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (LOCATED | {"addresses": [["203.0.113.9", 4791]]}, "offers the address 203.0.113.9"),
+        (LOCATED | {"addresses": [["::1", 4791]]}, "IPv6 ports"),
+        (LOCATED | {"data": WANTED | {"test": "write-lat"}}, "this is a server for write-bw"),
+        (LOCATED | {"data": WANTED | {"qps": 1024, "depth": 32768}}, "completion queue"),
+        (LOCATED | {"data": WANTED | {"depth": 0}}, "malformed"),
+        ({"type": "ready"}, "not allowed here"),
+        ({"type": "refused", "reason": "\x1b[31m"}, "refuses"),
+    ],
+)
+def test_a_client_that_cannot_be_served_is_refused_and_the_next_is_served(request_, reason):
+    refused = []
+    with serving(refused) as (server, outcome, shown):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as rogue:
+            rogue.sendall(
+                greeting(protocol="openmrc-perftest", version=p.PROTOCOL.version)
+                + message({"data": WANTED} | request_ if request_["type"] == "request" else request_)
+            )
+            rogue.shutdown(socket.SHUT_WR)
+            assert b'"offer"' not in rogue.makefile("rb").read()
+        with measuring(bandwidth(), "127.0.0.1", server.port) as found:
+            assert len(list(found)) == 1
+    assert outcome == [None]
+    assert len(shown) == 1
+    assert len(refused) == 1
+    assert reason in refused[0]
 
 
 @pytest.mark.parametrize("said", [[], [RUN], [RUN, p.Finished()]])

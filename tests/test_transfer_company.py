@@ -289,8 +289,34 @@ def test_a_long_list_of_files_is_bounded_and_longer_with_the_token(inbox, monkey
         pytest.raises(ConnectError) as caught,
     ):
         sender.send(sources)
-    expected = "the list of files has more than 0 MiB, which is the limit"
-    assert expected + (" without a token" if token is None else "") in str(caught.value)
+    count, who = (1000, " without a token") if token is None else (3000, "")
+    assert f"has more than 0 MiB, or {count} files, which is the limit{who}" in str(caught.value)
+
+
+def test_short_names_do_not_make_a_list_of_files_larger_than_the_memory_for_it(inbox, monkeypatch):
+    monkeypatch.setattr(session_module, "MANIFEST_LIMIT", 200_000)
+    for count in (2000, 2001):
+        sources = [Source(inbox, p.Entry(path=f"{i:x}", directory=True)) for i in range(count)]
+        with server(inbox) as (it, _), Sender("127.0.0.1", it.port, planes=ONE) as sender:
+            if count == 2000:
+                assert sender.send(sources).complete
+            else:
+                with pytest.raises(ConnectError, match="or 2000 files, which is the limit without a token"):
+                    sender.send(sources)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [([["203.0.113.9", 4791]], "offers the address 203.0.113.9"), ([["::1", 4791]], "IPv6 ports")],
+)
+def test_a_refusal_tells_nothing_about_routes(inbox, addresses, reason):
+    request = {"type": "request", "addresses": addresses, "ev_format": "udp", "path_mtu": 4096}
+    with server(inbox) as (it, _), socket.create_connection(("127.0.0.1", it.port), timeout=20) as stranger:
+        stranger.sendall(greeting(protocol="openmrc-transfer", version=p.PROTOCOL.version) + message(request))
+        stranger.shutdown(socket.SHUT_WR)
+        told = stranger.makefile("rb").read().decode(errors="replace")
+    assert reason in told
+    assert "route" not in told
 
 
 def test_a_list_of_files_travels_in_parts(tmp_path, inbox):

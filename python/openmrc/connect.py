@@ -21,6 +21,7 @@ from openmrc import handshake
 from openmrc.channel import Channel, Message
 from openmrc.closing import Closable
 from openmrc.handshake import Accept, AddressRule, End, Offer, Options, Protocol, Token
+from openmrc.printable import printable
 from openmrc.verbs import MemoryRegion, QueuePair, RemoteBuffer, SocketAddress
 
 DEFAULT_PORT = 18515
@@ -86,7 +87,7 @@ class Peer(Closable):
         self._channel.close()
 
     def __repr__(self) -> str:
-        return f"<Peer {self.device} at {self.addresses[0][0]}, {len(self.qp_nums)} queue pairs>"
+        return f"<Peer {printable(self.device)} at {self.addresses[0][0]}, {len(self.qp_nums)} queue pairs>"
 
 
 class Listener(Closable):

@@ -222,6 +222,23 @@ fn a_port_that_is_down_is_given_up_once_another_one_has_answered() {
 }
 
 #[test]
+fn a_forged_update_does_not_change_how_later_ones_are_read() {
+    // Bit 4 of four ports says that bit 1 is the first of them.
+    for forged in [0b1_0010, 0b1_1110, 0b0_0001] {
+        for down in 0..PORTS as u8 {
+            let mut pair = Pair::new(PortSet::first(PORTS));
+            pair.forge(port_status(9, forged), 0);
+            pair.advance(Span::from_millis(200));
+            assert_eq!(pair.node.peer_ports(PEER), PortSet::first(PORTS));
+            pair.peer_up = pair.peer_up.without(down);
+            pair.forge(port_status(10, 0xF & !(1 << down)), 0);
+            pair.advance(Span::from_millis(200));
+            assert_eq!(pair.node.peer_ports(PEER), pair.peer_up, "{forged:#b}, port {down}");
+        }
+    }
+}
+
+#[test]
 fn a_port_whose_answers_are_lost_now_and_then_is_not_given_up_whatever_is_forged() {
     let mut pair = Pair::new(PortSet::first(PORTS));
     pair.loss = 0.02;

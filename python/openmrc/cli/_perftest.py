@@ -19,6 +19,7 @@ from openmrc.perftest.loopback import measuring_here, pin
 from openmrc.perftest.server import Server
 from openmrc.perftest.settings import SWEEP, Settings
 from openmrc.planes import Planes
+from openmrc.printable import printable
 from openmrc.testing import Impairment
 from openmrc.units import size
 
@@ -233,6 +234,9 @@ def _serve(settings: Settings, bind: str, port: int, table: Table, *, json: bool
         else:
             table.print_row(result)
 
+    def refused(peer: str, reason: str) -> None:
+        print(f"{peer} was not served: {printable(reason)}", file=sys.stderr, flush=True)
+
     server = Server(settings, bind, port)
     try:
         if not json:
@@ -240,7 +244,7 @@ def _serve(settings: Settings, bind: str, port: int, table: Table, *, json: bool
             print(f"{stars}\n* Waiting for client to connect... *\n{stars}")
             print(f" TCP port {server.port}; the client's options count")
             table.print_columns()
-        server.serve(show)
+        server.serve(show, refused)
     finally:
         server.close()
 

@@ -281,6 +281,14 @@ class Answering:
         self._deadline = deadline
         self.request = request
 
+    def check(self, context: Context) -> None:
+        """Refuses a caller whose packets a device would not understand.
+
+        Raises:
+            ConnectError: says what differs.
+        """
+        check_device(context, self.request)
+
     def offer(self, end: End) -> Accept:
         """Offers this end's queue pairs and connects them; on return both ends are in RTS.
 
@@ -290,8 +298,7 @@ class Answering:
             ConnectError: if the caller refuses, does not answer in time or goes away.
             StateError, ArgumentError: if a queue pair here cannot be connected.
         """
-        check_device(end.context, self.request)
-        _check_addresses(self._rule, self._link, self.request)
+        self.check(end.context)
         end.limit_path_mtu(self.request)
         self._link.send(end.offer())
         accept = self._link.expect(Accept, self._deadline.left())
@@ -338,6 +345,8 @@ def answering(
     with _told(link):
         admit()
         request = link.expect(Request, deadline.left())
+        # Before anything is opened, and before an answer tells where this host has routes to.
+        _check_addresses(rule, link, request)
         yield Answering(link, request, rule, deadline)
     link.limit = channel.MAX_MESSAGE
 

@@ -7,7 +7,7 @@ from typing import Any
 from openmrc import handshake
 from openmrc.channel import Channel, LostError, parse
 from openmrc.closing import Closable
-from openmrc.errors import ConnectError
+from openmrc.errors import ConnectError, Error
 from openmrc.handshake import GreetingError, Listener
 from openmrc.perftest import protocol as p
 from openmrc.perftest.endpoint import Endpoint, Watch
@@ -17,6 +17,7 @@ from openmrc.perftest.settings import Settings
 _INTERVAL = 0.001
 
 OnResult = Callable[[dict[str, Any]], None]
+OnRefused = Callable[[str, str], None]
 
 
 class Server(Closable):
@@ -37,16 +38,22 @@ class Server(Closable):
         self.port: int = self._listener.address[1]
         """TCP port it listens on."""
 
-    def serve(self, on_result: OnResult = lambda result: None) -> None:
+    def serve(
+        self,
+        on_result: OnResult = lambda result: None,
+        on_refused: OnRefused = lambda peer, reason: None,
+    ) -> None:
         """Serves one client, from its connection to its end.
 
-        Who is no client, or vanishes or falls silent in the handshake, is dropped, and the next is served.
+        Who is no client, or vanishes or falls silent in the handshake, is dropped, and the next is served. So
+        is a client that cannot be served: anybody who reaches the port could ask for what is impossible.
 
         Args:
             on_result: Called with the figures of each run.
+            on_refused: Called with the address of a client that cannot be served, and the reason.
 
         Raises:
-            ConnectError: if the client went away or fell silent in a run, or was refused.
+            ConnectError: if the client went away or fell silent in a run.
         """
         while True:
             with self._listener.accept() as channel, contextlib.ExitStack() as stack:
@@ -54,6 +61,9 @@ class Server(Closable):
                     endpoint = self._connect(channel, stack)
                 except (GreetingError, LostError):
                     continue  # A port scan, say. The next may be the client.
+                except (Error, OSError) as error:
+                    on_refused(channel.peer, handshake.describe(error))
+                    continue
                 self._serve(Watch(endpoint, channel, self._settings.max_time), endpoint, on_result)
                 return
 
@@ -82,6 +92,7 @@ class Server(Closable):
                     impairments=settings.impairments,
                 )
             )
+            answering.check(context)
             largest = planes.path_mtu(context.addresses, request.addresses, largest=request.path_mtu)
             endpoint.aim(answering.offer(endpoint.end(largest)))
         return endpoint

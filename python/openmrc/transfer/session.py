@@ -23,6 +23,9 @@ from openmrc.verbs import Context
 MANIFEST_LIMIT = 8 << 20
 """Bytes of the manifest of a sender that has not proven a token: about 80,000 files."""
 
+ENTRY_BYTES = 100
+"""What an entry counts at least: the memory that it takes does not shrink with its name."""
+
 TRUSTED_MANIFEST_LIMIT = 256 << 20
 """Bytes of the manifest of a sender that has the token. The receiver keeps it in memory."""
 
@@ -176,6 +179,7 @@ class Session:
         ) as answering:
             request = answering.request
             context = host.context(channel, len(request.addresses))
+            answering.check(context)
             ring = stack.enter_context(ReceivingRing.for_sender(context, self._peer, running))
             largest = host.planes.path_mtu(context.addresses, request.addresses, largest=request.path_mtu)
             answering.offer(ring.end(largest))
@@ -190,10 +194,15 @@ class Session:
         review = None
         while True:
             part: p.Manifest = self._channel.expect(p.Manifest, self._host.idle_timeout)
-            if self._channel.received_bytes - before > limit:
+            size = max(
+                self._channel.received_bytes - before,
+                ENTRY_BYTES * (len(self._entries) + len(part.entries)),
+            )
+            if size > limit:
                 hint = "" if self._channel.authenticated else " without a token"
                 raise StoreError(
-                    f"the list of files has more than {limit >> 20} MiB, which is the limit{hint}"
+                    f"the list of files has more than {limit >> 20} MiB, or {limit // ENTRY_BYTES} files,"
+                    f" which is the limit{hint}"
                 )
             if review is None:
                 self._if_exists = part.if_exists

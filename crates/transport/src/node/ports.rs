@@ -36,7 +36,7 @@ struct Peer {
     ports: PortSet,
     /// Ports that are up according to the peer.
     up: PortSet,
-    /// First bit of its masks, once one of them has shown it.
+    /// First bit of its masks, once one of them has shown it. Used where updates are believed.
     mask_base: Option<PortMaskBase>,
     /// Request id of its latest update, and the time of its arrival.
     heard: Option<u16>,
@@ -210,9 +210,20 @@ impl Ports {
     pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: u32) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];
-        known.mask_base = PortMaskBase::shown_by(mask, known.ports).or(known.mask_base);
-        let up = known.mask_base.unwrap_or(self.mask_base).decode(mask).and(known.ports);
-        if self.trust == PortTrust::Confirmed || up.and(self.own).is_empty() {
+        let shown = PortMaskBase::shown_by(mask, known.ports);
+        let up_from = |base: PortMaskBase| base.decode(mask).and(known.ports);
+        if self.trust == PortTrust::Confirmed {
+            // The base that another update has shown may be forged: a mask that shows none is read both ways.
+            let readings = shown.map_or([PortMaskBase::Zero, PortMaskBase::One], |base| [base; 2]);
+            let [one, other] = readings.map(|base| up_from(base).0 ^ known.up.0);
+            known.question(now, PortSet(one | other));
+            self.due = self.due.min(known.inquiry.due());
+            return None;
+        }
+        let base = shown.or(known.mask_base);
+        let up = up_from(base.unwrap_or(self.mask_base));
+        known.mask_base = base;
+        if up.and(self.own).is_empty() {
             known.question(now, PortSet(up.0 ^ known.up.0));
             self.due = self.due.min(known.inquiry.due());
             return None;
