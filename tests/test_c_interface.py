@@ -11,7 +11,7 @@ import pytest
 from c_helpers import SOURCES, STRICT, compile_c, need_compiler, need_tool, program, run, with_device
 from openmrc import clibrary
 
-PROGRAMS = ["application", "controller", "many", "processes", "killed", "registration"]
+PROGRAMS = ["application", "controller", "many", "processes", "killed", "registration", "receives"]
 
 
 def test_hello_world_has_sixty_lines_and_says_hello(tmp_path):

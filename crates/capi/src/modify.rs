@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT};
+use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT, RECEIVE_WAIT_FOREVER};
 use openmrc_nic::{Access, QpAttr, QpState};
 use openmrc_transport::mrc::{Capabilities, RequestorConfig, ResponderConfig};
 
@@ -38,6 +38,10 @@ const MRC_IN_RTS: u32 = mrc::qp_attr::RETRY_CNT | mrc::qp_attr::TIMEOUT;
 /// Most retries with doubling interval, which means for ever.
 const EXP_CNT_FOR_EVER: u8 = 25;
 const LONGEST_TIMEOUT: u8 = 24;
+
+/// Of verbs: unlimited retries of a message that finds no receive, and the longest wait between two of them.
+const RNR_RETRY_FOR_EVER: u8 = 7;
+const LONGEST_RNR_TIMER_MS: u32 = 655;
 
 /// A step in the life of a queue pair.
 struct Step {
@@ -156,6 +160,10 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
         return Err(EINVAL);
     }
     let mut attr = QpAttr::default();
+    if qp.face == Face::Verbs && to == QpState::Rtr {
+        // Until RTS says how often its peer's messages are retried, for which a receiver may never get there.
+        attr.receive_wait_ms = Some(RECEIVE_WAIT_FOREVER);
+    }
     verbs_attributes(qp, verbs, mask, &mut attr)?;
     let mut new_hint = None;
     if let Some(mrc) = mrc {
@@ -263,8 +271,12 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
         }
         to.linear_cnt = Some(from.retry_cnt);
     }
-    if qp.face == Face::Verbs && has(v::RNR_RETRY) && from.rnr_retry > 7 {
-        return Err(EINVAL);
+    if qp.face == Face::Verbs && has(v::RNR_RETRY) {
+        to.receive_wait_ms = Some(match from.rnr_retry {
+            retries @ 0..RNR_RETRY_FOR_EVER => (u32::from(retries) + 1) * LONGEST_RNR_TIMER_MS,
+            RNR_RETRY_FOR_EVER => RECEIVE_WAIT_FOREVER,
+            _ => return Err(EINVAL),
+        });
     }
     Ok(())
 }

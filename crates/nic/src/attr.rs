@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use openmrc_transport::mrc::Capabilities;
+use openmrc_transport::{Span, Time};
 
 use crate::memory::Access;
 use crate::qp_state::{AttrMask, QpState};
@@ -15,6 +16,9 @@ pub const DEFAULT_TIMEOUT: u8 = 14;
 /// Default of [`QpAttr::exp_cnt`]. After the linear retries and these, a peer has been silent for 34 s: more than twice
 /// the 15 s for which a debugger, a snapshot of a virtual machine or a full disk may stop a process.
 pub const DEFAULT_EXP_CNT: u8 = 10;
+
+/// This [`QpAttr::receive_wait_ms`] has no end.
+pub const RECEIVE_WAIT_FOREVER: u32 = u32::MAX;
 
 /// How much a queue pair can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +81,10 @@ pub struct QpAttr {
     /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
     /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
     pub keepalive_ms: Option<u32>,
+    /// Verbs' RNR, at both ends: how many milliseconds a message with immediate waits for a receive before it is refused;
+    /// [`RECEIVE_WAIT_FOREVER`] never refuses it. With any but 0 a peer that waits does not use up the retries. Default
+    /// 0: MRC refuses it at once.
+    pub receive_wait_ms: Option<u32>,
     /// What the peer can do, and dynamic MPR if both ends enable it; default all.
     pub caps: Option<Capabilities>,
     /// Destination flow control: the receiver's penalty shrinks the window; default the device's.
@@ -103,6 +111,15 @@ pub struct QpInfo {
 }
 
 impl QpAttr {
+    /// When a message with immediate that finds no receive now is refused; `None`: now.
+    pub(crate) fn receive_wait_until(&self, now: Time) -> Option<Time> {
+        match self.receive_wait_ms.unwrap_or(0) {
+            0 => None,
+            RECEIVE_WAIT_FOREVER => Some(Time::NEVER),
+            ms => Some(now + Span::from_millis(ms.into())),
+        }
+    }
+
     /// Which attributes are given.
     pub fn mask(&self) -> AttrMask {
         let given = [
@@ -120,6 +137,7 @@ impl QpAttr {
             (self.linear_cnt.is_some(), AttrMask::LINEAR_CNT),
             (self.exp_cnt.is_some(), AttrMask::EXP_CNT),
             (self.keepalive_ms.is_some(), AttrMask::KEEPALIVE_MS),
+            (self.receive_wait_ms.is_some(), AttrMask::RECEIVE_WAIT_MS),
             (self.caps.is_some(), AttrMask::CAP),
             (self.dfc.is_some(), AttrMask::DFC),
             (self.ev_profile_id.is_some(), AttrMask::EV_PROFILE_ID),
@@ -149,6 +167,7 @@ impl QpAttr {
             linear_cnt,
             exp_cnt,
             keepalive_ms,
+            receive_wait_ms,
             caps,
             dfc,
             ev_profile_id,

@@ -366,6 +366,9 @@ impl QueuePair {
     fn receives_posted(&self, state: QpState) -> Result<()> {
         if state == QpState::Error || self.qp.state() == QpState::Error {
             self.engine()?.flush_queues(&self.shared, self.qp.place);
+        } else if self.qp.needs_receive.load(Ordering::Relaxed) {
+            self.shared.submit(&self.qp);
+            self.shared.drive_if_polling();
         }
         Ok(())
     }
@@ -478,7 +481,9 @@ pub(crate) struct QpShared {
     pub send_outstanding: AtomicUsize,
     /// `wr_id`s of the posted receives.
     pub receives: Mutex<VecDeque<u64>>,
-    /// The engine has been told to look at `pending`.
+    /// A message with immediate waits for a receive: the engine is told of the next one. Changes with `receives` locked.
+    pub needs_receive: AtomicBool,
+    /// The engine has been told to look at `pending` and, if a message waits for one, at `receives`.
     pub submitted: AtomicBool,
     /// With keepalive: when the peer was found silent, nanoseconds of `CLOCK_MONOTONIC`; 0 while it is heard.
     silent_since: AtomicU64,
@@ -505,6 +510,7 @@ impl QpShared {
             pending: Mutex::new(VecDeque::with_capacity(cap.max_send_wr as usize)),
             send_outstanding: AtomicUsize::new(0),
             receives: Mutex::new(VecDeque::new()),
+            needs_receive: AtomicBool::new(false),
             submitted: AtomicBool::new(false),
             silent_since: AtomicU64::new(0),
         }
@@ -529,7 +535,10 @@ impl QpShared {
         self.set_state(QpState::Reset);
         self.set_silent_since(None);
         self.pending.lock().clear();
-        self.receives.lock().clear();
+        let mut receives = self.receives.lock();
+        receives.clear();
+        self.needs_receive.store(false, Ordering::Relaxed);
+        drop(receives);
         self.send_outstanding.store(0, Ordering::Release);
         for cq in [&self.send_cq, &self.recv_cq] {
             cq.forget(self.num);

@@ -35,7 +35,7 @@ impl fmt::Display for QpState {
 pub struct AttrMask(pub u32);
 
 /// Names in the order of the bits.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "pkey_index",
     "access_flags",
     "remote_address",
@@ -56,6 +56,7 @@ const NAMES: [&str; 20] = [
     "seed",
     "keepalive_ms",
     "dfc",
+    "receive_wait_ms",
 ];
 
 #[allow(missing_docs)] // Each constant is the attribute with its name.
@@ -81,6 +82,7 @@ impl AttrMask {
     pub const SEED: AttrMask = AttrMask(1 << 17);
     pub const KEEPALIVE_MS: AttrMask = AttrMask(1 << 18);
     pub const DFC: AttrMask = AttrMask(1 << 19);
+    pub const RECEIVE_WAIT_MS: AttrMask = AttrMask(1 << 20);
 
     /// The union of both sets.
     #[must_use]
@@ -162,7 +164,8 @@ const MRC_AT_RTS: AttrMask = AttrMask::MPR
     .or(AttrMask::LINEAR_CNT)
     .or(AttrMask::EXP_CNT)
     .or(AttrMask::KEEPALIVE_MS)
-    .or(AttrMask::DFC);
+    .or(AttrMask::DFC)
+    .or(AttrMask::RECEIVE_WAIT_MS);
 const AT_INIT: AttrMask =
     AttrMask::PKEY_INDEX.or(AttrMask::ACCESS_FLAGS).or(PROFILES).or(MRC_AT_RTR).or(MRC_AT_RTS);
 

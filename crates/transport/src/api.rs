@@ -111,8 +111,14 @@ pub struct AccessError;
 
 /// An immediate arrived and no receive was posted for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no receive is posted")]
-pub struct NoReceive;
+pub enum NoReceive {
+    /// The message is refused: MRC has no RNR.
+    #[error("no receive is posted")]
+    Refused,
+    /// The message waits for a receive, as verbs programs expect.
+    #[error("no receive is posted yet")]
+    Waits,
+}
 
 /// Status of a completed send, as in ibverbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,7 +228,8 @@ pub trait Host {
     /// A message with immediate is complete. In order, exactly once each.
     ///
     /// # Errors
-    /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR.
+    /// [`NoReceive`] if the receive queue is empty. The queue pair then goes to ERROR, or the message waits: it is
+    /// offered again after [`receives_posted`](crate::mrc::QueuePair::receives_posted), and with each further packet.
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive>;
 
     /// A path was condemned or came back.

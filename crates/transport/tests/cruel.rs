@@ -6,13 +6,13 @@ mod world;
 
 use std::sync::Mutex;
 
-use openmrc_transport::Fatal;
 use openmrc_transport::mrc::QueuePair;
+use openmrc_transport::{Fatal, NoReceive, Span, Time};
 use openmrc_wire::Aeth;
 use world::driver::Outcome;
 use world::ledger::FlowCounters;
 use world::seeds::{run_one, run_seeds};
-use world::{Expect, Scenario};
+use world::{Action, Dice, Expect, Impairments, Scenario};
 
 /// Checks that the outcome is one that the scenario allows.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -195,6 +195,61 @@ fn forged_feedback_within_the_window_leaves_no_message_half_done_or_without_an_e
     let (forgeries, failed, alive) = total.into_inner().unwrap();
     println!("{forgeries} forgeries; of the ends that met one, {failed} failed and {alive} did not");
     assert!(forgeries > 1000 && failed > 100 && alive > 100, "{forgeries}, {failed}, {alive}");
+}
+
+/// A scenario whose receives are posted late, one or several at a time. Half of the networks are calm, and their senders
+/// have hardly any retries: the wait for a receive must not use them up.
+fn with_late_receives(seed: u64) -> Scenario {
+    let mut scenario = Scenario::generate(seed);
+    let mut dice = Dice::new(seed ^ 0x0EC1);
+    let is_calm = scenario.expect == Expect::Completes && dice.chance(0.5);
+    if is_calm {
+        scenario.impairments = Impairments::calm();
+        scenario.actions.clear();
+        scenario.queues = None;
+        scenario.timer_slack = Span::ZERO;
+    }
+    (scenario.receives, scenario.no_receive) = (dice.below(3), NoReceive::Waits);
+    let begin = scenario.actions.last().map_or(Time::ZERO, |(time, _)| *time);
+    let mut end_of_all = begin;
+    for (number, pair) in scenario.pairs.iter_mut().enumerate() {
+        for config in &mut pair.configs {
+            config.requestor.peer_waits = true;
+            if is_calm {
+                (config.requestor.linear_cnt, config.requestor.exp_cnt) = (1, 1);
+            }
+        }
+        // The peer is asked a few times in each interval: thousands of them do.
+        let longest = pair.configs[0].requestor.timeout.as_nanos() * 5_000;
+        for end in [2 * number, 2 * number + 1] {
+            let mut time = Time::ZERO;
+            for _ in 0..dice.below(20) {
+                time += Span::from_nanos(dice.log_between(100, longest / 50));
+                scenario.actions.push((time, Action::Receives { end, count: dice.between(1, 30) }));
+            }
+            time += Span::from_nanos(dice.log_between(100, longest));
+            scenario.actions.push((time, Action::Receives { end, count: u64::MAX }));
+            end_of_all = end_of_all.max(time);
+        }
+    }
+    scenario.actions.sort_by_key(|(time, _)| *time);
+    scenario.deadline += end_of_all.since(begin);
+    scenario
+}
+
+#[test]
+fn a_message_waits_for_its_receive_and_nothing_is_lost_repeated_or_given_up_meanwhile() {
+    let total = Mutex::new((0, 0, 0));
+    run_seeds::<QueuePair>("cruel", 500, with_late_receives, |scenario, outcome| {
+        let mut total = total.lock().unwrap();
+        total.0 += outcome.flows.iter().map(|flow| flow.received).sum::<u64>();
+        total.1 += u64::from(outcome.finished > Time::ZERO + Span::from_millis(20));
+        total.2 += outcome.fatal.iter().flatten().count();
+        judge(scenario, outcome)
+    });
+    let (received, long, failed) = total.into_inner().unwrap();
+    println!("{received} immediates; {long} runs waited for long; {failed} ends failed, as they may");
+    assert!(received > 10_000 && long > 50 && failed > 10, "{received}, {long}, {failed}");
 }
 
 #[test]

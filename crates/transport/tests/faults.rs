@@ -5,7 +5,7 @@ mod world;
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathModel, QpConfig, QueuePair};
-use openmrc_transport::{EvChange, Fatal, PathId, Span, Time, Transport as _};
+use openmrc_transport::{EvChange, Fatal, NoReceive, PathId, Span, Time, Transport as _};
 use world::measure::{condemned_at, goodput, line_rate, micros, millis, returned_at};
 use world::network::Health;
 use world::scenario::Post;
@@ -372,6 +372,59 @@ fn an_immediate_without_a_receive_fails_both_ends() {
     assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x63)), Some(Fatal::NoReceive)]);
     assert_eq!(outcome.flows[0].received, 4);
     assert_eq!((outcome.flows[0].completed, outcome.flows[0].flushed), (4, 6));
+}
+
+/// Ten messages with immediate from end 0, whose receiver has four receives and waits for more. The sender has three
+/// attempts of 64 us.
+fn few_receives() -> Scenario {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    let mut config = scenario.config();
+    (config.requestor.linear_cnt, config.requestor.exp_cnt) = (2, 1);
+    config.requestor.timeout = Span::from_micros(64);
+    config.requestor.peer_waits = true;
+    let posts = (0..10).map(|i| Post { len: 10_000, imm: Some(i), not_before: Time::ZERO });
+    scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::none()]);
+    (scenario.receives, scenario.no_receive) = (4, NoReceive::Waits);
+    scenario
+}
+
+#[test]
+fn a_message_that_has_waited_is_refused_when_the_receiver_gives_up() {
+    let mut scenario = few_receives();
+    scenario.at(micros(15_000), Action::Receives { end: 1, count: 3 });
+    scenario.expect = Expect::MayFail;
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(34_000));
+    assert_eq!(world.flows[0].completed(), 7);
+    world.ends[1].record.no_receive = NoReceive::Refused;
+    world.do_now(Action::Receives { end: 1, count: 0 });
+    let outcome = world.run().unwrap();
+    assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x63)), Some(Fatal::NoReceive)]);
+    assert_eq!((outcome.flows[0].completed, outcome.flows[0].flushed), (7, 3));
+    assert_eq!(outcome.flows[0].retransmitted, 0);
+}
+
+#[test]
+fn a_sender_outlasts_a_long_wait_for_a_receive_and_asks_seldom_meanwhile() {
+    let mut scenario = few_receives();
+    scenario.at(micros(5_000_000), Action::Receives { end: 1, count: 6 });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(5_010_000));
+    assert_eq!(world.flows[0].completed(), 10, "the receiver tells at once");
+    let probes: u64 = world.ends[0].probes_by_path.iter().sum();
+    // Several in each of 78,000 intervals.
+    assert!((78_000..10 * 78_000).contains(&probes), "{probes}");
+}
+
+#[test]
+fn a_receiver_that_dies_while_a_message_waits_uses_up_the_retries() {
+    let mut scenario = few_receives();
+    scenario.at(micros(1_000), Action::Direction { from: 1, to: 0, health: Health::DEAD });
+    scenario.expect = Expect::MustFail;
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(micros(3_000));
+    assert_eq!(world.ends[0].record.fatal.map(|(_, why)| why), Some(Fatal::RetryExceeded));
+    assert_eq!((world.flows[0].counters.completed, world.flows[0].counters.flushed), (4, 6));
 }
 
 #[test]

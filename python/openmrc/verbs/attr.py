@@ -43,7 +43,7 @@ class QpAttr:
     | INIT to RTR | remote, dest_qp_num, rq_psn | path_mtu, mpr_dest, max_wimm_dest, caps, access, |
     | | | ev_profile_id, cc_profile_id, seed |
     | RTR to RTS | sq_psn | mpr, max_wimm, timeout, linear_cnt, exp_cnt, |
-    | | | keepalive_ms, dfc |
+    | | | keepalive_ms, receive_wait_ms, dfc |
     | any to RESET or ERROR | | |
 
     MRC's attributes, from ``mpr`` to ``cc_profile_id`` below, may also come at an earlier step than their
@@ -85,6 +85,10 @@ class QpAttr:
     while nothing is under way. If it does not answer four probes, one ACK timeout apart, PEER_SILENT is
     raised, and PEER_HEARD when it is heard again. The queue pair stays in RTS; writes under way end by their
     retries. A receiver, which sends nothing, learns only so that its peer is gone."""
+    receive_wait_ms: int | None = None
+    """Verbs' RNR, at both ends: how many milliseconds a write with immediate waits at this end for a receive
+    before it is refused; 2^32 - 1 never refuses it. With any value but 0 a peer that waits does not use up the
+    retries of this end. Default 0: MRC refuses it at once, with REM_OP_ERR."""
     caps: Capabilities | None = None
     """What the peer can do as responder, and DYNAMIC_MPR if both ends enable it; default all."""
     dfc: bool | None = None

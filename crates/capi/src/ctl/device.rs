@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
+use openmrc_nic as nic;
+
 use super::*;
 use crate::abi::ctl::*;
 use crate::abi::verbs::IbvContext;
@@ -104,6 +106,31 @@ pub unsafe extern "C" fn mrc_ctl_query_version(
     unsafe { mrc_query_version(current, last_supported, vendor, last_supported_vendor) };
 }
 
+/// Checks the arguments of a call about a port; then calls `work` if the mask names its state, the only attribute.
+///
+/// # Safety
+/// `attr` is null or a structure that can be written.
+unsafe fn on_port(
+    (mrc_ctx, port_num): (Handle, u8),
+    attr: *mut MrcCtlPortAttr,
+    mask: c_int,
+    work: impl FnOnce(&nic::Context, usize, &mut MrcCtlPortAttr) -> Result<()>,
+) -> c_int {
+    m1(|| {
+        let context = device_of(mrc_ctx)?;
+        let plane = context.plane(port_num.into())?;
+        // SAFETY: the caller's promise.
+        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        if mask as u32 & !MRC_CTL_PORT_ADMIN_STATE != 0 {
+            return Err(EINVAL);
+        }
+        if mask as u32 & MRC_CTL_PORT_ADMIN_STATE != 0 {
+            work(&context.nic, plane, attr)?;
+        }
+        Ok(0)
+    })
+}
+
 /// # Safety
 /// As in `mrc_ctl.h`.
 #[unsafe(no_mangle)]
@@ -113,20 +140,13 @@ pub unsafe extern "C" fn mrc_ctl_query_port(
     attr: *mut MrcCtlPortAttr,
     mask: c_int,
 ) -> c_int {
-    m1(|| {
-        let context = device_of(mrc_ctx)?;
-        let plane = context.plane(port_num.into())?;
-        // SAFETY: the program gives room for a structure, or null.
-        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
-        if mask as u32 & !MRC_CTL_PORT_ADMIN_STATE != 0 {
-            return Err(EINVAL);
-        }
-        let up = context.nic.port_states()?.get(plane).is_some_and(|port| port.admin_up);
-        if mask as u32 & MRC_CTL_PORT_ADMIN_STATE != 0 {
-            attr.port_admin_state = if up { MRC_CTL_PORT_ADMIN_ENABLED } else { MRC_CTL_PORT_ADMIN_DISABLED };
-        }
-        Ok(0)
-    })
+    let query = |nic: &nic::Context, plane: usize, attr: &mut MrcCtlPortAttr| {
+        let up = nic.port_states()?.get(plane).is_some_and(|port| port.admin_up);
+        attr.port_admin_state = if up { MRC_CTL_PORT_ADMIN_ENABLED } else { MRC_CTL_PORT_ADMIN_DISABLED };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_port((mrc_ctx, port_num), attr, mask, query) }
 }
 
 /// # Safety
@@ -138,22 +158,14 @@ pub unsafe extern "C" fn mrc_ctl_modify_port(
     attr: *mut MrcCtlPortAttr,
     mask: c_int,
 ) -> c_int {
-    m1(|| {
-        let context = device_of(mrc_ctx)?;
-        let plane = context.plane(port_num.into())?;
-        // SAFETY: the program gives a structure, or null.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
-        if mask as u32 & !MRC_CTL_PORT_ADMIN_STATE != 0 {
-            return Err(EINVAL);
-        }
-        if mask as u32 & MRC_CTL_PORT_ADMIN_STATE != 0 {
-            let up = match attr.port_admin_state {
-                MRC_CTL_PORT_ADMIN_DISABLED => false,
-                MRC_CTL_PORT_ADMIN_ENABLED => true,
-                _ => return Err(EINVAL),
-            };
-            context.nic.set_port_admin(plane, up)?;
-        }
-        Ok(0)
-    })
+    let modify = |nic: &nic::Context, plane: usize, attr: &mut MrcCtlPortAttr| {
+        let up = match attr.port_admin_state {
+            MRC_CTL_PORT_ADMIN_DISABLED => false,
+            MRC_CTL_PORT_ADMIN_ENABLED => true,
+            _ => return Err(EINVAL),
+        };
+        Ok(nic.set_port_admin(plane, up)?)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_port((mrc_ctx, port_num), attr, mask, modify) }
 }

@@ -90,6 +90,7 @@ impl Engine {
             linear_cnt: attr.linear_cnt.unwrap_or(requestor.linear_cnt),
             exp_cnt: attr.exp_cnt.unwrap_or(DEFAULT_EXP_CNT),
             keepalive: attr.keepalive_ms.filter(|&ms| ms > 0).map(|ms| Span::from_millis(ms.into())),
+            peer_waits: attr.receive_wait_ms.is_some_and(|ms| ms > 0),
             options: RequestorOptions {
                 dfc: attr.dfc.unwrap_or(self.config.choices.requestor.dfc),
                 ..self.config.choices.requestor

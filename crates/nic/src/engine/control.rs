@@ -98,6 +98,8 @@ impl Engine {
         io.attr = QpAttr::default();
         io.local_error = None;
         io.sends.clear();
+        self.verbs.wait_is_over(place);
+        let Some(io) = self.verbs.get_mut(place) else { return };
         if let Some(link) = io.link.take() {
             self.egress.net.peers.release(link.peer);
         }

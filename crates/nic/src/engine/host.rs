@@ -1,6 +1,7 @@
 //! What the node asks of the NIC while it works: placing data in memory, sending feedback, raising completions.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
 use openmrc_transport::{
@@ -65,9 +66,15 @@ impl NodeHost for Environment<'_> {
     }
 
     fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive> {
-        let io = self.verbs.get(qp.place).ok_or(NoReceive)?;
+        let io = self.verbs.get(qp.place).ok_or(NoReceive::Refused)?;
         let shared = &io.shared;
-        let wr_id = shared.receives.lock().pop_front().ok_or(NoReceive)?;
+        let mut receives = shared.receives.lock();
+        let Some(wr_id) = receives.pop_front() else {
+            shared.needs_receive.store(true, Ordering::Relaxed);
+            drop(receives);
+            return Err(self.verbs.without_receive(self.now, qp.place));
+        };
+        drop(receives);
         let completion = shared.recv_completion(wr_id, Status::Success, done.byte_len, Some(done.imm));
         if self.shared.config.choices.acks_immediates {
             let cq = Arc::clone(&shared.recv_cq);
@@ -76,6 +83,7 @@ impl NodeHost for Environment<'_> {
             let cq = shared.recv_cq.id;
             self.verbs.overruns.push(cq);
         }
+        self.verbs.wait_is_over(qp.place);
         Ok(())
     }
 

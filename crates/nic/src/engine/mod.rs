@@ -140,6 +140,9 @@ impl Engine {
         if self.next_retired <= now {
             self.forget_retired(now);
         }
+        if self.verbs.next_refusal <= now {
+            self.refuse_overdue(shared, now);
+        }
         self.egress.handle_due(now) | self.handle_timers(shared, now)
     }
 
@@ -166,7 +169,11 @@ impl Engine {
 
     /// The next deadline.
     pub fn next_deadline(&self) -> Time {
-        self.node.poll_timeout().min(self.egress.next_due()).min(self.next_retired)
+        self.node
+            .poll_timeout()
+            .min(self.egress.next_due())
+            .min(self.next_retired)
+            .min(self.verbs.next_refusal)
     }
 
     pub fn stats(&self) -> ContextStats {

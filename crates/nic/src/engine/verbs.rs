@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use openmrc_transport::node::{PeerId, Place};
-use openmrc_transport::{SendDone, SendStatus, WorkRequest};
+use openmrc_transport::{NoReceive, SendDone, SendStatus, Time, WorkRequest};
 use smallvec::SmallVec;
 
 use crate::attr::QpAttr;
@@ -26,6 +26,8 @@ pub(crate) struct Verbs {
     pub failed: Vec<Place>,
     /// Completion queues that have overrun in this turn.
     pub overruns: Vec<u32>,
+    /// When the first message that waits for a receive is refused.
+    pub next_refusal: Time,
     /// Completions of receives that become visible at the end of the turn, when their acknowledgements are sent.
     pub held_receives: Vec<HeldReceive>,
 }
@@ -48,6 +50,8 @@ pub(crate) struct QpIo {
     pub sends: SendRing,
     /// A send that failed here, and how: its completion says so instead of "flushed".
     pub local_error: Option<(u64, Status)>,
+    /// A message with immediate waits for a receive: when it is refused.
+    waits_until: Option<Time>,
     /// The application has destroyed it; it still answers its peer.
     pub is_retired: bool,
 }
@@ -114,6 +118,7 @@ impl QpIo {
             link: None,
             sends: SendRing::new(shared.cap.max_send_wr),
             local_error: None,
+            waits_until: None,
             is_retired: false,
             shared,
         }
@@ -154,6 +159,7 @@ impl Verbs {
             count: 0,
             failed: Vec::new(),
             overruns: Vec::new(),
+            next_refusal: Time::NEVER,
             held_receives: Vec::new(),
         }
     }
@@ -217,10 +223,15 @@ impl Verbs {
         let Some(io) = qps.get_mut(place as usize).and_then(Option::as_deref_mut) else { return false };
         // Before looking: whoever posts from now on announces it again.
         io.shared.submitted.store(false, Ordering::Release);
-        if io.shared.state() != QpState::Rts {
-            // Posted just as it went to ERROR: flushed like what was there before.
-            failed.push(place);
-            return false;
+        match io.shared.state() {
+            QpState::Rts => {}
+            // Only receives were posted.
+            QpState::Init | QpState::Rtr => return false,
+            QpState::Reset | QpState::Error => {
+                // Posted just as it went to ERROR: flushed like what was there before.
+                failed.push(place);
+                return false;
+            }
         }
         // Taken out whole, so that whoever posts does not wait while the transport works.
         std::mem::swap(&mut *io.shared.pending.lock(), taken);
@@ -254,6 +265,40 @@ impl Verbs {
             }
         }
         io.local_error.is_some()
+    }
+
+    /// A message with immediate has found no receive.
+    #[cold]
+    pub fn without_receive(&mut self, now: Time, place: Place) -> NoReceive {
+        let Some(io) = self.get_mut(place) else { return NoReceive::Refused };
+        let until = io.waits_until.or_else(|| io.attr.receive_wait_until(now));
+        let Some(until) = until.filter(|&until| until > now) else { return NoReceive::Refused };
+        io.waits_until = Some(until);
+        self.next_refusal = self.next_refusal.min(until);
+        NoReceive::Waits
+    }
+
+    /// A message with immediate has found its receive.
+    #[inline]
+    pub fn wait_is_over(&mut self, place: Place) {
+        if let Some(io) = self.get_mut(place) {
+            io.waits_until = None;
+        }
+    }
+
+    /// A queue pair whose message has waited for too long; finds the next such time if there is none.
+    pub fn overdue(&mut self, now: Time) -> Option<Place> {
+        let waits = |(place, io): (Place, &QpIo)| Some((io.waits_until?, place));
+        let (until, place) = self.iter().filter_map(waits).min().unwrap_or((Time::NEVER, 0));
+        self.next_refusal = until;
+        (until <= now).then_some(place)
+    }
+
+    /// Whether a message of this queue pair has waited for a receive, and receives were posted since.
+    pub fn take_awaited_receive(&self, place: Place) -> bool {
+        let Some(io) = self.get(place) else { return false };
+        let receives = io.shared.receives.lock();
+        !receives.is_empty() && io.shared.needs_receive.swap(false, Ordering::Relaxed)
     }
 
     /// A send has ended.

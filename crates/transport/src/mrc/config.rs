@@ -143,6 +143,10 @@ pub struct RequestorConfig {
     /// The host is told if a peer does not answer that was silent for this long. It is probed even while nothing is
     /// under way. `None` is off.
     pub keepalive: Option<Span>,
+    /// The peer may hold a message with immediate back until a receive is posted
+    /// ([`NoReceive::Waits`](crate::NoReceive::Waits)): while it answers and has everything that was sent, no attempts
+    /// are counted.
+    pub peer_waits: bool,
     /// Points that the specification leaves to the implementation.
     pub options: RequestorOptions,
 }
@@ -189,6 +193,7 @@ impl Default for RequestorConfig {
             linear_cnt: 7,
             exp_cnt: 25,
             keepalive: None,
+            peer_waits: false,
             options: RequestorOptions::default(),
         }
     }
@@ -308,6 +313,7 @@ pub(super) struct Settings {
     pub path_mtu: u16,
     pub caps: Capabilities,
     pub acks_immediates: bool,
+    pub peer_waits: bool,
     // The fields of the path model: as a struct it would take 8 bytes more.
     ordered: bool,
     base_rtt: Span,
@@ -328,6 +334,7 @@ impl From<&QpConfig> for Settings {
             remote_qp: config.remote_qp,
             path_mtu: config.path_mtu,
             caps: config.caps,
+            peer_waits: config.requestor.peer_waits,
             acks_immediates: config.acks_immediates,
             ordered: config.paths.model.ordered,
             base_rtt: config.paths.model.base_rtt,

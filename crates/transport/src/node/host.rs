@@ -29,7 +29,7 @@ pub trait NodeHost {
     /// A message with immediate is complete. In order, exactly once each.
     ///
     /// # Errors
-    /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR.
+    /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR, or the message waits.
     fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive>;
 
     /// A path was condemned or came back.

@@ -110,7 +110,7 @@ impl Host for Watch {
         self.completed += 1;
     }
     fn recv_done(&mut self, _: RecvDone) -> Result<(), NoReceive> {
-        self.receives = self.receives.checked_sub(1).ok_or(NoReceive)?;
+        self.receives = self.receives.checked_sub(1).ok_or(NoReceive::Refused)?;
         self.received += 1;
         Ok(())
     }

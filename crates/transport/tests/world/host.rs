@@ -27,8 +27,9 @@ pub struct Record {
     pub silences: Vec<(Time, bool)>,
     /// When a packet came last that its peer had sent, by the local clock.
     pub heard_at: Time,
-    /// Receives posted.
+    /// Receives posted, and what becomes of a message that finds none.
     pub receives: u64,
+    pub no_receive: NoReceive,
     /// Probes sent since a SACK came last.
     pub probes_unanswered: u32,
     /// Probes sent in the class of feedback.
@@ -182,7 +183,7 @@ impl NodeHost for View<'_> {
         });
         let record = self.record(qp);
         if record.receives == 0 {
-            return Err(NoReceive);
+            return Err(record.no_receive);
         }
         record.receives -= 1;
         let peer = record.peer;

@@ -255,6 +255,10 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
             stuck: None,
         }
     }
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        let (mut host, qp) = self.with_faulty_host(host);
+        qp.receives_posted(now, &mut host);
+    }
     fn stats(&self) -> QpStats {
         self.qp.stats()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::node::{NodeConfig, PressureConfig};
-use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
+use openmrc_transport::{EvProfile, NoReceive, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::Ev;
 
 use super::network::{Health, Impairments};
@@ -81,6 +81,8 @@ pub enum Action {
     Pressure { end: usize, penalty: u8 },
     /// A responder changes its window.
     AdvertiseMpr { end: usize, mpr: u8 },
+    /// An application posts receives.
+    Receives { end: usize, count: u64 },
     /// A node sends an EV probe to another.
     EvProbe { node: usize, peer: usize, path: PathId, timeout: Span },
 }
@@ -110,6 +112,9 @@ pub struct Scenario {
     /// Paths differ in delay by up to this time.
     pub skew: Span,
     pub pairs: Vec<Pair>,
+    /// Receives that each end has posted at the beginning, and what becomes of a message that finds none.
+    pub receives: u64,
+    pub no_receive: NoReceive,
     pub impairments: Impairments,
     pub queues: Option<Queues>,
     /// Configuration of all nodes.
@@ -150,6 +155,8 @@ impl Scenario {
             latency: Span::from_micros(4),
             skew: Span::ZERO,
             pairs: Vec::new(),
+            receives: u64::MAX,
+            no_receive: NoReceive::Refused,
             impairments: Impairments::calm(),
             queues: None,
             node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),

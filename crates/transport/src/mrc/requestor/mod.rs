@@ -151,6 +151,16 @@ impl Requestor {
             && (self.sendq.drained() || !shared.ports_up.is_empty())
     }
 
+    /// Whether all that was sent has arrived, and the peer holds a message back that waits for a receive there: only then
+    /// does nothing else remain to be done.
+    #[inline]
+    fn waits_for_receive(&self, shared: &Shared) -> bool {
+        shared.config.peer_waits
+            && self.window.packets_in_flight() == 0
+            && self.window.lost() == 0
+            && !self.has_new()
+    }
+
     pub fn post(&mut self, shared: &Shared, now: Time, wr: WorkRequest) -> Result<(), PostError> {
         let was_quiet = self.is_quiet(shared);
         self.sendq.post(wr)?;
@@ -243,7 +253,7 @@ impl Requestor {
         if shared.clock < held_back {
             return held_back;
         }
-        let due = self.silence.timeout_due(&shared.rtt).min(self.silence.tail_due(shared));
+        let due = self.silence.timeout_due(&shared.rtt).min(self.tail_due(shared));
         if self.window.lost() > 0 && self.not_before > shared.clock {
             return due.min(self.not_before);
         }

@@ -98,6 +98,12 @@ impl Silence {
         self.progress(now);
     }
 
+    /// The peer answers, and only its application keeps it from completing a message: no attempt is counted.
+    fn begin_wait(&mut self, now: Time) {
+        self.progress(now);
+        self.advanced();
+    }
+
     /// The peer has given a sign of life.
     pub fn heard(&mut self, now: Time) {
         self.heard_at = now;
@@ -182,6 +188,20 @@ impl Silence {
 }
 
 impl Requestor {
+    /// When rule 3 fires. A peer whose application has no receive for a message is asked ever more seldom, but several
+    /// times in the interval of an attempt \[choice\]: it tells without being asked when it has one.
+    #[inline]
+    pub(super) fn tail_due(&self, shared: &Shared) -> Time {
+        let due = self.silence.tail_due(shared);
+        if !self.waits_for_receive(shared) {
+            return due;
+        }
+        let silence = &self.silence;
+        let asked = silence.heard_at.max(silence.tail_at);
+        let pause = asked.since(silence.progress_at).over(4).min(silence.interval(&shared.rtt).over(4));
+        due.max(asked + pause)
+    }
+
     /// Does what is due.
     pub fn handle_timeout(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         self.check_timeout(shared, now, host);
@@ -194,7 +214,7 @@ impl Requestor {
     /// Rule 3: packets or messages are outstanding and the peer is silent. Its answer, which tells all it has, counts
     /// as a packet sent now and acknowledged, and so uncovers what was lost before.
     fn probe_tail(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.is_quiet(shared) || now < self.held_back_until(shared).max(self.silence.tail_due(shared)) {
+        if self.is_quiet(shared) || now < self.held_back_until(shared).max(self.tail_due(shared)) {
             return;
         }
         self.silence.tail_at = now;
@@ -245,13 +265,17 @@ impl Requestor {
         {
             return;
         }
+        // What was heard soon after the last progress belongs to it.
+        let is_silent =
+            self.silence.heard_at <= self.silence.progress_at + now.since(self.silence.progress_at).over(2);
+        if !is_silent && self.waits_for_receive(shared) {
+            self.silence.begin_wait(now);
+            return;
+        }
         if self.silence.count(now, &shared.rtt) == Attempt::Exhausted {
             self.fail(shared, Fatal::RetryExceeded, SendStatus::RetryExceededErr, host);
             return;
         }
-        // What was heard soon after the last progress belongs to it.
-        let is_silent =
-            self.silence.heard_at <= self.silence.progress_at + now.since(self.silence.progress_at).over(2);
         self.silence.progress_at = now;
         shared.stats.timeouts += 1;
         if is_silent {

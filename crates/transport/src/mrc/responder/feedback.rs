@@ -67,9 +67,14 @@ impl Responder {
             from += BITMAP;
         }
         if report.repeats_ack || self.pending.acked_completed != self.messages.completed {
-            self.pending.acked_completed = self.messages.completed;
-            self.send_aeth(shared, Aeth::ACK, wire(self.cack()), path, host);
+            self.send_ack(shared, path, host);
         }
+    }
+
+    /// The transport ACK of all that is complete.
+    pub(super) fn send_ack(&mut self, shared: &Shared, path: EvIndex, host: &mut dyn Host) {
+        self.pending.acked_completed = self.messages.completed;
+        self.send_aeth(shared, Aeth::ACK, wire(self.cack()), path, host);
     }
 
     /// The pressure that the next report tells.

@@ -13,7 +13,7 @@ use self::stash::{Stash, StashedImm};
 use super::cc::nominal;
 use super::config::{OutOfWindow, PSNS_PER_MPR, ResponderConfig, ResponderOptions, SackBatching};
 use super::shared::Shared;
-use crate::api::{Fatal, Host, Pressure, Received, RecvDone, Trim};
+use crate::api::{Fatal, Host, NoReceive, Pressure, Received, RecvDone, Trim};
 use crate::seq::{Seq, expand, first_seq, wire};
 use crate::time::{Span, Time};
 
@@ -265,6 +265,47 @@ impl Responder {
         self.pending.sack_due
     }
 
+    /// Receives were posted: the message that waits for one, and those behind it, complete, and the peer is told. An
+    /// error ends the queue pair.
+    pub fn receives_posted(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        host: &mut dyn Host,
+    ) -> Result<(), Fatal> {
+        let waited = self.expected;
+        if self.is_retired {
+            return Ok(());
+        }
+        if let Err(refusal) = self.advance(host) {
+            return self.refuse(shared, now, wire(self.expected), refusal, host);
+        }
+        if self.expected == waited {
+            return Ok(());
+        }
+        self.pending.asked_above_gap &= self.cack() + 1 < self.high;
+        // What is still to be reported of paths and arrivals goes out when it is due.
+        if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
+            self.send_ack(shared, path, host);
+        }
+        Ok(())
+    }
+
+    /// Sends the NAK of a refusal.
+    fn refuse(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        psn: Psn,
+        refusal: Answer,
+        host: &mut dyn Host,
+    ) -> Result<(), Fatal> {
+        let Answer::Nak(syndrome, why) = refusal else { return Ok(()) };
+        self.nak = NonZeroU8::new(syndrome);
+        self.send_nak(shared, now, syndrome, psn, host);
+        Err(why)
+    }
+
     /// Handles a data packet. An error ends the queue pair.
     pub fn on_data(
         &mut self,
@@ -296,11 +337,9 @@ impl Responder {
             }
             Answer::Nack(reason) => self.send_nack(shared, now, received, write, reason, host),
             Answer::Nak(syndrome, why) => {
-                // Without a receive, the message that has just become complete is refused, not this packet.
-                let psn = if why == Fatal::NoReceive { wire(self.cack()) } else { received.packet.psn };
-                self.nak = NonZeroU8::new(syndrome);
-                self.send_nak(shared, now, syndrome, psn, host);
-                return Err(why);
+                // Without a receive, the message that is next to complete is refused, not this packet.
+                let psn = if why == Fatal::NoReceive { wire(self.expected) } else { received.packet.psn };
+                return self.refuse(shared, now, psn, Answer::Nak(syndrome, why), host);
             }
             Answer::Nothing => {}
         }
@@ -601,6 +640,8 @@ impl Responder {
     }
 
     /// Moves the cumulative point over all that has arrived; completes messages and delivers immediates.
+    ///
+    /// It stops below a message with immediate that waits for a receive: neither it nor what follows is complete then.
     fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
         while self.expected < self.high {
             let (word, bit) = self.place(self.expected);
@@ -614,6 +655,20 @@ impl Responder {
                 // Packets are missing in the message, or there are too many: its bytes are not those of its DMA length.
                 return Err(Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest));
             }
+            let immediate = match state.immediate() & bit {
+                0 => None,
+                _ => self.messages.stash.oldest(self.expected),
+            };
+            if let Some(StashedImm { imm, byte_len, solicited, .. }) = immediate {
+                let rqmsn = self.messages.stash.taken();
+                match host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }) {
+                    Ok(()) => self.messages.stash.take_oldest(),
+                    Err(NoReceive::Waits) => break,
+                    Err(NoReceive::Refused) => {
+                        return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
+                    }
+                }
+            }
             self.arrivals[word].forget(bit);
             self.expected += 1;
             self.out_of_order -= 1;
@@ -624,14 +679,6 @@ impl Responder {
             if self.far_end().is_none() {
                 // It must not come ahead of the cumulative point again when PSNs wrap.
                 self.messages.far_end = (self.expected - 1) as u32;
-            }
-            let rqmsn = self.messages.stash.taken();
-            if state.immediate() & bit != 0
-                && let Some(StashedImm { imm, byte_len, solicited, .. }) =
-                    self.messages.stash.take(self.expected - 1)
-                && host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }).is_err()
-            {
-                return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
             }
             self.messages.completed = self.messages.completed.wrapping_add(1);
         }

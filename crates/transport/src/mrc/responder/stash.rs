@@ -51,16 +51,17 @@ impl Stash {
         self.len += 1;
     }
 
-    /// Takes the immediate of this PSN out, if it has one. No older one may be left.
-    pub fn take(&mut self, seq: Seq) -> Option<StashedImm> {
-        if self.len == 0 || self.ring[usize::from(self.head)].seq != seq {
-            return None;
-        }
-        let oldest = self.ring[usize::from(self.head)];
+    /// The immediate of this PSN, if it has one. No older one may be left.
+    pub fn oldest(&self, seq: Seq) -> Option<StashedImm> {
+        let oldest = *self.ring.get(usize::from(self.head))?;
+        (self.len > 0 && oldest.seq == seq).then_some(oldest)
+    }
+
+    /// Takes the oldest immediate out. There must be one.
+    pub fn take_oldest(&mut self) {
         self.head = self.place(1) as u16;
         self.len -= 1;
         self.taken = self.taken.next();
-        Some(oldest)
     }
 
     /// Number of immediates taken out, modulo 2^16.
@@ -82,6 +83,11 @@ mod tests {
         let mut stash = Stash::new(4);
         let of = |seq| StashedImm { seq, imm: seq as u32, byte_len: 0, solicited: false };
         let mut out = vec![];
+        let take = |stash: &mut Stash, seq| {
+            let oldest = stash.oldest(seq)?;
+            stash.take_oldest();
+            Some(oldest)
+        };
         // The ring wraps several times.
         for round in (0..100).step_by(10) {
             for seq in [7, 3, 9, 5] {
@@ -89,9 +95,9 @@ mod tests {
                 stash.insert(of(round + seq));
             }
             assert!(stash.is_full());
-            out.extend((0..6).filter_map(|seq| stash.take(round + seq)).map(|imm| imm.seq - round));
+            out.extend((0..6).filter_map(|seq| take(&mut stash, round + seq)).map(|imm| imm.seq - round));
             stash.insert(of(round + 8));
-            out.extend((6..10).filter_map(|seq| stash.take(round + seq)).map(|imm| imm.seq - round));
+            out.extend((6..10).filter_map(|seq| take(&mut stash, round + seq)).map(|imm| imm.seq - round));
         }
         assert!(out.chunks(5).all(|round| round == [3, 5, 7, 8, 9]), "{out:?}");
         assert_eq!(stash.taken(), Msn(50));

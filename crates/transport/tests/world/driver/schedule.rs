@@ -42,6 +42,15 @@ impl<T: Subject> World<T> {
                 self.update(end, |qp| qp.set_receive_pressure(penalty.into()))
             }
             Action::AdvertiseMpr { end, mpr } => self.update(end, |qp| qp.set_advertised_mpr(mpr)),
+            Action::Receives { end, count } => {
+                let record = &mut self.ends[end].record;
+                record.receives = record.receives.saturating_add(count);
+                let (node, place) = (record.node, self.ends[end].place);
+                self.call(node, None, Most::PerTimeout, |node, now, host| {
+                    node.update_with(place, host, |qp, host| qp.receives_posted(now, host));
+                });
+                self.service(node);
+            }
             Action::EvProbe { node, peer, path, timeout } => self.probe(node, peer, path, timeout),
         }
     }
