@@ -119,9 +119,10 @@ def test_it_is_a_rank_of_a_job_that_a_launcher_has_started(names):
 
 
 def test_a_rank_that_fails_ends_the_others():
-    code, _, err = run("all_reduce", "--ranks", "3", "-d", "float12")
+    addresses = {"OPENMRC_ADDRESSES": "192.0.2.1"}
+    code, _, err = run("all_reduce", "--ranks", "3", **addresses)
     assert code == 1
-    assert "NumPy has no type 'float12'" in err
+    assert "192.0.2.1" in err
     assert "failed" in err
 
 
@@ -133,12 +134,28 @@ def test_what_cannot_be_measured_is_refused():
         (("all_reduce", "--lab", "--ranks", "9"), "9 ranks are too many"),
         (("all_reduce", "--lab", "--loopback"), "exclude each other"),
         (("all_reduce", "--picture", "/nowhere/x.png"), "/nowhere"),
+        (("all_reduce", "--picture", "x.txt"), "x.txt is no picture"),
     ]:
         code, _, err = run(*arguments)
         assert code != 0
         assert words in err, err
     with pytest.raises(ArgumentError, match="factor"):
         bench.Settings("all_reduce", factor=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-d", "float12"), "NumPy has no type 'float12'"),
+        (("--op", "mean"), 'there is no reduction "mean"'),
+        (("--ranks", "3", "--algorithm", "halving"), "cannot be executed by halving"),
+    ],
+)
+def test_what_the_ranks_refuse_is_said_once(arguments, words):
+    code, _, err = run("all_reduce", *arguments)
+    assert code == 2
+    assert err.count(words) == 1, err
+    assert err.startswith("error: ")
 
 
 def test_a_comparison_without_torch_says_what_to_install():

@@ -115,6 +115,8 @@ def bench_collective(
     if picture:
         from openmrc.cli._simulation import check_outputs
 
+        if picture.suffix not in _PICTURES:
+            raise ArgumentError(f"{picture} is no picture: its name ends in {', '.join(_PICTURES)}")
         check_outputs([picture])
     launched = ranks is None and not loopback and not lab and Environment.is_set()
     number = Environment.read().size if launched else (ranks or 2)
@@ -204,6 +206,7 @@ class _Table:
         return f"{_us(way.time_us)} {way.algbw / 1e9:6.2f} {way.busbw / 1e9:6.2f} {way.wrong:5}"
 
 
+_PICTURES = (".png", ".svg", ".pdf")
 _WIDE = 106
 """Width of the table of nccl-tests."""
 _GLOO = 22

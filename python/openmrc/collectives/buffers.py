@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,3 +138,33 @@ def _address(view: memoryview) -> int:
         return int(found.buf or 0)
     finally:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+
+
+def same_count(found: int, needed: int, what: str) -> None:
+    """Refuses a number of elements that is not the needed one."""
+    if found != needed:
+        raise ArgumentError(f"{what} has {found} elements, not {needed}")
+
+
+def output_of(value: Any, count: int, source: Buffer) -> Buffer:
+    """The output of an operation: ``count`` elements of the input's type."""
+    target = buffer(value, "the output", writable=True, dtype=source.dtype)
+    same_count(target.count, count, "the output")
+    return target
+
+
+def parts_of(counts: Sequence[int] | None, total: int, ranks: int, what: str) -> list[int]:
+    """Elements of each rank's part of a buffer; by default all alike.
+
+    Raises:
+        ArgumentError: if the parts do not add up to the buffer.
+    """
+    if counts is None:
+        if total % ranks:
+            raise ArgumentError(f"the {what} has {total} elements, which {ranks} ranks cannot share alike")
+        return [total // ranks] * ranks
+    result = [int(n) for n in counts]
+    if len(result) != ranks or min(result) < 0:
+        raise ArgumentError(f"counts are {result}: one for each of {ranks} ranks is needed")
+    same_count(total, sum(result), f"the {what}")
+    return result

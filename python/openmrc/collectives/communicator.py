@@ -7,13 +7,20 @@ from typing import Any, Self, Unpack
 
 from openmrc import _core
 from openmrc.closing import Closable
-from openmrc.collectives.buffers import Buffer, buffer
+from openmrc.collectives.buffers import Buffer, buffer, output_of, parts_of, same_count
 from openmrc.collectives.records import Record
-from openmrc.collectives.rendezvous import Environment, Tuned, meet, own_address
+from openmrc.collectives.rendezvous import (
+    Environment,
+    Tuned,
+    meet,
+    own_address,
+    planes_of_environment,
+    tuned_of_environment,
+)
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.collectives.work import CallOptions, MessageOptions, ReduceOptions, Work
 from openmrc.errors import ArgumentError
-from openmrc.planes import Planes, lab_host
+from openmrc.planes import Planes
 from openmrc.verbs import Context
 
 DEFAULT_TIMEOUT = 1800.0
@@ -66,8 +73,8 @@ class Communicator(Closable):
         """Seconds for an operation."""
         self._store = store
         self._owned_store: TcpStore | None = None
-        self._planes = planes or _planes_of_environment()
-        self._tuned = tuned or _tuned_of_environment()
+        self._planes = planes or planes_of_environment()
+        self._tuned = tuned or tuned_of_environment()
         self._splits = 0
         self._inflight: list[tuple[_core.CollectiveWork, tuple[Any, ...]]] = []
         self._shares_device = _device is not None
@@ -144,7 +151,7 @@ class Communicator(Closable):
             AbortedError: if the communicator was aborted.
         """
         source = buffer(input, "the input", writable=output is None)
-        target = source if output is None else self._output(output, source.count, source)
+        target = source if output is None else output_of(output, source.count, source)
         return self._call("all_reduce", [source.count], source, target, **options)
 
     def reduce_scatter(
@@ -164,8 +171,8 @@ class Communicator(Closable):
             **options: See :class:`ReduceOptions`.
         """
         source = buffer(input, "the input")
-        parts = self._parts(counts, source.count, "input")
-        target = self._output(output, parts[self.rank], source)
+        parts = parts_of(counts, source.count, self.size, "input")
+        target = output_of(output, parts[self.rank], source)
         return self._call("reduce_scatter", parts, source, target, **options)
 
     def all_gather(
@@ -186,8 +193,8 @@ class Communicator(Closable):
         """
         source = buffer(input, "the input")
         target = buffer(output, "the output", writable=True, dtype=source.dtype)
-        parts = self._parts(counts, target.count, "output")
-        _same(source.count, parts[self.rank], "the input")
+        parts = parts_of(counts, target.count, self.size, "output")
+        same_count(source.count, parts[self.rank], "the input")
         return self._call("all_gather", parts, source, target, **options)
 
     def all_to_all(
@@ -211,8 +218,8 @@ class Communicator(Closable):
         source = buffer(input, "the input")
         target = buffer(output, "the output", writable=True, dtype=source.dtype)
         counts = [
-            *self._parts(send_counts, source.count, "input"),
-            *self._parts(recv_counts, target.count, "output"),
+            *parts_of(send_counts, source.count, self.size, "input"),
+            *parts_of(recv_counts, target.count, self.size, "output"),
         ]
         return self._call("all_to_all", counts, source, target, **options)
 
@@ -249,7 +256,7 @@ class Communicator(Closable):
         """
         at_root = self.rank == root
         source = buffer(input, "the input", writable=at_root and output is None)
-        target = source if output is None or not at_root else self._output(output, source.count, source)
+        target = source if output is None or not at_root else output_of(output, source.count, source)
         return self._call("reduce", [source.count], source, target, root=root, **options)
 
     def gather(
@@ -270,7 +277,7 @@ class Communicator(Closable):
         source = buffer(input, "the input")
         target = source
         if self.rank == root:
-            target = self._output(output, source.count * self.size, source)
+            target = output_of(output, source.count * self.size, source)
         return self._call("gather", [source.count], source, target, root=root, **options)
 
     def scatter(
@@ -292,7 +299,7 @@ class Communicator(Closable):
         source = target
         if self.rank == root:
             source = buffer(input, "the input", dtype=target.dtype)
-            _same(source.count, target.count * self.size, "the input")
+            same_count(source.count, target.count * self.size, "the input")
         return self._call("scatter", [target.count], source, target, root=root, **options)
 
     def barrier(self, **options: Unpack[CallOptions]) -> Work | None:
@@ -474,52 +481,14 @@ class Communicator(Closable):
         work.wait()
         return None
 
-    def _output(self, value: Any, count: int, source: Buffer) -> Buffer:
-        target = buffer(value, "the output", writable=True, dtype=source.dtype)
-        _same(target.count, count, "the output")
-        return target
-
-    def _parts(self, counts: Sequence[int] | None, total: int, what: str) -> list[int]:
-        if counts is None:
-            if total % self.size:
-                raise ArgumentError(
-                    f"the {what} has {total} elements, which {self.size} ranks cannot share alike"
-                )
-            return [total // self.size] * self.size
-        result = [int(n) for n in counts]
-        if len(result) != self.size or min(result) < 0:
-            raise ArgumentError(f"counts are {result}: one for each of {self.size} ranks is needed")
-        _same(total, sum(result), f"the {what}")
-        return result
-
 
 _NOTHING = Buffer(0, 0, "uint8", None)
-
-
-def _same(found: int, needed: int, what: str) -> None:
-    if found != needed:
-        raise ArgumentError(f"{what} has {found} elements, not {needed}")
 
 
 def _tag(tag: int) -> int:
     if not 0 <= tag < 1 << 63:
         raise ArgumentError(f"tag {tag} is not within 0 and 2^63 - 1")
     return tag
-
-
-def _planes_of_environment() -> Planes:
-    named = tuple(each for each in os.environ.get("OPENMRC_ADDRESSES", "").split(",") if each)
-    count = os.environ.get("OPENMRC_PLANES")
-    if count is not None and not count.isdigit():
-        raise ArgumentError(f"OPENMRC_PLANES is {count!r}: a number from 1 to 16 is needed")
-    return Planes(addresses=named, count=None if count is None else int(count), lab=lab_host())
-
-
-def _tuned_of_environment() -> Tuned:
-    shared = os.environ.get("OPENMRC_SHARED_MEMORY", "1")
-    if shared not in ("0", "1"):
-        raise ArgumentError(f"OPENMRC_SHARED_MEMORY is {shared!r}: 0 or 1 is needed")
-    return Tuned(shared_memory=shared == "1")
 
 
 def _close(core: "_core.CollectiveGroup", context: Context | None) -> None:

@@ -18,7 +18,7 @@ from openmrc import _core
 from openmrc.collectives import tuning
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError
-from openmrc.planes import Planes
+from openmrc.planes import Planes, lab_host
 from openmrc.verbs import Context
 
 LARGEST_PATH_MTU = 4096
@@ -237,3 +237,20 @@ def own_address(store: Any, host: str) -> str:
     with socket.socket(family, kind) as probe:
         probe.connect(where)
         return str(probe.getsockname()[0])
+
+
+def planes_of_environment() -> Planes:
+    """The planes that ``OPENMRC_ADDRESSES`` names, or the number of those on loopback, ``OPENMRC_PLANES``."""
+    named = tuple(each for each in os.environ.get("OPENMRC_ADDRESSES", "").split(",") if each)
+    count = os.environ.get("OPENMRC_PLANES")
+    if count is not None and not count.isdigit():
+        raise ArgumentError(f"OPENMRC_PLANES is {count!r}: a number from 1 to 16 is needed")
+    return Planes(addresses=named, count=None if count is None else int(count), lab=lab_host())
+
+
+def tuned_of_environment() -> Tuned:
+    """The options that the environment sets: ``OPENMRC_SHARED_MEMORY``."""
+    shared = os.environ.get("OPENMRC_SHARED_MEMORY", "1")
+    if shared not in ("0", "1"):
+        raise ArgumentError(f"OPENMRC_SHARED_MEMORY is {shared!r}: 0 or 1 is needed")
+    return Tuned(shared_memory=shared == "1")

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,10 +11,9 @@ from itertools import combinations_with_replacement
 from openmrc.collectives.bench.cases import Values, case
 from openmrc.collectives.bench.measure import in_turns, numpy
 from openmrc.collectives.bench.settings import Settings
-from openmrc.collectives.bench.spawn import Place, ended, lines, start
+from openmrc.collectives.bench.spawn import Place, as_rank, ended, lines, start
 from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.tuning import Entry
-from openmrc.errors import Error
 
 SIZES = tuple(1 << power for power in range(10, 25, 2))
 """Sizes that are measured, bytes: 1 KiB to 16 MiB."""
@@ -126,15 +124,8 @@ def as_dict(measured: Measured) -> dict[str, object]:
 
 def main() -> int:
     """Runs one rank of :func:`measure`."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     told = json.loads(os.environ[_VARIABLE])
-    try:
-        with Communicator.from_environment(timeout=600.0) as comm:
-            _run(comm, told["iterations"], told["sizes"])
-    except Error as error:
-        print(f"rank {os.environ.get('RANK')}: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return as_rank(lambda comm: _run(comm, told["iterations"], told["sizes"]))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
 """The backend ``mrc`` of torch.distributed: calls of torch as operations of a :class:`Communicator`."""
 
-import contextlib
 import datetime
-import functools
 import os
-import queue
 import threading
 import time
 import weakref
@@ -13,17 +10,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.futures import Future
 
 from openmrc.collectives import Communicator
 from openmrc.collectives import Work as CollectiveWork
 from openmrc.collectives.rendezvous import own_address
-from openmrc.errors import ArgumentError, DeadlineError, Error, UnsupportedError
+from openmrc.errors import DeadlineError, Error, UnsupportedError
+from openmrc.torch.tensors import Target, doubled, one, ready, real, rows
+from openmrc.torch.work import MrcWork, Pending, Waiter, profiled, seconds_of
 from openmrc.verbs import Context
 
 try:
     from torch._C._distributed_c10d import Backend as _Backend
-    from torch._C._distributed_c10d import Work as _Work
 except ImportError as error:  # torch was built without distributed.
     raise UnsupportedError("this torch has no torch.distributed") from error
 
@@ -41,8 +38,6 @@ _SUM = dist.ReduceOp.SUM
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 """torchrun counts its restarts here. The store outlives them, with what the processes before had stored."""
 _MONITOR_TAG = 1 << 62
-_LOOK = 0.0005
-"""Seconds for which the oldest operation is waited for, until the others are looked at."""
 
 
 class _Store:
@@ -86,19 +81,6 @@ _PROFILED = {
     "recv_anysource": "recvAnySource",
 }
 """Methods, and the names that a profiler shows, with the backend's before: those that gloo has."""
-
-
-def _profiled(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, which a profiler that runs sees as ``mrc:name``."""
-
-    @functools.wraps(method)
-    def call(*arguments: Any, **options: Any) -> Any:
-        if not torch.autograd._profiler_enabled():
-            return method(*arguments, **options)
-        with torch.profiler.record_function(f"mrc:{name}"):
-            return method(*arguments, **options)
-
-    return call
 
 
 _device: "weakref.ref[Context] | None" = None
@@ -156,7 +138,7 @@ class MrcBackend(_Backend):
         with _device_lock:
             if device is None:
                 _device = weakref.ref(self.communicator.device)
-        self._waiter = _Waiter()
+        self._waiter = Waiter()
         _open.add(self)
 
     # --- what torch asks of a backend -----------------------------------------------------------------------
@@ -181,8 +163,8 @@ class MrcBackend(_Backend):
 
     # --- operations -----------------------------------------------------------------------------------------
 
-    def _allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> "_Pending":
-        [tensor] = _one(tensors)
+    def _allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> "Pending":
+        [tensor] = one(tensors)
         return self._in_place(
             tensor, opts, lambda data, how: self.communicator.all_reduce(data, **how), reduce=True
         )
@@ -194,7 +176,7 @@ class MrcBackend(_Backend):
         return self._joined([self._allreduce([tensor], opts) for tensor in tensors])
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
-        [tensor] = _one(tensors)
+        [tensor] = one(tensors)
         root = opts.rootRank
 
         def call(data: torch.Tensor, how: dict[str, Any]) -> Any:
@@ -203,7 +185,7 @@ class MrcBackend(_Backend):
         return self._work(self._in_place(tensor, opts, call))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
-        [tensor] = _one(tensors)
+        [tensor] = one(tensors)
         root = opts.rootRank
 
         def call(data: torch.Tensor, how: dict[str, Any]) -> Any:
@@ -211,8 +193,8 @@ class MrcBackend(_Backend):
 
         return self._work(self._in_place(tensor, opts, call, reduce=True))
 
-    def _gather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "_Pending":
-        source, target = _ready(input), _Target(output)
+    def _gather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "Pending":
+        source, target = ready(input), Target(output)
         work = self.communicator.all_gather(source, target.data, **self._how(opts))
         return self._begun([work], [output], [source, target.data], target.copy_back)
 
@@ -224,14 +206,14 @@ class MrcBackend(_Backend):
 
     def _allgather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
-    ) -> "_Pending":
-        [input] = _one(inputs)
-        [parts] = _one(outputs)
-        source = _ready(input)
+    ) -> "Pending":
+        [input] = one(inputs)
+        [parts] = one(outputs)
+        source = ready(input)
         counts = [part.numel() for part in parts]
         whole = torch.empty(sum(counts), dtype=input.dtype)
         work = self.communicator.all_gather(
-            source, _real(whole), counts=_doubled(counts, input), **self._how(opts)
+            source, real(whole), counts=doubled(counts, input), **self._how(opts)
         )
 
         def finish() -> None:
@@ -266,8 +248,8 @@ class MrcBackend(_Backend):
     ) -> Any:
         return self.all_gather_single_coalesced(outputs, inputs, opts)
 
-    def _scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "_Pending":
-        source, target = _ready(input), _Target(output)
+    def _scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "Pending":
+        source, target = ready(input), Target(output)
         how = self._how(opts, reduce=True)
         work = self.communicator.reduce_scatter(source, target.data, **how)
         return self._begun([work], [output], [source, target.data], target.copy_back)
@@ -281,11 +263,11 @@ class MrcBackend(_Backend):
     def reduce_scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> Any:
-        [output] = _one(outputs)
-        [parts] = _one(inputs)
-        counts = _doubled([part.numel() for part in parts], output)
-        whole = _real(torch.cat([part.reshape(-1) for part in parts]))
-        target = _Target(output)
+        [output] = one(outputs)
+        [parts] = one(inputs)
+        counts = doubled([part.numel() for part in parts], output)
+        whole = real(torch.cat([part.reshape(-1) for part in parts]))
+        target = Target(output)
         how = self._how(opts, reduce=True)
         work = self.communicator.reduce_scatter(whole, target.data, counts=counts, **how)
         return self._work(self._begun([work], [output], [whole, target.data], target.copy_back))
@@ -309,14 +291,14 @@ class MrcBackend(_Backend):
         input_split_sizes: Sequence[int],
         opts: Any,
     ) -> Any:
-        source, target = _ready(input), _Target(output)
+        source, target = ready(input), Target(output)
         if source.data_ptr() == target.data.data_ptr():
             source = source.clone()
         work = self.communicator.all_to_all(
             source,
             target.data,
-            send_counts=_rows(input, input_split_sizes, self.size()),
-            recv_counts=_rows(output, output_split_sizes, self.size()),
+            send_counts=rows(input, input_split_sizes, self.size()),
+            recv_counts=rows(output, output_split_sizes, self.size()),
             **self._how(opts),
         )
         return self._work(self._begun([work], [output], [source, target.data], target.copy_back))
@@ -332,14 +314,14 @@ class MrcBackend(_Backend):
         return self.alltoall_base(output, input, output_split_sizes, input_split_sizes, opts)
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any) -> Any:
-        whole = _real(torch.cat([each.reshape(-1) for each in inputs]))
+        whole = real(torch.cat([each.reshape(-1) for each in inputs]))
         counts = [each.numel() for each in outputs]
         room = torch.empty(sum(counts), dtype=outputs[0].dtype)
         work = self.communicator.all_to_all(
             whole,
-            _real(room),
-            send_counts=_doubled([each.numel() for each in inputs], inputs[0]),
-            recv_counts=_doubled(counts, outputs[0]),
+            real(room),
+            send_counts=doubled([each.numel() for each in inputs], inputs[0]),
+            recv_counts=doubled(counts, outputs[0]),
             **self._how(opts),
         )
 
@@ -352,14 +334,14 @@ class MrcBackend(_Backend):
     def gather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
     ) -> Any:
-        [input] = _one(inputs)
-        source = _ready(input)
+        [input] = one(inputs)
+        source = ready(input)
         if self.rank() != opts.rootRank:
             work = self.communicator.gather(source, None, opts.rootRank, **self._how(opts))
             return self._work(self._begun([work], [], [source]))
-        [parts] = _one(outputs)
+        [parts] = one(outputs)
         whole = torch.empty(input.numel() * self.size(), dtype=input.dtype)
-        work = self.communicator.gather(source, _real(whole), opts.rootRank, **self._how(opts))
+        work = self.communicator.gather(source, real(whole), opts.rootRank, **self._how(opts))
 
         def finish() -> None:
             for part, piece in zip(parts, whole.chunk(self.size()), strict=True):
@@ -368,7 +350,7 @@ class MrcBackend(_Backend):
         return self._work(self._begun([work], list(parts), [source, whole], finish))
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
-        source, target = _ready(input), _Target(output)
+        source, target = ready(input), Target(output)
         out = target.data if self.rank() == opts.rootRank else None
         work = self.communicator.gather(source, out, opts.rootRank, **self._how(opts))
         return self._work(self._begun([work], [output], [source, target.data], target.copy_back))
@@ -379,12 +361,12 @@ class MrcBackend(_Backend):
     def scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> Any:
-        [output] = _one(outputs)
-        target = _Target(output)
+        [output] = one(outputs)
+        target = Target(output)
         whole = None
         if self.rank() == opts.rootRank:
-            [parts] = _one(inputs)
-            whole = _real(torch.cat([part.reshape(-1) for part in parts]))
+            [parts] = one(inputs)
+            whole = real(torch.cat([part.reshape(-1) for part in parts]))
         work = self.communicator.scatter(target.data, whole, opts.rootRank, **self._how(opts))
         return self._work(self._begun([work], [output], [whole, target.data], target.copy_back))
 
@@ -392,8 +374,8 @@ class MrcBackend(_Backend):
         return self._work(self._begun([self.communicator.barrier(**self._how(opts))], [], []))
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
-        [tensor] = _one(tensors)
-        data = _ready(tensor)
+        [tensor] = one(tensors)
+        data = ready(tensor)
         return self._work(
             self._begun([self.communicator.send(data, dst, tag=tag, async_op=True)], [tensor], [data])
         )
@@ -410,7 +392,7 @@ class MrcBackend(_Backend):
         Raises:
             RuntimeError: with the words of gloo.
         """
-        seconds = _seconds(opts.timeout, self.communicator.timeout)
+        seconds = seconds_of(opts.timeout, self.communicator.timeout)
         deadline = time.monotonic() + seconds
         byte = bytearray(1)
         comm = self.communicator
@@ -446,7 +428,10 @@ class MrcBackend(_Backend):
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _how(self, opts: Any, *, reduce: bool = False) -> dict[str, Any]:
-        how: dict[str, Any] = {"async_op": True, "timeout": _seconds(opts.timeout, self.communicator.timeout)}
+        how: dict[str, Any] = {
+            "async_op": True,
+            "timeout": seconds_of(opts.timeout, self.communicator.timeout),
+        }
         if reduce:
             op = opts.reduceOp
             how["op"] = "sum" if op == _SUM else _reduction(op)
@@ -459,29 +444,29 @@ class MrcBackend(_Backend):
         call: Callable[[torch.Tensor, dict[str, Any]], CollectiveWork | None],
         *,
         reduce: bool = False,
-    ) -> "_Pending":
+    ) -> "Pending":
         if tensor.is_sparse:
             raise UnsupportedError("the backend mrc has no operations on sparse tensors")
-        target = _Target(tensor, keep=True)
+        target = Target(tensor, keep=True)
         work = call(target.data, self._how(opts, reduce=reduce))
         return self._begun([work], [tensor], [target.data], target.finish)
 
-    def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> "_Pending":
-        [tensor] = _one(tensors)
-        target = _Target(tensor)
+    def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> "Pending":
+        [tensor] = one(tensors)
+        target = Target(tensor)
         work = self.communicator.recv(target.data, source, tag=tag, async_op=True)
         return self._begun([work], [tensor], [target.data], target.copy_back)
 
-    def _joined(self, pendings: "list[_Pending]") -> "MrcWork":
+    def _joined(self, pendings: "list[Pending]") -> "MrcWork":
         def finish() -> None:
             for each in pendings:
                 each.finish()
 
         works = [work for each in pendings for work in each.works]
         tensors = [tensor for each in pendings for tensor in each.tensors]
-        return self._work(_Pending(works, tensors, finish))
+        return self._work(Pending(works, tensors, finish))
 
-    def _work(self, pending: "_Pending") -> "MrcWork":
+    def _work(self, pending: "Pending") -> "MrcWork":
         return MrcWork(self._waiter, pending)
 
     def _begun(
@@ -490,202 +475,12 @@ class MrcBackend(_Backend):
         tensors: list[torch.Tensor],
         keep: list[Any],
         finish: Callable[[], Any] | None = None,
-    ) -> "_Pending":
-        return _Pending([each for each in works if each is not None], tensors, finish, keep)
+    ) -> "Pending":
+        return Pending([each for each in works if each is not None], tensors, finish, keep)
 
 
 for _method, _name in _PROFILED.items():
-    setattr(MrcBackend, _method, _profiled(_name, getattr(MrcBackend, _method)))
-
-
-class MrcWork(_Work):
-    """Operations under way. Torch 2.15 asks a work of Python's for two things: to wait, and for a future."""
-
-    def __init__(self, waiter: "_Waiter", pending: "_Pending") -> None:
-        super().__init__()
-        self._waiter = waiter
-        self._pending = pending
-        self._future: Future[Any] | None = None
-
-    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
-        self._pending.wait(_seconds(timeout, 0.0) or None)
-        return True
-
-    def get_future(self) -> Any:
-        if self._future is None:
-            self._future = self._waiter.future(self._pending)
-        return self._future
-
-
-MrcWork.wait = _profiled("wait", MrcWork.wait)  # type: ignore[method-assign]
-
-
-_finishing = threading.RLock()
-"""Held while results are copied where they belong, by a wait or a future; twice for what is joined."""
-
-
-class _Pending:
-    """Operations under way that end together."""
-
-    __slots__ = ("_finish", "_keep", "tensors", "works")
-
-    def __init__(
-        self,
-        works: list[CollectiveWork],
-        tensors: list[torch.Tensor],
-        finish: Callable[[], Any] | None,
-        keep: Sequence[Any] = (),
-    ) -> None:
-        self.works = works
-        self.tensors = tensors
-        self._finish = finish
-        self._keep = keep
-
-    @property
-    def done(self) -> bool:
-        return all(work.done for work in self.works)
-
-    def wait(self, timeout: float | None = None) -> None:
-        for work in self.works:
-            work.wait(timeout)
-        self.finish()
-
-    def finish(self) -> None:
-        """Copies results where they belong, once, after all has ended."""
-        with _finishing:
-            finish, self._finish = self._finish, None
-            if finish is not None:
-                finish()
-            self._keep = ()
-
-
-class _Waiter:
-    """A thread that drives operations for which nobody waits, and completes their futures in any order."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[_Pending, Future[Any]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def future(self, pending: _Pending) -> "Future[Any]":
-        """A future of the tensors, which the thread completes.
-
-        DDP's reducer does not survive a future with an exception. One that completes, and a callback behind
-        it that raises, reaches the user as the exception.
-        """
-        base: Future[Any] = Future()
-
-        def result(_: Any) -> list[torch.Tensor]:
-            pending.wait()
-            return pending.tensors
-
-        future = base.then(result)
-        if pending.done:
-            base.set_result(None)
-            return future
-        self._queue.put((pending, base))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="openmrc-futures", daemon=True)
-            self._thread.start()
-        return future
-
-    def _run(self) -> None:
-        waiting: list[tuple[_Pending, Future[Any]]] = []
-        while True:
-            try:
-                entry = self._queue.get(block=not waiting)
-            except queue.Empty:
-                pass
-            else:
-                if entry is None:
-                    return
-                waiting.append(entry)
-                continue
-            first, _ = waiting[0]
-            with contextlib.suppress(Error):  # The callback behind the future raises it.
-                next(work for work in first.works if not work.done or work is first.works[-1]).wait(_LOOK)
-            left = []
-            for pending, future in waiting:
-                if pending.done:
-                    future.set_result(None)
-                else:
-                    left.append((pending, future))
-            waiting = left
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-
-
-class _Target:
-    """Where results go: the tensor itself, or, if it is not contiguous, a copy that is copied back."""
-
-    def __init__(self, tensor: torch.Tensor, *, keep: bool = False) -> None:
-        _check(tensor)
-        self._tensor = tensor
-        self._copy: torch.Tensor | None = None
-        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_complex():
-            self.data = tensor
-            return
-        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-            self._copy = tensor.contiguous() if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
-            if keep and self._copy.data_ptr() == tensor.data_ptr():
-                self._copy = tensor.clone()
-        self.data = _real((tensor if self._copy is None else self._copy).detach())
-
-    @property
-    def finish(self) -> Callable[[], None] | None:
-        """What is left to do once the results are there."""
-        return None if self._copy is None else self.copy_back
-
-    def copy_back(self) -> None:
-        if self._copy is not None:
-            with torch.no_grad():
-                self._tensor.copy_(self._copy)
-
-
-def _one(values: Sequence[Any]) -> Sequence[Any]:
-    if len(values) != 1:
-        raise ArgumentError(f"a rank has one device, and one tensor each call, not {len(values)}")
-    return values
-
-
-def _check(tensor: torch.Tensor) -> None:
-    if not tensor.is_cpu:
-        raise ArgumentError(
-            f"a tensor is on device {tensor.device}: the backend mrc carries tensors in main memory"
-        )
-    if tensor.is_sparse:
-        raise UnsupportedError("the backend mrc has no operations on sparse tensors")
-
-
-def _ready(tensor: torch.Tensor) -> torch.Tensor:
-    _check(tensor)
-    return _real(tensor.detach().resolve_conj().resolve_neg().contiguous())
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs."""
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-def _doubled(counts: list[int], tensor: torch.Tensor) -> list[int]:
-    return [2 * count for count in counts] if tensor.is_complex() else counts
-
-
-def _rows(tensor: torch.Tensor, splits: Sequence[int], ranks: int) -> list[int]:
-    """Elements for each rank, of splits along the first dimension."""
-    if not splits:
-        if tensor.shape[0] % ranks:
-            raise ArgumentError(f"{tensor.shape[0]} rows cannot be divided alike among {ranks} ranks")
-        splits = [tensor.shape[0] // ranks] * ranks
-    if sum(splits) != tensor.shape[0]:
-        raise ArgumentError(
-            f"splits {list(splits)} do not add up to the {tensor.shape[0]} rows of the tensor"
-        )
-    row = tensor.numel() // tensor.shape[0] if tensor.shape[0] else 0
-    return _doubled([split * row for split in splits], tensor)
+    setattr(MrcBackend, _method, profiled(_name, getattr(MrcBackend, _method)))
 
 
 def _reduction(op: Any) -> str:
@@ -693,8 +488,3 @@ def _reduction(op: Any) -> str:
         if op == known:
             return name
     raise UnsupportedError(f"the backend mrc has no reduction {op}: {', '.join(sorted(_OPS.values()))}")
-
-
-def _seconds(timeout: datetime.timedelta, default: float) -> float:
-    seconds = timeout.total_seconds()
-    return seconds if seconds > 0 else default

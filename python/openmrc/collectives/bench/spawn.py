@@ -3,19 +3,29 @@
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 from openmrc.collectives.bench.settings import Settings
+from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.rendezvous import local_ranks
-from openmrc.errors import Error
+from openmrc.errors import ArgumentError, Error
 
 SETTINGS_VARIABLE = "OPENMRC_BENCH"
 """Environment variable with the settings of a rank."""
+
+_LONG = 600.0
+"""Seconds for an operation of a measurement."""
+
+_REFUSED = "refused: "
+"""Begin of the line in which rank 0 says why the ranks cannot measure."""
+_REFUSAL = 2
+"""Exit code of such ranks."""
 
 Processes = list["subprocess.Popen[str]"]
 
@@ -54,6 +64,7 @@ def lines(processes: Processes) -> Iterator[str]:
     """What rank 0 prints, line by line, until all ranks have ended.
 
     Raises:
+        ArgumentError: if the ranks cannot measure what they are asked for.
         Error: if a rank fails; what it said is on standard error.
     """
     pipe = processes[0].stdout
@@ -67,14 +78,37 @@ def lines(processes: Processes) -> Iterator[str]:
             ready = selector.select(0 if at_end else _LOOK)
             text = os.read(pipe.fileno(), 1 << 16).decode() if ready else ""
             *whole, unread = (unread + text).split("\n")
-            yield from whole
-            failed = [rank for rank, process in enumerate(processes) if process.poll()]
+            for line in whole:
+                if line.startswith(_REFUSED):
+                    raise ArgumentError(line.removeprefix(_REFUSED))
+                yield line
+            failed = [
+                rank for rank, process in enumerate(processes) if process.poll() not in (None, 0, _REFUSAL)
+            ]
             if failed:
                 raise Error(f"rank {failed[0]} failed")
             if at_end and not text:
                 return
             if ready and not text:
                 time.sleep(_LOOK)
+
+
+def as_rank(measure: Callable[[Communicator], None]) -> int:
+    """Measures as one rank that :func:`start` has started; returns the exit code."""
+    # Ctrl-C reaches all processes of the terminal: a rank ends without words.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with Communicator.from_environment(timeout=_LONG) as comm:
+            measure(comm)
+    except ArgumentError as error:
+        # Every rank finds the same.
+        if os.environ.get("RANK") == "0":
+            print(f"{_REFUSED}{error}", flush=True)
+        return _REFUSAL
+    except Error as error:
+        print(f"rank {os.environ.get('RANK')}: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 @contextmanager
