@@ -67,6 +67,11 @@ MEASURES = {
         'smooth >= 0.1 * figures["before_gbps"]',
         test_published.test_the_time_to_recover_grows_with_what_holds_the_job_back,
     ),
+    "the last step is the first": (
+        "results.steps[-1].took_us",
+        "results.steps[0].took_us",
+        test_published.test_the_last_step_is_that_after_the_loss_of_a_port,
+    ),
     "the time to bypass counts from the start": (
         "return last - fault_us",
         "return last",
