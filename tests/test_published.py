@@ -181,11 +181,11 @@ def test_the_last_step_is_that_after_the_loss_of_a_port() -> None:
     results = run(traffic=[training], faults=[port])
     figures, steps = measures(results), [step.took_us for step in results.steps]
     assert figures["last_step_us"] == steps[-1]
-    # The port is lost after the first step, and three ports of four exchange the gradients from then on.
+    # The port is lost after the first step; from then on three ports of four exchange the gradients.
     assert steps[0] is not None
     assert results.steps[0].end_us is not None
     assert results.steps[0].end_us < 1_500
-    assert 1.15 < figures["last_step_us"] / steps[0] < 4 / 3 + 0.05
+    assert 1.1 < figures["last_step_us"] / steps[0] < 4 / 3
     # A step without an end has no time.
     assert measures(run(traffic=[training], limit_us=1_500))["last_step_us"] == 0
 

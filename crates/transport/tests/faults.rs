@@ -168,7 +168,8 @@ fn probes_of_dead_paths_are_few_with_many_queue_pairs_that_send_little() {
     }
     for path in 0..16 {
         let (plane, index) = (path / 4, path % 4);
-        scenario.at(Time::ZERO, Action::Path { from: 0, to: 1, path: plane * 8 + index, health: Health::DEAD });
+        scenario
+            .at(Time::ZERO, Action::Path { from: 0, to: 1, path: plane * 8 + index, health: Health::DEAD });
     }
     let mut world = World::<QueuePair>::new(scenario, false);
     world.run_until(millis(15));
