@@ -5,6 +5,7 @@ transport's faults are in crates/transport/tests/sabotage.rs.
 """
 
 import importlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ import test_sim
 import test_sim_grids
 import test_sim_rocev2
 import test_sim_transports
+import test_verbs_impaired
 from openmrc import sim
 
 FIGURES = "openmrc.sim.measures"
@@ -66,6 +68,11 @@ MEASURES = {
         'smooth >= 0.95 * figures["before_gbps"]',
         'smooth >= 0.1 * figures["before_gbps"]',
         test_published.test_the_time_to_recover_grows_with_what_holds_the_job_back,
+    ),
+    "the last step is the first": (
+        "results.steps[-1].took_us",
+        "results.steps[0].took_us",
+        test_published.test_the_last_step_is_that_after_the_loss_of_a_port,
     ),
     "the time to bypass counts from the start": (
         "return last - fault_us",
@@ -249,3 +256,22 @@ def test_a_fault_in_the_lab_demos_verdict_is_noticed(fault: str, monkeypatch: py
         test_lab_demo.test_a_verdict_is_wrong_if_it_names_another_link_or_none(
             test_lab_demo.Layout(test_lab_demo.fabric())
         )
+
+
+COUNT = itertools.count(100)
+SEEDS: dict[str, Callable[[int], int]] = {
+    "every seed chooses the same paths": lambda _: 5,
+    "a seed chooses other paths each time": lambda _: next(COUNT),
+}
+
+
+@pytest.mark.parametrize("fault", SEEDS)
+def test_a_seed_of_impairments_that_decides_nothing_is_noticed(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit_paths = test_verbs_impaired.hit_paths
+    monkeypatch.setattr(
+        test_verbs_impaired, "hit_paths", lambda *args, seed: hit_paths(*args, seed=SEEDS[fault](seed))
+    )
+    with pytest.raises(AssertionError):
+        test_verbs_impaired.test_the_same_seed_chooses_the_same_paths()

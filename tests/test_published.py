@@ -175,6 +175,21 @@ def test_the_time_to_recover_grows_with_what_holds_the_job_back() -> None:
     assert quick["after_gbps"] > 0.95 * quick["before_gbps"]
 
 
+def test_the_last_step_is_that_after_the_loss_of_a_port() -> None:
+    training = {"kind": "training", "data": 16, "steps": 3, "microbatches": 1, "gradient_bytes": 16 << 20}
+    port = {"kind": "down", "targets": ["h1:p0--p0/t0-0:down1"], "at_us": 1_500}
+    results = run(traffic=[training], faults=[port])
+    figures, steps = measures(results), [step.took_us for step in results.steps]
+    assert figures["last_step_us"] == steps[-1]
+    # The port is lost after the first step; from then on three ports of four exchange the gradients.
+    assert steps[0] is not None
+    assert results.steps[0].end_us is not None
+    assert results.steps[0].end_us < 1_500
+    assert 1.1 < figures["last_step_us"] / steps[0] < 4 / 3
+    # A step without an end has no time.
+    assert measures(run(traffic=[training], limit_us=1_500))["last_step_us"] == 0
+
+
 def test_the_time_to_bypass_a_fault_is_that_of_the_last_queue_pair() -> None:
     link = "p1/t0-0:up3--p1/t1-0"
     results = run(

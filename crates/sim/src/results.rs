@@ -38,6 +38,8 @@ pub struct HostTotals {
     pub retransmits: u64,
     /// Control packets and probes sent.
     pub control_packets: u64,
+    /// Of these, probes of condemned paths.
+    pub path_probes: u64,
     /// Packets that reached their queue pair, trimmed ones included.
     pub arrived: u64,
     /// Packets that did not fit in a receive buffer.
@@ -89,7 +91,7 @@ pub struct FabricTotals {
 
 impl Totals {
     /// Every counter with its name.
-    pub fn named(&self) -> [(&'static str, u64); 26] {
+    pub fn named(&self) -> [(&'static str, u64); 27] {
         let Totals { events, hosts, fabric } = self;
         [
             ("events", *events),
@@ -97,6 +99,7 @@ impl Totals {
             ("data_bytes", hosts.data_bytes),
             ("retransmits", hosts.retransmits),
             ("control_packets", hosts.control_packets),
+            ("path_probes", hosts.path_probes),
             ("arrived", hosts.arrived),
             ("stray", hosts.stray),
             ("trimmed", fabric.trimmed),

@@ -33,6 +33,9 @@ impl Host for Wire {
     fn recv_done(&mut self, _done: RecvDone) -> Result<(), NoReceive> {
         Ok(())
     }
+    fn may_probe_path(&mut self, _now: Time) -> bool {
+        true
+    }
     fn fatal(&mut self, why: Fatal) {
         panic!("{why}");
     }

@@ -248,6 +248,9 @@ pub trait Host {
         let _ = silent;
     }
 
+    /// Whether a condemned path may be probed now. If so, the probe is sent, and the node's budget pays for it.
+    fn may_probe_path(&mut self, now: Time) -> bool;
+
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
     fn fatal(&mut self, why: Fatal);
 }

@@ -154,6 +154,35 @@ fn probes_of_dead_paths_are_few() {
     assert!(stats.probes > 10);
 }
 
+/// Queue pairs share their node's budget: with one probe each whenever a path is due, those that send little would
+/// probe more than they send.
+#[test]
+fn probes_of_dead_paths_are_few_with_many_queue_pairs_that_send_little() {
+    let mut scenario = Scenario::calm(2, 4, 8);
+    let mut config = scenario.config();
+    (config.paths.active, config.paths.backup, config.paths.min_active) = (16, 16, 4);
+    let lone = |at: u64| Post { len: 4096, imm: None, not_before: micros(at) };
+    for pair in 0..64 {
+        let posts = (0..100).map(|i| lone(200 + 100 * i + pair)).collect();
+        scenario.connect([0, 1], &config, [Traffic::List(posts), Traffic::none()]);
+    }
+    for path in 0..16 {
+        let (plane, index) = (path / 4, path % 4);
+        scenario
+            .at(Time::ZERO, Action::Path { from: 0, to: 1, path: plane * 8 + index, health: Health::DEAD });
+    }
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.run_until(millis(15));
+    let stats: Vec<_> = (0..128).step_by(2).map(|end| world.qp(end).stats()).collect();
+    let probes: u64 = stats.iter().map(|stats| u64::from(stats.path_probes)).sum();
+    let packets: u64 = stats.iter().map(|stats| stats.data_packets).sum();
+    let condemned: u64 = stats.iter().map(|stats| u64::from(stats.condemned)).sum();
+    assert!(condemned > 64, "{condemned} paths condemned");
+    // And one for ten milliseconds without a budget.
+    assert!(probes * 100 <= packets + 100, "{probes} probes, {packets} packets");
+    assert!(probes > 10, "{probes} probes");
+}
+
 #[test]
 fn trimming_condemns_no_path_and_loses_nothing() {
     for last_hop in [0.0, 1.0] {

@@ -66,6 +66,9 @@ impl Host for Sink {
         self.received += 1;
         Ok(())
     }
+    fn may_probe_path(&mut self, _now: Time) -> bool {
+        true
+    }
     fn fatal(&mut self, why: Fatal) {
         panic!("{why}");
     }

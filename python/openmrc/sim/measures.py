@@ -21,7 +21,8 @@ def measures(results: Results) -> dict[str, float]:
     ``failed``, ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs
     missed). Where the scenario says how many hosts a T0 has: ``lost_per_crossing``, the same over the
     connections between different T0s. Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not
-    finish. Of training ``step_us``. Of pattern K ``goodputK_gbps`` and ``evenK`` (first to last completion).
+    finish. Of training ``step_us``, the mean of the steps, and ``last_step_us``, 0 if the last has no end. Of
+    pattern K ``goodputK_gbps`` and ``evenK`` (first to last completion).
 
     With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
     ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;
@@ -50,6 +51,7 @@ def measures(results: Results) -> dict[str, float]:
     took = [step.took_us for step in results.steps if step.took_us is not None]
     if took:
         figures["step_us"] = sum(took) / len(took)
+        figures["last_step_us"] = results.steps[-1].took_us or 0.0
     for each in results.collectives:
         if "all-reduce" in each.operation:
             # An all-reduce that has not finished has no bandwidth.

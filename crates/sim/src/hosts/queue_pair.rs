@@ -111,6 +111,7 @@ impl QueuePair {
                 totals.spurious += u64::from(stats.spurious);
                 totals.timeouts += u64::from(stats.timeouts);
                 totals.condemned += u64::from(stats.condemned);
+                totals.path_probes += u64::from(stats.path_probes);
             }
             QueuePair::Rocev2(qp) => {
                 let stats = qp.stats();

@@ -351,7 +351,8 @@ impl Transport for QueuePair {
             requestor.handle_timeout(&mut self.shared, now, host);
         }
         if self.shared.error.is_none() {
-            self.shared.probe_condemned(now, host);
+            let is_sending = self.requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
+            self.shared.probe_condemned(now, is_sending, host);
         }
     }
 

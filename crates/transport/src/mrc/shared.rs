@@ -3,7 +3,9 @@
 use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp};
 
 use super::config::{QpConfig, Settings};
-use super::paths::{Condemned, ConditionProbes, EvIndex, EvInput, EvState, Paths, ReversePaths};
+use super::paths::{
+    Condemned, ConditionProbes, EvIndex, EvInput, EvState, FIRST_RTTS, IDLE_RTTS, Paths, ReversePaths,
+};
 use super::stats::{Counters, PeerCounters};
 use crate::api::{EvChange, EvEvent, Fatal, Host, PortSet, TrafficClass};
 use crate::time::{Span, Time};
@@ -163,23 +165,31 @@ impl Shared {
         host.transmit(self.paths.transmit(packet, index, class, None));
     }
 
-    /// Probes the condemned paths that are due, within the probe budget.
-    pub(super) fn probe_condemned(&mut self, now: Time, host: &mut dyn Host) {
+    /// Probes the condemned paths that are due, within the node's budget.
+    pub(super) fn probe_condemned(&mut self, now: Time, is_sending: bool, host: &mut dyn Host) {
         if now < self.probes.due() {
             return;
         }
-        let mut budget = self.probes.take_budget(self.stats.data_packets);
+        self.probes.start_round();
+        // The budget grows with the data sent, so a queue pair that sends none asks again much later.
+        let pause = self.rtt.smoothed.times(if is_sending { FIRST_RTTS } else { IDLE_RTTS });
+        let mut is_spent = false;
         for i in 0..self.paths.len() {
             let index = i as EvIndex;
             if self.paths.state(index) != EvState::AssumedBad || !self.probes.is_due(now, &self.paths, index)
             {
                 continue;
             }
-            if budget == 0 || !self.ports_up.contains(self.paths.port(index)) {
-                self.probes.postpone(now, &mut self.paths, index, self.rtt.smoothed);
+            if !self.ports_up.contains(self.paths.port(index)) {
+                self.probes.postpone(now, &mut self.paths, index, self.rtt.smoothed.times(FIRST_RTTS));
+                continue;
+            }
+            is_spent = is_spent || !host.may_probe_path(now);
+            if is_spent {
+                self.probes.postpone(now, &mut self.paths, index, pause);
             } else {
-                budget -= 1;
                 self.probes.schedule_next(now, &mut self.paths, index, self.rtt.smoothed);
+                self.stats.path_probes += 1;
                 self.send_probe(now, index, TrafficClass::Data, host);
             }
         }

@@ -44,6 +44,8 @@ pub struct Counters {
     pub timeouts: u32,
     /// Reliability probes sent.
     pub probes: u32,
+    /// The part of `probes` that was sent to find out whether a condemned path works again.
+    pub path_probes: u32,
     /// SACKs sent.
     pub sacks_sent: u32,
     /// SACKs received.

@@ -3,13 +3,14 @@
 use openmrc_wire::Packet;
 
 use super::pressure::Buffers;
+use super::probe_budget::ProbeBudget;
 use super::requests::{ProbeTimeout, Route};
 use super::table::{PeerId, QpId};
 use crate::api::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, TrafficClass, Transmit,
 };
 use crate::profile::PathId;
-use crate::time::Span;
+use crate::time::{Span, Time};
 
 /// The world that a node lives in. The first methods are those of [`Host`], for one of its queue pairs.
 pub trait NodeHost {
@@ -73,6 +74,7 @@ pub trait NodeHost {
 pub(super) struct QpHost<'a, H> {
     pub qp: QpId,
     pub host: &'a mut H,
+    pub budget: &'a mut ProbeBudget,
 }
 
 impl<H: NodeHost> Host for QpHost<'_, H> {
@@ -96,6 +98,9 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
     }
     fn peer_silence(&mut self, silent: bool) {
         self.host.peer_silence(self.qp, silent);
+    }
+    fn may_probe_path(&mut self, now: Time) -> bool {
+        self.budget.take(now)
     }
     fn fatal(&mut self, why: Fatal) {
         self.host.fatal(self.qp, why);

@@ -18,6 +18,7 @@
 //! | `ports`, `requests`, `route` | ports of this node and its peers, port status updates, EV probes |
 //! | `inquiry`, `limits` | asking a peer which ports are up; how many requests are answered |
 //! | `pressure` | how a receiver slows down its senders |
+//! | `probe_budget` | how many probes of condemned paths may be sent |
 //! | `host` | the interface that a driver implements |
 
 mod config;
@@ -27,6 +28,7 @@ mod limits;
 mod port_mask;
 mod ports;
 mod pressure;
+mod probe_budget;
 mod ready;
 mod requests;
 mod route;
@@ -53,6 +55,7 @@ use self::host::QpHost;
 use self::limits::Strangers;
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
+use self::probe_budget::ProbeBudget;
 use self::ready::ReadyRing;
 use self::requests::{Question, Requests, endpoint_response};
 use self::table::{Entry, Table};
@@ -84,6 +87,7 @@ pub struct Node<Q> {
     requests: Requests,
     strangers: Strangers,
     pressure: ReceivePressure,
+    probe_budget: ProbeBudget,
     stats: NodeStats,
 }
 
@@ -104,6 +108,7 @@ impl<Q: Transport> Node<Q> {
             requests: Requests::new(config.seed, config.numbers.key),
             strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
+            probe_budget: ProbeBudget::new(),
             stats: NodeStats::default(),
         }
     }
@@ -227,8 +232,12 @@ impl<Q: Transport> Node<Q> {
         host: &mut impl NodeHost,
         change: impl FnOnce(&mut Q, &mut dyn Host) -> R,
     ) -> Option<R> {
-        let id = self.table.get(place)?.id(place);
-        self.update(place, |qp| change(qp, &mut QpHost { qp: id, host }))
+        let entry = self.table.get_mut(place)?;
+        let id = entry.id(place);
+        let budget = &mut self.probe_budget;
+        let result = change(entry.qp.as_mut()?, &mut QpHost { qp: id, host, budget });
+        self.settle(place);
+        Some(result)
     }
 
     /// Sends a queue pair to ERROR.
@@ -260,7 +269,7 @@ impl<Q: Transport> Node<Q> {
         };
         self.pressure.on_packet(now, place, &mut entry.receiving, qp, &arrived);
         let peer = entry.peer;
-        qp.handle_packet(now, received, &mut QpHost { qp: id, host });
+        qp.handle_packet(now, received, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
         settle(&mut self.timers, &mut self.ready, entry, place);
         if self.ports.watches_traffic()
             && received.trim.is_none()
@@ -370,7 +379,7 @@ impl<Q: Transport> Node<Q> {
             if !ready {
                 *waiting = false;
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { qp: id, host });
+                    qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
                 }
                 schedule(&mut self.timers, qp, scheduled, place);
                 self.ready.drop_first();
@@ -382,6 +391,7 @@ impl<Q: Transport> Node<Q> {
                 self.ready.end_turn();
                 continue;
             };
+            self.probe_budget.count_data_packet();
             // While an answer of the peer is outstanding, sending more does not move any deadline earlier.
             if !was_waiting_for_peer {
                 schedule(&mut self.timers, qp, scheduled, place);
@@ -389,7 +399,7 @@ impl<Q: Transport> Node<Q> {
             let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
             if ends_turn {
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { qp: id, host });
+                    qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
                 }
                 self.ready.end_turn();
             }
@@ -438,7 +448,7 @@ impl<Q: Transport> Node<Q> {
             let Some(qp) = &mut entry.qp else { continue };
             if qp.poll_timeout() <= now {
                 self.pressure.before_report(&mut entry.receiving, qp);
-                qp.handle_timeout(now, &mut QpHost { qp: id, host });
+                qp.handle_timeout(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
             }
             // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
             entry.scheduled = qp.poll_timeout().max(now + Span(1));

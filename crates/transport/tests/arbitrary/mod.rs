@@ -114,6 +114,9 @@ impl Host for Watch {
         self.received += 1;
         Ok(())
     }
+    fn may_probe_path(&mut self, _now: Time) -> bool {
+        true
+    }
     fn fatal(&mut self, why: Fatal) {
         assert!(self.fatal.is_none(), "fatal twice");
         self.fatal = Some(why);

@@ -40,6 +40,9 @@ impl Host for Log {
         self.received.push(done);
         Ok(())
     }
+    fn may_probe_path(&mut self, _now: Time) -> bool {
+        true
+    }
     fn fatal(&mut self, why: Fatal) {
         self.fatal = Some(why);
     }

@@ -149,6 +149,9 @@ impl Host for FaultyHost<'_> {
     fn peer_silence(&mut self, silent: bool) {
         self.host.peer_silence(silent);
     }
+    fn may_probe_path(&mut self, now: Time) -> bool {
+        self.host.may_probe_path(now)
+    }
     fn fatal(&mut self, why: Fatal) {
         self.host.fatal(why);
     }

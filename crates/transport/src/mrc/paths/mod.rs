@@ -25,7 +25,7 @@ use openmrc_wire::{Ev, Packet};
 pub(super) use ev_state::EvInput;
 pub use ev_state::EvState;
 pub(super) use index_array::{EvIndex, IndexArray};
-pub(super) use probing::ConditionProbes;
+pub(super) use probing::{ConditionProbes, FIRST_RTTS, IDLE_RTTS};
 pub(super) use reverse::ReversePaths;
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
 

@@ -13,15 +13,13 @@ use crate::time::{Span, Time};
 const WAIT_UNITS: u64 = 16;
 const MAX_UNITS: u64 = 100;
 /// The first probe of a condemned path is sent after this many RTTs ...
-const FIRST_RTTS: u64 = 4;
+pub(in crate::mrc) const FIRST_RTTS: u64 = 4;
 /// ... and no wait between two probes is longer than this.
 const LONGEST: Span = Span::from_secs(1);
 /// Consecutive answers after which the path is restored \[choice\].
 const SUCCESSES: u8 = 3;
-/// Budget: one probe of a condemned path per this number of data packets sent, and at least one ...
-pub(super) const SHARE: u64 = 100;
-/// ... but at most this number at a time.
-const MAX_AT_ONCE: u64 = 8;
+/// Without data to send, a probe that the node's budget has refused is tried again after this many RTTs \[choice\].
+pub(in crate::mrc) const IDLE_RTTS: u64 = 24;
 
 /// Bits of a probe's id that hold the index of its path: indices are below 512.
 const INDEX_BITS: u32 = 9;
@@ -30,8 +28,6 @@ const INDEX_BITS: u32 = 9;
 pub(in crate::mrc) struct ConditionProbes {
     /// Time of the earliest probe of a condemned path.
     due: Time,
-    /// Number of data packets sent when condemned paths were last probed.
-    budget_from: u64,
     sequence: u8,
     /// Binary logarithm of the unit of a first wait, in picoseconds.
     due_shift: u8,
@@ -42,7 +38,6 @@ impl ConditionProbes {
     pub fn new(seed: u64, base_rtt: Span) -> Self {
         ConditionProbes {
             due: Time::NEVER,
-            budget_from: 0,
             sequence: 0,
             due_shift: (base_rtt.times(FIRST_RTTS).0 / WAIT_UNITS).max(1).ilog2() as u8,
             seed: mix(seed) as u32,
@@ -90,13 +85,9 @@ impl ConditionProbes {
         behind < 1 << (bits - 1)
     }
 
-    /// Takes the number of probes that may be sent now. Resets the earliest due time, which [`Self::is_due`] computes
-    /// again.
-    pub fn take_budget(&mut self, data_packets: u64) -> u64 {
+    /// Resets the earliest due time, which [`Self::is_due`] computes again for every condemned path.
+    pub fn start_round(&mut self) {
         self.due = Time::NEVER;
-        let budget = (data_packets - self.budget_from) / SHARE + 1;
-        self.budget_from = data_packets;
-        budget.min(MAX_AT_ONCE)
     }
 
     /// Whether the probe of a condemned path is due. If it is not, its time is included in [`Self::due`].
@@ -113,12 +104,12 @@ impl ConditionProbes {
     /// Schedules the first probe of a newly condemned path, after four RTTs.
     pub fn schedule_first(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
         paths.record_mut(index).set_probing(0, 0);
-        self.postpone(now, paths, index, rtt);
+        self.postpone(now, paths, index, rtt.times(FIRST_RTTS));
     }
 
-    /// The probe cannot be sent now; it is scheduled again.
-    pub fn postpone(&mut self, now: Time, paths: &mut Paths, index: EvIndex, rtt: Span) {
-        self.set_due(now, paths, index, rtt.times(FIRST_RTTS));
+    /// The probe cannot be sent now; it is scheduled again after `pause`.
+    pub fn postpone(&mut self, now: Time, paths: &mut Paths, index: EvIndex, pause: Span) {
+        self.set_due(now, paths, index, pause);
     }
 
     /// A probe is being sent. If it is not answered, the next one is sent after twice the wait.

@@ -3,7 +3,6 @@
 //! a new responder knows only one working path, and if that failed, all its feedback would be lost.
 
 use super::ev_state::EvState;
-use super::probing::SHARE;
 use super::{EvIndex, Paths};
 use crate::api::PortSet;
 use crate::random::mix;
@@ -36,9 +35,11 @@ const UNKNOWN: u32 = 0;
 /// A packet sent on the plane's path was not answered.
 const DOUBTED: u32 = 1;
 
-/// Reverse paths are probed in proportion to the data packets received: one probe per [`SHARE`] packets. At low packet
-/// rates it is one probe per 16 packets, at most once per millisecond \[choice\]: otherwise a queue pair whose peer
-/// sends only a few thousand packets per second would not notice for tens of milliseconds that its feedback is lost.
+/// Reverse paths are probed in proportion to the data packets received: one probe per this number of them.
+const SHARE: u32 = 100;
+/// At low packet rates it is one probe per 16 packets, at most once per millisecond \[choice\]: otherwise a queue pair
+/// whose peer sends only a few thousand packets per second would not notice for tens of milliseconds that its feedback
+/// is lost.
 const SHARE_AT_MOST: u32 = 16;
 const AT_LATEST: Span = Span::from_millis(1);
 
@@ -110,7 +111,7 @@ impl ReversePaths {
     ) -> Option<EvIndex> {
         // Modulo 2^32, like the packet counter.
         let ahead = received.wrapping_sub(self.probe.from) as i32;
-        let few = ahead < (SHARE as u32 - SHARE_AT_MOST) as i32;
+        let few = ahead < (SHARE - SHARE_AT_MOST) as i32;
         if ahead < 0 || now < self.probe.due || few && now < self.probe.due + AT_LATEST {
             return None;
         }
