@@ -18,6 +18,7 @@ from openmrc.verbs import Context, Device, Port
 from openmrc.wire import (
     DSCP,
     Ack,
+    Cnp,
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
@@ -26,6 +27,8 @@ from openmrc.wire import (
     NackReason,
     Packet,
     Position,
+    Probe,
+    RcAck,
     Sack,
     Timestamp,
     Write,
@@ -161,6 +164,16 @@ class Forger:
     def probe(self):
         return Packet(dest_qp=ENDPOINT_QP, psn=self._bits(16), body=EndpointRequest())
 
+    def reliability_probe(self):
+        return Packet(dest_qp=self.qp(), psn=0, body=Probe(probe_id=self._bits(16)))
+
+    def roce_ack(self):
+        body = RcAck(syndrome=0x1F, msn=self._bits(24))
+        return Packet(dest_qp=self.qp(), psn=self._bits(24), body=body)
+
+    def congestion_notification(self):
+        return Packet(dest_qp=self.qp(), psn=0, body=Cnp())
+
     def ack(self):
         return self._aeth(0x1F, 1)
 
@@ -196,6 +209,9 @@ KINDS = {
     "port status": Forger.port_status,
     "endpoint responses": Forger.endpoint_response,
     "EV probes": Forger.probe,
+    "reliability probes": Forger.reliability_probe,
+    "ACKs of RoCEv2": Forger.roce_ack,
+    "CNPs of RoCEv2": Forger.congestion_notification,
     "ACKs": Forger.ack,
     "NAKs": Forger.nak,
     "NACKs": Forger.nack,

@@ -166,8 +166,11 @@ def test_a_server_of_the_other_test_refuses_and_says_so():
         server.line()
         client = run("write-bw", "127.0.0.1", "-p", port)
         assert client.returncode == 1
-        assert "this is a server for write-lat, not for write-bw" in one_line_error(client)
-        assert server.wait() == 1
+        reason = "this is a server for write-lat, not for write-bw"
+        assert reason in one_line_error(client)
+        assert run("write-lat", "127.0.0.1", "-p", port, "-n", 10).returncode == 0
+        assert server.wait() == 0
+    assert f"was not served: {reason}" in server.error_text
 
 
 @pytest.mark.parametrize("test", ["write-bw", "write-lat"])

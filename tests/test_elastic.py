@@ -169,7 +169,8 @@ def test_what_is_no_coordinator_is_said():
 
 def test_strangers_do_not_disturb():
     with Coordinator() as coordinator:
-        for words in (b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b"\xff" * 200_000, b'{"ok": true}\n', b""):
+        nested = b"[" * 60_000 + b"\n"
+        for words in (b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b"\xff" * 200_000, b'{"ok": true}\n', nested, b""):
             with socket.create_connection(coordinator.address) as stranger:
                 stranger.sendall(words)
         with Elastic(coordinator.address) as job:

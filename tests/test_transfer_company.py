@@ -90,6 +90,18 @@ def eventually(condition):
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("who", ["serve", "put"])
+def test_names_are_the_same_bytes_in_every_locale(tmp_path, inbox, who):
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environments = {"serve": dict(os.environ), "put": dict(os.environ), who: plain}
+    (tmp_path / "gr\u00fc\u00df dich").write_bytes(b"data")
+    with command("serve", inbox, "--port", 0, "--no-sync", "--json", env=environments["serve"]) as receiver:
+        to = f"127.0.0.1:{receiver.event()['port']}"
+        result = run("put", tmp_path / "gr\u00fc\u00df dich", to, env=environments["put"])
+        assert result.returncode == 0, result.stderr
+    assert [bytes(path.relative_to(inbox)) for path in inbox.iterdir()] == ["gr\u00fc\u00df dich".encode()]
+
+
 # --- many at once -------------------------------------------------------------------------------------------
 
 MANY = """

@@ -62,6 +62,7 @@ UNREGISTRABLE = {
     "Fortran order": (lambda: np.zeros((2, 3), order="F"), r"ndarray|not C-contiguous|\[2, 3\]"),
     "Python objects": (lambda: np.array([object()] * 8), "ndarray|references to Python objects"),
     "a view of Python objects": (lambda: memoryview(np.array([None])), "references to Python objects"),
+    "objects as bytes": (lambda: memoryview(np.array([None])).cast("B"), "references to Python objects"),
     "records with an object": (
         lambda: np.zeros(2, [("n", "i8"), ("o", "O")]),
         "references to Python objects",

@@ -1,5 +1,6 @@
 """Common to the subcommands: printing results, progress, and errors as one line."""
 
+import io
 import json
 import os
 import signal
@@ -115,6 +116,9 @@ def print_error(message: str) -> None:
 
 def run(command: Callable[[], object]) -> int:
     """Runs a command; returns the exit code. Expected failures have no traceback, bugs keep theirs."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the locale cannot show must not end the command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             result = command()

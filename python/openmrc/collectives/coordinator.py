@@ -132,7 +132,10 @@ class Coordinator(Closable):
         self._listener.close()
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # It has gone already, or there is no descriptor: it waits in the backlog.
+            return
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(self._patience)
         worker = _Worker(connection)
@@ -153,7 +156,7 @@ class Coordinator(Closable):
                 message = json.loads(line)
                 joins = bool(message.get("join"))
                 vote = bool(message.get("ok"))
-            except (ValueError, AttributeError):  # A stranger.
+            except (ValueError, AttributeError, RecursionError):  # A stranger.
                 self._lose(worker)
                 return
             if joins:

@@ -72,7 +72,7 @@ def _file(local: Path, name: str) -> Source:
     with local.open("rb"):
         pass
     try:
-        name.encode()
-    except UnicodeEncodeError:
+        name = os.fsencode(name).decode()  # In every locale the bytes of the name.
+    except UnicodeDecodeError:
         raise ArgumentError(f"the name of {os.fsencode(local)!r} is not UTF-8") from None
     return Source(local, Entry(path=name, size=status.st_size, mode=stat.S_IMODE(status.st_mode) & 0o777))

@@ -21,7 +21,7 @@ from openmrc.transfer.store import Store, describe
 from openmrc.verbs import Context
 
 MANIFEST_LIMIT = 8 << 20
-"""Bytes of the manifest of a sender that has not proven a token: about 80,000 files."""
+"""Bytes of the manifest of a sender that has not proven a token: at most 83,886 files."""
 
 ENTRY_BYTES = 100
 """What an entry counts at least: the memory that it takes does not shrink with its name."""

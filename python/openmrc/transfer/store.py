@@ -53,12 +53,13 @@ def split(path: str) -> tuple[str, ...]:
         if name.startswith(RESERVED):
             raise StoreError(f"names that begin with {RESERVED} are the receiver's own")
         try:
-            length = len(name.encode())
+            encoded = name.encode()
         except UnicodeEncodeError:
             raise StoreError(f"{path[:_SHOWN]!r} is not UTF-8") from None
-        if length > _NAME_MAX:
+        if len(encoded) > _NAME_MAX:
             raise StoreError(f"{path[:_SHOWN]!r} has a name of more than {_NAME_MAX} bytes")
-    return names
+    # The same bytes on every host, whatever its locale.
+    return tuple(os.fsdecode(name.encode()) for name in names)
 
 
 def describe(error: OSError) -> str:

@@ -4,6 +4,7 @@ use openmrc_nic::{self as nic, Access, QpCap};
 use parking_lot::Mutex;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 use super::convert::field;
 use super::cq::CompletionQueue;
@@ -42,7 +43,9 @@ impl ProtectionDomain {
             refused(format!("access is {access}: a combination of LOCAL_WRITE and REMOTE_WRITE is allowed"))
         })?;
         let buffer = contiguous(exporter)?;
-        if let Some(what) = process_local_item(buffer.format().to_bytes()) {
+        let local =
+            process_local_item(buffer.format().to_bytes()).or_else(|| process_local_item(&cast_from(exporter)));
+        if let Some(what) = local {
             buffer.release(py);
             return Err(RegistrationError::new_err(format!(
                 "a {} holds {what}, which mean nothing outside of this process, and a peer that writes them crashes \
@@ -121,6 +124,15 @@ fn contiguous(exporter: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
         "a {} of shape {shape:?} and strides {strides:?} is not C-contiguous: its bytes must lie in one piece",
         type_name(exporter)
     )))
+}
+
+/// The format of what a memoryview shows, whatever the view was cast to; empty for anything else.
+fn cast_from(exporter: &Bound<'_, PyAny>) -> Vec<u8> {
+    let shown = exporter.cast::<PyMemoryView>().ok().and_then(|view| view.getattr("obj").ok());
+    let Some(buffer) = shown.and_then(|shown| PyUntypedBuffer::get(&shown).ok()) else { return Vec::new() };
+    let format = buffer.format().to_bytes().to_vec();
+    buffer.release(exporter.py());
+    format
 }
 
 /// What the items of a buffer with this format (PEP 3118) are, if their bytes are addresses of this process.
