@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,14 @@ def test_data_is_complete_before_the_immediate_over_a_bad_network(tmp_path, impa
         f'[[device.impair]]\nkind = "{impairments}"\nprobability = 0.01\npacket_class = "data"\n'
     )
     result = run([program(tmp_path, name)], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_controller_of_structured_values_makes_profiles_of_every_mode(tmp_path):
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6: structured values have their place in its headers")
+    config = '[[device]]\nname = "mrc0"\naddresses = ["::1"]\nev_format = "structured"\n'
+    result = run([program(tmp_path, "structured")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
     assert result.returncode == 0, result.stderr
 
 
