@@ -22,6 +22,7 @@ PROGRAMS = [
     "receives",
     "plugin",
     "pingpong",
+    "threads",
 ]
 
 
@@ -39,7 +40,7 @@ def test_c_programs_find_every_function_as_the_page_says(tmp_path, name):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("name", ["application", "controller"])
+@pytest.mark.parametrize("name", ["application", "controller", "threads"])
 def test_c_programs_under_sanitizers(tmp_path, name):
     options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     result = run([program(tmp_path, name, *options)], ASAN_OPTIONS="detect_leaks=0")
