@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import time
-from typing import IO
 
 from openmrc.verbs import (
     CompletionQueue,
@@ -33,19 +32,33 @@ def opened(node: int) -> tuple[Context, CompletionQueue, MemoryRegion, QueuePair
     return context, cq, region, pd.create_qp(cq, cap=QpCap(max_send_wr=DEPTH))
 
 
-def connect(channel: IO[str], context: Context, region: MemoryRegion, qp: QueuePair) -> RemoteBuffer:
+class Channel:
+    """Lines to and from the peer. One file for both directions would drop lines read ahead when it writes."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.reader, self.writer = end.makefile("r"), end.makefile("w")
+
+    def tell(self, line: str) -> None:
+        """Sends a line."""
+        self.writer.write(line + "\n")
+        self.writer.flush()
+
+    def hear(self) -> str:
+        """Waits for a line."""
+        return self.reader.readline()
+
+
+def connect(channel: Channel, context: Context, region: MemoryRegion, qp: QueuePair) -> RemoteBuffer:
     """Exchanges addresses as JSON lines and brings the queue pair up; the peer's buffer."""
     qp.modify(QpState.INIT)
     mine = {"addresses": context.addresses, "qp": qp.qp_num, "at": [region.addr, region.length, region.rkey]}
-    channel.write(json.dumps(mine) + "\n")
-    channel.flush()
-    peer = json.loads(channel.readline())
+    channel.tell(json.dumps(mine))
+    peer = json.loads(channel.hear())
     remote = [tuple(address) for address in peer["addresses"]]
     qp.modify(QpState.RTR, dest_qp_num=peer["qp"], rq_psn=0, remote=remote)
     qp.modify(QpState.RTS, sq_psn=0)
-    channel.write("ready\n")
-    channel.flush()
-    channel.readline()
+    channel.tell("ready")
+    channel.hear()
     return RemoteBuffer(*peer["at"])
 
 
@@ -55,10 +68,10 @@ def main() -> None:
     ends = socket.socketpair()
     child = os.fork()
     context, cq, region, qp = opened(31 if child else 32)
-    channel = ends[child == 0].makefile("rw")
+    channel = Channel(ends[child == 0])
     remote = connect(channel, context, region, qp)
     if child == 0:
-        channel.readline()
+        channel.hear()
         os._exit(0)
     posted = done = 0
     begin = time.monotonic()
@@ -71,8 +84,7 @@ def main() -> None:
                     raise SystemExit(f"a write ended with {completion.status.name}")
                 done += CHAIN
     print(json.dumps({"pps": done / elapsed}))
-    channel.write("end\n")
-    channel.flush()
+    channel.tell("end")
     os.waitpid(child, 0)
 
 

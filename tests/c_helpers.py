@@ -35,13 +35,13 @@ def compile_c(compiler, *options):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def program(directory, name, *options):
+def program(directory, name, *options, compiler=("cc", "-std=gnu11")):
     """Builds ``tests/c/name.c`` against the library of the wheel; its path."""
     need_compiler()
     libraries = clibrary.library_directory()
     target = directory / name
     built = compile_c(
-        ["cc", "-std=gnu11", "-g", *STRICT],
+        [*compiler, "-g", *STRICT],
         *options,
         str(SOURCES / f"{name}.c"),
         "-o",

@@ -5,13 +5,25 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from c_helpers import SOURCES, STRICT, compile_c, need_compiler, need_tool, program, run, with_device
 from openmrc import clibrary
 
-PROGRAMS = ["application", "controller", "many", "processes", "killed", "registration", "receives"]
+PROGRAMS = [
+    "application",
+    "controller",
+    "many",
+    "processes",
+    "killed",
+    "registration",
+    "receives",
+    "plugin",
+    "pingpong",
+    "threads",
+]
 
 
 def test_hello_world_has_sixty_lines_and_says_hello(tmp_path):
@@ -28,20 +40,39 @@ def test_c_programs_find_every_function_as_the_page_says(tmp_path, name):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("name", ["application", "controller"])
+@pytest.mark.parametrize("name", ["application", "controller", "threads"])
 def test_c_programs_under_sanitizers(tmp_path, name):
     options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     result = run([program(tmp_path, name, *options)], ASAN_OPTIONS="detect_leaks=0")
     assert result.returncode == 0, result.stderr
 
 
+def test_an_example_of_a_vendor_is_also_a_program_in_cpp(tmp_path):
+    need_tool("c++", "g++")
+    pedantic = compile_c(
+        ["c++", "-x", "c++", "-std=c++17"], *STRICT, "-c", str(SOURCES / "pingpong.c"), "-o", "/dev/null"
+    )
+    assert pedantic.returncode == 0, pedantic.stderr
+    result = run([program(tmp_path, "pingpong", compiler=["c++", "-x", "c++", "-std=c++17"])])
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("name", ["processes", "plugin"])
 @pytest.mark.parametrize("impairments", ["drop", "reorder"])
-def test_data_is_complete_before_the_immediate_over_a_bad_network(tmp_path, impairments):
+def test_data_is_complete_before_the_immediate_over_a_bad_network(tmp_path, impairments, name):
     config = (
         '[[device]]\nname = "mrc0"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'
         f'[[device.impair]]\nkind = "{impairments}"\nprobability = 0.01\npacket_class = "data"\n'
     )
-    result = run([program(tmp_path, "processes")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
+    result = run([program(tmp_path, name)], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_controller_of_structured_values_makes_profiles_of_every_mode(tmp_path):
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6: structured values have their place in its headers")
+    config = '[[device]]\nname = "mrc0"\naddresses = ["::1"]\nev_format = "structured"\n'
+    result = run([program(tmp_path, "structured")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
     assert result.returncode == 0, result.stderr
 
 

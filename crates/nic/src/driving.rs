@@ -14,8 +14,9 @@ const MOST_EMPTY_POLLS: u32 = 1 << 16;
 pub(crate) const FIRST_NAP: Duration = Duration::from_micros(50);
 /// ... and where they did so without a pause: each look takes the processor from somebody.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// A turn without work takes less than half a microsecond. Callers that take fewer than one in this time do other work.
-const SLOWEST_TURN: Duration = Duration::from_micros(5);
+/// A turn without work takes less than half a microsecond, a packet a few. Callers that manage fewer than one of either in
+/// this time do other work.
+const SLOWEST_STEP: Duration = Duration::from_micros(5);
 /// Naps after which something waited, one after the other, that end the driving by callers.
 const LATE_LOOKS: u32 = 3;
 
@@ -78,9 +79,9 @@ impl Watch {
         Watch { nap: FIRST_NAP, late: 0 }
     }
 
-    /// During a nap callers took this many turns. `waited`: something waited at its end.
-    pub fn judge(&mut self, turns: u64, waited: bool) -> Verdict {
-        if u128::from(turns) * SLOWEST_TURN.as_nanos() < self.nap.as_nanos() {
+    /// During a nap callers took turns and handled packets, this many in total. `waited`: something waited at its end.
+    pub fn judge(&mut self, work: u64, waited: bool) -> Verdict {
+        if u128::from(work) * SLOWEST_STEP.as_nanos() < self.nap.as_nanos() {
             return Verdict::Gone;
         }
         self.late = if waited { self.late + 1 } else { 0 };

@@ -60,8 +60,8 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     pollers: AtomicUsize,
     driving: Driving,
-    /// Turns taken by pollers.
-    polled_turns: AtomicU64,
+    /// Turns taken by pollers, and packets handled in them.
+    polled_work: AtomicU64,
     sleeps: AtomicU64,
     standing_aside: Mutex<()>,
     pollers_gone: Condvar,
@@ -90,7 +90,7 @@ impl Shared {
             closed: AtomicBool::new(false),
             pollers: AtomicUsize::new(0),
             driving: Driving::default(),
-            polled_turns: AtomicU64::new(0),
+            polled_work: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             standing_aside: Mutex::new(()),
             pollers_gone: Condvar::new(),
@@ -232,12 +232,14 @@ impl Shared {
         if let Some(mut engine) = self.engine.try_lock() {
             // The engine's thread may have taken over, and sleeps only while its sockets are watched, which a turn for a
             // poller ends.
+            let before = engine.packets();
             if !self.is_closed() && self.is_polled() {
                 engine.turn(self, true);
             }
+            let work = 1 + engine.packets().wrapping_sub(before);
             // Only ever written with the engine's lock held.
-            self.polled_turns
-                .store(self.polled_turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            let done = self.polled_work.load(Ordering::Relaxed).wrapping_add(work);
+            self.polled_work.store(done, Ordering::Relaxed);
         }
     }
 
@@ -293,19 +295,19 @@ impl Shared {
         let mut watch = Watch::new();
         let mut guard = self.standing_aside.lock();
         while self.driving.is_active() && !self.stop.load(Ordering::Acquire) {
-            let before = self.polled_turns.load(Ordering::Relaxed);
+            let before = self.polled_work.load(Ordering::Relaxed);
             self.pollers_gone.wait_for(&mut guard, watch.nap);
             if self.pollers.load(Ordering::Acquire) > 0 {
                 self.driving.end(false);
                 return;
             }
-            let turns = self.polled_turns.load(Ordering::Relaxed).wrapping_sub(before);
+            let work = self.polled_work.load(Ordering::Relaxed).wrapping_sub(before);
             // Where much is on its way something always waits, which is nobody's fault.
             let waited = MutexGuard::unlocked(&mut guard, || {
                 let mut engine = self.engine.lock();
                 engine.turn(self, true) && !engine.is_bulk()
             });
-            match watch.judge(turns, waited) {
+            match watch.judge(work, waited) {
                 Verdict::Continue => {}
                 Verdict::Gone => drop(self.driving.end(false)),
                 Verdict::Late => drop(self.driving.end(true)),
@@ -317,13 +319,13 @@ impl Shared {
     /// each look may take the processor from them.
     fn stand_aside(&self) {
         let mut patience = POLLERS_PATIENCE;
-        let mut seen = self.polled_turns.load(Ordering::Relaxed);
+        let mut seen = self.polled_work.load(Ordering::Relaxed);
         let mut guard = self.standing_aside.lock();
         while self.pollers.load(Ordering::Acquire) > 0 && !self.stop.load(Ordering::Acquire) {
             self.pollers_gone.wait_for(&mut guard, patience);
-            let turns = self.polled_turns.load(Ordering::Relaxed);
-            if turns != seen {
-                seen = turns;
+            let work = self.polled_work.load(Ordering::Relaxed);
+            if work != seen {
+                seen = work;
                 patience = (patience * 2).min(POLLERS_LONGEST_PATIENCE);
                 continue;
             }

@@ -65,6 +65,8 @@ pub(crate) struct Engine {
     next_retired: Time,
     /// Turns taken.
     turns: u64,
+    /// Data packets sent, and packets received.
+    packets: u64,
     seed: u64,
 }
 
@@ -155,6 +157,12 @@ impl Engine {
             self.egress.send_waiting(now);
         }
         due
+    }
+
+    /// Data packets sent, and packets received.
+    #[inline]
+    pub fn packets(&self) -> u64 {
+        self.packets
     }
 
     /// Whether the next turn can send something.

@@ -80,6 +80,7 @@ impl Engine {
             retired: Vec::new(),
             next_retired: Time::NEVER,
             turns: 0,
+            packets: 0,
             seed,
             config,
         })

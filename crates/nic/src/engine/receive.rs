@@ -340,6 +340,7 @@ impl Engine {
             ingress.saw_bulk();
         }
         egress.send_waiting(now);
+        self.packets += counts.packets as u64;
         now
     }
 }
