@@ -43,8 +43,8 @@ impl ProtectionDomain {
             refused(format!("access is {access}: a combination of LOCAL_WRITE and REMOTE_WRITE is allowed"))
         })?;
         let buffer = contiguous(exporter)?;
-        let local =
-            process_local_item(buffer.format().to_bytes()).or_else(|| process_local_item(&cast_from(exporter)));
+        let local = process_local_item(buffer.format().to_bytes())
+            .or_else(|| process_local_item(&cast_from(exporter)));
         if let Some(what) = local {
             buffer.release(py);
             return Err(RegistrationError::new_err(format!(
