@@ -87,8 +87,8 @@ class QpAttr:
     retries. A receiver, which sends nothing, learns only so that its peer is gone."""
     receive_wait_ms: int | None = None
     """Verbs' RNR, at both ends: how many milliseconds a write with immediate waits at this end for a receive
-    before it is refused; 2^32 - 1 never refuses it. With any value but 0 a peer that waits does not use up the
-    retries of this end. Default 0: MRC refuses it at once, with REM_OP_ERR."""
+    before it is refused; 2^32 - 1 never refuses it. With any value but 0 a peer that waits does not use up
+    the retries of this end. Default 0: MRC refuses it at once, with REM_OP_ERR."""
     caps: Capabilities | None = None
     """What the peer can do as responder, and DYNAMIC_MPR if both ends enable it; default all."""
     dfc: bool | None = None
