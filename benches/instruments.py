@@ -321,6 +321,8 @@ def write_bw(name: str, describe: str, *flags: str) -> Instrument:
         result = run_json(command, timeout=bench.seconds + 60)
         return {
             "gbps": pick(result, "goodput_gbps"),
+            # With -b the goodput is the sum of both directions, as perftest's.
+            "each_way_gbps": pick(result, "goodput_gbps") / (2 if "-b" in flags else 1),
             "pps": pick(result, "messages_per_second"),
             "best_gbps": pick(result, "peak_gbps"),
         }

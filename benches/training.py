@@ -62,13 +62,15 @@ def all_to_all(groups: dict[str, Any], nbytes: int, count: int) -> dict[str, flo
 
 
 def ddp_step(groups: dict[str, Any], count: int) -> dict[str, float]:
-    """Times of a training step of the demonstration's model."""
+    """Times of a training step of the demonstration's model; ``none``: each rank for itself, without DDP."""
     shape = Shape()
     batches = Batches(text.made(), shape, dist.get_rank(), 4)
 
     def calls(group: Any) -> Callable[[], Any]:
         torch.manual_seed(1)
-        model = torch.nn.parallel.DistributedDataParallel(ByteModel(shape), process_group=group)
+        model: torch.nn.Module = ByteModel(shape)
+        if group is not None:
+            model = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
         optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
 
         def step() -> None:
@@ -78,7 +80,7 @@ def ddp_step(groups: dict[str, Any], count: int) -> dict[str, float]:
 
         return step
 
-    return in_turns({name: calls(group) for name, group in groups.items()}, count, 3)
+    return in_turns({name: calls(group) for name, group in {**groups, "none": None}.items()}, count, 3)
 
 
 def measure() -> dict[str, float]:
