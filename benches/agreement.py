@@ -181,7 +181,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=1 << 30, help="largest incast, bytes of all senders")
+    parser.add_argument("--most", type=int, default=1 << 31, help="largest incast, bytes of all senders")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     tables = {
