@@ -8,7 +8,7 @@ use crate::layout::{NONCE, RING, SLOTS};
 use crate::program::Rank;
 
 const MAGIC: [u8; 4] = *b"MRCc";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// How two ranks of one host share memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +21,8 @@ pub struct LocalCard {
     pub fd: i32,
     /// Secret at the segment's beginning.
     pub nonce: [u8; NONCE],
+    /// Where the process has mapped it.
+    pub base: u64,
     /// Name of its doorbell, an abstract socket.
     pub doorbell: String,
 }
@@ -67,6 +69,7 @@ impl Card {
         out.extend(self.local.pid.to_be_bytes());
         out.extend(self.local.fd.to_be_bytes());
         out.extend(self.local.nonce);
+        out.extend(self.local.base.to_be_bytes());
         text(&mut out, &self.local.doorbell);
         out.extend(self.qp_num.to_be_bytes());
         out.extend(self.psn.to_be_bytes());
@@ -140,6 +143,7 @@ impl Reader<'_> {
                 pid: self.u32()?,
                 fd: self.u32()? as i32,
                 nonce: self.array()?,
+                base: u64::from_be_bytes(self.array()?),
                 doorbell: self.text()?,
             },
             qp_num: self.u32()?,
@@ -191,7 +195,14 @@ mod tests {
             rank: 3,
             ranks: 9,
             host_name: "h3".into(),
-            local: LocalCard { host: [1; 16], pid: 77, fd: -1, nonce: [9; NONCE], doorbell: "bell".into() },
+            local: LocalCard {
+                host: [1; 16],
+                pid: 77,
+                fd: -1,
+                nonce: [9; NONCE],
+                base: 1 << 47,
+                doorbell: "bell".into(),
+            },
             qp_num: 0x123456,
             psn: 0xfffffe,
             path_mtu: 4096,

@@ -9,7 +9,7 @@ use openmrc_nic::{Completion, Opcode, Status};
 
 use crate::abort::{AbortCode, AbortKind};
 use crate::error::{Error, Result};
-use crate::link::{Link, Way};
+use crate::link::{ENDED, Link, Way};
 use crate::local::Home;
 use crate::network::Network;
 use crate::operation::Operation;
@@ -250,7 +250,7 @@ impl Core {
                 id => {
                     let queue = &mut self.operations.queue;
                     if let Some(operation) = queue.iter_mut().find(|operation| operation.number + 1 == id) {
-                        operation.completed();
+                        operation.completed(peer);
                     }
                 }
             },
@@ -281,7 +281,7 @@ impl Core {
                 && link.lost.is_none()
                 && local.has_ended()
             {
-                link.lost = Some("its process has ended".into());
+                link.lost = Some(ENDED.into());
             }
         }
         // What a peer wrote before it ended still counts.
@@ -359,6 +359,14 @@ impl Core {
 
     fn aborted_by_peer(&mut self, code: u32) {
         if self.error().is_none() {
+            // Whoever reads this rank's memory must know before the callers use it otherwise.
+            for link in self.links.iter().flatten() {
+                if let Way::Local(local) = &link.way
+                    && local.is_read()
+                {
+                    local.abort(code);
+                }
+            }
             let error = Error::Aborted(AbortCode::decode(code).describe());
             self.end(error);
         }

@@ -66,6 +66,8 @@ pub struct Header {
     pub offset: u64,
     /// Bytes of this part.
     pub len: u64,
+    /// Where they lie in the memory of the sender, which the receiver reads; 0: in the slot.
+    pub source: u64,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_LEN);

@@ -23,6 +23,12 @@ pub const STRIDE: usize = HEADER_LEN + SLOT_DATA;
 /// Bytes of a ring.
 pub const RING: usize = SLOTS * STRIDE;
 
+/// A message that is stored as it is stays in the memory of a sender on the same host from this many bytes on: the
+/// receiver reads it there, which saves one of two copies.
+pub const READ_LEAST: usize = 64 << 10;
+/// Most bytes of such a message. More would keep ranks behind the receiver waiting.
+pub const READ_MOST: usize = 1 << 20;
+
 /// Bytes of the secret at the beginning, by which a mapping is recognised.
 pub const NONCE: usize = 16;
 const SLEEPING: usize = 64;
@@ -66,6 +72,15 @@ impl Layout {
     pub unsafe fn written<'a>(self, base: *mut u8, lane: usize, peer: Rank) -> &'a AtomicU64 {
         // SAFETY: in the segment and aligned; only ever accessed atomically.
         unsafe { AtomicU64::from_ptr(base.add(self.line(lane, peer, 0)).cast()) }
+    }
+
+    /// Whether `peer` can read the memory of this segment's owner.
+    ///
+    /// # Safety
+    /// As [`Layout::written`].
+    pub unsafe fn readable<'a>(self, base: *mut u8, peer: Rank) -> &'a AtomicU32 {
+        // SAFETY: behind the counter of written messages, in its line.
+        unsafe { AtomicU32::from_ptr(base.add(self.line(COLLECTIVE, peer, 0) + 8).cast()) }
     }
 
     /// Messages of `peer` that this segment's owner has taken.

@@ -1,18 +1,22 @@
 //! The way to one peer, through shared memory or over the network, and what it has written here.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::card::Card;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
-use crate::layout::{SLOT_DATA, SLOTS, STRIDE};
+use crate::layout::{COLLECTIVE, SLOT_DATA, SLOTS, STRIDE};
 use crate::local::{Home, LocalLink};
 use crate::program::Rank;
 use crate::remote::RemoteLink;
 
+/// Why a peer of this host is lost.
+pub const ENDED: &str = "its process has ended";
+
 /// How a peer is reached.
 pub enum Way {
-    Local(LocalLink),
+    Local(Box<LocalLink>),
     Remote(Box<RemoteLink>),
 }
 
@@ -52,7 +56,21 @@ impl Link {
         }
     }
 
-    /// Sends a message; returns whether its source is free only once a send completes as `wr_id`.
+    /// Whether the peer can read this process's memory.
+    pub fn is_reader(&self, home: &Home) -> bool {
+        self.is_local() && home.is_readable(self.peer)
+    }
+
+    /// Messages that the peer has read from this process's memory since the last call.
+    pub fn take_read(&mut self) -> usize {
+        match &mut self.way {
+            Way::Local(link) => link.take_read(),
+            Way::Remote(_) => 0,
+        }
+    }
+
+    /// Sends a message; returns whether its source is free only later: once a send completes as `wr_id`, or, if the
+    /// peer reads it from there, once [`Link::take_read`] counts it.
     ///
     /// # Safety
     /// As [`RemoteLink::send`].
@@ -68,7 +86,7 @@ impl Link {
             Way::Local(link) => {
                 // SAFETY: the caller's promise.
                 unsafe { link.send(lane, header, data) };
-                Ok(false)
+                Ok(header.source != 0)
             }
             // SAFETY: the caller's promise.
             Way::Remote(link) => unsafe { link.send(lane, header, data, lkey, wr_id) },
@@ -95,9 +113,44 @@ impl Link {
         unsafe {
             let at = home.base().add(home.layout.ring(lane, self.peer) + slot * STRIDE);
             let mut header = at.cast::<Header>().read();
-            // A peer that lies harms itself only.
-            header.len = header.len.min(SLOT_DATA as u64);
+            if lane != COLLECTIVE || !self.is_local() {
+                header.source = 0;
+            }
+            if header.source == 0 {
+                // A peer that lies harms itself only.
+                header.len = header.len.min(SLOT_DATA as u64);
+            }
             Some(Arrived { header, data: at.add(HEADER_LEN) })
+        }
+    }
+
+    /// Copies the bytes of a message that has arrived, from its slot or from the peer's memory. Returns `false` if the
+    /// peer has ended.
+    ///
+    /// # Errors
+    /// The peer's memory cannot be read.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of as many bytes, and the message is not taken.
+    pub unsafe fn store(&mut self, message: &Arrived, to: *mut u8) -> Result<bool> {
+        let Header { len, source, .. } = message.header;
+        match &self.way {
+            Way::Local(link) if source != 0 => {
+                // SAFETY: the caller's promise.
+                match unsafe { link.read(source, to, len as usize) } {
+                    Ok(()) => Ok(true),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        self.lost.get_or_insert_with(|| ENDED.into());
+                        Ok(false)
+                    }
+                    Err(error) => Err(Error::device(format!("reading memory of rank {}", self.peer), error)),
+                }
+            }
+            _ => {
+                // SAFETY: the caller's promise; the bytes are in the slot.
+                unsafe { std::ptr::copy_nonoverlapping(message.data, to, len as usize) };
+                Ok(true)
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The way to a rank of the same host: its segment, mapped here, and its doorbell.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use openmrc_sockets::{PollSet, ProcessWatch, Segment};
+use openmrc_sockets::{PollSet, ProcessWatch, Segment, read_process};
 
 use crate::card::LocalCard;
 use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
-use crate::layout::{Layout, NONCE, SLOTS, STRIDE};
+use crate::layout::{COLLECTIVE, Layout, NONCE, SLOTS, STRIDE};
 use crate::program::Rank;
 
 /// A rank's own segment and doorbell.
@@ -50,6 +51,7 @@ impl Home {
             pid: std::process::id(),
             fd: self.segment.fd(),
             nonce: self.nonce,
+            base: self.base().expose_provenance() as u64,
             doorbell: self.name.clone(),
         }
     }
@@ -82,6 +84,12 @@ impl Home {
     pub fn clear_doorbell(&self) {
         let mut byte = [0; 1];
         while self.doorbell.recv(&mut byte).is_ok() {}
+    }
+
+    /// Whether a peer of this host can read this process's memory.
+    pub fn is_readable(&self, peer: Rank) -> bool {
+        // SAFETY: the own segment.
+        unsafe { self.layout.readable(self.base(), peer) }.load(Ordering::Acquire) != 0
     }
 
     /// Code of an abort that a peer of this host has told, or 0.
@@ -122,7 +130,11 @@ pub struct LocalLink {
     doorbell: UnixDatagram,
     address: SocketAddr,
     pub process: ProcessWatch,
+    pid: u32,
     sent: [u64; 2],
+    /// Messages of collective operations that the peer reads from this process's memory, by their number, until it has
+    /// taken them.
+    read: VecDeque<u64>,
 }
 
 impl LocalLink {
@@ -140,15 +152,56 @@ impl LocalLink {
         }
         let doorbell = UnixDatagram::unbound()?;
         doorbell.set_nonblocking(true)?;
-        Ok(LocalLink {
+        let link = LocalLink {
             process: ProcessWatch::new(card.pid)?,
             address: SocketAddr::from_abstract_name(&card.doorbell)?,
+            pid: card.pid,
             layout: home.layout,
             segment,
             rank,
             doorbell,
             sent: [0; 2],
-        })
+            read: VecDeque::new(),
+        };
+        let mut seen = [0; NONCE];
+        // SAFETY: it has this length.
+        if unsafe { link.read(card.base, seen.as_mut_ptr(), NONCE) }.is_ok() && seen == card.nonce {
+            // SAFETY: the peer's segment has this layout.
+            unsafe { link.layout.readable(link.segment.as_ptr(), rank) }.store(1, Ordering::Release);
+        }
+        Ok(link)
+    }
+
+    /// Copies memory of the peer.
+    ///
+    /// # Errors
+    /// As [`read_process`].
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `len` bytes.
+    pub unsafe fn read(&self, address: u64, to: *mut u8, len: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { read_process(self.pid, address, to, len) }?;
+        // Another process may have got the number of one that has ended.
+        if self.has_ended() { Err(io::Error::from(io::ErrorKind::NotFound)) } else { Ok(()) }
+    }
+
+    /// Messages that the peer has read from this process's memory since the last call.
+    pub fn take_read(&mut self) -> usize {
+        if self.read.is_empty() {
+            return 0;
+        }
+        // SAFETY: the peer's segment has this layout.
+        let taken = unsafe { self.layout.taken(self.segment.as_ptr(), COLLECTIVE, self.rank) };
+        let taken = taken.load(Ordering::Acquire);
+        let count = self.read.iter().take_while(|&&number| number <= taken).count();
+        self.read.drain(..count);
+        count
+    }
+
+    /// Whether the peer reads from this process's memory.
+    pub fn is_read(&self) -> bool {
+        !self.read.is_empty()
     }
 
     /// Whether the peer's ring has room for a message.
@@ -159,20 +212,24 @@ impl LocalLink {
         self.sent[lane].wrapping_sub(taken.load(Ordering::Acquire)) < SLOTS as u64
     }
 
-    /// Copies a message into the peer's ring, which has room.
+    /// Copies a message into the peer's ring, which has room; of one with a source the head only.
     ///
     /// # Safety
     /// `data` is valid for reads of `header.len` bytes, at most a slot.
     pub unsafe fn send(&mut self, lane: usize, header: &Header, data: *const u8) {
+        let copied = if header.source == 0 { header.len as usize } else { 0 };
         let slot = (self.sent[lane] % SLOTS as u64) as usize;
         let base = self.segment.as_ptr();
         // SAFETY: the slot lies in the segment, and the peer does not read it before `written` says so.
         unsafe {
             let at = base.add(self.layout.ring(lane, self.rank) + slot * STRIDE);
             at.cast::<Header>().write(*header);
-            std::ptr::copy_nonoverlapping(data, at.add(HEADER_LEN), header.len as usize);
+            std::ptr::copy_nonoverlapping(data, at.add(HEADER_LEN), copied);
         }
         self.sent[lane] += 1;
+        if header.source != 0 {
+            self.read.push_back(self.sent[lane]);
+        }
         // SAFETY: the peer's segment has this layout.
         let written = unsafe { self.layout.written(base, lane, self.rank) };
         written.store(self.sent[lane], Ordering::Release);

@@ -9,6 +9,8 @@ use crate::program::{After, Program, Rank};
 struct Lists {
     sends: VecDeque<usize>,
     recvs: VecDeque<usize>,
+    /// Sends that the NIC has not completed, or that the peer, if it is on this host, has not read.
+    outstanding: usize,
 }
 
 /// Bytes sent and received of each message of a program, and what is left.
@@ -19,7 +21,7 @@ pub struct Messages {
     received: Vec<usize>,
     /// Messages that are left, both ways.
     left: usize,
-    /// Sends that the NIC has not completed.
+    /// Outstanding sends to all peers.
     outstanding: usize,
     /// Bytes sent through shared memory, and over the network.
     pub bytes: [u64; 2],
@@ -41,7 +43,7 @@ impl Messages {
         }
     }
 
-    /// Whether all are sent and received, and the NIC needs no memory of theirs any more.
+    /// Whether all are sent and received, and nobody reads their memory any more.
     pub fn are_done(&self) -> bool {
         self.left == 0 && self.outstanding == 0
     }
@@ -58,10 +60,11 @@ impl Messages {
         self.lists[from].recvs.front().map(|&index| (index, self.received[index]))
     }
 
-    /// A part of the next message to a rank is sent. `held`: the NIC completes it later.
+    /// A part of the next message to a rank is sent. `held`: it is completed later.
     pub fn sent(&mut self, to: Rank, len: usize, total: usize, way: usize, held: bool) {
         let Some(&index) = self.lists[to].sends.front() else { return };
         self.outstanding += usize::from(held);
+        self.lists[to].outstanding += usize::from(held);
         self.bytes[way] += len as u64;
         self.sent[index] += len;
         if self.sent[index] == total {
@@ -80,9 +83,10 @@ impl Messages {
         }
     }
 
-    /// The NIC has completed a send.
-    pub fn completed(&mut self) {
+    /// The NIC has completed a send to a peer, or the peer has read it.
+    pub fn completed(&mut self, peer: Rank) {
         self.outstanding -= 1;
+        self.lists[peer].outstanding -= 1;
     }
 
     /// How many of its `len` bytes a message may use.
@@ -100,6 +104,7 @@ impl Messages {
             match (lists.recvs.is_empty(), lists.sends.is_empty()) {
                 (false, _) => Some((rank, "data")),
                 (true, false) => Some((rank, "room")),
+                (true, true) if lists.outstanding > 0 => Some((rank, "acknowledgement")),
                 _ => None,
             }
         })
@@ -107,6 +112,7 @@ impl Messages {
 
     /// Whether something from or to a rank is missing.
     pub fn need(&self, peer: Rank) -> bool {
-        !self.lists[peer].recvs.is_empty() || !self.lists[peer].sends.is_empty()
+        let lists = &self.lists[peer];
+        !lists.recvs.is_empty() || !lists.sends.is_empty() || lists.outstanding > 0
     }
 }

@@ -8,7 +8,7 @@ use openmrc_nic::MemoryRegion;
 use crate::error::{Error, Result};
 use crate::header::{Header, Signature};
 use crate::kernels;
-use crate::layout::{COLLECTIVE, SLOT_DATA};
+use crate::layout::{COLLECTIVE, READ_LEAST, READ_MOST, SLOT_DATA};
 use crate::link::Link;
 use crate::local::Home;
 use crate::memory::OperationMemory;
@@ -77,7 +77,11 @@ impl Operation {
         let mut worked = false;
         for link in links.iter_mut().flatten() {
             worked |= self.receive(link, home)?;
-            worked |= self.send(link)?;
+            worked |= self.send(link, home)?;
+            for _ in 0..link.take_read() {
+                self.messages.completed(link.peer);
+                worked = true;
+            }
         }
         Ok(worked)
     }
@@ -87,9 +91,9 @@ impl Operation {
         self.messages.are_done()
     }
 
-    /// The NIC has completed a send of it.
-    pub fn completed(&mut self) {
-        self.messages.completed();
+    /// The NIC has completed a send of it to a peer.
+    pub fn completed(&mut self, peer: Rank) {
+        self.messages.completed(peer);
     }
 
     /// Local work at the end.
@@ -138,6 +142,9 @@ impl Operation {
             }
             let part = Span { offset: recv.to.offset + done, len, ..recv.to };
             let to = self.memory.write(part);
+            if recv.with.is_some() && message.header.source != 0 {
+                return Err(Error::device("a message", "what is reduced must be in a slot"));
+            }
             match (recv.with, self.reduction) {
                 (Some(with), Some(how)) => {
                     let with = self.memory.read(Span { offset: with.offset + done, ..with });
@@ -151,7 +158,13 @@ impl Operation {
                     }
                 }
                 // SAFETY: as above.
-                _ => unsafe { std::ptr::copy_nonoverlapping(message.data, to, len) },
+                _ => {
+                    let stored = unsafe { link.store(&message, to) }?;
+                    // A peer that has aborted says so before its memory is used otherwise.
+                    if !stored || home.aborted() != 0 {
+                        break;
+                    }
+                }
             }
             link.take(home, COLLECTIVE)?;
             worked = true;
@@ -183,8 +196,9 @@ impl Operation {
         })
     }
 
-    fn send(&mut self, link: &mut Link) -> Result<bool> {
+    fn send(&mut self, link: &mut Link, home: &Home) -> Result<bool> {
         let mut worked = false;
+        let reader = link.is_reader(home);
         while let Some((index, sent)) = self.messages.next_send(link.peer) {
             let send = self.program.sends[index];
             let total = send.from.len;
@@ -192,15 +206,17 @@ impl Operation {
             if ready <= sent || link.lost.is_some() || !link.can_send(COLLECTIVE) {
                 break;
             }
-            let len = (ready - sent).min(SLOT_DATA);
+            let data = self.memory.read(Span { offset: send.from.offset + sent, ..send.from });
+            let read = reader && !send.reduced && ready - sent >= READ_LEAST;
+            let len = (ready - sent).min(if read { READ_MOST } else { SLOT_DATA });
             let header = Header {
                 operation: self.number,
                 signature: self.signature,
                 total: total as u64,
                 offset: sent as u64,
                 len: len as u64,
+                source: if read { data.expose_provenance() as u64 } else { 0 },
             };
-            let data = self.memory.read(Span { offset: send.from.offset + sent, ..send.from });
             let lkey = self.memory.lkey(send.from);
             // SAFETY: the range lies in the operation's memory, which stays until the NIC has completed the send; a program
             // does not write what it sends before it has arrived.

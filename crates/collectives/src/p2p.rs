@@ -235,6 +235,7 @@ impl PointToPoint {
                 total: message.len as u64,
                 offset: message.sent as u64,
                 len: len as u64,
+                source: 0,
             };
             let lkey = message.region.as_ref().map(MemoryRegion::lkey);
             // SAFETY: the caller of `send` promised `len` bytes that stay until the work has ended.

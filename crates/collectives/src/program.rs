@@ -55,6 +55,8 @@ pub struct Send {
     pub from: Span,
     /// What must have arrived before.
     pub after: Option<After>,
+    /// The receiver reduces it with what it has; else it stores it as it is.
+    pub reduced: bool,
 }
 
 /// What a message waits for.
@@ -109,10 +111,19 @@ pub struct Program {
 }
 
 impl Program {
-    /// Adds a send; an empty one is left out, as its receiver does.
+    /// Adds a send of what is stored as it is; an empty one is left out, as its receiver does.
     pub fn send(&mut self, to: Rank, from: Span, after: Option<After>) {
-        if from.len > 0 {
-            self.sends.push(Send { to, from, after });
+        self.add(Send { to, from, after, reduced: false });
+    }
+
+    /// Adds a send of what the receiver reduces; an empty one is left out.
+    pub fn send_reduced(&mut self, to: Rank, from: Span, after: Option<After>) {
+        self.add(Send { to, from, after, reduced: true });
+    }
+
+    fn add(&mut self, send: Send) {
+        if send.from.len > 0 {
+            self.sends.push(send);
         }
     }
 

@@ -129,7 +129,7 @@ impl Rendezvous {
             let local =
                 shared.then(|| LocalLink::open(&card.local, &self.core.home, self.rank)).and_then(|l| l.ok());
             let way = match (local, self.remote[peer].take()) {
-                (Some(local), _) => Way::Local(local),
+                (Some(local), _) => Way::Local(Box::new(local)),
                 (None, Some(mut remote)) => {
                     remote.connect(&card, self.options.keepalive_ms, self.options.path_mtu)?;
                     Way::Remote(Box::new(remote))

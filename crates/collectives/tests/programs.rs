@@ -93,7 +93,7 @@ fn execute(
         }
     }
     // On their way, by sender and receiver: where in the sender's memory the bytes lie. They are read on arrival.
-    let mut wire: Vec<Vec<VecDeque<Span>>> = vec![vec![VecDeque::new(); ranks]; ranks];
+    let mut wire: Vec<Vec<VecDeque<(Span, bool)>>> = vec![vec![VecDeque::new(); ranks]; ranks];
     let mut state = seed | 1;
     let mut draw = |n: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -118,16 +118,18 @@ fn execute(
                 continue;
             }
             let len = 1 + draw(open);
-            wire[a][b].push_back(Span { offset: send.from.offset + host.sent[index], len, ..send.from });
+            let span = Span { offset: send.from.offset + host.sent[index], len, ..send.from };
+            wire[a][b].push_back((span, send.reduced));
             host.sent[index] += len;
             if host.sent[index] == send.from.len {
                 host.sends[b].pop_front();
             }
         } else {
-            let Some(&span) = wire[a][b].front() else { continue };
+            let Some(&(span, reduced)) = wire[a][b].front() else { continue };
             let index = *hosts[b].recvs[a].front().expect("a message that nobody expects");
             let recv = hosts[b].program.recvs[index];
             let done = hosts[b].received[index];
+            assert_eq!(recv.with.is_some(), reduced, "the sender must know whether a message is reduced");
             assert!(done + span.len <= recv.to.len, "a message is longer than its receive");
             if recv.after.is_some_and(|after| hosts[b].ready(after, recv.to.len) < done + span.len) {
                 continue;

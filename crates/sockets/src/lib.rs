@@ -46,7 +46,7 @@ pub use libc::iovec as IoVec;
 pub use message::{RecvBuffer, send_bytes, send_message, send_slices};
 pub use netlink::{LinkWatch, Netlink};
 pub use packet::VnetHeader;
-pub use segment::{ProcessWatch, Segment};
+pub use segment::{ProcessWatch, Segment, read_process};
 pub use socket::Socket;
 pub use wait::{Epoll, EventFd, Interest, PollSet, wait_readable};
 

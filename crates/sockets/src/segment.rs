@@ -111,6 +111,34 @@ impl Drop for Segment {
     }
 }
 
+/// Copies memory of another process, which the kernel permits where it permits to trace that process.
+///
+/// The process may have ended and its number may be another's: look at a [`ProcessWatch`] afterwards.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if the process has ended; the kernel's: it may not be read, or has nothing at these
+/// addresses.
+///
+/// # Safety
+/// `to` is valid for writes of `len` bytes.
+pub unsafe fn read_process(pid: u32, address: u64, to: *mut u8, len: usize) -> io::Result<()> {
+    let local = libc::iovec { iov_base: to.cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: ptr::with_exposed_provenance_mut(address as usize), iov_len: len };
+    // SAFETY: the kernel writes at most `len` bytes to `to`, which the caller promises; it checks the other address.
+    let read =
+        unsafe { libc::process_vm_readv(pid as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0) };
+    match read {
+        -1 => {
+            let error = io::Error::last_os_error();
+            let ended = error.raw_os_error() == Some(libc::ESRCH);
+            Err(if ended { io::Error::from(io::ErrorKind::NotFound) } else { error })
+        }
+        read if read as usize == len => Ok(()),
+        // It ends where the process has no memory.
+        _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
+}
+
 /// Tells when another process has ended (pidfd).
 pub struct ProcessWatch(Descriptor);
 

@@ -29,7 +29,7 @@ pub fn all_reduce(rank: Rank, ranks: usize, count: usize, size: usize) -> Progra
             len: (to - from) * size,
             ..at
         };
-        program.send(partner, part(theirs), arrived.map(After::All));
+        program.send_reduced(partner, part(theirs), arrived.map(After::All));
         let last = step + 1 == steps;
         let len = (mine.1 - mine.0) * size;
         let to = if last {

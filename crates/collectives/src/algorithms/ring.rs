@@ -45,7 +45,7 @@ impl Ring {
             let (sent, received) = (self.part(first + step), self.part(first + step + 1));
             let last = step == self.ranks - 2;
             let from = if step == 0 { self.input(sent) } else { to(sent, false) };
-            program.send(self.next(), from, arrived.map(After::Bytes));
+            program.send_reduced(self.next(), from, arrived.map(After::Bytes));
             let recv = Recv {
                 from: self.previous(),
                 to: to(received, last),

@@ -74,7 +74,7 @@ fn collect(program: &mut Program, tree: Rooted, len: usize) -> Option<usize> {
         with = result;
     }
     if tree.place > 0 {
-        program.send(tree.parent(), with, arrived.map(After::Bytes));
+        program.send_reduced(tree.parent(), with, arrived.map(After::Bytes));
     }
     arrived
 }
@@ -134,7 +134,7 @@ pub fn reduce_chain(rank: Rank, ranks: usize, root: Rank, len: usize) -> Program
         from = to;
     }
     if chain.place > 0 {
-        program.send(chain.rank(chain.place - 1), from, arrived.map(After::Bytes));
+        program.send_reduced(chain.rank(chain.place - 1), from, arrived.map(After::Bytes));
     }
     program
 }
