@@ -1,5 +1,6 @@
-/* A controller of a device in SRv6 mode: one end of a connection between two hosts. Arguments: the entropy values, each as
- * PORT/ADDRESS. The test (tests/test_lab_c_srv6.py) carries lines between both ends and breaks links in between. */
+/* A controller of a device in SRv6 mode: one end of a connection between two hosts. Arguments: the role; then entropy
+ * values as PORT/ADDRESS or PORT/ADDRESS/SEGMENT, or of the role "generated" fields as WIDTH:INIT:MASK:MIN:MAX. The test
+ * (tests/test_lab_c_srv6.py) carries lines between both ends and breaks links in between. */
 #include "check.h"
 
 #include <arpa/inet.h>
@@ -12,7 +13,8 @@
 #define SIZE 100000
 
 static struct mrc_ctl_ev values[MOST], denied;
-static int count;
+static struct mrc_ctl_ev_field fields[MOST];
+static int count, is_generated, has_segments;
 static struct ibv_sge sge;
 static uint64_t remote_addr;
 static uint32_t remote_key, remote_qpn;
@@ -29,10 +31,24 @@ static struct mrc_ctl_ev ev_of(int port, const char *address)
 
 static struct mrc_ctl_ev parsed(const char *text)
 {
-	const char *address = strchr(text, '/');
+	char address[60] = "", segment[60] = "";
+	struct mrc_ctl_ev ev;
+	int port;
 
-	NEED(address);
-	return ev_of(atoi(text), address + 1);
+	NEED(sscanf(text, "%d/%59[^/]/%59s", &port, address, segment) >= 2);
+	ev = ev_of(port, address);
+	NEED(!*segment || inet_pton(AF_INET6, segment, ev.val + 16) == 1);
+	has_segments |= *segment != 0;
+	return ev;
+}
+
+static struct mrc_ctl_ev_field field_of(const char *text)
+{
+	struct mrc_ctl_ev_field field;
+
+	NEED(sscanf(text, "%" SCNu32 ":%" SCNx32 ":%" SCNx32 ":%" SCNx32 ":%" SCNx32, &field.width, &field.init_val, &field.mask,
+		&field.min_val, &field.max_val) == 5);
+	return field;
 }
 
 static void tell(const char *what)
@@ -53,12 +69,14 @@ static const char *hear(void)
 
 static int set_format(struct bed *bed, enum mrc_ctl_profile_state state, int mask)
 {
-	struct mrc_ctl_ev_fmt_field field = {128};
+	struct mrc_ctl_ev_fmt_field of_format[MOST] = {{128}, {128}};
 	struct mrc_ctl_ev_fmt_profile_attr fmt;
 
 	memset(&fmt, 0, sizeof fmt);
 	fmt.profile_state = state, fmt.ev_fmt_mode = MRC_CTL_EV_FMT_MODE_SRV6;
-	fmt.ev_fmt_op.fmt_fields = &field, fmt.ev_fmt_op.fmt_field_count = 1;
+	fmt.ev_fmt_op.fmt_fields = of_format, fmt.ev_fmt_op.fmt_field_count = is_generated ? count : has_segments ? 2 : 1;
+	for (int i = 0; is_generated && i < count; i++)
+		of_format[i].width = (uint8_t)fields[i].width;
 	return mrc_ctl_modify_ev_fmt_profile(bed->mrc, FMT, &fmt, MRC_CTL_EV_FMT_PROFILE_STATE | mask);
 }
 
@@ -109,6 +127,25 @@ static int state_of(struct bed *bed, struct mrc_ctl_ev ev)
 	return (int)entry.state;
 }
 
+/* The device draws four values within the fields' bounds. */
+static void generate(struct bed *bed)
+{
+	struct mrc_ctl_ev_op_entry entries[4];
+	struct mrc_ctl_ev_profile_attr attr;
+
+	NEED(begin(bed, EV, MRC_CTL_EV_MODE_GEN, 4) == 0);
+	memset(&attr, 0, sizeof attr);
+	attr.ev_fields_op.op = MRC_CTL_EV_FIELDS_OP_MODIFY_FIELDS;
+	attr.ev_fields_op.fields = fields, attr.ev_fields_op.field_count = count;
+	NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_FIELDS_OP) == 0);
+	NEED(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
+	NEED(operate(bed, EV, MRC_CTL_EV_OP_QUERY_EV_ARRAY, entries, 4) == 0);
+	printf("values");
+	for (int i = 0; i < 4; i++)
+		printf(" %02x%02x%02x%02x", entries[i].ev.val[0], entries[i].ev.val[1], entries[i].ev.val[2], entries[i].ev.val[3]);
+	tell("");
+}
+
 static void make_profile(struct bed *bed)
 {
 	struct mrc_ctl_device_attr device;
@@ -118,6 +155,10 @@ static void make_profile(struct bed *bed)
 	CHECK(device.ev.ev_mode_mask == (MRC_CTL_EV_MODE_EXP | MRC_CTL_EV_MODE_GEN));
 	NEED(set_format(bed, MRC_CTL_PROFILE_OFFLINE, MRC_CTL_EV_FMT_PROFILE_MODE | MRC_CTL_EV_FMT_PROFILE_OP) == 0);
 	NEED(set_format(bed, MRC_CTL_PROFILE_ONLINE, 0) == 0);
+	if (is_generated) {
+		generate(bed);
+		return;
+	}
 	NEED(begin(bed, EV, MRC_CTL_EV_MODE_EXP, count) == 0);
 	NEED(populate(bed, EV, values, count) == 0);
 	NEED(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
@@ -243,18 +284,21 @@ static void no_route(struct bed *bed)
 	CHECK(to_init(bed, bed->b, EV) == 0 && to_rtr(bed, bed->b) == 0);
 }
 
+static void write_some(struct bed *bed)
+{
+	hear();
+	for (int i = 0; i < 50; i++)
+		write_once(bed);
+	tell("written");
+}
+
 static void write_to_peer(struct bed *bed, struct mrc_cq *cq)
 {
 	struct mrc_ctl_ev_op_entry deny = {.state = MRC_CTL_EV_DENIED};
 	struct mrc_ctl_ev cut;
 
-	for (int i = 0; i < SIZE; i++)
-		bed->memory[i] = (char)(i % 251);
-	hear();
-	for (int i = 0; i < 20; i++)
-		write_once(bed);
+	write_some(bed);
 	probe(bed);
-	tell("written");
 	/* A link is cut. */
 	cut = parsed(hear());
 	write_until(bed, cq, cut, MRC_CTL_EV_ASSUMED_BAD);
@@ -267,10 +311,7 @@ static void write_to_peer(struct bed *bed, struct mrc_cq *cq)
 	CHECK(operate(bed, EV, MRC_CTL_EV_OP_MODIFY_EV_STATE, &deny, 1) == 0 && state_of(bed, denied) == MRC_CTL_EV_DENIED);
 	tell("denied");
 	/* Packets are counted from here ... */
-	hear();
-	for (int i = 0; i < 50; i++)
-		write_once(bed);
-	tell("written");
+	write_some(bed);
 	/* ... to here. */
 	hear();
 }
@@ -293,18 +334,28 @@ int main(int argc, char **argv)
 {
 	struct mrc_cq *cq;
 	struct bed bed;
-	int writes;
+	const char *role;
 
-	NEED(argc > 3 && argc - 2 <= MOST);
-	writes = strcmp(argv[1], "client") == 0;
-	for (count = 0; count < argc - 2; count++)
-		values[count] = parsed(argv[count + 2]);
+	NEED(argc > 2 && argc - 2 <= MOST);
+	role = argv[1];
+	is_generated = strcmp(role, "generated") == 0;
+	for (count = 0; count < argc - 2; count++) {
+		if (is_generated)
+			fields[count] = field_of(argv[count + 2]);
+		else
+			values[count] = parsed(argv[count + 2]);
+	}
 	open_bed(&bed);
 	NEED((cq = mrc_ctl_create_ev_event_cq(bed.mrc, 256, NULL, NULL, 0)));
 	make_profile(&bed);
-	refuse(&bed);
+	for (int i = 0; i < SIZE; i++)
+		bed.memory[i] = (char)(i % 251);
+	if (strcmp(role, "client") == 0)
+		refuse(&bed);
 	connect_to_peer(&bed);
-	if (writes) {
+	if (strcmp(role, "generated") == 0 || strcmp(role, "writer") == 0) {
+		write_some(&bed);
+	} else if (strcmp(role, "client") == 0) {
 		write_to_peer(&bed, cq);
 		end(&bed);
 	} else {

@@ -167,22 +167,3 @@ fn is_unicast(addr: Ipv6Addr) -> bool {
     let is_other = addr.is_unspecified() || addr.is_loopback() || addr.is_multicast();
     !is_other && addr.to_ipv4_mapped().is_none()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wide_fields_of_a_format_become_several_with_a_full_mask() {
-        assert_eq!(literal(&[16]), [16]);
-        assert_eq!(literal(&[128]), [32; 4]);
-        assert_eq!(literal(&[32, 16, 80]), [32, 16, 16, 32, 32]);
-    }
-
-    #[test]
-    fn more_than_an_address_is_a_format_with_an_srh() {
-        assert_eq!(described_by(EvFormat::Srv6, &[32, 16, 16]), EvFormat::Srv6);
-        assert_eq!(described_by(EvFormat::Srv6, &[128, 128]), EvFormat::Srv6Srh);
-        assert_eq!(described_by(EvFormat::Structured, &[8]), EvFormat::Structured);
-    }
-}
