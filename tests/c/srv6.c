@@ -307,6 +307,7 @@ static void write_to_peer(struct bed *bed, struct mrc_cq *cq)
 	hear();
 	write_until(bed, cq, cut, MRC_CTL_EV_GOOD);
 	tell("good");
+	write_some(bed);
 	denied = deny.ev = parsed(hear());
 	CHECK(operate(bed, EV, MRC_CTL_EV_OP_MODIFY_EV_STATE, &deny, 1) == 0 && state_of(bed, denied) == MRC_CTL_EV_DENIED);
 	tell("denied");
