@@ -1,6 +1,6 @@
 /* A controller of a device in SRv6 mode: one end of a connection between two hosts. Arguments: the role; then entropy
- * values as PORT/ADDRESS or PORT/ADDRESS/SEGMENT, or of the role "generated" fields as WIDTH:INIT:MASK:MIN:MAX. The test
- * (tests/test_lab_c_srv6.py) carries lines between both ends and breaks links in between. */
+ * values as PORT/ADDRESS or PORT/ADDRESS/SEGMENT, or of the role "generated" fields as WIDTH:INIT:MASK:MIN:MAX. The
+ * test (tests/test_lab_c_srv6.py) carries lines between both ends and breaks links in between. */
 #include "check.h"
 
 #include <arpa/inet.h>
@@ -46,8 +46,8 @@ static struct mrc_ctl_ev_field field_of(const char *text)
 {
 	struct mrc_ctl_ev_field field;
 
-	NEED(sscanf(text, "%" SCNu32 ":%" SCNx32 ":%" SCNx32 ":%" SCNx32 ":%" SCNx32, &field.width, &field.init_val, &field.mask,
-		&field.min_val, &field.max_val) == 5);
+	NEED(sscanf(text, "%" SCNu32 ":%" SCNx32 ":%" SCNx32 ":%" SCNx32 ":%" SCNx32, &field.width, &field.init_val,
+		&field.mask, &field.min_val, &field.max_val) == 5);
 	return field;
 }
 

@@ -1,5 +1,5 @@
-//! What entropy values of a program are for packets, by the device's format and a profile's fields (spec: wire, EV profile
-//! expansion).
+//! What entropy values of a program are for packets, by the device's format and a profile's fields (spec: wire, EV
+//! profile expansion).
 
 use std::collections::HashMap;
 use std::iter;
@@ -55,8 +55,8 @@ pub fn described_by(device: EvFormat, widths: &[u32]) -> EvFormat {
     longest(device)
 }
 
-/// Fields with a full mask. Those wider than 32 bits, the most that a field of an EV profile has, are several, so that the
-/// value is its own expansion.
+/// Fields with a full mask. Those wider than 32 bits, the most that a field of an EV profile has, are several, so that
+/// the value is its own expansion.
 fn literal(widths: &[u32]) -> Vec<u32> {
     let pieces =
         |&width: &u32| iter::once(width % 32).filter(|&rest| rest > 0).chain((0..width / 32).map(|_| 32));
@@ -96,8 +96,8 @@ impl<'a> Frame<'a> {
     /// Whether packets can go the way that a value says.
     ///
     /// # Errors
-    /// EINVAL for a port that the device does not have, bits that no mask takes, source port 0, or an address that is not
-    /// one node's.
+    /// EINVAL for a port that the device does not have, bits that no mask takes, source port 0, or an address that is
+    /// not one node's.
     pub fn check(&self, layout: &Layout, ev: &MrcCtlEv) -> Result<()> {
         if !(1..=self.planes).contains(&ev.port) {
             return Err(EINVAL);
@@ -125,7 +125,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The paths of all values of a profile. An SRv6 value that does not fit what packets carry is carried as its place.
+    /// The paths of all values of a profile. Packets carry the place of an SRv6 value that does not fit them.
     ///
     /// # Errors
     /// As [`Frame::check`].

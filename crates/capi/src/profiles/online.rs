@@ -1,5 +1,5 @@
-//! What an EV profile that is ONLINE is for the NIC: one profile of the NIC, or in SRv6 mode, where paths end at one node,
-//! one for each peer of the queue pairs that use it.
+//! What an EV profile that is ONLINE is for the NIC: one profile of the NIC, or in SRv6 mode, where paths end at one
+//! node, one for each peer of the queue pairs that use it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
