@@ -46,7 +46,7 @@ struct Entry {
 #[derive(Deserialize, Default)]
 struct Settings {
     udp_port: Option<u16>,
-    /// `udp` or `structured`.
+    /// `udp`, `structured` or `srv6`.
     ev_format: Option<String>,
     evs_per_port: Option<u16>,
     ev_burst: Option<u8>,
@@ -234,7 +234,8 @@ impl Settings {
             None => {}
             Some("udp") => config.entropy.format = EvFormat::Udp,
             Some("structured" | "stev") => config.entropy.format = EvFormat::Structured,
-            Some(other) => return Err(format!("ev_format is {other:?}: udp or structured is allowed")),
+            Some("srv6") => config.entropy.format = EvFormat::Srv6,
+            Some(other) => return Err(format!("ev_format is {other:?}: udp, structured or srv6 is allowed")),
         }
         config.entropy.per_port = self.evs_per_port.or(config.entropy.per_port);
         config.network.fixed_window = self.fixed_window.or(config.network.fixed_window);

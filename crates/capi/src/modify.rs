@@ -14,6 +14,8 @@ use crate::cq::Face;
 use crate::device::GIDS;
 use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::hint;
+use crate::profiles::is_srv6;
+use crate::profiles::online::Lease;
 use crate::qp::{Qp, state_code};
 
 /// Attributes without a meaning for MRC, which programs set nevertheless. Their values are not read.
@@ -179,6 +181,12 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
             qp.nic.modify(to, &attr)?;
             attr.access = access;
         }
+        (QpState::Init, QpState::Rtr) => {
+            let lease = paths_to_peer(qp, record.mrc.as_ref(), &attr)?;
+            attr.ev_profile_id = lease.as_ref().map(|lease| lease.number);
+            qp.nic.modify(to, &attr)?;
+            record.lease = lease;
+        }
         _ => qp.nic.modify(to, &attr)?,
     }
     if let (QpState::Rtr | QpState::Rts, Some(access), true) = (from, attr.access, from != QpState::Init) {
@@ -199,6 +207,15 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     }
     qp.show_state();
     Ok(())
+}
+
+/// SRv6 mode: the paths to the queue pair's peer of the EV profile that it was told.
+fn paths_to_peer(qp: &Qp, mrc: Option<&MrcQpAttr>, attr: &QpAttr) -> Result<Option<Lease>> {
+    let id = mrc.map_or(0, |mrc| mrc.profile.ev_profile_id);
+    if id == 0 || !is_srv6(qp.context.device.description.config.entropy.format) {
+        return Ok(None);
+    }
+    Lease::take(&qp.context, id, attr.remote.as_deref().unwrap_or_default()).map(Some)
 }
 
 /// The MRC attributes, if the mask names any.
@@ -313,7 +330,7 @@ fn known_attributes(
         service_time: from.cap & mrc::MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED == 0,
     });
     if has(m::EV_PROFILE_ID) {
-        to.ev_profile_id = Some(qp.context.profiles.ev_number(from.profile.ev_profile_id)?);
+        to.ev_profile_id = qp.context.profiles.ev_number(from.profile.ev_profile_id)?;
     }
     if has(m::CC_PROFILE_ID) {
         to.cc_profile_id = Some(qp.context.profiles.cc_number(from.profile.cc_profile_id)?);

@@ -16,6 +16,7 @@ use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, Result};
 use crate::events::Acknowledged;
 use crate::hint::Hint;
 use crate::memory::{PDS, Pd};
+use crate::profiles::online::Lease;
 use crate::registry::{Marked, Registry};
 
 pub static QPS: Registry<Qp> = Registry::new();
@@ -72,6 +73,8 @@ pub struct Record {
     pub verbs: IbvQpAttr,
     pub mrc: Option<MrcQpAttr>,
     pub hint: Option<Arc<Hint>>,
+    /// SRv6 mode: the paths to its peer.
+    pub lease: Option<Lease>,
 }
 
 // SAFETY: the pointer to a hint is a name that goes back to the program; nothing here follows it.
@@ -241,6 +244,7 @@ unsafe fn finish<P: 'static>(address: usize, core: &Arc<Qp>, waits: bool) {
     } else {
         core.nic.destroy();
     }
+    drop(core.record.lock().lease.take());
     core.send_cq.detach(core.init.cap.max_send_wr as usize);
     core.recv_cq.detach(core.init.cap.max_recv_wr as usize);
     core.pd.users.fetch_sub(1, Ordering::AcqRel);

@@ -246,7 +246,8 @@ impl Context {
         Ok(self.shared.lock_open()?.profiles.ev.get(id)?.profile.entries().to_vec())
     }
 
-    /// Denies or allows a path in every queue pair of a profile; returns how many use it.
+    /// Denies or allows a path in every queue pair of a profile, and in those that are connected later; returns how many
+    /// use it now.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile does not exist.

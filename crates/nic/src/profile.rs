@@ -55,6 +55,8 @@ pub(crate) struct Paths {
     pub numbers: Arc<[u16]>,
     /// SRv6 mode: the node where they end.
     pub peer: Arc<[SocketAddr]>,
+    /// Those that the controller denies, also to queue pairs that are connected later.
+    pub denied: Vec<PathEntry>,
     pub active: u16,
     pub backup: u16,
     pub min_active: u16,
@@ -87,6 +89,7 @@ impl Paths {
             profile: Arc::new(profile),
             numbers: numbers.into(),
             peer: config.peer.as_slice().into(),
+            denied: Vec::new(),
             active,
             backup,
             min_active,
@@ -130,6 +133,11 @@ impl<T: Clone> ProfileTable<T> {
     pub fn get(&self, id: u16) -> Result<T> {
         let found = self.slots.get(usize::from(id)).and_then(Option::as_ref);
         found.cloned().ok_or_else(|| Error::invalid(format!("there is no {} profile {id}", self.what)))
+    }
+
+    pub fn get_mut(&mut self, id: u16) -> Result<&mut T> {
+        let found = self.slots.get_mut(usize::from(id)).and_then(Option::as_mut);
+        found.ok_or_else(|| Error::invalid(format!("there is no {} profile {id}", self.what)))
     }
 
     pub fn remove(&mut self, id: u16) -> Result<T> {

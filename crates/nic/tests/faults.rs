@@ -289,6 +289,23 @@ fn a_denied_path_carries_nothing() {
 }
 
 #[test]
+fn a_path_that_was_denied_before_a_queue_pair_was_connected_carries_nothing() {
+    let (a, b) = (End::open(device(2), &Options::default()), End::open(device(2), &Options::default()));
+    let paths = a.context.ev_profile(0).unwrap();
+    let (denied, left) = paths.split_at(paths.len() - 1);
+    for &path in denied {
+        assert_eq!(a.context.set_ev_denied(0, path, true).unwrap(), 0);
+    }
+    connect((&a.context, &a.qp), (&b.context, &b.qp), &QpAttr::default());
+    let states = a.qp.ev_states().unwrap();
+    assert!(states.iter().all(|(path, state)| left.contains(path) || *state == EvState::Denied));
+    // Back again, also for the next queue pair.
+    a.context.set_ev_denied(0, denied[0], false).unwrap();
+    let states = a.qp.ev_states().unwrap();
+    assert_eq!(states.iter().filter(|(_, state)| *state == EvState::Denied).count(), denied.len() - 1);
+}
+
+#[test]
 fn with_many_senders_and_small_buffers_little_is_lost_in_the_receiver() {
     let receiver = DeviceConfig {
         sockets: SocketConfig { receive_buffer: 1 << 20, ..SocketConfig::default() },

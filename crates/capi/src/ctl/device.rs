@@ -12,12 +12,14 @@ use crate::abi::verbs::IbvContext;
 use crate::context::{CONTEXTS, Context};
 use crate::errno::{EINVAL, EOPNOTSUPP, Result, m1};
 use crate::mrc::{Handle, mrc_query_version};
-use crate::profiles::{self, ev};
+use crate::profiles::{self, ev, expansion};
 
 fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
     let device = &context.device.description.config;
     let most = openmrc_nic::config::MAX_PATHS as u32;
     let used: usize = context.profiles.lock().evs.values().map(|profile| profile.evs.len()).sum();
+    // In SRv6 mode the device has no paths of its own.
+    let own = if profiles::is_srv6(device.entropy.format) { 0 } else { EV_MODE_AUTO };
     let planes = u32::from(context.device.planes());
     Ok(MrcCtlDeviceAttr {
         mrc_ctl_protocol_version: MRC_CTL_PROTOCOL_VERSION_1,
@@ -27,9 +29,9 @@ fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
         ev_free_count: most.saturating_sub(used as u32),
         ev_max_count_profile: ev::MOST_EVS / planes * planes,
         ev_count_align: planes,
-        ev_max_width: device.entropy.format.path_bits(),
+        ev_max_width: expansion::longest(device.entropy.format).path_bits(),
         ev_fmt_mode_mask: profiles::mode_of(device.entropy.format) as u32,
-        ev_mode_mask: (EV_MODE_AUTO | EV_MODE_EXP | EV_MODE_GEN) as u32,
+        ev_mode_mask: (own | EV_MODE_EXP | EV_MODE_GEN) as u32,
         ev_op_max_entries: 0,
         gap: 0,
         cc_max_profiles: profiles::MOST as u32,

@@ -1,8 +1,9 @@
 //! Endpoint operations (spec: C interface, section 6.7).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use openmrc_nic::PortStatusUpdate;
@@ -14,6 +15,7 @@ use crate::abi::verbs::IbvGid;
 use crate::context::Context;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result, m1};
 use crate::mrc::Handle;
+use crate::profiles::online::Lease;
 use crate::profiles::{self, ev};
 
 /// # Safety
@@ -101,16 +103,22 @@ fn by_peer(
 
 /// EV probes to a peer: their round-trip times.
 fn probe(
-    context: &Context,
+    context: &Arc<Context>,
     peer: &[SocketAddr],
     requests: &[&MrcCtlEpReq],
     timeout: Duration,
 ) -> Result<Vec<Option<Duration>>> {
     let known = known_paths(context);
-    let path = |request: &&MrcCtlEpReq| {
-        known.iter().find(|(ev, _)| *ev == request.req_ev).map(|(_, path)| *path).ok_or(EINVAL)
+    let found = |request: &&MrcCtlEpReq| {
+        known.iter().find(|(_, ev, _)| *ev == request.req_ev).map(|&(id, _, path)| (id, path)).ok_or(EINVAL)
     };
-    let paths = requests.iter().map(path).collect::<Result<Vec<_>>>()?;
+    let found = requests.iter().map(found).collect::<Result<Vec<_>>>()?;
+    let ids: BTreeSet<u64> = found.iter().map(|(id, _)| *id).filter(|&id| id != 0).collect();
+    // In SRv6 mode the paths to the peer have to stay until its answers are there.
+    let srv6 = profiles::is_srv6(context.device.description.config.entropy.format);
+    let leases = ids.into_iter().filter(|_| srv6).map(|id| Lease::take(context, id, peer));
+    let _leases = leases.collect::<Result<Vec<_>>>()?;
+    let paths: Vec<_> = found.into_iter().map(|(_, path)| path).collect();
     Ok(context.nic.ev_probe(peer, &paths, timeout)?.iter().map(|result| result.rtt).collect())
 }
 
@@ -134,9 +142,9 @@ fn tell_ports(
     Ok(context.nic.send_port_status(peer, &updates, timeout)?)
 }
 
-/// Every path of the device, with what programs call it.
-fn known_paths(context: &Context) -> Vec<(MrcCtlEv, openmrc_transport::PathEntry)> {
+/// Every path of the device, with the id of its profile and what programs call it.
+fn known_paths(context: &Context) -> Vec<(u64, MrcCtlEv, openmrc_transport::PathEntry)> {
     let ids = context.profiles.lock().evs.ids();
-    let online = ids.into_iter().chain([0]).filter_map(|id| ev::paths(context, id).ok());
-    online.flatten().collect()
+    let online = ids.into_iter().chain([0]).filter_map(|id| Some((id, ev::paths(context, id).ok()?)));
+    online.flat_map(|(id, paths)| paths.into_iter().map(move |(ev, path)| (id, ev, path))).collect()
 }

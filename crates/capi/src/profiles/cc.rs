@@ -42,6 +42,8 @@ pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
     if id == 0 {
         return Err(EBUSY);
     }
+    // Not with the tables locked: a queue pair that is being changed looks for its profile in them.
+    let used = is_used(context, id);
     let mut tables = context.profiles.lock();
     let mut profile = tables.ccs.get(id);
     let to = change.step.target(profile.state)?;
@@ -66,7 +68,7 @@ pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
             profile.number = Some(context.nic.create_cc_profile(online(context, &profile)?)?);
         }
         (State::Online, State::Offline) => {
-            if is_used(context, id) {
+            if used {
                 return Err(EBUSY);
             }
             if let Some(number) = profile.number.take() {

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use openmrc_nic::EvProfileConfig;
 use openmrc_transport::PathEntry;
 use openmrc_transport::mrc::EvState;
-use openmrc_wire::ev::{self, EvField, EvString};
+use openmrc_wire::ev::{EvField, EvString};
 use openmrc_wire::{Ev, EvFormat};
 
-use super::{Move, Route, State, Tables, generate, named};
+use super::expansion::{Frame, Layout, Ways};
+use super::online::Online;
+use super::{Move, State, Tables, generate, is_srv6, named};
 use crate::abi::ctl::*;
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
@@ -34,8 +35,8 @@ pub struct EvProfile {
     /// In EXPLICIT mode from OFFLINE on, in the others while it is ONLINE.
     pub evs: Vec<MrcCtlEv>,
     pub denied: HashSet<[u8; EV_MAX_BYTES + 1]>,
-    /// The NIC's number while it is ONLINE.
-    pub number: Option<u16>,
+    /// What it is for the NIC while it is ONLINE.
+    pub online: Online,
 }
 
 /// Attributes that a call gives.
@@ -61,57 +62,11 @@ impl Change {
     }
 }
 
-fn key(ev: &MrcCtlEv) -> [u8; EV_MAX_BYTES + 1] {
+pub fn key(ev: &MrcCtlEv) -> [u8; EV_MAX_BYTES + 1] {
     let mut key = [0; EV_MAX_BYTES + 1];
     key[..EV_MAX_BYTES].copy_from_slice(&ev.val);
     key[EV_MAX_BYTES] = ev.port;
     key
-}
-
-/// What a profile needs of its device.
-struct Frame<'a> {
-    context: &'a Context,
-    format: EvFormat,
-    planes: u8,
-}
-
-impl<'a> Frame<'a> {
-    fn of(context: &'a Context) -> Self {
-        let format = context.device.description.config.entropy.format;
-        Frame { context, format, planes: context.device.planes() }
-    }
-
-    /// Widths and fields by which values are expanded.
-    fn layout(&self, tables: &Tables, profile: &EvProfile) -> Result<(Vec<u32>, Vec<EvField>)> {
-        let widths = match profile.format {
-            Some(id) => tables.formats.get(id).widths,
-            None => vec![self.format.path_bits()],
-        };
-        let full = |&width: &u32| {
-            let width = width.min(32);
-            EvField { width, init: 0, min: 0, max: 0, mask: ((1u64 << width) - 1) as u32 }
-        };
-        let fields = profile.fields.clone().unwrap_or_else(|| widths.iter().map(full).collect());
-        Ok((widths, fields))
-    }
-
-    /// What packets carry of a value.
-    fn path(&self, layout: &(Vec<u32>, Vec<EvField>), ev: &MrcCtlEv) -> Result<PathEntry> {
-        if !(1..=self.planes).contains(&ev.port) {
-            return Err(EINVAL);
-        }
-        let out = ev::expand(self.format, &layout.0, &layout.1, &EvString(ev.val)).map_err(|_| EINVAL)?;
-        let carried = if self.format == EvFormat::Udp { out.udp() } else { out.structured() };
-        match self.is_usable(carried) {
-            true => Ok(PathEntry { ev: carried, port: ev.port - 1 }),
-            false => Err(EINVAL),
-        }
-    }
-
-    /// A UDP source port cannot be 0.
-    fn is_usable(&self, carried: Ev) -> bool {
-        self.format.place(carried, self.context.device.description.config.entropy.order).sport != 0
-    }
 }
 
 /// Changes attributes, then the state. On an error nothing has changed.
@@ -140,18 +95,18 @@ pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
         (State::Init, State::Offline) => tables.evs.check_room(id)?,
         (State::Offline, State::Online) => go_online(&frame, &tables, id, &mut profile)?,
         (State::Online, State::Offline) => {
-            if let Some(number) = profile.number {
-                context.nic.destroy_ev_profile(number)?;
-                context.profiles.routes.remove(number);
+            // In its place, as on an error part of it may be gone.
+            if let Some(kept) = tables.evs.get_mut(id) {
+                kept.online.end(context)?;
             }
-            profile.number = None;
+            profile.online = Online::default();
             if profile.mode != Some(EV_MODE_EXP) {
                 profile.evs.clear();
             }
         }
         // Known controllers change the mask of a profile that is ONLINE.
         (State::Online, State::Online) => {
-            if let Some(number) = profile.number {
+            for number in profile.online.numbers() {
                 context.profiles.routes.set_mask(number, profile.event_mask);
             }
         }
@@ -171,6 +126,10 @@ fn apply(frame: &Frame<'_>, tables: &Tables, profile: &mut EvProfile, change: Ch
     if let Some(mode) = change.mode {
         if ![EV_MODE_AUTO, EV_MODE_EXP, EV_MODE_GEN].contains(&mode) {
             return Err(EINVAL);
+        }
+        if mode == EV_MODE_AUTO && frame.is_srv6() {
+            // The device has no paths of its own there.
+            return Err(EOPNOTSUPP);
         }
         profile.mode = Some(mode);
     }
@@ -200,14 +159,8 @@ fn apply(frame: &Frame<'_>, tables: &Tables, profile: &mut EvProfile, change: Ch
     {
         return Err(EINVAL);
     }
-    let (widths, fields) = frame.layout(tables, profile)?;
     if profile.fields.is_some() {
-        if fields.iter().map(|field| u64::from(field.width)).sum::<u64>()
-            > u64::from(frame.format.path_bits())
-        {
-            return Err(Errno(libc::E2BIG));
-        }
-        ev::check_fit(frame.format, &widths, &fields).map_err(|_| EINVAL)?;
+        frame.check_fields(&frame.layout(tables, profile))?;
     }
     if mode == EV_MODE_EXP && before != (profile.mode, profile.count) {
         profile.evs = vec![MrcCtlEv::UNPOPULATED; profile.count.unwrap_or(0) as usize];
@@ -220,51 +173,30 @@ fn go_online(frame: &Frame<'_>, tables: &Tables, id: u64, profile: &mut EvProfil
     if profile.format.is_some_and(|format| tables.formats.get(format).state != State::Online) {
         return Err(EINVAL);
     }
-    if matches!(frame.format, EvFormat::Srv6 | EvFormat::Srv6Srh) {
-        // The paths of a profile end at one node there, which this interface has no attribute for.
-        return Err(EOPNOTSUPP);
-    }
-    let layout = frame.layout(tables, profile)?;
-    let evs = match profile.mode {
-        Some(EV_MODE_EXP) => profile.evs.clone(),
+    let layout = frame.layout(tables, profile);
+    let (evs, ways) = match profile.mode {
+        Some(EV_MODE_EXP) => (profile.evs.clone(), frame.ways(&layout, &profile.evs)?),
         Some(EV_MODE_GEN) => {
             let count = profile.count.unwrap_or(0) as usize;
-            let usable = |value: &EvString| {
-                let ev = MrcCtlEv { val: value.0, port: 1 };
-                frame.path(&layout, &ev).is_ok()
-            };
-            generate::draw(&layout.1, count, frame.planes.into(), id, usable)
+            let usable = |value: &EvString| frame.check(&layout, &MrcCtlEv { val: value.0, port: 1 }).is_ok();
+            let evs = generate::draw(&layout.fields, count, frame.planes.into(), id, usable);
+            let ways = frame.ways(&layout, &evs)?;
+            (evs, ways)
         }
-        _ => own(frame, profile.count)?,
+        _ => {
+            // Values of the device's own are what packets carry.
+            let evs = own(frame, profile.count)?;
+            let paths = evs.iter().map(|ev| own_path(frame.format, ev)).collect();
+            (evs, Ways { paths, routes: Vec::new() })
+        }
     };
-    let paths = match profile.mode {
-        Some(EV_MODE_AUTO) => frame.context.nic.ev_profile(0)?,
-        _ => Vec::new(),
-    };
-    let paths = match paths.is_empty() {
-        // Values of the device's own are what packets carry.
-        false => evs.iter().map(|ev| own_path(frame.format, ev)).collect(),
-        true => evs.iter().map(|ev| frame.path(&layout, ev)).collect::<Result<Vec<_>>>()?,
-    };
-    if paths.is_empty() {
+    if evs.is_empty() {
         return Err(EINVAL);
     }
-    let most = (paths.len() as u32).div_ceil(2).min(128);
-    let config = EvProfileConfig {
-        paths: paths.clone(),
-        min_active: profile.min_active.map(|least| least.min(most) as u16),
-        ..EvProfileConfig::default()
-    };
-    let number = frame.context.nic.create_ev_profile(&config)?;
-    for (ev, path) in evs.iter().zip(&paths) {
-        if profile.denied.contains(&key(ev)) {
-            frame.context.nic.set_ev_denied(number, *path, true)?;
-        }
+    (profile.evs, profile.online) = (evs, Online::new(ways));
+    if !frame.is_srv6() {
+        profile.make(frame.context, id, &[])?;
     }
-    let names: HashMap<_, _> = paths.into_iter().zip(evs.iter().copied()).collect();
-    frame.context.profiles.routes.set(number, Route { id, mask: profile.event_mask, names });
-    profile.number = Some(number);
-    profile.evs = evs;
     Ok(())
 }
 
@@ -294,17 +226,15 @@ fn own_path(format: EvFormat, ev: &MrcCtlEv) -> PathEntry {
 pub fn paths(context: &Context, id: u64) -> Result<Vec<(MrcCtlEv, PathEntry)>> {
     let frame = Frame::of(context);
     if id == 0 {
-        let all = context.nic.ev_profile(0)?;
+        // In SRv6 mode the device has no paths of its own.
+        let all = if is_srv6(frame.format) { Vec::new() } else { context.nic.ev_profile(0)? };
         return Ok(all.into_iter().map(|path| (named(frame.format, path), path)).collect());
     }
-    let tables = context.profiles.lock();
-    let profile = tables.evs.get(id);
-    let number = profile.number.ok_or(EINVAL)?;
-    drop(tables);
-    // The NIC lists them by port.
-    let mut evs = profile.evs;
-    evs.sort_by_key(|ev| ev.port);
-    Ok(evs.into_iter().zip(context.nic.ev_profile(number)?).collect())
+    let profile = context.profiles.lock().evs.get(id);
+    if profile.state != State::Online {
+        return Err(EINVAL);
+    }
+    Ok(profile.evs.into_iter().zip(profile.online.ways.paths).collect())
 }
 
 /// Replaces values of an EXPLICIT profile that is OFFLINE, or changes their state; in order, up to the first that fails.
@@ -318,12 +248,12 @@ pub fn operate(context: &Context, id: u64, op: i32, entries: &[MrcCtlEvOpEntry])
     let frame = Frame::of(context);
     let mut tables = context.profiles.lock();
     let mut profile = tables.evs.get(id);
-    let layout = frame.layout(&tables, &profile)?;
+    let layout = frame.layout(&tables, &profile);
     let mut result = if profile.state == State::Init { Err(EINVAL) } else { Ok(()) };
     for entry in entries {
         result = result.and_then(|()| match op {
             EV_OP_REPLACE_EV => replace(&frame, &layout, &mut profile, entry),
-            EV_OP_MODIFY_EV_STATE => set_state(&frame, &layout, &mut profile, entry),
+            EV_OP_MODIFY_EV_STATE => set_state(&frame, &mut profile, entry),
             _ => Err(EINVAL),
         });
         if result.is_err() {
@@ -336,8 +266,6 @@ pub fn operate(context: &Context, id: u64, op: i32, entries: &[MrcCtlEvOpEntry])
     }
     result
 }
-
-type Layout = (Vec<u32>, Vec<EvField>);
 
 fn replace(
     frame: &Frame<'_>,
@@ -356,7 +284,7 @@ fn replace(
     if entry.ev != MrcCtlEv::UNPOPULATED && !(1..=frame.planes).contains(&entry.ev.port) {
         return Err(EINVAL);
     }
-    frame.path(layout, &entry.ev_new)?;
+    frame.check(layout, &entry.ev_new)?;
     let all = entry.flags & EV_OP_F_ALL_COPIES != 0;
     let mut found = false;
     for ev in profile.evs.iter_mut().filter(|ev| **ev == entry.ev) {
@@ -376,28 +304,17 @@ fn replace(
     Ok(())
 }
 
-fn set_state(
-    frame: &Frame<'_>,
-    layout: &Layout,
-    profile: &mut EvProfile,
-    entry: &MrcCtlEvOpEntry,
-) -> Result<()> {
+fn set_state(frame: &Frame<'_>, profile: &mut EvProfile, entry: &MrcCtlEvOpEntry) -> Result<()> {
     if !matches!(entry.state, EV_GOOD | EV_DENIED)
         || !(1..=frame.planes).contains(&entry.ev.port)
         || entry.flags & !EV_OP_F_ALL_COPIES != 0
     {
         return Err(EINVAL);
     }
-    if !profile.evs.contains(&entry.ev) {
-        return Err(ENOENT);
-    }
+    let place = profile.evs.iter().position(|ev| *ev == entry.ev).ok_or(ENOENT)?;
     let denied = entry.state == EV_DENIED;
-    if let Some(number) = profile.number {
-        let path = match profile.mode {
-            Some(EV_MODE_AUTO) => own_path(frame.format, &entry.ev),
-            _ => frame.path(layout, &entry.ev)?,
-        };
-        frame.context.nic.set_ev_denied(number, path, denied)?;
+    for number in profile.online.numbers() {
+        frame.context.nic.set_ev_denied(number, profile.online.ways.paths[place], denied)?;
     }
     if denied {
         profile.denied.insert(key(&entry.ev));

@@ -2,6 +2,7 @@
 
 use openmrc_wire::ev;
 
+use super::expansion::{described_by, longest};
 use super::{Move, State, Tables, mode_of};
 use crate::abi::ctl::{EV_FMT_MODE_SRV6, EV_FMT_MODE_STEV, EV_FMT_MODE_UDP};
 use crate::context::Context;
@@ -51,10 +52,10 @@ pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
         if widths.is_empty() || widths.iter().any(|width| !(1..=255).contains(width)) {
             return Err(EINVAL);
         }
-        if widths.iter().sum::<u32>() > device.path_bits() {
+        if widths.iter().sum::<u32>() > longest(device).path_bits() {
             return Err(Errno(libc::E2BIG));
         }
-        ev::check(device, &widths, &[]).map_err(|_| EINVAL)?;
+        ev::check(described_by(device, &widths), &widths, &[]).map_err(|_| EINVAL)?;
         format.widths = widths;
     }
     match (format.state, to) {

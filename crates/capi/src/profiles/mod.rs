@@ -5,8 +5,10 @@
 
 pub mod cc;
 pub mod ev;
+pub mod expansion;
 pub mod format;
 mod generate;
+pub mod online;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -141,9 +143,14 @@ impl Profiles {
         self.tables.lock()
     }
 
-    /// The NIC's number of an EV profile that is ONLINE.
-    pub fn ev_number(&self, id: u64) -> Result<u16> {
-        if id == 0 { Ok(0) } else { self.lock().evs.get(id).number.ok_or(EINVAL) }
+    /// The NIC's number of an EV profile that is ONLINE. `None` in SRv6 mode, where each peer has its own
+    /// ([`online::Lease`]).
+    pub fn ev_number(&self, id: u64) -> Result<Option<u16>> {
+        if id == 0 {
+            return Ok(Some(0));
+        }
+        let profile = self.lock().evs.get(id);
+        if profile.state == State::Online { Ok(profile.online.number_to_all()) } else { Err(EINVAL) }
     }
 
     /// The NIC's number of a CC profile that is ONLINE.
@@ -160,6 +167,11 @@ pub fn mode_of(format: EvFormat) -> i32 {
         EvFormat::Structured => EV_FMT_MODE_STEV,
         EvFormat::Srv6 | EvFormat::Srv6Srh => EV_FMT_MODE_SRV6,
     }
+}
+
+/// Whether a device writes SRv6 headers.
+pub fn is_srv6(format: EvFormat) -> bool {
+    matches!(format, EvFormat::Srv6 | EvFormat::Srv6Srh)
 }
 
 /// What packets carry of an entropy value, as the program's string of bits.

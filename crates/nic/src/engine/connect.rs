@@ -34,6 +34,7 @@ impl Engine {
         let qp = mrc::QueuePair::new_responder(now, &config)?;
         let peer = self.egress.net.acquire_peer(remote, &paths)?;
         self.node.connect(now, place, peer, self.peer_ports(peer), qp);
+        self.deny_paths(place, &paths);
         if let Some(io) = self.verbs.get_mut(place) {
             io.link = Some(QpLink { peer, paths, profile });
         }
@@ -46,9 +47,17 @@ impl Engine {
         let config = self.transport_config(place, attr, &paths)?;
         let closed = || Error::Closed("the queue pair");
         self.node.update(place, |qp| qp.start_requestor(now, &config)).ok_or_else(closed)??;
+        self.deny_paths(place, &paths);
         let link = self.verbs.get_mut(place).and_then(|io| io.link.as_mut()).ok_or_else(closed)?;
         (link.paths, link.profile) = (paths, profile);
         Ok(())
+    }
+
+    /// The controller has denied these paths before the queue pair had them.
+    fn deny_paths(&mut self, place: Place, paths: &Paths) {
+        for &path in &paths.denied {
+            self.node.update(place, |qp| qp.set_ev_denied(path, true));
+        }
     }
 
     /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].

@@ -92,9 +92,14 @@ impl Engine {
         self.profiles.ev.remove(id).map(drop)
     }
 
-    /// Switches a path off or on in every queue pair of a profile; returns how many use it.
+    /// Switches a path off or on in every queue pair of a profile, and in those that are connected later; returns how
+    /// many use it now.
     pub fn set_ev_denied(&mut self, profile: u16, path: PathEntry, denied: bool) -> Result<usize> {
-        self.profiles.ev.get(profile)?;
+        let known = &mut self.profiles.ev.get_mut(profile)?.denied;
+        known.retain(|each| *each != path);
+        if denied {
+            known.push(path);
+        }
         let uses = |io: &QpIo| io.link.as_ref().is_some_and(|link| link.profile == profile);
         let mut users = 0;
         for place in self.verbs.places() {
