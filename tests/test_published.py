@@ -65,6 +65,20 @@ def test_every_run_is_repeated_with_other_seeds() -> None:
     assert len(set(outcome.verdicts[0].values)) == 2
 
 
+def test_a_mean_may_take_more_seeds_than_its_row() -> None:
+    (row,) = reproduce.rows(["P2"])
+    (claim,) = row.claims
+    more = claim.model_copy(update={"over": "mean", "seeds": 3})
+    changes = {"claims": [claim, more], "runs": {**row.runs, "spare": {}}, "seeds": 2, "sweeps": []}
+    made = row.model_copy(update=changes)
+    made._source = row._source
+    outcome = reproduce.reproduce(made)
+    assert [len(each.values) for each in outcome.verdicts] == [2, 3]
+    # The third seed has only the runs that the claim needs.
+    assert [set(figures) for figures in outcome.figures] == [set(made.runs)] * 2 + [claim.runs()]
+    assert {len(each.values) for each in reproduce.reproduce(made, seeds=1).verdicts} == {1}
+
+
 def test_kept_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = reproduce.rows(["P2"])
     first = reproduce.reproduce(row, seeds=2, keep=tmp_path)

@@ -1,6 +1,7 @@
 """Training that loses workers and takes them back; state dicts on their way. `make test-torch` has torch."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -19,7 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed (make test-t
 # --- replicas -----------------------------------------------------------------------------------------------
 
 REPLICA = """
-    import hashlib, sys
+    import hashlib, os, signal, sys
     import torch
     from torch import nn
     from openmrc.torch.elastic import Replicas
@@ -32,14 +33,18 @@ REPLICA = """
         while True:
             job.begin()
             step, size = job.steps, job.size
+            # In the middle of a step, and before the job has enough steps to end, however late the third is.
+            if sys.argv[1] == "victim" and step >= 5 and size == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
             data = torch.Generator().manual_seed(step * 100 + job.rank)
             optimizer.zero_grad()
             model(torch.randn(16, 64, generator=data)).pow(2).mean().backward()
             job.average_gradients()
-            if job.commit():
+            committed = job.commit()
+            if committed:
                 optimizer.step()
             print(step, size, flush=True)
-            if job.steps >= 60 and size == 3:
+            if committed and job.steps >= 60 and size == 3:
                 break
     state = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     print("parameters", hashlib.sha256(state).hexdigest(), flush=True)
@@ -56,24 +61,26 @@ def start_replica(coordinator, name):
     )
 
 
-def wait_for_step(worker, step, size):
+def wait_for_sizes(worker, *sizes):
+    """Reads the worker's steps until its job has had these sizes, one after the other."""
+    wanted = list(sizes)
     for line in worker.stdout:
-        done, others = map(int, line.split())
-        if done >= step and others == size:
+        if int(line.split()[1]) == wanted[0]:
+            wanted.pop(0)
+        if not wanted:
             return
     raise AssertionError(worker.stderr.read())
 
 
 def test_replicas_go_on_without_a_killed_one_and_take_it_back():
     with Coordinator(least=2) as coordinator:
-        workers = [start_replica(coordinator, name) for name in "abc"]
-        wait_for_step(workers[1], 5, 3)
-        workers[1].kill()
-        workers[1].communicate()
-        wait_for_step(workers[0], 10, 2)
-        workers[1] = start_replica(coordinator, "d")
+        first, victim, third = [start_replica(coordinator, name) for name in ("first", "victim", "third")]
+        assert victim.wait(timeout=120) == -signal.SIGKILL
+        victim.communicate()
+        # Two of them may have begun before the third came, so a step of two alone says nothing.
+        wait_for_sizes(first, 3, 2)
         parameters = set()
-        for worker in workers:
+        for worker in [first, third, start_replica(coordinator, "newcomer")]:
             out, err = worker.communicate(timeout=120)
             assert worker.returncode == 0, err[-3000:]
             parameters.add(out.splitlines()[-1])

@@ -74,6 +74,8 @@ class Claim(Model):
     over: Literal["every seed", "mean"] = "every seed"
     """What has to lie within the bounds: the value with every seed, or the 95 % confidence interval of the
     mean over the seeds, where the paper gives an average over paths or runs."""
+    seeds: Annotated[StrictInt, Field(ge=2)] | None = None
+    """More seeds than the row has, for a mean whose interval would otherwise be wider than the bounds."""
     unit: str = ""
     calibrated: str | None = None
     """What was chosen so that this value results: the claim then counts neither way."""
@@ -128,6 +130,8 @@ class Sweep(Model):
     values: Annotated[list[Any], Field(min_length=2)]
     claims: list[str]
     """What they say."""
+    seeds: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Fewer seeds than the row has, where a value takes long."""
 
 
 class Row(Model, yamlfile.Sourced):
@@ -308,20 +312,27 @@ def reproduce(
         row: What to run.
         full: At the published size, which takes hours, and memory in proportion.
         reduced: In the form that tests run, with bounds for that form.
-        seeds: How many seeds, from 1 on; those of the row if left out.
+        seeds: How many seeds, from 1 on; those of the row, and of its claims that have more, if left out.
         sweeps: Also with the values of what the paper leaves open.
         keep: A folder with one file for each finished run. A run that has a file there is not repeated. The
             name of the file depends on the scenario and the version of openmrc.
         progress: Called with the run's name and how far it has come.
     """
-    seeds = seeds or row.seeds
     figures: list[Mapping[str, Mapping[str, float]]] = []
     interrupted = False
     took_s = 0.0
-    for seed in range(1, seeds + 1):
+    of_claims = [seeds or max(claim.seeds or 0, row.seeds) for claim in row.claims]
+    for seed in range(1, max(of_claims) + 1):
+        names = set(row.runs) if seed <= (seeds or row.seeds) else set()
+        names |= {
+            name
+            for claim, most in zip(row.claims, of_claims, strict=True)
+            if seed <= most
+            for name in claim.runs()
+        }
         done: dict[str, Mapping[str, float]] = {}
         try:
-            for name, finished in _runs(row, full, reduced, seed, keep, progress):
+            for name, finished in _runs(row, names, full, reduced, seed, keep, progress):
                 done[name] = finished.figures
                 took_s += finished.took_s
         except KeyboardInterrupt:
@@ -334,13 +345,21 @@ def reproduce(
     if sweeps and not interrupted:
         for sweep in row.sweeps:
             outcomes = [
-                reproduce(row.varied(sweep, value), full=full, seeds=seeds, keep=keep, progress=progress)
+                reproduce(
+                    row.varied(sweep, value),
+                    full=full,
+                    seeds=seeds or sweep.seeds,
+                    keep=keep,
+                    progress=progress,
+                )
                 for value in sweep.values
             ]
             took_s += sum(outcome.took_s for outcome in outcomes)
             interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
             swept.append(Swept(sweep, [outcome.verdicts for outcome in outcomes]))
-    verdicts = [_verdict(claim, figures, reduced) for claim in row.claims]
+    verdicts = [
+        _verdict(claim, figures[:most], reduced) for claim, most in zip(row.claims, of_claims, strict=True)
+    ]
     return Outcome(row, figures, verdicts, took_s, swept, interrupted)
 
 
@@ -354,6 +373,7 @@ class _Finished:
 
 def _runs(
     row: Row,
+    names: set[str],
     full: bool,
     reduced: bool,
     seed: int,
@@ -363,6 +383,8 @@ def _runs(
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     for name, scenario in row.scenarios(full=full, reduced=reduced, seed=seed).items():
+        if name not in names:
+            continue
 
         def report_progress(so_far: Progress, name: str = name) -> None:
             if progress is not None:
