@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from collective_ranks import finish, free_port, run, start
 from openmrc import Error
 from openmrc.collectives import Communicator, TcpStore
+from openmrc.collectives import store as store_module
 from openmrc.collectives.rendezvous import default_spin
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError
 
@@ -354,6 +356,27 @@ def test_a_store_that_vanishes_while_ranks_meet_is_named():
         threading.Timer(0.3, store.close).start()
         with pytest.raises(ConnectError, match=r"the rank that serves the store at .* has gone"):
             Communicator(1, 2, other, timeout=60)
+
+
+def test_a_store_that_says_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr(store_module, "_SILENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(ConnectError, match="another token, or none"):
+            TcpStore(*silent.getsockname(), token="x")
+        with TcpStore(*silent.getsockname()) as store, pytest.raises(ConnectError, match="has gone"):
+            store.set("a", b"b")
+
+
+def test_a_store_sends_away_whoever_does_not_prove_the_token(monkeypatch):
+    monkeypatch.setattr(store_module, "_PROOF", 0.3)
+    with TcpStore("127.0.0.1", 0, serve=True, token="x") as store:
+        with socket.create_connection(store.address, timeout=30) as stranger:
+            while stranger.recv(100):  # The challenge, and then the end.
+                pass
+        # Later silence is no offence.
+        time.sleep(0.5)
+        store.set("a", b"b")
+        assert store.get("a", 1) == b"b"
 
 
 @both_ways

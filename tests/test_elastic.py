@@ -1,5 +1,6 @@
 """Jobs that lose workers and take them back, with processes that are killed and stopped in earnest."""
 
+import json
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ import textwrap
 
 import pytest
 
+from openmrc.collectives import coordinator as coordination
 from openmrc.collectives.coordinator import Membership
 from openmrc.collectives.elastic import Coordinator, Elastic
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, StateError
@@ -177,3 +179,61 @@ def test_strangers_do_not_disturb():
             job.begin()
             assert job.size == 1
             assert job.commit()
+
+
+def test_only_workers_with_the_token_join():
+    with Coordinator(token="right") as coordinator:
+        for token in ("wrong", None):
+            with pytest.raises(ConnectError, match="another token"):
+                Elastic(coordinator.address, token=token)
+        with socket.create_connection(coordinator.address) as stranger, stranger.makefile("rb") as lines:
+            lines.readline()
+            stranger.sendall(b'{"join": "00", "proof": "00"}\n')
+            assert lines.readline() == b"{}\n"
+            assert lines.readline() == b""
+        with Elastic(coordinator.address, token="right") as job:
+            job.begin()
+            assert job.size == 1
+            assert job.commit()
+    with Coordinator() as coordinator, pytest.raises(ConnectError, match="another token, or none"):
+        Elastic(coordinator.address, token="right")
+
+
+def test_a_proof_is_good_for_one_connection():
+    with Coordinator(token="right") as coordinator:
+        told = []
+        plain = Membership._tell
+
+        def overheard(self, message):
+            told.append(message)
+            plain(self, message)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Membership, "_tell", overheard)
+            Membership(coordinator.address, lambda rank: None, token="right").close()
+        with socket.create_connection(coordinator.address) as stranger, stranger.makefile("rb") as lines:
+            lines.readline()
+            stranger.sendall(json.dumps(told[0]).encode() + b"\n")
+            assert lines.readline() == b"{}\n"
+
+
+def test_whoever_does_not_join_is_sent_away(monkeypatch):
+    monkeypatch.setattr(coordination, "_GREETING", 0.2)
+    with (
+        Coordinator() as coordinator,
+        Elastic(coordinator.address) as job,
+        socket.create_connection(coordinator.address, timeout=30) as silent,
+        silent.makefile("rb") as lines,
+    ):
+        assert b"challenge" in lines.readline()
+        assert lines.readline() == b""
+        job.begin()
+        assert job.commit()
+
+
+def test_a_coordinator_that_says_nothing_is_given_up():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ConnectError, match="no coordinator answers"),
+    ):
+        Elastic(silent.getsockname(), timeout=0.3)

@@ -2,10 +2,14 @@
 
 A worker tells after each step whether it went well, and waits until all others have. The answer says whether
 the step counts and who is in the group for the next one. A worker whose connection ends is gone.
+
+With a token both ends prove first that they have it: HMAC-SHA256 over a challenge of each.
 """
 
 import contextlib
+import hmac
 import json
+import secrets
 import selectors
 import socket
 import threading
@@ -22,6 +26,15 @@ DEFAULT_PATIENCE = 60.0
 """Seconds for which workers wait for one that does not say how its step went."""
 _TICK = 0.05
 _MAX_LINE = 1 << 16
+_GREETING = 10.0
+"""Seconds in which whoever connects has to join."""
+
+
+def _proof(token: str | None, who: str, first: str, second: str) -> str:
+    """That this end has the token; nothing without a token."""
+    if not token:
+        return ""
+    return hmac.digest(token.encode(), f"openmrc {who} {first} {second}".encode(), "sha256").hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,11 @@ class Decision:
 @dataclass(eq=False)
 class _Worker:
     connection: socket.socket
+    challenge: str
+    came: float
+    """When it connected, seconds of the monotonic clock."""
+    joined: bool = False
+    """It has proven, where there is a token, that it belongs to the job."""
     unread: bytes = b""
     vote: bool | None = None
     """How its step went; ``None``: it has not said yet."""
@@ -75,7 +93,8 @@ class Coordinator(Closable):
         least: The first group, and every later one, has at least this many workers.
         patience: Seconds after the first worker has said how its step went. Those that have not by then are
             taken for gone.
-        token: Secret of the job; guards the store, where the keys to the workers' memory are.
+        token: Secret of the job, which workers and the store, where the keys to their memory are, ask for.
+            Without one, whoever reaches the port can join.
 
     Raises:
         OSError: if the port is taken.
@@ -94,6 +113,7 @@ class Coordinator(Closable):
             raise ArgumentError(f"a group has at least 1 worker, not {least}")
         self._least = least
         self._patience = patience
+        self._token = token
         self._listener = socket.create_server((host, port), backlog=256)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         """Where workers find it."""
@@ -135,12 +155,14 @@ class Coordinator(Closable):
         try:
             connection, _ = self._listener.accept()
         except OSError:  # It has gone already, or there is no descriptor: it waits in the backlog.
+            time.sleep(_TICK)
             return
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(self._patience)
-        worker = _Worker(connection)
+        worker = _Worker(connection, secrets.token_hex(16), time.monotonic())
         self._workers.append(worker)
         self._selector.register(connection, selectors.EVENT_READ, worker)
+        self._send(worker, {"challenge": worker.challenge})
 
     def _read(self, worker: _Worker) -> None:
         try:
@@ -154,19 +176,27 @@ class Coordinator(Closable):
         for line in lines:
             try:
                 message = json.loads(line)
-                joins = bool(message.get("join"))
+                joins, proof = str(message.get("join", "")), str(message.get("proof", ""))
                 vote = bool(message.get("ok"))
             except (ValueError, AttributeError, RecursionError):  # A stranger.
                 self._lose(worker)
                 return
-            if joins:
-                worker.joining = True
-                host, port = self._store.address
-                self._send(worker, {"store": [host, port]})
+            if joins and not worker.joined:
+                self._join(worker, joins, proof)
             elif worker.vote is None and worker in self._group.workers:
                 if not any(other.vote is not None for other in self._group.workers):
                     self._first_vote = time.monotonic()
                 worker.vote = vote
+
+    def _join(self, worker: _Worker, challenge: str, proof: str) -> None:
+        expected = _proof(self._token, "worker", worker.challenge, challenge)
+        if self._token and not hmac.compare_digest(proof.encode(), expected.encode()):
+            self._send(worker, {})
+            self._lose(worker)
+            return
+        worker.joined = worker.joining = True
+        answer = _proof(self._token, "coordinator", challenge, worker.challenge)
+        self._send(worker, {"store": list(self._store.address), "proof": answer})
 
     def _lose(self, worker: _Worker) -> None:
         if worker not in self._workers:
@@ -185,6 +215,9 @@ class Coordinator(Closable):
         return [worker for worker in self._group.workers if worker in self._workers]
 
     def _evict(self) -> None:
+        overdue = time.monotonic() - _GREETING
+        for worker in [each for each in self._workers if not each.joined and each.came < overdue]:
+            self._lose(worker)
         living = self._living()
         voted = [worker.vote is not None for worker in living]
         if any(voted) and not all(voted) and time.monotonic() > self._first_vote + self._patience:
@@ -250,23 +283,40 @@ class Membership(Closable):
         self._gone: int | None = None
         self._ended = False
         self._changed = threading.Condition()
-        where = f"{address[0]}:{address[1]}"
-        try:
-            self._connection = socket.create_connection(address, timeout)
-            self._connection.settimeout(None)
-            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._lines = self._connection.makefile("rb")
-            self._tell({"join": True})
-            hello = json.loads(self._lines.readline() or b"{}")
-        except (OSError, ValueError) as error:
-            raise ConnectError(f"no coordinator answers at {where}: {error}") from error
-        if "store" not in hello:
-            raise ConnectError(f"no coordinator answers at {where}")
-        host, port = hello["store"]
-        self.store = TcpStore(host, port, token=token, timeout=timeout)
+        store = self._join(address, token, timeout)
+        self.store = TcpStore(*store, token=token, timeout=timeout)
         """Where the workers of a group meet."""
         self._thread = threading.Thread(target=self._read, name="openmrc-membership", daemon=True)
         self._thread.start()
+
+    def _join(self, address: tuple[str, int], token: str | None, timeout: float) -> tuple[str, int]:
+        """Joins the job, and returns the address of its store."""
+        where = f"{address[0]}:{address[1]}"
+        own = secrets.token_hex(16)
+        with contextlib.ExitStack() as undo:
+            try:
+                self._connection = undo.enter_context(socket.create_connection(address, timeout))
+                self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._lines = undo.enter_context(self._connection.makefile("rb"))
+                theirs = str(self._hear()["challenge"])
+                self._tell({"join": own, "proof": _proof(token, "worker", theirs, own)})
+                hello = self._hear()
+                host, port = hello.get("store", ("", 0))
+                proof = str(hello.get("proof", ""))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConnectError(f"no coordinator answers at {where}: {error}") from error
+            expected = _proof(token, "coordinator", own, theirs)
+            if not host or (token and not hmac.compare_digest(proof.encode(), expected.encode())):
+                raise ConnectError(f"the coordinator at {where} has another token, or none")
+            self._connection.settimeout(None)
+            undo.pop_all()
+        return str(host), int(port)
+
+    def _hear(self) -> dict[str, Any]:
+        line = self._lines.readline(_MAX_LINE)
+        if not line:
+            raise ConnectionResetError("it has ended the connection")
+        return dict(json.loads(line))
 
     def decision(self, timeout: float) -> Decision:
         """The next decision of the coordinator.

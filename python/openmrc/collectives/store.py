@@ -18,6 +18,17 @@ _SET, _GET = 1, 2
 _RETRY = 0.1
 _SLICE = 1.0
 """Longest time for which the server holds a question that it cannot answer yet."""
+_SILENCE = 60.0
+"""Seconds after which a server that does not answer counts as gone; a stopped one may go on before."""
+_PROOF = 10.0
+"""Seconds in which whoever connects has to prove that it has the token."""
+_TIMEVAL = struct.Struct("@ll")
+
+
+def _expect_within(tcp: socket.socket, seconds: float | None) -> None:
+    """Reading from this socket, also as a :class:`Connection`, fails if nothing comes for so long."""
+    whole, part = divmod(seconds or 0.0, 1.0)
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(int(whole), int(part * 1e6)))
 
 
 class Store(Protocol):
@@ -75,6 +86,7 @@ class TcpStore(Closable):
                 with socket.create_connection(self.address, timeout=max(left, 0.01)) as tcp:
                     tcp.settimeout(None)
                     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    _expect_within(tcp, _SILENCE)
                     local = str(tcp.getsockname()[0])
                     connection = Connection(tcp.detach())
                 break
@@ -163,8 +175,10 @@ class _Server:
         # Strangers, broken messages and ends that leave all end the same way.
         with contextlib.suppress(Exception), Connection(os.dup(tcp.fileno())) as connection:
             if self._key is not None:
+                _expect_within(tcp, _PROOF)
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
+                _expect_within(tcp, None)
             while not self._closed:
                 message = connection.recv_bytes(_MAX_MESSAGE)
                 what, wait, length = _HEAD.unpack_from(message)
