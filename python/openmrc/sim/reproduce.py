@@ -269,7 +269,7 @@ class Outcome:
     """For each seed: every measure of every run."""
     verdicts: Sequence[Verdict]
     took_s: float
-    """Time of all its runs, those of its sweeps included, seconds."""
+    """Processor time of all its runs, those of its sweeps included, seconds."""
     swept: Sequence[Swept] = ()
     interrupted: bool = False
 
@@ -394,11 +394,11 @@ def _runs(
         if kept_in is not None and (kept := read_point(kept_in)) is not None:
             yield name, _Finished(**kept)
             continue
-        begin = time.monotonic()
+        begin = time.process_time()
         results = run(scenario, report_progress)
         if results.interrupted:
             raise KeyboardInterrupt
-        finished = _Finished(measures(results), time.monotonic() - begin)
+        finished = _Finished(measures(results), time.process_time() - begin)
         if kept_in is not None:
             write_point(kept_in, asdict(finished))
         yield name, finished
