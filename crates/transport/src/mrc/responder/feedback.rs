@@ -146,7 +146,14 @@ impl Responder {
         }
     }
 
-    fn send_aeth(&self, shared: &Shared, syndrome: u8, psn: Psn, path: EvIndex, host: &mut dyn Host) {
+    pub(super) fn send_aeth(
+        &self,
+        shared: &Shared,
+        syndrome: u8,
+        psn: Psn,
+        path: EvIndex,
+        host: &mut dyn Host,
+    ) {
         let aeth = Aeth { syndrome, msn: self.messages.completed & 0xFF_FFFF };
         shared.send_control(Packet::new(shared.config.remote_qp, psn, Body::Ack(aeth)), path, host);
     }

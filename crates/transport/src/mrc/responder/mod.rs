@@ -384,15 +384,21 @@ impl Responder {
         }
     }
 
-    /// Sends the delayed SACK now if at least half its delay has passed, or if it was to go with the next data.
+    /// Sends the delayed SACK now if at least half its delay has passed. Before that an ACK goes behind data if it was to:
+    /// it is cumulative too, and takes half the time of both.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.pending.goes_with_data {
-            if let Some(plane) = shared.paths.burst_plane() {
-                shared.reverse.prefer(plane);
-            }
+        let goes_with_data = std::mem::take(&mut self.pending.goes_with_data);
+        if goes_with_data && let Some(plane) = shared.paths.burst_plane() {
+            shared.reverse.prefer(plane);
+        }
+        let has_gap = self.cack() + 1 < self.high;
+        if self.pending.sack_due <= now + self.pending.ack_delay.over(2) || (goes_with_data && has_gap) {
             self.report_late(shared, now, host);
-        } else if self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
-            self.report_late(shared, now, host);
+        } else if goes_with_data
+            && let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false)
+        {
+            // The delayed SACK repeats it: it may be lost.
+            self.send_aeth(shared, Aeth::ACK, wire(self.cack()), path, host);
         }
     }
 
