@@ -210,12 +210,32 @@ fn what_an_ack_cannot_say_is_said_by_a_sack_behind_data() {
     assert_eq!(bench.hear_packet(asking(write(1, 64))), []);
     let (_, sack) = the_sack(&bench.behind_data());
     assert_eq!(sack.bitmap, 1 << 1);
-    // The delayed SACK is nearly due.
+    // Round trips and paths are to be known.
     let mut bench = Bench::new(&config);
-    bench.hear_packet(write(0, 64));
-    bench.now += config.responder.ack_delay.over(2);
+    let answers = (0..9).map(|psn| {
+        bench.hear_packet(asking(write(psn, 64)));
+        bench.behind_data()
+    });
+    let with_sack = answers.map(|answer| answer.iter().any(|packet| matches!(packet.body, Body::Sack(_))));
+    assert_eq!(with_sack.collect::<Vec<_>>(), [vec![false; 8], vec![true]].concat());
+}
+
+/// Whoever waits for the answer and for the data in turn finds the data there when the answer comes.
+#[test]
+fn the_timer_of_what_was_acknowledged_alone_does_not_send_the_next_answer_in_front_of_the_data() {
+    let mut config = config();
+    config.responder.batching = SackBatching::BehindData;
+    let mut bench = Bench::new(&config);
+    bench.hear_packet(asking(write(0, 64)));
+    assert_eq!(bench.behind_data().len(), 1);
+    bench.now += config.responder.ack_delay;
     bench.hear_packet(asking(write(1, 64)));
-    the_sack(&bench.behind_data());
+    assert_eq!(bench.timers(), []);
+    // But a peer that goes on without an answer gets one in time.
+    bench.now += config.responder.ack_delay.over(2);
+    bench.hear_packet(asking(write(2, 64)));
+    bench.now += config.responder.ack_delay.over(2);
+    the_sack(&bench.timers());
 }
 
 #[test]
