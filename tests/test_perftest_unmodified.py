@@ -109,6 +109,21 @@ def test_a_run_survives_loss_and_the_end_of_a_plane():
     assert rows(said)[0][3] > 0
 
 
+@pytest.mark.parametrize("timeout", ["10", pytest.param("14", marks=pytest.mark.long)])
+def test_a_killed_server_ends_the_client_when_the_retries_do(timeout):
+    arguments = ["ib_write_bw", "-D", "600", "-u", timeout]
+    server = start(*arguments)
+    wait_until_listening(server)
+    client = start(*arguments, "127.0.0.1")
+    time.sleep(3)
+    assert client.poll() is None, client.communicate()[0]
+    server.kill()
+    said = client.communicate(timeout=PATIENCE)[0]
+    server.communicate()
+    assert client.returncode > 0
+    assert "status 12" in said or "transport retry counter exceeded" in said
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["ib_write_bw", "-R"], ["ib_write_bw", "-c", "UC"], ["ib_send_bw"], ["ib_read_bw"], ["ib_atomic_bw"]],

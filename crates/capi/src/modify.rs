@@ -37,9 +37,15 @@ const MRC_AT_RTS: u32 =
 /// What can be changed while the queue pair sends.
 const MRC_IN_RTS: u32 = mrc::qp_attr::RETRY_CNT | mrc::qp_attr::TIMEOUT;
 
+/// Most retries at a fixed interval, and the default.
+const MOST_RETRIES: u8 = 7;
 /// Most retries with doubling interval, which means for ever.
 const EXP_CNT_FOR_EVER: u8 = 25;
 const LONGEST_TIMEOUT: u8 = 24;
+
+/// As long as a peer may be silent before a queue pair of verbs gives it up, nanoseconds, unless the program's own timeout
+/// and retries last longer: twice the 15 s for which a debugger or a snapshot may stop a process, and something.
+const SILENCE_NS: u64 = 34_000_000_000;
 
 /// Of verbs: unlimited retries of a message that finds no receive, and the longest wait between two of them.
 const RNR_RETRY_FOR_EVER: u8 = 7;
@@ -273,20 +279,17 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
         if from.timeout > 31 {
             return Err(EINVAL);
         }
-        // 4.096 us x 2^t there is 1.024 us x 2^(t+2) here; 0 is never.
-        to.timeout = Some(match from.timeout {
-            0 => LONGEST_TIMEOUT,
-            timeout => (timeout + 2).min(LONGEST_TIMEOUT),
-        });
-        if from.timeout == 0 {
-            to.exp_cnt = Some(EXP_CNT_FOR_EVER);
-        }
+        to.timeout = Some(mrc_timeout(from.timeout));
     }
     if qp.face == Face::Verbs && has(v::RETRY_CNT) {
-        if from.retry_cnt > 7 {
+        if from.retry_cnt > MOST_RETRIES {
             return Err(EINVAL);
         }
         to.linear_cnt = Some(from.retry_cnt);
+    }
+    if let (Some(timeout), verbs) = (to.timeout, from.timeout) {
+        let retries = to.linear_cnt.unwrap_or(MOST_RETRIES);
+        to.exp_cnt = Some(if verbs == 0 { EXP_CNT_FOR_EVER } else { doubling_retries(timeout, retries) });
     }
     if qp.face == Face::Verbs && has(v::RNR_RETRY) {
         to.receive_wait_ms = Some(match from.rnr_retry {
@@ -296,6 +299,30 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
         });
     }
     Ok(())
+}
+
+/// MRC's timeout for one of verbs: 4.096 us x 2^t there is 1.024 us x 2^(t+2) here; 0 is never.
+fn mrc_timeout(verbs: u8) -> u8 {
+    match verbs {
+        0 => LONGEST_TIMEOUT,
+        timeout => (timeout + 2).min(LONGEST_TIMEOUT),
+    }
+}
+
+/// How many retries with doubling interval follow the `retries` of verbs. Hardware gives up after them; a process may be
+/// stopped for longer. So each retry has one more that doubles, unless fewer last for [`SILENCE_NS`]. Without any retry
+/// there is one, as a trimmed packet counts as an attempt.
+fn doubling_retries(timeout: u8, retries: u8) -> u8 {
+    let most = retries.max(1);
+    (0..most).find(|&doubling| silence_ns(timeout, retries, doubling) >= SILENCE_NS).unwrap_or(most)
+}
+
+/// How long a peer is silent before the queue pair fails: each interval before a retry, and the one after the last.
+fn silence_ns(timeout: u8, linear: u8, doubling: u8) -> u64 {
+    let interval = |exponent: u8| 1024 << exponent.min(LONGEST_TIMEOUT);
+    let last = if linear == 0 { doubling } else { doubling + 1 };
+    let fixed = if linear == 0 { 1 } else { u64::from(linear) };
+    fixed * interval(timeout) + (1..=last).map(|n| interval(timeout + n)).sum::<u64>()
 }
 
 /// Sets the MRC attributes in `to`; returns the hint, if one is given.
@@ -311,7 +338,7 @@ fn known_attributes(
         (m::MPR, from.mpr == 0),
         (m::MPR_DEST, from.mpr_dest == 0),
         (m::TIMEOUT, from.timeout > LONGEST_TIMEOUT),
-        (m::RETRY_CNT, from.linear_cnt > 7 || from.exp_cnt > EXP_CNT_FOR_EVER),
+        (m::RETRY_CNT, from.linear_cnt > MOST_RETRIES || from.exp_cnt > EXP_CNT_FOR_EVER),
         (m::CAP, from.cap & !7 != 0),
     ];
     if limits.iter().any(|&(bit, wrong)| has(bit) && wrong) {
@@ -393,4 +420,46 @@ pub fn query(qp: &Qp) -> (IbvQpAttr, MrcQpAttr) {
     let state = state_code(qp.nic.state());
     let verbs = IbvQpAttr { qp_state: state, cur_qp_state: state, cap: qp.init.cap, ..record.verbs };
     (verbs, record.mrc.unwrap_or_else(defaults))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(verbs_timeout: u8, retries: u8) -> f64 {
+        let timeout = mrc_timeout(verbs_timeout);
+        silence_ns(timeout, retries, doubling_retries(timeout, retries)) as f64 / 1e9
+    }
+
+    #[test]
+    fn what_perftest_sets_survives_a_stop_of_15_s_and_ends_within_a_minute() {
+        assert!((30.0..60.0).contains(&seconds(14, 7)), "{}", seconds(14, 7));
+    }
+
+    #[test]
+    fn silence_lasts_as_long_as_on_hardware_at_least_and_no_longer_than_a_minute_otherwise() {
+        for timeout in 1..=22 {
+            for retries in 0..=MOST_RETRIES {
+                let hardware = 4.096e-6 * f64::from(1 << timeout) * f64::from(retries + 1);
+                let range = 0.99 * hardware..=(1.2 * hardware).max(60.0);
+                assert!(range.contains(&seconds(timeout, retries)), "{timeout} {retries}");
+            }
+        }
+    }
+
+    #[test]
+    fn fewer_retries_and_shorter_timeouts_end_earlier() {
+        for timeout in 2..=18 {
+            for retries in 1..=MOST_RETRIES {
+                assert!(seconds(timeout, retries) > seconds(timeout, retries - 1), "{timeout} {retries}");
+                assert!(seconds(timeout, retries) > seconds(timeout - 1, retries), "{timeout} {retries}");
+            }
+        }
+        assert!(
+            [(8, 7), (12, 7), (14, 3), (14, 0)]
+                .iter()
+                .all(|&(timeout, retries)| seconds(timeout, retries) < 10.0)
+        );
+        assert_eq!(doubling_retries(mrc_timeout(20), 7), 0);
+    }
 }

@@ -227,6 +227,45 @@ fn a_peer_that_is_silent_is_given_up_after_the_retries() {
     assert_eq!(a.qp.state(), QpState::Error);
 }
 
+/// A sending socket is connected while there is one peer.
+#[test]
+fn a_second_peer_is_reached_from_the_same_sockets_as_the_first() {
+    let (a, b) = pair(2);
+    a.write(&b, 0, 0, 100_000, 1);
+    assert_eq!(a.wait_success(1), [1]);
+    let c = End::open(device(2), &Options::default());
+    let to_c = a.pd.create_qp(&a.cq, &a.cq, QpCap::default(), false).unwrap();
+    connect((&a.context, &to_c), (&c.context, &c.qp), &QpAttr::default());
+    for round in 0..50 {
+        a.write(&b, 0, 0, 3000, round);
+        to_c.post_send(&[a.request(&c, 0, round, &[a.sge(0, 3000)])]).unwrap();
+        assert_eq!(a.wait_success(2), [round, round]);
+    }
+    drop(to_c);
+    a.write(&b, 0, 0, 100_000, 99);
+    assert_eq!(a.wait_success(1), [99]);
+    assert_eq!(a.cause(Cause::TxError) + a.cause(Cause::TxRefused), 0);
+}
+
+/// The kernel reports "nobody listens there" at the next send of a connected socket.
+#[test]
+fn what_icmp_reports_of_a_peer_that_has_gone_loses_no_packet() {
+    let attr = QpAttr { timeout: Some(12), linear_cnt: Some(7), exp_cnt: Some(0), ..QpAttr::default() };
+    let options = Options { attr, ..Options::default() };
+    let (a, b) = pair_with(device(2), device(2), &options);
+    let (addr, rkey) = (b.region.addr(), b.region.rkey());
+    a.write(&b, 0, 0, 100_000, 1);
+    assert_eq!(a.wait_success(1), [1]);
+    drop(b);
+    let sges = [a.sge(0, 100_000)];
+    let data = SendData::Sges(&sges);
+    let request =
+        SendWr { wr_id: 2, data, remote_addr: addr, rkey, imm: None, signaled: true, solicited: false };
+    a.qp.post_send(&[request]).unwrap();
+    assert_eq!(a.wait(1)[0].status, Status::RetryExcErr);
+    assert_eq!(a.cause(Cause::TxRefused), 0);
+}
+
 #[test]
 fn ev_probes_tell_living_paths_from_dead_ones() {
     let (a, b) = pair(4);

@@ -241,7 +241,8 @@ pub enum SackBatching {
     None,
     /// They wait until the driver handles timeouts: software handles several packets before that.
     Turn,
-    /// The same, but the one that a message of one packet asks for follows the next data to its sender at once.
+    /// The same, but the message of one packet that asks for one is acknowledged at once behind the next data to its sender,
+    /// by an ACK.
     BehindData,
 }
 

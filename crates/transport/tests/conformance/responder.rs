@@ -178,7 +178,7 @@ fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() 
 }
 
 #[test]
-fn the_answer_that_a_message_of_one_packet_asks_for_goes_with_the_next_data_if_that_is_chosen() {
+fn a_message_of_one_packet_that_asks_is_acknowledged_behind_the_next_data_if_that_is_chosen() {
     for behind_data in [true, false] {
         let mut config = config();
         config.responder.batching = if behind_data { SackBatching::BehindData } else { SackBatching::Turn };
@@ -189,10 +189,53 @@ fn the_answer_that_a_message_of_one_packet_asks_for_goes_with_the_next_data_if_t
         let answer = bench.behind_data();
         assert_eq!(answer.is_empty(), !behind_data);
         if behind_data {
-            the_sack(&answer);
+            let [Packet { psn, body: Body::Ack(aeth), .. }] = answer[..] else { panic!("{answer:?}") };
+            assert_eq!((psn.get(), aeth.msn), (1, 2), "the ACK alone: it is cumulative too");
             assert_eq!(bench.behind_data(), [], "once");
         }
+        // The SACK comes as late as ever, and repeats an ACK that may be lost.
+        bench.now += config.responder.ack_delay;
+        let report = bench.timers();
+        the_sack(&report);
+        assert!(report.iter().any(|packet| matches!(packet.body, Body::Ack(_))));
     }
+}
+
+#[test]
+fn what_an_ack_cannot_say_is_said_by_a_sack_behind_data() {
+    let mut config = config();
+    config.responder.batching = SackBatching::BehindData;
+    // A packet is missing.
+    let mut bench = Bench::new(&config);
+    assert_eq!(bench.hear_packet(asking(write(1, 64))), []);
+    let (_, sack) = the_sack(&bench.behind_data());
+    assert_eq!(sack.bitmap, 1 << 1);
+    // Round trips and paths are to be known.
+    let mut bench = Bench::new(&config);
+    let answers = (0..9).map(|psn| {
+        bench.hear_packet(asking(write(psn, 64)));
+        bench.behind_data()
+    });
+    let with_sack = answers.map(|answer| answer.iter().any(|packet| matches!(packet.body, Body::Sack(_))));
+    assert_eq!(with_sack.collect::<Vec<_>>(), [vec![false; 8], vec![true]].concat());
+}
+
+/// Whoever waits for the answer and for the data in turn finds the data there when the answer comes.
+#[test]
+fn the_timer_of_what_was_acknowledged_alone_does_not_send_the_next_answer_in_front_of_the_data() {
+    let mut config = config();
+    config.responder.batching = SackBatching::BehindData;
+    let mut bench = Bench::new(&config);
+    bench.hear_packet(asking(write(0, 64)));
+    assert_eq!(bench.behind_data().len(), 1);
+    bench.now += config.responder.ack_delay;
+    bench.hear_packet(asking(write(1, 64)));
+    assert_eq!(bench.timers(), []);
+    // But a peer that goes on without an answer gets one in time.
+    bench.now += config.responder.ack_delay.over(2);
+    bench.hear_packet(asking(write(2, 64)));
+    bench.now += config.responder.ack_delay.over(2);
+    the_sack(&bench.timers());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Psn, Sack, Timestamp, Write};
 
-use super::{Report, Responder};
+use super::{Report, Responder, WithData};
 use crate::api::{Host, Pressure, Received};
 use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::Shared;
@@ -40,7 +40,7 @@ impl Responder {
         self.pending.unreported_bytes = 0;
         self.pending.sack_due = Time::NEVER;
         self.pending.batched = false;
-        self.pending.goes_with_data = false;
+        self.pending.with_data = WithData::default();
         let asked = probe.is_some();
         let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
         let out = Outgoing { now, path, pressure: self.pressure_to_tell() };
@@ -146,7 +146,14 @@ impl Responder {
         }
     }
 
-    fn send_aeth(&self, shared: &Shared, syndrome: u8, psn: Psn, path: EvIndex, host: &mut dyn Host) {
+    pub(super) fn send_aeth(
+        &self,
+        shared: &Shared,
+        syndrome: u8,
+        psn: Psn,
+        path: EvIndex,
+        host: &mut dyn Host,
+    ) {
         let aeth = Aeth { syndrome, msn: self.messages.completed & 0xFF_FFFF };
         shared.send_control(Packet::new(shared.config.remote_qp, psn, Body::Ack(aeth)), path, host);
     }

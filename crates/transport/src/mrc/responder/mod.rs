@@ -59,6 +59,10 @@ enum Answer {
     Nothing,
 }
 
+/// ACKs without a SACK in a row, at most: round trips and paths are known from SACKs. With the byte counter of the
+/// specification a SACK answers 16 small packets.
+const ACKS_ALONE: u8 = 8;
+
 /// State of 64 PSNs of the window, three bits each.
 #[derive(Clone, Copy, Default)]
 struct Arrivals {
@@ -108,8 +112,7 @@ struct PendingFeedback {
     ack_every_bytes: u32,
     ack_delay: Span,
     batching: SackBatching,
-    /// The delayed SACK is sent with the next data.
-    goes_with_data: bool,
+    with_data: WithData,
     /// When the delayed SACK is due.
     sack_due: Time,
     /// The delayed SACK was due at once and only waits for its batch.
@@ -124,6 +127,39 @@ struct PendingFeedback {
     acked_completed: u32,
     /// A packet asked for an answer before all packets below it were here.
     asked_above_gap: bool,
+}
+
+/// Whether an answer is owed that is sent with the next data, and how many ACKs were sent so since the last SACK: one byte,
+/// as there is one for each queue pair.
+#[derive(Clone, Copy, Default)]
+struct WithData(u8);
+
+impl WithData {
+    const OWED: u8 = 0x80;
+
+    fn is_owed(self) -> bool {
+        self.0 & Self::OWED != 0
+    }
+
+    fn owe(&mut self) {
+        self.0 |= Self::OWED;
+    }
+
+    /// It is sent; whether it was owed.
+    fn take(&mut self) -> bool {
+        let was_owed = self.is_owed();
+        self.0 &= !Self::OWED;
+        was_owed
+    }
+
+    fn acks(self) -> u8 {
+        self.0 & !Self::OWED
+    }
+
+    /// There are [`ACKS_ALONE`] at most.
+    fn count_ack(&mut self) {
+        self.0 += 1;
+    }
 }
 
 /// Flow control for the peer.
@@ -218,7 +254,7 @@ impl Responder {
                 ack_every_bytes,
                 ack_delay,
                 batching,
-                goes_with_data: false,
+                with_data: WithData::default(),
                 sack_due: Time::NEVER,
                 batched: false,
                 trigger: None,
@@ -384,15 +420,27 @@ impl Responder {
         }
     }
 
-    /// Sends the delayed SACK now if at least half its delay has passed, or if it was to go with the next data.
+    /// Sends the delayed SACK now if at least half its delay has passed, or the answer that was to go with the next data.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        if self.pending.goes_with_data {
-            if let Some(plane) = shared.paths.burst_plane() {
-                shared.reverse.prefer(plane);
-            }
+        let goes_with_data = self.pending.with_data.take();
+        if goes_with_data && let Some(plane) = shared.paths.burst_plane() {
+            shared.reverse.prefer(plane);
+        }
+        let has_gap = self.cack() + 1 < self.high;
+        if goes_with_data && !has_gap && !self.pending.batched && self.pending.with_data.acks() < ACKS_ALONE {
+            self.acknowledge_alone(shared, now, host);
+        } else if goes_with_data || self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
             self.report_late(shared, now, host);
-        } else if self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
-            self.report_late(shared, now, host);
+        }
+    }
+
+    /// Sends an ACK without a SACK: it is cumulative too, and takes half the time of both. The delayed SACK repeats it, as
+    /// it may be lost.
+    fn acknowledge_alone(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        self.pending.with_data.count_ack();
+        self.pending.sack_due = now + self.pending.ack_delay;
+        if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
+            self.send_aeth(shared, Aeth::ACK, wire(self.cack()), path, host);
         }
     }
 
@@ -551,8 +599,13 @@ impl Responder {
         // comes with the delayed SACK [choice].
         let waits = self.pending.batching != SackBatching::None && write.position == Position::Only;
         let asks = packet.ack_req && !waits;
-        self.pending.goes_with_data |=
-            packet.ack_req && waits && self.pending.batching == SackBatching::BehindData;
+        if packet.ack_req && waits && self.pending.batching == SackBatching::BehindData {
+            // What was acknowledged alone must not bring the answer to this packet forward, in front of the data.
+            if !self.pending.with_data.is_owed() && self.pending.with_data.acks() > 0 {
+                self.pending.sack_due = now + self.pending.ack_delay;
+            }
+            self.pending.with_data.owe();
+        }
         let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
         let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
