@@ -411,3 +411,92 @@ impl Core {
 
 /// How often peers and time limits are looked at while nothing arrives.
 pub const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use openmrc_nic::{Device, DeviceConfig};
+
+    use super::*;
+    use crate::algorithms::{Algorithm, Shape};
+    use crate::card::Card;
+    use crate::header::Signature;
+    use crate::layout::COPIED_MOST;
+    use crate::local::LocalLink;
+    use crate::memory::{Buffers, OperationMemory};
+    use crate::operation::Reduction;
+    use crate::types::{DataType, ReduceOp};
+
+    const RANKS: usize = 2;
+
+    /// Two ranks of this process that share memory, and that nobody drives.
+    fn cores() -> Vec<Core> {
+        let addr = IpAddr::V4(Ipv4Addr::new(127, 77, 0, std::process::id() as u8));
+        let context = Device::new(DeviceConfig::with_addresses([addr])).unwrap().open().unwrap();
+        let homes: Vec<Home> = (0..RANKS).map(|_| Home::new(RANKS).unwrap()).collect();
+        let cards: Vec<Card> = homes.iter().enumerate().map(|(rank, home)| card(rank, home)).collect();
+        let mut cores = Vec::new();
+        for (rank, home) in homes.into_iter().enumerate() {
+            let peer = &cards[1 - rank];
+            let way = Way::Local(Box::new(LocalLink::open(&peer.local, &home, rank).unwrap()));
+            let mut core = Core::new(rank, RANKS, home, Network::open(&context, RANKS).unwrap());
+            core.add_link(Link::new(peer, way));
+            cores.push(core);
+        }
+        cores
+    }
+
+    fn card(rank: Rank, home: &Home) -> Card {
+        Card {
+            rank,
+            ranks: RANKS,
+            host_name: "h".into(),
+            local: home.card(),
+            qp_num: 0,
+            psn: 0,
+            path_mtu: 4096,
+            rkey: 0,
+            rings: [0; 2],
+            planes: Vec::new(),
+        }
+    }
+
+    /// Begins an all_reduce of `data` by the ring, in place.
+    fn all_reduce(core: &mut Core, data: &mut [f32]) {
+        let (shape, dtype, op) = (Shape::AllReduce { count: data.len() }, DataType::Float32, ReduceOp::Sum);
+        let (kind, algorithm) = (shape.code(), Algorithm::Ring as u8);
+        let signature = Signature {
+            count: data.len() as u64,
+            root: 0,
+            kind,
+            dtype: dtype as u8,
+            op: op as u8,
+            algorithm,
+        };
+        let program = shape.program(Algorithm::Ring, core.rank, RANKS, dtype.size());
+        let output = data.as_mut_ptr().cast::<u8>();
+        // SAFETY: the data has the sizes of the shape, and outlives the test's use of the core.
+        let memory = unsafe { OperationMemory::new(Buffers { input: output, output }, program.scratch) };
+        let work = Arc::new(WorkState::new("all_reduce".into(), Duration::from_secs(60)));
+        let reduction = Some(Reduction { dtype, op, ranks: RANKS as u32 });
+        let number = core.next_call();
+        core.submit(Operation::new(number, signature, program, reduction, memory, RANKS, work));
+    }
+
+    #[test]
+    fn what_was_received_is_passed_on_before_the_next_message_is_taken() {
+        const PARTS: usize = 2;
+        let mut cores = cores();
+        let mut data = vec![vec![1f32; RANKS * PARTS * COPIED_MOST / size_of::<f32>()]; RANKS];
+        let sent = |core: &Core| core.operations.queue[0].bytes()[0] as usize / COPIED_MOST;
+        all_reduce(&mut cores[0], &mut data[0]);
+        assert_eq!(sent(&cores[0]), PARTS);
+        // Two messages wait for the other rank. It sends its own two, and the first of the two that it has reduced.
+        all_reduce(&mut cores[1], &mut data[1]);
+        assert_eq!(sent(&cores[1]), PARTS + 1);
+        while cores.iter_mut().any(Core::progress) {}
+        assert!(cores.iter().all(Core::is_idle));
+        assert!(data.iter().flatten().all(|&x| x == 2.0));
+    }
+}

@@ -17,7 +17,10 @@ pub const P2P: usize = 1;
 /// Slots of a ring.
 pub const SLOTS: usize = 8;
 /// Bytes of payload in a slot.
-pub const SLOT_DATA: usize = 128 << 10;
+pub const SLOT_DATA: usize = 256 << 10;
+/// Most bytes of a message that is copied into a slot through shared memory: the slots in use stay in the second level
+/// of cache of both ends. Over the network each message has a cost of its own, and fills its slot.
+pub const COPIED_MOST: usize = 128 << 10;
 /// Distance of slots.
 pub const STRIDE: usize = HEADER_LEN + SLOT_DATA;
 /// Bytes of a ring.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
-use crate::layout::{COLLECTIVE, SLOT_DATA, SLOTS, STRIDE};
+use crate::layout::{COLLECTIVE, COPIED_MOST, SLOT_DATA, SLOTS, STRIDE};
 use crate::local::{Home, LocalLink};
 use crate::program::Rank;
 use crate::remote::RemoteLink;
@@ -46,6 +46,12 @@ impl Link {
     /// Whether messages go through shared memory.
     pub fn is_local(&self) -> bool {
         matches!(self.way, Way::Local(_))
+    }
+
+    /// Most bytes of a message that travels in a slot.
+    #[inline]
+    pub fn longest(&self) -> usize {
+        if self.is_local() { COPIED_MOST } else { SLOT_DATA }
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use openmrc_nic::MemoryRegion;
 use crate::error::{Error, Result};
 use crate::header::{Header, Signature};
 use crate::kernels;
-use crate::layout::{COLLECTIVE, READ_LEAST, READ_MOST, SLOT_DATA};
+use crate::layout::{COLLECTIVE, READ_LEAST, READ_MOST};
 use crate::link::Link;
 use crate::local::Home;
 use crate::memory::OperationMemory;
@@ -128,49 +128,48 @@ impl Operation {
         self.messages.bytes
     }
 
+    /// Takes the next message that has arrived, and no more than that: what follows from it is sent while it is in cache,
+    /// and before the peer runs out of work.
     fn receive(&mut self, link: &mut Link, home: &Home) -> Result<bool> {
-        let mut worked = false;
-        while let Some((index, done)) = self.messages.next_recv(link.peer) {
-            let Some(message) = link.arrived(home, COLLECTIVE) else { break };
-            let recv = self.program.recvs[index];
-            self.check(&message.header, link.peer, recv.to.len, done)?;
-            let len = message.header.len as usize;
-            let ready =
-                recv.after.map_or(usize::MAX, |after| self.messages.ready(&self.program, after, recv.to.len));
-            if ready < done + len {
-                break;
-            }
-            let part = Span { offset: recv.to.offset + done, len, ..recv.to };
-            let to = self.memory.write(part);
-            if recv.with.is_some() && message.header.source != 0 {
-                return Err(Error::device("a message", "what is reduced must be in a slot"));
-            }
-            match (recv.with, self.reduction) {
-                (Some(with), Some(how)) => {
-                    let with = self.memory.read(Span { offset: with.offset + done, ..with });
-                    let n = len / how.dtype.size();
-                    // SAFETY: the memory contains every span of the program; the message is in its slot.
-                    unsafe {
-                        kernels::reduce(how.dtype, how.op, to, with, message.data, n);
-                        if recv.last && how.op == ReduceOp::Avg {
-                            kernels::divide(how.dtype, to, n, how.ranks);
-                        }
-                    }
-                }
-                // SAFETY: as above.
-                _ => {
-                    let stored = unsafe { link.store(&message, to) }?;
-                    // A peer that has aborted says so before its memory is used otherwise.
-                    if !stored || home.aborted() != 0 {
-                        break;
-                    }
-                }
-            }
-            link.take(home, COLLECTIVE)?;
-            worked = true;
-            self.messages.received(link.peer, len, recv.to.len);
+        let Some((index, done)) = self.messages.next_recv(link.peer) else { return Ok(false) };
+        let Some(message) = link.arrived(home, COLLECTIVE) else { return Ok(false) };
+        let recv = self.program.recvs[index];
+        self.check(&message.header, link.peer, recv.to.len, done)?;
+        let len = message.header.len as usize;
+        let ready =
+            recv.after.map_or(usize::MAX, |after| self.messages.ready(&self.program, after, recv.to.len));
+        if ready < done + len {
+            return Ok(false);
         }
-        Ok(worked)
+        let part = Span { offset: recv.to.offset + done, len, ..recv.to };
+        let to = self.memory.write(part);
+        if recv.with.is_some() && message.header.source != 0 {
+            return Err(Error::device("a message", "what is reduced must be in a slot"));
+        }
+        match (recv.with, self.reduction) {
+            (Some(with), Some(how)) => {
+                let with = self.memory.read(Span { offset: with.offset + done, ..with });
+                let n = len / how.dtype.size();
+                // SAFETY: the memory contains every span of the program; the message is in its slot.
+                unsafe {
+                    kernels::reduce(how.dtype, how.op, to, with, message.data, n);
+                    if recv.last && how.op == ReduceOp::Avg {
+                        kernels::divide(how.dtype, to, n, how.ranks);
+                    }
+                }
+            }
+            // SAFETY: as above.
+            _ => {
+                let stored = unsafe { link.store(&message, to) }?;
+                // A peer that has aborted says so before its memory is used otherwise.
+                if !stored || home.aborted() != 0 {
+                    return Ok(false);
+                }
+            }
+        }
+        link.take(home, COLLECTIVE)?;
+        self.messages.received(link.peer, len, recv.to.len);
+        Ok(true)
     }
 
     /// Whether a message belongs to this operation and is the next part of a message of `total` bytes.
@@ -208,7 +207,7 @@ impl Operation {
             }
             let data = self.memory.read(Span { offset: send.from.offset + sent, ..send.from });
             let read = reader && !send.reduced && ready - sent >= READ_LEAST;
-            let len = (ready - sent).min(if read { READ_MOST } else { SLOT_DATA });
+            let len = (ready - sent).min(if read { READ_MOST } else { link.longest() });
             let header = Header {
                 operation: self.number,
                 signature: self.signature,

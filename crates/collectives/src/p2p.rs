@@ -10,7 +10,7 @@ use openmrc_nic::MemoryRegion;
 
 use crate::error::{Error, Result};
 use crate::header::{Header, Signature};
-use crate::layout::{P2P, SLOT_DATA};
+use crate::layout::P2P;
 use crate::link::Link;
 use crate::local::Home;
 use crate::program::Rank;
@@ -228,7 +228,7 @@ impl PointToPoint {
             if link.lost.is_some() || !link.can_send(P2P) {
                 break;
             }
-            let len = (message.len - message.sent).min(SLOT_DATA);
+            let len = (message.len - message.sent).min(link.longest());
             let header = Header {
                 operation: message.tag,
                 signature: SIGNATURE,

@@ -65,7 +65,7 @@ fn value(rank: usize, i: usize) -> f32 {
 fn all_reduce_by_every_algorithm_and_size() {
     both_ways(4, 4, |comm| {
         let n = comm.size();
-        for count in [1, 5, 1000, 40_000, 600_001] {
+        for count in [1, 5, 1000, 40_000, 1_200_001] {
             let input: Vec<f32> = (0..count).map(|i| value(comm.rank(), i)).collect();
             let expected: Vec<f32> = (0..count).map(|i| (0..n).map(|r| value(r, i)).sum()).collect();
             let shape = Shape::AllReduce { count };
@@ -184,7 +184,7 @@ fn averages_and_factors() {
 fn messages_are_matched_by_peer_and_tag() {
     both_ways(3, 2, |comm| {
         let (rank, n) = (comm.rank(), comm.size());
-        let lens = [0usize, 10, 70_000, 1_500_000];
+        let lens = [0usize, 10, 70_000, 3_000_000];
         let message = |from: usize, tag: usize| vec![(from * 16 + tag) as u8; lens[tag]];
         // Everyone sends four messages to everyone and receives them in the opposite order.
         let out: Vec<Vec<u8>> = (0..4).map(|tag| message(rank, tag)).collect();
