@@ -146,9 +146,13 @@ impl Inquiry {
             }
         } else if self.answered.count_ones() >= ANSWERED_ROUNDS {
             let down = PortSet(self.open.0 & !self.returning.0);
-            self.changed |= !down.and(known.up).is_empty();
+            let stays = PortSet(known.up.0 & !down.0);
+            // What is taken for up may have changed meanwhile, and an answer on a port that was down is not enough to use
+            // that port. The last plane is not given up.
+            let some_stay = !stays.is_empty();
+            self.changed |= some_stay && stays != known.up;
             self.finish(now);
-            return Step::Down(down);
+            return if some_stay { Step::Down(down) } else { Step::Wait };
         } else if self.rounds == MAX_ROUNDS {
             self.finish(now);
             return Step::Wait;
@@ -236,4 +240,55 @@ impl Inquiry {
 pub(super) fn is_reflected(ticks: u16, sent: Time, now: Time) -> bool {
     let age = now.since(sent).0 / Span::WIRE_TICK.0;
     age >= u64::from(u16::MAX) || u64::from(ticks.wrapping_sub(sent.wire_ticks())) <= age + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Span = Span::from_micros(100);
+
+    /// Asks about port 0 of eight, where only these are up, until the inquiry ends. In each round the port answers of
+    /// which the round's number is taken.
+    fn outcome(up: PortSet, up_later: PortSet, answers: [u8; 4]) -> Step {
+        let mut inquiry = Inquiry::new(GRACE);
+        let usable = PortSet::first(8);
+        let mut now = Time(1_000_000);
+        let mut id = 0;
+        inquiry.question(now, PortSet::one(0));
+        for port in answers {
+            let Step::Ask(ports) = inquiry.advance(now, Known { usable, up }) else {
+                panic!("it does not ask")
+            };
+            for asked in ports.iter() {
+                id += 1;
+                inquiry.asked(now, asked, id);
+                if asked == port {
+                    let answer = inquiry.answered(now + Span(1), id, now.wire_ticks(), up);
+                    assert_eq!(answer, Answer::Expected);
+                }
+            }
+            now = now.max(inquiry.due());
+        }
+        inquiry.advance(now, Known { usable, up: up_later })
+    }
+
+    #[test]
+    fn a_silent_port_is_down_once_others_have_answered() {
+        let up = PortSet::first(8);
+        assert_eq!(outcome(up, up, [1, 2, 3, 4]), Step::Down(PortSet::one(0)));
+        let two = PortSet::first(2);
+        assert_eq!(outcome(two, two, [1, 1, 1, 1]), Step::Down(PortSet(0b1111_1101)));
+    }
+
+    #[test]
+    fn the_last_port_is_not_given_up_because_others_have_answered_once() {
+        let last = PortSet::one(0);
+        assert_eq!(outcome(last, last, [1, 2, 3, 4]), Step::Wait);
+    }
+
+    #[test]
+    fn the_last_port_is_not_given_up_where_the_others_have_gone_meanwhile() {
+        assert_eq!(outcome(PortSet::first(8), PortSet::one(0), [1, 2, 3, 4]), Step::Wait);
+    }
 }
