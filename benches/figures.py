@@ -413,7 +413,7 @@ FIGURES: Sequence[Figure] = [
         section="training",
     ),
     Figure(
-        "the same step without communication / gloo's: what a backend without any cost would reach",
+        "the same with an all_reduce that does nothing / gloo's: what a backend without cost would reach",
         NO_BOUND,
         (_TRAINING_4, "ddp_step_none_us"),
         (_TRAINING_4, "ddp_step_gloo_us"),

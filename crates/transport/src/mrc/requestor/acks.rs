@@ -112,6 +112,7 @@ impl Requestor {
         let bitmap = (bitmap_base, sack.bitmap);
         let arrived_first = self.window.fresh64(bitmap_base) & sack.bitmap;
         let arrived = self.take_arrivals(shared, now, cack, bitmap, &mut newest, host);
+        let was_spaced = self.flow.is_spaced();
         let probe = answered.probe.is_some();
         if let Some(id) = answered.probe {
             self.start_probe_answered(now, id, cc.timestamp);
@@ -127,11 +128,14 @@ impl Requestor {
             },
         );
         if let (true, Some(rtt)) = (arrived && !probe, rtt) {
-            let was_spaced = self.flow.is_spaced();
             self.flow.on_delivered(rtt - shared.rtt.shortest, penalty, &shared.config.model());
             if was_spaced {
                 self.not_before = self.flow.next_packet(now, &shared.config.model());
             }
+        }
+        if was_spaced && !self.flow.is_spaced() {
+            // A retransmission would wait for the turn that spacing had given it.
+            self.not_before = now;
         }
         if shared.config.caps.dynamic_mpr {
             let granted = u32::from(sack.mpr) * PSNS_PER_MPR;
