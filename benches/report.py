@@ -121,7 +121,7 @@ def _why_not(reason: str, *, absent: bool) -> str:
     return f"absent: {text}" if absent else f"not measured: {text}"
 
 
-_UNITS = {"gbps": "Gb/s", "pps": "/s", "mpps": "M/s", "bytes": "B"}
+_UNITS = {"gbps": "Gb/s", "gbs": "GB/s", "pps": "/s", "mpps": "M/s", "bytes": "B"}
 _COUNTS = ("events_per_packet", "hosts")
 
 

@@ -330,6 +330,38 @@ fn a_peer_without_trim_nacks_gets_data_that_is_not_trimmed() {
 }
 
 #[test]
+fn a_retransmission_leaves_at_once_when_the_receiver_ends_the_spacing() {
+    let mut config = config();
+    config.cc = Arc::new(CcProfile::nscc(100_000_000_000, Span::from_micros(10), MTU, true));
+    config.requestor.exp_cnt = 25;
+    let mut bench = Bench::new(&config);
+    let mut sent = bench.send_packets(4);
+    let told = |rcv_cwnd_pen: u8, restore_cwnd: bool| {
+        let cc =
+            CcState { rcv_cwnd_pen, restore_cwnd, rcvd_bytes: NOMINAL.div_ceil(256), ..CcState::default() };
+        Sack { cc, ..sack(0, Ev(0xE0)) }
+    };
+    bench.hear_sack(told(1, false));
+    sent.remove(0);
+    // Whatever it sends is trimmed on the last hop, in the end one packet at a time.
+    for _ in 0..8 {
+        for Transmit { packet, ev, .. } in &sent {
+            let refused = nack(packet.psn.get(), NackReason::TrimmedLastHop, *ev);
+            bench.hear_packet(Packet { rtx: packet.rtx, ..refused });
+        }
+        assert!(bench.send().is_empty(), "it is spaced");
+        bench.wait(1000);
+        sent = bench.send();
+        assert_eq!(sent.len(), 1);
+    }
+    let refused = nack(sent[0].packet.psn.get(), NackReason::TrimmedLastHop, sent[0].ev);
+    bench.hear_packet(Packet { rtx: true, ..refused });
+    assert!(bench.send().is_empty());
+    bench.hear_sack(told(0, true));
+    assert!(!bench.send().is_empty());
+}
+
+#[test]
 fn nacks_draw_on_the_retry_counter_once_in_an_interval() {
     let mut config = config();
     (config.requestor.linear_cnt, config.requestor.exp_cnt) = (3, 0);
