@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -119,16 +121,33 @@ def test_the_users_own_file_is_sent_and_left_alone(tmp_path):
     assert not (tmp_path / "demo.png").exists()
 
 
-def test_ctrl_c_ends_it_cleanly_and_leaves_nothing(tmp_path):
+@pytest.fixture
+def started(tmp_path):
+    """A demo that is sending, and what there is of its files afterwards besides what there was."""
+
+    def files():
+        places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+        return {path for place in places for path in place.glob("*openmrc*")}
+
+    before = files()
     with command("demo", "--size", "1MiB", "-D", 60, "-o", tmp_path / "out", cwd=tmp_path) as demo:
         while not any("Gb/s" in line for line in demo.errors):
             assert demo.process.poll() is None
-        demo.interrupt()
-        assert demo.wait() == 130
-    assert demo.errors[-1] == "error: interrupted\n"
-    assert "Traceback" not in demo.error_text
+        yield demo
     assert list((tmp_path / "out").iterdir()) == []
-    assert not [path for path in Path("/dev/shm").glob("openmrc-demo-*") if path.owner() == tmp_path.owner()]
+    assert files() <= before
+
+
+def test_ctrl_c_ends_it_cleanly_and_leaves_nothing(started):
+    started.interrupt()
+    assert started.wait() == 130
+    assert started.errors[-1] == "error: interrupted\n"
+    assert "Traceback" not in started.error_text
+
+
+def test_killed_it_leaves_nothing(started):
+    started.kill()
+    assert started.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

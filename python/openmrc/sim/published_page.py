@@ -26,7 +26,8 @@ def page(outcomes: Sequence[Outcome], *, full: bool = False) -> Iterator[str]:
     seconds = sum(outcome.took_s for outcome in outcomes)
     yield (
         f"\n{words['agrees']} of {claims} claims agree, {words['disagrees']} do not, "
-        f"{words['calibrated']} are calibrated. The runs took {seconds / 60:.0f} minutes of one processor's time.\n"
+        f"{words['calibrated']} are calibrated. The runs took {seconds / 60:.0f} minutes of one processor's "
+        "time.\n"
     )
     yield "| row | claim | verdict |"
     yield "|---|---|---|"

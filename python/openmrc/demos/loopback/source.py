@@ -1,6 +1,7 @@
 """The file that the demo sends: the user's own, or one of random bytes."""
 
 import contextlib
+import io
 import mmap
 import os
 import shutil
@@ -23,7 +24,6 @@ OnProgress = Callable[[str, int, int], None]
 class SourceFile:
     """A file, mapped."""
 
-    path: Path
     data: mmap.mmap
     size: int
     digest: str
@@ -32,7 +32,9 @@ class SourceFile:
 
 @contextlib.contextmanager
 def source_file(path: Path | None, size: int, progress: OnProgress) -> Iterator[SourceFile]:
-    """Maps a file and hashes it. Without a name, it makes a file and removes it at the end.
+    """Maps a file and hashes it. Without a path, it makes a file.
+
+    The file that is made has no name, so that nothing is left of it however the process ends.
 
     Args:
         path: The user's file.
@@ -46,18 +48,16 @@ def source_file(path: Path | None, size: int, progress: OnProgress) -> Iterator[
     with contextlib.ExitStack() as stack:
         if path is None:
             _check_memory(size)
-            directory = Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="openmrc-demo-", dir=_where(size)))
-            )
-            path = directory / "random.bin"
-            _make(path, size, progress)
-        with path.open("rb") as file:
+            file: io.FileIO = stack.enter_context(tempfile.TemporaryFile(dir=_where(size), buffering=0))
+            _make(file, size, progress)
+        else:
+            file = stack.enter_context(path.open("rb", buffering=0))
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise ArgumentError(f"{path} is empty: there is nothing to send")
             _check_memory(size)
-            data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        yield SourceFile(path, data, size, _digest(data, progress))
+        data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        yield SourceFile(data, size, _digest(data, progress))
 
 
 def _where(size: int) -> str | None:
@@ -85,22 +85,21 @@ def _available_memory() -> int | None:
     return None
 
 
-def _make(path: Path, size: int, progress: OnProgress) -> None:
+def _make(file: io.FileIO, size: int, progress: OnProgress) -> None:
     """Writes random bytes. Later pieces are the first, rotated: fast, and no two blocks are equal."""
     base = memoryview(os.urandom(min(_PIECE, size)))
-    with path.open("wb", buffering=0) as file:
-        done = 0
-        number = 0
-        while done < size:
-            progress("making a file of random bytes", done, size)
-            turn = number * 1_000_003 % len(base)
-            for part in (base[turn:], base[:turn]):
-                part = part[: size - done]
-                while part:
-                    written = file.write(part)
-                    done += written
-                    part = part[written:]
-            number += 1
+    done = 0
+    number = 0
+    while done < size:
+        progress("making a file of random bytes", done, size)
+        turn = number * 1_000_003 % len(base)
+        for part in (base[turn:], base[:turn]):
+            part = part[: size - done]
+            while part:
+                written = file.write(part)
+                done += written
+                part = part[written:]
+        number += 1
     progress("making a file of random bytes", size, size)
 
 
