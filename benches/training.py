@@ -22,6 +22,8 @@ _LARGE = 25_000_000
 _SMALL = 4096
 _EXCHANGED = 4_000_000
 _TURNS = 5
+_STEPS = 20
+"""Steps of training in a row: in the first ones after a change the ranks are not in step yet."""
 
 
 def in_turns(calls: dict[str, Callable[[], Any]], count: int, warmup: int) -> dict[str, float]:
@@ -100,7 +102,7 @@ def measure() -> dict[str, float]:
     }
     if ranks == 4:
         found["all_to_all"] = all_to_all(groups, _EXCHANGED, 4)
-        found["ddp_step"] = ddp_step(groups, 4)
+        found["ddp_step"] = ddp_step(groups, _STEPS)
     dist.destroy_process_group()
     return {f"{name}_{backend}_us": us for name, times in found.items() for backend, us in times.items()}
 
