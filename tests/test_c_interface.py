@@ -76,6 +76,12 @@ def test_a_controller_of_structured_values_makes_profiles_of_every_mode(tmp_path
     assert result.returncode == 0, result.stderr
 
 
+def test_one_profile_serves_queue_pairs_to_several_peers(tmp_path):
+    devices = ";".join(f"mrc{i}=127.1.1.{i + 1},127.2.1.{i + 1}" for i in range(4))
+    result = run([program(tmp_path, "peers")], OPENMRC_DEVICES=devices)
+    assert result.returncode == 0, result.stderr
+
+
 def test_a_controller_is_told_of_paths_that_fail_and_come_back(tmp_path):
     config = (
         '[[device]]\nname = "mrc0"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'

@@ -108,13 +108,14 @@ static inline void connect_qp(struct bed *bed, struct mrc_qp *qp, struct mrc_qp 
 	NEED(step(qp, &attr, IBV_QPS_RTS, TO_RTS) == 0);
 }
 
-static inline void open_bed(struct bed *bed)
+/* On the device of this number. */
+static inline void open_bed_on(struct bed *bed, int number)
 {
 	int count = -1;
 
 	memset(bed, 0, sizeof *bed);
-	NEED((bed->devices = ibv_get_device_list(&count)) && count >= 1 && !bed->devices[count]);
-	NEED((bed->device = ibv_open_device(bed->devices[0])));
+	NEED((bed->devices = ibv_get_device_list(&count)) && count > number && !bed->devices[count]);
+	NEED((bed->device = ibv_open_device(bed->devices[number])));
 	NEED((bed->mrc = mrc_create_context(bed->device, NULL)));
 	NEED((bed->pd = ibv_alloc_pd(bed->device)));
 	NEED((bed->cq = mrc_create_cq(bed->mrc, 256, NULL, NULL, 0)));
@@ -123,6 +124,11 @@ static inline void open_bed(struct bed *bed)
 	memset(bed->memory, 0, MEMORY);
 	NEED((bed->mr = ibv_reg_mr(bed->pd, bed->memory, MEMORY, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
 	NEED((bed->a = make_qp(bed)) && (bed->b = make_qp(bed)));
+}
+
+static inline void open_bed(struct bed *bed)
+{
+	open_bed_on(bed, 0);
 }
 
 static inline void close_bed(struct bed *bed)
