@@ -39,7 +39,7 @@ pub(crate) enum Via {
         socket: Arc<TxSocket>,
         /// Watched until it is writable.
         watched: bool,
-        /// `None` if another path has the socket too and may connect it.
+        /// `None` if it is never connected: over IPv4, or if another path has the socket too and may connect it.
         connection: Option<Connection>,
     },
     /// By their outer header.

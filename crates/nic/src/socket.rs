@@ -152,6 +152,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// For a socket of this address. `None` over IPv4, where a connected socket counts the identification of its packets
+    /// up: the iCRC covers it, and cannot know it.
+    pub fn of(addr: IpAddr) -> Option<Self> {
+        addr.to_canonical().is_ipv6().then(Self::default)
+    }
+
     /// Whether a packet to `dest` needs no address. With `only`, as no other is sent to, the socket is connected.
     #[inline]
     pub fn reaches(&mut self, socket: &TxSocket, dest: &SockAddr, only: bool) -> bool {

@@ -53,7 +53,7 @@ impl Udp {
                 EvFormat::Udp => EntropyOrder::FlowLabelHigh.join(entropy),
                 _ => config.entropy.order.join(entropy),
             };
-            let connection = Some(Connection::default());
+            let connection = Connection::of(port.addr);
             let via = Via::Socket { socket: Arc::new(socket), watched: false, connection };
             net.paths.push(TxPath::new(index as u8, ev, entropy, via));
         }
@@ -109,7 +109,7 @@ impl Udp {
                 let addr = net.ports[usize::from(entry.port)].addr.ip();
                 let class = self.data_class();
                 let socket = TxSocket::open(addr, source_port, self.config.sockets.send_buffer, class)?;
-                (Arc::new(socket), Some(Connection::default()))
+                (Arc::new(socket), Connection::of(addr))
             }
         };
         let via = Via::Socket { socket, watched: false, connection };
