@@ -48,7 +48,7 @@ pub(in crate::mrc) struct Flow {
     /// saves half of it: the whole one would be trimmed once more, as others get theirs back too \[choice\].
     before_trimming: u32,
     /// Nominal size of a full packet.
-    mtu: u32,
+    mtu: u16,
     can_send: CanSend,
     spacing: Spacing,
 }
@@ -64,7 +64,7 @@ impl Flow {
             counted: 0,
             saved: 0,
             before_trimming: 0,
-            mtu,
+            mtu: mtu.try_into().expect("path MTUs have 16 bits"),
             can_send: options.can_send,
             spacing: if is_spaced { Spacing::NONE } else { Spacing::OFF },
         }
@@ -208,9 +208,14 @@ impl Flow {
     /// packets are spaced. A delivered packet takes `rtt`.
     pub fn space_out(&mut self, rtt: Span, model: &PathModel) {
         let was_alone = self.in_flight < i64::from(self.mtu / 2);
-        if was_alone && self.controller.window() < f64::from(2 * self.mtu) {
+        if was_alone && self.controller.window() < 2.0 * f64::from(self.mtu) {
             self.spacing.on_trim(rtt, model.base_rtt);
         }
+    }
+
+    /// Everything that was posted has been delivered.
+    pub fn on_drained(&mut self) {
+        self.spacing.on_drained();
     }
 
     /// The responder refused a packet for a reason unrelated to the network.

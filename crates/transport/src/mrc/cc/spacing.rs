@@ -6,29 +6,37 @@ use crate::time::{Span, Time};
 
 /// Parts of a base RTT in which the time between packets is kept: a byte, for every queue pair has it.
 const PARTS: u8 = 8;
-/// Longest time between packets, 8 base RTTs. The last senders of an incast wait at most this long for an idle link.
-const LONGEST: u8 = 8 * PARTS;
+/// Longest time between packets, base RTTs: this share of the time for which packets have been spaced, within these bounds.
+/// At the end of an incast the last senders wait so long for an idle link. 512 senders of 100 Gb/s to one need 19.
+const LONGEST_SHARE: u8 = 8;
+const LONGEST_AT_LEAST: u8 = 8;
+const LONGEST_AT_MOST: u8 = 20;
 /// A delivered packet adds this to the packets per base RTT; a trimmed one divides them by 1.5. So the rates of senders
 /// converge.
 const STEP: f64 = 1.0 / 8.0;
+/// ... but at most this share of them: where many senders share a link, the step is several times their rates, and most of
+/// what they send is trimmed.
+const STEP_AT_MOST: f64 = 0.35;
 
 /// Mean time from one packet to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spacing {
     /// Parts of a base RTT; zero while only the window limits the sender, [`Spacing::OFF`] if nothing else may.
     gap: u8,
+    /// For how long packets have been spaced, base RTTs, since the last incast has ended.
+    age: u8,
 }
 
 impl Spacing {
     /// Packets are never spaced.
-    pub const OFF: Spacing = Spacing { gap: u8::MAX };
+    pub const OFF: Spacing = Spacing { gap: u8::MAX, age: 0 };
     /// Only the window limits the sender.
-    pub const NONE: Spacing = Spacing { gap: 0 };
+    pub const NONE: Spacing = Spacing { gap: 0, age: 0 };
 
     /// Whether packets are spaced.
     #[inline]
     pub fn is_active(self) -> bool {
-        (1..=LONGEST).contains(&self.gap)
+        (1..=LONGEST_AT_MOST * PARTS).contains(&self.gap)
     }
 
     /// Time of the next packet after something at `now`: between half of the gap and one and a half later, so that
@@ -48,12 +56,19 @@ impl Spacing {
         }
     }
 
+    /// Everything has been delivered: what is sent next may be of another incast.
+    pub fn on_drained(&mut self) {
+        self.age = 0;
+    }
+
     /// The only packet in flight was trimmed on the last hop; a delivered one takes `rtt`.
     pub fn on_trim(&mut self, rtt: Span, base_rtt: Span) {
         if *self != Spacing::OFF {
+            self.grow_older();
             let rtt = rtt.0.saturating_mul(u64::from(PARTS)).div_ceil(base_rtt.0.max(1));
             let gap = u64::from(self.gap).max(rtt) * 3 / 2;
-            self.gap = gap.clamp(u64::from(PARTS), u64::from(LONGEST)) as u8;
+            let longest = (self.age / LONGEST_SHARE).clamp(LONGEST_AT_LEAST, LONGEST_AT_MOST);
+            self.gap = gap.clamp(u64::from(PARTS), u64::from(longest * PARTS)) as u8;
         }
     }
 
@@ -63,17 +78,23 @@ impl Spacing {
         if !self.is_active() {
             return;
         }
+        self.grow_older();
         self.gap = if delay < target.over(2) {
             self.gap / 4
         } else if delay < target || may_grow {
             self.gap / 2
         } else {
             let rate = f64::from(PARTS) / f64::from(self.gap);
-            (f64::from(self.gap) * rate / (rate + STEP)) as u8
+            (f64::from(self.gap) * rate / (rate + STEP.min(STEP_AT_MOST * rate))) as u8
         };
         if self.gap < PARTS {
-            *self = Spacing::NONE;
+            self.gap = 0;
         }
+    }
+
+    /// One more packet has been spaced.
+    fn grow_older(&mut self) {
+        self.age = self.age.saturating_add(self.gap / PARTS);
     }
 }
 
@@ -98,16 +119,38 @@ mod tests {
 
     #[test]
     fn a_receiver_that_lets_this_sender_grow_ends_it() {
-        let mut spacing = Spacing { gap: LONGEST };
+        let mut spacing = Spacing { gap: LONGEST_AT_LEAST * PARTS, age: 0 };
         (0..5).for_each(|_| spacing.on_delivered(LATE, TARGET, true));
         assert!(!spacing.is_active());
     }
 
     #[test]
-    fn the_wait_has_an_end() {
+    fn the_wait_has_an_end_which_is_later_in_a_long_incast() {
         let mut spacing = Spacing::NONE;
-        (0..100).for_each(|_| spacing.on_trim(LATE, BASE));
-        assert_eq!(spacing.gap, LONGEST);
+        let mut longest_after = |trims: u32| {
+            (0..trims).for_each(|_| spacing.on_trim(LATE, BASE));
+            spacing.gap / PARTS
+        };
+        assert_eq!(longest_after(8), LONGEST_AT_LEAST);
+        let later = longest_after(8);
+        assert!((LONGEST_AT_LEAST + 1..LONGEST_AT_MOST).contains(&later), "{later}");
+        assert_eq!(longest_after(100), LONGEST_AT_MOST);
+        for end in [Spacing::end, Spacing::on_drained] {
+            let mut next = spacing;
+            end(&mut next);
+            next.on_trim(LATE, BASE);
+            assert!(next.gap <= LONGEST_AT_LEAST * PARTS, "{next:?}");
+        }
+    }
+
+    #[test]
+    fn one_delivered_packet_makes_no_short_wait_of_a_long_one() {
+        let mut spacing = Spacing { gap: LONGEST_AT_MOST * PARTS, age: 0 };
+        spacing.on_delivered(LATE, TARGET, false);
+        assert!((13..16).contains(&(spacing.gap / PARTS)), "{spacing:?}");
+        let mut short = Spacing { gap: 2 * PARTS, age: 0 };
+        short.on_delivered(LATE, TARGET, false);
+        assert_eq!(short.gap, 12, "5/8 of a packet in a base RTT, after 4/8");
     }
 
     #[test]
@@ -121,7 +164,8 @@ mod tests {
 
     #[test]
     fn the_rates_of_two_senders_converge() {
-        let (mut slow, mut fast) = (Spacing { gap: LONGEST }, Spacing { gap: 2 * PARTS });
+        let (mut slow, mut fast) =
+            (Spacing { gap: LONGEST_AT_MOST * PARTS, age: 0 }, Spacing { gap: 2 * PARTS, age: 0 });
         for _ in 0..100 {
             for sender in [&mut slow, &mut fast] {
                 (0..8).for_each(|_| sender.on_delivered(LATE, TARGET, false));

@@ -164,6 +164,9 @@ impl Requestor {
         self.detect_losses(shared, now, newest, host);
         if self.window.is_empty() {
             self.flow.on_idle(now);
+            if self.sendq.drained() {
+                self.flow.on_drained();
+            }
         }
         self.probe_at_start(shared, now, host);
     }
