@@ -7,7 +7,7 @@ use std::sync::Arc;
 use openmrc_wire::encap::Encapsulation;
 use openmrc_wire::{Entropy, Ev};
 
-use crate::socket::{Connection, TxSocket};
+use crate::socket::TxSocket;
 
 /// The way of an SRv6 path through the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,8 +39,6 @@ pub(crate) enum Via {
         socket: Arc<TxSocket>,
         /// Watched until it is writable.
         watched: bool,
-        /// `None` if it is never connected: over IPv4, or if another path has the socket too and may connect it.
-        connection: Option<Connection>,
     },
     /// By their outer header.
     Srv6(Box<Srv6Path>),

@@ -105,7 +105,6 @@ impl Peer {
 #[derive(Default)]
 pub(crate) struct Peers {
     slots: Vec<Option<Peer>>,
-    count: usize,
 }
 
 impl Peers {
@@ -121,7 +120,6 @@ impl Peers {
                     self.slots.len() - 1
                 });
                 self.slots[index] = Some(peer);
-                self.count += 1;
                 index
             }
         };
@@ -138,15 +136,8 @@ impl Peers {
             peer.users -= 1;
             if peer.users == 0 {
                 *slot = None;
-                self.count -= 1;
             }
         }
-    }
-
-    /// Whether there is one peer only.
-    #[inline]
-    pub fn is_one(&self) -> bool {
-        self.count == 1
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use openmrc_sockets::{SendError, SockAddr, Socket};
+use openmrc_sockets::Socket;
 
 use crate::error::{Error, Result};
 use crate::frames::{self, FrameSockets};
@@ -140,49 +140,6 @@ impl RxSocket {
     /// SRv6 mode: the descriptor that sends frames.
     pub fn tx_fd(&self) -> RawFd {
         self.tx.as_ref().unwrap_or(&self.socket).fd()
-    }
-}
-
-/// Whom a sending socket is connected to, which saves the kernel the look-up of a route for each packet.
-#[derive(Default)]
-pub(crate) struct Connection {
-    to: Option<SockAddr>,
-    /// The kernel does not connect it.
-    refused: bool,
-}
-
-impl Connection {
-    /// For a socket of this address. `None` over IPv4, where a connected socket counts the identification of its packets
-    /// up: the iCRC covers it, and cannot know it.
-    pub fn of(addr: IpAddr) -> Option<Self> {
-        addr.to_canonical().is_ipv6().then(Self::default)
-    }
-
-    /// Whether a packet to `dest` needs no address. With `only`, as no other is sent to, the socket is connected.
-    #[inline]
-    pub fn reaches(&mut self, socket: &TxSocket, dest: &SockAddr, only: bool) -> bool {
-        self.to.as_ref() == Some(dest) || (only && !self.refused && self.connect(socket, dest))
-    }
-
-    #[cold]
-    fn connect(&mut self, socket: &TxSocket, dest: &SockAddr) -> bool {
-        let result = socket.socket.connect(dest);
-        // Without a route now, there may be one later.
-        self.refused = result.as_ref().is_err_and(|error| SendError::from(error) != SendError::Unreachable);
-        self.to = result.is_ok().then_some(*dest);
-        self.to.is_some()
-    }
-}
-
-/// Sends by a socket that may be connected. What fails for an ICMP message about an earlier packet is sent again, once:
-/// it says nothing about this packet, and anybody can forge it.
-#[inline]
-pub(crate) fn despite_icmp(send: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    let result = send();
-    let Err(error) = &result else { return result };
-    match SendError::from(error) {
-        SendError::WouldBlock | SendError::NoBuffers => result,
-        _ => send(),
     }
 }
 

@@ -117,13 +117,12 @@ impl TxRun {
         self.bytes += len;
     }
 
-    /// Sends the run from `fd`; without `dest` to the address that the socket is connected to. `class` is given if it
-    /// differs from the socket's own traffic class.
+    /// Sends the run from `fd`. `class` is given if it differs from the socket's own traffic class.
     ///
     /// # Errors
     /// The kernel's. Nothing was sent then.
     #[inline]
-    pub fn send(&self, fd: RawFd, dest: Option<&SockAddr>, class: Option<u8>) -> io::Result<()> {
+    pub fn send(&self, fd: RawFd, dest: &SockAddr, class: Option<u8>) -> io::Result<()> {
         let segment = if self.packets > 1 { Some(self.segment as u16) } else { None };
         // SAFETY: the iovecs name memory that is valid until the run is cleared.
         unsafe { send_message(fd, dest, &self.arena.iovecs, class, segment) }

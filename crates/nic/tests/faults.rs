@@ -227,7 +227,6 @@ fn a_peer_that_is_silent_is_given_up_after_the_retries() {
     assert_eq!(a.qp.state(), QpState::Error);
 }
 
-/// A sending socket is connected while there is one peer.
 #[test]
 fn a_second_peer_is_reached_from_the_same_sockets_as_the_first() {
     let (a, b) = pair(2);
@@ -247,7 +246,6 @@ fn a_second_peer_is_reached_from_the_same_sockets_as_the_first() {
     assert_eq!(a.cause(Cause::TxError) + a.cause(Cause::TxRefused), 0);
 }
 
-/// The kernel reports "nobody listens there" at the next send of a connected socket.
 #[test]
 fn what_icmp_reports_of_a_peer_that_has_gone_loses_no_packet() {
     let attr = QpAttr { timeout: Some(12), linear_cnt: Some(7), exp_cnt: Some(0), ..QpAttr::default() };

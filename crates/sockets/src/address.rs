@@ -95,26 +95,6 @@ impl SockAddr {
     }
 }
 
-impl PartialEq for SockAddr {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        // SAFETY: as in `ip_port`; families are compared first.
-        unsafe {
-            if self.family != other.family {
-                return false;
-            }
-            if self.is_v4() {
-                let (a, b) = (&self.v4, &other.v4);
-                return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
-            }
-            let (a, b) = (&self.v6, &other.v6);
-            a.sin6_addr.s6_addr == b.sin6_addr.s6_addr
-                && (a.sin6_port, a.sin6_flowinfo, a.sin6_scope_id)
-                    == (b.sin6_port, b.sin6_flowinfo, b.sin6_scope_id)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,19 +105,5 @@ mod tests {
             let addr: SocketAddr = text.parse().unwrap();
             assert_eq!(SockAddr::new(addr).ip_port(), Some((addr.ip(), addr.port())));
         }
-    }
-
-    #[test]
-    fn addresses_that_differ_in_anything_are_not_equal() {
-        let texts =
-            ["127.1.2.3:4791", "127.1.2.4:4791", "127.1.2.3:4792", "[fd00::9]:4791", "[fd00::8]:4791"];
-        let mut all: Vec<_> = texts.iter().map(|text| SockAddr::new(text.parse().unwrap())).collect();
-        all.push(all[3].with_flow_label(7));
-        for (i, a) in all.iter().enumerate() {
-            for (j, b) in all.iter().enumerate() {
-                assert_eq!(a == b, i == j, "{i} {j}");
-            }
-        }
-        assert!(all[0] == all[0].with_flow_label(7), "IPv4 has no label");
     }
 }

@@ -84,16 +84,6 @@ impl Socket {
         done(unsafe { libc::bind(self.fd(), (&raw const addr).cast(), addr.len()) })
     }
 
-    /// Connects a UDP socket: [`crate::send_message`] without an address sends to this one from now on, with its flow
-    /// label. Others can still be named. What an ICMP message reports about this address fails the next send.
-    ///
-    /// # Errors
-    /// The kernel's: there is no route.
-    pub fn connect(&self, addr: &SockAddr) -> io::Result<()> {
-        // SAFETY: `addr` is valid for its own length.
-        done(unsafe { libc::connect(self.fd(), std::ptr::from_ref(addr).cast(), addr.len()) })
-    }
-
     /// Binds a packet socket to an interface. It receives frames of this EtherType; with 0 it only sends.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use crate::impairer::{Outgoing, RuleSet};
 use crate::network::Network;
 use crate::path::{SegmentRoute, TxPath, Via};
 use crate::port::Port;
-use crate::socket::{Connection, RxSocket, TxSocket, despite_icmp, traffic_class};
+use crate::socket::{RxSocket, TxSocket, traffic_class};
 use crate::stats::Cause;
 use crate::tx::{RunKey, TxRun, is_data};
 
@@ -53,8 +53,7 @@ impl Udp {
                 EvFormat::Udp => EntropyOrder::FlowLabelHigh.join(entropy),
                 _ => config.entropy.order.join(entropy),
             };
-            let connection = Connection::of(port.addr);
-            let via = Via::Socket { socket: Arc::new(socket), watched: false, connection };
+            let via = Via::Socket { socket: Arc::new(socket), watched: false };
             net.paths.push(TxPath::new(index as u8, ev, entropy, via));
         }
         let mut opened = Port::new(addr, rx, first..net.paths.len() as u16);
@@ -103,17 +102,15 @@ impl Udp {
             }
             _ => None,
         });
-        let (socket, connection) = match same_socket {
-            Some(socket) => (socket, None),
+        let socket = match same_socket {
+            Some(socket) => socket,
             None => {
                 let addr = net.ports[usize::from(entry.port)].addr.ip();
                 let class = self.data_class();
-                let socket = TxSocket::open(addr, source_port, self.config.sockets.send_buffer, class)?;
-                (Arc::new(socket), Connection::of(addr))
+                Arc::new(TxSocket::open(addr, source_port, self.config.sockets.send_buffer, class)?)
             }
         };
-        let via = Via::Socket { socket, watched: false, connection };
-        net.paths.push(TxPath::new(entry.port, entry.ev, entropy, via));
+        net.paths.push(TxPath::new(entry.port, entry.ev, entropy, Via::Socket { socket, watched: false }));
         Ok(net.paths.len() as u16 - 1)
     }
 
@@ -150,7 +147,7 @@ impl Udp {
         let ports = (socket.source_port, dest.port());
         self.run.push(RunKey { path, peer: PeerId::MAX, class }, packet, &[], &seed, ports);
         let bytes = self.run.bytes();
-        let sent = despite_icmp(|| self.run.send(socket.fd(), Some(&SockAddr::new(dest)), Some(class)));
+        let sent = self.run.send(socket.fd(), &SockAddr::new(dest), Some(class));
         self.run.clear();
         match Sent::new(sent, now) {
             Sent::Done => net.count_call(path, 1, bytes, now),
@@ -182,17 +179,12 @@ impl Udp {
             self.run.copy_to(&mut copy);
             return self.send_piece(net, key, &copy, self.run.segment(), now);
         }
-        let path = &mut net.paths[usize::from(key.path)];
+        let path = &net.paths[usize::from(key.path)];
         let port = usize::from(path.port);
-        let Via::Socket { socket, connection, .. } = &mut path.via else { return };
+        let Via::Socket { socket, .. } = &path.via else { return };
         let Some((dest, ..)) = net.peers.get(key.peer).and_then(|p| p.route(path.port)) else { return };
-        let dest = dest.with_flow_label(path.entropy.flow_label);
         let class = (key.class != socket.default_class).then_some(key.class);
-        // A packet of another class may have another route.
-        let is_connected = class.is_none()
-            && connection.as_mut().is_some_and(|it| it.reaches(socket, &dest, net.peers.is_one()));
-        let to = (!is_connected).then_some(&dest);
-        let result = despite_icmp(|| self.run.send(socket.fd(), to, class));
+        let result = self.run.send(socket.fd(), &dest.with_flow_label(path.entropy.flow_label), class);
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes, now),
             Sent::Later(until) => {
@@ -281,8 +273,8 @@ impl Offer for Udp {
         };
         let class = (key.class != socket.default_class).then_some(key.class);
         let cut = (packets > 1).then_some(segment as u16);
-        let dest = dest.with_flow_label(path.entropy.flow_label);
-        let result = despite_icmp(|| send_bytes(socket.fd(), &dest, bytes, class, cut));
+        let result =
+            send_bytes(socket.fd(), &dest.with_flow_label(path.entropy.flow_label), bytes, class, cut);
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes.len(), now),
             Sent::Later(until) => {
@@ -304,7 +296,7 @@ impl Offer for Udp {
 pub(super) fn watch_held(net: &mut Network, epoll: &Epoll, first_token: u64) {
     for port in net.ports.iter().filter(|port| port.retry_at == Time::NEVER) {
         let Some(held) = port.held.front() else { continue };
-        let Via::Socket { socket, watched, .. } = &mut net.paths[usize::from(held.key.path)].via else {
+        let Via::Socket { socket, watched } = &mut net.paths[usize::from(held.key.path)].via else {
             continue;
         };
         if !*watched {
@@ -317,7 +309,7 @@ pub(super) fn watch_held(net: &mut Network, epoll: &Epoll, first_token: u64) {
 /// Ends the watch on the socket of a path; returns the path's port.
 pub(super) fn unwatch(net: &mut Network, epoll: &Epoll, path: usize) -> Option<usize> {
     let path = net.paths.get_mut(path)?;
-    if let Via::Socket { socket, watched, .. } = &mut path.via
+    if let Via::Socket { socket, watched } = &mut path.via
         && std::mem::take(watched)
     {
         // Whether the descriptor was still watched makes no difference now.
