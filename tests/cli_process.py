@@ -11,10 +11,10 @@ OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.
 PATIENCE = 60
 
 
-def run(*arguments, **options):
+def run(*arguments, timeout=PATIENCE, **options):
     """Runs a command to its end."""
     return subprocess.run(
-        [*OPENMRC, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, **options
+        [*OPENMRC, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, **options
     )
 
 
