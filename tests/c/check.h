@@ -108,6 +108,28 @@ static inline void connect_qp(struct bed *bed, struct mrc_qp *qp, struct mrc_qp 
 	NEED(step(qp, &attr, IBV_QPS_RTS, TO_RTS) == 0);
 }
 
+/* To INIT, with an EV profile. */
+static inline int init_over(struct bed *bed, struct mrc_qp *qp, uint64_t profile)
+{
+	struct ibv_qp_attr attr = attributes(bed, NULL);
+	struct mrc_qp_attr mrc;
+
+	memset(&mrc, 0, sizeof mrc);
+	mrc.profile.ev_profile_id = profile;
+	attr.qp_state = IBV_QPS_INIT;
+	return mrc_modify_qp(qp, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID);
+}
+
+/* The state of an EV profile. */
+static inline int set_state(struct bed *bed, uint64_t profile, enum mrc_ctl_profile_state state)
+{
+	struct mrc_ctl_ev_profile_attr attr;
+
+	memset(&attr, 0, sizeof attr);
+	attr.profile_state = state;
+	return mrc_ctl_modify_ev_profile(bed->mrc, profile, &attr, MRC_CTL_EV_PROFILE_STATE);
+}
+
 /* On the device of this number. */
 static inline void open_bed_on(struct bed *bed, int number)
 {

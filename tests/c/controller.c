@@ -45,15 +45,6 @@ static int operate(struct bed *bed, enum mrc_ctl_ev_op op, struct mrc_ctl_ev_op_
 	return mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP);
 }
 
-static int ev_state(struct bed *bed, enum mrc_ctl_profile_state state)
-{
-	struct mrc_ctl_ev_profile_attr attr;
-
-	memset(&attr, 0, sizeof attr);
-	attr.profile_state = state;
-	return mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_STATE);
-}
-
 static int shown_state(struct bed *bed)
 {
 	struct mrc_ctl_ev_profile_attr attr;
@@ -150,7 +141,6 @@ static void explicit_values(struct bed *bed)
 {
 	struct mrc_ctl_ev_op_entry entry, shown[8];
 	struct mrc_ctl_ev unpopulated = MRC_CTL_EV_UNPOPULATED;
-	struct mrc_qp_attr mrc;
 
 	memset(&entry, 0, sizeof entry);
 	M1_FAILS(begin(bed, MRC_CTL_EV_MODE_EXP, 1, NULL, 0), EINVAL);
@@ -162,7 +152,7 @@ static void explicit_values(struct bed *bed)
 	CHECK(values_of(bed, EV, NULL, 0) == 4);
 	CHECK(values_of(bed, EV, shown, 3) == -4);
 	CHECK(values_of(bed, EV, shown, 8) == 4 && !memcmp(&shown[3].ev, &unpopulated, sizeof unpopulated));
-	M1_FAILS(ev_state(bed, MRC_CTL_PROFILE_ONLINE), EINVAL);
+	M1_FAILS(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE), EINVAL);
 	for (int i = 0; i < 4; i++) {
 		entry.ev = unpopulated;
 		entry.ev_new = ev_of(50000 + (unsigned int)i, i % 2 + 1);
@@ -177,7 +167,7 @@ static void explicit_values(struct bed *bed)
 	M1_FAILS(operate(bed, MRC_CTL_EV_OP_REPLACE_EV, &entry), EINVAL);
 	entry.ev = ev_of(50001, 2), entry.state = MRC_CTL_EV_DENIED;
 	CHECK(operate(bed, MRC_CTL_EV_OP_MODIFY_EV_STATE, &entry) == 0);
-	CHECK(ev_state(bed, MRC_CTL_PROFILE_ONLINE) == 0);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
 	M1_FAILS(modify_fmt(bed, MRC_CTL_PROFILE_OFFLINE, MRC_CTL_EV_FMT_PROFILE_STATE, NULL, 0), EBUSY);
 	entry.state = MRC_CTL_EV_GOOD;
 	CHECK(operate(bed, MRC_CTL_EV_OP_QUERY_EV_STATE, &entry) == 0 && entry.state == MRC_CTL_EV_DENIED);
@@ -195,24 +185,19 @@ static void explicit_values(struct bed *bed)
 	struct mrc_qp *a = make_qp(bed), *b = make_qp(bed);
 	struct ibv_qp_attr attr = attributes(bed, b);
 
-	memset(&mrc, 0, sizeof mrc);
-	mrc.profile.ev_profile_id = EV;
-	attr.qp_state = IBV_QPS_INIT;
-	CHECK(mrc_modify_qp(a, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID) == 0);
+	CHECK(init_over(bed, a, EV) == 0);
 	CHECK(step(a, &attr, IBV_QPS_RTR, TO_RTR) == 0 && step(a, &attr, IBV_QPS_RTS, TO_RTS) == 0);
 	connect_qp(bed, b, a);
 	struct ibv_sge sge;
 	struct ibv_send_wr *bad, wr = write_of(bed, &sge, 0, MEMORY / 2, MEMORY / 2);
 	struct ibv_wc wc;
 	CHECK(mrc_post_send(a, &wr, &bad) == 0 && poll_for(bed->cq, &wc, 1) == 1 && wc.status == IBV_WC_SUCCESS);
-	M1_FAILS(ev_state(bed, MRC_CTL_PROFILE_OFFLINE), EBUSY);
+	M1_FAILS(set_state(bed, EV, MRC_CTL_PROFILE_OFFLINE), EBUSY);
 	CHECK(mrc_destroy_qp(a) == 0 && mrc_destroy_qp(b) == 0);
-	CHECK(ev_state(bed, MRC_CTL_PROFILE_OFFLINE) == 0 && ev_state(bed, MRC_CTL_PROFILE_INIT) == 0);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_OFFLINE) == 0 && set_state(bed, EV, MRC_CTL_PROFILE_INIT) == 0);
 	CHECK(shown_state(bed) == MRC_CTL_PROFILE_INIT);
-	mrc.profile.ev_profile_id = EV;
 	a = make_qp(bed);
-	attr.qp_state = IBV_QPS_INIT;
-	E0_FAILS(mrc_modify_qp(a, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID), EINVAL);
+	E0_FAILS(init_over(bed, a, EV), EINVAL);
 	CHECK(mrc_destroy_qp(a) == 0);
 }
 
@@ -224,7 +209,7 @@ static void generated_and_auto(struct bed *bed)
 
 	memset(&attr, 0, sizeof attr);
 	CHECK(begin(bed, MRC_CTL_EV_MODE_GEN, 32, fields, 2) == 0);
-	CHECK(ev_state(bed, MRC_CTL_PROFILE_ONLINE) == 0);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
 	CHECK(values_of(bed, EV, shown, 64) == 32);
 	for (int i = 0; i < 32; i++) {
 		CHECK(shown[i].ev.val[0] >= 0xC0 && shown[i].ev.val[0] <= 0xDF && shown[i].state == MRC_CTL_EV_GOOD);
@@ -243,16 +228,16 @@ static void generated_and_auto(struct bed *bed)
 	M1_FAILS(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EVENT_MASK), EINVAL);
 	attr.ev_count = 8;
 	M1_FAILS(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_COUNT), EINVAL);
-	CHECK(ev_state(bed, MRC_CTL_PROFILE_OFFLINE) == 0 && ev_state(bed, MRC_CTL_PROFILE_INIT) == 0);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_OFFLINE) == 0 && set_state(bed, EV, MRC_CTL_PROFILE_INIT) == 0);
 
 	fields[0].max_val = 0x100;
 	M1_FAILS(begin(bed, MRC_CTL_EV_MODE_GEN, 32, fields, 2), EINVAL);
 	fields[0].max_val = 0xBF;
 	M1_FAILS(begin(bed, MRC_CTL_EV_MODE_GEN, 32, fields, 2), EINVAL);
 
-	CHECK(begin(bed, MRC_CTL_EV_MODE_AUTO, 64, NULL, 0) == 0 && ev_state(bed, MRC_CTL_PROFILE_ONLINE) == 0);
+	CHECK(begin(bed, MRC_CTL_EV_MODE_AUTO, 64, NULL, 0) == 0 && set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
 	CHECK(values_of(bed, EV, shown, 64) == 64);
-	CHECK(ev_state(bed, MRC_CTL_PROFILE_OFFLINE) == 0 && ev_state(bed, MRC_CTL_PROFILE_INIT) == 0);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_OFFLINE) == 0 && set_state(bed, EV, MRC_CTL_PROFILE_INIT) == 0);
 	/* The device's own. */
 	CHECK(values_of(bed, 0, NULL, 0) > 64);
 	attr.profile_state = MRC_CTL_PROFILE_OFFLINE;

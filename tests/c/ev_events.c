@@ -49,12 +49,8 @@ static void make_profile(struct bed *bed)
 static void connect_with_profile(struct bed *bed)
 {
 	struct ibv_qp_attr attr = attributes(bed, bed->b);
-	struct mrc_qp_attr mrc;
 
-	memset(&mrc, 0, sizeof mrc);
-	mrc.profile.ev_profile_id = EV;
-	attr.qp_state = IBV_QPS_INIT;
-	NEED(mrc_modify_qp(bed->a, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID) == 0);
+	NEED(init_over(bed, bed->a, EV) == 0);
 	NEED(step(bed->a, &attr, IBV_QPS_RTR, TO_RTR) == 0 && step(bed->a, &attr, IBV_QPS_RTS, TO_RTS) == 0);
 	connect_qp(bed, bed->b, bed->a);
 }

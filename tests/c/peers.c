@@ -17,15 +17,6 @@ static struct mrc_ctl_ev value_of(int i)
 	return ev;
 }
 
-static int set_state(struct bed *bed, enum mrc_ctl_profile_state state)
-{
-	struct mrc_ctl_ev_profile_attr attr;
-
-	memset(&attr, 0, sizeof attr);
-	attr.profile_state = state;
-	return mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_STATE);
-}
-
 static void operate(struct bed *bed, enum mrc_ctl_ev_op op, int i, enum mrc_ctl_ev_state state)
 {
 	struct mrc_ctl_ev_op_entry entry;
@@ -65,18 +56,14 @@ static void profiles_online(struct bed *bed)
 		MRC_CTL_EV_PROFILE_MIN_ACTIVE) == 0);
 	for (int i = 0; i < VALUES; i++)
 		operate(bed, MRC_CTL_EV_OP_REPLACE_EV, i, MRC_CTL_EV_GOOD);
-	NEED(set_state(bed, MRC_CTL_PROFILE_ONLINE) == 0);
+	NEED(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
 }
 
 static void connect_to(struct mrc_qp *qp, struct bed *there, struct mrc_qp *peer, uint64_t profile)
 {
 	struct ibv_qp_attr attr = attributes(there, peer);
-	struct mrc_qp_attr mrc;
 
-	memset(&mrc, 0, sizeof mrc);
-	mrc.profile.ev_profile_id = profile;
-	attr.qp_state = IBV_QPS_INIT;
-	NEED(mrc_modify_qp(qp, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID) == 0);
+	NEED(init_over(there, qp, profile) == 0);
 	NEED(step(qp, &attr, IBV_QPS_RTR, TO_RTR) == 0 && step(qp, &attr, IBV_QPS_RTS, TO_RTS) == 0);
 }
 
@@ -126,10 +113,10 @@ int main(void)
 
 	/* The profile is in use until the last of them is gone. */
 	for (int i = 0; i < PEERS; i++) {
-		M1_FAILS(set_state(&bed, MRC_CTL_PROFILE_OFFLINE), EBUSY);
+		M1_FAILS(set_state(&bed, EV, MRC_CTL_PROFILE_OFFLINE), EBUSY);
 		CHECK(mrc_destroy_qp(qps[i]) == 0);
 	}
-	for (double until = now() + 10; set_state(&bed, MRC_CTL_PROFILE_OFFLINE) != 0;)
+	for (double until = now() + 10; set_state(&bed, EV, MRC_CTL_PROFILE_OFFLINE) != 0;)
 		NEED(errno == EBUSY && now() < until);
 	for (int i = 0; i < PEERS; i++)
 		close_bed(&peers[i]);

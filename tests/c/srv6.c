@@ -91,15 +91,6 @@ static int begin(struct bed *bed, uint64_t id, enum mrc_ctl_ev_mode mode, int n)
 			MRC_CTL_EV_PROFILE_FMT_ID | MRC_CTL_EV_PROFILE_COUNT | MRC_CTL_EV_PROFILE_EVENT_MASK);
 }
 
-static int set_state(struct bed *bed, uint64_t id, enum mrc_ctl_profile_state state)
-{
-	struct mrc_ctl_ev_profile_attr attr;
-
-	memset(&attr, 0, sizeof attr);
-	attr.profile_state = state;
-	return mrc_ctl_modify_ev_profile(bed->mrc, id, &attr, MRC_CTL_EV_PROFILE_STATE);
-}
-
 static int operate(struct bed *bed, uint64_t id, enum mrc_ctl_ev_op op, struct mrc_ctl_ev_op_entry *entries, int n)
 {
 	struct mrc_ctl_ev_profile_attr attr;
@@ -201,17 +192,6 @@ static int to_rtr(struct bed *bed, struct mrc_qp *qp)
 	return step(qp, &attr, IBV_QPS_RTR, TO_RTR);
 }
 
-static int to_init(struct bed *bed, struct mrc_qp *qp, uint64_t profile)
-{
-	struct ibv_qp_attr attr = attributes(bed, NULL);
-	struct mrc_qp_attr mrc;
-
-	memset(&mrc, 0, sizeof mrc);
-	mrc.profile.ev_profile_id = profile;
-	attr.qp_state = IBV_QPS_INIT;
-	return mrc_modify_qp(qp, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID);
-}
-
 static void connect_to_peer(struct bed *bed)
 {
 	struct ibv_qp_attr attr = attributes(bed, NULL);
@@ -224,7 +204,7 @@ static void connect_to_peer(struct bed *bed)
 	fflush(stdout);
 	NEED(sscanf(hear(), "%u %" SCNu64 " %u %45s", &remote_qpn, &remote_addr, &remote_key, theirs) == 4);
 	NEED(inet_pton(AF_INET6, theirs, remote_gid.raw) == 1);
-	NEED(to_init(bed, bed->a, EV) == 0 && to_rtr(bed, bed->a) == 0);
+	NEED(init_over(bed, bed->a, EV) == 0 && to_rtr(bed, bed->a) == 0);
 	NEED(step(bed->a, &attr, IBV_QPS_RTS, TO_RTS) == 0);
 	CHECK(mrc_query_qp(bed->a, &attr, 0, &shown, MRC_QP_EV_PROFILE_ID, NULL) == 0 && shown.profile.ev_profile_id == EV);
 	tell("connected");
@@ -276,12 +256,12 @@ static void no_route(struct bed *bed)
 	struct mrc_ctl_ev evs[2] = {ev_of(1, "2001:db8::1"), ev_of(2, "2001:db8::2")};
 
 	NEED(populate(bed, OTHER, evs, 2) == 0 && set_state(bed, OTHER, MRC_CTL_PROFILE_ONLINE) == 0);
-	NEED(to_init(bed, bed->b, OTHER) == 0);
+	NEED(init_over(bed, bed->b, OTHER) == 0);
 	E0_FAILS(to_rtr(bed, bed->b), ENETUNREACH);
 	CHECK(set_state(bed, OTHER, MRC_CTL_PROFILE_OFFLINE) == 0);
-	E0_FAILS(to_init(bed, bed->b, OTHER), EINVAL);
+	E0_FAILS(init_over(bed, bed->b, OTHER), EINVAL);
 	/* With the other profile it shares the paths of the first queue pair. */
-	CHECK(to_init(bed, bed->b, EV) == 0 && to_rtr(bed, bed->b) == 0);
+	CHECK(init_over(bed, bed->b, EV) == 0 && to_rtr(bed, bed->b) == 0);
 }
 
 static void write_some(struct bed *bed)

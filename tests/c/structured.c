@@ -42,15 +42,6 @@ static void format_online(struct bed *bed)
 	NEED(mrc_ctl_modify_ev_fmt_profile(bed->mrc, FMT, &attr, state) == 0);
 }
 
-static int set_state(struct bed *bed, enum mrc_ctl_profile_state state)
-{
-	struct mrc_ctl_ev_profile_attr attr;
-
-	memset(&attr, 0, sizeof attr);
-	attr.profile_state = state;
-	return mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_STATE);
-}
-
 static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 {
 	struct mrc_ctl_ev_field fields[] = {{.width = 4, .init_val = 9}, {.width = 8, .mask = 0xFF},
@@ -78,7 +69,7 @@ static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 		attr.ev_op.op = MRC_CTL_EV_OP_REPLACE_EV;
 		NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0);
 	}
-	NEED(set_state(bed, MRC_CTL_PROFILE_ONLINE) == 0);
+	NEED(set_state(bed, EV, MRC_CTL_PROFILE_ONLINE) == 0);
 	memset(entries, 0, sizeof entries);
 	attr.ev_op.op = MRC_CTL_EV_OP_QUERY_EV_ARRAY;
 	CHECK(mrc_ctl_query_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0 && attr.ev_op.entry_count == COUNT);
@@ -105,14 +96,9 @@ static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 
 static struct mrc_qp *over_profile(struct bed *bed)
 {
-	struct ibv_qp_attr attr = attributes(bed, NULL);
 	struct mrc_qp *qp = make_qp(bed);
-	struct mrc_qp_attr mrc;
 
-	memset(&mrc, 0, sizeof mrc);
-	mrc.profile.ev_profile_id = EV;
-	attr.qp_state = IBV_QPS_INIT;
-	NEED(qp && mrc_modify_qp(qp, &attr, TO_INIT, &mrc, MRC_QP_EV_PROFILE_ID) == 0);
+	NEED(qp && init_over(bed, qp, EV) == 0);
 	return qp;
 }
 
@@ -134,7 +120,7 @@ static void traffic(struct bed *bed)
 	CHECK(mrc_post_send(a, &wr, &bad) == 0);
 	CHECK(poll_for(bed->cq, &wc, 1) == 1 && wc.status == IBV_WC_SUCCESS);
 	CHECK(memcmp(bed->memory, bed->memory + MEMORY / 2, 300000) == 0);
-	M1_FAILS(set_state(bed, MRC_CTL_PROFILE_OFFLINE), EBUSY);
+	M1_FAILS(set_state(bed, EV, MRC_CTL_PROFILE_OFFLINE), EBUSY);
 	CHECK(mrc_destroy_qp(a) == 0 && mrc_destroy_qp(b) == 0);
 }
 
@@ -151,9 +137,9 @@ int main(void)
 		profile_online(&bed, modes[i]);
 		traffic(&bed);
 		/* What was destroyed still answers its peer for a second. */
-		while (set_state(&bed, MRC_CTL_PROFILE_OFFLINE) != 0)
+		while (set_state(&bed, EV, MRC_CTL_PROFILE_OFFLINE) != 0)
 			NEED(errno == EBUSY && now() < until);
-		NEED(set_state(&bed, MRC_CTL_PROFILE_INIT) == 0);
+		NEED(set_state(&bed, EV, MRC_CTL_PROFILE_INIT) == 0);
 	}
 	close_bed(&bed);
 	return failures != 0;

@@ -6,9 +6,10 @@ use crate::time::{Span, Time};
 
 /// Parts of a base RTT in which the time between packets is kept: a byte, for every queue pair has it.
 const PARTS: u8 = 8;
-/// Longest time between packets, base RTTs: this share of the time for which packets have been spaced, within these bounds.
-/// At the end of an incast the last senders wait so long for an idle link. 512 senders of 100 Gb/s to one need 19.
-const LONGEST_SHARE: u8 = 8;
+/// The longest time between packets is the time for which packets have been spaced, divided by this, within the bounds
+/// below, base RTTs. At the end of an incast the last senders wait as long for an idle link. 512 senders of 100 Gb/s to
+/// one need 19.
+const AGE_PER_LONGEST: u8 = 8;
 const LONGEST_AT_LEAST: u8 = 8;
 const LONGEST_AT_MOST: u8 = 20;
 /// A delivered packet adds this to the packets per base RTT; a trimmed one divides them by 1.5. So the rates of senders
@@ -23,7 +24,7 @@ const STEP_AT_MOST: f64 = 0.35;
 pub(super) struct Spacing {
     /// Parts of a base RTT; zero while only the window limits the sender, [`Spacing::OFF`] if nothing else may.
     gap: u8,
-    /// For how long packets have been spaced, base RTTs, since the last incast has ended.
+    /// For how long packets have been spaced, base RTTs, since an incast has ended or nothing was left to deliver.
     age: u8,
 }
 
@@ -67,7 +68,7 @@ impl Spacing {
             self.grow_older();
             let rtt = rtt.0.saturating_mul(u64::from(PARTS)).div_ceil(base_rtt.0.max(1));
             let gap = u64::from(self.gap).max(rtt) * 3 / 2;
-            let longest = (self.age / LONGEST_SHARE).clamp(LONGEST_AT_LEAST, LONGEST_AT_MOST);
+            let longest = (self.age / AGE_PER_LONGEST).clamp(LONGEST_AT_LEAST, LONGEST_AT_MOST);
             self.gap = gap.clamp(u64::from(PARTS), u64::from(longest * PARTS)) as u8;
         }
     }
