@@ -5,6 +5,7 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
+use openmrc_nic::{QpCap, limits};
 use parking_lot::Mutex;
 
 use crate::abi::verbs::*;
@@ -24,11 +25,12 @@ unsafe impl Sync for Device {}
 unsafe impl Send for Device {}
 
 /// `max_qp` and the other limits that a device reports.
-pub const MAX_QP: u32 = openmrc_nic::limits::MAX_QPS;
-pub const MAX_QP_WR: u32 = 32_768;
-pub const MAX_SGE: u32 = 16;
-pub const MAX_CQE: c_int = 1 << 22;
-pub const MAX_INLINE: u32 = 4096;
+pub const MAX_QP: u32 = limits::MAX_QPS;
+/// Of the send queue and of the receive queue.
+pub const MAX_QP_WR: u32 = QpCap::MAX.max_send_wr;
+pub const MAX_SGE: u32 = QpCap::MAX.max_send_sge;
+pub const MAX_CQE: c_int = limits::MAX_CQE as c_int;
+pub const MAX_INLINE: u32 = QpCap::MAX.max_inline_data;
 /// Entries of the GID table, which are all the same: clients default to the first or to the last.
 pub const GIDS: u32 = 4;
 /// No number that an application knows, so that none expects more of the device than verbs.

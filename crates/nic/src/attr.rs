@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use openmrc_transport::mrc::Capabilities;
 use openmrc_transport::{Span, Time};
 
-use crate::memory::Access;
+use crate::memory_table::Access;
 use crate::qp_state::{AttrMask, QpState};
 
 pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;

@@ -10,8 +10,10 @@ use openmrc_sockets::{error, thread};
 use openmrc_transport::{PathEntry, PortSet, Span};
 use parking_lot::Mutex;
 
+use crate::completion_ring::Notify;
 use crate::config::DeviceConfig;
-use crate::cq::{CompletionQueue, Notify};
+use crate::cq::CompletionQueue;
+use crate::driver::{Driver, Polling};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, PathEvent};
@@ -19,13 +21,12 @@ use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
 use crate::port::PortStatusUpdate;
 use crate::profile::{CcProfileConfig, EvProfileConfig};
-use crate::shared::{Polling, Shared};
 use crate::stats::{ContextStats, PathStats};
 use crate::sys;
 
 /// An open device. Dropping it closes it and all of its objects.
 pub struct Context {
-    shared: Arc<Shared>,
+    driver: Arc<Driver>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -61,29 +62,29 @@ pub struct PortState {
 impl Context {
     pub(crate) fn open(config: &DeviceConfig) -> Result<Self> {
         thread::raise_descriptor_limit();
-        let shared = Shared::open(config)?;
-        let engine = Arc::clone(&shared);
+        let driver = Driver::open(config)?;
+        let engine = Arc::clone(&driver);
         let thread = std::thread::Builder::new()
-            .name(format!("{}-engine", shared.config.name))
+            .name(format!("{}-engine", driver.shared.config.name))
             .spawn(move || {
                 thread::use_exact_timers();
-                if let Some(cpu) = engine.config.thread.cpu {
+                if let Some(cpu) = engine.shared.config.thread.cpu {
                     thread::run_on_cpu(cpu);
                 }
                 engine.run();
             })
             .map_err(|e| Error::os("engine thread", e))?;
-        Ok(Context { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Context { driver, thread: Mutex::new(Some(thread)) })
     }
 
     /// The device's configuration.
     pub fn config(&self) -> &DeviceConfig {
-        &self.shared.config
+        &self.driver.shared.config
     }
 
     /// Address of each port, for peers.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.shared.config.ports.iter().map(|p| SocketAddr::new(p.addr, p.udp_port)).collect()
+        self.driver.shared.config.ports.iter().map(|p| SocketAddr::new(p.addr, p.udp_port)).collect()
     }
 
     /// Creates a protection domain.
@@ -91,8 +92,8 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        drop(self.shared.lock_open()?);
-        Ok(ProtectionDomain::new(&self.shared, self.shared.handle()))
+        drop(self.driver.lock_open()?);
+        Ok(ProtectionDomain::new(&self.driver, self.driver.shared.handle()))
     }
 
     /// Creates a completion queue for up to `cqe` completions.
@@ -100,8 +101,8 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if `cqe` is out of range; [`Error::Os`] if no descriptor is left.
     pub fn create_cq(&self, cqe: usize) -> Result<CompletionQueue> {
-        drop(self.shared.lock_open()?);
-        CompletionQueue::new(&self.shared, self.shared.handle(), cqe, None)
+        drop(self.driver.lock_open()?);
+        CompletionQueue::new(&self.driver, self.driver.shared.handle(), cqe, None)
     }
 
     /// As [`Context::create_cq`]. Notifications go to `notify`, and the queue's descriptor never becomes readable.
@@ -109,8 +110,8 @@ impl Context {
     /// # Errors
     /// As [`Context::create_cq`].
     pub fn create_notifying_cq(&self, cqe: usize, notify: Notify) -> Result<CompletionQueue> {
-        drop(self.shared.lock_open()?);
-        CompletionQueue::new(&self.shared, self.shared.handle(), cqe, Some(notify))
+        drop(self.driver.lock_open()?);
+        CompletionQueue::new(&self.driver, self.driver.shared.handle(), cqe, Some(notify))
     }
 
     // --- driving -----------------------------------------------------------------------------------------------
@@ -118,13 +119,13 @@ impl Context {
     /// Polling mode: until the guard is dropped, the threads that poll drive the engine.
     #[must_use]
     pub fn polling(&self) -> Polling {
-        Polling::new(&self.shared)
+        Polling::new(&self.driver)
     }
 
     /// Runs one turn of the engine in polling mode. Otherwise it does nothing.
     #[inline]
     pub fn progress(&self) {
-        self.shared.drive_if_polling();
+        self.driver.drive_if_polling();
     }
 
     /// Flushes all outstanding work, stops the engine, closes the sockets and deregisters all memory. All objects of
@@ -132,24 +133,24 @@ impl Context {
     ///
     /// In the child of a fork it is closed from the start, and this call does nothing.
     pub fn close(&self) {
-        if self.shared.is_inherited() {
+        if self.driver.shared.is_inherited() {
             // There is no such thread to be detached.
             std::mem::forget(self.thread.try_lock().and_then(|mut thread| thread.take()));
             return;
         }
         let Some(thread) = self.thread.lock().take() else { return };
-        self.shared.stop();
+        self.driver.stop();
         // If the thread has panicked, its message has been printed.
         let _ = thread.join();
         // The owners of memory are dropped with no lock held, as that may run code of the application.
-        drop(self.shared.close());
+        drop(self.driver.close());
     }
 
     // --- events ------------------------------------------------------------------------------------------------
 
     /// Whether it is closed. In the child of a fork it is.
     pub fn is_closed(&self) -> bool {
-        self.shared.is_closed()
+        self.driver.shared.is_closed()
     }
 
     /// Whether this process is the one that opened the device.
@@ -157,43 +158,43 @@ impl Context {
     /// # Errors
     /// [`Error::OtherProcess`] in the child of a fork.
     pub fn check_process(&self) -> Result<()> {
-        self.shared.check_process()
+        self.driver.shared.check_process()
     }
 
     /// From now on asynchronous events go to `sink` instead of [`Context::next_event`]. It is called with locks of the
     /// device held, so it must not call the device. Only the first sink counts.
     pub fn give_events_to(&self, sink: Box<dyn Fn(AsyncEvent) + Send + Sync>) {
-        self.shared.events.give_to(sink);
+        self.driver.shared.events.give_to(sink);
     }
 
     /// The same for path events.
     pub fn give_path_events_to(&self, sink: Box<dyn Fn(PathEvent) + Send + Sync>) {
-        self.shared.path_events.give_to(sink);
+        self.driver.shared.path_events.give_to(sink);
     }
 
     /// Removes the oldest asynchronous event. In the child of a fork there is none.
     pub fn next_event(&self) -> Option<AsyncEvent> {
-        self.check_process().ok().and_then(|()| self.shared.events.pop())
+        self.check_process().ok().and_then(|()| self.driver.shared.events.pop())
     }
 
     /// A descriptor that is readable while there are asynchronous events. The context keeps it.
     pub fn event_fd(&self) -> RawFd {
-        self.shared.events.fd()
+        self.driver.shared.events.fd()
     }
 
     /// Removes the oldest path event. In the child of a fork there is none.
     pub fn next_path_event(&self) -> Option<PathEvent> {
-        self.check_process().ok().and_then(|()| self.shared.path_events.pop())
+        self.check_process().ok().and_then(|()| self.driver.shared.path_events.pop())
     }
 
     /// A descriptor that is readable while there are path events. The context keeps it.
     pub fn path_event_fd(&self) -> RawFd {
-        self.shared.path_events.fd()
+        self.driver.shared.path_events.fd()
     }
 
     /// Path events dropped because the queue was full.
     pub fn path_events_dropped(&self) -> u64 {
-        self.check_process().map_or(0, |()| self.shared.path_events.dropped())
+        self.check_process().map_or(0, |()| self.driver.shared.path_events.dropped())
     }
 
     // --- profiles and paths ------------------------------------------------------------------------------------
@@ -205,11 +206,11 @@ impl Context {
     /// [`Error::InvalidArgument`] if the profile is not valid; [`Error::Os`] if a source port is in use, or in SRv6
     /// mode if a path has no route or no next hop answers.
     pub fn create_ev_profile(&self, config: &EvProfileConfig) -> Result<u16> {
-        let profile = self.shared.lock_open()?.create_ev_profile(config)?;
+        let profile = self.driver.lock_open()?.create_ev_profile(config)?;
         let started = Instant::now();
         loop {
             let (answered, silent) = {
-                let mut engine = self.shared.lock_open()?;
+                let mut engine = self.driver.lock_open()?;
                 engine.refresh_next_hops(sys::now());
                 engine.next_hops_of(profile)?
             };
@@ -225,7 +226,7 @@ impl Context {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.shared.kick();
+        self.driver.shared.kick();
         Ok(profile)
     }
 
@@ -235,7 +236,7 @@ impl Context {
     /// [`Error::Busy`] if a queue pair uses it; [`Error::InvalidArgument`] if it does not exist or is the default
     /// profile.
     pub fn destroy_ev_profile(&self, id: u16) -> Result<()> {
-        self.shared.lock_open()?.destroy_ev_profile(id)
+        self.driver.lock_open()?.destroy_ev_profile(id)
     }
 
     /// The paths of an EV profile. Profile 0 is the device's default.
@@ -243,7 +244,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if it does not exist.
     pub fn ev_profile(&self, id: u16) -> Result<Vec<PathEntry>> {
-        Ok(self.shared.lock_open()?.profiles.ev.get(id)?.profile.entries().to_vec())
+        Ok(self.driver.lock_open()?.profiles.ev.get(id)?.profile.entries().to_vec())
     }
 
     /// Denies or allows a path in every queue pair of a profile, and in those that are connected later; returns how many
@@ -252,8 +253,8 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile does not exist.
     pub fn set_ev_denied(&self, profile: u16, path: PathEntry, denied: bool) -> Result<usize> {
-        let users = self.shared.lock_open()?.set_ev_denied(profile, path, denied)?;
-        self.shared.kick();
+        let users = self.driver.lock_open()?.set_ev_denied(profile, path, denied)?;
+        self.driver.shared.kick();
         Ok(users)
     }
 
@@ -262,7 +263,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there are too many.
     pub fn create_cc_profile(&self, profile: CcProfileConfig) -> Result<u16> {
-        self.shared.lock_open()?.profiles.cc.add(profile)
+        self.driver.lock_open()?.profiles.cc.add(profile)
     }
 
     /// Destroys a congestion control profile. Queue pairs that use it keep it.
@@ -270,7 +271,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if it does not exist or is the default profile.
     pub fn destroy_cc_profile(&self, id: u16) -> Result<()> {
-        self.shared.lock_open()?.profiles.cc.remove(id).map(drop)
+        self.driver.lock_open()?.profiles.cc.remove(id).map(drop)
     }
 
     // --- peers and ports ---------------------------------------------------------------------------------------
@@ -281,14 +282,14 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if an address cannot be reached.
     pub fn add_peer(&self, addrs: &[SocketAddr]) -> Result<u32> {
-        let peer = self.shared.lock_open()?.add_peer(addrs)?;
-        self.shared.kick();
+        let peer = self.driver.lock_open()?.add_peer(addrs)?;
+        self.driver.shared.kick();
         Ok(peer)
     }
 
     /// Removes a peer that [`Context::add_peer`] added. Queue pairs connected to it keep it.
     pub fn remove_peer(&self, peer: u32) {
-        if let Ok(mut engine) = self.shared.lock_open() {
+        if let Ok(mut engine) = self.driver.lock_open() {
             engine.remove_peer(peer);
         }
     }
@@ -305,7 +306,7 @@ impl Context {
         timeout: Duration,
     ) -> Result<Vec<ProbeResult>> {
         let rtts = self.ask(peer, paths, timeout, |engine, peer, &path, timeout| {
-            engine.probe_path(&self.shared, sys::now(), peer, path, timeout)
+            engine.probe_path(&self.driver.shared, sys::now(), peer, path, timeout)
         })?;
         Ok(paths.iter().zip(rtts).map(|(&path, rtt)| ProbeResult { path, rtt }).collect())
     }
@@ -322,7 +323,7 @@ impl Context {
         timeout: Duration,
     ) -> Result<Vec<Option<Duration>>> {
         self.ask(peer, updates, timeout, |engine, peer, &update, timeout| {
-            engine.send_port_status(&self.shared, sys::now(), peer, update, timeout)
+            engine.send_port_status(&self.driver.shared, sys::now(), peer, update, timeout)
         })
     }
 
@@ -337,16 +338,16 @@ impl Context {
         let span = Span::from_nanos(timeout.as_nanos().min(1 << 53) as u64);
         let mut ids = Vec::with_capacity(questions.len());
         let peer = {
-            let mut engine = self.shared.lock_open()?;
+            let mut engine = self.driver.lock_open()?;
             let peer = engine.add_peer(peer)?;
             for question in questions {
                 match send(&mut engine, peer, question, span) {
                     Ok(id) => {
-                        self.shared.probes.expect(id);
+                        self.driver.shared.probes.expect(id);
                         ids.push(id);
                     }
                     Err(error) => {
-                        ids.iter().for_each(|&id| self.shared.probes.forget(id));
+                        ids.iter().for_each(|&id| self.driver.shared.probes.forget(id));
                         engine.remove_peer(peer);
                         return Err(error);
                     }
@@ -354,10 +355,10 @@ impl Context {
             }
             peer
         };
-        self.shared.kick();
+        self.driver.shared.kick();
         // The engine reports requests without an answer. This deadline is for the case that the engine has ended.
         let deadline = Instant::now() + timeout + Duration::from_secs(1);
-        let rtts = ids.iter().map(|&id| self.shared.probes.wait(id, deadline, &self.shared)).collect();
+        let rtts = ids.iter().map(|&id| self.driver.wait_for_answer(id, deadline)).collect();
         self.remove_peer(peer);
         Ok(rtts)
     }
@@ -367,7 +368,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn port_states(&self) -> Result<Vec<PortState>> {
-        let engine = self.shared.lock_open()?;
+        let engine = self.driver.lock_open()?;
         Ok(engine
             .egress
             .net
@@ -388,7 +389,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn largest_path_mtu(&self) -> Result<usize> {
-        Ok(self.shared.lock_open()?.largest_path_mtu())
+        Ok(self.driver.lock_open()?.largest_path_mtu())
     }
 
     /// Ports that are up.
@@ -396,7 +397,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn ports_up(&self) -> Result<PortSet> {
-        Ok(self.shared.lock_open()?.egress.net.ports_up())
+        Ok(self.driver.lock_open()?.egress.net.ports_up())
     }
 
     /// Switches a port on or off. A port that is off sends nothing and ignores received packets. Peers are informed.
@@ -404,8 +405,8 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such port.
     pub fn set_port_admin(&self, port: usize, up: bool) -> Result<()> {
-        self.shared.lock_open()?.set_port_admin(&self.shared, port, up)?;
-        self.shared.kick();
+        self.driver.lock_open()?.set_port_admin(&self.driver.shared, port, up)?;
+        self.driver.shared.kick();
         Ok(())
     }
 
@@ -417,8 +418,8 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if a rule is not valid.
     pub fn set_impairments(&self, rules: Vec<ImpairRule>, seed: u64) -> Result<()> {
-        self.shared.lock_open()?.egress.net.impairer.set(sys::now(), rules, seed)?;
-        self.shared.kick();
+        self.driver.lock_open()?.egress.net.impairer.set(sys::now(), rules, seed)?;
+        self.driver.shared.kick();
         Ok(())
     }
 
@@ -427,7 +428,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn impairment_hits(&self) -> Result<Vec<u64>> {
-        Ok(self.shared.lock_open()?.egress.net.impairer.hits())
+        Ok(self.driver.lock_open()?.egress.net.impairer.hits())
     }
 
     /// When each rule acted last, nanoseconds of [`crate::monotonic_ns`]; `None` if it has not.
@@ -435,7 +436,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn impairment_last_hits(&self) -> Result<Vec<Option<u64>>> {
-        let last = self.shared.lock_open()?.egress.net.impairer.last_hits();
+        let last = self.driver.lock_open()?.egress.net.impairer.last_hits();
         Ok(last.into_iter().map(|at| at.map(|at| at.0 / 1000)).collect())
     }
 
@@ -444,7 +445,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<ContextStats> {
-        Ok(ContextStats { sleeps: self.shared.sleeps(), ..self.shared.lock_open()?.stats() })
+        Ok(ContextStats { sleeps: self.driver.sleeps(), ..self.driver.lock_open()?.stats() })
     }
 
     /// Counters of every path of all EV profiles.
@@ -452,7 +453,7 @@ impl Context {
     /// # Errors
     /// [`Error::Closed`].
     pub fn path_stats(&self) -> Result<Vec<PathStats>> {
-        Ok(self.shared.lock_open()?.path_stats())
+        Ok(self.driver.lock_open()?.path_stats())
     }
 }
 

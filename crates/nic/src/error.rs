@@ -5,7 +5,7 @@ use std::io;
 
 use openmrc_transport::mrc::ConfigError;
 
-use crate::cq::Status;
+use crate::completion::Status;
 use crate::qp_state::{QpState, TransitionError};
 
 /// Result of this crate's operations.

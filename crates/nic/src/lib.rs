@@ -9,9 +9,12 @@
 //! | [`device`], [`context`] | configuration and its defaults; an open device |
 //! | [`limits`] | what a device offers |
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
+//! | [`work_request`], [`completion`] | what is posted, and how it ended |
+//! | `memory_table`, `work_queues`, `completion_ring` | the part of regions, queue pairs and completion queues that the engine shares |
 //! | [`profile`], [`events`], [`stats`] | for a controller: EV profiles, events, counters |
 //! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
-//! | `shared`, `driving`, `engine` | which thread drives the engine; everything under its lock: sending, receiving, timers |
+//! | `driver`, `driving` | which thread drives the engine |
+//! | `engine`, `shared` | everything under its lock: sending, receiving, timers; what it shares with the application |
 //! | `network`: `port`, `peer`, `path` | the ends and paths of packets |
 //! | `datapath`: `socket`, `frames`, `nexthop` | UDP sockets, or SRv6 frames and their next hops |
 //! | `arena`, `tx`, `sys` | packets assembled in runs for one system call; the clock |
@@ -19,11 +22,14 @@
 mod arena;
 pub mod attr;
 pub mod buffer;
+pub mod completion;
+mod completion_ring;
 pub mod config;
 pub mod context;
 pub mod cq;
 mod datapath;
 pub mod device;
+mod driver;
 mod driving;
 mod engine;
 pub mod error;
@@ -33,6 +39,7 @@ pub mod impair;
 mod impairer;
 pub mod limits;
 pub mod memory;
+mod memory_table;
 mod network;
 mod nexthop;
 mod path;
@@ -47,26 +54,32 @@ mod socket;
 pub mod stats;
 mod sys;
 mod tx;
+mod work_queues;
+pub mod work_request;
 
 pub use attr::{QpAttr, QpCap, QpInfo};
 pub use buffer::Buffer;
+pub use completion::{Completion, Opcode, Status};
+pub use completion_ring::Notify;
 pub use config::{
     DEFAULT_UDP_PORT, DeviceConfig, EndpointConfig, EntropyConfig, EpOps, NetworkConfig, PortConfig,
     QpChoices, SackConfig, SocketConfig, ThreadConfig,
 };
 pub use context::{Context, PortState, ProbeResult};
-pub use cq::{Completion, CompletionQueue, Notify, Opcode, Status};
+pub use cq::CompletionQueue;
 pub use device::Device;
+pub use driver::Polling;
 pub use error::{Error, Result};
 pub use events::{AsyncEvent, PathEvent};
 pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
-pub use memory::{Access, MemoryRegion};
+pub use memory::MemoryRegion;
+pub use memory_table::Access;
 pub use openmrc_sockets::monotonic_ns;
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use port::PortStatusUpdate;
 pub use profile::{CcProfileConfig, EvProfileConfig};
-pub use qp::{QueuePair, RecvWr, SendData, SendWr, Sge};
+pub use qp::QueuePair;
 pub use qp_state::QpState;
-pub use shared::Polling;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
+pub use work_request::{RecvWr, SendData, SendWr, Sge};

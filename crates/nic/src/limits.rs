@@ -11,6 +11,8 @@ pub const MPR_RESOLUTION: u8 = 1;
 pub const MAX_QP_HINTS: u32 = 16_384;
 /// Queue pairs.
 pub const MAX_QPS: u32 = 1 << 14;
+/// Completions that a completion queue can hold.
+pub const MAX_CQE: usize = 1 << 22;
 /// Completion vectors: one engine serves all completion queues.
 pub const COMP_VECTORS: u32 = 1;
 /// Profiles of one kind that are not in INIT.

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use crate::attr::QpCap;
 use crate::buffer::Buffer;
 use crate::cq::CompletionQueue;
+use crate::driver::Driver;
 use crate::error::Result;
-use crate::memory::{Access, MemoryRegion};
+use crate::memory::MemoryRegion;
+use crate::memory_table::Access;
 use crate::qp::QueuePair;
-use crate::shared::Shared;
 
 /// A protection domain. It lives as long as any object created in it.
 #[derive(Clone)]
 pub struct ProtectionDomain {
-    shared: Arc<Shared>,
+    driver: Arc<Driver>,
     id: u32,
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(shared: &Arc<Shared>, id: u32) -> Self {
-        ProtectionDomain { shared: Arc::clone(shared), id }
+    pub(crate) fn new(driver: &Arc<Driver>, id: u32) -> Self {
+        ProtectionDomain { driver: Arc::clone(driver), id }
     }
 
     /// Its number.
@@ -47,7 +48,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion> {
         addr.expose_provenance();
         // SAFETY: the caller's promise.
-        unsafe { MemoryRegion::register(&self.shared, self.id, addr, len, access, owner) }
+        unsafe { MemoryRegion::register(&self.driver, self.id, addr, len, access, owner) }
     }
 
     /// Registers a whole [`Buffer`].
@@ -70,6 +71,6 @@ impl ProtectionDomain {
         cap: QpCap,
         sq_sig_all: bool,
     ) -> Result<QueuePair> {
-        QueuePair::create(&self.shared, self.id, send_cq, recv_cq, cap, sq_sig_all)
+        QueuePair::create(&self.driver, self.id, send_cq, recv_cq, cap, sq_sig_all)
     }
 }

@@ -3,82 +3,33 @@
 //! Posting takes a lock of the queue pair and, if the engine sleeps, one system call to wake it. It never waits for the
 //! engine.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use openmrc_transport::mrc::{EvState, MAX_MESSAGE, QpStats};
-use openmrc_transport::node::Place;
-use openmrc_transport::{PathEntry, PortSet, Time};
-use parking_lot::Mutex;
-use smallvec::SmallVec;
+use openmrc_transport::mrc::{EvState, QpStats};
+use openmrc_transport::{PathEntry, PortSet};
 
 use crate::attr::{QpAttr, QpCap, QpInfo};
-use crate::cq::{Completion, CompletionQueue, CqShared, Opcode, Status};
+use crate::cq::CompletionQueue;
+use crate::driver::Driver;
 use crate::error::{Error, Result};
-use crate::memory::Access;
+use crate::memory_table::Access;
 use crate::qp_state::QpState;
-use crate::shared::Shared;
 use crate::sys;
-
-/// A piece of registered memory. It has the layout of `struct ibv_sge`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub struct Sge {
-    /// Address of the first byte.
-    pub addr: u64,
-    /// Length in bytes.
-    pub len: u32,
-    /// [`crate::MemoryRegion::lkey`].
-    pub lkey: u32,
-}
-
-/// The payload of a send.
-#[derive(Clone, Copy, Debug)]
-pub enum SendData<'a> {
-    /// Registered memory, which must not change until the send has completed.
-    Sges(&'a [Sge]),
-    /// Any bytes, at most `max_inline_data`. They are copied while posting.
-    Inline(&'a [u8]),
-}
-
-/// An RDMA WRITE, with immediate if `imm` is given.
-#[derive(Clone, Copy, Debug)]
-pub struct SendWr<'a> {
-    /// Identifier that the completion returns.
-    pub wr_id: u64,
-    /// Its payload.
-    pub data: SendData<'a>,
-    /// Address in the peer's memory.
-    pub remote_addr: u64,
-    /// Key of the peer's region.
-    pub rkey: u32,
-    /// Immediate. The message then consumes a receive of the peer.
-    pub imm: Option<u32>,
-    /// Raise a completion. An error always raises one.
-    pub signaled: bool,
-    /// Ask for a solicited event at the peer.
-    pub solicited: bool,
-}
-
-/// A receive: lets the peer send one message with immediate. It has no buffer, as the message names its remote address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RecvWr {
-    /// Identifier that the completion returns.
-    pub wr_id: u64,
-}
+use crate::work_queues::QpShared;
+use crate::work_request::{RecvWr, SendWr, Wqe};
 
 /// A queue pair. Dropping it destroys it.
 pub struct QueuePair {
-    shared: Arc<Shared>,
+    driver: Arc<Driver>,
     qp: Arc<QpShared>,
     destroyed: AtomicBool,
 }
 
 impl QueuePair {
     pub(crate) fn create(
-        shared: &Arc<Shared>,
+        driver: &Arc<Driver>,
         pd: u32,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
@@ -97,8 +48,8 @@ impl QueuePair {
             }
         }
         let (send_cq, recv_cq) = (Arc::clone(&send_cq.queue), Arc::clone(&recv_cq.queue));
-        let qp = shared.lock_open()?.create_qp(pd, send_cq, recv_cq, cap, sq_sig_all)?;
-        Ok(QueuePair { shared: Arc::clone(shared), qp, destroyed: AtomicBool::new(false) })
+        let qp = driver.lock_open()?.create_qp(pd, send_cq, recv_cq, cap, sq_sig_all)?;
+        Ok(QueuePair { driver: Arc::clone(driver), qp, destroyed: AtomicBool::new(false) })
     }
 
     /// Its number, 24 bits: the peer's `dest_qp_num`.
@@ -122,8 +73,8 @@ impl QueuePair {
     /// [`Error::Transition`] if there is no such transition, or it needs other attributes;
     /// [`Error::InvalidArgument`] if a value is out of range. Nothing has changed then.
     pub fn modify(&self, state: QpState, attr: &QpAttr) -> Result<()> {
-        self.engine()?.modify_qp(&self.shared, self.qp.place, state, attr)?;
-        self.shared.kick();
+        self.engine()?.modify_qp(&self.driver.shared, self.qp.place, state, attr)?;
+        self.driver.shared.kick();
         Ok(())
     }
 
@@ -222,7 +173,7 @@ impl QueuePair {
             }
             let before = pending.len();
             for request in requests {
-                match Wqe::new(request, qp) {
+                match Wqe::new(request, &qp.cap, qp.sq_sig_all) {
                     Ok(wqe) => pending.push_back(wqe),
                     Err(error) => {
                         pending.truncate(before);
@@ -261,7 +212,7 @@ impl QueuePair {
                     Ok(_) if outstanding >= capacity => {
                         Err(Error::QueueFull { queue: "send", qp_num: qp.num, capacity, outstanding }.into())
                     }
-                    Ok(request) => Wqe::new(&request, qp).map_err(E::from),
+                    Ok(request) => Wqe::new(&request, &qp.cap, qp.sq_sig_all).map_err(E::from),
                 };
                 match wqe {
                     Ok(wqe) => pending.push_back(wqe),
@@ -289,10 +240,10 @@ impl QueuePair {
     /// Sends were posted in this state.
     fn hand_over(&self, state: QpState) -> Result<()> {
         if state == QpState::Error {
-            self.engine()?.flush_queues(&self.shared, self.qp.place);
+            self.engine()?.flush_queues(&self.driver.shared, self.qp.place);
         } else {
-            self.shared.submit(&self.qp);
-            self.shared.drive_if_polling();
+            self.driver.shared.submit(&self.qp);
+            self.driver.drive_if_polling();
         }
         Ok(())
     }
@@ -365,10 +316,10 @@ impl QueuePair {
     /// Receives were posted in this state.
     fn receives_posted(&self, state: QpState) -> Result<()> {
         if state == QpState::Error || self.qp.state() == QpState::Error {
-            self.engine()?.flush_queues(&self.shared, self.qp.place);
+            self.engine()?.flush_queues(&self.driver.shared, self.qp.place);
         } else if self.qp.needs_receive.load(Ordering::Relaxed) {
-            self.shared.submit(&self.qp);
-            self.shared.drive_if_polling();
+            self.driver.shared.submit(&self.qp);
+            self.driver.drive_if_polling();
         }
         Ok(())
     }
@@ -402,7 +353,7 @@ impl QueuePair {
     /// With the attribute `keepalive_ms`: for how long the peer has not answered, from the event
     /// [`PeerSilent`](crate::AsyncEvent::PeerSilent) on; `None` while it is heard.
     pub fn silent_for(&self) -> Option<Duration> {
-        match self.qp.silent_since.load(Ordering::Acquire) {
+        match self.qp.silent_since_ns() {
             0 => None,
             since => Some(Duration::from_nanos(openmrc_sockets::monotonic_ns().saturating_sub(since))),
         }
@@ -414,7 +365,7 @@ impl QueuePair {
         if self.destroyed.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(mut engine) = self.shared.lock() {
+        if let Some(mut engine) = self.driver.lock() {
             engine.destroy_qp(self.qp.place);
         }
     }
@@ -425,10 +376,10 @@ impl QueuePair {
         if self.destroyed.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(mut engine) = self.shared.lock() {
-            engine.retire_qp(&self.shared, self.qp.place);
+        if let Some(mut engine) = self.driver.lock() {
+            engine.retire_qp(&self.driver.shared, self.qp.place);
         }
-        self.shared.kick();
+        self.driver.shared.kick();
     }
 
     fn usable(
@@ -437,8 +388,8 @@ impl QueuePair {
         allowed: &'static str,
         fits: impl Fn(QpState) -> bool,
     ) -> Result<QpState> {
-        self.shared.check_process()?;
-        if self.destroyed.load(Ordering::Acquire) || self.shared.is_closed() {
+        self.driver.shared.check_process()?;
+        if self.destroyed.load(Ordering::Acquire) || self.driver.shared.is_closed() {
             return Err(Error::Closed("the queue pair"));
         }
         let state = self.qp.state();
@@ -453,191 +404,12 @@ impl QueuePair {
         if self.destroyed.load(Ordering::Acquire) {
             return Err(Error::Closed("the queue pair"));
         }
-        self.shared.lock_open()
+        self.driver.lock_open()
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.destroy();
-    }
-}
-
-/// The part of a queue pair that engine and application share.
-pub(crate) struct QpShared {
-    pub num: u32,
-    /// Its place in the node's table.
-    pub place: Place,
-    pub cap: QpCap,
-    pub sq_sig_all: bool,
-    pub send_cq: Arc<CqShared>,
-    pub recv_cq: Arc<CqShared>,
-    state: AtomicU8,
-    /// Number of the peer's queue pair.
-    pub peer_num: AtomicU32,
-    /// Sends that the engine has not taken yet.
-    pub pending: Mutex<VecDeque<Wqe>>,
-    /// Number of sends that have not completed, including `pending`.
-    pub send_outstanding: AtomicUsize,
-    /// `wr_id`s of the posted receives.
-    pub receives: Mutex<VecDeque<u64>>,
-    /// A message with immediate waits for a receive: the engine is told of the next one. Changes with `receives` locked.
-    pub needs_receive: AtomicBool,
-    /// The engine has been told to look at `pending` and, if a message waits for one, at `receives`.
-    pub submitted: AtomicBool,
-    /// With keepalive: when the peer was found silent, nanoseconds of `CLOCK_MONOTONIC`; 0 while it is heard.
-    silent_since: AtomicU64,
-}
-
-impl QpShared {
-    pub fn new(
-        num: u32,
-        place: Place,
-        cap: QpCap,
-        sq_sig_all: bool,
-        send_cq: Arc<CqShared>,
-        recv_cq: Arc<CqShared>,
-    ) -> Self {
-        QpShared {
-            num,
-            place,
-            cap,
-            sq_sig_all,
-            send_cq,
-            recv_cq,
-            state: AtomicU8::new(QpState::Reset as u8),
-            peer_num: AtomicU32::new(0),
-            pending: Mutex::new(VecDeque::with_capacity(cap.max_send_wr as usize)),
-            send_outstanding: AtomicUsize::new(0),
-            receives: Mutex::new(VecDeque::new()),
-            needs_receive: AtomicBool::new(false),
-            submitted: AtomicBool::new(false),
-            silent_since: AtomicU64::new(0),
-        }
-    }
-
-    pub fn set_silent_since(&self, since: Option<Time>) {
-        self.silent_since.store(since.map_or(0, |at| at.0 / 1000), Ordering::Release);
-    }
-
-    pub fn state(&self) -> QpState {
-        const STATES: [QpState; 4] = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
-        let value = self.state.load(Ordering::Acquire);
-        STATES.into_iter().find(|&s| s as u8 == value).unwrap_or(QpState::Error)
-    }
-
-    pub fn set_state(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-
-    /// Back to RESET: everything outstanding is forgotten, without completions.
-    pub fn reset(&self) {
-        self.set_state(QpState::Reset);
-        self.set_silent_since(None);
-        self.pending.lock().clear();
-        let mut receives = self.receives.lock();
-        receives.clear();
-        self.needs_receive.store(false, Ordering::Relaxed);
-        drop(receives);
-        self.send_outstanding.store(0, Ordering::Release);
-        for cq in [&self.send_cq, &self.recv_cq] {
-            cq.forget(self.num);
-        }
-    }
-
-    /// The completion of a send.
-    pub fn send_completion(&self, wqe: &Wqe, status: Status) -> Completion {
-        Completion {
-            wr_id: wqe.wr_id,
-            status,
-            opcode: Opcode::RdmaWrite,
-            byte_len: wqe.len,
-            imm_data: None,
-            qp_num: self.num,
-            src_qp: 0,
-        }
-    }
-
-    /// The completion of a receive.
-    pub fn recv_completion(&self, wr_id: u64, status: Status, byte_len: u32, imm: Option<u32>) -> Completion {
-        Completion {
-            wr_id,
-            status,
-            opcode: Opcode::RecvRdmaWithImm,
-            byte_len,
-            imm_data: imm,
-            qp_num: self.num,
-            src_qp: self.peer_num.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// A send, kept until it completes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wqe {
-    pub wr_id: u64,
-    pub remote_addr: u64,
-    pub rkey: u32,
-    pub len: u32,
-    pub imm: Option<u32>,
-    pub signaled: bool,
-    pub solicited: bool,
-    pub data: WqeData,
-}
-
-/// Its payload.
-#[derive(Clone, Debug)]
-pub(crate) enum WqeData {
-    Sges(SmallVec<[Sge; 2]>),
-    Inline(SmallVec<[u8; 64]>),
-}
-
-impl Default for WqeData {
-    fn default() -> Self {
-        WqeData::Sges(SmallVec::new())
-    }
-}
-
-impl Wqe {
-    fn new(request: &SendWr<'_>, qp: &QpShared) -> Result<Self> {
-        let (data, len) = match request.data {
-            SendData::Sges(sges) => {
-                if sges.len() > qp.cap.max_send_sge as usize {
-                    return Err(Error::invalid(format!(
-                        "a scatter list of {} segments: the queue pair takes {}",
-                        sges.len(),
-                        qp.cap.max_send_sge
-                    )));
-                }
-                let len: u64 = sges.iter().map(|s| u64::from(s.len)).sum();
-                // The keys of empty segments are not checked.
-                (WqeData::Sges(sges.iter().copied().filter(|s| s.len > 0).collect()), len)
-            }
-            SendData::Inline(bytes) => {
-                if bytes.len() > qp.cap.max_inline_data as usize {
-                    return Err(Error::invalid(format!(
-                        "{} bytes inline: the queue pair takes {}",
-                        bytes.len(),
-                        qp.cap.max_inline_data
-                    )));
-                }
-                (WqeData::Inline(SmallVec::from_slice(bytes)), bytes.len() as u64)
-            }
-        };
-        if len > u64::from(MAX_MESSAGE) {
-            return Err(Error::invalid(format!(
-                "a message of {len} bytes: the longest is {MAX_MESSAGE} bytes"
-            )));
-        }
-        Ok(Wqe {
-            wr_id: request.wr_id,
-            remote_addr: request.remote_addr,
-            rkey: request.rkey,
-            len: len as u32,
-            imm: request.imm,
-            signaled: request.signaled || qp.sq_sig_all,
-            solicited: request.solicited,
-            data,
-        })
     }
 }

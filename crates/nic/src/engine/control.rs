@@ -10,14 +10,14 @@ use openmrc_transport::{Fatal, PathEntry, PortSet, Span, Time};
 use super::Engine;
 use super::verbs::QpIo;
 use crate::attr::{DEFAULT_TIMEOUT, QpAttr, QpCap, QpInfo};
-use crate::cq::CqShared;
+use crate::completion_ring::CqShared;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
-use crate::memory::Access;
-use crate::qp::QpShared;
+use crate::memory_table::Access;
 use crate::qp_state::{QpState, check_transition};
 use crate::shared::Shared;
 use crate::sys;
+use crate::work_queues::QpShared;
 
 /// A destroyed queue pair answers its peer for this many timeouts, but this long at least.
 const LINGER_TIMEOUTS: u64 = 16;

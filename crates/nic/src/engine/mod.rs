@@ -1,6 +1,6 @@
 //! The engine: everything behind the context's lock, and the turns in which it works (spec: architecture, nic). It
 //! drives a node of the transport on real packets; each turn takes posted sends, transmits, receives, and handles
-//! timers. Which thread calls it is the business of [`crate::shared`].
+//! timers. Which thread calls it is the business of [`crate::driver`].
 //!
 //! | file | subject |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `transmit`, `egress` | from posted sends to packets; the sending side |
 //! | `receive`, `arrival`, `next_port` | from datagrams to the node; in which order they are handled |
 
-// The files that implement methods of the engine import it, and some of them have a part of it: a circle, of one
-// struct.
+// An import circle: `Engine` has parts that are defined in `links`, `mtu`, `profiles`, `receive` and `transmit`, and these
+// files also implement the engine's methods that need several parts.
 mod arrival;
 mod connect;
 mod control;

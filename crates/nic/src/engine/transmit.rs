@@ -8,9 +8,9 @@ use openmrc_transport::{Fatal, Time};
 
 use super::Engine;
 use super::verbs::pieces;
-use crate::cq::Status;
-use crate::qp::Wqe;
+use crate::completion::Status;
 use crate::shared::Shared;
+use crate::work_request::Wqe;
 
 /// Runs in a turn before looking for packets that have come in.
 const RUNS_PER_TURN: usize = 8;

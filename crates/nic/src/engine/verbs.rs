@@ -9,11 +9,13 @@ use openmrc_transport::{NoReceive, SendDone, SendStatus, Time, WorkRequest};
 use smallvec::SmallVec;
 
 use crate::attr::QpAttr;
-use crate::cq::{Completion, CqShared, Status};
-use crate::memory::{Access, MemoryTable};
+use crate::completion::{Completion, Status};
+use crate::completion_ring::CqShared;
+use crate::memory_table::{Access, MemoryTable};
 use crate::profile::Paths;
-use crate::qp::{QpShared, Wqe, WqeData};
 use crate::qp_state::QpState;
+use crate::work_queues::QpShared;
+use crate::work_request::{Wqe, WqeData};
 
 /// The application's side of the engine: memory regions and queue pairs.
 pub(crate) struct Verbs {

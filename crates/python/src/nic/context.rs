@@ -51,7 +51,7 @@ impl Context {
 
     fn create_cq(&self, py: Python<'_>, cqe: i64) -> PyResult<CompletionQueue> {
         let capacity = usize::try_from(cqe).map_err(|_| {
-            refused(format!("a completion queue holds 1 to {} completions, not {cqe}", nic::cq::MAX_CQE))
+            refused(format!("a completion queue holds 1 to {} completions, not {cqe}", nic::limits::MAX_CQE))
         })?;
         let queue = py.detach(|| self.context.create_cq(capacity)).or_raise()?;
         Ok(CompletionQueue::new(queue, Arc::clone(&self.pollers)))

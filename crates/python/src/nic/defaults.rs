@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use openmrc_nic::{QpCap, config, cq, limits};
+use openmrc_nic::{QpCap, config, limits};
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig};
 use openmrc_transport::{EvProfile, PathEntry, Span};
 use openmrc_wire::Ev;
@@ -49,7 +49,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     device.set_item("max_qps", limits::MAX_QPS)?;
     device.set_item("comp_vectors", limits::COMP_VECTORS)?;
     device.set_item("max_profiles", limits::MAX_PROFILES)?;
-    device.set_item("max_cqe", cq::MAX_CQE)?;
+    device.set_item("max_cqe", limits::MAX_CQE)?;
     device.set_item("max_paths", config::MAX_PATHS)?;
     device.set_item("max_send_wr", QpCap::MAX.max_send_wr)?;
     device.set_item("max_recv_wr", QpCap::MAX.max_recv_wr)?;
