@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from openmrc import Error
-from openmrc.extras import pip_install
-from openmrc.sim.results import import_optional
+from openmrc.extras import import_optional, pip_install
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

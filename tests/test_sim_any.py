@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from openmrc import sim
 from openmrc.cli import main
-from openmrc.sim.report import as_yaml
 
 MOST_BYTES = 60_000
 LIMIT_US = 2_000
@@ -194,7 +193,7 @@ def test_the_scenario_that_a_report_shows_is_the_one_that_ran(
 ) -> None:
     scenario = sim.Scenario.model_validate(value)
     file = tmp_path_factory.getbasetemp() / "shown.yaml"
-    file.write_text(as_yaml(scenario))
+    file.write_text(scenario.to_yaml())
     assert sim.load(file) == scenario
 
 

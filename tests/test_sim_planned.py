@@ -94,8 +94,7 @@ def test_a_planned_fabric_is_compared_on_one_plane_of_the_same_bandwidth(tmp_pat
 
 
 def test_a_report_has_a_scenario_that_needs_no_fabric_file(tmp_path: Path) -> None:
-    from openmrc.sim.report import as_yaml
 
     scenario = sim.load(write(tmp_path, MINE, {"fabric": "fabrics/mine.yaml"}))
-    again = sim.Scenario.model_validate(yaml.safe_load(as_yaml(scenario)))
+    again = sim.Scenario.model_validate(yaml.safe_load(scenario.to_yaml()))
     assert sim.run(again).totals == sim.run(scenario).totals

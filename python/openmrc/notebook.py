@@ -6,6 +6,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from openmrc.extras import import_optional
+
 
 def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
     """A table; the first column has the names, the others are aligned to the right."""
@@ -55,8 +57,6 @@ class Frames(dict[str, Any]):
         Raises:
             Error: if pandas is not installed.
         """
-        from openmrc.sim.results import import_optional
-
         import_optional("pandas", "to_pandas", "pandas")
         return {name: table.to_pandas() for name, table in self.items()}
 

@@ -12,6 +12,7 @@ use crate::device::MAX_CQE;
 use crate::errno::{EBUSY, EINVAL, Result};
 use crate::ev_events::EvEvents;
 use crate::events::{Acknowledged, EventQueue};
+use crate::notifier::{Notification, Notifier};
 use crate::registry::{Marked, Registry};
 
 pub static CHANNELS: Registry<Channel> = Registry::new();
@@ -32,13 +33,6 @@ pub const MRC_CQ: u64 = u64::from_ne_bytes(*b"mrc.cq\0\0");
 pub enum Face {
     Verbs,
     Mrc,
-}
-
-/// A notification of a completion queue.
-pub struct Notification {
-    cq: usize,
-    cq_context: usize,
-    events: Arc<Acknowledged>,
 }
 
 /// A completion channel.
@@ -110,26 +104,6 @@ pub struct Cq {
     users: AtomicUsize,
     dying: AtomicBool,
     address: Arc<AtomicUsize>,
-}
-
-/// Raises notifications of one completion queue.
-pub struct Notifier {
-    address: Arc<AtomicUsize>,
-    cq_context: usize,
-    events: Arc<Acknowledged>,
-    channel: Option<Arc<EventQueue<Notification>>>,
-}
-
-impl Notifier {
-    pub fn notify(&self) {
-        if let Some(channel) = &self.channel {
-            channel.push(Notification {
-                cq: self.address.load(Ordering::Acquire),
-                cq_context: self.cq_context,
-                events: Arc::clone(&self.events),
-            });
-        }
-    }
 }
 
 impl Cq {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use crate::abi::ctl::{MrcCtlEv, MrcCtlEvEvent};
-use crate::cq::Notifier;
+use crate::notifier::Notifier;
 
 /// The events of one queue.
 pub struct EvEvents {

@@ -7,10 +7,10 @@
 //! | `mrc`, `ctl`, `verbs`, `refused`, `strings` | the functions that programs call |
 //! | `sysfs` | files of devices, for programs that look them up |
 //! | `device`, `config`, `interfaces` | which devices there are, what they report, addresses of peers |
-//! | `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
+//! | `open`, `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
 //! | `modify`, `post` | states of queue pairs; work requests |
-//! | `profiles`, `ev_events` | a controller's profiles, and the events of paths |
-//! | `registry`, `events`, `errno`, `process` | pointers of programs, waiting, errors, forks |
+//! | `profiles`, `ev_events`, `notifier` | a controller's profiles, the events of paths, notifications |
+//! | `registry`, `events`, `errno`, `returns`, `process` | pointers of programs, waiting, errors and what functions return, forks |
 
 mod abi;
 mod config;
@@ -26,12 +26,15 @@ mod interfaces;
 mod memory;
 mod modify;
 mod mrc;
+mod notifier;
+mod open;
 mod post;
 mod process;
 mod profiles;
 mod qp;
 mod refused;
 mod registry;
+mod returns;
 mod strings;
 mod sysfs;
 mod verbs;

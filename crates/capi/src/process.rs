@@ -10,10 +10,13 @@ use crate::errno::{EIO, Result};
 
 static OPENED: OnceLock<Process> = OnceLock::new();
 static PANICKED: AtomicBool = AtomicBool::new(false);
+/// Called after a panic.
+static REPORT: OnceLock<fn()> = OnceLock::new();
 
-/// A device is about to be opened here.
-pub fn opens() {
+/// A device is about to be opened here. `report` is called after a panic.
+pub fn opens(report: fn()) {
     OPENED.get_or_init(Process::current);
+    REPORT.get_or_init(|| report);
 }
 
 /// To be asked before any lock is taken: in the child of a fork it may be held for ever.
@@ -29,7 +32,9 @@ pub fn check() -> Result<()> {
 /// A panic was caught: the state of objects is not known any more.
 pub fn panicked() {
     PANICKED.store(true, Ordering::Relaxed);
-    crate::context::report_fatal();
+    if let Some(report) = REPORT.get() {
+        report();
+    }
 }
 
 /// Blocks all signals of the calling thread while it makes threads, which inherit that.

@@ -3,7 +3,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::errno::{EOPNOTSUPP, Errno, e0, m1, pointer};
+use crate::errno::{EOPNOTSUPP, Errno};
+use crate::returns::{e0, m1, pointer};
 
 /// Functions that return an errno value, -1, or NULL. They take any arguments, as they read none.
 macro_rules! refuse {

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::device::{self, Device};
-use crate::errno;
+use crate::{errno, returns};
 
 const PREFIX: &[u8] = b"/sys/class/infiniband/";
 
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    errno::m1(|| {
+    returns::m1(|| {
         if dir.is_null() || file.is_null() || buf.is_null() {
             return Err(errno::EINVAL);
         }

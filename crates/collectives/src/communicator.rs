@@ -18,7 +18,6 @@ use crate::operation::{Operation, Reduction};
 use crate::p2p::Incoming;
 use crate::program::{Program, Rank, Span};
 use crate::record::Record;
-use crate::rendezvous::Options;
 use crate::tuning::Tuning;
 use crate::work::WorkState;
 
@@ -42,14 +41,21 @@ pub struct Work {
 }
 
 impl Communicator {
-    pub(crate) fn start(rank: Rank, ranks: usize, core: Core, options: Options) -> Result<Communicator> {
-        let driver = Arc::new(Driver::new(core, options.spin));
+    /// A waiting thread looks for messages for `spin` before it sleeps.
+    pub(crate) fn start(
+        rank: Rank,
+        ranks: usize,
+        core: Core,
+        spin: Duration,
+        tuning: Tuning,
+    ) -> Result<Communicator> {
+        let driver = Arc::new(Driver::new(core, spin));
         let theirs = Arc::clone(&driver);
         let thread = std::thread::Builder::new()
             .name("openmrc-collectives".into())
             .spawn(move || theirs.run())
             .map_err(|e| Error::device("a thread", e))?;
-        Ok(Communicator { rank, ranks, driver, tuning: options.tuning, thread: Mutex::new(Some(thread)) })
+        Ok(Communicator { rank, ranks, driver, tuning, thread: Mutex::new(Some(thread)) })
     }
 
     /// This rank.

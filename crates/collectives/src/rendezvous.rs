@@ -138,6 +138,7 @@ impl Rendezvous {
             };
             self.core.add_link(Link::new(&card, way));
         }
-        Communicator::start(self.rank, self.ranks, self.core, self.options)
+        let Options { spin, tuning, .. } = self.options;
+        Communicator::start(self.rank, self.ranks, self.core, spin, tuning)
     }
 }

@@ -12,7 +12,8 @@ mod defaults;
 mod device;
 pub(crate) mod error;
 mod impair;
-pub(crate) mod memory;
+mod memory;
+pub(crate) mod pd;
 mod post;
 mod profile;
 pub(crate) mod qp;
@@ -25,7 +26,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device::Device>()?;
     module.add_class::<context::Context>()?;
     module.add_class::<context::Polling>()?;
-    module.add_class::<memory::ProtectionDomain>()?;
+    module.add_class::<pd::ProtectionDomain>()?;
     module.add_class::<memory::MemoryRegion>()?;
     module.add_class::<cq::CompletionQueue>()?;
     module.add_class::<qp::QueuePair>()?;

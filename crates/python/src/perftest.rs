@@ -3,50 +3,24 @@
 //! are connected.
 
 mod bandwidth;
+mod checks;
 mod latency;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use openmrc_nic::{self as nic, Access, Completion, Status};
+use openmrc_nic::{self as nic, Access};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::nic::context::Context;
 use crate::nic::cq::CompletionQueue;
 use crate::nic::error::OrRaise;
-use crate::nic::memory::ProtectionDomain;
+use crate::nic::pd::ProtectionDomain;
 use crate::nic::qp::QueuePair;
 use bandwidth::{BandwidthParams, Control};
+use checks::Target;
 use latency::{LatencyParams, Role};
-
-/// Memory of the peer.
-struct Target {
-    /// Address of its first byte.
-    addr: u64,
-    /// Length in bytes.
-    len: u64,
-    rkey: u32,
-}
-
-/// Checks that messages of `size` bytes fit both ends.
-fn check_size(size: u32, source: &nic::MemoryRegion, target: &Target) -> nic::Result<()> {
-    if source.len() < size as usize || target.len < u64::from(size) {
-        return Err(nic::Error::InvalidArgument(format!(
-            "messages of {size} bytes do not fit regions of {} and {} bytes",
-            source.len(),
-            target.len
-        )));
-    }
-    Ok(())
-}
-
-fn check_status(done: &Completion) -> nic::Result<()> {
-    match done.status {
-        Status::Success => Ok(()),
-        status => Err(nic::Error::MessageFailed { wr_id: done.wr_id, status }),
-    }
-}
 
 /// Registered memory for a measurement, which peers may write. It is deregistered with the last reference.
 #[pyclass(frozen, module = "openmrc._core")]

@@ -17,38 +17,38 @@ _MOST = 500
 
 def choices(*values: str) -> Callable[[str], list[str]]:
     """Completes one of some values."""
-    return lambda incomplete: _matching(values, incomplete)
+    return lambda incomplete: matching(values, incomplete)
 
 
 def labs(incomplete: str) -> list[str]:
     """The labs that are up."""
     from openmrc.lab.state import names
 
-    return _matching(names(), incomplete)
+    return matching(names(), incomplete)
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
     """Hosts and switches of the lab."""
     layout = _layout(ctx)
-    return [] if layout is None else _matching([*layout.hosts, *layout.switches], incomplete)
+    return [] if layout is None else matching([*layout.hosts, *layout.switches], incomplete)
 
 
 def switches(ctx: typer.Context, incomplete: str) -> list[str]:
     """Switches of the lab."""
     layout = _layout(ctx)
-    return [] if layout is None else _matching(layout.switches, incomplete)
+    return [] if layout is None else matching(layout.switches, incomplete)
 
 
 def links(ctx: typer.Context, incomplete: str) -> list[str]:
     """Ports of the lab, each of which names its link."""
     layout = _layout(ctx)
-    return [] if layout is None else _matching(_ports(layout), incomplete)
+    return [] if layout is None else matching(_ports(layout), incomplete)
 
 
 def links_and_switches(ctx: typer.Context, incomplete: str) -> list[str]:
     """What can fail."""
     layout = _layout(ctx)
-    return [] if layout is None else _matching([*layout.switches, *_ports(layout)], incomplete)
+    return [] if layout is None else matching([*layout.switches, *_ports(layout)], incomplete)
 
 
 def hosts(incomplete: str) -> list[str]:
@@ -58,7 +58,7 @@ def hosts(incomplete: str) -> list[str]:
     with suppress(Error, OSError):
         here = lab_host()
         if here is not None:
-            return _matching([f"h{number}" for number in range(here.fabric.hosts)], incomplete)
+            return matching([f"h{number}" for number in range(here.fabric.hosts)], incomplete)
     return []
 
 
@@ -68,16 +68,7 @@ def interfaces(incomplete: str) -> list[str]:
 
     before, comma, last = incomplete.rpartition(",")
     names = [name for _, name in socket.if_nameindex() if name not in before.split(",")]
-    return [f"{before}{comma}{name}" for name in _matching(names, last)]
-
-
-def impairments(incomplete: str) -> list[str]:
-    """Kinds of ``--impair``, then its fields."""
-    from openmrc.cli._impair import FIELDS, KINDS
-
-    before, comma, last = incomplete.rpartition(",")
-    words = [f"{name}=" for name in (FIELDS if comma else KINDS)]
-    return [f"{before}{comma}{word}" for word in _matching(words, last)]
+    return [f"{before}{comma}{name}" for name in matching(names, last)]
 
 
 def rows(incomplete: str) -> list[str]:
@@ -85,7 +76,7 @@ def rows(incomplete: str) -> list[str]:
     from openmrc.sim.reproduce import rows as published
 
     with suppress(Error, OSError):
-        return _matching([row.row for row in published(())], incomplete)
+        return matching([row.row for row in published(())], incomplete)
     return []
 
 
@@ -104,5 +95,5 @@ def _layout(ctx: typer.Context) -> "Layout | None":
     return None
 
 
-def _matching(values: Iterable[str], incomplete: str) -> list[str]:
+def matching(values: Iterable[str], incomplete: str) -> list[str]:
     return [value for value in values if value.startswith(incomplete)][:_MOST]

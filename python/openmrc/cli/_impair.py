@@ -5,24 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _complete
+from openmrc.cli._complete import matching
 from openmrc.errors import ArgumentError
 from openmrc.testing import Impairment, ImpairmentKind, PacketClass, impair
 from openmrc.units import parse_share, parse_time
 from openmrc.verbs import Context
-
-ImpairOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--impair",
-        metavar="KIND=SHARE[,...]",
-        help="For tests: impair this share of the packets that this end sends. KIND is loss, duplicate, "
-        "reorder, corrupt, delay, mark or trim. More fields: ports=0+3, evs=SHARE, class=data, start=TIME, "
-        "end=TIME, by=TIME (of delay). May be repeated.",
-        rich_help_panel="Planes",
-        autocompletion=_complete.impairments,
-    ),
-]
 
 KINDS = {
     "loss": ImpairmentKind.DROP,
@@ -38,6 +25,27 @@ KINDS = {
 
 FIELDS = ("ports", "evs", "class", "start", "end", "by")
 """What may follow the kind."""
+
+
+def _complete(incomplete: str) -> list[str]:
+    """Kinds of ``--impair``, then its fields."""
+    before, comma, last = incomplete.rpartition(",")
+    words = [f"{name}=" for name in (FIELDS if comma else KINDS)]
+    return [f"{before}{comma}{word}" for word in matching(words, last)]
+
+
+ImpairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--impair",
+        metavar="KIND=SHARE[,...]",
+        help="For tests: impair this share of the packets that this end sends. KIND is loss, duplicate, "
+        "reorder, corrupt, delay, mark or trim. More fields: ports=0+3, evs=SHARE, class=data, start=TIME, "
+        "end=TIME, by=TIME (of delay). May be repeated.",
+        rich_help_panel="Planes",
+        autocompletion=_complete,
+    ),
+]
 
 
 def parse(text: str) -> Impairment:

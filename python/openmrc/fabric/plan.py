@@ -51,6 +51,7 @@ class Plan:
         return f"<Plan of {asked.hosts:,} hosts: {asked.label}, {asked.switches:,} switches>"
 
     def _repr_html_(self) -> str:
+        # An import circle: the report reads plans, and a notebook shows a plan as its report.
         from rich.console import Console
 
         from openmrc import notebook

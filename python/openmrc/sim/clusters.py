@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from openmrc.errors import ArgumentError
-from openmrc.sim.results import import_optional
+from openmrc.extras import import_optional
 
 LOCAL = "local"
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openmrc import notebook
+from openmrc.extras import import_optional
 from openmrc.sim import check, collectives, transports
-from openmrc.sim.results import DROPS, Results, Summary, import_optional
+from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.text import gbps, micros

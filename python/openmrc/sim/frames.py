@@ -3,9 +3,10 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from openmrc.extras import import_optional
 from openmrc.sim import collectives
 from openmrc.sim.collectives import CollectiveStep, CollectiveTime
-from openmrc.sim.results import NEVER, LogEvent, Results, Series, Step, _table, import_optional
+from openmrc.sim.results import NEVER, LogEvent, Results, Series, Step, _table
 
 if TYPE_CHECKING:
     import numpy as np

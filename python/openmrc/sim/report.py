@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jinja2
-import yaml
 
 import openmrc
 from openmrc.sim import pictures
@@ -80,7 +79,7 @@ def render(
         lead=lead,
         headline=headline,
         pictures=[(name, _embedded(name, figure)) for name, figure in figures],
-        scenario=as_yaml(scenario),
+        scenario=scenario.to_yaml(),
         interrupted=interrupted,
         table=table,
         log=log,
@@ -97,13 +96,6 @@ def lead(scenario: Scenario) -> str:
     fabric = f"{count(topology.hosts, 'host')}, {ports}, {count(topology.tiers, 'tier')}"
     kinds = ", ".join(getattr(pattern, "operation", pattern.kind) for pattern in scenario.traffic)
     return f"{fabric}; {scenario.transport.kind}; {kinds}; seed {scenario.seed}"
-
-
-def as_yaml(scenario: Scenario) -> str:
-    """The scenario as it was written, without the fields that were left open. It can be read again."""
-    value = scenario.model_dump(mode="json", exclude_unset=True)
-    text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=110)
-    return text
 
 
 def _embedded(name: str, figure: "Figure") -> tuple[str, str]:

@@ -1,8 +1,6 @@
 """The results of a run: columns of messages, counters, a summary, and what the run was asked to record."""
 
-import importlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -11,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from openmrc import notebook
 from openmrc.errors import Error
-from openmrc.extras import pip_install
+from openmrc.extras import import_optional
 from openmrc.sim import collectives
 from openmrc.sim.collectives import CollectiveTime
 from openmrc.sim.scenario import Scenario
 
+# An import circle: `frames`, `pictures`, `report` and `text` read results, and the methods of `Results` that
+# make tables, pictures and reports call them. These methods import them when they are called.
 if TYPE_CHECKING:
     import numpy as np
 
@@ -403,27 +403,6 @@ def _steps(scenario: Scenario, simulation: "_core.Simulation") -> list[Step]:
         steps.append(Step(pattern, number, end_us, took))
         before[pattern] = end_us
     return steps
-
-
-def import_optional(module: str, what: str, package: str) -> Any:
-    """A module of a package that is installed only for some uses, ``what`` being the one at hand.
-
-    Args:
-        module: What to import.
-        what: What needs it, for the message.
-        package: The package that has it, or an extra of openmrc such as ``openmrc[sim]``.
-
-    Raises:
-        Error: if it is not installed; the message has the command that installs it.
-    """
-    try:
-        # PyArrow has no type stubs, hence Any.
-        return importlib.import_module(module)
-    except ModuleNotFoundError:
-        extra = re.fullmatch(r"openmrc\[(\w+)\]", package)
-        name = module.partition(".")[0] if extra else package
-        command = pip_install(extra[1]) if extra else f"pip install {package}"
-        raise Error(f"{what} needs {name}: {command}") from None
 
 
 def require_arrow() -> None:

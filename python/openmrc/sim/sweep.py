@@ -20,10 +20,11 @@ from pydantic import Field, StrictInt
 import openmrc
 from openmrc import _core, notebook
 from openmrc.errors import ArgumentError, Error, FormatError
+from openmrc.extras import import_optional
 from openmrc.fabric import yamlfile
 from openmrc.model import Model
 from openmrc.sim import check, clusters, collectives, memory, transports
-from openmrc.sim.results import Results, import_optional
+from openmrc.sim.results import Results
 from openmrc.sim.run import run
 from openmrc.sim.scenario import Scenario
 

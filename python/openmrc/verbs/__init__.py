@@ -27,7 +27,8 @@ from openmrc.verbs.enums import (
 from openmrc.verbs.events import AsyncEvent, EventQueue, EvEvent
 from openmrc.verbs.hint import SharedQpHint
 from openmrc.verbs.limits import DeviceAttr
-from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
+from openmrc.verbs.memory import MemoryRegion
+from openmrc.verbs.pd import ProtectionDomain
 from openmrc.verbs.qp import QueuePair
 from openmrc.verbs.work import Completion, RecvWR, RemoteBuffer, SendWR, Sge
 

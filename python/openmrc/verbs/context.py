@@ -11,14 +11,14 @@ from openmrc.errors import ArgumentError, ClosedError
 from openmrc.verbs.attr import QpHint
 from openmrc.verbs.comp_channel import CompletionChannel
 from openmrc.verbs.cq import CompletionQueue
-from openmrc.verbs.device import Device
 from openmrc.verbs.events import AsyncEvent, AsyncEvents, EventQueue, EvEvent, EvEvents
 from openmrc.verbs.hint import SharedQpHint
 from openmrc.verbs.limits import DeviceAttr
-from openmrc.verbs.memory import ProtectionDomain
+from openmrc.verbs.pd import ProtectionDomain
 
 if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
+    from openmrc.verbs.device import Device
 
 
 class Context(Closable):
@@ -30,7 +30,7 @@ class Context(Closable):
     was made on it: the child opens a device of its own.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: "Device") -> None:
         self.device = device
         self._core: _core.Context = device._core.open()
         self._srv6_peers: set[tuple[SocketAddress, ...]] = set()

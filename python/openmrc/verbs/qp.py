@@ -10,13 +10,14 @@ from openmrc.errors import ArgumentError
 from openmrc.verbs.attr import QpAttr, QpCap, QpHint, QpInfo
 from openmrc.verbs.enums import AccessFlags, Capabilities, EvState, QpState, SendFlags
 from openmrc.verbs.hint import SharedQpHint, check_vendor_cfg
-from openmrc.verbs.memory import MemoryRegion, ProtectionDomain
+from openmrc.verbs.memory import MemoryRegion
 from openmrc.verbs.work import RecvWR, RemoteBuffer, SendWR, Sge, part
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from openmrc.verbs.cq import CompletionQueue
+    from openmrc.verbs.pd import ProtectionDomain
 
 Offsets = int | Sequence[int]
 """One number for all writes, or a sequence with one per write; a NumPy array of int64 is read without making
@@ -33,7 +34,7 @@ class QueuePair(Closable):
 
     def __init__(
         self,
-        pd: ProtectionDomain,
+        pd: "ProtectionDomain",
         send_cq: "CompletionQueue",
         recv_cq: "CompletionQueue",
         cap: QpCap,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::abi::ctl::*;
-use crate::errno::{EINVAL, m1};
+use crate::errno::EINVAL;
 use crate::mrc::Handle;
-use crate::profiles::{State, cc};
+use crate::profiles::{CcProfile, State, cc};
+use crate::returns::m1;
 
 /// # Safety
 /// As in `mrc_ctl.h`.
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn mrc_ctl_query_cc_profile(
         let mut profile = tables.ccs.get(id);
         if id == 0 {
             let nscc = context.device.description.config.network.trims;
-            profile = cc::CcProfile { state: State::Online, nscc: Some(nscc), ..profile };
+            profile = CcProfile { state: State::Online, nscc: Some(nscc), ..profile };
         }
         let states = (&mut attr.profile_state, &mut attr.cur_profile_state);
         say_state(profile.state, (mask, cc_attr::ALGORITHM | cc_attr::CONFIG), states, &mut attr.vendor_cfg)?;

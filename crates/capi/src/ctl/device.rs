@@ -10,9 +10,10 @@ use super::*;
 use crate::abi::ctl::*;
 use crate::abi::verbs::IbvContext;
 use crate::context::{CONTEXTS, Context};
-use crate::errno::{EINVAL, EOPNOTSUPP, Result, m1};
+use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::mrc::{Handle, mrc_query_version};
 use crate::profiles::{self, ev, expansion};
+use crate::returns::m1;
 
 fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
     let device = &context.device.description.config;

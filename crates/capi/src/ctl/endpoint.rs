@@ -13,10 +13,11 @@ use super::*;
 use crate::abi::ctl::*;
 use crate::abi::verbs::IbvGid;
 use crate::context::Context;
-use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result, m1};
+use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::mrc::Handle;
 use crate::profiles::online::Lease;
 use crate::profiles::{self, ev};
+use crate::returns::m1;
 
 /// # Safety
 /// As in `mrc_ctl.h`.

@@ -7,9 +7,10 @@ use openmrc_wire::ev::EvField;
 use super::*;
 use crate::abi::ctl::*;
 use crate::context::Context;
-use crate::errno::{EINVAL, Result, m1};
+use crate::errno::{EINVAL, Result};
 use crate::mrc::Handle;
-use crate::profiles::{Move, State, ev};
+use crate::profiles::{EvProfile, Move, State, ev};
+use crate::returns::m1;
 
 const EV_KNOWN: u32 = ev_attr::MODE
     | ev_attr::FMT_ID
@@ -172,12 +173,12 @@ pub unsafe extern "C" fn mrc_ctl_query_ev_profile(
         check_mask(mask, EV_KNOWN, &[0; _])?;
         let has = |bit: u32| mask & bit != 0;
         let profile = match id {
-            0 => ev::EvProfile {
+            0 => EvProfile {
                 state: State::Online,
                 mode: Some(EV_MODE_AUTO),
                 count: Some(ev::values(&context, 0)?.len() as u32),
                 event_mask: EV_GOOD | EV_ASSUMED_BAD,
-                ..ev::EvProfile::default()
+                ..EvProfile::default()
             },
             id => context.profiles.lock().evs.get(id),
         };

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use crate::abi::ctl::*;
 use crate::abi::mrc::{CURRENT_VERSION, LATEST_VERSION, version};
 use crate::context::Context;
-use crate::cq::{CQS, Cq, Notifier, Source};
-use crate::errno::{EINVAL, minus, pointer};
+use crate::cq::{CQS, Cq, Source};
+use crate::errno::EINVAL;
 use crate::ev_events::EvEvents;
 use crate::mrc::{Handle, MRC_CONTEXTS, create_cq};
+use crate::notifier::Notifier;
+use crate::returns::{minus, pointer};
 
 /// # Safety
 /// As in `mrc_ctl.h`.

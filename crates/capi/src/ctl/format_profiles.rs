@@ -5,9 +5,10 @@ use std::ffi::c_int;
 use super::*;
 use crate::abi::ctl::*;
 use crate::context::Context;
-use crate::errno::{EINVAL, Result, m1};
+use crate::errno::{EINVAL, Result};
 use crate::mrc::Handle;
 use crate::profiles::{self, State, format};
+use crate::returns::m1;
 
 /// # Safety
 /// As in `mrc_ctl.h`.

@@ -8,7 +8,9 @@ use super::*;
 use crate::abi::verbs::*;
 use crate::context::Context;
 use crate::cq::{self, CHANNELS, CQS, Channel, Cq, Face, MRC_CQ, MrcChannel, MrcCq};
-use crate::errno::{EINVAL, Result, e0, m1, pointer};
+use crate::errno::{EINVAL, Result};
+use crate::notifier::Notifier;
+use crate::returns::{e0, m1, pointer};
 
 /// # Safety
 /// As in `mrc.h`.
@@ -67,7 +69,7 @@ pub fn create_cq(
     cq_context: *mut c_void,
     channel: Handle,
     comp_vector: c_int,
-    make: impl FnOnce(&Context, usize, cq::Notifier) -> Result<cq::Source>,
+    make: impl FnOnce(&Context, usize, Notifier) -> Result<cq::Source>,
 ) -> Result<Handle> {
     let parent = MRC_CONTEXTS.get(mrc_ctx)?;
     if comp_vector != 0 {

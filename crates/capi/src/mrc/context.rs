@@ -1,18 +1,20 @@
 //! Devices and contexts of `mrc.h` (spec: C interface, section 3).
 
-use openmrc_nic::limits;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
+
+use openmrc_nic::limits;
 
 use super::*;
 use crate::abi::mrc::*;
 use crate::abi::verbs::*;
 use crate::context::{AsyncQueue, CONTEXTS, Context};
-use crate::cq::{self};
-use crate::errno::{EINVAL, EOPNOTSUPP, Result, m1, pointer};
-use crate::hint::{self};
-use crate::qp::{self};
+use crate::cq;
+use crate::errno::{EINVAL, EOPNOTSUPP, Result};
+use crate::hint;
+use crate::qp;
+use crate::returns::{m1, pointer};
 
 /// What every device reports.
 const DEVICE: MrcDeviceAttr = MrcDeviceAttr {

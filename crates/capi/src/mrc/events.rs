@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use super::*;
 use crate::abi::mrc::*;
 use crate::context::next_event;
-use crate::errno::{EINVAL, m1};
+use crate::errno::EINVAL;
+use crate::returns::m1;
 use crate::verbs::acknowledge_async;
 
 /// # Safety

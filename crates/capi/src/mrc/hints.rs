@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::abi::mrc::*;
-use crate::errno::{EINVAL, m1, pointer};
+use crate::errno::EINVAL;
 use crate::hint::{self, Counts, HINTS, Hint, HintObject};
-use crate::modify::{self};
+use crate::modify;
+use crate::returns::{m1, pointer};
 
 /// # Safety
 /// As in `mrc.h`.

@@ -7,11 +7,12 @@ use super::*;
 use crate::abi::mrc::*;
 use crate::abi::verbs::*;
 use crate::cq::{CQS, Face};
-use crate::errno::{EINVAL, EOPNOTSUPP, Result, e0, m1, pointer};
+use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::memory::PDS;
 use crate::modify::{self, Change};
 use crate::post;
 use crate::qp::{self, Init, MRC_QP, MrcQp, QPS, Qp};
+use crate::returns::{e0, m1, pointer};
 
 /// # Safety
 /// As in `mrc.h`.

@@ -7,7 +7,7 @@ use openmrc_nic::attr::DEFAULT_PATH_MTU;
 use openmrc_transport::Span;
 use openmrc_transport::mrc::{CcProfile as Algorithm, NsccParams, PathModel};
 
-use super::{Move, State};
+use super::types::{CcProfile, Move, State};
 use crate::abi::ctl::MrcCtlCcNsccCfg;
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, Result};
@@ -15,19 +15,6 @@ use crate::qp::QPS;
 
 /// The window where the algorithm is NULL, bytes: that of a device whose network does not trim.
 const FIXED_WINDOW: u64 = 1 << 20;
-
-/// A congestion control profile.
-#[derive(Clone, Default)]
-pub struct CcProfile {
-    pub state: State,
-    /// `Some(true)`: NSCC, `Some(false)`: none.
-    pub nscc: Option<bool>,
-    pub config: Option<MrcCtlCcNsccCfg>,
-    /// The NIC's number while it is ONLINE.
-    pub number: Option<u16>,
-    /// What the last query points to.
-    pub shown: Option<Arc<MrcCtlCcNsccCfg>>,
-}
 
 /// Attributes that a call gives.
 pub struct Change {

@@ -1,6 +1,6 @@
 //! EV profiles: the entropy values that queue pairs spray over, and operations on them (spec: C interface, 6.4 and 6.5).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use openmrc_transport::PathEntry;
@@ -8,9 +8,10 @@ use openmrc_transport::mrc::EvState;
 use openmrc_wire::ev::{EvField, EvString};
 use openmrc_wire::{Ev, EvFormat};
 
-use super::expansion::{Frame, Layout, Ways};
-use super::online::Online;
-use super::{Move, State, Tables, generate, is_srv6, named};
+use super::expansion::{Frame, Layout};
+use super::generate;
+use super::routes::{is_srv6, named};
+use super::types::{EvProfile, Move, Online, State, Tables, Ways, key};
 use crate::abi::ctl::*;
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
@@ -20,24 +21,6 @@ use crate::qp::QPS;
 pub const MOST_EVS: u32 = 512;
 
 const ENOENT: Errno = Errno(libc::ENOENT);
-
-/// An EV profile.
-#[derive(Clone, Default)]
-pub struct EvProfile {
-    pub state: State,
-    pub mode: Option<i32>,
-    pub format: Option<u64>,
-    pub count: Option<u32>,
-    pub min_active: Option<u32>,
-    pub event_mask: i32,
-    /// As they were given; none: each field of the format with a full mask.
-    pub fields: Option<Vec<EvField>>,
-    /// In EXPLICIT mode from OFFLINE on, in the others while it is ONLINE.
-    pub evs: Vec<MrcCtlEv>,
-    pub denied: HashSet<[u8; EV_MAX_BYTES + 1]>,
-    /// What it is for the NIC while it is ONLINE.
-    pub online: Online,
-}
 
 /// Attributes that a call gives.
 #[derive(Clone)]
@@ -60,13 +43,6 @@ impl Change {
             || self.min_active.is_some()
             || self.fields.is_some()
     }
-}
-
-pub fn key(ev: &MrcCtlEv) -> [u8; EV_MAX_BYTES + 1] {
-    let mut key = [0; EV_MAX_BYTES + 1];
-    key[..EV_MAX_BYTES].copy_from_slice(&ev.val);
-    key[EV_MAX_BYTES] = ev.port;
-    key
 }
 
 /// Changes attributes, then the state. On an error nothing has changed.

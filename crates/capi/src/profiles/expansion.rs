@@ -10,8 +10,8 @@ use openmrc_transport::PathEntry;
 use openmrc_wire::ev::{self, EvField, EvString, Expanded};
 use openmrc_wire::{Ev, EvFormat};
 
-use super::ev::{EvProfile, key};
-use super::{Tables, is_srv6};
+use super::routes::is_srv6;
+use super::types::{EvProfile, Tables, Ways, key};
 use crate::abi::ctl::MrcCtlEv;
 use crate::context::Context;
 use crate::errno::{EINVAL, Errno, Result};
@@ -31,15 +31,6 @@ pub struct Layout {
     format: EvFormat,
     widths: Vec<u32>,
     pub fields: Vec<EvField>,
-}
-
-/// Paths of entropy values.
-#[derive(Clone, Default)]
-pub struct Ways {
-    /// What packets carry of each value, in their order.
-    pub paths: Vec<PathEntry>,
-    /// SRv6 mode: the route of each. Empty in the other modes.
-    pub routes: Vec<SegmentRoute>,
 }
 
 /// The longest format of a device. In SRv6 mode a route may go on in an SRH.

@@ -3,19 +3,11 @@
 use openmrc_wire::ev;
 
 use super::expansion::{described_by, longest};
-use super::{Move, State, Tables, mode_of};
+use super::routes::mode_of;
+use super::types::{Move, State, Tables};
 use crate::abi::ctl::{EV_FMT_MODE_SRV6, EV_FMT_MODE_STEV, EV_FMT_MODE_UDP};
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
-
-/// An EV format profile.
-#[derive(Clone, Default)]
-pub struct Format {
-    pub state: State,
-    pub mode: Option<i32>,
-    /// Bits of each field; none while they were not given.
-    pub widths: Vec<u32>,
-}
 
 /// Attributes that a call gives.
 pub struct Change {

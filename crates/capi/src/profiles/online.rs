@@ -7,29 +7,10 @@ use std::sync::Arc;
 
 use openmrc_nic::EvProfileConfig;
 
-use super::ev::{EvProfile, key};
-use super::expansion::Ways;
-use super::{Route, State};
+use super::routes::Route;
+use super::types::{EvProfile, Made, Online, State, Ways, key};
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, Result};
-
-/// A profile of the NIC.
-#[derive(Clone)]
-struct Made {
-    number: u16,
-    /// SRv6 mode: the node where the paths end. Empty in the other modes.
-    peer: Vec<SocketAddr>,
-    /// Leases that are out.
-    users: usize,
-}
-
-/// An EV profile that is ONLINE.
-#[derive(Clone, Default)]
-pub struct Online {
-    /// Of the profile's values, in their order.
-    pub ways: Ways,
-    made: Vec<Made>,
-}
 
 impl Online {
     pub fn new(ways: Ways) -> Self {

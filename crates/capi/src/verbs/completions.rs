@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::verbs::*;
 use crate::cq::{self, CQS, Channel, Face, VERBS_CQ};
-use crate::errno::{e0, m1, pointer};
+use crate::returns::{e0, m1, pointer};
 
 /// # Safety
 /// As in verbs.

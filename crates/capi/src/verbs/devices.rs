@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use crate::abi::verbs::*;
-use crate::context::{self};
-use crate::device;
-use crate::errno::{self, m1, pointer};
+use crate::errno;
+use crate::returns::{m1, pointer};
+use crate::{device, open};
 
 /// # Safety
 /// As in verbs.
@@ -66,12 +66,12 @@ pub unsafe extern "C" fn ibv_get_device_index(_device: *mut IbvDevice) -> c_int 
 /// As in verbs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
-    pointer(|| context::open(device::at(device)?))
+    pointer(|| open::open(device::at(device)?))
 }
 
 /// # Safety
 /// As in verbs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut IbvContext) -> c_int {
-    m1(|| context::close(context).map(|()| 0))
+    m1(|| open::close(context).map(|()| 0))
 }

@@ -6,8 +6,9 @@ use std::ptr;
 use crate::abi::verbs::*;
 use crate::context::{CONTEXTS, next_event};
 use crate::cq::CQS;
-use crate::errno::{EINVAL, m1};
+use crate::errno::EINVAL;
 use crate::qp::QPS;
+use crate::returns::m1;
 
 /// # Safety
 /// As in verbs.

@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::verbs::*;
-use crate::errno::{EOPNOTSUPP, e0, pointer};
+use crate::errno::EOPNOTSUPP;
 use crate::memory;
+use crate::returns::{e0, pointer};
 
 /// # Safety
 /// As in verbs.

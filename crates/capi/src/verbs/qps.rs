@@ -5,10 +5,11 @@ use std::ptr;
 
 use crate::abi::verbs::*;
 use crate::cq::Face;
-use crate::errno::{self, EINVAL, EOPNOTSUPP, e0, pointer};
+use crate::errno::{self, EINVAL, EOPNOTSUPP};
 use crate::modify::{self, Change};
 use crate::post;
 use crate::qp::{self, QPS, VERBS_QP};
+use crate::returns::{e0, pointer};
 
 /// # Safety
 /// As in verbs.

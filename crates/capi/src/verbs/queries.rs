@@ -6,7 +6,8 @@ use std::ptr;
 use crate::abi::verbs::*;
 use crate::context::{self, CONTEXTS};
 use crate::device;
-use crate::errno::{self, EINVAL, e0, m1, minus};
+use crate::errno::{self, EINVAL};
+use crate::returns::{e0, m1, minus};
 
 /// # Safety
 /// As in verbs.

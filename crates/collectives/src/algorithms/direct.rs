@@ -1,7 +1,7 @@
 //! Every rank exchanges with every other at once: one round trip, and n - 1 messages. Rank r begins with r + 1, so that
 //! not all begin with the same one.
 
-use super::offsets;
+use super::parts::offsets;
 use crate::program::{After, Finish, Program, Rank, Span};
 
 /// The other ranks, beginning behind `rank`.

@@ -1,7 +1,7 @@
 //! Rings: rank r sends to r + 1 and receives from r - 1. Every link carries the same number of bytes, and what arrives is
 //! passed on while the rest still comes (Patarasuk and Yuan, "Bandwidth optimal all-reduce", 2009).
 
-use super::{even_parts, offsets};
+use super::parts::{even_parts, offsets};
 use crate::program::{After, Program, Rank, Recv, Span};
 
 struct Ring {

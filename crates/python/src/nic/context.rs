@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use super::convert::port_list;
 use super::cq::CompletionQueue;
 use super::error::{OrRaise, refused};
-use super::memory::ProtectionDomain;
+use super::pd::ProtectionDomain;
 use super::stats;
 
 /// An open device.

@@ -9,7 +9,7 @@ use openmrc_nic::{
 };
 use smallvec::SmallVec;
 
-use super::{Target, check_size, check_status};
+use super::checks::{Target, check_size, check_status};
 
 /// Completions taken from the queue at once.
 const POLL: usize = 256;

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import StrictInt, ValidationInfo, model_validator
 
+from openmrc import notebook
 from openmrc.fabric import yamlfile
 from openmrc.sim.scenario.faults import Fault
 from openmrc.sim.scenario.network import Network, Topology, planned
@@ -49,10 +51,13 @@ class Scenario(Part, yamlfile.Sourced):
         return {**value, "network": {**network, "mtu": mtu}}
 
     def _repr_html_(self) -> str:
-        from openmrc import notebook
-        from openmrc.sim.report import as_yaml
+        return notebook.preformatted(self.to_yaml())
 
-        return notebook.preformatted(as_yaml(self))
+    def to_yaml(self) -> str:
+        """The scenario as it was written, without the fields that were left open. It can be read again."""
+        value = self.model_dump(mode="json", exclude_unset=True)
+        text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=110)
+        return text
 
     def to_json(self) -> str:
         """What is handed over to the core: only fields that are set, and files with their full names."""
