@@ -1,4 +1,4 @@
-"""The repository is what docs/architecture.md and architecture-sim.md say: crates, files, functions, imports."""
+"""The repository is what docs/architecture.md and architecture-sim.md say: crates, files, names, imports."""
 
 import re
 import tomllib

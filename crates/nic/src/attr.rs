@@ -1,4 +1,4 @@
-//! What a queue pair is made with and what it is told at each step of its life (spec: transport, "Queue pair life").
+//! Capacities and attributes of a queue pair, by the steps of its life (spec: transport, "Queue pair life").
 
 use std::net::SocketAddr;
 
@@ -51,7 +51,7 @@ impl Default for QpCap {
 /// `remote` holds the peer's address per port; the queue pair uses the ports where both ends have one.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct QpAttr {
-    /// What the peer may do with regions that allow it too; default [`Access::REMOTE_WRITE`].
+    /// Access rights of the peer, as far as a region allows them too; default [`Access::REMOTE_WRITE`].
     pub access: Option<Access>,
     /// The peer's queue pair number.
     pub dest_qp_num: Option<u32>,
@@ -81,9 +81,9 @@ pub struct QpAttr {
     /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
     /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
     pub keepalive_ms: Option<u32>,
-    /// Verbs' RNR, at both ends: how many milliseconds a message with immediate waits for a receive before it is refused;
-    /// [`RECEIVE_WAIT_FOREVER`] never refuses it. With any but 0 a peer that waits does not use up the retries. Default
-    /// 0: MRC refuses it at once.
+    /// Verbs' RNR, at both ends: how many milliseconds a message with immediate waits for a receive before it is
+    /// refused; [`RECEIVE_WAIT_FOREVER`] never refuses it. With any value but 0, this waiting does not use up the
+    /// retries. Default 0: MRC refuses it at once.
     pub receive_wait_ms: Option<u32>,
     /// What the peer can do, and dynamic MPR if both ends enable it; default all.
     pub caps: Option<Capabilities>,

@@ -11,8 +11,7 @@ use parking_lot::Mutex;
 use crate::completion::{Completion, Status};
 use crate::error::{Error, Result};
 
-/// Told of each notification that a completion queue raises. It is called with locks of the device held, so it must not
-/// call the device.
+/// Called for each notification of a completion queue, with locks of the device held: it must not call the device.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// What a completion queue is armed for.

@@ -16,7 +16,7 @@ pub const DEFAULT_UDP_PORT: u16 = 4791;
 /// Most paths of a device: twice the largest active set (spec: paths, EV set), for 16 ports.
 pub const MAX_PATHS: usize = 4096;
 
-/// Most UDP ports on which a port receives beside its own.
+/// Largest number of UDP ports on which a port receives in addition to its own.
 pub(crate) const MAX_UDP_PORTS: usize = 4;
 
 /// One port of a device, which is one plane of the fabric.
@@ -72,10 +72,11 @@ pub struct QpChoices {
     pub requestor: RequestorOptions,
     /// As responder.
     pub responder: ResponderOptions,
-    /// A message with immediate is acknowledged before its receive completes: the receiver may end at once. Default off.
+    /// A message with immediate is acknowledged before its receive completes, so that the receiving process may exit
+    /// at once. Default off.
     pub acks_immediates: bool,
-    /// The answer that a message of one packet asks for follows the next data to its sender at once, for programs that
-    /// wait for their completion and for their peer's data in turn. Default off: it is one packet more for each message.
+    /// The answer to a message of one packet is sent right after the next data to its sender. For programs that wait
+    /// for a completion and for the peer's data alternately. Default off: it costs one more packet per message.
     pub answers_behind_data: bool,
     /// Full turns after which the order of the paths is drawn anew; 0: never.
     pub rotation_turns: u16,
@@ -157,8 +158,8 @@ pub struct SocketConfig {
     /// Most consecutive packets on one path; fewer if they do not fit one system call, and 8 if they are not ready at
     /// the same time. Hardware uses 1. Default 15, as many packets of 4096 bytes as fit one system call.
     pub burst: u8,
-    /// UDP ports on which every port receives beside its own, at most 4: MRC 1.0 prints 4971 as a default. Answers go to
-    /// the address that the peer gave. Default none.
+    /// UDP ports on which every port receives in addition to its own, at most 4. MRC 1.0 prints 4971 as a default.
+    /// Answers go to the address that the peer gave. Default none.
     pub more_udp_ports: Vec<u16>,
 }
 
@@ -247,8 +248,8 @@ pub struct ThreadConfig {
     pub spin: Duration,
     /// Processor on which it runs; `None`: any.
     pub cpu: Option<usize>,
-    /// Threads that poll an empty completion queue again and again take the turns of the engine, as in polling mode, and
-    /// the engine's thread stands aside until they stop. Default off: whoever wants that says so by
+    /// Threads that poll an empty completion queue again and again take the turns of the engine, as in polling mode,
+    /// and the engine's thread stands aside until they stop. Default off: programs that want it call
     /// [`crate::Context::polling`].
     pub callers_drive: bool,
 }

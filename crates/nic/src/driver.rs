@@ -2,10 +2,10 @@
 //!
 //! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
 //! lives that thread stands aside, and the threads that poll ([`crate::CompletionQueue::poll`],
-//! [`crate::Context::progress`]) drive the engine themselves: no hand-over between threads, for the lowest latency. If
-//! they do not poll for some milliseconds, the thread takes turns for them, so that peers are not left without answers.
-//! With [`crate::config::ThreadConfig::callers_drive`] threads that poll in vain do so without a guard; see
-//! [`crate::driving`].
+//! [`crate::Context::progress`]) drive the engine themselves: no hand-over between threads, for the lowest latency.
+//! If they do not poll for some milliseconds, the thread takes turns for them, so that peers are not left without
+//! answers. With [`crate::config::ThreadConfig::callers_drive`], threads that poll and find nothing drive it without
+//! a guard; see [`crate::driving`].
 
 use std::any::Any;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sys;
 
 /// How long pollers may be silent before the engine's thread takes a turn for them ...
 const POLLERS_PATIENCE: Duration = Duration::from_millis(1);
-/// ... and if they have polled without fail for a while.
+/// ... and the longest such time, after they have polled regularly.
 const POLLERS_LONGEST_PATIENCE: Duration = Duration::from_millis(32);
 
 /// The engine of an open device, and the threads that may drive it.
@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// Whoever has polled is going to sleep: the engine's thread drives again.
+    /// A thread that has polled is going to sleep: the engine's thread drives again.
     pub fn stop_driving(&self) {
         if self.driving.is_active() && self.driving.end(false) {
             let _guard = self.standing_aside.lock();
@@ -133,10 +133,10 @@ impl Driver {
         if self.shared.is_inherited() {
             return;
         }
-        // Whoever holds the lock is taking a turn already, or soon done with something short.
+        // The thread that holds the lock is taking a turn, or does something short.
         if let Some(mut engine) = self.engine.try_lock() {
-            // The engine's thread may have taken over, and sleeps only while its sockets are watched, which a turn for a
-            // poller ends.
+            // If the engine's thread has taken over, it may sleep, and relies on its sockets being watched. A turn
+            // for a poller would end that.
             let before = engine.packets();
             if !self.shared.is_closed() && self.is_polled() {
                 engine.turn(&self.shared, true);
@@ -172,7 +172,7 @@ impl Driver {
                 } else if spin.is_zero() || idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
                     break;
                 }
-                // Whoever waits for the lock gets it now.
+                // A thread that waits for the lock gets it now.
                 MutexGuard::bump(&mut engine);
             }
             engine.watch_held(&self.shared);
@@ -195,7 +195,7 @@ impl Driver {
         }
     }
 
-    /// Callers drive without a guard: sleeps, and looks now and then whether they still do.
+    /// Callers drive without a guard: sleeps, and checks periodically that they still do.
     fn nap_while_driven(&self) {
         let mut watch = Watch::new();
         let mut guard = self.standing_aside.lock();
@@ -207,7 +207,7 @@ impl Driver {
                 return;
             }
             let work = self.polled_work.load(Ordering::Relaxed).wrapping_sub(before);
-            // Where much is on its way something always waits, which is nobody's fault.
+            // During bulk transfers something always waits. That does not mean that callers are late.
             let waited = MutexGuard::unlocked(&mut guard, || {
                 let mut engine = self.engine.lock();
                 engine.turn(&self.shared, true) && !engine.is_bulk()
@@ -220,8 +220,8 @@ impl Driver {
         }
     }
 
-    /// Others poll: only takes a turn where they forget to. While they do poll it looks less and less often, for
-    /// each look may take the processor from them.
+    /// Other threads poll: takes a turn only if they have stopped polling. While they poll, the interval between
+    /// checks grows, because each check may take the processor from them.
     fn stand_aside(&self) {
         let mut patience = POLLERS_PATIENCE;
         let mut seen = self.polled_work.load(Ordering::Relaxed);
@@ -273,7 +273,7 @@ impl Drop for Polling {
             self.0.pollers.fetch_sub(1, Ordering::SeqCst);
             self.0.pollers_gone.notify_all();
         }
-        // It may never have stood aside, but slept all the time that others polled.
+        // The engine's thread may have slept all the time that others polled.
         self.0.shared.wake.signal();
     }
 }

@@ -1,32 +1,33 @@
-//! Whether threads that poll without pause drive the engine, though nobody asked for polling mode
-//! ([`crate::config::ThreadConfig::callers_drive`]): programs written for hardware poll and know nothing of an engine.
-//! It must never leave the engine without a driver: the engine's thread looks after each nap.
+//! Threads that poll without pause drive the engine, without having asked for polling mode
+//! ([`crate::config::ThreadConfig::callers_drive`]). This is for programs that were written for hardware: they poll
+//! and do not know of an engine. The engine must never be left without a driver: its thread checks after each nap.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Empty polls after which callers drive. A program that polls now and then is back at its own work before.
+/// Empty polls after which callers drive. A program that polls only now and then does not reach this number in one
+/// go.
 const EMPTY_POLLS: u32 = 64;
-/// And at most, where the engine's thread had to take over before.
+/// The largest such number. It grows each time that the engine's thread had to take over.
 const MOST_EMPTY_POLLS: u32 = 1 << 16;
 
 /// How long the engine's thread sleeps while callers drive, at first ...
 pub(crate) const FIRST_NAP: Duration = Duration::from_micros(50);
-/// ... and where they did so without a pause: each look takes the processor from somebody.
+/// ... and at most, while they drive without a pause: each check takes the processor from another thread.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// A turn without work takes less than half a microsecond, a packet a few. Callers that manage fewer than one of either in
-/// this time do other work.
+/// A turn without work takes less than half a microsecond, a packet a few. Callers that do less than one of either in
+/// this time are busy with other work.
 const SLOWEST_STEP: Duration = Duration::from_micros(5);
-/// Naps after which something waited, one after the other, that end the driving by callers.
+/// Consecutive naps with something waiting at their end after which callers no longer drive.
 const LATE_LOOKS: u32 = 3;
 
-/// What callers and the engine's thread know of each other.
+/// State shared by callers and the engine's thread.
 #[derive(Default)]
 pub(crate) struct Driving {
     active: AtomicBool,
-    /// Empty polls since the engine's thread took over. Lost counts do no harm.
+    /// Empty polls since the engine's thread took over. It need not be exact.
     empty: AtomicU32,
-    /// How many of them it takes, less [`EMPTY_POLLS`].
+    /// Empty polls needed beyond [`EMPTY_POLLS`].
     more_needed: AtomicU32,
 }
 
@@ -37,7 +38,7 @@ impl Driving {
         self.active.load(Ordering::Acquire)
     }
 
-    /// A caller has found nothing; whether callers drive from now on and did not before.
+    /// A caller has found nothing. Returns whether callers begin to drive with this poll.
     #[inline]
     pub fn found_nothing(&self) -> bool {
         let empty = self.empty.load(Ordering::Relaxed) + 1;
@@ -46,8 +47,8 @@ impl Driving {
         empty >= needed && !self.active.swap(true, Ordering::SeqCst)
     }
 
-    /// The engine's thread drives again; whether callers did. `failed`: they left work waiting, so that it takes longer
-    /// until they drive again.
+    /// The engine's thread drives again; returns whether callers did before. `failed`: they left work waiting, so
+    /// more empty polls are needed before they drive again.
     pub fn end(&self, failed: bool) -> bool {
         self.empty.store(0, Ordering::Relaxed);
         let more = self.more_needed.load(Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl Watch {
         Watch { nap: FIRST_NAP, late: 0 }
     }
 
-    /// During a nap callers took turns and handled packets, this many in total. `waited`: something waited at its end.
+    /// `work`: turns taken and packets handled by callers during a nap. `waited`: something waited at its end.
     pub fn judge(&mut self, work: u64, waited: bool) -> Verdict {
         if u128::from(work) * SLOWEST_STEP.as_nanos() < self.nap.as_nanos() {
             return Verdict::Gone;

@@ -108,7 +108,7 @@ impl<T> EventQueue<T> {
         self.event.signal();
     }
 
-    /// From now on events go to `sink`, those that wait first.
+    /// Passes events to `sink` from now on, first those that are queued.
     pub fn give_to(&self, sink: Sink<T>) {
         if self.sink.set(sink).is_ok()
             && let Some(sink) = self.sink.get()

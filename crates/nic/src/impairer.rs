@@ -126,8 +126,8 @@ impl Impairer {
         }
     }
 
-    /// Replaces all rules. Their schedules start now, and their random numbers again from `seed`. Packets that are held
-    /// stay held.
+    /// Replaces all rules. Their schedules start now, and their random numbers are drawn from `seed` again. Packets
+    /// that are held stay held.
     pub fn set(&mut self, now: Time, rules: Vec<ImpairRule>, seed: u64) -> Result<()> {
         rules.iter().try_for_each(ImpairRule::validate)?;
         if rules.len() > MAX_RULES {
@@ -260,7 +260,7 @@ impl Impairer {
         }
     }
 
-    /// A packet of `port` has left: releases the packets that have waited for enough of them.
+    /// A packet of `port` has left: releases the packets that waited for it as the last of their number.
     fn release_reordered(&mut self, now: Time, port: u8, out: &mut Vec<Outgoing>) {
         for waiting in self.reordered.iter_mut().filter(|r| r.packet.port == port) {
             waiting.remaining = waiting.remaining.saturating_sub(1);

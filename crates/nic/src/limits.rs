@@ -1,5 +1,5 @@
 //! What a device of any configuration offers an application and a controller (spec: C interface, sections 5, 6.3 and
-//! 7.5). The faces of C and of Python report the same numbers.
+//! 7.5). The C interface and Python report the same numbers.
 
 /// Messages with immediate in flight, of either role.
 pub const MAX_WIMM: u16 = 16_384;

@@ -194,7 +194,7 @@ struct KeyStream {
 }
 
 impl KeyStream {
-    /// Four rounds make a strong permutation (Luby, Rackoff 1988). More cost nothing that matters at registration.
+    /// Four rounds make a strong permutation (Luby, Rackoff 1988). The cost of more does not matter at registration.
     const ROUNDS: u8 = 8;
 
     fn new() -> Self {

@@ -1,4 +1,4 @@
-//! What packets need on their way out: ports, paths, peers and impairments, and counters of what becomes of them.
+//! What sending needs: ports, paths, peers and impairments, and counters.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -58,7 +58,7 @@ impl Network {
         self.ports.iter().map(|port| port.addr.ip()).collect()
     }
 
-    /// The peer with these addresses, used once more. `paths` lead to it.
+    /// Adds a user of the peer with these addresses. `paths` lead to it.
     pub fn acquire_peer(&mut self, addrs: &[SocketAddr], paths: &Paths) -> Result<PeerId> {
         let peer = self.peers.acquire(addrs, &self.own_addrs())?;
         if let Some(known) = self.peers.get_mut(peer).filter(|_| !paths.peer.is_empty()) {
@@ -81,7 +81,7 @@ impl Network {
         self.paths.iter().position(fits).map(|index| index as u16)
     }
 
-    /// A path by this port to a peer, for a packet that may go on any: each in turn.
+    /// The next path by this port to a peer, in rotation, for a packet that may take any.
     pub fn any_path(&mut self, peer: PeerId, port: u8) -> Option<u16> {
         let to_peer = self.peers.get_mut(peer).and_then(|peer| peer.any_path(port));
         to_peer.or_else(|| self.ports.get_mut(usize::from(port)).and_then(Port::any_path))
@@ -112,7 +112,8 @@ impl Network {
         port.stats.tx_bytes += bytes as u64;
     }
 
-    /// Looks at every receive buffer; returns how many packets the sockets have dropped since the last look.
+    /// Reads the state of every receive buffer; returns how many packets the sockets have dropped since the last
+    /// time.
     pub fn sample_buffers(&mut self) -> u64 {
         let dropped = self.ports.iter_mut().map(Port::sample_buffer).sum();
         self.causes.add(Cause::SocketOverflow, dropped);

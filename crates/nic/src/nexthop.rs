@@ -25,7 +25,7 @@ const DISCARD: u16 = 9;
 pub(crate) struct NextHop {
     pub interface: u32,
     pub addr: Ipv6Addr,
-    /// Its last known MAC address. It stays if the kernel forgets the neighbour.
+    /// Its last known MAC address. It is kept if the kernel forgets the neighbour.
     pub mac: Option<[u8; 6]>,
 }
 

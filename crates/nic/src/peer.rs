@@ -14,7 +14,7 @@ struct Plane {
     addr: IpAddr,
     udp_port: u16,
     dest: SockAddr,
-    /// iCRC of what we send and of what comes from there.
+    /// iCRC of packets to and from the peer.
     seed_tx: IcrcSeed,
     seed_rx: IcrcSeed,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Peer {
     planes: Vec<Plane>,
     /// Queue pairs connected to it, and whether it was added by name.
     users: u32,
-    /// SRv6 mode: paths to it, by port, for what may go on any, and where the next of those goes.
+    /// SRv6 mode: paths to it, by port, for packets that may take any path, and the index of the next one.
     paths: Vec<Vec<u16>>,
     next_path: usize,
 }
@@ -75,7 +75,7 @@ impl Peer {
         self.paths.get(usize::from(port)).map_or(&[], Vec::as_slice)
     }
 
-    /// A path for what may go on any: each in turn. `None` if it has none of its own.
+    /// The next path, in rotation, for a packet that may take any. `None` if the peer has no paths of its own.
     pub fn any_path(&mut self, port: u8) -> Option<u16> {
         self.next_path = self.next_path.wrapping_add(1);
         let paths = self.paths(port);
@@ -93,8 +93,8 @@ impl Peer {
         self.planes.iter().any(|p| p.addr == source)
     }
 
-    /// The iCRC's constant part for what comes from `source` on our port `port`; `None` if that is another address
-    /// than the one it has on this plane.
+    /// The iCRC's constant part for packets from `source` on port `port`; `None` if `source` is not the peer's
+    /// address on this plane.
     #[inline]
     pub fn seed_rx(&self, port: u8, source: IpAddr) -> Option<&IcrcSeed> {
         self.planes.get(usize::from(port)).filter(|p| p.addr == source).map(|p| &p.seed_rx)
@@ -108,7 +108,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// The peer with these addresses, used once more; made if it is new.
+    /// Adds a user of the peer with these addresses; makes the peer if it is new.
     pub fn acquire(&mut self, addrs: &[SocketAddr], local: &[IpAddr]) -> Result<PeerId> {
         let known = self.slots.iter().position(|p| p.as_ref().is_some_and(|p| p.addrs == addrs));
         let index = match known {

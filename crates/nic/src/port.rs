@@ -12,8 +12,8 @@ use crate::socket::RxSocket;
 use crate::stats::PortStats;
 use crate::tx::RunKey;
 
-/// How long an interface may take nothing until its packets are taken for lost: a queue of 1000 packets of 4 KiB drains in
-/// less at 10 Gb/s, and a plane that is stuck must not hold its packets back for ever.
+/// Time without a packet accepted by the interface after which held packets are dropped. A queue of 1000 packets of 4
+/// KiB drains faster at 10 Gb/s; a plane that is stuck must not hold packets for ever.
 const PATIENCE: Span = Span::from_millis(5);
 
 /// A port status update that a controller asks for.
@@ -46,7 +46,8 @@ pub(crate) struct Port {
     pub rx: RxSocket,
     /// UDP mode: further UDP ports on which it receives.
     pub more: Vec<(u16, RxSocket)>,
-    /// Paths of the device's own profile, for what may go on any; none in SRv6 mode, where a path ends at one node.
+    /// Paths of the device's own profile, for packets that may take any path; none in SRv6 mode, where a path ends at
+    /// one node.
     own_paths: Range<u16>,
     next_path: u16,
     /// Switched on by the administrator.
@@ -143,7 +144,7 @@ impl Port {
         new as u64
     }
 
-    /// Looks at the receive buffer; returns how many packets the socket has dropped since it was known.
+    /// Reads the state of the receive buffer; returns how many packets the socket has dropped since the last time.
     pub fn sample_buffer(&mut self) -> u64 {
         let queue = self.rx.socket().receive_queue();
         self.queued = queue.bytes;

@@ -1,5 +1,5 @@
-//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always there,
-//! but for EV profiles in SRv6 mode, where a path ends at one node.
+//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always
+//! exists, except for EV profiles in SRv6 mode, where a path ends at one node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use openmrc_transport::{EvProfile, PathEntry};
 use crate::error::{Error, Result};
 use crate::path::SegmentRoute;
 
-/// Paths in rotation where a profile does not say otherwise (spec: paths, EV set). As many more are in reserve.
+/// Default size of the active set (spec: paths, EV set). The backup set has the same size.
 pub(crate) const DEFAULT_ACTIVE: u16 = 128;
 
 /// Which paths the queue pairs of a profile use.
@@ -24,9 +24,9 @@ pub struct EvProfileConfig {
     pub peer: Vec<SocketAddr>,
     /// Paths in rotation, at most 256; default half of `paths`, at most 128.
     pub active: Option<u16>,
-    /// Paths in reserve, at most 256; default the rest, at most as many as are active.
+    /// Size of the backup set, at most 256; default all other paths, at most as many as are active.
     pub backup: Option<u16>,
-    /// With fewer usable paths in rotation, condemned ones are tried again; default a quarter of `active`.
+    /// If fewer usable paths are in rotation, condemned ones are tried again; default a quarter of `active`.
     pub min_active: Option<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! The application's side of queue pairs: states and work requests (spec: API, QueuePair). The engine has its own side.
+//! The application's handle of a queue pair: states and posting (spec: API, QueuePair).
 //!
 //! Posting takes a lock of the queue pair and, if the engine sleeps, one system call to wake it. It never waits for the
 //! engine.

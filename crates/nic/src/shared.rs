@@ -24,7 +24,7 @@ pub(crate) const TOKEN_MORE: u64 = 200;
 /// A sending socket that has become writable: its index on top.
 pub(crate) const TOKEN_TX: u64 = 1000;
 
-/// Events kept for whoever does not ask for them.
+/// Largest number of events kept while nobody takes them.
 const EVENTS_KEPT: usize = 4096;
 
 /// What all objects of a device share with its engine.
@@ -110,8 +110,8 @@ impl Shared {
         self.kick();
     }
 
-    /// Whether any queue pair has newly posted sends. In the total order with `sleeping`: a thread that goes to sleep
-    /// sees a submission, or whoever submits sees that it sleeps.
+    /// Whether any queue pair has newly posted sends. Sequentially consistent with `sleeping`: the thread that goes
+    /// to sleep sees a submission, or the thread that submits sees that it sleeps.
     #[inline]
     pub fn any_submitted(&self) -> bool {
         self.any_submitted.load(Ordering::SeqCst)
@@ -119,7 +119,7 @@ impl Shared {
 
     /// Queue pairs with newly posted sends, moved to `into`, which is empty.
     pub fn take_submissions(&self, into: &mut Vec<u32>) {
-        // Before taking them: whoever posts from now on announces it again.
+        // Cleared before they are taken: a later submission sets it again.
         self.any_submitted.store(false, Ordering::SeqCst);
         std::mem::swap(&mut *self.submissions.lock(), into);
     }
@@ -135,23 +135,23 @@ impl Shared {
 /// EV probes that a thread waits for.
 #[derive(Default)]
 pub(crate) struct ProbeWaits {
-    /// By request id; the answer once it is there, which may be that none came.
+    /// By request id: `None` while the answer is outstanding, `Some(None)` if none came.
     waiting: Mutex<HashMap<u16, Option<Option<Span>>>>,
     answered: Condvar,
 }
 
 impl ProbeWaits {
-    /// An answer to this request will be waited for.
+    /// A thread is going to wait for the answer to this request.
     pub fn expect(&self, id: u16) {
         self.waiting.lock().insert(id, None);
     }
 
-    /// It will not, after all.
+    /// No thread waits for it any more.
     pub fn forget(&self, id: u16) {
         self.waiting.lock().remove(&id);
     }
 
-    /// The answer has come, or will not.
+    /// The answer has come, or none will come.
     pub fn done(&self, id: u16, rtt: Option<Span>) {
         if let Some(slot) = self.waiting.lock().get_mut(&id) {
             *slot = Some(rtt);
@@ -159,7 +159,7 @@ impl ProbeWaits {
         }
     }
 
-    /// The answer once it is there, or, if the caller gives up, that there is none.
+    /// Takes the answer: `None` while it is outstanding, `Some(None)` if none came or the caller gives up.
     pub fn take(&self, id: u16, give_up: impl Fn() -> bool) -> Option<Option<Span>> {
         let mut waiting = self.waiting.lock();
         let answer = waiting.get(&id).copied().flatten().or_else(|| give_up().then_some(None))?;

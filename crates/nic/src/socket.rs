@@ -61,8 +61,8 @@ struct Gro {
 }
 
 impl RxSocket {
-    /// A UDP socket at the address. Over IPv6 the flow label is a part of the entropy that is reflected, whatever mode
-    /// the peer runs in.
+    /// A UDP socket at the address. Over IPv6 the flow label is part of the reflected entropy in every mode of the
+    /// peer.
     pub fn open(addr: SocketAddr, buffer: usize, segmentation: bool) -> Result<Self> {
         let open = || -> io::Result<Self> {
             let socket = Socket::udp(addr.ip())?;

@@ -79,8 +79,7 @@ causes! {
     TxError => "tx_error",
     /// The send buffer or the device queue was full. The packet is sent later.
     TxHeld => "tx_held",
-    /// The interface refused it for longer than a full queue needs to drain, as one does that drops what is too long for
-    /// its link.
+    /// The interface refused it for longer than a full queue needs to drain.
     TxNoBuffers => "tx_no_buffers",
     /// The MAC address of the next hop is not known, as the neighbour does not answer.
     TxNoNeighbour => "tx_no_neighbour",

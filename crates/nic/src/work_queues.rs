@@ -33,9 +33,10 @@ pub(crate) struct QpShared {
     pub send_outstanding: AtomicUsize,
     /// `wr_id`s of the posted receives.
     pub receives: Mutex<VecDeque<u64>>,
-    /// A message with immediate waits for a receive: the engine is told of the next one. Changes with `receives` locked.
+    /// A message with immediate waits for a receive: posting the next one notifies the engine. Changes with
+    /// `receives` locked.
     pub needs_receive: AtomicBool,
-    /// The engine has been told to look at `pending` and, if a message waits for one, at `receives`.
+    /// The engine has been notified of new entries in `pending` or `receives`.
     pub submitted: AtomicBool,
     /// With keepalive: when the peer was found silent, nanoseconds of `CLOCK_MONOTONIC`; 0 while it is heard.
     silent_since: AtomicU64,

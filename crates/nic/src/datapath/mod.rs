@@ -68,7 +68,7 @@ impl Datapath {
         LinkWatch::open(neighbours).ok()
     }
 
-    /// Room for what comes in by one port.
+    /// Receive buffers of one port.
     pub fn inbox(&self, dscp: DscpMap) -> Inbox {
         match self {
             Datapath::Udp(_) => {
@@ -177,7 +177,7 @@ impl Datapath {
         self.offering().retry_held(net, port, now);
     }
 
-    /// Lets epoll tell when the sockets that hold runs wait for can be written again; token `first_token + path`.
+    /// Lets epoll report when the sockets that held runs wait for can be written again; token `first_token + path`.
     pub fn watch_held(&mut self, net: &mut Network, epoll: &Epoll, first_token: u64) {
         if let Datapath::Udp(_) = self {
             udp::watch_held(net, epoll, first_token);
@@ -201,8 +201,8 @@ pub(crate) enum Inbox {
 }
 
 impl Inbox {
-    /// Reads from a port's socket; returns when the first of what came arrived, nanoseconds by the system's clock. Any
-    /// error (nothing there, a route's, the interface's) means nothing to a receiver.
+    /// Reads from a port's socket; returns when the first of what came arrived, nanoseconds by the system's clock.
+    /// Errors (nothing to read, of a route, of the interface) are ignored.
     #[inline]
     pub fn read(&mut self, fd: RawFd) -> Option<u64> {
         match self {

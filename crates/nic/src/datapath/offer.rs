@@ -1,4 +1,4 @@
-//! Packets that are bytes already, because the kernel or the impairer has held them back.
+//! Packets that are already encoded, because the kernel or the impairer has held them back.
 
 use std::io;
 
@@ -15,8 +15,8 @@ pub(super) const NOBUFS_PAUSE: Span = Span::from_micros(100);
 
 /// Sends such packets.
 pub(super) trait Offer {
-    /// Offers packets in one piece, each of `segment` bytes but the last. Returns how many bytes are done with; if not
-    /// all, the port's next try is arranged.
+    /// Offers packets in one piece, each of `segment` bytes but the last. Returns how many bytes are done with; if
+    /// not all, the next try is scheduled.
     fn offer(&mut self, net: &mut Network, key: RunKey, bytes: &[u8], segment: usize, now: Time) -> usize;
 
     /// Sends packets in one piece, behind what the port holds already.

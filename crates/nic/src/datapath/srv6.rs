@@ -104,7 +104,7 @@ impl Srv6 {
         });
         let next_hop = match self.next_hops.towards(route.destination, port.interface_index) {
             Ok(hop) => Some(hop),
-            // A plane that is down may be without its routes: looked for again when it is up.
+            // A plane that is down may have no routes; they are looked up again when it is up.
             Err(_) if !port.link_up => None,
             Err(error) => {
                 return Err(Error::os(

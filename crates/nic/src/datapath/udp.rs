@@ -46,7 +46,7 @@ impl Udp {
             let source_port = port.source_ports.get(i).copied().unwrap_or(0);
             let socket =
                 TxSocket::open(port.addr, source_port, config.sockets.send_buffer, self.data_class())?;
-            // Labels of one source port that fabrics hash: any number that is another for each value will do.
+            // Flow labels for one source port, which fabrics hash: any numbers that differ.
             let label = if config.entropy.auto_bits == 32 { net.paths.len() as u16 + 1 } else { 0 };
             let entropy = Entropy { sport: socket.source_port, flow_label: label.into() };
             let ev = match config.entropy.format {

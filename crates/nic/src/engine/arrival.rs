@@ -1,8 +1,8 @@
 //! The order in which datagrams of several ports are handled: that of their arrival.
 //!
-//! A host that was not scheduled for a while finds much on all ports. Were one port read before another, what waits on
-//! the other would be overtaken by packets that were sent much later, and its sender would take it for lost. So one
-//! datagram of each port is read ahead, and the oldest of them is handled next.
+//! A process that was not scheduled for a while finds many datagrams on all ports. If it read one port before the
+//! other, packets on the second would be overtaken by packets that were sent much later, and their sender would take
+//! them for lost. So one datagram of each port is read ahead, and the oldest of them is handled next.
 
 use openmrc_transport::PortSet;
 

@@ -60,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// What the transport is told; the defaults that are not the specification's are explained in [`QpAttr`].
+    /// The configuration for the transport. Defaults that are not the specification's are explained in [`QpAttr`].
     pub(super) fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
         let io = self.io(place)?;
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);

@@ -1,4 +1,4 @@
-//! What leaves this node: data in runs, feedback at once, behind what the impairer or the kernel holds back.
+//! The sending side: data in runs, feedback at once; both after packets that the impairer or the kernel holds back.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the node asks of the NIC while it works: placing data in memory, sending feedback, raising completions.
+//! The NIC's side of the node's host trait: placing data in memory, sending feedback, raising completions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -112,7 +112,7 @@ impl NodeHost for Environment<'_> {
 
     fn fatal(&mut self, qp: QpId, why: Fatal) {
         let Some(io) = self.verbs.get(qp.place) else { return };
-        // One that the application has sent to ERROR itself is there already, and needs no event.
+        // If the application moved the queue pair to ERROR, no event is needed.
         if why != Fatal::Local || io.local_error.is_some() {
             self.shared.events.push(AsyncEvent::QpFatal { qp_num: io.shared.num, reason: why });
         }
@@ -122,7 +122,8 @@ impl NodeHost for Environment<'_> {
 
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
         let path = match route {
-            // The entropy value of a request names a path of its sender's; back goes any of ours in the same plane.
+            // The entropy value of a request names a path of its sender. The response takes any path in the same
+            // plane.
             Route::Reply { port, .. } | Route::Port(port) => self.egress.net.any_path(peer, port),
             Route::Path { path, .. } => Some(path),
         };

@@ -33,7 +33,7 @@ impl Links {
 impl Engine {
     // --- peers -----------------------------------------------------------------------------------------------------
 
-    /// The peer with these addresses, used once more. In SRv6 mode an EV profile must have paths to it.
+    /// Adds a user of the peer with these addresses. In SRv6 mode an EV profile must have paths to it.
     pub fn add_peer(&mut self, addrs: &[SocketAddr]) -> Result<PeerId> {
         let paths = self.profiles.paths_to(addrs)?;
         let peer = self.egress.net.acquire_peer(addrs, &paths)?;
@@ -126,7 +126,7 @@ impl Engine {
         self.egress.datapath.refresh_next_hops(&mut self.egress.net, now);
     }
 
-    /// Ports may have come up or gone down: the application, the node and through it the peers are told.
+    /// Ports may have come up or gone down: notifies the application and the node, which notifies the peers.
     fn ports_changed(&mut self, shared: &Shared, now: Time) {
         let (before, up) = (self.node.own_ports(), self.egress.net.ports_up());
         for port in PortSet(before.0 ^ up.0).iter() {

@@ -70,17 +70,17 @@ pub(crate) struct Engine {
     seed: u64,
 }
 
-/// Eager turns from one look at the timers to the next, where nothing is sent: some ten microseconds.
+/// Eager turns between checks of the timers while nothing is sent: about ten microseconds.
 const TURNS_PER_CLOCK: u64 = 32;
 
-/// Eager turns from one look at everything else to the next: links, sockets that can be written again.
+/// Eager turns between checks of everything else: links, sockets that can be written again.
 const TURNS_PER_LOOK_AT_ALL: u64 = 256;
 
-/// Queue pairs whose timers are handled in a turn: no more than datagrams, which may be what they wait for.
+/// Most queue pairs whose timers are handled in a turn: not more than datagrams, as the timers may wait for these.
 const TIMERS_PER_TURN: usize = DATAGRAMS_PER_TURN;
 
 impl Engine {
-    /// Does something with the node in its environment.
+    /// Calls `work` with the node and its environment.
     #[inline]
     fn with_node<R>(
         &mut self,
@@ -92,10 +92,10 @@ impl Engine {
         work(node, &mut Environment { verbs, egress, shared, payload: &[], now })
     }
 
-    /// One turn; whether there was anything to do. An application that polls wants to return as soon as something has
-    /// come in, so an `eager` turn takes one datagram, and handles timers mostly just after something was sent, while
-    /// the answer is on its way. That is for single messages. While whole runs are sent or received, an eager turn
-    /// takes all waiting datagrams: one a turn would be fewer than arrive, and feedback that waits makes packets look
+    /// One turn; returns whether there was anything to do. An application that polls returns after the first
+    /// datagram, for latency: an `eager` turn takes one datagram, and handles timers mostly right after sending,
+    /// while the answer is on its way. This is for single messages. While runs are sent or received, an eager turn
+    /// takes all waiting datagrams: with one per turn the queue would grow, and late feedback makes packets look
     /// lost.
     #[inline]
     pub fn turn(&mut self, shared: &Shared, eager: bool) -> bool {
@@ -116,7 +116,7 @@ impl Engine {
             }
         }
         worked |= self.receive(shared);
-        // Acknowledgements that are owed for receives leave before those receives can be polled.
+        // The acknowledgements of received messages are sent before their completions can be polled.
         if !eager || !self.verbs.held_receives.is_empty() {
             worked |= self.handle_due(shared);
         }
@@ -124,8 +124,8 @@ impl Engine {
         worked
     }
 
-    /// After any work: sends that are left in queue pairs in ERROR are flushed, completion queues that have overrun
-    /// take their queue pairs with them.
+    /// After any work: flushes sends that are left in queue pairs in ERROR, and fails the queue pairs of completion
+    /// queues that have overrun.
     #[inline]
     fn end_of_work(&mut self, shared: &Shared, now: impl Fn() -> Time) {
         self.verbs.release_receives();
@@ -170,7 +170,7 @@ impl Engine {
         self.node.has_ready() && !self.posting.blocked
     }
 
-    /// Whether whole runs were sent or received lately.
+    /// Whether runs were sent or received recently, and not only single messages.
     pub fn is_bulk(&self) -> bool {
         self.ingress.is_bulk()
     }

@@ -25,7 +25,7 @@ use crate::shared::{Shared, TOKEN_LINKS, TOKEN_MORE};
 use crate::stats::{Causes, PeerDifferences};
 use crate::sys;
 
-/// From one look at the receive buffers to the next, while data comes in.
+/// Interval between readings of the receive buffers while data arrives.
 const LOOK_AT_BUFFERS: Span = Span::from_micros(500);
 
 impl Engine {
@@ -59,7 +59,7 @@ impl Engine {
             port.check_link(&interfaces);
             net.ports.push(port);
         }
-        // Without netlink (a sandbox may forbid it) interfaces are taken to stay as they are.
+        // Without netlink, which a sandbox may forbid, interfaces are assumed not to change.
         let watch = datapath
             .watch_links()
             .filter(|links| epoll.add(links.fd(), Interest::Readable, TOKEN_LINKS).is_ok());
@@ -94,7 +94,7 @@ impl Engine {
     }
 }
 
-/// What the node is told of this device.
+/// The node's configuration for this device.
 fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
     let ports = PortSet::first(config.ports.len());
     let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };

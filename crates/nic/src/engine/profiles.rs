@@ -13,8 +13,8 @@ use crate::network::Network;
 use crate::profile::{CcProfileConfig, EvProfileConfig, Paths, ProfileTable};
 use crate::sys;
 
-/// EV and congestion control profiles of a device. Number 0 of each is the device's own and always there, but for EV
-/// profiles in SRv6 mode, where a path ends at one node.
+/// EV and congestion control profiles of a device. Number 0 of each is the device's own and always exists, except for
+/// EV profiles in SRv6 mode, where a path ends at one node.
 pub(crate) struct Profiles {
     pub ev: ProfileTable<Paths>,
     pub cc: ProfileTable<CcProfileConfig>,

@@ -27,7 +27,7 @@ pub(super) struct Posting {
 }
 
 impl Engine {
-    /// Gives newly posted sends to the node. If there were any, says when that was.
+    /// Gives newly posted sends to the node. Returns the time if there were any.
     #[inline]
     pub(super) fn take_submissions(&mut self, shared: &Shared) -> Option<Time> {
         if !shared.any_submitted() {
@@ -50,7 +50,7 @@ impl Engine {
         if failed {
             self.with_node(shared, now, |node, host| node.abort(now, place, Fatal::Local, host));
         }
-        // After the call above: whoever posts from now on announces it again.
+        // After the call above: a later post notifies the engine again.
         if self.verbs.take_awaited_receive(place) {
             self.offer_waiting(shared, now, place);
         }
@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Sends data of the queue pairs that want to, in turns; whether there was any.
+    /// Sends data of the ready queue pairs, round robin; returns whether there was any.
     pub(super) fn transmit(&mut self, shared: &Shared, now: Time) -> bool {
         let free = self.egress.net.free_ports();
         let mut sent = 0;
@@ -104,7 +104,7 @@ impl Engine {
         sent > 0
     }
 
-    /// Hands a data packet to the egress; `false` if its bytes may not be read any more.
+    /// Hands a data packet to the egress; `false` if its memory is no longer registered.
     #[inline]
     fn push_data(&mut self, next: &NodeTransmit, now: Time) -> bool {
         let NodeTransmit { qp, transmit, .. } = next;

@@ -213,8 +213,8 @@ impl Verbs {
         self.qps.iter().enumerate().filter_map(|(place, io)| Some((place as Place, io.as_deref()?)))
     }
 
-    /// Gives the sends that were posted since the last time to `post`, until it takes no more. Says whether one of them
-    /// failed here: it takes its place behind those before it, and fails there.
+    /// Gives newly posted sends to `post`, until it takes no more. Returns whether one of them failed here; it
+    /// completes with an error after those before it.
     pub fn post_pending(
         &mut self,
         place: Place,
@@ -223,7 +223,7 @@ impl Verbs {
     ) -> bool {
         let Verbs { memory, qps, failed, .. } = self;
         let Some(io) = qps.get_mut(place as usize).and_then(Option::as_deref_mut) else { return false };
-        // Before looking: whoever posts from now on announces it again.
+        // Cleared before the queue is read: a later post sets it again.
         io.shared.submitted.store(false, Ordering::Release);
         match io.shared.state() {
             QpState::Rts => {}
@@ -235,7 +235,7 @@ impl Verbs {
                 return false;
             }
         }
-        // Taken out whole, so that whoever posts does not wait while the transport works.
+        // The whole queue is taken, so that posting threads do not wait while the transport works.
         std::mem::swap(&mut *io.shared.pending.lock(), taken);
         while let Some(wqe) = taken.pop_front() {
             let request = WorkRequest {
@@ -288,7 +288,7 @@ impl Verbs {
         }
     }
 
-    /// A queue pair whose message has waited for too long; finds the next such time if there is none.
+    /// A queue pair whose message has waited for too long; if there is none, computes the next such time.
     pub fn overdue(&mut self, now: Time) -> Option<Place> {
         let waits = |(place, io): (Place, &QpIo)| Some((io.waits_until?, place));
         let (until, place) = self.iter().filter_map(waits).min().unwrap_or((Time::NEVER, 0));
