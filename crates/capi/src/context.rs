@@ -82,7 +82,7 @@ pub struct Router {
     pub qps: Mutex<HashMap<u32, Target>>,
     /// By handle of the completion queue.
     pub cqs: Mutex<HashMap<u32, Target>>,
-    /// Everybody who is told of ports.
+    /// The queues that get events of ports.
     queues: Mutex<Vec<Arc<AsyncQueue>>>,
 }
 

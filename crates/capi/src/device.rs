@@ -33,7 +33,7 @@ pub const MAX_CQE: c_int = limits::MAX_CQE as c_int;
 pub const MAX_INLINE: u32 = QpCap::MAX.max_inline_data;
 /// Entries of the GID table, which are all the same: clients default to the first or to the last.
 pub const GIDS: u32 = 4;
-/// No number that an application knows, so that none expects more of the device than verbs.
+/// A part number that no application knows, so that none expects vendor features.
 const VENDOR_PART: u32 = 0x6D_7263;
 
 static DEVICES: OnceLock<Vec<&'static Device>> = OnceLock::new();

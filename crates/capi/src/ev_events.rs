@@ -65,7 +65,7 @@ impl EvEvents {
         self.state.lock().closed
     }
 
-    /// Nothing comes any more.
+    /// No event is added any more.
     pub fn close(&self) {
         self.state.lock().closed = true;
     }

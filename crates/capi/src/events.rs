@@ -47,7 +47,8 @@ impl<T> EventQueue<T> {
         self.count_up(1);
     }
 
-    /// As [`EventQueue::push`], but the oldest event that `may_go` gives way if there are `most` or more of those.
+    /// As [`EventQueue::push`]. If there are `most` or more events for which `may_go` holds, the oldest of them is
+    /// dropped.
     pub fn push_bounded(&self, event: T, most: usize, may_go: impl Fn(&T) -> bool) {
         let mut events = self.events.lock();
         let full = events.iter().filter(|each| may_go(each)).count() >= most;
@@ -91,7 +92,7 @@ impl<T> EventQueue<T> {
         self.events.lock().retain(|event| !is(event));
     }
 
-    /// Wakes everybody who waits, now and later.
+    /// Wakes all threads that wait, now and later.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.count_up(1 << 32);
@@ -115,7 +116,7 @@ impl Acknowledged {
         self.changed.notify_all();
     }
 
-    /// Waits until all that were got are acknowledged.
+    /// Waits until all events that the program got are acknowledged.
     pub fn wait(&self) {
         let mut counts = self.counts.lock();
         while counts.1 < counts.0 {

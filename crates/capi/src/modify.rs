@@ -43,8 +43,9 @@ const MOST_RETRIES: u8 = 7;
 const EXP_CNT_FOR_EVER: u8 = 25;
 const LONGEST_TIMEOUT: u8 = 24;
 
-/// As long as a peer may be silent before a queue pair of verbs gives it up, nanoseconds, unless the program's own timeout
-/// and retries last longer: twice the 15 s for which a debugger or a snapshot may stop a process, and something.
+/// Time for which a peer may be silent before a queue pair of verbs fails, nanoseconds, unless the program's own
+/// timeout and retries last longer: a little more than twice the 15 s for which a debugger or a snapshot may stop a
+/// process.
 const SILENCE_NS: u64 = 34_000_000_000;
 
 /// Of verbs: unlimited retries of a message that finds no receive, and the longest wait between two of them.
@@ -169,7 +170,7 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     }
     let mut attr = QpAttr::default();
     if qp.face == Face::Verbs && to == QpState::Rtr {
-        // Until RTS says how often its peer's messages are retried, for which a receiver may never get there.
+        // Until the modification to RTS sets the number of retries. A receiver may never get there.
         attr.receive_wait_ms = Some(RECEIVE_WAIT_FOREVER);
     }
     verbs_attributes(qp, verbs, mask, &mut attr)?;
@@ -215,7 +216,7 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     Ok(())
 }
 
-/// SRv6 mode: the paths to the queue pair's peer of the EV profile that it was told.
+/// SRv6 mode: the paths to the queue pair's peer, of the EV profile in its attributes.
 fn paths_to_peer(qp: &Qp, mrc: Option<&MrcQpAttr>, attr: &QpAttr) -> Result<Option<Lease>> {
     let id = mrc.map_or(0, |mrc| mrc.profile.ev_profile_id);
     if id == 0 || !is_srv6(qp.context.device.description.config.entropy.format) {

@@ -89,8 +89,8 @@ impl<'a> Chain<'a> {
         }
         self.inline.clear();
         pieces.iter().for_each(|piece| self.inline.extend_from_slice(bytes(piece)));
-        // SAFETY: whoever takes requests from the chain copies an inline payload before it takes the next one, and only
-        // that changes these bytes.
+        // SAFETY: the caller that takes requests from the chain copies an inline payload before it takes the next
+        // one, and only that changes these bytes.
         unsafe { slice::from_raw_parts(self.inline.as_ptr(), self.inline.len()) }
     }
 }

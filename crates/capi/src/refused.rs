@@ -1,5 +1,5 @@
-//! Functions of verbs that this device lacks. They are here because libibverbs would read private memory around our
-//! objects; each refuses as it is documented to fail (spec: C interface, section 7.2).
+//! Functions of verbs that this device lacks. They are defined here because those of libibverbs would read private
+//! memory around our objects. Each fails as its documentation says (spec: C interface, section 7.2).
 
 use std::ffi::{c_char, c_int, c_void};
 

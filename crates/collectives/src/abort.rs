@@ -1,4 +1,4 @@
-//! What a rank tells the others when it gives a communicator up, in 29 bits.
+//! The reason why a rank aborts a communicator, in 29 bits, as the other ranks receive it.
 
 use crate::program::Rank;
 

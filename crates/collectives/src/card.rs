@@ -1,5 +1,5 @@
-//! What a rank tells another so that they can connect: where its memory is, its queue pair and its planes. A card is a
-//! few hundred bytes and secret: who has it can write to the rank's memory. The rendezvous carries it.
+//! What a rank needs to connect to another: addresses of its memory, its queue pair and its planes. A card is a few
+//! hundred bytes. It is secret: its holder can write to the rank's memory. Cards travel through the rendezvous.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -181,7 +181,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Why the communicator is of no more use; `None` while it is.
+    /// Why the communicator has failed; `None` while it works.
     pub fn error(&self) -> Option<Error> {
         if !self.driver.process.is_current() {
             return Some(Error::Closed);
@@ -192,7 +192,7 @@ impl Communicator {
         core.error().cloned()
     }
 
-    /// Ranks for which the oldest operation waits, and what for.
+    /// The ranks for which the oldest operation waits, each with what is missing.
     pub fn waits_for(&self) -> Vec<(Rank, &'static str)> {
         self.driver.core.lock().waits_for()
     }
@@ -214,7 +214,7 @@ impl Communicator {
         (core.log.operations, core.log.shared_bytes + shared, core.log.network_bytes + network)
     }
 
-    /// Gives the communicator up: every operation here and at the other ranks ends with an error.
+    /// Aborts the communicator: every operation here and at the other ranks ends with an error.
     pub fn abort(&self, reason: &str) {
         if !self.driver.process.is_current() {
             return;
@@ -241,7 +241,7 @@ impl Communicator {
         if !self.driver.core.lock().is_idle() {
             self.abort("it was closed while operations were under way");
         }
-        // The last messages may be on their way: with the queue pairs they would be gone.
+        // The last messages may still be in flight. Closing the queue pairs would lose them.
         let begin = Instant::now();
         while begin.elapsed() < FAREWELL {
             let mut core = self.driver.core.lock();

@@ -19,7 +19,7 @@ use crate::record::{Log, Record};
 use crate::remote::{ABORT_ID, Notice};
 use crate::work::WorkState;
 
-/// How long an abort may take to reach the peers before the works of this rank end.
+/// How long an abort may take to reach the peers before the operations of this rank end.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A communicator that is being given up.
@@ -30,10 +30,10 @@ struct Ending {
     deadline: Instant,
 }
 
-/// Why the communicator is of no more use, or soon will be.
+/// Why the communicator has failed, or is about to.
 #[derive(Default)]
 struct End {
-    /// It is of no more use.
+    /// It has failed.
     failed: Option<Error>,
     /// It is being given up.
     ending: Option<Ending>,
@@ -92,18 +92,18 @@ impl Core {
         self.operations.queue.is_empty() && self.p2p.is_idle()
     }
 
-    /// Whether it is of no more use, and everything that waited has ended.
+    /// Whether it has failed and everything that waited has ended.
     pub fn has_failed(&self) -> bool {
         self.end.failed.is_some()
     }
 
-    /// It is closed: whatever is called from now on ends with an error.
+    /// Closes it: every later call ends with an error.
     pub fn close(&mut self) {
         self.end.failed.get_or_insert(Error::Closed);
         self.links.iter_mut().for_each(|link| *link = None);
     }
 
-    /// Why the communicator is of no more use, or soon will be.
+    /// Why the communicator has failed, or is about to.
     pub fn error(&self) -> Option<&Error> {
         self.end.failed.as_ref().or(self.end.ending.as_ref().map(|ending| &ending.error))
     }
@@ -206,7 +206,7 @@ impl Core {
             operation.finish();
             if let Some(operation) = self.operations.queue.pop_front() {
                 self.log.add(Record::of(&operation));
-                // The memory is the caller's again: nothing of the operation may refer to it.
+                // The memory belongs to the caller again: nothing of the operation may refer to it.
                 let work = Arc::clone(&operation.work);
                 drop(operation);
                 work.complete(Ok(()));
@@ -274,7 +274,7 @@ impl Core {
         })
     }
 
-    /// Looks for peers that have ended and operations whose time is over. To be called now and then.
+    /// Checks for peers that have ended and operations whose time is over. Called periodically.
     pub fn check(&mut self, now: Instant) {
         for link in self.links.iter_mut().flatten() {
             if let Way::Local(local) = &link.way
@@ -359,7 +359,7 @@ impl Core {
 
     fn aborted_by_peer(&mut self, code: u32) {
         if self.error().is_none() {
-            // Whoever reads this rank's memory must know before the callers use it otherwise.
+            // Peers that read this rank's memory must know before the callers use it for something else.
             for link in self.links.iter().flatten() {
                 if let Way::Local(local) = &link.way
                     && local.is_read()
@@ -372,7 +372,7 @@ impl Core {
         }
     }
 
-    /// The communicator is of no more use: everything that waits ends with the error, and the peers are told.
+    /// The communicator has failed: everything that waits ends with the error, and the peers are notified.
     pub fn fail(&mut self, error: Error, kind: AbortKind, subject: Rank) {
         if self.error().is_some() {
             return;
@@ -388,7 +388,7 @@ impl Core {
     }
 
     fn end(&mut self, error: Error) {
-        // Sends under way end with the queue pairs: then the NIC reads the callers' memory no more.
+        // Closing the queue pairs ends the sends under way: then the NIC no longer reads the callers' memory.
         for link in self.links.iter().flatten() {
             if let Way::Remote(remote) = &link.way {
                 remote.stop();

@@ -1,5 +1,6 @@
-//! Who drives a communicator. Whoever waits for an operation drives it, and all others of its communicator: there is no
-//! change of threads on the way of a message. A thread of the communicator drives what nobody waits for.
+//! Which thread drives a communicator. A thread that waits for an operation drives all operations of the
+//! communicator, so a message needs no hand-over between threads. A thread of the communicator drives operations that
+//! nobody waits for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,15 +14,15 @@ use crate::error::{Error, Result};
 use crate::link::Way;
 use crate::work::WorkState;
 
-/// How long the communicator's thread leaves new operations to whoever may wait for them.
+/// How long the communicator's thread leaves new operations to threads that may wait for them.
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// Looks of the communicator's thread, one each [`PATIENCE`], without a new operation before it sleeps until it is told.
-/// Waking it takes longer than a small operation, so that it is not told of each.
+/// Checks of the communicator's thread, one each [`PATIENCE`], that find no new operation before it sleeps until it
+/// is woken. Waking it takes longer than a small operation, so it is not woken for each.
 const ALERT: u32 = 25;
 
 /// How long a thread that waits for the network drives the NIC itself before it sleeps. The NIC's thread stands aside
-/// meanwhile, so that a rank needs one processor, and not two.
+/// meanwhile, so a rank needs one processor instead of two.
 const POLLED_SPIN: Duration = Duration::from_micros(200);
 
 /// Drives a communicator.
@@ -117,7 +118,7 @@ impl Driver {
         self.condition.notify_all();
     }
 
-    /// Lets whoever drives look up.
+    /// Wakes the thread that drives.
     pub fn wake_driver(&self) {
         self.core.lock().home.ring_own();
     }
@@ -138,7 +139,7 @@ impl Driver {
             }
             let mut guard = self.changed.lock();
             if !over() {
-                // Whoever drives may leave at any time; that it is told is an accelerator only.
+                // The driving thread may stop at any time; waking it only makes this faster.
                 self.condition.wait_for(&mut guard, Duration::from_millis(1));
             }
         }

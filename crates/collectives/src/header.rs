@@ -1,5 +1,5 @@
-//! The head of every message: which operation of which kind it belongs to, so that ranks that call different operations
-//! are told so.
+//! The head of every message: the operation and kind it belongs to, so that ranks that call different operations get
+//! an error.
 
 use crate::algorithms::{Algorithm, Shape};
 use crate::types::{DataType, ReduceOp};
@@ -7,8 +7,8 @@ use crate::types::{DataType, ReduceOp};
 /// Bytes of a head in a slot.
 pub const HEADER_LEN: usize = 64;
 
-/// What all ranks must have called alike. Integers are those of this machine: ranks of other byte order are refused when
-/// connecting.
+/// Arguments that must be equal at all ranks. Integers are those of this machine: ranks of other byte order are
+/// refused when connecting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Signature {

@@ -1,5 +1,5 @@
-//! What lies where in the memory that a rank shares with the others: a head, two counters per peer and lane, and a ring
-//! of slots per peer and lane, into which the peer writes.
+//! Layout of the memory that a rank shares with the others: a head, two counters per peer and lane, and a ring of
+//! slots per peer and lane, into which the peer writes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -18,18 +18,18 @@ pub const P2P: usize = 1;
 pub const SLOTS: usize = 8;
 /// Bytes of payload in a slot.
 pub const SLOT_DATA: usize = 256 << 10;
-/// Most bytes of a message that is copied into a slot through shared memory: the slots in use stay in the second level
-/// of cache of both ends. Over the network each message has a cost of its own, and fills its slot.
+/// Most bytes of a message that is copied into a slot through shared memory: the slots in use stay in the second
+/// level of cache of both ends. Over the network each message has a fixed cost, so it fills its slot.
 pub const COPIED_MOST: usize = 128 << 10;
 /// Distance of slots.
 pub const STRIDE: usize = HEADER_LEN + SLOT_DATA;
 /// Bytes of a ring.
 pub const RING: usize = SLOTS * STRIDE;
 
-/// A message that is stored as it is stays in the memory of a sender on the same host from this many bytes on: the
-/// receiver reads it there, which saves one of two copies.
+/// From this size on, a message to a rank of the same host that is stored without a reduction stays in the sender's
+/// memory: the receiver reads it there, which saves one of two copies.
 pub const READ_LEAST: usize = 64 << 10;
-/// Most bytes of such a message. More would keep ranks behind the receiver waiting.
+/// Largest size of such a message. A longer one would delay ranks behind the receiver.
 pub const READ_MOST: usize = 1 << 20;
 
 /// Bytes of the secret at the beginning, by which a mapping is recognised.

@@ -1,4 +1,4 @@
-//! The way to one peer, through shared memory or over the network, and what it has written here.
+//! The link to one peer, through shared memory or over the network.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -123,7 +123,7 @@ impl Link {
                 header.source = 0;
             }
             if header.source == 0 {
-                // A peer that lies harms itself only.
+                // A wrong value affects only the peer that sent it.
                 header.len = header.len.min(SLOT_DATA as u64);
             }
             Some(Arrived { header, data: at.add(HEADER_LEN) })

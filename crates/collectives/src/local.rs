@@ -1,4 +1,4 @@
-//! The way to a rank of the same host: its segment, mapped here, and its doorbell.
+//! The link to a rank of the same host: its segment, mapped here, and its doorbell.
 
 use std::collections::VecDeque;
 use std::io;
@@ -65,7 +65,7 @@ impl Home {
         self.doorbell.as_raw_fd()
     }
 
-    /// Peers ring from now on.
+    /// From now on peers ring the doorbell.
     pub fn set_sleeping(&self, sleeping: bool) {
         // SAFETY: the own segment.
         unsafe { Layout::sleeping(self.base()) }.store(u32::from(sleeping), Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! How far the messages of one collective operation are.
+//! The progress of the messages of one collective operation.
 
 use std::collections::VecDeque;
 
@@ -43,7 +43,7 @@ impl Messages {
         }
     }
 
-    /// Whether all are sent and received, and nobody reads their memory any more.
+    /// Whether all are sent and received, and their memory is no longer read.
     pub fn are_done(&self) -> bool {
         self.left == 0 && self.outstanding == 0
     }

@@ -1,5 +1,4 @@
-//! What a communicator has of a device: a protection domain, a completion queue, and which queue pair leads to which
-//! rank.
+//! A communicator's objects of a device: a protection domain, a completion queue, and the queue pair to each rank.
 
 use std::collections::HashMap;
 

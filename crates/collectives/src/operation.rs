@@ -1,5 +1,5 @@
-//! One collective operation on its way: its program, its memory, and how far its messages are. It is a state machine
-//! that is driven by [`Operation::progress`] and never waits.
+//! One collective operation under way: its program, its memory, and the progress of its messages. A state machine
+//! driven by [`Operation::progress`], which never waits.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Operation {
         Ok(worked)
     }
 
-    /// Whether all messages are sent and received, and the NIC needs no memory of it any more.
+    /// Whether all messages are sent and received, and the NIC no longer needs its memory.
     pub fn is_done(&self) -> bool {
         self.messages.are_done()
     }

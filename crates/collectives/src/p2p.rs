@@ -1,7 +1,7 @@
 //! Point-to-point messages: matched by communicator, peer and tag, in the order of posting (spec: collectives, "send, recv").
 //!
-//! A message for which no receive is posted stays in the sender and in its slots. If another receive from the same
-//! peer is posted it is put aside, so that messages behind it can arrive.
+//! A message for which no receive is posted stays in the sender and in its slots. If a receive with another tag is
+//! posted for the same peer, the message is put aside, so that messages behind it can arrive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The way to a rank of another host: one queue pair. A message is one RDMA write with immediate into a slot of the
+//! The link to a rank of another host: one queue pair. A message is one RDMA write with immediate into a slot of the
 //! peer's ring; the immediate says which lane. Slots that were taken are given back by an empty write with immediate.
 
 use std::cell::Cell;
@@ -171,9 +171,8 @@ impl RemoteLink {
         let slot = (self.sent[lane] % SLOTS as u64) as usize;
         let len = header.len as usize;
         let at = (lane * SLOTS + slot) * BOUNCE;
-        // The peer has taken the message that was in this entry, so the NIC needs it no more. If it sends a packet of it
-        // again, the peer drops the packet.
-        // SAFETY: the entry lies in the buffer.
+        // The peer has taken the message of this entry, so the NIC no longer needs it. If it sends a packet of it
+        // again, the peer drops the packet. SAFETY: the entry lies in the buffer.
         unsafe { self.bounce.as_ptr().add(at).cast::<Header>().write_unaligned(*header) };
         let head = self.bounce_region.addr() + at as u64;
         let copied = len <= COPIED;
@@ -194,7 +193,7 @@ impl RemoteLink {
         Ok(!copied)
     }
 
-    /// `count` messages of a lane have been taken in all. The peer is told, but not of each.
+    /// `count` messages of a lane have been taken in all. The peer is notified, but not of each one.
     pub fn took(&mut self, lane: usize, count: u64) -> Result<()> {
         if count - self.told[lane] < GIVE_BACK {
             return Ok(());
@@ -208,7 +207,7 @@ impl RemoteLink {
         self.post(Notice::Abort(code), SendData::Inline(&[]), self.peer_rings[0], ABORT_ID).is_ok()
     }
 
-    /// Ends what is under way: the NIC reads no memory of this link any more.
+    /// Ends everything under way: the NIC no longer reads memory of this link.
     pub fn stop(&self) {
         // It fails only where the queue pair or the device has ended already.
         let _ = self.qp.modify(QpState::Error, &QpAttr::default());

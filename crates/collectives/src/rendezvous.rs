@@ -1,4 +1,4 @@
-//! How a rank gets a communicator: it makes a card for each peer, and connects once it has theirs.
+//! Making a communicator: a rank makes a card for each peer, and connects when it has their cards.
 
 use std::time::Duration;
 

@@ -3,8 +3,7 @@
 
 use crate::algorithms::{Algorithm, Shape};
 
-/// Sizes at which the choice changes, in bytes of an input. The defaults are estimates.
-/// They have not been measured.
+/// Sizes at which the choice changes, in bytes of an input. The defaults are estimates, not measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
     /// all_reduce, reduce_scatter and all_gather: up to this many bytes each rank writes to all others.

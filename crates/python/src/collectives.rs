@@ -1,5 +1,5 @@
-//! Communicators for Python, below `openmrc.collectives`. Memory comes as addresses: the Python side checks buffers and
-//! keeps them alive until the work has ended. Whatever may wait releases the GIL.
+//! Communicators for Python, below `openmrc.collectives`. Memory comes as addresses: the Python side checks buffers
+//! and keeps them alive until the work has ended. Calls that may wait release the GIL.
 
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ impl CollectiveGroup {
         py.detach(|| self.0.host(peer))
     }
 
-    /// Ranks for which the oldest operation waits, and what for.
+    /// The ranks for which the oldest operation waits, each with what is missing.
     fn waits_for(&self, py: Python<'_>) -> Vec<(usize, &'static str)> {
         py.detach(|| self.0.waits_for())
     }

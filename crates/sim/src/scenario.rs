@@ -1,5 +1,4 @@
-//! What a run is given, laid out: network, transport, every message, every fault. [`crate::spec`] makes it of what
-//! people write.
+//! The input of a run, with every message and fault: made by [`crate::spec`] from a scenario as people write it.
 
 use openmrc_transport::Time;
 

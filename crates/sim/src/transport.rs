@@ -1,5 +1,5 @@
-//! What hosts speak: MRC, RoCEv2, UET or adaptive routing, with the choices of each (spec: transport, baselines).
-//! Their defaults are those of [`crate::spec`].
+//! The transport of the hosts: MRC, RoCEv2, UET or adaptive routing, with the choices of each (spec: transport,
+//! baselines). Their defaults are those of [`crate::spec`].
 
 use openmrc_transport::Span;
 use openmrc_transport::mrc::{CustomCc, LoadBalancing, SwiftParams};

@@ -26,7 +26,7 @@ pub struct RecvMeta {
     pub source: IpAddr,
     /// Source UDP port.
     pub source_port: u16,
-    /// Destination UDP port; 0 if whoever received it does not say, as it is the socket's.
+    /// Destination UDP port; 0 if the kernel did not report it, as it is the socket's own.
     pub dest_port: u16,
     /// Low 16 bits of the IPv6 flow label.
     pub flow_label: u16,

@@ -1,4 +1,4 @@
-//! What a child process that `fork` made has of its parent: copies of all objects, without the threads that drive them.
+//! After `fork`: the child process has copies of all objects of its parent, but not the threads that drive them.
 //!
 //! The child must not use the parent's descriptors: its system calls would act on the parent's sockets and epoll sets,
 //! and a socket that it keeps open holds the parent's address. So the child's copies are replaced by `/dev/null` before

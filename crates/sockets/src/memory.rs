@@ -1,4 +1,4 @@
-//! What the kernel says of the memory of this process.
+//! The kernel's view of this process's memory.
 
 use std::io;
 use std::ptr;

@@ -1,5 +1,5 @@
-//! What a transport and its driver say to each other. [`Transport`] is the one trait that MRC, RoCEv2 and others
-//! implement; [`Host`] is what they ask of the world they live in.
+//! The interfaces between a transport and its driver. [`Transport`] is the one trait that MRC, RoCEv2 and others
+//! implement; [`Host`] is what they need from the driver.
 
 use openmrc_wire::{Ev, Msn, Packet};
 

@@ -133,7 +133,7 @@ pub mod extended {
     pub const COUNT: usize = 40;
 }
 
-/// `struct verbs_context`: members that were added later stand before the context.
+/// `struct verbs_context`: members that were added later are in front of the context.
 #[repr(C)]
 pub struct VerbsContext {
     pub members: [*mut c_void; extended::COUNT],

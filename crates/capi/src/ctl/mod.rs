@@ -105,7 +105,7 @@ unsafe fn array<'a, T>(list: *mut T, count: c_int) -> Result<&'a mut [T]> {
 /// Gives a list to a program: into its array if that is long enough, else only the length that is needed.
 ///
 /// # Safety
-/// As [`array`].
+/// As [`array()`].
 unsafe fn give<T: Copy>(list: *mut T, count: &mut c_int, values: &[T]) -> Result<()> {
     let asks = list.is_null() && *count == 0;
     let room = usize::try_from(*count).map_err(|_| EINVAL)?;

@@ -1,5 +1,5 @@
-//! What entropy values of a program are for packets, by the device's format and a profile's fields (spec: wire, EV
-//! profile expansion).
+//! Translates a program's entropy values to what packets carry, by the device's format and a profile's fields (spec:
+//! wire, EV profile expansion).
 
 use std::collections::HashMap;
 use std::iter;

@@ -27,7 +27,7 @@ impl Online {
         self.made.iter().find(|made| made.peer.is_empty()).map(|made| made.number)
     }
 
-    /// The NIC forgets it.
+    /// Destroys it at the NIC.
     ///
     /// # Errors
     /// EBUSY while queue pairs use it.
@@ -43,7 +43,8 @@ impl Online {
         Ok(())
     }
 
-    /// A user less. What nobody uses is forgotten; if a queue pair that named no profile still does, later.
+    /// Removes a user. A profile without users is destroyed; if a queue pair that named no profile still uses it,
+    /// this happens later.
     fn release(&mut self, context: &Context, number: u16) {
         let Some(place) = self.made.iter().position(|made| made.number == number) else { return };
         self.made[place].users -= 1;

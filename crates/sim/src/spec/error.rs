@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, and the place where it stands: `traffic.1.bytes: 0 is out of range: 1 to 2147483648`.
+//! What is wrong with a scenario, and where: `traffic.1.bytes: 0 is out of range: 1 to 2147483648`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! About how much memory a run takes, told before anything is built.
-//! How the numbers were measured, and how far they are off: docs/simulator.md, "Memory".
+//! Estimate of the memory of a run, before anything is built. How its numbers were measured, and their error:
+//! docs/simulator.md, "Memory".
 
 use super::error::SpecError;
 use super::load::Load;
@@ -29,7 +29,7 @@ const PER_EV_RECORDED: u64 = 250;
 /// for each packet of a message, and the packets after which old ones expire. Measured.
 const ROCEV2_PER_PACKET: f64 = 18.0;
 const ROCEV2_MOST_PACKETS: f64 = 2048.0;
-/// What a run takes whatever its size. Measured.
+/// Memory of every run, independent of its size. Measured.
 const ANY_RUN: u64 = 1_500_000;
 
 /// About how large a run is.

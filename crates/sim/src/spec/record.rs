@@ -1,4 +1,4 @@
-//! What a run writes down on the way; it costs time only where it is asked for.
+//! What a run records. Recording costs time only where it is requested.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Record {
     pub interval_us: Option<Duration>,
     /// Links whose load and queues are kept one by one in the time series: `all`, or names.
     pub links: Links,
-    /// A log: faults, what routing made of them, paths condemned and back, queue pairs that failed.
+    /// A log: faults, reactions of routing, paths condemned and restored, queue pairs that failed.
     pub events: bool,
     /// Marks, trims and losses by link.
     pub ports: bool,

@@ -21,7 +21,7 @@ pub struct Recorded {
     /// When the pattern begins.
     #[serde(default)]
     pub start_us: Micros,
-    /// Begin of the names of the files: `job` of `job.0.et`, `job.1.et` and so on, and of `job.groups.json`.
+    /// Prefix of the names of the files: `job` of `job.0.et`, `job.1.et` and so on, and of `job.groups.json`.
     pub file: String,
     /// Hosts in rank order; if left open the first hosts, one for each rank.
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! The queues of a switch port: what transports are run with (spec: congestion, "Switch settings"; baselines), and
-//! what a scenario has otherwise.
+//! The queues of a switch port: the presets of the transports (spec: congestion, "Switch settings"; baselines), and
+//! the fields of a scenario that replace them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -129,7 +129,7 @@ impl Pfc {
     }
 }
 
-/// A pair of fields of which one stands instead of the other: the scenario's own, or the preset's.
+/// A pair of fields of which only one may be set: the scenario's, or else the preset's.
 fn either<A, B>(own: (Option<A>, Option<B>), preset: (Option<A>, Option<B>)) -> (Option<A>, Option<B>) {
     if own.0.is_some() || own.1.is_some() { own } else { preset }
 }

@@ -1,5 +1,4 @@
-//! What hosts speak, each transport with the parameters that it is published with, and the network that it is meant
-//! for.
+//! The transport of the hosts: each with the parameters of its publication, and the network that it is meant for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};

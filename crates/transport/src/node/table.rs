@@ -20,8 +20,8 @@ pub struct Numbers {
     pub min_free: u32,
     /// Key of the permutation. `None`: numbers are not permuted, for a simulator, where nobody guesses.
     pub key: Option<u64>,
-    /// The upper [`SLOT_BITS`] of every number, for nodes that share their addresses: a peer derives the UDP port from
-    /// it. Only the other bits are permuted then.
+    /// The upper 6 bits of every number, for nodes that share their addresses: a peer derives the UDP port from it.
+    /// Only the other bits are permuted then.
     pub slot: Option<u8>,
 }
 

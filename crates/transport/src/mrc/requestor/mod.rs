@@ -10,8 +10,8 @@
 //! | `start_probe` | one probe at the start, for the base RTT |
 //! | `keepalive` | probes of a peer that is silent while nothing is under way |
 //!
-//! `loss`, `silence` and `keepalive` each define a part of the requestor's state and the methods of [`Requestor`] that
-//! act on it. These three import circles are intended: a rule and the state that it needs stay in one file.
+//! `loss`, `silence`, `start_probe` and `keepalive` each define a part of the requestor's state and the methods of
+//! [`Requestor`] that act on it. This import circle is intended: a rule and the state that it needs stay in one file.
 
 mod acks;
 mod keepalive;
