@@ -174,7 +174,7 @@ def test_fabrics_that_cannot_be_addressed_say_so_with_the_numbers():
 
 
 def test_a_profile_has_128_active_and_128_backup_evs_equally_over_the_planes(reference):
-    profile = reference.ev_profile("h0", "h131071")
+    profile = reference.ev_set("h0", "h131071")
     assert (profile.active, profile.backup, profile.planes) == (128, 128, 8)
     assert set(Counter(profile.ports).values()) == {32}
     assert len(set(profile.evs)) == 256
@@ -184,21 +184,19 @@ def test_a_profile_has_128_active_and_128_backup_evs_equally_over_the_planes(ref
 
 
 def test_a_profile_takes_what_a_small_fabric_has():
-    profile = FABRICS[0].ev_profile(0, 15)
+    profile = FABRICS[0].ev_set(0, 15)
     assert (profile.active, profile.backup) == (16, 0)
-    neighbours = FABRICS[0].ev_profile(0, 1)
+    neighbours = FABRICS[0].ev_set(0, 1)
     assert (neighbours.active, neighbours.planes) == (4, 4)
 
 
 def test_different_pairs_use_different_uplinks(reference):
     def uplinks(dst):
-        return {
-            reference.path_of(e.ev).uplinks for e in reference.ev_profile(0, dst, backup=0) if e.plane == 0
-        }
+        return {reference.path_of(e.ev).uplinks for e in reference.ev_set(0, dst, backup=0) if e.plane == 0}
 
     assert len(uplinks(131_071)) == 16
     assert len(set.union(*(uplinks(131_071 - 256 * i) for i in range(64)))) > 200
-    assert reference.ev_profile(0, 300, seed=1).evs != reference.ev_profile(0, 300, seed=2).evs
+    assert reference.ev_set(0, 300, seed=1).evs != reference.ev_set(0, 300, seed=2).evs
 
 
 @pytest.mark.parametrize(
@@ -212,4 +210,4 @@ def test_different_pairs_use_different_uplinks(reference):
 )
 def test_impossible_profiles_are_refused(reference, arguments, message):
     with pytest.raises(Error, match=message):
-        reference.ev_profile(0, 300, **arguments)
+        reference.ev_set(0, 300, **arguments)

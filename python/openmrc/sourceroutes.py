@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from openmrc.errors import ArgumentError
-from openmrc.fabric import EvProfile, Fabric
+from openmrc.fabric import EvSet, Fabric
 from openmrc.verbs import Device, Port, SocketAddress
 from openmrc.wire import EvFormat
 
@@ -49,7 +49,7 @@ class SourceRoutes:
                 fabric.host(name)
         return cls(fabric, str(host), peer, active)
 
-    def paths_to(self, remote: Sequence[SocketAddress]) -> EvProfile:
+    def paths_to(self, remote: Sequence[SocketAddress]) -> EvSet:
         """The paths to the host with these addresses, one per port.
 
         Raises:
@@ -63,7 +63,7 @@ class SourceRoutes:
             )
         if peer == self.host:
             raise ArgumentError(f"{peer} is this host itself: SRv6 paths lead to another")
-        return self.fabric.ev_profile(self.host, peer, active=self.active)
+        return self.fabric.ev_set(self.host, peer, active=self.active)
 
     def siblings(self, address: str) -> list[str]:
         """All addresses of the fabric's host that has an address, or of the peer that was named."""

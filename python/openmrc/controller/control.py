@@ -180,7 +180,7 @@ class Controller:
         return profile
 
     def ev_profile_to(self, peer: Sequence[SocketAddress], paths: Srv6Paths) -> EvProfile:
-        """An ONLINE EV profile of SRv6 paths to a node, such as ``fabric.ev_profile("h0", "h4")``.
+        """An ONLINE EV profile of SRv6 paths to a node, such as ``fabric.ev_set("h0", "h4")``.
 
         Args:
             peer: The node's address per port.

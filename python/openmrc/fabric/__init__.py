@@ -9,24 +9,24 @@
 """
 
 from openmrc.fabric.catalogue import Catalogue
+from openmrc.fabric.ev_set import EvEntry, EvSet
 from openmrc.fabric.plan import Plan, plan
-from openmrc.fabric.profile import EvEntry, EvProfile
 from openmrc.fabric.spec import Specification
-from openmrc.fabric.topology import EvFields, Fabric, Hop, Path, Paths, Port, SwitchId, Table, Trace
+from openmrc.fabric.topology import EvFields, Fabric, Hop, Path, Paths, SwitchId, SwitchPort, Table, Trace
 
 __all__ = [
     "Catalogue",
     "EvEntry",
     "EvFields",
-    "EvProfile",
+    "EvSet",
     "Fabric",
     "Hop",
     "Path",
     "Paths",
     "Plan",
-    "Port",
     "Specification",
     "SwitchId",
+    "SwitchPort",
     "Table",
     "Trace",
     "plan",

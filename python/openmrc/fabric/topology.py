@@ -11,7 +11,7 @@ from openmrc.errors import ArgumentError
 from openmrc.fabric import catalogue as parts
 from openmrc.fabric import sizing
 from openmrc.fabric import spec as specification
-from openmrc.fabric.profile import EvProfile, choose_paths
+from openmrc.fabric.ev_set import EvSet, choose_paths
 from openmrc.fabric.spec import Specification
 
 LOCAL_USID_MIN = 0xE000
@@ -32,7 +32,7 @@ class SwitchId(NamedTuple):
         return f"p{self.plane}/t{self.tier}-{self.index}"
 
 
-class Port(NamedTuple):
+class SwitchPort(NamedTuple):
     """A connected port of a switch."""
 
     number: int
@@ -267,9 +267,9 @@ class Fabric:
             raise ArgumentError(f"{name} is a host, not a switch")
         return SwitchId(*switch)
 
-    def ports(self, switch: SwitchId) -> list[Port]:
+    def ports(self, switch: SwitchId) -> list[SwitchPort]:
         """The connected ports of a switch."""
-        return [Port(*row) for row in self.core.ports(switch)]
+        return [SwitchPort(*row) for row in self.core.ports(switch)]
 
     def table(self, switch: SwitchId) -> Table:
         """The forwarding table of a switch."""
@@ -375,7 +375,7 @@ class Fabric:
             return self.path(src, dst, ev=what)
         return self._ev_fields(what)
 
-    def ev_profile(
+    def ev_set(
         self,
         src: int | str,
         dst: int | str,
@@ -383,7 +383,7 @@ class Fabric:
         active: int | None = None,
         backup: int | None = None,
         seed: int = 0,
-    ) -> EvProfile:
+    ) -> EvSet:
         """The entropy values that a queue pair from ``src`` to ``dst`` may use, the same number per plane.
 
         Args:
@@ -401,7 +401,7 @@ class Fabric:
         active = _core.QP_DEFAULTS["ev_active"] if active is None else active
         numbers = choose_paths(count, self.planes, a, b, active=active, backup=backup, seed=seed)
         rows = self.core.ev_rows(a, b, [n for group in numbers for n in group])
-        return EvProfile.of_rows(f"h{a}", f"h{b}", rows, active=len(numbers[0]))
+        return EvSet.of_rows(f"h{a}", f"h{b}", rows, active=len(numbers[0]))
 
     # --- helpers --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from openmrc.errors import FormatError
 from openmrc.fabric.design import Design
 from openmrc.fabric.spec import Platform
-from openmrc.fabric.topology import Fabric, Port, SwitchId
+from openmrc.fabric.topology import Fabric, SwitchId, SwitchPort
 from openmrc.fabric.units import format_rate
 from openmrc.switchconf.interfaces import Interfaces
 
@@ -67,7 +67,9 @@ def cables(fabric: Fabric, platform: Platform, design: Design) -> Iterator[Cable
             yield Cable(port.link, row.name, *_lower(fabric, interfaces, port, switch), *upper, *parts)
 
 
-def _lower(fabric: Fabric, interfaces: Interfaces, port: Port, switch: SwitchId) -> tuple[str, str, str]:
+def _lower(
+    fabric: Fabric, interfaces: Interfaces, port: SwitchPort, switch: SwitchId
+) -> tuple[str, str, str]:
     if switch.tier == 0:
         return port.peer, port.peer_port, port.peer_port
     below = fabric.switch(port.peer)
@@ -76,7 +78,7 @@ def _lower(fabric: Fabric, interfaces: Interfaces, port: Port, switch: SwitchId)
     return device(port.peer), *_names(interfaces, peer)
 
 
-def _names(interfaces: Interfaces, port: Port) -> tuple[str, str]:
+def _names(interfaces: Interfaces, port: SwitchPort) -> tuple[str, str]:
     name, row = interfaces.name(port), interfaces.row(port)
     return name, row.alias if row else name
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from openmrc.errors import ArgumentError, FormatError
 from openmrc.fabric.spec import Platform
-from openmrc.fabric.topology import Fabric, Port, SwitchId
+from openmrc.fabric.topology import Fabric, SwitchId, SwitchPort
 from openmrc.switchconf.cabling import Cable, device
 from openmrc.switchconf.facts import QosFacts
 from openmrc.switchconf.interfaces import Interfaces
@@ -124,7 +124,7 @@ class _Checker:
             if isinstance(address, IPv6Interface):
                 addresses.setdefault(interface, []).append(address)
 
-    def interface(self, switch: SwitchId, port: Port) -> str:
+    def interface(self, switch: SwitchId, port: SwitchPort) -> str:
         """The interface of a port."""
         if self._ends is None:
             return self._interfaces.name(port)
@@ -177,7 +177,7 @@ class _Checker:
         self,
         switch: SwitchId,
         parsed: Parsed,
-        ports: dict[str, Port],
+        ports: dict[str, SwitchPort],
         expected: dict[int, int],
         problem: Callable[[Where, str], None],
         result: Result,
@@ -213,7 +213,7 @@ class _Checker:
         switch: SwitchId,
         route: Route,
         usid: int,
-        ports: dict[str, Port],
+        ports: dict[str, SwitchPort],
         number: int,
         behind: dict[int, str],
         subnets: dict[IPv6Network, tuple[str, IPv6Address]],
@@ -241,7 +241,7 @@ class _Checker:
         place = self.interface(switch, right) or "no interface of the list"
         return f"{what} leaves by {egress}{to}; {right.peer} is behind {place}"
 
-    def _behind(self, switch: SwitchId, ports: dict[str, Port]) -> dict[int, str]:
+    def _behind(self, switch: SwitchId, ports: dict[str, SwitchPort]) -> dict[int, str]:
         """Addresses of neighbouring switches at the other ends of this switch's links -> interface here."""
         found = {}
         for name, port in ports.items():
@@ -254,7 +254,7 @@ class _Checker:
         return found
 
     def _subnets(
-        self, switch: SwitchId, ports: dict[str, Port]
+        self, switch: SwitchId, ports: dict[str, SwitchPort]
     ) -> dict[IPv6Network, tuple[str, IPv6Address]]:
         """Subnets to hosts -> interface and its own address."""
         found = {}
@@ -288,7 +288,7 @@ class _Checker:
         self,
         switch: SwitchId,
         parsed: Parsed,
-        ports: dict[str, Port],
+        ports: dict[str, SwitchPort],
         problem: Callable[[Where, str], None],
         result: Result,
     ) -> None:
@@ -324,7 +324,7 @@ class _Checker:
             problem(place, f"data code points with strict priority: {', '.join(map(str, sorted(data)))}")
 
 
-def _other_end(fabric: Fabric, peer: SwitchId, port: Port) -> Port:
+def _other_end(fabric: Fabric, peer: SwitchId, port: SwitchPort) -> SwitchPort:
     """The neighbour's port of a link, as far as its name and number."""
     kind, place = port.peer_port.rstrip("0123456789"), int(port.peer_port.lstrip("updown"))
     number = place + (fabric.core.downlinks(peer.tier) if kind == "up" else 0)

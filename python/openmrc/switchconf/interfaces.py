@@ -4,7 +4,7 @@ Ports are numbered with the downlinks first. A cage of eight lanes is broken out
 """
 
 from openmrc.fabric.spec import Platform
-from openmrc.fabric.topology import Fabric, Port
+from openmrc.fabric.topology import Fabric, SwitchPort
 from openmrc.switchconf.devices import LANES, Hardware, PortRow, breakout, hardware
 
 
@@ -21,7 +21,7 @@ class Interfaces:
         self.per_cage = breakout(fabric)
         """Ports per cage."""
 
-    def name(self, port: Port) -> str:
+    def name(self, port: SwitchPort) -> str:
         """The name of a port's interface."""
         cage, place = divmod(port.number, self.per_cage)
         width = LANES // self.per_cage
@@ -35,11 +35,11 @@ class Interfaces:
                 return f"swp{cage + 1}" if self.per_cage == 1 else f"swp{cage + 1}s{place}"
         return port.name
 
-    def row(self, port: Port) -> PortRow | None:
+    def row(self, port: SwitchPort) -> PortRow | None:
         """The port in SONiC's PORT table, if the table is known."""
         rows = self.hardware.rows
         return rows[port.number] if rows is not None else None
 
-    def cage(self, port: Port) -> int:
+    def cage(self, port: SwitchPort) -> int:
         """The cage of a port, from 1."""
         return port.number // self.per_cage + 1

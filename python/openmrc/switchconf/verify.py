@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from openmrc.errors import FormatError
 from openmrc.fabric.spec import Platform
-from openmrc.fabric.topology import Fabric, Port, SwitchId
+from openmrc.fabric.topology import Fabric, SwitchId, SwitchPort
 from openmrc.switchconf.facts import QosFacts
 from openmrc.switchconf.interfaces import Interfaces
 from openmrc.switchconf.parse import PARSERS, Files, Parsed, Where
@@ -193,7 +193,7 @@ class _Checker:
 
     # --- checks ---------------------------------------------------------------------------------------------
 
-    def _interfaces(self, parsed: Parsed, ports: dict[str, Port]) -> None:
+    def _interfaces(self, parsed: Parsed, ports: dict[str, SwitchPort]) -> None:
         """Checks the address of every cable end; then a next hop determines its port."""
         for name, (address, where) in parsed.addresses.items():
             port = ports.get(name)
@@ -216,7 +216,7 @@ class _Checker:
                     _file(parsed), f"{name} has no address, its end of {port.link} is {port.address}/127"
                 )
 
-    def _entries(self, switch: SwitchId, parsed: Parsed, ports: dict[str, Port]) -> None:
+    def _entries(self, switch: SwitchId, parsed: Parsed, ports: dict[str, SwitchPort]) -> None:
         own, routes = self.fabric.table(switch)
         missing = set(own)
         for prefix, where in parsed.own:
@@ -231,7 +231,7 @@ class _Checker:
             parsed.complain(_file(parsed), f"its own uSID {self.prefix}{usid:x}::/48 is missing")
         self._routes(parsed, ports, dict(routes))
 
-    def _routes(self, parsed: Parsed, ports: dict[str, Port], expected: dict[int, int]) -> None:
+    def _routes(self, parsed: Parsed, ports: dict[str, SwitchPort], expected: dict[int, int]) -> None:
         behind = {port.peer_address: name for name, port in ports.items()}
         seen: set[int] = set()
         for prefix, interface, next_hop, where in parsed.routes:
@@ -262,7 +262,7 @@ class _Checker:
         name = None if usid is None else self.fabric.core.usid_name(usid)
         return f" ({name})" if name else ""
 
-    def _facts(self, switch: SwitchId, parsed: Parsed, ports: dict[str, Port]) -> None:
+    def _facts(self, switch: SwitchId, parsed: Parsed, ports: dict[str, SwitchPort]) -> None:
         place = _file(parsed)
         if not parsed.forwards:
             parsed.complain(place, "IPv6 forwarding or SRv6 is not enabled")

@@ -42,7 +42,7 @@ class Srv6Path(Protocol):
 
 
 class Srv6Paths(Protocol):
-    """The paths to a node in SRv6 mode, such as an :class:`openmrc.fabric.EvProfile`."""
+    """The paths to a node in SRv6 mode, such as an :class:`openmrc.fabric.EvSet`."""
 
     @property
     def entries(self) -> Sequence[Srv6Path]:

@@ -1,4 +1,4 @@
-"""EV profiles: the entropy values that a queue pair may use (spec: paths, "EV set")."""
+"""EV sets: the entropy values that a queue pair may use (spec: paths, "EV set")."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _U64 = (1 << 64) - 1
 
 
 class EvEntry(NamedTuple):
-    """One path of a profile."""
+    """One path of an EV set."""
 
     ev: int
     """Entropy value, 32 bits; in SRv6 mode packets carry it in source port and flow label."""
@@ -27,7 +27,7 @@ class EvEntry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EvProfile:
+class EvSet:
     """A list of entropy values, plane after plane; in each plane first the active, then the backup ones.
 
     A controller makes an EV profile of it. It has what the software NIC needs to send: the EV, the port, and
@@ -44,8 +44,8 @@ class EvProfile:
     """EVs in reserve, over all planes."""
 
     @classmethod
-    def of_rows(cls, src: str, dst: str, rows: Sequence[tuple[int, int, str]], *, active: int) -> "EvProfile":
-        """A profile of (EV, plane, address) rows, ``active`` of them in rotation."""
+    def of_rows(cls, src: str, dst: str, rows: Sequence[tuple[int, int, str]], *, active: int) -> "EvSet":
+        """An EV set of (EV, plane, address) rows, ``active`` of them in rotation."""
         entries = tuple(
             sorted((EvEntry(ev, plane, IPv6Address(a)) for ev, plane, a in rows), key=lambda e: e.plane)
         )
