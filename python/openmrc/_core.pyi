@@ -10,6 +10,7 @@ from openmrc.wire.layers import DscpMap
 from openmrc.wire.packet import Layers, Packet
 
 __all__ = [
+    "COLLECTIVE_DEFAULTS",
     "DEFAULT_LINK_PREFIX",
     "DEFAULT_PORT_RATE",
     "DEFAULT_USID_BLOCK",
@@ -22,6 +23,7 @@ __all__ = [
     "QP_CAP_DEFAULTS",
     "QP_DEFAULTS",
     "ROCE_PORT",
+    "SWITCH_DEFAULTS",
     "CaptureReader",
     "CheckedScenario",
     "CollectiveGroup",
@@ -80,6 +82,8 @@ _LogRow: TypeAlias = tuple[int, str, str, int | None, int | None, int | None, in
 
 DEFAULT_LINK_PREFIX: int
 DEFAULT_PORT_RATE: int
+SWITCH_DEFAULTS: dict[str, float]
+"""MRC's thresholds of switches, multiples of a plane's bandwidth-delay product."""
 DEFAULT_USID_BLOCK: int
 MAX_HOSTS: int
 MAX_PLANES: int
@@ -177,6 +181,7 @@ _Path: TypeAlias = tuple[int, int]
 _EvField: TypeAlias = tuple[int, int, int, int, int]
 
 DEVICE_LIMITS: dict[str, int]
+"""Of :class:`openmrc.verbs.DeviceAttr`, the range of the path MTU, and the PSNs in a unit of MPR."""
 MAX_ACTIVE_EVS: int
 QP_DEFAULTS: dict[str, int]
 """Of :class:`openmrc.verbs.QpAttr` as far as they are numbers, and ``ev_active``: paths in rotation."""
@@ -452,6 +457,9 @@ def run_softswitch(
     """Runs a soft switch until ``stop`` is readable; :mod:`openmrc.lab.softswitch` is its face."""
 
 # --- collectives: crates/python/src/collectives.rs --------------------------------------------------------
+
+COLLECTIVE_DEFAULTS: dict[str, Any]
+"""How a communicator is made: ``shared_memory``, ``path_mtu``, ``keepalive_ms``, ``spin_us``."""
 
 @final
 class CollectiveRendezvous:

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use openmrc_nic::Context;
+use openmrc_nic::attr::DEFAULT_PATH_MTU;
 
 use crate::abort::MAX_RANKS;
 use crate::card::Card;
@@ -35,7 +36,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             shared_memory: true,
-            path_mtu: 4096,
+            path_mtu: DEFAULT_PATH_MTU,
             keepalive_ms: 1000,
             spin: Duration::from_micros(30),
             tuning: Tuning::default(),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use openmrc_transport::mrc::{DEFAULT_ROTATION_TURNS, RequestorOptions, ResponderOptions};
 use openmrc_transport::node::PortMaskBase;
-use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat};
+use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat, ROCE_PORT};
 
 use crate::profile::DEFAULT_ACTIVE;
 
 /// UDP destination port of RoCEv2 and MRC (IANA; spec: wire, Stack).
-pub const DEFAULT_UDP_PORT: u16 = 4791;
+pub const DEFAULT_UDP_PORT: u16 = ROCE_PORT;
 
 /// Most paths of a device: twice the largest active set (spec: paths, EV set), for 16 ports.
 pub const MAX_PATHS: usize = 4096;

@@ -25,7 +25,14 @@ pyo3::import_exception!(openmrc.errors, RankLostError);
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CollectiveRendezvous>()?;
     module.add_class::<CollectiveGroup>()?;
-    module.add_class::<CollectiveWork>()
+    module.add_class::<CollectiveWork>()?;
+    let default = Options::default();
+    let defaults = PyDict::new(module.py());
+    defaults.set_item("shared_memory", default.shared_memory)?;
+    defaults.set_item("path_mtu", default.path_mtu)?;
+    defaults.set_item("keepalive_ms", default.keepalive_ms)?;
+    defaults.set_item("spin_us", default.spin.as_secs_f64() * 1e6)?;
+    module.add("COLLECTIVE_DEFAULTS", defaults)
 }
 
 fn exception(error: Error) -> PyErr {

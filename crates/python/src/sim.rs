@@ -17,6 +17,12 @@ pyo3::import_exception!(openmrc.errors, FormatError);
 /// Adds the simulator to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("DEFAULT_PORT_RATE", spec::DEFAULT_PORT_RATE_BPS)?;
+    let switch = PyDict::new(module.py());
+    switch.set_item("ecn_min", spec::mrc::ECN_MIN)?;
+    switch.set_item("ecn_max", spec::mrc::ECN_MAX)?;
+    switch.set_item("trim", spec::mrc::TRIM)?;
+    switch.set_item("trim_last_hop", spec::mrc::TRIM_LAST_HOP)?;
+    module.add("SWITCH_DEFAULTS", switch)?;
     module.add_class::<CheckedScenario>()?;
     module.add_class::<PySimulation>()?;
     module.add_function(wrap_pyfunction!(scenario_schema, module)?)?;

@@ -21,8 +21,8 @@ from openmrc.errors import ArgumentError, ConnectError, DeadlineError
 from openmrc.planes import Planes, lab_host
 from openmrc.verbs import Context
 
-LARGEST_PATH_MTU = 4096
-SPIN = 30e-6
+_DEFAULTS = _core.COLLECTIVE_DEFAULTS
+SPIN = _DEFAULTS["spin_us"] * 1e-6
 """Seconds: longer than a message takes between two ranks that both run."""
 
 
@@ -30,9 +30,9 @@ SPIN = 30e-6
 class Tuned:
     """What a communicator is made with, besides its ranks."""
 
-    shared_memory: bool = True
+    shared_memory: bool = _DEFAULTS["shared_memory"]
     """Ranks of one host exchange through shared memory."""
-    keepalive: float = 1.0
+    keepalive: float = _DEFAULTS["keepalive_ms"] * 1e-3
     """Seconds of silence after which a rank of another host is probed."""
     spin: float | None = None
     """Seconds for which a waiting thread looks for messages before it sleeps. Default 30 us where each rank
@@ -176,7 +176,7 @@ def meet(
         undo.callback(context.close)
         store.set(f"{prefix}/planes/{rank}", json.dumps(context.addresses).encode())
         addresses = [[(str(a), int(p)) for a, p in json.loads(value)] for value in all_values("planes")]
-        mtu = LARGEST_PATH_MTU
+        mtu = _DEFAULTS["path_mtu"]
         for other, remote in enumerate(addresses):
             if hosts[other] != hosts[rank]:
                 mtu = min(mtu, planes.path_mtu(context.addresses, remote, mtu))

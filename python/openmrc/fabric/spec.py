@@ -20,6 +20,8 @@ from openmrc.model import Model
 MAX_PLANES = _core.MAX_PLANES
 MAX_TIERS = _core.MAX_TIERS
 MAX_HOSTS = _core.MAX_HOSTS
+_DSCP = _core.dscp_defaults()
+_SWITCH = _core.SWITCH_DEFAULTS
 
 
 def _prefix32(value: object) -> str:
@@ -129,12 +131,12 @@ class Addressing(Model):
 class Dscp(Model):
     """Code points of the packet classes (spec: wire, "DSCP"); an operator chooses the values."""
 
-    no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = 0
-    data: Annotated[StrictInt, Field(ge=0, le=63)] = 4
-    retransmission: Annotated[StrictInt, Field(ge=0, le=63)] = 8
-    trimmed: Annotated[StrictInt, Field(ge=0, le=63)] = 12
-    trimmed_last_hop: Annotated[StrictInt, Field(ge=0, le=63)] = 16
-    control: Annotated[StrictInt, Field(ge=0, le=63)] = 46
+    no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["no_trim"]
+    data: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmable"]
+    retransmission: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmable_retx"]
+    trimmed: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmed"]
+    trimmed_last_hop: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmed_last_hop"]
+    control: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["control"]
 
     @model_validator(mode="after")
     def _all_differ(self) -> Self:
@@ -155,13 +157,13 @@ class Qos(Model):
     dscp: Dscp = Dscp()
     base_rtt_us: Annotated[float, Field(gt=0, le=10_000)] = 12.0
     """Round-trip time of an MTU-size packet on the longest idle path; 12 us is NSCC's reference network."""
-    ecn_min: Annotated[float, Field(gt=0, le=64)] = 0.2
+    ecn_min: Annotated[float, Field(gt=0, le=64)] = _SWITCH["ecn_min"]
     """ECN marking begins at this queue length ..."""
-    ecn_max: Annotated[float, Field(gt=0, le=64)] = 0.8
+    ecn_max: Annotated[float, Field(gt=0, le=64)] = _SWITCH["ecn_max"]
     """... and is certain at this one. No marking on the last hop."""
-    trim: Annotated[float, Field(gt=0, le=64)] = 1.0
+    trim: Annotated[float, Field(gt=0, le=64)] = _SWITCH["trim"]
     """From this queue length on, packets are trimmed."""
-    trim_last_hop: Annotated[float, Field(gt=0, le=64)] = 1.5
+    trim_last_hop: Annotated[float, Field(gt=0, le=64)] = _SWITCH["trim_last_hop"]
     """The same, towards a host."""
     trim_size: Annotated[StrictInt, Field(ge=256, le=1024, multiple_of=4)] = 256
     """Length of a trimmed packet, bytes: room for two IPv6 headers, UDP, BTH, METH, TSETH and RETH."""

@@ -10,10 +10,10 @@ from openmrc.verbs.enums import AccessFlags, Capabilities, QpState
 SocketAddress = tuple[str, int]
 """IP address and UDP port of one port of a device."""
 
-MIN_PATH_MTU, MAX_PATH_MTU = 256, 8192
+MIN_PATH_MTU, MAX_PATH_MTU = _core.DEVICE_LIMITS["min_path_mtu"], _core.DEVICE_LIMITS["max_path_mtu"]
 """Payload bytes per packet (spec: transport, queue pair attributes)."""
 
-_MPR_UNIT = 128
+_MPR_UNIT = _core.DEVICE_LIMITS["psns_per_mpr"]
 """PSNs (spec: transport, MPR)."""
 
 

@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use openmrc_nic::{QpCap, config, limits};
-use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, ResponderConfig};
+use openmrc_transport::mrc::{
+    CcProfile, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,
+    ResponderConfig,
+};
 use openmrc_transport::{EvProfile, PathEntry, Span};
 use openmrc_wire::Ev;
 use pyo3::prelude::*;
@@ -43,6 +46,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cap.set_item("max_inline_data", default.max_inline_data)?;
     let device = PyDict::new(py);
     device.set_item("max_wimm", limits::MAX_WIMM)?;
+    device.set_item("min_path_mtu", *PATH_MTU_RANGE.start())?;
+    device.set_item("max_path_mtu", *PATH_MTU_RANGE.end())?;
+    device.set_item("psns_per_mpr", PSNS_PER_MPR)?;
     device.set_item("max_mpr", limits::MAX_MPR)?;
     device.set_item("mpr_resolution", limits::MPR_RESOLUTION)?;
     device.set_item("max_qp_hints", limits::MAX_QP_HINTS)?;

@@ -37,7 +37,7 @@ pub use record::{All, Capture, Links, Record};
 pub use recorded::Recorded;
 pub use scenario::{Checked, Scenario};
 pub use schema::{check_part, json_schema};
-pub use switch::{Pfc, PfcChoice, Preset, Switch};
+pub use switch::{Pfc, PfcChoice, Preset, Switch, mrc};
 pub use topology::{Cables, DEFAULT_PORT_RATE_BPS, Nic, Oversubscription, Ratio, Topology};
 pub use traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
 pub use training::Training;

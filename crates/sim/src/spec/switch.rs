@@ -54,6 +54,19 @@ pub struct Switch {
     pub exact: bool,
 }
 
+/// MRC's thresholds (spec: congestion, "Switch settings"), as multiples of a plane's bandwidth-delay product. Switch
+/// configurations have the same.
+pub mod mrc {
+    /// Data that would have to wait behind more than this is trimmed.
+    pub const TRIM: f64 = 1.0;
+    /// The same towards a host.
+    pub const TRIM_LAST_HOP: f64 = 1.5;
+    /// Marking begins at this queue length.
+    pub const ECN_MIN: f64 = 0.2;
+    /// Every packet is marked from this queue length on.
+    pub const ECN_MAX: f64 = 0.8;
+}
+
 /// Settings that switches are run with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -170,12 +183,12 @@ impl Preset {
         let mrc = Switch {
             preset: Some(self),
             overflow: Some(Overflow::Trim),
-            trim: Some(QueueLength::of(1.0)),
-            trim_last_hop: Some(QueueLength::of(1.5)),
+            trim: Some(QueueLength::of(mrc::TRIM)),
+            trim_last_hop: Some(QueueLength::of(mrc::TRIM_LAST_HOP)),
             control: Some(QueueLength::of(1.0)),
             ecn: Some(true),
-            ecn_min: Some(Threshold::of(0.2)),
-            ecn_max: Some(Threshold::of(0.8)),
+            ecn_min: Some(Threshold::of(mrc::ECN_MIN)),
+            ecn_max: Some(Threshold::of(mrc::ECN_MAX)),
             ecn_probability: Some(Probability::of(1.0)),
             // Marks on the last hop would report an incast, which no other path avoids.
             ecn_last_hop: Some(false),

@@ -22,13 +22,13 @@ class Settings:
     """What a user chooses."""
 
     ranks: int = 4
-    steps: int = 100
+    steps: int = JobSettings.steps
     planes: int = LOOPBACK_PLANES
     """On loopback."""
-    fsdp: bool = False
-    layers: int = 4
-    width: int = 256
-    batch: int = 4
+    fsdp: bool = JobSettings.fsdp
+    layers: int = JobSettings.layers
+    width: int = JobSettings.width
+    batch: int = JobSettings.batch
     gloo: bool = True
     """Whether the job runs over gloo too."""
     trace: str | None = None

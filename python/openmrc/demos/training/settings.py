@@ -16,7 +16,7 @@ HEADS = 4
 Backend = Literal["mrc", "gloo"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobSettings:
     """One training job; every rank has the same."""
 
