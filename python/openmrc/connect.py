@@ -1,4 +1,4 @@
-"""Connecting queue pairs out of band: both ends tell each other over TCP what RDMA needs to know.
+"""Connecting queue pairs out of band: both ends exchange over TCP what RDMA needs.
 
     server                                             client
     with listen("0.0.0.0", 18515) as listener:
@@ -100,7 +100,7 @@ class Listener(Closable):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Address and port it listens on; tells the port where 0 was asked for."""
+        """Address and port it listens on; the real port if 0 was asked for."""
         return self._listener.address
 
     def accept(
@@ -205,7 +205,7 @@ def connect(
         ConnectError: if the peer cannot be reached or does not answer in time, speaks another version or
             another protocol, has another token, offers addresses that are not its own, has another number of
             queue pairs, or refuses; the message says which.
-        StateError, ArgumentError: if the queue pairs here cannot be connected so; the peer is told.
+        StateError, ArgumentError: if the queue pairs here cannot be connected so; the peer is notified.
 
     After an error, queue pairs that were taken out of RESET are back there.
     """

@@ -76,13 +76,13 @@ def in_words(error: ValidationError, model: object) -> str:
         model: The type that it has checked.
     """
     problems = error.errors(include_url=False, include_input=False)
-    first, others = most_telling(problems)
+    first, others = most_specific(problems)
 
-    def told(problem: ErrorDetails) -> str:
+    def described(problem: ErrorDetails) -> str:
         field = ".".join(str(part) for part in without_tags(problem["loc"], model))
         return f"{field}: {words(problem, model)}" if field else words(problem, model)
 
-    return joined(told(first), [told(other) for other in others if is_misspelt(other)], others)
+    return joined(described(first), [described(other) for other in others if is_misspelt(other)], others)
 
 
 def joined(first: str, misspelt: list[str], others: list[ErrorDetails]) -> str:
@@ -91,16 +91,16 @@ def joined(first: str, misspelt: list[str], others: list[ErrorDetails]) -> str:
     return "; ".join([first, *misspelt]) + (f" (and {left} more)" if left else "")
 
 
-def most_telling(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[ErrorDetails]]:
+def most_specific(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[ErrorDetails]]:
     """The first problem and the others; if several types are possible there, that with the closest type."""
     first = problems[0]["loc"]
-    telling = problems[0]
+    specific = problems[0]
     if first:
         same = [problem for problem in problems if problem["loc"][: len(first) - 1] == first[:-1]]
         branch = isinstance(first[-1], str) and all(len(problem["loc"]) >= len(first) for problem in same)
         if branch:
-            telling = max(same, key=lambda problem: len(problem["loc"]))
-    return telling, [problem for problem in problems if problem is not telling]
+            specific = max(same, key=lambda problem: len(problem["loc"]))
+    return specific, [problem for problem in problems if problem is not specific]
 
 
 def is_misspelt(problem: ErrorDetails) -> bool:

@@ -96,7 +96,7 @@ def configure(texts: Sequence[str] | None) -> Callable[[Context], None] | None:
 
 
 def fail_port(text: str) -> Impairment:
-    """``3@2.5s``: port 3 drops everything from 2.5 seconds on; the transport is not told.
+    """``3@2.5s``: port 3 drops everything from 2.5 seconds on; the transport is not informed.
 
     Raises:
         ArgumentError: if it does not have this form.

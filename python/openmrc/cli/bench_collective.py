@@ -74,7 +74,7 @@ def bench_collective(
         typer.Option(
             "--compare",
             metavar="gloo",
-            help="Measure gloo (PyTorch) too, in turns, in the same processes.",
+            help="Measure gloo (PyTorch) too, alternating, in the same processes.",
         ),
     ] = None,
     picture: Annotated[

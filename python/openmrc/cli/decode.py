@@ -46,7 +46,7 @@ def decode(
     """Show the packets of a capture, one line each: addresses, entropy value, opcode, queue pair, PSN.
 
     A packet that a receiver would drop is shown with the reason and the counter for it. With --json each
-    packet is one object, on a pipe one line; -v adds its payload. --readings tells where the senders read
+    packet is one object, on a pipe one line; -v adds its payload. --readings shows where the senders read
     MRC 1.0 otherwise than openmrc: docs/interop.md explains the counts.
     """
     if (file is None) == (hexadecimal is None):

@@ -1,7 +1,8 @@
-"""Who belongs to an elastic job now: a small server that decides, and what a worker asks it.
+"""Membership of an elastic job: a small server that decides, and the worker's side of it.
 
-A worker tells after each step whether it went well, and waits until all others have. The answer says whether
-the step counts and who is in the group for the next one. A worker whose connection ends is gone.
+A worker reports after each step whether it succeeded, and waits for the reports of all others. The answer
+says whether the step counts and which workers are in the group for the next one. A worker whose connection
+ends is gone.
 
 With a token both ends prove first that they have it: HMAC-SHA256 over a challenge of each.
 """
@@ -27,7 +28,7 @@ DEFAULT_PATIENCE = 60.0
 _TICK = 0.05
 _MAX_LINE = 1 << 16
 _GREETING = 10.0
-"""Seconds in which whoever connects has to join."""
+"""Seconds within which a new connection must join."""
 
 
 def _proof(token: str | None, who: str, first: str, second: str) -> str:
@@ -94,7 +95,7 @@ class Coordinator(Closable):
         patience: Seconds after the first worker has said how its step went. Those that have not by then are
             taken for gone.
         token: Secret of the job, which workers and the store, where the keys to their memory are, ask for.
-            Without one, whoever reaches the port can join.
+            Without one, anyone who reaches the port can join.
 
     Raises:
         OSError: if the port is taken.
@@ -299,7 +300,7 @@ class Membership(Closable):
                 self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._lines = undo.enter_context(self._connection.makefile("rb"))
                 theirs = str(self._hear()["challenge"])
-                self._tell({"join": own, "proof": _proof(token, "worker", theirs, own)})
+                self._send({"join": own, "proof": _proof(token, "worker", theirs, own)})
                 hello = self._hear()
                 host, port = hello.get("store", ("", 0))
                 proof = str(hello.get("proof", ""))
@@ -348,7 +349,7 @@ class Membership(Closable):
             ConnectError: if the coordinator has gone.
         """
         try:
-            self._tell({"ok": ok})
+            self._send({"ok": ok})
         except OSError as error:
             raise ConnectError(f"the coordinator has gone: {error}") from error
 
@@ -361,7 +362,7 @@ class Membership(Closable):
         self._connection.close()
         self.store.close()
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def _read(self) -> None:

@@ -205,9 +205,9 @@ class Elastic(Closable):
                 if data is not None:
                     self.communicator.send(data, rank, tag=_STATE_TAG)
         elif now.rank in receivers:
-            told = bytearray(8)
-            self.communicator.recv(told, now.source, tag=_STATE_TAG)
-            length = int.from_bytes(told, "big")
+            header = bytearray(8)
+            self.communicator.recv(header, now.source, tag=_STATE_TAG)
+            length = int.from_bytes(header, "big")
             if length == _NO_STATE:
                 return
             taken = bytearray(length)

@@ -1,6 +1,6 @@
 """How the ranks of a communicator meet.
 
-Each tells the others through a store where it is, opens its planes, and gives every other rank a card.
+Each rank publishes its address in a store, opens its planes, and gives every other rank a card.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a launcher such as ``torchrun`` or ``mpirun`` tells a process."""
+    """What a launcher such as ``torchrun`` or ``mpirun`` passes to a process."""
 
     rank: int
     size: int
@@ -128,12 +128,12 @@ def meet(
     """Meets the other ranks and connects with them.
 
     Args:
-        store: Where the ranks tell each other.
+        store: Where the ranks exchange their addresses and cards.
         prefix: Begin of this communicator's keys, the same at all ranks and used once.
         rank: This rank.
         size: Number of ranks.
         address: Address by which other hosts reach this one.
-        open_device: Opens the planes; told whether all ranks are on this host, and their number.
+        open_device: Opens the planes; gets whether all ranks are on this host, and their number.
         planes: The planes, for what their routes carry.
         tuned: Options.
         timeout: Seconds for all of it.
@@ -199,18 +199,18 @@ def meet(
 
 
 def _tuning(tuned: Tuned) -> dict[str, Any]:
-    """What rank 0 tells the others: sizes that its user has chosen, or what was measured on its machine."""
+    """Sent by rank 0 to the others: sizes that its user has chosen, or that were measured on its machine."""
     if tuned.algorithms is not None:
         return {"chosen": dict(tuned.algorithms)}
     measured = [asdict(entry) for entry in tuning.read()]
     return {"measured": measured, "shared_memory": tuned.shared_memory}
 
 
-def _borders(told: Mapping[str, Any], size: int, *, one_host: bool) -> dict[str, int]:
-    if "chosen" in told:
-        return dict(told["chosen"])
-    entries = [tuning.Entry(**fields) for fields in told["measured"]]
-    return tuning.choose(entries, size, shared_memory=one_host and told["shared_memory"])
+def _borders(message: Mapping[str, Any], size: int, *, one_host: bool) -> dict[str, int]:
+    if "chosen" in message:
+        return dict(message["chosen"])
+    entries = [tuning.Entry(**fields) for fields in message["measured"]]
+    return tuning.choose(entries, size, shared_memory=one_host and message["shared_memory"])
 
 
 def _pack(cards: list[bytes]) -> bytes:

@@ -21,12 +21,12 @@ _SLICE = 1.0
 _SILENCE = 60.0
 """Seconds after which a server that does not answer counts as gone; a stopped one may go on before."""
 _PROOF = 10.0
-"""Seconds in which whoever connects has to prove that it has the token."""
+"""Seconds within which a new connection must prove that it has the token."""
 _TIMEVAL = struct.Struct("@ll")
 
 
 def _expect_within(tcp: socket.socket, seconds: float | None) -> None:
-    """Reading from this socket, also as a :class:`Connection`, fails if nothing comes for so long."""
+    """Reading from this socket, also as a :class:`Connection`, fails if nothing arrives for this time."""
     whole, part = divmod(seconds or 0.0, 1.0)
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(int(whole), int(part * 1e6)))
 
@@ -49,7 +49,7 @@ class TcpStore(Closable):
     """A store over TCP; one rank serves it, all use it.
 
     What ranks store are keys to their memory. With a token, both ends of a connection prove that they have it
-    (HMAC over a challenge); without one, whoever reaches the port can read and write.
+    (HMAC over a challenge); without one, anyone who reaches the port can read and write.
 
     Args:
         host: Address of the rank that serves.

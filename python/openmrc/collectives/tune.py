@@ -55,9 +55,9 @@ def measure(
         Error: if a rank fails.
     """
     place = Place(environment={"OPENMRC_SHARED_MEMORY": str(int(shared_memory))})
-    told = {_VARIABLE: json.dumps({"iterations": iterations, "sizes": list(sizes)})}
+    environment = {_VARIABLE: json.dumps({"iterations": iterations, "sizes": list(sizes)})}
     found: dict[str, dict[str, dict[int, float]]] = {"all_reduce": {}, "broadcast": {}}
-    with ended(start([place] * ranks, "openmrc.collectives.tune", told)) as processes:
+    with ended(start([place] * ranks, "openmrc.collectives.tune", environment)) as processes:
         for text in lines(processes):
             line = json.loads(text)
             for algorithm, time_us in line["times"].items():
@@ -124,8 +124,8 @@ def as_dict(measured: Measured) -> dict[str, object]:
 
 def main() -> int:
     """Runs one rank of :func:`measure`."""
-    told = json.loads(os.environ[_VARIABLE])
-    return as_rank(lambda comm: _run(comm, told["iterations"], told["sizes"]))
+    settings = json.loads(os.environ[_VARIABLE])
+    return as_rank(lambda comm: _run(comm, settings["iterations"], settings["sizes"]))
 
 
 if __name__ == "__main__":

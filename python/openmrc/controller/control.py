@@ -315,11 +315,11 @@ class Controller:
             if wrong := [port for port in named if port not in ports]:
                 raise ArgumentError(f"port {wrong[0]}: the device has ports 0 to {len(ports) - 1}")
 
-        def tell(peer: tuple[SocketAddress, ...], chosen: list[PortStatusUpdate]) -> list[int | None]:
-            told = [(list(update.ports_up), update.port) for update in chosen]
-            return self._core.send_port_status(list(peer), told, timeout)
+        def send(peer: tuple[SocketAddress, ...], chosen: list[PortStatusUpdate]) -> list[int | None]:
+            pairs = [(list(update.ports_up), update.port) for update in chosen]
+            return self._core.send_port_status(list(peer), pairs, timeout)
 
-        rtts = self._by_peer(updates, tell)
+        rtts = self._by_peer(updates, send)
         return [PortStatusResult(update.update_id, rtt) for update, rtt in zip(updates, rtts, strict=True)]
 
     def _by_peer(
@@ -353,7 +353,7 @@ class Controller:
         return [PortState(port=i, **state) for i, state in enumerate(self._core.port_states())]
 
     def set_port_admin(self, port: int, *, up: bool) -> None:
-        """Enables or disables a port. A disabled port neither sends nor receives; peers are told.
+        """Enables or disables a port. A disabled port neither sends nor receives; peers are notified.
 
         Raises:
             ArgumentError: if there is no such port.

@@ -51,7 +51,7 @@ def radix(capacity: int, rate: int, planes: int, switch: SwitchPart | None) -> i
     """Ports of a switch at the rate of a plane: k = C / (R / P).
 
     Raises:
-        ArgumentError: if the capacity is no whole number of such ports, or the switch has not so many.
+        ArgumentError: if the capacity is no whole number of such ports, or the switch has fewer.
     """
     if rate % planes:
         raise ArgumentError(f"planes: a {format_rate(rate)} NIC does not break out into {planes} equal ports")

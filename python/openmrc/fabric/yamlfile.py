@@ -10,7 +10,7 @@ from pydantic import BaseModel, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from openmrc.errors import FormatError
-from openmrc.model import is_misspelt, joined, most_telling, words
+from openmrc.model import is_misspelt, joined, most_specific, words
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -116,15 +116,15 @@ def read(path: Path, model: type[Model]) -> Model:
 
 def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model: type[BaseModel]) -> str:
     """One line: what is wrong first, and every misspelt field with its line and nearest neighbour."""
-    first, others = most_telling(error.errors(include_url=False, include_input=False))
+    first, others = most_specific(error.errors(include_url=False, include_input=False))
 
-    def told(problem: ErrorDetails) -> tuple[int | None, str]:
+    def described(problem: ErrorDetails) -> tuple[int | None, str]:
         location = _without_tags(root, problem["loc"], missing=problem["type"] == "missing")
         field = ".".join(str(part) for part in location)
         return _line(root, location), f"{f'{field}: ' if field else ''}{words(problem, model)}"
 
-    line, text = told(first)
-    misspelt = [told(other) for other in others if is_misspelt(other)]
+    line, text = described(first)
+    misspelt = [described(other) for other in others if is_misspelt(other)]
     also = [f"{f'line {at}: ' if at else ''}{what}" for at, what in misspelt]
     return f"{path}{f':{line}' if line else ''}: {joined(text, also, others)}"
 

@@ -120,7 +120,7 @@ class End:
             DeviceError: if there is no route, or it carries less than 256 bytes of payload.
         """
         largest = min(self._offer.path_mtu, theirs.path_mtu)
-        if self.context.device.ev_format not in _SRV6:  # There, who knows the source routes asks for them.
+        if self.context.device.ev_format not in _SRV6:  # There, the user of the source routes asks for them.
             largest = _carried(self.context.addresses, theirs.addresses, largest)
         self._offer = self._offer.model_copy(update={"path_mtu": largest})
 

@@ -143,7 +143,7 @@ class Listener(Closable):
 
 
 class _Spare:
-    """A descriptor in reserve, so that a caller can be told that there are none."""
+    """A descriptor in reserve, so that a caller gets an error when there are none."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -244,7 +244,7 @@ def calling(
     addresses: AddressRule | None = None,
     timeout: float | None = TIMEOUT,
 ) -> Iterator[Calling]:
-    """Sends a request; yields the listener's offer. What the block raises is told to the listener.
+    """Sends a request; yields the listener's offer. An error that the block raises is sent to the listener.
 
     Args:
         link: What :func:`dial` returned.
@@ -260,7 +260,7 @@ def calling(
     """
     deadline = Deadline(timeout)
     rule = addresses or AddressRule()
-    with _told(link):
+    with _reported_to_peer(link):
         mtu = _core.QP_DEFAULTS["path_mtu"] if path_mtu is None else path_mtu
         request = Request(
             addresses=list(context.addresses), ev_format=context.device.ev_format, path_mtu=mtu, data=data
@@ -323,7 +323,7 @@ def answering(
 ) -> Iterator[Answering]:
     """Exchanges greetings and, with a token, proofs; yields the caller's request.
 
-    What the block or ``admit`` raises is told to the caller.
+    An error that the block or ``admit`` raises is sent to the caller.
 
     Args:
         link: What :meth:`Listener.accept` returned.
@@ -342,10 +342,10 @@ def answering(
     greeting = Deadline(GREETING_TIMEOUT if timeout is None else min(GREETING_TIMEOUT, timeout))
     _greet(link, protocol, greeting, token, first=False)
     rule = addresses or AddressRule()
-    with _told(link):
+    with _reported_to_peer(link):
         admit()
         request = link.expect(Request, deadline.left())
-        # Before anything is opened, and before an answer tells where this host has routes to.
+        # Before anything is opened, and before an answer reveals where this host has routes to.
         _check_addresses(rule, link, request)
         yield Answering(link, request, rule, deadline)
     link.limit = channel.MAX_MESSAGE
@@ -448,7 +448,7 @@ def _closed_on_error(link: Channel[Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told(link: Channel[Any]) -> Iterator[None]:
+def _reported_to_peer(link: Channel[Any]) -> Iterator[None]:
     """Tells the other end why this end cannot go on."""
     try:
         yield
@@ -458,7 +458,7 @@ def _told(link: Channel[Any]) -> Iterator[None]:
 
 
 def describe(error: Exception) -> str:
-    """What to tell the other end about an error: its text, without names of files."""
+    """What the other end learns about an error: its text, without names of files."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return NO_DESCRIPTORS
     if isinstance(error, OSError) and error.strerror:

@@ -11,7 +11,7 @@ ENVIRONMENT = "OPENMRC_TOKEN"
 """Variable from which the commands take the token if no file is named."""
 
 MIN_BYTES = 16
-"""Shorter tokens are refused: whoever records a handshake can try guesses for as long as he likes."""
+"""Shorter tokens are refused: an attacker who has recorded a handshake has unlimited time for guesses."""
 
 _MAX_BYTES = 4096
 _LABEL = b"openmrc handshake 2 "

@@ -1,4 +1,4 @@
-"""A process in a host of a lab: which host it is, and its ports. Nothing has to be told to it."""
+"""A process in a host of a lab: which host it is, and its ports. It needs no options."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the two ends of a measurement tell each other after the handshake, over TCP."""
+"""The messages between the two ends of a measurement after the handshake, over TCP."""
 
 from typing import Annotated, Any, Literal, Self
 

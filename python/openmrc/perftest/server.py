@@ -1,4 +1,4 @@
-"""The end that is measured against."""
+"""The passive end of a measurement."""
 
 import contextlib
 from collections.abc import Callable

@@ -108,7 +108,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 @contextmanager
 def _connection_errors(option: str, address: str) -> Iterator[None]:
-    """Turns whatever a client raises when there is no cluster into one line."""
+    """Turns any error of a client without a cluster into one line."""
     try:
         yield
     except Exception as error:

@@ -164,7 +164,7 @@ def compare(
     Raises:
         ArgumentError: if there is no such transport, or the scenario cannot run with it.
     """
-    # All are checked before the first runs, so that a mistake in the last is told at once.
+    # All are checked before the first runs, so that a mistake in the last is reported at once.
     variants = {name: transports.apply(scenario, name) for name in names}
     seeds = seeds or [scenario.seed]
     for variant in variants.values():

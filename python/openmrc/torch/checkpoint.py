@@ -95,9 +95,9 @@ def recv(src: int, *, group: Any = None) -> Any:
         work.wait()
         digests.append(xxhash.xxh3_128_digest(_bytes(tensor).numpy()))
     if tensors:
-        told = bytearray(_DIGEST_BYTES * len(tensors))
-        comm.recv(told, src, tag=_TAG)
-        if bytes(told) != b"".join(digests):
+        received = bytearray(_DIGEST_BYTES * len(tensors))
+        comm.recv(received, src, tag=_TAG)
+        if bytes(received) != b"".join(digests):
             raise ConnectError(f"the state from rank {src} arrived with a wrong checksum")
     return tree_unflatten(found, shape)
 

@@ -1,4 +1,4 @@
-"""What the two ends of a file transfer tell each other after the handshake, over TCP.
+"""The messages between the two ends of a file transfer after the handshake, over TCP.
 
 The sender is not trusted: paths are checked where they are used (:mod:`openmrc.transfer.store`).
 """

@@ -1,6 +1,7 @@
-"""The receiving end of transfers, for ``openmrc serve``: listens, and limits who is served.
+"""The receiving end of transfers, for ``openmrc serve``: listens, and limits the number of senders.
 
-Nothing is opened, registered or told before a sender has greeted and, with a token, proven that it has it.
+Nothing is opened, registered or revealed before a sender has greeted and, with a token, proven that it
+has it.
 """
 
 import contextlib

@@ -103,7 +103,7 @@ class _Ring(Closable):
             yield completion
 
     def _options(self, path_mtu: int | None) -> Options:
-        # Retries that end then too: of a network that carries only the peer's packets, silence tells nothing.
+        # Retries that end then too: of a network that carries only the peer's packets, silence means nothing.
         attempts = self.peer_timeout / _ACK_TIMEOUT
         exp_cnt = min(24, max(0, math.ceil(math.log2(attempts)) - 1))
         return Options(path_mtu=path_mtu, exp_cnt=exp_cnt, keepalive_ms=int(_KEEPALIVE * 1000))

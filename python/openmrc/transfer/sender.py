@@ -285,17 +285,17 @@ class Sender(Closable):
         return False
 
     def _digest_of(self, source: Source) -> str | None:
-        told = time.monotonic()
+        reported = time.monotonic()
 
-        def tell() -> None:
-            nonlocal told
-            if time.monotonic() - told > p.BUSY_INTERVAL:
-                told = time.monotonic()
+        def report() -> None:
+            nonlocal reported
+            if time.monotonic() - reported > p.BUSY_INTERVAL:
+                reported = time.monotonic()
                 self._channel.send(p.Busy())
 
         try:
             with source.local.open("rb", buffering=0) as file:
-                return digest_of(file, tell)
+                return digest_of(file, report)
         except OSError as error:
             if isinstance(error, Error):
                 raise

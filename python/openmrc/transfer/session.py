@@ -219,7 +219,7 @@ class Session:
         self._failed = bool(self._settled)
 
     def _wait_for(self, future: Future[_T]) -> _T:
-        """The result of work that takes long, while the sender is told that it goes on."""
+        """The result of work that takes long, while the sender gets messages that it goes on."""
         while True:
             try:
                 return future.result(p.BUSY_INTERVAL)
@@ -245,7 +245,7 @@ class Session:
         self._observe(Event("done", self._peer))
 
     def _check_idle(self) -> None:
-        """Gives up a sender that does nothing; tells one that waits for the disk that it is not forgotten.
+        """Gives up a sender that does nothing; sends a message to one that waits for the disk.
 
         Raises:
             ConnectError: if the sender is given up.

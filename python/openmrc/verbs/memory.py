@@ -47,7 +47,7 @@ def _exporter(buffer: Any) -> Any:
 
 
 def _pins(exporter: Any) -> "Iterator[weakref.ref[Any]]":
-    """Keeps whatever owns the memory of ``exporter`` from moving it, as far as a buffer export does not.
+    """Keeps the owner of the memory of ``exporter`` from moving it, as far as a buffer export does not.
 
     ``ndarray.resize(refcheck=False)`` ignores exports, but refuses an array that has a weak reference.
     ``ctypes.resize`` ignores everything.

@@ -70,7 +70,7 @@ def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: Dscp
     Args:
         path: The file.
         port: UDP destination port of MRC.
-        dscp: Code points, which tell trimmed packets.
+        dscp: Code points, by which trimmed packets are recognised.
 
     Returns:
         An iterator of :class:`Frame`. Packets that are not MRC are included, with the reason in

@@ -1,4 +1,4 @@
-"""The headers around a packet, which tell its path and its class."""
+"""The headers around a packet, which determine its path and its class."""
 
 import enum
 from collections.abc import Sequence
@@ -147,7 +147,7 @@ class EntropyOrder(enum.StrEnum):
 
 
 class EvFormat(enum.StrEnum):
-    """How a packet tells switches its path: where it carries the entropy value."""
+    """How switches learn the path of a packet: where it carries the entropy value."""
 
     UDP = "udp"
     """16 bits: UDP source port; 32 bits where the fabric also hashes the flow label."""

@@ -12,7 +12,7 @@ from openmrc.collectives.communicator import Communicator
 
 
 def main() -> int:
-    """Measures as one rank, told by :data:`SETTINGS_VARIABLE`."""
+    """Measures as one rank, with the settings in :data:`SETTINGS_VARIABLE`."""
     settings = Settings(**json.loads(os.environ[SETTINGS_VARIABLE]))
 
     def measure(comm: Communicator) -> None:

@@ -40,7 +40,7 @@ class Settings:
     algorithm: str | None = None
     check: bool = True
     compare: str | None = None
-    """``gloo``: the same by torch's backend gloo, in turns, in the same processes."""
+    """``gloo``: the same by torch's backend gloo, alternating, in the same processes."""
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -89,7 +89,7 @@ class Line:
     out_of_place: Timing | None
     in_place: Timing | None
     gloo: Timing | None = None
-    """Of the backend gloo, in turns with the way that :attr:`compared` is."""
+    """Of the backend gloo, alternating with the one that :attr:`compared` names."""
     gloo_in_place: bool = False
     """Whether gloo's operation has one buffer for input and output."""
     network_bytes: int = field(default=0)
@@ -97,7 +97,7 @@ class Line:
 
     @property
     def compared(self) -> Timing | None:
-        """Our timing that was taken in turns with gloo's."""
+        """Our timing that alternated with gloo's."""
         return self.in_place if self.gloo_in_place else self.out_of_place
 
     @property

@@ -45,15 +45,15 @@ class Place:
 
 def spawn(places: Sequence[Place], settings: Settings) -> Processes:
     """Starts one rank of a measurement at each place. Rank 0 prints the lines, JSON each."""
-    told = {SETTINGS_VARIABLE: json.dumps(asdict(settings)), "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    return start(places, "openmrc.collectives.bench", told)
+    environment = {SETTINGS_VARIABLE: json.dumps(asdict(settings)), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    return start(places, "openmrc.collectives.bench", environment)
 
 
-def start(places: Sequence[Place], module: str, told: Mapping[str, str]) -> Processes:
+def start(places: Sequence[Place], module: str, environment: Mapping[str, str]) -> Processes:
     """Starts a module as one rank at each place, with the variables of a job; rank 0 has a pipe."""
     processes: Processes = []
     for rank, (job, place) in enumerate(zip(local_ranks(len(places)), places, strict=True)):
-        variables = {**os.environ, **job, **told, **place.environment}
+        variables = {**os.environ, **job, **environment, **place.environment}
         command = [*place.prefix, sys.executable, "-m", module]
         out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
         processes.append(subprocess.Popen(command, env=variables, stdout=out, text=True))

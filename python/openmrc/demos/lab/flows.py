@@ -215,7 +215,7 @@ class Flows(Sender):
             udp.due = now + self._datagram_s * turn / len(self._udp)
 
     def _outstanding(self, waited_s: float) -> bool:
-        # What is on its way may still arrive. Nothing tells which datagrams are lost.
+        # Datagrams in flight may still arrive. Which ones are lost is not known.
         return waited_s < _LAST_WAIT_S
 
     def _tick(self, *, posting: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a rank is told before it starts, and what it reports while it trains. Without torch."""
+"""The settings of a rank, and what it reports while it trains. Without torch."""
 
 import json
 from collections.abc import Sequence

@@ -135,7 +135,7 @@ def train(settings: JobSettings) -> None:
 
 
 def main() -> int:
-    """Runs one rank, told by torch's environment variables and :data:`VARIABLE`."""
+    """Runs one rank, configured by torch's environment variables and :data:`VARIABLE`."""
     # Ctrl-C reaches all processes of the terminal; the parent ends the ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)

@@ -52,7 +52,7 @@ class Part(Model):
         """Has the core check the part."""
         super().model_post_init(context)
         if "kind" in type(self).model_fields:
-            # It tells the parts of a list apart, and is handed over whether somebody has written it or not.
+            # It distinguishes the parts of a list, and is always handed over.
             self.__pydantic_fields_set__.add("kind")
         name = type(self).__name__
         try:
@@ -62,9 +62,9 @@ class Part(Model):
             if not place or place[0] not in self.model_fields_set:
                 # A field that nobody has written has no line in a file: the text names it.
                 place, message = (), str(error)
-            told = PydanticCustomError("scenario", "{message}", {"message": message})
+            raised = PydanticCustomError("scenario", "{message}", {"message": message})
             value = getattr(self, str(place[0])) if place else None
-            details = InitErrorDetails(type=told, loc=place, input=value)
+            details = InitErrorDetails(type=raised, loc=place, input=value)
             raise ValidationError.from_exception_data(name, [details]) from None
 
 

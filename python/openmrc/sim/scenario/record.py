@@ -1,4 +1,4 @@
-"""What a run writes down on the way."""
+"""What a run records."""
 
 from typing import Literal, Self
 

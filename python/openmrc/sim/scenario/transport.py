@@ -1,4 +1,4 @@
-"""What hosts speak, each transport with the parameters that it is published with."""
+"""The transport of the hosts, each with the parameters of its publication."""
 
 from typing import Annotated, Literal
 

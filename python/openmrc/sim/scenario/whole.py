@@ -30,7 +30,7 @@ class Scenario(Part, yamlfile.Sourced):
     seed: StrictInt = OPEN
     """Of everything left to chance in the network and in queue pairs; patterns and faults have their own."""
     record: Record = Record()
-    """What is written down on the way."""
+    """What is recorded."""
 
     @model_validator(mode="before")
     @classmethod
@@ -46,7 +46,7 @@ class Scenario(Part, yamlfile.Sourced):
         try:
             mtu = planned(path).spec.mtu
         except ValueError:
-            # The topology tells of it, with its line.
+            # The check of the topology reports it, with its line.
             return value
         return {**value, "network": {**network, "mtu": mtu}}
 
