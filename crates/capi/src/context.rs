@@ -69,7 +69,7 @@ pub struct Target {
 }
 
 impl Target {
-    fn tell(&self, event_type: c_int) {
+    fn push(&self, event_type: c_int) {
         let element = self.object as u64;
         self.queue.push(AsyncEvent { event_type, element, acks: self.acks.clone() });
     }
@@ -95,7 +95,7 @@ impl Router {
         self.queues.lock().retain(|each| !Arc::ptr_eq(each, queue));
     }
 
-    pub fn tell_all(&self, event: AsyncEvent) {
+    pub fn push_to_all(&self, event: AsyncEvent) {
         let is_port =
             |event: &AsyncEvent| matches!(event.event_type, IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR);
         for queue in &*self.queues.lock() {
@@ -103,13 +103,13 @@ impl Router {
         }
     }
 
-    pub fn tell(&self, event: nic::AsyncEvent) {
+    pub fn dispatch(&self, event: nic::AsyncEvent) {
         match event {
             nic::AsyncEvent::PortUp(port) => {
-                self.tell_all(AsyncEvent::without_object(IBV_EVENT_PORT_ACTIVE, u64::from(port) + 1));
+                self.push_to_all(AsyncEvent::without_object(IBV_EVENT_PORT_ACTIVE, u64::from(port) + 1));
             }
             nic::AsyncEvent::PortDown(port) => {
-                self.tell_all(AsyncEvent::without_object(IBV_EVENT_PORT_ERR, u64::from(port) + 1));
+                self.push_to_all(AsyncEvent::without_object(IBV_EVENT_PORT_ERR, u64::from(port) + 1));
             }
             nic::AsyncEvent::QpFatal { qp_num, reason } => {
                 let event_type = match reason {
@@ -124,12 +124,12 @@ impl Router {
                             unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(target.state)) };
                         state.store(IBV_QPS_ERR as u32, Ordering::Release);
                     }
-                    target.tell(event_type);
+                    target.push(event_type);
                 }
             }
             nic::AsyncEvent::CqError { cq } => {
                 if let Some(target) = self.cqs.lock().get(&cq) {
-                    target.tell(IBV_EVENT_CQ_ERR);
+                    target.push(IBV_EVENT_CQ_ERR);
                 }
             }
             nic::AsyncEvent::PeerPorts { .. }

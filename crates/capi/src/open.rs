@@ -33,11 +33,11 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
     let router = Arc::new(Router::default());
     router.add_queue(&events);
     let sink = Arc::clone(&router);
-    nic.give_events_to(Box::new(move |event| sink.tell(event)));
+    nic.give_events_to(Box::new(move |event| sink.dispatch(event)));
     let profiles = Profiles::default();
     let routes = Arc::clone(&profiles.routes);
     let format = device.description.config.entropy.format;
-    nic.give_path_events_to(Box::new(move |event| routes.tell(format, event)));
+    nic.give_path_events_to(Box::new(move |event| routes.dispatch(format, event)));
     let object = Box::into_raw(Box::new(public_part(device, events.fd())));
     // SAFETY: the object was just made; the pointer keeps the provenance of the whole.
     let context = unsafe { &raw mut (*object).context };
@@ -128,6 +128,6 @@ pub fn close(context: *mut IbvContext) -> Result<()> {
 fn report_fatal() {
     let event = AsyncEvent::without_object(IBV_EVENT_DEVICE_FATAL, 0);
     for (_, context) in CONTEXTS.all(|_| true) {
-        context.router.tell_all(event.clone());
+        context.router.push_to_all(event.clone());
     }
 }

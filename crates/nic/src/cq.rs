@@ -79,7 +79,7 @@ impl CompletionQueue {
     pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
         self.check_process()?;
         if self.is_empty() {
-            self.driver.drive_in_vain();
+            self.driver.drive_after_empty_poll();
         }
         self.queue.take(max, out)
     }
@@ -93,7 +93,7 @@ impl CompletionQueue {
     pub fn poll_each(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize> {
         self.check_process()?;
         if self.is_empty() {
-            self.driver.drive_in_vain();
+            self.driver.drive_after_empty_poll();
         }
         self.queue.take_each(max, take)
     }

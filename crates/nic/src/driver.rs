@@ -112,10 +112,10 @@ impl Driver {
 
     /// A thread polls and has found nothing: takes a turn of the engine, if such threads drive it.
     #[inline]
-    pub fn drive_in_vain(&self) {
+    pub fn drive_after_empty_poll(&self) {
         if self.is_polled() {
             self.drive();
-        } else if self.shared.config.thread.callers_drive && self.driving.found_nothing() {
+        } else if self.shared.config.thread.callers_drive && self.driving.count_empty_poll() {
             self.shared.kick();
         }
     }

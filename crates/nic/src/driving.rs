@@ -40,7 +40,7 @@ impl Driving {
 
     /// A caller has found nothing. Returns whether callers begin to drive with this poll.
     #[inline]
-    pub fn found_nothing(&self) -> bool {
+    pub fn count_empty_poll(&self) -> bool {
         let empty = self.empty.load(Ordering::Relaxed) + 1;
         self.empty.store(empty, Ordering::Relaxed);
         let needed = EMPTY_POLLS + self.more_needed.load(Ordering::Relaxed);
@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     fn polls_until_driving(driving: &Driving) -> u32 {
-        (1..).find(|_| driving.found_nothing()).unwrap()
+        (1..).find(|_| driving.count_empty_poll()).unwrap()
     }
 
     #[test]
     fn callers_drive_after_polling_in_vain_and_later_where_they_left_work() {
         let driving = Driving::default();
         assert_eq!(polls_until_driving(&driving), EMPTY_POLLS);
-        assert!(driving.is_active() && !driving.found_nothing());
+        assert!(driving.is_active() && !driving.count_empty_poll());
         assert!(driving.end(true) && !driving.is_active());
         assert_eq!(polls_until_driving(&driving), 2 * EMPTY_POLLS);
         (0..30).for_each(|_| _ = driving.end(true));

@@ -66,7 +66,12 @@ pub unsafe extern "C" fn mrc_ctl_query_cc_profile(
             profile = CcProfile { state: State::Online, nscc: Some(nscc), ..profile };
         }
         let states = (&mut attr.profile_state, &mut attr.cur_profile_state);
-        say_state(profile.state, (mask, cc_attr::ALGORITHM | cc_attr::CONFIG), states, &mut attr.vendor_cfg)?;
+        write_state(
+            profile.state,
+            (mask, cc_attr::ALGORITHM | cc_attr::CONFIG),
+            states,
+            &mut attr.vendor_cfg,
+        )?;
         if mask & cc_attr::ALGORITHM != 0 {
             attr.algorithm = if profile.nscc == Some(true) { NSCC.as_ptr() } else { ptr::null() };
         }

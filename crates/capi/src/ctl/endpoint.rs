@@ -46,7 +46,7 @@ pub unsafe extern "C" fn mrc_ctl_ep_batch_send_wait(
         let timeout = Duration::from_nanos(rsp_timeout.into());
         let answers = by_peer(&context, requests, |peer, requests| match op_type {
             EP_OP_EV_PROBE => probe(&context, peer, requests, timeout),
-            _ => tell_ports(&context, peer, requests, timeout),
+            _ => send_port_status(&context, peer, requests, timeout),
         })?;
         for (to, answer) in responses.iter_mut().zip(&answers) {
             *to = *answer;
@@ -124,7 +124,7 @@ fn probe(
 }
 
 /// Port status updates to a peer: the round-trip times of their answers.
-fn tell_ports(
+fn send_port_status(
     context: &Context,
     peer: &[SocketAddr],
     requests: &[&MrcCtlEpReq],

@@ -183,7 +183,7 @@ pub unsafe extern "C" fn mrc_ctl_query_ev_profile(
             id => context.profiles.lock().evs.get(id),
         };
         let states = (&mut attr.profile_state, &mut attr.cur_profile_state);
-        say_state(profile.state, (mask, EV_KNOWN), states, &mut attr.vendor_cfg)?;
+        write_state(profile.state, (mask, EV_KNOWN), states, &mut attr.vendor_cfg)?;
         let count = profile.count.unwrap_or(profile.evs.len() as u32);
         if has(ev_attr::MODE) {
             attr.ev_mode = profile.mode.unwrap_or(0);

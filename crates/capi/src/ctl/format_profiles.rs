@@ -76,7 +76,7 @@ pub unsafe extern "C" fn mrc_ctl_query_ev_fmt_profile(
             }
         };
         let states = (&mut attr.profile_state, &mut attr.cur_profile_state);
-        say_state(state, (mask, fmt_attr::MODE | fmt_attr::OP), states, &mut attr.vendor_cfg)?;
+        write_state(state, (mask, fmt_attr::MODE | fmt_attr::OP), states, &mut attr.vendor_cfg)?;
         if mask & fmt_attr::MODE != 0 {
             attr.ev_fmt_mode = mode.unwrap_or(0);
         }

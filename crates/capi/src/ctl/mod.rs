@@ -71,7 +71,7 @@ unsafe fn on_profile<'a, A>(
 ///
 /// # Errors
 /// EINVAL if it asks for one of the `known` others in INIT, where there are none.
-fn say_state(
+fn write_state(
     state: State,
     (mask, known): (u32, u32),
     (profile_state, current): (&mut i32, &mut i32),

@@ -77,7 +77,7 @@ impl Routes {
     }
 
     /// A path has changed.
-    pub fn tell(&self, format: EvFormat, event: nic::PathEvent) {
+    pub fn dispatch(&self, format: EvFormat, event: nic::PathEvent) {
         let state = match event.change {
             EvChange::AssumedBad => EV_ASSUMED_BAD,
             EvChange::Good => EV_GOOD,

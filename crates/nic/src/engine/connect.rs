@@ -27,7 +27,7 @@ const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
 impl Engine {
     /// INIT to RTR: the peer and the paths are known, packets may come.
     pub(super) fn connect_qp(&mut self, now: Time, place: Place, attr: &QpAttr) -> Result<()> {
-        let (profile, paths) = self.profiles.meant_by(attr)?;
+        let (profile, paths) = self.profiles.of_attributes(attr)?;
         let config = self.transport_config(place, attr, &paths)?;
         let remote = attr.remote.as_deref().unwrap_or_default();
         self.check_mtu(config.path_mtu, remote.len(), self.outside_inner_ip(&paths))?;
@@ -43,7 +43,7 @@ impl Engine {
 
     /// RTR to RTS: what the requestor needs is known too.
     pub(super) fn start_qp(&mut self, now: Time, place: Place, attr: &QpAttr) -> Result<()> {
-        let (profile, paths) = self.profiles.meant_by(attr)?;
+        let (profile, paths) = self.profiles.of_attributes(attr)?;
         let config = self.transport_config(place, attr, &paths)?;
         let closed = || Error::Closed("the queue pair");
         self.node.update(place, |qp| qp.start_requestor(now, &config)).ok_or_else(closed)??;

@@ -168,7 +168,7 @@ impl Engine {
         let io = self.io_mut(place)?;
         let mut merged = io.attr.clone();
         merged.update(&QpAttr { timeout, linear_cnt, exp_cnt, ..QpAttr::default() });
-        let (_, paths) = self.profiles.meant_by(&merged)?;
+        let (_, paths) = self.profiles.of_attributes(&merged)?;
         let config = self.transport_config(place, &merged, &paths)?;
         config.validate()?;
         self.node.update(place, |qp| qp.set_retries(&config.requestor));

@@ -53,7 +53,7 @@ impl Profiles {
 
     /// The EV profile that a queue pair's attributes mean, and its number. Paths that end at one node must end at the
     /// queue pair's peer.
-    pub fn meant_by(&self, attr: &QpAttr) -> Result<(u16, Paths)> {
+    pub fn of_attributes(&self, attr: &QpAttr) -> Result<(u16, Paths)> {
         let remote = attr.remote.as_deref().unwrap_or_default();
         let number = match attr.ev_profile_id.unwrap_or(0) {
             0 => self.number_to(remote)?,

@@ -490,7 +490,7 @@ impl<Q: Transport> Node<Q> {
         }
         self.ports.set_own(now, up, self.config.base_rtt, &mut self.requests);
         for place in 0..self.table.len() {
-            self.tell_ports(now, place);
+            self.update_ports(now, place);
         }
         self.send_port_requests(now, host);
     }
@@ -502,7 +502,7 @@ impl<Q: Transport> Node<Q> {
         }
     }
 
-    fn tell_ports(&mut self, now: Time, place: Place) {
+    fn update_ports(&mut self, now: Time, place: Place) {
         let Some(peer) = self.peer(place) else { return };
         let (own, up) = (self.ports.own(), self.ports.of_peer(peer));
         self.update(place, |qp| qp.set_ports_up(now, own, up));
@@ -511,7 +511,7 @@ impl<Q: Transport> Node<Q> {
     fn peer_ports_changed(&mut self, now: Time, peer: PeerId, up: PortSet, host: &mut impl NodeHost) {
         for place in 0..self.table.len() {
             if self.peer(place) == Some(peer) {
-                self.tell_ports(now, place);
+                self.update_ports(now, place);
                 if let Some(entry) = self.table.get(place) {
                     host.peer_ports(entry.id(place), up);
                 }
