@@ -13,6 +13,7 @@ pub mod encap;
 pub mod endpoint;
 pub mod error;
 pub mod ev;
+pub mod expansion;
 pub mod frame;
 pub mod icrc;
 pub mod ip;

@@ -1,7 +1,7 @@
 //! OCP's example program for EV expansion (examples/ev_expansion): its ten cases, line by line.
 
 use openmrc_wire::EvFormat;
-use openmrc_wire::ev::{EvField, EvString, check_fit, expand};
+use openmrc_wire::expansion::{EvField, EvString, check_fit, expand};
 
 /// What the program prints, with one line for each EV, field list and expansion.
 const PRINTED: &str = include_str!("data/ocp_ev_expansion.txt");

@@ -14,16 +14,8 @@ from openmrc.controller.control import (
     PortStatusResult,
     PortStatusUpdate,
 )
-from openmrc.controller.ev import (
-    Ev,
-    EvEventMask,
-    EvField,
-    EvFormatProfile,
-    EvMode,
-    EvProfile,
-    EvProfileAttr,
-    expand_ev,
-)
+from openmrc.controller.ev import Ev, EvEventMask, EvMode, EvProfile, EvProfileAttr
+from openmrc.controller.ev_format import EvField, EvFormatProfile, expand_ev
 from openmrc.controller.ev_op import EvOp, EvOpEntry
 from openmrc.controller.state import Profile, ProfileState
 

@@ -1,4 +1,4 @@
-"""EV format profiles and EV profiles: the layout of entropy values, and those that queue pairs spray over.
+"""EV profiles: the entropy values that queue pairs spray over.
 
 A profile can go ONLINE on a device of its format (``Device.ev_format``). Other formats can be described and
 expanded. In SRv6 mode all paths of a profile end at one node, its ``peer``; each entropy value has a route,
@@ -16,6 +16,16 @@ from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from openmrc import _core
+from openmrc.controller.ev_format import (
+    EV_BITS,
+    SRV6,
+    WIDE_BITS,
+    EvField,
+    EvFormatProfile,
+    expand_ev,
+    masked_bits,
+    rows,
+)
 from openmrc.controller.ev_op import EvOp, EvOpEntry, operate
 from openmrc.controller.state import Profile, ProfileState, member
 from openmrc.errors import ArgumentError, StateError, UnsupportedError
@@ -24,6 +34,10 @@ from openmrc.wire import EntropyOrder, EvFormat
 
 MAX_EVS = _core.MAX_ACTIVE_EVS
 """Most entropy values of a profile, in rotation and in reserve together."""
+
+
+_ENUMERABLE = 1 << 14
+"""Up to this many combinations of masked bits are listed; of more a sample is drawn."""
 
 
 class EvMode(enum.StrEnum):
@@ -56,156 +70,6 @@ class Ev(NamedTuple):
     the masks of the profile's fields take more, all 256 bits; the packet then carries a label instead."""
     port: int
     """Port (plane), from 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvField:
-    """One field of an EV profile. In a fixed field, mask, min_val and max_val are 0.
-
-    Raises:
-        ArgumentError: if a number has more than 32 bits.
-    """
-
-    width: int
-    """Bits, 1 to 32."""
-    init_val: int = 0
-    """Bits where ``mask`` is clear."""
-    min_val: int = 0
-    """Smallest number to generate in the bits of ``mask`` taken together."""
-    max_val: int = 0
-    """Largest number to generate. With ``min_val`` and ``max_val`` 0, all that the mask can hold."""
-    mask: int = 0
-    """Bits that the entropy value fills."""
-
-    def __post_init__(self) -> None:
-        for name in ("width", "init_val", "min_val", "max_val", "mask"):
-            value = getattr(self, name)
-            if not 0 <= value < 1 << 32:
-                raise ArgumentError(f"{name} of an EV field is {value}: 0 to 2^32 - 1 is allowed")
-
-    @property
-    def mask_bits(self) -> int:
-        """Bits that the field takes from an entropy value."""
-        return self.mask.bit_count()
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest number to generate; (0, 0) for a fixed field."""
-        if not self.min_val and not self.max_val:
-            return 0, (1 << self.mask_bits) - 1
-        return (self.min_val, self.max_val) if self.mask else (0, 0)
-
-
-_EV_BITS = {EvFormat.UDP: 16}
-"""Bits of an entropy value in a packet; 32 where not listed (spec: wire, Where the entropy value goes)."""
-
-
-def path_bits(ev_format: EvFormat) -> int:
-    """Bits of the packet that the fields of a format fill."""
-    return {EvFormat.UDP: 16, EvFormat.STRUCTURED: 32, EvFormat.SRV6: 128, EvFormat.SRV6_SRH: 256}[ev_format]
-
-
-_WIDE_BITS = 256
-"""Bits of an entropy value in a controller's hands."""
-
-_ENUMERABLE = 1 << 14
-"""Up to this many combinations of masked bits are listed; of more a sample is drawn."""
-
-
-_SRV6 = (EvFormat.SRV6, EvFormat.SRV6_SRH)
-
-
-def _rows(fields: Sequence[EvField]) -> list[tuple[int, int, int, int, int]]:
-    return [(f.width, f.init_val, f.min_val, f.max_val, f.mask) for f in fields]
-
-
-def _masked_bits(fields: Sequence[EvField]) -> int:
-    return sum(field.mask_bits for field in fields)
-
-
-def _ev_string(ev_format: EvFormat, fields: Sequence[EvField], ev: int) -> bytes:
-    """The string of 256 bits that begins with the bits of an entropy value."""
-    bits = _EV_BITS.get(ev_format, 32)
-    if _masked_bits(fields) > bits:
-        bits = _WIDE_BITS
-    if not 0 <= ev < 1 << bits:
-        raise ArgumentError(f"entropy value {ev:#x}: 0 to {(1 << bits) - 1:#x} is allowed")
-    return (ev << (_WIDE_BITS - bits)).to_bytes(_WIDE_BITS // 8)
-
-
-def expand_ev(
-    ev_format: EvFormat, widths: Sequence[int], fields: Sequence[EvField], ev: int | bytes
-) -> int | IPv6Address | tuple[IPv6Address, IPv6Address]:
-    """What switches read for an entropy value (spec: wire, EV profile expansion). A pure function.
-
-    Each field starts as ``init_val``. Each bit set in ``mask``, from the most significant down, is replaced
-    by the next most significant bit of the entropy value. The fields follow one another; each is
-    right-aligned in its place of ``widths``, the field widths of the format, and loses the bits for which
-    there is no room.
-
-    Args:
-        ev_format: Where packets carry it.
-        widths: Bits of each field of the format.
-        fields: The profile; format fields without one are 0.
-        ev: As bytes, up to 32, most significant first. As a number of 32 bits (UDP: 16), or of 256 bits if
-            the masks take more.
-
-    Returns:
-        The UDP source port; the 32-bit structured value; the outer destination address (SRV6); it and the
-        segment (SRV6_SRH).
-
-    Raises:
-        ArgumentError: if format, widths and fields do not match each other or the packet, or the entropy
-            value has bits that no mask takes.
-    """
-    if isinstance(ev, int):
-        ev = _ev_string(ev_format, fields, ev)
-    if len(ev) > _WIDE_BITS // 8:
-        raise ArgumentError(f"an entropy value has at most {_WIDE_BITS // 8} bytes, not {len(ev)}")
-    ev = ev.ljust(_WIDE_BITS // 8, b"\0")
-    udp, structured, destination, segment = _core.expand_ev(ev_format.value, list(widths), _rows(fields), ev)
-    match ev_format:
-        case EvFormat.UDP:
-            return udp
-        case EvFormat.STRUCTURED:
-            return structured
-        case EvFormat.SRV6:
-            return destination
-        case EvFormat.SRV6_SRH:
-            return destination, segment
-
-
-class EvFormatProfile(Profile):
-    """Layout of entropy values in packets; made by :meth:`Controller.ev_format_profile`.
-
-    Attributes: ``ev_format`` (:class:`openmrc.wire.EvFormat`) and ``widths``, bits of each field from the
-    most significant on.
-    """
-
-    _what = "EV format profile"
-    _needed = frozenset({"ev_format", "widths"})
-    _optional = frozenset[str]()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ev_format: EvFormat | None = None
-        self.widths: tuple[int, ...] = ()
-        self._users: set[EvProfile] = set()
-
-    def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:
-        match target:
-            case ProfileState.INIT:
-                self.ev_format, self.widths = None, ()
-            case ProfileState.OFFLINE if self._state is ProfileState.ONLINE:
-                if self._users:
-                    raise StateError(
-                        f"{len(self._users)} EV profiles use this EV format profile: end those first"
-                    )
-            case ProfileState.OFFLINE:
-                ev_format = member(EvFormat, attributes.get("ev_format", self.ev_format), "ev_format")
-                widths = tuple(attributes.get("widths", self.widths))
-                _core.check_ev_profile(ev_format.value, list(widths), [])
-                self.ev_format, self.widths = ev_format, widths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,19 +263,19 @@ class EvProfile(Profile):
             raise ArgumentError(f"port {ev.port} of {ev}: the device has ports 0 to {self._num_ports - 1}")
         layout = self._format()
         assert layout.ev_format is not None
-        bits = _WIDE_BITS if self._wide() else _EV_BITS.get(layout.ev_format, 32)
-        least = 0 if layout.ev_format in _SRV6 else 1
+        bits = WIDE_BITS if self._wide() else EV_BITS.get(layout.ev_format, 32)
+        least = 0 if layout.ev_format in SRV6 else 1
         if not least <= ev.value < 1 << bits:
             raise ArgumentError(
                 f"value {ev.value:#x} of {ev}: {least} to {(1 << bits) - 1:#x} is allowed with"
                 f" {layout.ev_format}"
             )
-        if layout.ev_format in _SRV6 and self._attr.fields and ev not in (self._attr.routes or {}):
+        if layout.ev_format in SRV6 and self._attr.fields and ev not in (self._attr.routes or {}):
             expand_ev(layout.ev_format, layout.widths, self._attr.fields, ev.value)
 
     def _wide(self) -> bool:
         """Whether the entropy values do not fit the 32 bits that a packet carries."""
-        return self._format().ev_format in _SRV6 and _masked_bits(self._attr.fields) > 32
+        return self._format().ev_format in SRV6 and masked_bits(self._attr.fields) > 32
 
     def _format(self) -> EvFormatProfile:
         assert self._attr.format_profile is not None
@@ -450,8 +314,8 @@ class EvProfile(Profile):
             if not attr.fields:
                 raise StateError("a GENERATED EV profile needs fields as well")
             assert ev_format.ev_format is not None
-            _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), _rows(attr.fields))
-        if ev_format.ev_format in _SRV6:
+            _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), rows(attr.fields))
+        if ev_format.ev_format in SRV6:
             self._check_srv6(attr, ev_format)
         if attr.mode is EvMode.EXPLICIT and (self._attr.mode, self._attr.count) != (attr.mode, attr.count):
             self._evs = [None] * (attr.count or 0)
@@ -464,7 +328,7 @@ class EvProfile(Profile):
             raise StateError(f"an EV profile of format {ev_format.ev_format} needs a peer as well")
         if attr.fields:
             assert ev_format.ev_format is not None
-            _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), _rows(attr.fields))
+            _core.check_ev_profile(ev_format.ev_format.value, list(ev_format.widths), rows(attr.fields))
 
     def _route(self, ev: Ev) -> tuple[IPv6Address, IPv6Address | None]:
         """Outer destination and segment of an entropy value in SRv6 mode."""
@@ -500,7 +364,7 @@ class EvProfile(Profile):
                 evs = self._generate()
             case _:
                 evs = self._own()
-        srv6 = ev_format in _SRV6
+        srv6 = ev_format in SRV6
         # Packets carry 32 bits, which the peer reflects: of a longer value its index.
         labels = [Ev(i, ev.port) for i, ev in enumerate(evs)] if self._wide() else evs
         self._id = self._core.create_ev_profile(
@@ -582,9 +446,9 @@ class EvProfile(Profile):
         string, taken = 0, 0
         for field, number in zip(fields, numbers, strict=True):
             string, taken = string << field.mask_bits | number, taken + field.mask_bits
-        if layout.ev_format in _SRV6:
-            return string << ((_WIDE_BITS if taken > 32 else 32) - taken)
-        ev = (string << (_WIDE_BITS - taken)).to_bytes(_WIDE_BITS // 8)
+        if layout.ev_format in SRV6:
+            return string << ((WIDE_BITS if taken > 32 else 32) - taken)
+        ev = (string << (WIDE_BITS - taken)).to_bytes(WIDE_BITS // 8)
         path = expand_ev(layout.ev_format, layout.widths, fields, ev)
         assert isinstance(path, int)
         return path
@@ -593,7 +457,7 @@ class EvProfile(Profile):
         """Whether packets can carry it: a UDP source port cannot be 0."""
         ev_format = self._format().ev_format
         assert ev_format is not None
-        return ev_format in _SRV6 or ev_format.place(value, self._order)[0] != 0
+        return ev_format in SRV6 or ev_format.place(value, self._order)[0] != 0
 
 
 def _span(bounds: tuple[int, int]) -> range:

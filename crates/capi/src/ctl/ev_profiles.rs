@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use openmrc_wire::ev::EvField;
+use openmrc_wire::expansion::EvField;
 
 use super::*;
 use crate::abi::ctl::*;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use openmrc_transport::PathEntry;
 use openmrc_transport::mrc::EvState;
-use openmrc_wire::ev::{EvField, EvString};
+use openmrc_wire::expansion::{EvField, EvString};
 use openmrc_wire::{Ev, EvFormat};
 
 use super::expansion::{Frame, Layout};

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use openmrc_nic::SegmentRoute;
 use openmrc_transport::PathEntry;
-use openmrc_wire::ev::{self, EvField, EvString, Expanded};
+use openmrc_wire::expansion::{self, EvField, EvString, Expanded};
 use openmrc_wire::{Ev, EvFormat};
 
 use super::routes::is_srv6;
@@ -81,7 +81,7 @@ impl<'a> Frame<'a> {
     }
 
     fn expand(&self, layout: &Layout, value: &EvString) -> Result<Expanded> {
-        ev::expand(layout.format, &layout.widths, &layout.fields, value).map_err(|_| EINVAL)
+        expansion::expand(layout.format, &layout.widths, &layout.fields, value).map_err(|_| EINVAL)
     }
 
     /// Whether packets can go the way that a value says.
@@ -150,7 +150,7 @@ impl<'a> Frame<'a> {
         if total > u64::from(longest(self.format).path_bits()) {
             return Err(Errno(libc::E2BIG));
         }
-        ev::check_fit(layout.format, &layout.widths, &layout.fields).map_err(|_| EINVAL)
+        expansion::check_fit(layout.format, &layout.widths, &layout.fields).map_err(|_| EINVAL)
     }
 }
 

@@ -1,6 +1,6 @@
 //! EV format profiles: the fields of entropy values.
 
-use openmrc_wire::ev;
+use openmrc_wire::expansion;
 
 use super::expansion::{described_by, longest};
 use super::routes::mode_of;
@@ -47,7 +47,7 @@ pub fn modify(context: &Context, id: u64, change: Change) -> Result<()> {
         if widths.iter().sum::<u32>() > longest(device).path_bits() {
             return Err(Errno(libc::E2BIG));
         }
-        ev::check(described_by(device, &widths), &widths, &[]).map_err(|_| EINVAL)?;
+        expansion::check(described_by(device, &widths), &widths, &[]).map_err(|_| EINVAL)?;
         format.widths = widths;
     }
     match (format.state, to) {

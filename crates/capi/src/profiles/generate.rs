@@ -1,7 +1,7 @@
 //! Entropy values that the device draws within the bounds of a profile's fields (spec: wire, EV profile expansion).
 
 use openmrc_transport::random::mix;
-use openmrc_wire::ev::{EvField, EvString};
+use openmrc_wire::expansion::{EvField, EvString};
 
 use crate::abi::ctl::{EV_MAX_BYTES, MrcCtlEv};
 

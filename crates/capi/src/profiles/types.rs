@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use openmrc_nic::SegmentRoute;
 use openmrc_transport::PathEntry;
-use openmrc_wire::ev::EvField;
+use openmrc_wire::expansion::EvField;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::routes::Routes;

@@ -8,7 +8,7 @@ use openmrc_nic::{CcProfileConfig, EvProfileConfig, PortStatusUpdate, SegmentRou
 use openmrc_transport::mrc::{CcProfile, NsccParams, PathModel};
 use openmrc_transport::{PathEntry, PortSet, Span};
 use openmrc_wire::Ev;
-use openmrc_wire::ev::{self, EvField, EvString};
+use openmrc_wire::expansion::{self, EvField, EvString};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -252,7 +252,7 @@ fn expand_ev(
     profile: Vec<Field>,
     ev: [u8; 32],
 ) -> PyResult<(u32, u32, Ipv6Addr, Ipv6Addr)> {
-    let out = ev::expand(format.to_core()?, &widths, &fields(profile), &EvString(ev))
+    let out = expansion::expand(format.to_core()?, &widths, &fields(profile), &EvString(ev))
         .map_err(|e| refused(e.to_string()))?;
     Ok((out.udp().0, out.structured().0, out.destination(), out.segment()))
 }
@@ -260,7 +260,7 @@ fn expand_ev(
 /// Raises `ArgumentError` if the profile is not legal for the format, or a field is wider than its place.
 #[pyfunction]
 fn check_ev_profile(format: String, widths: Vec<u32>, profile: Vec<Field>) -> PyResult<()> {
-    ev::check_fit(format.to_core()?, &widths, &fields(profile)).map_err(|e| refused(e.to_string()))
+    expansion::check_fit(format.to_core()?, &widths, &fields(profile)).map_err(|e| refused(e.to_string()))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
