@@ -7,51 +7,54 @@ use openmrc_wire::{Body, Packet, Psn};
 
 use crate::memory::message_at;
 
-/// A packet in a cache line. Its flags are bits.
+/// A packet in a cache line. Numbers of queue pairs take 24 bits, so the variant lies above them.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Packed {
-    dest_qp: u32,
+    variant_and_qp: u32,
     psn: Psn,
     pkey: u16,
     payload_len: u16,
-    flags: u8,
-    variant: u8,
+    /// `ack_req`, `rtx`, `solicited` and `migrated`.
+    flags: [bool; 4],
     body: Body,
 }
 
-const ACK_REQ: u8 = 1;
-const RTX: u8 = 2;
-const SOLICITED: u8 = 4;
-const MIGRATED: u8 = 8;
+const QP_BITS: u32 = 24;
 
 impl From<&Packet> for Packed {
-    #[inline]
+    #[inline(always)]
     fn from(packet: &Packet) -> Self {
         let Packet { dest_qp, psn, pkey, payload_len, ack_req, rtx, solicited, migrated, variant, body } =
             *packet;
-        let flags = u8::from(ack_req) * ACK_REQ
-            + u8::from(rtx) * RTX
-            + u8::from(solicited) * SOLICITED
-            + u8::from(migrated) * MIGRATED;
-        Packed { dest_qp, psn, pkey, payload_len, flags, variant, body }
+        let variant_and_qp = u32::from(variant) << QP_BITS | dest_qp;
+        Packed { variant_and_qp, psn, pkey, payload_len, flags: [ack_req, rtx, solicited, migrated], body }
+    }
+}
+
+impl Packed {
+    /// The queue pair that it is for.
+    #[inline(always)]
+    fn dest_qp(&self) -> u32 {
+        self.variant_and_qp & ((1 << QP_BITS) - 1)
     }
 }
 
 impl From<&Packed> for Packet {
-    #[inline]
+    #[inline(always)]
     fn from(packed: &Packed) -> Self {
-        let Packed { dest_qp, psn, pkey, payload_len, flags, variant, body } = *packed;
+        let Packed { variant_and_qp, psn, pkey, payload_len, flags, body } = *packed;
+        let [ack_req, rtx, solicited, migrated] = flags;
         Packet {
-            dest_qp,
+            dest_qp: packed.dest_qp(),
             psn,
             pkey,
             payload_len,
-            ack_req: flags & ACK_REQ != 0,
-            rtx: flags & RTX != 0,
-            solicited: flags & SOLICITED != 0,
-            migrated: flags & MIGRATED != 0,
-            variant,
+            ack_req,
+            rtx,
+            solicited,
+            migrated,
+            variant: (variant_and_qp >> QP_BITS) as u8,
             body,
         }
     }
@@ -84,14 +87,14 @@ impl Slab {
     }
 
     /// Removes a packet.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, index: u32) -> Packet {
         self.free.push(index);
         self.get(index)
     }
 
     /// A packet.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, index: u32) -> Packet {
         (&self.packets[index as usize]).into()
     }
@@ -114,7 +117,7 @@ impl Slab {
     /// The queue pair that a packet is for.
     #[inline]
     pub fn dest_qp(&self, index: u32) -> u32 {
-        self.packets[index as usize].dest_qp
+        self.packets[index as usize].dest_qp()
     }
 
     /// Removes a packet that is lost.
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(size_of::<Packed>(), 64);
         let mut slab = Slab::default();
         for bits in 0..16u8 {
-            let mut packet = Packet::new(7, Psn::new(9), Body::Cnp);
+            let mut packet = Packet::new(0xFF_FFFF, Psn::new(9), Body::Cnp);
             packet.ack_req = bits & 1 != 0;
             packet.rtx = bits & 2 != 0;
             packet.solicited = bits & 4 != 0;

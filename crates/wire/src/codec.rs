@@ -17,6 +17,29 @@ pub const CNP_RESERVED_LEN: usize = 16;
 /// The longest headers of any packet: a BTH with SETH and CC_STATE, or with EETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + reliability::SACK_LEN;
 
+impl Body {
+    /// Bytes of the extension headers of a packet that is no MRC data packet. A call of its own, so that the length of
+    /// data packets, the only one that is needed all the time, is found without a table of jumps.
+    #[inline(never)]
+    const fn extension_len(&self) -> usize {
+        match self {
+            // [`Packet::header_len`] has the optional headers of data packets.
+            Body::Write(_) => rdma::METH_LEN + rdma::RETH_LEN,
+            Body::Ack(_) | Body::RcAck(_) => rdma::AETH_LEN,
+            Body::EndpointRequest(_) => endpoint::ERTH_LEN,
+            Body::EndpointResponse(_) => endpoint::EETH_LEN,
+            Body::Sack(_) => reliability::SACK_LEN,
+            Body::Nack(_) => reliability::NACK_LEN,
+            Body::Probe(_) => reliability::PROBE_LEN,
+            Body::RcWrite(w) => {
+                (if w.position.is_first() { rdma::RETH_LEN } else { 0 })
+                    + if w.imm.is_some() && w.position.is_last() { rdma::IMM_LEN } else { 0 }
+            }
+            Body::Cnp => CNP_RESERVED_LEN,
+        }
+    }
+}
+
 impl Packet {
     /// BTH opcode. An immediate on First or Middle has no opcode and is left out.
     #[inline]
@@ -52,17 +75,7 @@ impl Packet {
                         + rdma::RETH_LEN
                         + if w.imm.is_some() && w.position.is_last() { rdma::IMM_LEN } else { 0 }
                 }
-                Body::Ack(_) | Body::RcAck(_) => rdma::AETH_LEN,
-                Body::EndpointRequest(_) => endpoint::ERTH_LEN,
-                Body::EndpointResponse(_) => endpoint::EETH_LEN,
-                Body::Sack(_) => reliability::SACK_LEN,
-                Body::Nack(_) => reliability::NACK_LEN,
-                Body::Probe(_) => reliability::PROBE_LEN,
-                Body::RcWrite(w) => {
-                    (if w.position.is_first() { rdma::RETH_LEN } else { 0 })
-                        + if w.imm.is_some() && w.position.is_last() { rdma::IMM_LEN } else { 0 }
-                }
-                Body::Cnp => CNP_RESERVED_LEN,
+                other => other.extension_len(),
             }
     }
 

@@ -31,10 +31,12 @@ impl Page {
 
 /// All pages.
 pub(super) struct Pages {
-    /// Number of slots, a power of two.
-    slots: usize,
+    /// Number of slots less one, with all bits below its highest one set.
+    slot_mask: usize,
+    /// Number of groups.
+    groups: usize,
     /// First node of each group, then one past the last node.
-    groups: Vec<u32>,
+    bounds: Vec<u32>,
     /// By slot and group: where the page's next event goes. 0 is an empty page; any other multiple of a block's size
     /// means that the page needs a new block.
     places: Vec<u32>,
@@ -53,12 +55,16 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub fn new(groups: Vec<u32>, slots: usize) -> Self {
+    /// No page has events yet. `bounds` are the first nodes of each group and one past the last node; the number of slots
+    /// is a power of two.
+    pub fn new(bounds: Vec<u32>, slots: usize) -> Self {
+        let groups = bounds.len() - 1;
         Pages {
-            slots,
-            places: vec![0; slots * (groups.len() - 1)],
-            counts: vec![0; slots],
+            slot_mask: slots - 1,
             groups,
+            bounds,
+            places: vec![0; slots * groups],
+            counts: vec![0; slots],
             blocks: 0,
             events: Vec::new(),
             links: Vec::new(),
@@ -67,39 +73,47 @@ impl Pages {
         }
     }
 
-    /// Number of slots.
+    /// How many slots after the current one there are.
     #[inline(always)]
-    pub fn slots(&self) -> usize {
-        self.slots
+    pub fn slots_ahead(&self) -> u64 {
+        self.slot_mask as u64
     }
 
     /// Number of groups.
     #[inline(always)]
     pub fn groups(&self) -> usize {
-        self.groups.len() - 1
+        self.groups
     }
 
     /// The index of a slot that is within reach.
     #[inline(always)]
     fn index(&self, slot: u64) -> usize {
-        slot as usize & (self.slots - 1)
+        slot as usize & self.slot_mask
     }
 
     /// Room for one more event in the page of a slot and group.
     #[inline(always)]
     pub fn add(&mut self, slot: u64, group: u32) -> &mut Event {
         let slot = self.index(slot);
-        let page = slot * self.groups() + group as usize;
-        let mut place = self.places[page];
+        let page = slot * self.groups + group as usize;
+        let place = &mut self.places[page];
         if place.is_multiple_of(BLOCK) {
-            place = self.new_block(slot, place);
+            return self.add_to_new_block(slot, page);
         }
+        let event = &mut self.events[*place as usize];
+        *place += 1;
+        event
+    }
+
+    /// The same where the page needs another block.
+    #[inline(never)]
+    fn add_to_new_block(&mut self, slot: usize, page: usize) -> &mut Event {
+        let place = self.new_block(slot, self.places[page]);
         self.places[page] = place + 1;
         &mut self.events[place as usize]
     }
 
     /// The first place of another block for a page whose next event would have gone to `place`.
-    #[inline(never)]
     fn new_block(&mut self, slot: usize, place: u32) -> u32 {
         self.blocks += 1;
         self.counts[slot] += 1;
@@ -117,12 +131,11 @@ impl Pages {
 
     /// Takes the first page of a slot, from group `from` on, that holds events. Returns its group too.
     pub fn take_page(&mut self, slot: u64, from: usize) -> Option<(usize, Page)> {
-        let groups = self.groups();
-        let first = self.index(slot) * groups;
-        let skip = self.places[first + from..first + groups].iter().position(|&place| place > 0)?;
+        let first = self.index(slot) * self.groups;
+        let skip = self.places[first + from..first + self.groups].iter().position(|&place| place > 0)?;
         let group = from + skip;
         let place = std::mem::take(&mut self.places[first + group]);
-        Some((group, Page { place, first_node: self.groups[group], end_node: self.groups[group + 1] }))
+        Some((group, Page { place, first_node: self.bounds[group], end_node: self.bounds[group + 1] }))
     }
 
     /// Collects the blocks of a page, for [`Pages::collected`]. Returns how many events it has.

@@ -8,12 +8,15 @@ pub(super) fn finish(events: &mut [Event]) {
     // Insertion sort costs a comparison an event, unless many events share a bucket.
     let mut moves_left = 8 * events.len();
     let mut latest = 0;
-    for i in 0..events.len() {
-        let time = events[i].time;
-        if latest <= time {
-            latest = time;
-            continue;
-        }
+    let mut in_order = 0;
+    // The first event that is earlier than one before it.
+    while let Some(ahead) = events[in_order..].iter().position(|event| {
+        let is_early = event.time < latest;
+        latest = latest.max(event.time);
+        is_early
+    }) {
+        let i = in_order + ahead;
+        in_order = i + 1;
         let event = events[i];
         let mut place = i;
         while place > 0 && events[place - 1].time > event.time {

@@ -48,26 +48,33 @@ impl Computed {
             stats.totals.fabric.dropped_down += 1;
             return Fate::dropped(event, stats);
         }
-        if flags & flag::CONTROL != 0 {
-            // Only data is marked, so its flags are those of the event.
-            return self.enqueue_control(ports, out, event, clock, stats);
-        }
+        let settings = &ports.settings;
         let per_byte = u64::from(port.picos_per_byte);
-        let limits = ports.settings.limits(port);
+        let service = u64::from(event.bytes) * per_byte;
+        let limits = settings.limits(port);
         let backlog = port.data_free.saturating_sub(now);
-        if backlog > limits.data * per_byte {
-            return self.overflow(ports, out, Event { flags, ..*event }, clock, stats);
-        }
-        if backlog > stats.totals.fabric.longest_queue * per_byte {
-            stats.totals.fabric.longest_queue = backlog / per_byte;
-        }
-        let queue = backlog + u64::from(event.bytes) * per_byte;
-        let leaves = now + queue;
-        port.data_free = leaves;
+        let leaves = if flags & flag::CONTROL != 0 {
+            let start = start_of_control(port, now, settings.full_packet_bytes * per_byte);
+            if start - now > settings.switch.control_bytes * per_byte {
+                return drop_control(out, event, stats);
+            }
+            port.control_free = start + service;
+            port.data_free = port.data_free.max(start) + service;
+            port.control_free
+        } else {
+            if backlog > limits.data * per_byte {
+                return self.overflow(ports, out, Event { flags, ..*event }, clock, stats);
+            }
+            if backlog > stats.totals.fabric.longest_queue * per_byte {
+                stats.totals.fabric.longest_queue = backlog / per_byte;
+            }
+            port.data_free = now + backlog + service;
+            port.data_free
+        };
         port.bytes += u64::from(event.bytes);
         let (peer, group, latency) = (port.peer, port.peer_group, u64::from(port.latency));
         let marks = limits.marks * per_byte;
-        if queue > marks {
+        if port.data_free - now > marks {
             self.enter_backlog(ports, out, now, marks, clock.lookahead());
         }
         clock.calendar.push_on(event, leaves + latency, peer, flags, group);
@@ -89,44 +96,9 @@ impl Computed {
             stats.at_port(out, |count| count.dropped += 1);
             return Fate::dropped(&event, stats);
         }
+        // The rest is a control packet.
         let event = ports.trim(out, event, stats);
-        self.enqueue_control(ports, out, &event, clock, stats)
-    }
-
-    /// A control packet is to leave a switch by port `out`.
-    #[inline(never)]
-    fn enqueue_control(
-        &mut self,
-        ports: &mut Ports,
-        out: u32,
-        event: &Event,
-        clock: &mut Clock,
-        stats: &mut Stats,
-    ) -> Fate {
-        let now = event.time;
-        let settings = &ports.settings;
-        let port = &mut ports.list[out as usize];
-        let per_byte = u64::from(port.picos_per_byte);
-        let service = u64::from(event.bytes) * per_byte;
-        let in_service =
-            in_service(port.data_free.saturating_sub(now), settings.full_packet_bytes * per_byte);
-        let start = port.control_free.max(now + in_service);
-        if start - now > settings.switch.control_bytes * per_byte {
-            stats.totals.fabric.dropped_control += 1;
-            stats.at_port(out, |count| count.dropped += 1);
-            return Fate::dropped(event, stats);
-        }
-        port.control_free = start + service;
-        port.data_free = port.data_free.max(start) + service;
-        port.bytes += u64::from(event.bytes);
-        let (peer, group, queue) = (port.peer, port.peer_group, port.data_free - now);
-        let arrives = start + service + u64::from(port.latency);
-        let marks = settings.limits(port).marks * per_byte;
-        if queue > marks {
-            self.enter_backlog(ports, out, now, marks, clock.lookahead());
-        }
-        clock.calendar.push_on(event, arrives, peer, event.flags, group);
-        Fate::Forwarded
+        self.enqueue(ports, out, &event, event.flags, clock, stats)
     }
 
     /// A host sends a packet by its port `out`, which holds as much as its queue pairs give it. Control goes first.
@@ -149,8 +121,7 @@ impl Computed {
         let per_byte = u64::from(port.picos_per_byte);
         let service = u64::from(event.bytes) * per_byte;
         let start = if event.flags & flag::CONTROL != 0 {
-            let in_service = in_service(port.data_free.saturating_sub(now), full * per_byte);
-            let start = port.control_free.max(now + in_service);
+            let start = start_of_control(port, now, full * per_byte);
             port.control_free = start + service;
             port.data_free = port.data_free.max(start) + service;
             start
@@ -239,9 +210,19 @@ impl Computed {
     }
 }
 
-/// How much longer the packet now in service takes if the packets that wait, all of a service time of `full`, take
-/// `backlog`.
-#[inline]
-fn in_service(backlog: u64, full: u64) -> u64 {
-    if backlog <= full { backlog } else { backlog % full }
+/// When a control packet that comes now begins to leave: behind other control, and behind the packet in service. Of the
+/// packets that wait, each takes a service time of `full`.
+#[inline(always)]
+fn start_of_control(port: &Port, now: u64, full: u64) -> u64 {
+    let backlog = port.data_free.saturating_sub(now);
+    let in_service = if backlog <= full { backlog } else { backlog % full };
+    port.control_free.max(now + in_service)
+}
+
+/// The control queue of port `out` is full.
+#[cold]
+fn drop_control(out: u32, event: &Event, stats: &mut Stats) -> Fate {
+    stats.totals.fabric.dropped_control += 1;
+    stats.at_port(out, |count| count.dropped += 1);
+    Fate::dropped(event, stats)
 }

@@ -273,6 +273,37 @@ impl QueuePair {
         }
     }
 
+    /// Handles a packet that is no data: feedback, or a probe. A call of its own, so that neither it nor [`Self::on_data`]
+    /// has to save what only the other one needs.
+    #[inline(never)]
+    fn on_control(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+        match (&received.packet.body, &mut self.requestor) {
+            (Body::Probe(probe), _) => self.on_probe(now, received, probe, host),
+            (Body::Sack(sack), Some(requestor)) => {
+                requestor.on_sack(&mut self.shared, now, sack, received.packet.rtx, host);
+            }
+            (Body::Nack(nack), Some(requestor)) => {
+                requestor.on_nack(&mut self.shared, now, nack, received.packet.rtx, host);
+            }
+            (Body::Ack(aeth), Some(requestor)) => {
+                requestor.on_ack(&mut self.shared, now, aeth, received.packet.psn, host);
+            }
+            // Before RTS the queue pair has sent only probes. Their SACKs update paths; other feedback is invalid.
+            (Body::Sack(sack), None) => self.shared.on_probe_reply(now, sack, host),
+            _ => self.shared.stats.invalid += 1,
+        }
+    }
+
+    /// A packet has come in ERROR.
+    #[cold]
+    fn repeat_nak(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+        if matches!(received.packet.body, Body::Write(_) | Body::Probe(_))
+            && let Some(responder) = self.responder.get_mut()
+        {
+            responder.repeat_nak(&mut self.shared, now, &received.packet, host);
+        }
+    }
+
     fn on_probe(&mut self, now: Time, received: &Received, probe: &Probe, host: &mut dyn Host) {
         if !self.shared.ids_fit(probe.spdcid, probe.dpdcid) {
             self.shared.stats.invalid += 1;
@@ -284,6 +315,7 @@ impl QueuePair {
         self.responder.make(now).on_probe(&mut self.shared, now, received, probe, host);
     }
 
+    #[inline]
     fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
         let QueuePair { shared, requestor, responder } = self;
         // The header of a trimmed packet is not protected: it may not be what the peer sent.
@@ -312,30 +344,12 @@ impl Transport for QueuePair {
     fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
         let now = self.shared.advance_clock(now);
         self.shared.reverse.heard_on(received.port);
-        let body = &received.packet.body;
         if self.shared.error.is_some() {
-            if matches!(body, Body::Write(_) | Body::Probe(_))
-                && let Some(responder) = self.responder.get_mut()
-            {
-                responder.repeat_nak(&mut self.shared, now, &received.packet, host);
-            }
-            return;
-        }
-        match (body, &mut self.requestor) {
-            (Body::Write(write), _) => self.on_data(now, received, write, host),
-            (Body::Probe(probe), _) => self.on_probe(now, received, probe, host),
-            (Body::Sack(sack), Some(requestor)) => {
-                requestor.on_sack(&mut self.shared, now, sack, received.packet.rtx, host);
-            }
-            (Body::Nack(nack), Some(requestor)) => {
-                requestor.on_nack(&mut self.shared, now, nack, received.packet.rtx, host);
-            }
-            (Body::Ack(aeth), Some(requestor)) => {
-                requestor.on_ack(&mut self.shared, now, aeth, received.packet.psn, host);
-            }
-            // Before RTS the queue pair has sent only probes. Their SACKs update paths; other feedback is invalid.
-            (Body::Sack(sack), None) => self.shared.on_probe_reply(now, sack, host),
-            _ => self.shared.stats.invalid += 1,
+            self.repeat_nak(now, received, host);
+        } else if let Body::Write(write) = &received.packet.body {
+            self.on_data(now, received, write, host);
+        } else {
+            self.on_control(now, received, host);
         }
     }
 

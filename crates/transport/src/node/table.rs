@@ -55,8 +55,14 @@ impl Numbers {
             return (0, 0);
         }
         let low = number & ((1 << self.bits()) - 1);
-        let plain = self.key.map_or(low, |key| Permutation::new(key, self.bits()).invert(low));
+        let plain = self.key.map_or(low, |key| self.find_plain(key, low));
         (plain >> self.place_bits, plain & (self.max_queue_pairs() - 1))
+    }
+
+    /// What the permutation made a number of. A call of its own: [`Self::split`] is inlined where there is no key.
+    #[inline(never)]
+    fn find_plain(&self, key: u64, number: u32) -> u32 {
+        Permutation::new(key, self.bits()).invert(number)
     }
 }
 

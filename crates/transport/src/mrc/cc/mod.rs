@@ -23,6 +23,7 @@ use openmrc_wire::Packet;
 use crate::time::{Span, Time};
 
 /// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
+#[inline]
 pub(super) fn nominal(packet: &Packet) -> u32 {
     packet.wire_len() as u32 + 8 + 40
 }

@@ -23,19 +23,22 @@ impl Paths {
         avoid: Option<EvIndex>,
     ) -> Option<EvIndex> {
         let free = free.and(up);
-        let index = match &mut self.selector {
-            Selector::EvStates(burst) => {
-                let burst = *burst;
-                self.select_by_state(burst, free, up, avoid)
-            }
-            Selector::Custom(own) => own.select(&Choice { now, free, avoid }),
-            Selector::Oblivious(_) | Selector::Reps(_) | Selector::EvSkip => {
-                self.select_in_plane(free, avoid)
-            }
+        let index = match &self.selector {
+            Selector::EvStates(burst) => self.select_by_state(*burst, free, up, avoid),
+            _ => self.select_otherwise(now, free, avoid),
         }?;
         let plane = self.plane_of(index);
         self.planes[plane].sent = self.planes[plane].sent.wrapping_add(1);
         Some(index)
+    }
+
+    /// The path by a rule other than MRC's.
+    #[inline(never)]
+    fn select_otherwise(&mut self, now: Time, free: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
+        match &mut self.selector {
+            Selector::Custom(own) => own.select(&Choice { now, free, avoid }),
+            _ => self.select_in_plane(free, avoid),
+        }
     }
 
     /// MRC's rule: the path of the current burst, otherwise the next GOOD path of the plane that has sent least.
@@ -64,10 +67,15 @@ impl Paths {
             }
             return Some(index);
         }
+        self.last_resort(free, up)
+    }
+
+    /// If every path is condemned, one of them is used, so that the queue pair never deadlocks.
+    #[cold]
+    fn last_resort(&mut self, free: PortSet, up: PortSet) -> Option<EvIndex> {
         if self.any_usable(up) {
             return None;
         }
-        // If every path is condemned, one of them is used, so that the queue pair never deadlocks.
         self.next_condemned(|port| free.contains(port))
     }
 
@@ -148,25 +156,48 @@ impl Paths {
     /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
     /// GOOD but is passed over; it is used only if there is no other. Also returns how many paths out of service were
     /// passed.
+    #[inline]
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> (EvIndex, u32) {
-        let slots = self.slots;
         let first_slot = self.slots_of(plane).start;
         let Plane { turns, cursor, .. } = self.planes[plane];
         if self.rotation_turns > 0 && turns >= self.rotation_turns && cursor == 0 {
             self.shuffle_rotation(plane);
         }
+        let index = self.next_in_rotation(plane, first_slot);
+        if self.state(index) == EvState::Good && avoid != Some(index) {
+            return (index, 0);
+        }
+        self.search_rotation(plane, index, avoid)
+    }
+
+    /// The path at a plane's cursor, which moves on.
+    #[inline]
+    fn next_in_rotation(&mut self, plane: usize, first_slot: usize) -> EvIndex {
+        let slots = self.slots;
+        let Plane { cursor, turns, .. } = &mut self.planes[plane];
+        let index = self.rotation.get(first_slot + usize::from(*cursor));
+        *cursor += 1;
+        if *cursor == slots {
+            *cursor = 0;
+            *turns = turns.saturating_add(1);
+        }
+        index
+    }
+
+    /// The rest of [`Self::take_turn`] where `index`, the first path, cannot simply be used.
+    #[inline(never)]
+    fn search_rotation(
+        &mut self,
+        plane: usize,
+        mut index: EvIndex,
+        avoid: Option<EvIndex>,
+    ) -> (EvIndex, u32) {
+        let first_slot = self.slots_of(plane).start;
         let mut restored = None;
         let mut fallback = None;
         let mut out_of_service = 0;
-        for _ in 0..slots {
-            let cursor = self.planes[plane].cursor;
-            let index = self.rotation.get(first_slot + cursor as usize);
-            if cursor + 1 == slots {
-                self.planes[plane].cursor = 0;
-                self.planes[plane].turns = self.planes[plane].turns.saturating_add(1);
-            } else {
-                self.planes[plane].cursor = cursor + 1;
-            }
+        let mut left = self.slots;
+        loop {
             match self.state(index) {
                 EvState::Good if avoid == Some(index) => fallback = Some(index),
                 EvState::Good => return (index, out_of_service),
@@ -177,8 +208,12 @@ impl Paths {
                 EvState::Skip => {}
                 EvState::AssumedBad | EvState::Denied => out_of_service += 1,
             }
+            left -= 1;
+            if left == 0 {
+                break;
+            }
+            index = self.next_in_rotation(plane, first_slot);
         }
-        // The plane was selected because it has a usable path, so one of these is set.
         (restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service)
     }
 

@@ -19,6 +19,7 @@ impl Paths {
     }
 
     /// A packet sent on this path has arrived.
+    #[inline]
     pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;

@@ -20,7 +20,7 @@ impl IndexArray {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, place: usize) -> EvIndex {
         match self {
             IndexArray::Narrow(list) => list[place].into(),
@@ -28,7 +28,7 @@ impl IndexArray {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, place: usize, index: EvIndex) {
         match self {
             IndexArray::Narrow(list) => list[place] = index as u8,

@@ -186,7 +186,7 @@ impl Requestor {
     }
 
     /// Whether a new packet may be sent, apart from congestion control.
-    #[inline]
+    #[inline(always)]
     fn has_new(&self) -> bool {
         let window = self.peer_window.min(self.limits.window);
         self.window.next() - self.window.base() < u64::from(window)

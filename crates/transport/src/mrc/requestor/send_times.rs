@@ -64,7 +64,7 @@ impl SendTimes {
     }
 
     /// Packet `next` is being sent; the packets from `base` on are in flight.
-    #[inline]
+    #[inline(always)]
     pub fn sent(&mut self, now: Time, base: Seq, next: Seq) {
         self.last = Stamp::at(now);
         if base == next && self.group_shift > 0 {
@@ -95,6 +95,7 @@ impl SendTimes {
     }
 
     /// Merges pairs of groups. The merged group keeps the first stamp: no packet of the pair was sent earlier.
+    #[cold]
     fn coarsen(&mut self, base: Seq, next: Seq) {
         let (first, last) = (base >> self.group_shift, (next - 1) >> self.group_shift);
         let start = self.place_of_group(first, next);

@@ -149,7 +149,7 @@ impl SendQueue {
     }
 
     /// The packet with this PSN, which must be the next new one.
-    #[inline]
+    #[inline(always)]
     pub fn take_new(&mut self, seq: Seq) -> Part {
         let message = self.message(self.cursor);
         let begins_wimm = seq == message.first && message.imm.is_some();
@@ -177,12 +177,13 @@ impl SendQueue {
     }
 
     /// The packet with this PSN, which belongs to the message `m` with this `number`.
-    #[inline]
+    #[inline(always)]
     fn part(&self, number: u64, m: &Message, seq: Seq) -> Part {
         let index = seq - m.first;
         let offset = (index * u64::from(self.path_mtu)) as u32;
-        let len = (m.len - offset).min(self.path_mtu) as u16;
-        let (first, last) = (index == 0, index + 1 == self.packets(m.len));
+        let left = m.len - offset;
+        let len = left.min(self.path_mtu) as u16;
+        let (first, last) = (index == 0, left <= self.path_mtu);
         let position = match (first, last) {
             (true, true) => Position::Only,
             (true, false) => Position::First,

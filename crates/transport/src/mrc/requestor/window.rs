@@ -134,6 +134,7 @@ impl Window {
         (slot / 64, slot as u32 % 64)
     }
 
+    #[inline(always)]
     fn set(&mut self, seq: Seq, done: bool, again: bool) {
         let (word, bit) = self.place(seq);
         let flights = &mut self.flights[word];
@@ -152,7 +153,7 @@ impl Window {
     }
 
     /// Records the transmission of the next new packet.
-    #[inline]
+    #[inline(always)]
     pub fn sent(&mut self, now: Time, path: EvIndex) -> Seq {
         let seq = self.next;
         self.paths.set(self.slot(seq), path);

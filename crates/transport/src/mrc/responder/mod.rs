@@ -28,6 +28,21 @@ struct Trigger {
     arrived: Time,
 }
 
+impl Trigger {
+    /// A data packet that arrives now.
+    #[inline]
+    fn of(now: Time, received: &Received, write: &Write) -> Trigger {
+        let Packet { psn, rtx, .. } = received.packet;
+        Trigger { psn, ev: received.ev, timestamp: write.timestamp, rtx, arrived: now }
+    }
+}
+
+/// The mark for the path of a data packet.
+#[inline]
+fn mark_of(received: &Received) -> Mark {
+    if received.ecn_ce { Mark::SkipOnce } else { Mark::None }
+}
+
 /// What a SACK answers.
 #[derive(Clone, Copy)]
 struct Report {
@@ -537,45 +552,11 @@ impl Responder {
     ) -> Answer {
         let packet = &received.packet;
         let seq = self.expand(packet.psn);
-        let trigger = Trigger {
-            psn: packet.psn,
-            ev: received.ev,
-            timestamp: write.timestamp,
-            rtx: packet.rtx,
-            arrived: now,
-        };
-        let mark = if received.ecn_ce { Mark::SkipOnce } else { Mark::None };
-        if seq + u64::from(self.window()) < self.expected {
-            // No requestor still waits for an answer to it: it is old, or forged.
-            self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
-            return Answer::Nothing;
-        }
-        if self.has(seq) {
-            self.refused.duplicates = self.refused.duplicates.wrapping_add(1);
-            self.pending.trigger = Some(trigger);
-            return if seq < self.expected { Answer::SackAndAck(mark) } else { Answer::Sack(mark) };
-        }
-        if self.is_retired {
-            return Answer::Nothing;
-        }
-        if seq >= self.expected + u64::from(self.window()) {
-            self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
-            // Nothing protects the header of a trimmed packet.
-            let answers = self.options.out_of_window == OutOfWindow::Nack && received.trim.is_none();
-            let at = units(now);
-            if !answers || (at.wrapping_sub(self.out_of_window_at) as i32) < 0 {
-                return Answer::Nothing;
-            }
-            self.out_of_window_at = at.wrapping_add(units(Time(shared.rtt.smoothed.0)).max(1));
-            return Answer::Nack(NackReason::PsnOorWindow);
-        }
-        if let Some(trim) = received.trim {
-            self.refused.trimmed = self.refused.trimmed.wrapping_add(1);
-            let reason = match trim {
-                Trim::Fabric => NackReason::Trimmed,
-                Trim::LastHop => NackReason::TrimmedLastHop,
-            };
-            return if self.options.trim_nack { Answer::Nack(reason) } else { Answer::Nothing };
+        let (word, bit) = self.place(seq);
+        let is_new = seq.wrapping_sub(self.expected) < u64::from(self.window())
+            && self.arrivals[word].arrived() & bit == 0;
+        if !is_new || self.is_retired || received.trim.is_some() {
+            return self.receive_unwanted(shared, now, seq, received, write);
         }
         if let Err(refusal) = self.accept(shared.config.path_mtu.into(), seq, received, write, host) {
             return refusal;
@@ -583,7 +564,7 @@ impl Responder {
         let size = nominal(packet);
         self.rcvd_bytes += u64::from(size);
         self.pending.unreported_bytes = self.pending.unreported_bytes.saturating_add(size.max(LEAST_COUNTED));
-        self.pending.trigger = Some(trigger);
+        self.pending.trigger = Some(Trigger::of(now, received, write));
         self.pending.unreported = match self.pending.unreported {
             (low, end) if low < end => (low.min(seq), end.max(seq + 1)),
             _ => (seq, seq + 1),
@@ -594,8 +575,14 @@ impl Responder {
         if let Err(refusal) = self.advance(host) {
             return refusal;
         }
+        let mark = mark_of(received);
+        let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
         // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet opens
-        // a gap. In software a SACK costs as much as a small message, so the one that a message of one packet asks for
+        // a gap.
+        if mark == Mark::None && !packet.ack_req && !packet.rtx && !owes_ack {
+            return Answer::Later;
+        }
+        // In software a SACK costs as much as a small message, so the one that a message of one packet asks for
         // comes with the delayed SACK [choice].
         let waits = self.pending.batching != SackBatching::None && write.position == Position::Only;
         let asks = packet.ack_req && !waits;
@@ -606,7 +593,6 @@ impl Responder {
             }
             self.pending.with_data.owe();
         }
-        let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
         let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
             Answer::Sack(mark)
@@ -619,6 +605,50 @@ impl Responder {
         } else {
             Answer::Later
         }
+    }
+
+    /// The answer to a data packet that has arrived before, lies beyond the window, is trimmed, or comes too late.
+    #[cold]
+    fn receive_unwanted(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        seq: Seq,
+        received: &Received,
+        write: &Write,
+    ) -> Answer {
+        let trim = received.trim;
+        if seq + u64::from(self.window()) < self.expected {
+            // No requestor still waits for an answer to it: it is old, or forged.
+            self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
+            return Answer::Nothing;
+        }
+        if self.has(seq) {
+            self.refused.duplicates = self.refused.duplicates.wrapping_add(1);
+            self.pending.trigger = Some(Trigger::of(now, received, write));
+            let mark = mark_of(received);
+            return if seq < self.expected { Answer::SackAndAck(mark) } else { Answer::Sack(mark) };
+        }
+        if self.is_retired {
+            return Answer::Nothing;
+        }
+        if seq >= self.expected + u64::from(self.window()) {
+            self.refused.beyond_window = self.refused.beyond_window.wrapping_add(1);
+            // Nothing protects the header of a trimmed packet.
+            let answers = self.options.out_of_window == OutOfWindow::Nack && trim.is_none();
+            let at = units(now);
+            if !answers || (at.wrapping_sub(self.out_of_window_at) as i32) < 0 {
+                return Answer::Nothing;
+            }
+            self.out_of_window_at = at.wrapping_add(units(Time(shared.rtt.smoothed.0)).max(1));
+            return Answer::Nack(NackReason::PsnOorWindow);
+        }
+        self.refused.trimmed = self.refused.trimmed.wrapping_add(1);
+        let reason = match trim {
+            Some(Trim::LastHop) => NackReason::TrimmedLastHop,
+            _ => NackReason::Trimmed,
+        };
+        if self.options.trim_nack { Answer::Nack(reason) } else { Answer::Nothing }
     }
 
     /// Checks a new packet and places it. If it is refused, nothing has changed.
@@ -695,47 +725,78 @@ impl Responder {
     /// Moves the cumulative point over all that has arrived; completes messages and delivers immediates.
     ///
     /// It stops below a message with immediate that waits for a receive: neither it nor what follows is complete then.
+    #[inline]
     fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
-        while self.expected < self.high {
-            let (word, bit) = self.place(self.expected);
-            let state = self.arrivals[word];
-            if state.arrived() & bit == 0 {
+        while self.pass_inside() {
+            if !self.pass_end(host)? {
                 break;
             }
-            let is_last = state.last() & bit != 0;
-            let is_end = state.ends & bit != 0 || self.messages.far_end == self.expected as u32;
-            if is_last != is_end {
-                // Packets are missing in the message, or there are too many: its bytes are not those of its DMA length.
-                return Err(Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest));
-            }
-            let immediate = match state.immediate() & bit {
-                0 => None,
-                _ => self.messages.stash.oldest(self.expected),
-            };
-            if let Some(StashedImm { imm, byte_len, solicited, .. }) = immediate {
-                let rqmsn = self.messages.stash.taken();
-                match host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }) {
-                    Ok(()) => self.messages.stash.take_oldest(),
-                    Err(NoReceive::Waits) => break,
-                    Err(NoReceive::Refused) => {
-                        return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
-                    }
-                }
-            }
-            self.arrivals[word].forget(bit);
-            self.expected += 1;
-            self.out_of_order -= 1;
-            self.is_begun = !is_last;
-            if !is_last {
-                continue;
-            }
-            if self.far_end().is_none() {
-                // It must not come ahead of the cumulative point again when PSNs wrap.
-                self.messages.far_end = (self.expected - 1) as u32;
-            }
-            self.messages.completed = self.messages.completed.wrapping_add(1);
         }
         Ok(())
+    }
+
+    /// Moves the cumulative point over packets that end no message. Returns whether it stands below one that does.
+    #[inline]
+    fn pass_inside(&mut self) -> bool {
+        loop {
+            let slot = self.expected & self.mask();
+            let (word, shift) = (slot as usize / 64, slot % 64);
+            let arrivals = &mut self.arrivals[word];
+            let arrived = arrivals.arrived() >> shift;
+            let ends = (arrivals.last() | arrivals.ends) >> shift;
+            // No bit is set beyond the word, so the run ends there too.
+            let mut run = (arrived & !ends).trailing_ones();
+            let far_end = self.messages.far_end.wrapping_sub(self.expected as u32);
+            if far_end as i32 >= 0 {
+                run = run.min(far_end);
+            }
+            if run > 0 {
+                arrivals.forget(u64::MAX >> (64 - run) << shift);
+                self.expected += u64::from(run);
+                self.out_of_order -= run;
+                self.is_begun = true;
+            }
+            if u64::from(run) + shift < 64 {
+                return arrived >> run & 1 != 0;
+            }
+        }
+    }
+
+    /// Moves the cumulative point over the next packet, which has arrived and ends a message. Returns whether it did.
+    #[inline(never)]
+    fn pass_end(&mut self, host: &mut dyn Host) -> Result<bool, Answer> {
+        let (word, bit) = self.place(self.expected);
+        let state = self.arrivals[word];
+        let is_last = state.last() & bit != 0;
+        let is_end = state.ends & bit != 0 || self.messages.far_end == self.expected as u32;
+        if is_last != is_end {
+            // Packets are missing in the message, or there are too many: its bytes are not those of its DMA length.
+            return Err(Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest));
+        }
+        let immediate = match state.immediate() & bit {
+            0 => None,
+            _ => self.messages.stash.oldest(self.expected),
+        };
+        if let Some(StashedImm { imm, byte_len, solicited, .. }) = immediate {
+            let rqmsn = self.messages.stash.taken();
+            match host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }) {
+                Ok(()) => self.messages.stash.take_oldest(),
+                Err(NoReceive::Waits) => return Ok(false),
+                Err(NoReceive::Refused) => {
+                    return Err(Answer::Nak(Aeth::NAK_REMOTE_OPERATIONAL, Fatal::NoReceive));
+                }
+            }
+        }
+        self.arrivals[word].forget(bit);
+        self.expected += 1;
+        self.out_of_order -= 1;
+        self.is_begun = false;
+        if self.far_end().is_none() {
+            // It must not come ahead of the cumulative point again when PSNs wrap.
+            self.messages.far_end = (self.expected - 1) as u32;
+        }
+        self.messages.completed = self.messages.completed.wrapping_add(1);
+        Ok(true)
     }
 
     /// Loads the bits of the next packets into the cache.
@@ -761,12 +822,12 @@ impl Responder {
 /// it may also be that of the packet.
 fn has_right_length(write: &Write, len: u32, path_mtu: u32) -> bool {
     let dma = write.dma_len;
-    match write.position {
-        Position::Only => len == dma && dma <= path_mtu,
-        Position::First => len == path_mtu && dma > path_mtu,
-        Position::Middle => len == path_mtu && dma >= len,
-        Position::Last => {
-            len > 0 && len <= path_mtu && len <= dma && (len == dma || len == (dma - 1) % path_mtu + 1)
-        }
+    let is_first = write.position.is_first();
+    if !write.position.is_last() {
+        return len == path_mtu && if is_first { dma > path_mtu } else { dma >= path_mtu };
     }
+    if is_first {
+        return len == dma && dma <= path_mtu;
+    }
+    len > 0 && len <= path_mtu && len <= dma && (len == dma || len == (dma - 1) % path_mtu + 1)
 }
