@@ -2,8 +2,12 @@
 //! one JSON object: goodput, how even the shares are, and what the transport counted.
 //!
 //! ```text
-//! shapes [--shape pair|scatter|incast|all] [--nodes N] [--mib MIB] [--ports P] [--buffer BYTES] [--control nscc|fixed]
+//! shapes [--shape pair|scatter|incast|all] [--nodes N] [--mib MIB] [--memory MIB] [--ports P] [--buffer BYTES]
+//!        [--control nscc|fixed]
 //! ```
+//!
+//! Each flow sends `--mib`, from `--memory` of its own to `--memory` of its own, again and again. With less memory than the
+//! processor's caches a pair is faster than any transfer of that size is.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -17,6 +21,7 @@ struct Options {
     shape: String,
     nodes: usize,
     mib: usize,
+    memory: usize,
     ports: usize,
     buffer: usize,
     control: String,
@@ -28,6 +33,7 @@ fn options() -> std::result::Result<Options, lexopt::Error> {
         shape: "pair".into(),
         nodes: 8,
         mib: 64,
+        memory: 64,
         ports: 8,
         buffer: 16 << 20,
         control: "default".into(),
@@ -38,6 +44,7 @@ fn options() -> std::result::Result<Options, lexopt::Error> {
             Long("shape") => options.shape = parser.value()?.string()?,
             Long("nodes") => options.nodes = parser.value()?.parse()?,
             Long("mib") => options.mib = parser.value()?.parse()?,
+            Long("memory") => options.memory = parser.value()?.parse()?,
             Long("ports") => options.ports = parser.value()?.parse()?,
             Long("buffer") => options.buffer = parser.value()?.parse()?,
             Long("control") => options.control = parser.value()?.string()?,
@@ -52,7 +59,16 @@ struct Host {
     context: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    region: MemoryRegion,
+}
+
+/// Registered memory of `mib` MiB, every page of which is there.
+fn registered(host: &Host, mib: usize) -> MemoryRegion {
+    let buffer = Buffer::zeroed(mib * MESSAGE);
+    let region = host.pd.register(&buffer, Access::LOCAL_WRITE.with(Access::REMOTE_WRITE)).unwrap();
+    for page in (0..mib * MESSAGE).step_by(4096) {
+        buffer.write(page, &[1]);
+    }
+    region
 }
 
 fn host(options: &Options, index: usize) -> Host {
@@ -69,9 +85,7 @@ fn host(options: &Options, index: usize) -> Host {
     let context = Device::new(config).unwrap().open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(4096).unwrap();
-    let buffer = Buffer::zeroed(MESSAGE);
-    let region = pd.register(&buffer, Access::LOCAL_WRITE.with(Access::REMOTE_WRITE)).unwrap();
-    Host { context, pd, cq, region }
+    Host { context, pd, cq }
 }
 
 fn to_rts(qp: &QueuePair, peer: &Host, peer_qp: &QueuePair) {
@@ -105,6 +119,11 @@ fn main() {
     let nodes = flows.iter().map(|&(a, b)| a.max(b)).max().unwrap_or(0) + 1;
     let hosts: Vec<Host> = (0..nodes).map(|index| host(&options, index)).collect();
     let cap = QpCap { max_send_wr: options.mib.max(16) as u32, ..QpCap::default() };
+    let memory = options.memory.min(options.mib).max(1);
+    let regions: Vec<(MemoryRegion, MemoryRegion)> = flows
+        .iter()
+        .map(|&(from, to)| (registered(&hosts[from], memory), registered(&hosts[to], memory)))
+        .collect();
     let qps: Vec<(QueuePair, QueuePair)> = flows
         .iter()
         .map(|&(from, to)| {
@@ -116,14 +135,14 @@ fn main() {
         })
         .collect();
     let start = Instant::now();
-    for (flow, (&(from, to), (qp, _))) in flows.iter().zip(&qps).enumerate() {
-        let (mine, theirs) = (&hosts[from].region, &hosts[to].region);
-        let sges = [Sge { addr: mine.addr(), len: MESSAGE as u32, lkey: mine.lkey() }];
-        for _ in 0..options.mib {
+    for (flow, ((mine, theirs), (qp, _))) in regions.iter().zip(&qps).enumerate() {
+        for number in 0..options.mib {
+            let offset = (number % memory * MESSAGE) as u64;
+            let sges = [Sge { addr: mine.addr() + offset, len: MESSAGE as u32, lkey: mine.lkey() }];
             qp.post_send(&[SendWr {
                 wr_id: flow as u64,
                 data: SendData::Sges(&sges),
-                remote_addr: theirs.addr(),
+                remote_addr: theirs.addr() + offset,
                 rkey: theirs.rkey(),
                 imm: None,
                 signaled: true,
