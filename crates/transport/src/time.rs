@@ -33,10 +33,6 @@ impl Span {
     /// The unit of the wire's timestamps.
     pub const WIRE_TICK: Span = Span::from_nanos(128);
 
-    /// `n` picoseconds.
-    pub const fn from_picos(n: u64) -> Span {
-        Span(n)
-    }
     /// `n` nanoseconds.
     pub const fn from_nanos(n: u64) -> Span {
         Span(n * 1_000)

@@ -42,15 +42,6 @@ pub struct Capabilities {
     pub service_time: bool,
 }
 
-impl Capabilities {
-    /// The attribute of an end whose peer has said `peer`, if its own responder can do `self`: trim NACKs and service
-    /// time are the peer's, and only dynamic MPR needs both.
-    #[must_use]
-    pub const fn with_peer(self, peer: Self) -> Self {
-        Capabilities { dynamic_mpr: self.dynamic_mpr && peer.dynamic_mpr, ..peer }
-    }
-}
-
 impl Default for Capabilities {
     fn default() -> Self {
         Capabilities { trim_nack: true, dynamic_mpr: true, service_time: true }

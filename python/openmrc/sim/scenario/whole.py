@@ -30,7 +30,7 @@ class Scenario(Part, yamlfile.Sourced):
     seed: StrictInt = OPEN
     """Of everything left to chance in the network and in queue pairs; patterns and faults have their own."""
     record: Record = Record()
-    """What is recorded."""
+    """What the run records."""
 
     @model_validator(mode="before")
     @classmethod
