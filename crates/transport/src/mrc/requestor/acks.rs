@@ -264,6 +264,14 @@ impl Requestor {
         host: &mut dyn Host,
     ) -> bool {
         let any = bits != 0;
+        if !shared.paths.hears_arrivals() {
+            let fresh = self.window.fresh64(from) & bits;
+            if fresh != 0 {
+                self.window.mark_fresh_acked(from, fresh);
+                *last_fresh = (*last_fresh).max(Some(from + u64::from(fresh.ilog2())));
+            }
+            bits &= !fresh;
+        }
         while bits != 0 {
             let seq = from + u64::from(bits.trailing_zeros());
             bits &= bits - 1;

@@ -246,6 +246,17 @@ impl Window {
         was
     }
 
+    /// Marks packets that were sent once as arrived, a bit each from `from`.
+    pub fn mark_fresh_acked(&mut self, from: Seq, packets: u64) {
+        let (word, bit) = self.place(from);
+        let words = self.flights.len();
+        self.flights[word].done |= packets << bit;
+        if bit > 0 {
+            self.flights[(word + 1) % words].done |= packets >> (64 - bit);
+        }
+        self.packets_in_flight -= packets.count_ones() as u16;
+    }
+
     /// Moves the window to `base`: every packet below it was marked as arrived.
     pub fn advance(&mut self, base: Seq) {
         self.base = base;
