@@ -204,52 +204,58 @@ impl Hosts {
     /// A host has a packet in hand.
     pub fn receive(&mut self, event: &Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         stats.totals.hosts.arrived_bytes += u64::from(event.bytes);
-        let packet = self.common.packets.take(event.packet);
-        let trim = match event.flags & (flag::TRIMMED | flag::TRIMMED_LAST_HOP) {
-            0 => None,
-            flag::TRIMMED => Some(Trim::Fabric),
-            _ => Some(Trim::LastHop),
-        };
         let mut received = Received {
-            packet,
+            packet: self.common.packets.take(event.packet),
             ev: Ev(event.ev),
             port: (event.at - fabric.layout.host_port(event.dst, 0)) as u8,
             ecn_ce: event.flags & flag::CE != 0,
-            trim,
+            trim: None,
         };
-        if trim.is_some() {
-            received.packet.payload_len = 0;
+        match event.flags & (flag::TRIMMED | flag::TRIMMED_LAST_HOP) {
+            0 => {}
+            trimmed => {
+                let in_fabric = trimmed == flag::TRIMMED;
+                received.trim = Some(if in_fabric { Trim::Fabric } else { Trim::LastHop });
+                received.packet.payload_len = 0;
+            }
         }
         let number = received.packet.dest_qp;
-        let place = self.hosts[event.dst as usize].node.find(number);
-        if place.is_none() && number != ENDPOINT_QP {
-            stats.totals.hosts.stray += 1;
-            return;
-        }
-        stats.totals.hosts.arrived += 1;
-        if let Some(recorder) = &mut stats.recorder {
-            recorder.arrived(event);
-        }
+        let Some(place) = self.hosts[event.dst as usize].node.find(number) else {
+            return self.receive_at_node(event, &received, clock, fabric, stats);
+        };
+        stats.arrived(event);
         let now = Time(clock.now);
         // The first packet for a responder finds no queue pair, and is handled once there is one.
         loop {
             let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-            let handled = match place {
-                Some(place) => {
-                    host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment)
-                }
-                None => {
-                    let peer = event.connection & !ENDPOINT;
-                    host.node.handle_endpoint(now, peer, &received, &mut environment);
-                    true
-                }
-            };
-            if handled {
+            if host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment) {
                 host.offer(&mut environment);
                 break;
             }
             self.make_responder(event.dst, number, now);
         }
+        self.settle(event.dst, clock, fabric, stats);
+    }
+
+    /// A packet that is for no queue pair has reached its host: an endpoint packet, or one that is too late.
+    #[cold]
+    fn receive_at_node(
+        &mut self,
+        event: &Event,
+        received: &Received,
+        clock: &mut Clock,
+        fabric: &mut FabricState,
+        stats: &mut Stats,
+    ) {
+        if received.packet.dest_qp != ENDPOINT_QP {
+            stats.totals.hosts.stray += 1;
+            return;
+        }
+        stats.arrived(event);
+        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
+        let (now, peer) = (environment.now(), event.connection & !ENDPOINT);
+        host.node.handle_endpoint(now, peer, received, &mut environment);
+        host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }
 
