@@ -2,6 +2,7 @@
 
 use openmrc_transport::Time;
 
+use crate::event::Event;
 use crate::record::{LogEvent, PortCounters, Recorder};
 use crate::results::Totals;
 
@@ -17,6 +18,15 @@ impl Stats {
     pub fn at_port(&mut self, port: u32, count: impl FnOnce(&mut PortCounters)) {
         if let Some(recorder) = &mut self.recorder {
             recorder.at_port(port, count);
+        }
+    }
+
+    /// A host takes a packet.
+    #[inline]
+    pub fn arrived(&mut self, event: &Event) {
+        self.totals.hosts.arrived += 1;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.arrived(event);
         }
     }
 

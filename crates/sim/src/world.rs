@@ -92,8 +92,8 @@ impl World {
     pub fn progress(&self) -> Progress {
         Progress {
             now: Time(self.clock.end),
-            finished: self.hosts.posts.finished(),
-            messages: self.hosts.posts.len(),
+            finished: self.hosts.common.posts.finished(),
+            messages: self.hosts.common.posts.len(),
             events: self.stats.totals.events,
             data_packets: self.stats.totals.hosts.data_packets,
         }
@@ -102,11 +102,12 @@ impl World {
     /// Runs for about `events` events. Returns whether there is more to do.
     pub fn run_for(&mut self, events: u64) -> bool {
         let enough = self.stats.totals.events.saturating_add(events);
+        let mut event = Event::plain(0, Kind::Wake, 0, 0);
         while self.stats.totals.events < enough {
-            if self.hosts.posts.all_finished() {
+            if self.hosts.common.posts.all_finished() {
                 return false;
             }
-            let Some(event) = self.clock.calendar.take() else {
+            if !self.clock.calendar.take(&mut event) {
                 let Some(node) = self.next_turn() else { return false };
                 self.prefetch_nodes();
                 if let Some(switch) = node.checked_sub(self.hosts.len())
@@ -115,7 +116,7 @@ impl World {
                     self.forward_all(switch);
                 }
                 continue;
-            };
+            }
             if event.time > self.limit {
                 self.clock.end = self.limit;
                 // It stays in flight.
@@ -125,7 +126,7 @@ impl World {
             self.hosts.prefetch_events(&self.clock);
             self.clock.advance(event.time);
             self.stats.totals.events += 1;
-            self.handle(event, self.clock.calendar.node());
+            self.handle(&mut event, self.clock.calendar.node());
         }
         true
     }
@@ -220,18 +221,18 @@ impl World {
         let Some(flags) = self.over_cable(event) else { return };
         let fate = self.fabric.forward(switch, event, flags, &mut self.clock, &mut self.stats);
         if fate == Fate::Dropped {
-            self.hosts.packets.drop_packet(event.packet);
+            self.hosts.common.packets.drop_packet(event.packet);
         }
     }
 
     /// Hands an event at `node` to the piece that it concerns.
     #[inline(always)]
-    fn handle(&mut self, event: Event, node: u32) {
+    fn handle(&mut self, event: &mut Event, node: u32) {
         let World { clock, fabric, hosts, stats, .. } = self;
         match event.kind {
             Kind::Arrive => {
                 if let Some(number) = node.checked_sub(hosts.len()) {
-                    self.forward_one(number, &event);
+                    self.forward_one(number, event);
                 } else {
                     self.receive(event);
                 }
@@ -254,10 +255,11 @@ impl World {
 
     /// A packet comes to its host.
     #[inline(always)]
-    fn receive(&mut self, event: Event) {
-        if let Some(flags) = self.over_cable(&event) {
+    fn receive(&mut self, event: &mut Event) {
+        if let Some(flags) = self.over_cable(event) {
+            event.flags = flags;
             let World { clock, fabric, hosts, stats, .. } = self;
-            hosts.arrive(Event { flags, ..event }, clock, fabric, stats);
+            hosts.arrive(event, clock, fabric, stats);
         }
     }
 
@@ -277,7 +279,7 @@ impl World {
         if survives {
             self.capture(event);
         } else {
-            self.hosts.packets.drop_packet(event.packet);
+            self.hosts.common.packets.drop_packet(event.packet);
         }
         survives
     }
@@ -290,7 +292,7 @@ impl World {
             // The event comes when the node has processed the packet, some time after its last bit.
             let latency = if to_host { self.config.nic_latency } else { self.config.switch_latency };
             let arrived = event.time.saturating_sub(latency.0);
-            let packet = self.hosts.packets.get(event.packet);
+            let packet = self.hosts.common.packets.get(event.packet);
             capture.keep(event, arrived, from, packet, self.hosts.ends_of(event));
         }
     }
@@ -312,9 +314,9 @@ impl World {
         let (port_bytes, port_busy_until) = self.fabric.port_results();
         Results {
             end: Time(self.clock.end),
-            messages: self.hosts.posts.results(),
+            messages: self.hosts.common.posts.results(),
             totals: self.totals(),
-            in_flight: self.hosts.packets.len() as u64,
+            in_flight: self.hosts.common.packets.len() as u64,
             in_flight_bytes: self.in_flight_bytes(),
             port_bytes,
             port_busy_until: port_busy_until.into_iter().map(Time).collect(),
@@ -380,7 +382,7 @@ impl World {
 
     /// The hosts at the ends of a connection. With several RoCEv2 queue pairs a connection, each counts as one.
     pub fn connection(&self, connection: u32) -> Connection {
-        self.hosts.posts.ends(connection)
+        self.hosts.common.posts.ends(connection)
     }
 
     /// The network it runs on.

@@ -310,8 +310,9 @@ pub trait Transport {
     /// [`PostError`]; the message was not taken and nothing has changed.
     fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError>;
 
-    /// A packet for this queue pair has come in, its iCRC good (or trimmed).
-    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host);
+    /// A packet for this queue pair has come in, its iCRC good (or trimmed). Compiled for each host: placing the payload
+    /// of a data packet is a call that is worth inlining.
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host);
 
     /// The time has come that [`Transport::poll_timeout`] named. Harmless at any other time.
     fn handle_timeout(&mut self, now: Time, host: &mut dyn Host);

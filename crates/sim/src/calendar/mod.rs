@@ -160,18 +160,21 @@ impl Calendar {
 
     // Taking events.
 
-    /// Takes the next event of the node whose turn it is.
+    /// Takes the next event of the node whose turn it is and writes it to `event`. Returns whether there was one.
     #[inline(always)]
-    pub fn take(&mut self) -> Option<Event> {
+    pub fn take(&mut self, event: &mut Event) -> bool {
         let paged = self.open.peek();
         if let Some(local) = self.local.front()
-            && paged.is_none_or(|event| event.time > local.time)
+            && paged.is_none_or(|paged| paged.time > local.time)
         {
-            return self.local.pop_front();
+            event.set(*local);
+            self.local.pop_front();
+            return true;
         }
-        let event = paged.copied();
-        self.open.next += usize::from(event.is_some());
-        event
+        let Some(paged) = paged else { return false };
+        event.set(*paged);
+        self.open.next += 1;
+        true
     }
 
     /// Takes all events of the node whose turn it is: a range of [`Calendar::lend_page`]. The node must not schedule
@@ -285,8 +288,9 @@ mod tests {
     }
 
     fn next(calendar: &mut Calendar) -> Option<(Event, u32)> {
+        let mut event = Event::plain(0, Kind::Wake, 0, 0);
         loop {
-            if let Some(event) = calendar.take() {
+            if calendar.take(&mut event) {
                 return Some((event, calendar.node()));
             }
             if calendar.next_turn().is_some() {

@@ -6,15 +6,12 @@ use openmrc_transport::{
 };
 use openmrc_wire::{Ev, Packet};
 
-use super::endpoints::Endpoints;
-use super::posts::MessageState;
-use super::receive_buffers::ReceiveBuffers;
+use super::Common;
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{FabricState, Fate};
 use crate::memory::message_at;
 use crate::record::LogEvent;
-use crate::slab::Slab;
 use crate::stats::Stats;
 
 /// Endpoint packets belong to no connection. Their events have this bit and the number of the host that sent them.
@@ -40,12 +37,7 @@ pub(super) struct Environment<'a> {
     pub host: u32,
     /// Plane by which the packet in hand came.
     pub plane: u8,
-    /// Receive buffers of a host that is software.
-    pub buffers: Option<&'a mut ReceiveBuffers>,
-    pub endpoints: &'a Endpoints,
-    pub messages: &'a mut [MessageState],
-    pub completions: &'a mut Completions,
-    pub packets: &'a mut Slab,
+    pub common: &'a mut Common,
     pub clock: &'a mut Clock,
     pub fabric: &'a mut FabricState,
     pub stats: &'a mut Stats,
@@ -66,13 +58,13 @@ impl Environment<'_> {
     }
 
     /// Sends a packet of a queue pair.
-    #[inline]
+    #[inline(always)]
     pub fn transmit(&mut self, qp: QpId, transmit: &Transmit) {
         let way = Way { peer: qp.peer, connection: qp.context, port: transmit.port, ev: transmit.ev };
         self.send(&way, &transmit.packet, transmit.class);
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, way: &Way, packet: &Packet, class: TrafficClass) {
         let data = packet.is_data();
         let flags = match class {
@@ -82,7 +74,7 @@ impl Environment<'_> {
             // Simulated hosts all send trim NACKs, so none sends data that may not be trimmed.
             TrafficClass::Data | TrafficClass::DataRetransmit | TrafficClass::DataNoTrim => flag::DATA,
         };
-        let bytes = self.endpoints.wire_bytes(packet) as u16;
+        let bytes = self.common.endpoints.wire_bytes(packet) as u16;
         let totals = &mut self.stats.totals.hosts;
         if data {
             totals.data_packets += 1;
@@ -94,7 +86,7 @@ impl Environment<'_> {
         let event = Event {
             time: self.clock.now,
             at: 0,
-            packet: self.packets.put(packet),
+            packet: self.common.packets.put(packet),
             dst: way.peer,
             ev: way.ev.0,
             connection: way.connection,
@@ -106,33 +98,34 @@ impl Environment<'_> {
             recorder.sent(&event, way.port);
         }
         if self.fabric.send(self.host, way.port, event, self.clock, self.stats) == Fate::Dropped {
-            self.packets.drop_packet(event.packet);
+            self.common.packets.drop_packet(event.packet);
         }
     }
 }
 
 impl NodeHost for Environment<'_> {
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, _qp: QpId, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         let index = message_at(va);
-        let message = self.messages.get_mut(index as usize).ok_or(AccessError)?;
+        let message = self.common.posts.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
         if let Some(recorder) = &mut self.stats.recorder {
             recorder.placed(index, self.plane, len);
         }
         if message.placed == message.bytes {
             message.delivered = self.clock.now;
-            self.completions.delivered.push(index);
+            self.common.completions.delivered.push(index);
         }
         Ok(())
     }
 
+    #[inline(never)]
     fn feedback(&mut self, qp: QpId, transmit: Transmit) {
         self.transmit(qp, &transmit);
     }
 
     fn send_done(&mut self, _qp: QpId, done: SendDone) {
-        self.completions.done.push(done);
+        self.common.completions.done.push(done);
     }
 
     fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
@@ -160,7 +153,7 @@ impl NodeHost for Environment<'_> {
     }
 
     fn receive_buffers(&mut self) -> Buffers {
-        match &mut self.buffers {
+        match self.common.buffers.get_mut(self.host as usize) {
             Some(buffers) => buffers.look(),
             None => Buffers { bytes: u64::MAX, queued: 0, fill: 0.0, packet: 1 },
         }
@@ -171,8 +164,10 @@ impl NodeHost for Environment<'_> {
         let (ev, port) = match route {
             Route::Path { ev, port, .. } => (ev, port),
             // The entropy value of a request names a path of its sender's, so an answer takes one of its own.
-            Route::Reply { ev, port } => (self.endpoints.ev_on(self.host, peer, port, ev.0.into()), port),
-            Route::Port(port) => (self.endpoints.ev_on(self.host, peer, port, self.clock.now), port),
+            Route::Reply { ev, port } => {
+                (self.common.endpoints.ev_on(self.host, peer, port, ev.0.into()), port)
+            }
+            Route::Port(port) => (self.common.endpoints.ev_on(self.host, peer, port, self.clock.now), port),
         };
         self.send(&Way { peer, connection: ENDPOINT | self.host, port, ev }, &packet, class);
     }

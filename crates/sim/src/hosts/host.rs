@@ -12,9 +12,9 @@ use super::queue_pair::QueuePair;
 use crate::clock::Clock;
 use crate::event::{Event, Kind};
 
-/// A host.
+/// A host. What packets need comes first, as in [`Node`].
+#[repr(C)]
 pub(super) struct SimHost {
-    pub node: Node<QueuePair>,
     /// Time of its pending wake event; [`u64::MAX`] without one.
     pub wake_at: u64,
     /// Time of its first pending timer event; [`u64::MAX`] without one.
@@ -25,12 +25,16 @@ pub(super) struct SimHost {
     timer_behind: u64,
     /// Ports with a carrier. Its node learns of a change a moment later.
     pub carrier: PortSet,
+    pub node: Node<QueuePair>,
 }
 
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
 impl SimHost {
+    /// Bytes at the beginning of a host that packets need.
+    const PACKET_BYTES: usize = std::mem::offset_of!(SimHost, node) + Node::<QueuePair>::PACKET_BYTES;
+
     /// A host whose ports are all up.
     pub fn new(config: &Arc<NodeConfig>) -> Self {
         SimHost {
@@ -105,7 +109,7 @@ impl SimHost {
         let Some(host) = hosts.get(number as usize) else { return };
         let wake_at = std::slice::from_ref(&host.wake_at);
         let begin = std::mem::offset_of!(SimHost, wake_at) / size_of::<u64>();
-        for line in 0..size_of::<SimHost>().div_ceil(CACHE_LINE) {
+        for line in 0..Self::PACKET_BYTES.div_ceil(CACHE_LINE) {
             prefetch_index(wake_at, (line * CACHE_LINE / size_of::<u64>()).wrapping_sub(begin));
         }
     }

@@ -48,6 +48,12 @@ pub(crate) use self::posts::{BYTES_PER_CONNECTION, BYTES_PER_MESSAGE};
 /// All hosts.
 pub(crate) struct Hosts {
     hosts: Vec<SimHost>,
+    pub common: Common,
+    prefetcher: Prefetcher,
+}
+
+/// What a host uses beside its own state.
+pub(crate) struct Common {
     /// By host, if hosts are software.
     buffers: Vec<ReceiveBuffers>,
     endpoints: Endpoints,
@@ -55,7 +61,6 @@ pub(crate) struct Hosts {
     /// Contents of the packets in flight.
     pub packets: Slab,
     completions: Completions,
-    prefetcher: Prefetcher,
 }
 
 impl Hosts {
@@ -67,15 +72,14 @@ impl Hosts {
         let buffers = config.software.iter().flat_map(|software| {
             (0..config.fabric.shape().hosts).map(|_| ReceiveBuffers::new(software, ports, full_packet))
         });
-        Hosts {
-            hosts,
+        let common = Common {
             buffers: buffers.collect(),
             endpoints,
             posts,
             packets: Slab::default(),
             completions: Completions::default(),
-            prefetcher: Prefetcher::new(),
-        }
+        };
+        Hosts { hosts, common, prefetcher: Prefetcher::new() }
     }
 
     /// Number of hosts.
@@ -94,7 +98,7 @@ impl Hosts {
     /// The hosts that a packet comes from and goes to, or the other way round.
     pub fn ends_of(&self, event: &Event) -> Connection {
         match event.connection & ENDPOINT {
-            0 => self.posts.ends(event.connection),
+            0 => self.common.posts.ends(event.connection),
             _ => Connection { src: event.connection & !ENDPOINT, dst: event.dst },
         }
     }
@@ -108,7 +112,7 @@ impl Hosts {
     /// Loads what the events after the current one will need.
     #[inline(always)]
     pub fn prefetch_events(&mut self, clock: &Clock) {
-        self.prefetcher.prefetch(&clock.calendar, &self.packets, &self.hosts, &self.posts);
+        self.prefetcher.prefetch(&clock.calendar, &self.common.packets, &self.hosts, &self.common.posts);
     }
 
     /// A host, and everything around its node.
@@ -121,21 +125,8 @@ impl Hosts {
         fabric: &'a mut FabricState,
         stats: &'a mut Stats,
     ) -> (&'a mut SimHost, Environment<'a>) {
-        let Hosts { hosts, buffers, endpoints, posts, packets, completions, .. } = self;
-        let messages = &mut posts.messages;
-        let environment = Environment {
-            host: number,
-            plane,
-            buffers: buffers.get_mut(number as usize),
-            endpoints,
-            messages,
-            completions,
-            packets,
-            clock,
-            fabric,
-            stats,
-        };
-        (&mut hosts[number as usize], environment)
+        let environment = Environment { host: number, plane, common: &mut self.common, clock, fabric, stats };
+        (&mut self.hosts[number as usize], environment)
     }
 
     /// A host's port can take packets again.
@@ -168,8 +159,8 @@ impl Hosts {
 
     /// A packet has reached its host: hardware handles it at once, software when it comes to it.
     #[inline(always)]
-    pub fn arrive(&mut self, event: Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
-        if self.buffers.is_empty() {
+    pub fn arrive(&mut self, event: &Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
+        if self.common.buffers.is_empty() {
             self.receive(event, clock, fabric, stats);
         } else {
             self.wait(event, clock, fabric, stats);
@@ -178,87 +169,93 @@ impl Hosts {
 
     /// A packet waits in a receive buffer, if it fits.
     #[cold]
-    fn wait(&mut self, event: Event, clock: &mut Clock, fabric: &FabricState, stats: &mut Stats) {
+    fn wait(&mut self, event: &Event, clock: &mut Clock, fabric: &FabricState, stats: &mut Stats) {
         let port = (event.at - fabric.layout.host_port(event.dst, 0)) as u8;
-        let placed = self.buffers[event.dst as usize].put(clock.now, port, u32::from(event.bytes));
+        let placed = self.common.buffers[event.dst as usize].put(clock.now, port, u32::from(event.bytes));
         let Some((time, after_gap)) = placed else {
             stats.totals.hosts.overflowed += 1;
             stats.totals.fabric.dropped_bytes += u64::from(event.bytes);
-            self.packets.drop_packet(event.packet);
+            self.common.packets.drop_packet(event.packet);
             return;
         };
         let flags = event.flags | if after_gap { flag::AFTER_GAP } else { 0 };
-        clock.push_to_host(Event { time, flags, kind: Kind::Serve, ..event });
+        clock.push_to_host(Event { time, flags, kind: Kind::Serve, ..*event });
     }
 
     /// A host of software comes to a packet in a receive buffer.
     pub fn take_waiting(
         &mut self,
-        event: Event,
+        event: &mut Event,
         clock: &mut Clock,
         fabric: &mut FabricState,
         stats: &mut Stats,
     ) {
         let port = (event.at - fabric.layout.host_port(event.dst, 0)) as u8;
         let after_gap = event.flags & flag::AFTER_GAP != 0;
-        if self.buffers[event.dst as usize].take(port, u32::from(event.bytes), after_gap) {
+        if self.common.buffers[event.dst as usize].take(port, u32::from(event.bytes), after_gap) {
             let (host, mut environment) = self.at(event.dst, port, clock, fabric, stats);
             let now = environment.now();
             host.node.overflowed(now, &mut environment);
         }
-        let flags = event.flags & !flag::AFTER_GAP;
-        self.receive(Event { flags, ..event }, clock, fabric, stats);
+        event.flags &= !flag::AFTER_GAP;
+        self.receive(event, clock, fabric, stats);
     }
 
     /// A host has a packet in hand.
-    pub fn receive(&mut self, event: Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
+    pub fn receive(&mut self, event: &Event, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         stats.totals.hosts.arrived_bytes += u64::from(event.bytes);
-        let packet = self.packets.take(event.packet);
-        let trim = match event.flags & (flag::TRIMMED | flag::TRIMMED_LAST_HOP) {
-            0 => None,
-            flag::TRIMMED => Some(Trim::Fabric),
-            _ => Some(Trim::LastHop),
-        };
         let mut received = Received {
-            packet,
+            packet: self.common.packets.take(event.packet),
             ev: Ev(event.ev),
             port: (event.at - fabric.layout.host_port(event.dst, 0)) as u8,
             ecn_ce: event.flags & flag::CE != 0,
-            trim,
+            trim: None,
         };
-        if trim.is_some() {
-            received.packet.payload_len = 0;
+        match event.flags & (flag::TRIMMED | flag::TRIMMED_LAST_HOP) {
+            0 => {}
+            trimmed => {
+                let in_fabric = trimmed == flag::TRIMMED;
+                received.trim = Some(if in_fabric { Trim::Fabric } else { Trim::LastHop });
+                received.packet.payload_len = 0;
+            }
         }
         let number = received.packet.dest_qp;
-        let place = self.hosts[event.dst as usize].node.find(number);
-        if place.is_none() && number != ENDPOINT_QP {
-            stats.totals.hosts.stray += 1;
-            return;
-        }
-        stats.totals.hosts.arrived += 1;
-        if let Some(recorder) = &mut stats.recorder {
-            recorder.arrived(&event);
-        }
+        let Some(place) = self.hosts[event.dst as usize].node.find(number) else {
+            return self.receive_at_node(event, &received, clock, fabric, stats);
+        };
+        stats.arrived(event);
         let now = Time(clock.now);
         // The first packet for a responder finds no queue pair, and is handled once there is one.
         loop {
             let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-            let handled = match place {
-                Some(place) => {
-                    host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment)
-                }
-                None => {
-                    let peer = event.connection & !ENDPOINT;
-                    host.node.handle_endpoint(now, peer, &received, &mut environment);
-                    true
-                }
-            };
-            if handled {
+            if host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment) {
                 host.offer(&mut environment);
                 break;
             }
             self.make_responder(event.dst, number, now);
         }
+        self.settle(event.dst, clock, fabric, stats);
+    }
+
+    /// A packet that is for no queue pair has reached its host: an endpoint packet, or one that is too late.
+    #[cold]
+    fn receive_at_node(
+        &mut self,
+        event: &Event,
+        received: &Received,
+        clock: &mut Clock,
+        fabric: &mut FabricState,
+        stats: &mut Stats,
+    ) {
+        if received.packet.dest_qp != ENDPOINT_QP {
+            stats.totals.hosts.stray += 1;
+            return;
+        }
+        stats.arrived(event);
+        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
+        let (now, peer) = (environment.now(), event.connection & !ENDPOINT);
+        host.node.handle_endpoint(now, peer, received, &mut environment);
+        host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }
 
@@ -285,7 +282,7 @@ impl Hosts {
     /// Does what follows from completions of a host, and schedules its next deadline.
     #[inline(always)]
     fn settle(&mut self, number: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
-        if !self.completions.is_empty() {
+        if !self.common.completions.is_empty() {
             self.drain_completions(number, clock, fabric, stats);
         }
         self.hosts[number as usize].arm_timer(number, clock);

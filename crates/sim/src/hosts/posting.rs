@@ -14,19 +14,19 @@ use crate::stats::Stats;
 impl Hosts {
     /// A message is due.
     pub fn post_due(&mut self, index: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
-        let message = &mut self.posts.messages[index as usize];
+        let message = &mut self.common.posts.messages[index as usize];
         let number = message.connection;
         if message.bytes == 0 {
-            self.posts.finish_computation(index, clock);
+            self.common.posts.finish_computation(index, clock);
             return;
         }
         message.posted = clock.now;
-        let host = self.posts.ends(number).src;
+        let host = self.common.posts.ends(number).src;
         if !self.open(number, Time(clock.now)) {
-            self.posts.finish(index, false, clock.now);
+            self.common.posts.finish(index, false, clock.now);
             return;
         }
-        self.posts.connections[number as usize].waiting.push(index);
+        self.common.posts.connections[number as usize].waiting.push(index);
         self.post_waiting(number, clock.now, &mut stats.totals.hosts);
         let (source, mut environment) = self.at(host, 0, clock, fabric, stats);
         source.offer(&mut environment);
@@ -42,15 +42,15 @@ impl Hosts {
         fabric: &mut FabricState,
         stats: &mut Stats,
     ) {
-        while let Some(index) = self.completions.delivered.pop() {
-            self.posts.release(index, clock);
+        while let Some(index) = self.common.completions.delivered.pop() {
+            self.common.posts.release(index, clock);
         }
-        let mut done = std::mem::take(&mut self.completions.done);
+        let mut done = std::mem::take(&mut self.common.completions.done);
         for completion in done.drain(..) {
             let success = completion.status == SendStatus::Success;
             self.finish(completion.handle as u32, success, clock.now, &mut stats.totals.hosts);
         }
-        self.completions.done = done;
+        self.common.completions.done = done;
         let (host, mut environment) = self.at(number, 0, clock, fabric, stats);
         host.offer(&mut environment);
     }
@@ -58,7 +58,7 @@ impl Hosts {
     /// Opens a connection if it is closed: takes a place at both hosts, and makes the requestor's queue pair. Returns
     /// false if a host has no place left.
     fn open(&mut self, number: u32, now: Time) -> bool {
-        let connection = &mut self.posts.connections[number as usize];
+        let connection = &mut self.common.posts.connections[number as usize];
         if connection.places.is_some() {
             return true;
         }
@@ -82,7 +82,7 @@ impl Hosts {
         let node = &self.hosts[host as usize].node;
         let responder = node.find(number).and_then(|place| Some((place, node.context(place)?)));
         let Some((place, connection)) = responder else { unreachable!("the number was found before") };
-        let ConnectionState { ends, places, .. } = &self.posts.connections[connection as usize];
+        let ConnectionState { ends, places, .. } = &self.common.posts.connections[connection as usize];
         let Some(places) = places else { unreachable!("places are given back when a connection closes") };
         let remote = self.hosts[ends.src as usize].node.number(places.requestor);
         let (src, salt) = (ends.src, u64::from(connection) << 1 | 1);
@@ -101,13 +101,13 @@ impl Hosts {
         let node = &mut self.hosts[here as usize].node;
         let local = node.number(place);
         let new = NewQueuePair { numbers: (local, remote), hosts: (here, there), role, salt };
-        let qp = self.endpoints.make(now, &new);
-        node.connect(now, place, there, self.endpoints.node.ports, qp);
+        let qp = self.common.endpoints.make(now, &new);
+        node.connect(now, place, there, self.common.endpoints.node.ports, qp);
     }
 
     /// Posts the messages that a connection's send queue has room for.
     fn post_waiting(&mut self, number: u32, now: u64, totals: &mut HostTotals) {
-        let Posts { connections, messages, .. } = &mut self.posts;
+        let Posts { connections, messages, .. } = &mut self.common.posts;
         let connection = &mut connections[number as usize];
         let Some(Places { requestor, .. }) = connection.places else { return };
         let node = &mut self.hosts[connection.ends.src as usize].node;
@@ -134,8 +134,8 @@ impl Hosts {
 
     /// A message completes or fails. Its connection posts the next ones, or closes after its last.
     fn finish(&mut self, index: u32, success: bool, now: u64, totals: &mut HostTotals) {
-        let number = self.posts.finish(index, success, now);
-        let connection = &mut self.posts.connections[number as usize];
+        let number = self.common.posts.finish(index, success, now);
+        let connection = &mut self.common.posts.connections[number as usize];
         if connection.left > 0 {
             if !connection.waiting.is_empty() {
                 self.post_waiting(number, now, totals);

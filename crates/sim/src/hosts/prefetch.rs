@@ -32,13 +32,15 @@ const NOTHING: Which = (u32::MAX, 0);
 pub(super) struct Prefetcher {
     /// By position of the event in the calendar's page, modulo the length.
     queue_pairs: [Which; REMEMBERED],
+    /// The two queue pairs found last: most events of a node are about the same one or two.
+    recent: [Which; 2],
     /// The host loaded last.
     host: u32,
 }
 
 impl Prefetcher {
     pub fn new() -> Self {
-        Prefetcher { queue_pairs: [NOTHING; REMEMBERED], host: u32::MAX }
+        Prefetcher { queue_pairs: [NOTHING; REMEMBERED], recent: [NOTHING; 2], host: u32::MAX }
     }
 
     /// Loads what the events after the current one will need.
@@ -62,12 +64,13 @@ impl Prefetcher {
                 _ => None,
             };
             let which = place.map_or(NOTHING, |place| (event.dst, place));
-            // Most events of a node are about the same one or two queue pairs.
-            let before = [1, 2].map(|n| self.queue_pairs[(position + ENTRIES_AHEAD - n) % REMEMBERED]);
-            let which = if before.contains(&which) { NOTHING } else { which };
-            self.queue_pairs[(position + ENTRIES_AHEAD) % REMEMBERED] = which;
-            if let Some(host) = hosts.get(which.0 as usize) {
-                host.node.prefetch(which.1);
+            let is_new = which != NOTHING && !self.recent.contains(&which);
+            self.queue_pairs[(position + ENTRIES_AHEAD) % REMEMBERED] = if is_new { which } else { NOTHING };
+            if is_new {
+                self.recent = [which, self.recent[0]];
+                if let Some(host) = host {
+                    host.node.prefetch(which.1);
+                }
             }
         }
         let queue_pair = |ahead: usize| {

@@ -28,7 +28,7 @@ impl Transport for QueuePair {
         each!(self, qp => qp.post_send(now, wr))
     }
     #[inline]
-    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host) {
         each!(self, qp => qp.handle_packet(now, received, host))
     }
     fn handle_timeout(&mut self, now: Time, host: &mut dyn Host) {

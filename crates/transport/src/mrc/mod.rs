@@ -316,7 +316,7 @@ impl QueuePair {
     }
 
     #[inline]
-    fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut dyn Host) {
+    fn on_data(&mut self, now: Time, received: &Received, write: &openmrc_wire::Write, host: &mut impl Host) {
         let QueuePair { shared, requestor, responder } = self;
         // The header of a trimmed packet is not protected: it may not be what the peer sent.
         if let Some(requestor) = requestor.as_mut().filter(|_| received.trim.is_none()) {
@@ -341,7 +341,8 @@ impl Transport for QueuePair {
         requestor.post(&self.shared, now, wr)
     }
 
-    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+    #[inline]
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host) {
         let now = self.shared.advance_clock(now);
         self.shared.reverse.heard_on(received.port);
         if self.shared.error.is_some() {
@@ -382,6 +383,7 @@ impl Transport for QueuePair {
         next
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Time {
         if self.shared.error.is_some() {
             return Time::NEVER;
@@ -396,6 +398,7 @@ impl Transport for QueuePair {
         due
     }
 
+    #[inline]
     fn readiness(&self) -> Readiness {
         match &self.requestor {
             Some(requestor) if self.shared.error.is_none() => requestor.readiness(&self.shared),

@@ -77,18 +77,19 @@ pub struct NodeTransmit {
     pub ends_turn: bool,
 }
 
-/// A node and its queue pairs.
+/// A node and its queue pairs. What packets need comes first: the cache lines behind it are seldom loaded.
+#[repr(C)]
 pub struct Node<Q> {
-    config: Arc<NodeConfig>,
-    table: Table<Q>,
     ready: ReadyRing,
     timers: Timers,
+    config: Arc<NodeConfig>,
+    probe_budget: ProbeBudget,
+    pressure: ReceivePressure,
     ports: Ports,
     requests: Requests,
-    strangers: Strangers,
-    pressure: ReceivePressure,
-    probe_budget: ProbeBudget,
+    table: Table<Q>,
     stats: NodeStats,
+    strangers: Strangers,
 }
 
 impl<Q: Transport> Node<Q> {
@@ -204,6 +205,9 @@ impl<Q: Transport> Node<Q> {
         self.table.iter().filter_map(|(place, entry)| Some((place, entry.qp.as_ref()?)))
     }
 
+    /// Bytes at the beginning of a node that packets need.
+    pub const PACKET_BYTES: usize = std::mem::offset_of!(Self, stats);
+
     /// Loads a place into the cache.
     #[inline(always)]
     pub fn prefetch(&self, place: Place) {
@@ -260,23 +264,23 @@ impl<Q: Transport> Node<Q> {
     ) -> bool {
         let Some(entry) = self.table.get_mut(place) else { return false };
         let id = entry.id(place);
-        let Some(qp) = &mut entry.qp else { return false };
+        let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { return false };
         let arrived = Arrived {
             is_data: received.packet.is_data(),
             is_probe: matches!(received.packet.body, Body::Probe(_)),
             bytes,
             refused: received.trim == Some(Trim::LastHop),
         };
-        self.pressure.on_packet(now, place, &mut entry.receiving, qp, &arrived);
-        let peer = entry.peer;
+        self.pressure.on_packet(now, place, receiving, qp, &arrived);
         qp.handle_packet(now, received, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
-        settle(&mut self.timers, &mut self.ready, entry, place);
+        schedule(&mut self.timers, qp, scheduled, place);
+        offer_turn(&mut self.ready, qp, waiting, place);
         if self.ports.watches_traffic()
             && received.trim.is_none()
-            && let Some(up) = self.ports.heard_on(now, peer, received.port)
+            && let Some(up) = self.ports.heard_on(now, id.peer, received.port)
         {
             self.stats.ports_contradicted += 1;
-            self.peer_ports_changed(now, peer, up, host);
+            self.peer_ports_changed(now, id.peer, up, host);
         }
         true
     }
@@ -445,15 +449,15 @@ impl<Q: Transport> Node<Q> {
             };
             entry.scheduled = Time::NEVER;
             let id = entry.id(place);
-            let Some(qp) = &mut entry.qp else { continue };
+            let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { continue };
             if qp.poll_timeout() <= now {
-                self.pressure.before_report(&mut entry.receiving, qp);
+                self.pressure.before_report(receiving, qp);
                 qp.handle_timeout(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
             }
             // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
-            entry.scheduled = qp.poll_timeout().max(now + Span(1));
-            self.timers.schedule(entry.scheduled, place);
-            offer_turn(&mut self.ready, entry, place);
+            *scheduled = qp.poll_timeout().max(now + Span(1));
+            self.timers.schedule(*scheduled, place);
+            offer_turn(&mut self.ready, qp, waiting, place);
         }
         self.send_port_requests(now, host);
         if self.requests.due() <= now {
@@ -466,8 +470,9 @@ impl<Q: Transport> Node<Q> {
 
     /// After something has happened to a queue pair: its turn, and its deadline.
     fn settle(&mut self, place: Place) {
-        if let Some(entry) = self.table.get_mut(place) {
-            settle(&mut self.timers, &mut self.ready, entry, place);
+        if let Some(Entry { qp: Some(qp), waiting, scheduled, .. }) = self.table.get_mut(place) {
+            schedule(&mut self.timers, qp, scheduled, place);
+            offer_turn(&mut self.ready, qp, waiting, place);
         }
     }
 
@@ -562,21 +567,11 @@ impl<Q: Transport> Node<Q> {
     }
 }
 
-/// After something has happened to a queue pair: its turn, and its deadline.
-#[inline(always)]
-fn settle<Q: Transport>(timers: &mut Timers, ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
-    if let Some(qp) = &entry.qp {
-        schedule(timers, qp, &mut entry.scheduled, place);
-        offer_turn(ready, entry, place);
-    }
-}
-
 /// Puts a READY queue pair into the ready ring.
 #[inline]
-fn offer_turn<Q: Transport>(ready: &mut ReadyRing, entry: &mut Entry<Q>, place: Place) {
-    let wants = || entry.qp.as_ref().is_some_and(|qp| qp.readiness() == Readiness::Ready);
-    if !entry.waiting && wants() {
-        entry.waiting = true;
+fn offer_turn(ready: &mut ReadyRing, qp: &impl Transport, waiting: &mut bool, place: Place) {
+    if !*waiting && qp.readiness() == Readiness::Ready {
+        *waiting = true;
         ready.push(place);
     }
 }

@@ -129,6 +129,7 @@ impl<Q> Entry<Q> {
 }
 
 /// Queue pairs by place.
+#[repr(C)]
 pub(super) struct Table<Q> {
     entries: Vec<Entry<Q>>,
     /// Free places that were used before, oldest first.

@@ -219,7 +219,7 @@ impl Transport for QueuePair {
         Ok(())
     }
 
-    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host) {
         self.clock = self.clock.max(now);
         let packet = &received.packet;
         if self.error.is_some() {

@@ -163,7 +163,7 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
         self.qp.post_send(now, wr)
     }
 
-    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
+    fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host) {
         if let (Body::Write(write), None) = (&received.packet.body, received.trim) {
             let len = u32::from(received.packet.payload_len);
             if Self::has(Fault::PlacesDuplicates) && received.packet.rtx && len > 0 {

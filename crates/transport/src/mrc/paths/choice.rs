@@ -128,8 +128,8 @@ impl Paths {
     /// The plane for the next packet. It differs from the plane of the path to avoid, if there is another.
     #[inline]
     fn next_plane(&self, free: PortSet, avoid: Option<EvIndex>) -> Option<usize> {
-        let avoid_plane = avoid.map(|index| self.plane_of(index));
-        self.least_sent(free, avoid_plane).or_else(|| self.least_sent(free, None))
+        let Some(avoid) = avoid else { return self.least_sent(free, None) };
+        self.least_sent(free, Some(self.plane_of(avoid))).or_else(|| self.least_sent(free, None))
     }
 
     /// The turns of paths that are out of service count as packets: a plane that has no backup for them carries less,
@@ -156,7 +156,7 @@ impl Paths {
     /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
     /// GOOD but is passed over; it is used only if there is no other. Also returns how many paths out of service were
     /// passed.
-    #[inline]
+    #[inline(always)]
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> (EvIndex, u32) {
         let first_slot = self.slots_of(plane).start;
         let Plane { turns, cursor, .. } = self.planes[plane];

@@ -18,8 +18,13 @@ impl Paths {
         self.selector.congested(plane, index);
     }
 
-    /// A packet sent on this path has arrived.
+    /// Whether [`Self::alive`] has any effect: on the selector, or on what is known of paths that were condemned.
     #[inline]
+    pub(in crate::mrc) fn hears_arrivals(&self) -> bool {
+        self.condemned.ever || self.selector.hears_arrivals()
+    }
+
+    /// A packet sent on this path has arrived.
     pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
@@ -38,6 +43,7 @@ impl Paths {
         }
         self.take_out(index, EvInput::Lost);
         self.condemned.count += 1;
+        self.condemned.ever = true;
         self.planes[plane].streak = self.planes[plane].streak.saturating_add(1);
         // With a single plane the streak is ignored: there is no other plane to use.
         if self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {

@@ -96,6 +96,8 @@ struct Condemnations {
     /// The last path returned to the rotation for a trial, and the number of trials since such a path delivered.
     on_trial: EvIndex,
     in_vain: u8,
+    /// A path was condemned at any time.
+    ever: bool,
 }
 
 pub(super) struct Paths {
@@ -177,6 +179,7 @@ impl Paths {
                 tried: 0,
                 on_trial: EvIndex::MAX,
                 in_vain: 0,
+                ever: false,
             },
             trial_at: Time::ZERO,
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),

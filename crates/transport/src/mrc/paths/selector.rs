@@ -105,6 +105,12 @@ impl Selector {
         matches!(self, Selector::EvStates(_))
     }
 
+    /// Whether [`Self::acked`] has any effect.
+    #[inline]
+    pub fn hears_arrivals(&self) -> bool {
+        matches!(self, Selector::Reps(_) | Selector::Custom(_))
+    }
+
     /// A packet sent on this path has arrived.
     #[inline]
     pub fn acked(&mut self, plane: usize, index: EvIndex) {

@@ -5,7 +5,7 @@ use openmrc_wire::{Aeth, CcState, Mark, Nack, NackReason, Psn, Sack, Syndrome};
 use super::Requestor;
 use super::send_times::Stamp;
 use super::silence::Attempt;
-use super::window::Flight;
+use super::window::{Flight, Outstanding};
 use crate::api::{Fatal, Host, Pressure, SendDone, SendStatus};
 use crate::mrc::cc::Feedback;
 use crate::mrc::config::PSNS_PER_MPR;
@@ -235,16 +235,14 @@ impl Requestor {
         while from <= cack {
             let below = cack + 1 - from;
             let mask = if below >= 64 { u64::MAX } else { (1 << below) - 1 };
-            let bits = self.window.unacked64(from) & mask;
-            any |= self.arrived(shared, now, (from, bits), &mut last_fresh, host);
+            any |= self.arrived(shared, now, (from, mask), &mut last_fresh, host);
             from += 64;
         }
         if cack >= base {
             self.window.advance(cack + 1);
             self.silence.advanced();
         }
-        let bits = self.window.unacked64(bitmap_base) & bitmap;
-        any |= self.arrived(shared, now, (bitmap_base, bits), &mut last_fresh, host);
+        any |= self.arrived(shared, now, (bitmap_base, bitmap), &mut last_fresh, host);
         self.window.forget_settled_resends();
         if let Some(seq) = last_fresh {
             let stamp = self.window.sent_not_before(seq);
@@ -255,15 +253,38 @@ impl Requestor {
         any
     }
 
+    /// Of the 64 PSNs from `from`, those of `reported` have arrived. Returns whether any was outstanding; updates
+    /// `last_fresh` to the last one that was sent once.
+    #[inline]
     fn arrived(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        (from, reported): (Seq, u64),
+        last_fresh: &mut Option<Seq>,
+        host: &mut dyn Host,
+    ) -> bool {
+        let Outstanding { fresh, unacked } = self.window.outstanding64(from);
+        let (fresh, unacked) = (fresh & reported, unacked & reported);
+        if fresh != unacked || shared.paths.hears_arrivals() {
+            self.arrived_one_by_one(shared, now, (from, unacked), last_fresh, host);
+        } else if fresh != 0 {
+            self.window.mark_fresh_acked(from, fresh);
+            *last_fresh = (*last_fresh).max(Some(from + u64::from(fresh.ilog2())));
+        }
+        unacked != 0
+    }
+
+    /// The same where some were sent again, or taken for lost, or the paths have to be told of each.
+    #[inline(never)]
+    fn arrived_one_by_one(
         &mut self,
         shared: &mut Shared,
         now: Time,
         (from, mut bits): (Seq, u64),
         last_fresh: &mut Option<Seq>,
         host: &mut dyn Host,
-    ) -> bool {
-        let any = bits != 0;
+    ) {
         while bits != 0 {
             let seq = from + u64::from(bits.trailing_zeros());
             bits &= bits - 1;
@@ -283,7 +304,6 @@ impl Requestor {
                 shared.last_resort_delivered(now, index, host);
             }
         }
-        any
     }
 
     /// `rtx` is BTH.RTX of the NACK: that of the packet which it refuses.

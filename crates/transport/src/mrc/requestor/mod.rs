@@ -209,7 +209,7 @@ impl Requestor {
         self.window.next() <= edge || self.window.oldest_lost().is_some_and(|seq| seq < edge)
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn readiness(&self, shared: &Shared) -> Readiness {
         // While a packet is lost, an answer is outstanding.
         if self.window.lost() == 0 && self.sendq.drained() {
@@ -222,8 +222,9 @@ impl Requestor {
         }
     }
 
-    /// Time at which [`Self::handle_timeout`] must be called.
-    #[inline]
+    /// Time at which [`Self::handle_timeout`] must be called. It and [`Self::readiness`] are calls of their own: most queue
+    /// pairs that receive have no requestor.
+    #[inline(never)]
     pub fn poll_timeout(&self, shared: &Shared) -> Time {
         let answer = self.answer_due(shared);
         if self.flow.is_spaced() && self.not_before > shared.clock {

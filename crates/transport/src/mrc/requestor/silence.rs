@@ -171,6 +171,9 @@ impl Silence {
     fn backed_off(&self, rtt: &RttEstimate) -> Span {
         let doublings = self.retries.saturating_sub(self.linear_cnt.saturating_sub(1));
         let interval = self.interval(rtt);
+        if doublings == 0 {
+            return interval;
+        }
         interval.times(1 << doublings.min(40)).min(interval.max(LONGEST_INTERVAL))
     }
 

@@ -31,6 +31,14 @@ struct Flights {
     again: u64,
 }
 
+/// Packets that are not known to have arrived, a bit each.
+pub(super) struct Outstanding {
+    /// Those that were sent once and are not taken for lost.
+    pub fresh: u64,
+    /// All of them.
+    pub unacked: u64,
+}
+
 pub(super) struct Window {
     /// Lowest PSN that is not known to have arrived.
     base: Seq,
@@ -246,6 +254,17 @@ impl Window {
         was
     }
 
+    /// Marks packets that were sent once as arrived, a bit each from `from`.
+    pub fn mark_fresh_acked(&mut self, from: Seq, packets: u64) {
+        let (word, bit) = self.place(from);
+        let words = self.flights.len();
+        self.flights[word].done |= packets << bit;
+        if bit > 0 {
+            self.flights[(word + 1) % words].done |= packets >> (64 - bit);
+        }
+        self.packets_in_flight -= packets.count_ones() as u16;
+    }
+
     /// Moves the window to `base`: every packet below it was marked as arrived.
     pub fn advance(&mut self, base: Seq) {
         self.base = base;
@@ -265,9 +284,11 @@ impl Window {
     }
 
     /// Of the 64 PSNs from `from`, those in the window that are not known to have arrived.
-    pub fn unacked64(&self, from: Seq) -> u64 {
+    #[inline]
+    pub fn outstanding64(&self, from: Seq) -> Outstanding {
         let Flights { done, again } = self.flights64(from);
-        !(done & !again) & self.inside64(from)
+        let inside = self.inside64(from);
+        Outstanding { fresh: !done & !again & inside, unacked: !(done & !again) & inside }
     }
 
     /// Of the 64 PSNs from `from`, those in the window that were sent once and not acknowledged.
@@ -446,7 +467,7 @@ mod tests {
                     true => (w.state(seq) != Flight::Acked, w.state(seq) == Flight::Sent),
                     false => (false, false),
                 };
-                assert_eq!(w.unacked64(from) >> bit & 1 == 1, unacked, "{from}+{bit}");
+                assert_eq!(w.outstanding64(from).unacked >> bit & 1 == 1, unacked, "{from}+{bit}");
                 assert_eq!(w.fresh64(from) >> bit & 1 == 1, fresh, "{from}+{bit}");
             }
         }

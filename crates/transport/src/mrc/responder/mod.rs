@@ -364,7 +364,7 @@ impl Responder {
         now: Time,
         received: &Received,
         write: &Write,
-        host: &mut dyn Host,
+        host: &mut impl Host,
     ) -> Result<(), Fatal> {
         shared.stats.data_packets_in += 1;
         let answer = self.receive(shared, now, received, write, host);
@@ -542,13 +542,14 @@ impl Responder {
     }
 
     /// Accepts or refuses a data packet. Placement and completed immediates go through `host`.
+    #[inline]
     fn receive(
         &mut self,
         shared: &Shared,
         now: Time,
         received: &Received,
         write: &Write,
-        host: &mut dyn Host,
+        host: &mut impl Host,
     ) -> Answer {
         let packet = &received.packet;
         let seq = self.expand(packet.psn);
@@ -652,13 +653,14 @@ impl Responder {
     }
 
     /// Checks a new packet and places it. If it is refused, nothing has changed.
+    #[inline]
     fn accept(
         &mut self,
         path_mtu: u32,
         seq: Seq,
         received: &Received,
         write: &Write,
-        host: &mut dyn Host,
+        host: &mut impl Host,
     ) -> Result<(), Answer> {
         let len = u32::from(received.packet.payload_len);
         let invalid = Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest);
@@ -726,7 +728,7 @@ impl Responder {
     ///
     /// It stops below a message with immediate that waits for a receive: neither it nor what follows is complete then.
     #[inline]
-    fn advance(&mut self, host: &mut dyn Host) -> Result<(), Answer> {
+    fn advance(&mut self, host: &mut (impl Host + ?Sized)) -> Result<(), Answer> {
         while self.pass_inside() {
             if !self.pass_end(host)? {
                 break;
@@ -764,7 +766,7 @@ impl Responder {
 
     /// Moves the cumulative point over the next packet, which has arrived and ends a message. Returns whether it did.
     #[inline(never)]
-    fn pass_end(&mut self, host: &mut dyn Host) -> Result<bool, Answer> {
+    fn pass_end(&mut self, host: &mut (impl Host + ?Sized)) -> Result<bool, Answer> {
         let (word, bit) = self.place(self.expected);
         let state = self.arrivals[word];
         let is_last = state.last() & bit != 0;
