@@ -28,6 +28,8 @@ pytestmark = [
 ]
 
 DAEMONS = ("mgmtd", "zebra", "staticd")
+STARTED = ("zebra", "mgmtd", "staticd")
+"""As FRR's own script orders them."""
 SWITCH = "p0/t0-1"
 
 
@@ -51,12 +53,13 @@ class Router:
             output.seek(0)
             return run.returncode, output.read()
 
-    def load(self, text):
-        """Starts FRR with this file; the lines that vtysh refuses."""
+    def load(self, text, daemons=None):
+        """Starts FRR with this file and the options of a file ``daemons``; the lines that vtysh refuses."""
         self.write("vtysh.conf", "")
         self.write("frr.conf", text)
         for daemon in DAEMONS:
-            code, output = self.frr(f"/usr/lib/frr/{daemon}", "-d", "-u", "root", "-g", "root")
+            options = shell(f'. "$1"; echo ${daemon}_options', daemons).split() if daemons else []
+            code, output = self.frr(f"/usr/lib/frr/{daemon}", "-d", "-u", "root", "-g", "root", *options)
             assert code == 0, output
         for _ in range(50):
             if all((self.inside("run/frr") / f"{daemon}.vty").exists() for daemon in DAEMONS):
@@ -76,6 +79,12 @@ class Router:
     def write(self, name, text):
         (self.inside("etc/frr") / name).write_text(text)
 
+    def listeners(self):
+        """Addresses of the TCP ports that somebody listens at."""
+        words = ["ip", "netns", "exec", self.space, "ss", "-Hltn"]
+        shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return {line.split()[3].rpartition(":")[0] for line in shown.splitlines()}
+
     def routes(self):
         """The kernel's routes to uSIDs."""
         text = subprocess.run(
@@ -90,6 +99,12 @@ class Router:
                 break
             time.sleep(0.1)
         return routes
+
+
+def shell(script, *arguments):
+    """The output of a script of bash, in which FRR's own are written."""
+    words = ["bash", "-c", script, "bash", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 @contextmanager
@@ -129,9 +144,11 @@ def test_frr_brings_up_every_entry_of_a_switch(switch, tmp_path):
     parsed = PARSERS["frr"](Files(directory))
     assert parsed.complaints == []
     with namespace(parsed.addresses) as space, router(space) as frr:
-        run = prepare(space, directory, tmp_path)
-        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-        assert frr.load((directory / "frr.conf").read_text()) == []
+        for _ in range(2):  # The second run changes nothing.
+            run = prepare(space, directory, tmp_path)
+            assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+        assert frr.load((directory / "frr.conf").read_text(), directory / "daemons") == []
+        assert frr.listeners() == {"127.0.0.1"}
         routes = frr.wait_for(len(parsed.own) + len(parsed.routes))
         shifting = {(r["dst"], r["encap"], r["action"], r["dev"]) for r in routes if "encap" in r}
         assert shifting == {(prefix, "seg6local", "End", "sr0") for prefix, _ in parsed.own}
@@ -147,6 +164,31 @@ def test_frr_brings_up_every_entry_of_a_switch(switch, tmp_path):
             assert "UP" in link["flags"]
             given = {f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["scope"] == "global"}
             assert given == {parsed.addresses[link["ifname"]][0]}
+
+
+def test_frrs_own_start_script_starts_what_daemons_names(tmp_path):
+    render(fabric_of(), "frr", tmp_path / "out")
+    directory = tmp_path / "out" / SWITCH
+    program = (ROOT / "usr/lib/frr/frrcommon.sh").read_text()
+    places = {
+        'D_PATH="/usr/lib/frr"': f'D_PATH="{ROOT}/usr/lib/frr"',
+        'C_PATH="/etc/frr': f'C_PATH="{directory}',
+    }
+    for old, new in places.items():
+        assert old in program
+        program = program.replace(old, new)
+    (tmp_path / "frrcommon.sh").write_text(program)
+    # Without frr.conf it would make empty files of its own; users and owners are Debian's matter.
+    script = 'chown() { :; }; log_failure_msg() { echo "$@"; }; . "$1"; daemon_list on off; echo "$on"'
+    assert shell(script, tmp_path / "frrcommon.sh").split() == list(STARTED)
+
+
+def test_without_frr_the_script_says_so(tmp_path):
+    render(fabric_of(), "frr", tmp_path / "out")
+    with namespace([]) as space:
+        run, _ = run_in(space, tmp_path / "out" / SWITCH / "setup.sh", tmp_path, ZEBRA="/nowhere/zebra")
+    assert run.returncode == 1
+    assert run.stderr.startswith("setup.sh: `/nowhere/zebra --version` says no release of FRR")
 
 
 @pytest.mark.parametrize(
