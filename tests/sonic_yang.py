@@ -50,14 +50,20 @@ def missing():
 
 
 def problems(tables, release, directory):
-    """What yanglint finds wrong with the tables."""
-    path = directory / f"{release}.json"
-    path.write_text(json.dumps(to_yang(tables)))
+    """What yanglint finds wrong with the tables of one switch."""
+    return problems_of([tables], release, directory)
+
+
+def problems_of(switches, release, directory):
+    """What yanglint finds wrong with the tables of several switches, each by itself."""
+    paths = [directory / f"{release}-{number}.json" for number in range(len(switches))]
+    for path, tables in zip(paths, switches, strict=True):
+        path.write_text(json.dumps(to_yang(tables)))
     schema = SCHEMAS / release
     # The modules that others ask about come first: conditions on modules that are not yet there are skipped.
     modules = sorted(schema.glob("*.yang"), key=lambda m: (m.stem not in _FIRST, m.stem))
     run = subprocess.run(
-        ["yanglint", "-p", schema, "-f", "json", "-t", "config", *modules, path],
+        ["yanglint", "-p", schema, "-f", "json", "-t", "config", *modules, *paths],
         capture_output=True,
         text=True,
         timeout=300,

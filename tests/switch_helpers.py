@@ -47,7 +47,7 @@ def kernel_has_the_queues():
 def run_in(space, script, tmp_path, **variables):
     """Runs a script with more variables; returns it and, if the kernel lacks queues, the commands of tc."""
     tools, log = tmp_path / "bin", tmp_path / "tc.log"
-    tools.mkdir()
+    tools.mkdir(exist_ok=True)
     if not kernel_has_the_queues():
         wrapper = tools / "tc"
         wrapper.write_text(TC.format(tc=shutil.which("tc"), log=log))

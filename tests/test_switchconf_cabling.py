@@ -298,6 +298,35 @@ def test_the_commands_write_the_list_and_check_it(cables, tmp_path, capsys):
     assert "add --lldp DIR" in capsys.readouterr().err
 
 
+def test_the_switch_can_be_named_on_the_command_line_where_its_ports_are(tmp_path, capsys):
+    spec, listed = tmp_path / "fabric.yaml", tmp_path / "cables.csv"
+    spec.write_text("hosts: 600\nnic: {rate: 800G}\nplanes: 8\ntiers: 2\nswitch: {capacity: 51.2T}\n")
+    words = ["plan", str(spec), "--cabling", str(listed), "--platform", "sonic"]
+    assert main(words) == 2
+    assert "name yours, here or with --device: 7060X6-64PE-B, SN5640" in capsys.readouterr().err
+    assert not listed.exists()
+    assert main([*words, "--device", "SN5640"]) == 0
+    aliases = {cable.lower_alias for cable in cabling.read(listed) if not cable.to_host}
+    assert any(alias.startswith("etp") for alias in aliases)
+    assert main(["plan", str(spec), "--device", "SN5640"]) == 2
+    # What was written for a named switch, held against a plan that does not name it.
+    words = [
+        "config",
+        str(spec),
+        "--platform",
+        "cumulus",
+        "--device",
+        "SN5640",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(words) == 0
+    words = ["verify", str(tmp_path / "out"), "--fabric", str(spec), "--platform", "cumulus"]
+    assert main(words) == 2
+    assert main([*words, "--device", "SN5640"]) == 0
+    assert main(["verify", str(tmp_path / "out"), "--device", "SN5640"]) == 2
+
+
 def test_a_directory_of_configurations_is_a_list_of_cables_too(cables, tmp_path, capsys):
     render(fabric_of(parallel_links=1), "sonic", tmp_path / "out")
     save(heard(cables), tmp_path / "lldp")

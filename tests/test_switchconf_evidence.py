@@ -8,6 +8,7 @@ import pytest
 from openmrc.fabric import Fabric, Specification
 from openmrc.switchconf import FILES, evidence, render, render_switch
 from openmrc.switchconf.facts import Facts
+from openmrc.switchconf.render import render_common
 
 BASE = {"hosts": 16, "nic": {"rate": "400G"}, "planes": 2, "switch": {"radix": 8}, "tiers": 2}
 FABRICS = [
@@ -32,6 +33,8 @@ def lines_of(platform):
     for changes in FABRICS:
         fabric = fabric_of(changes, platform)
         facts = Facts(fabric, platform)
+        for _, text in render_common(fabric, platform):
+            yield from evidence.statements(text, platform)
         for tier in range(fabric.tiers):
             for _, text in render_switch(facts.of(fabric.switch(f"p0/t{tier}-0")), platform):
                 yield from evidence.statements(text, platform)
@@ -68,6 +71,29 @@ def test_parallel_links_ask_for_a_newer_frr():
     (note,) = evidence.notes(fabric_of({"parallel_links": 2}, "frr"), "frr")
     assert note == "a switch has up to 2 uN SIDs: FRR 10.5 or later, older ones install only one"
     assert evidence.notes(fabric_of({"parallel_links": 1}, "frr"), "frr") == []
+
+
+def test_several_usids_are_noted_where_nobody_has_shown_them():
+    for platform, words in {"sonic": "MY_SIDS", "eos": "not documented: several locators"}.items():
+        several = evidence.notes(fabric_of({"parallel_links": 2}, platform), platform)
+        assert any(words in note and " 2" in note for note in several)
+        one = evidence.notes(fabric_of({"parallel_links": 1}, platform), platform)
+        assert not any(words in note for note in one)
+
+
+def test_the_files_say_how_to_load_them_and_how_to_go_back(tmp_path):
+    words = {
+        "linux": ["setup.sh", "after a reboot"],
+        "frr": ["setup.sh", "To go back"],
+        "sonic": ["load.sh", "To go back"],
+        "eos": ["configure session", "goes back"],
+        "cumulus": ["nv config patch nvue.cmds", "goes back"],
+    }
+    for platform in FILES:
+        render(fabric_of({}, platform), platform, tmp_path / platform)
+        text = (tmp_path / platform / "EVIDENCE.txt").read_text()
+        loading = text.partition("To load:\n")[2].partition("\n\n")[0]
+        assert all(each in loading for each in words[platform])
 
 
 def test_a_named_switch_leaves_nothing_assumed():

@@ -1,15 +1,21 @@
 """The files for SONiC: valid under SONiC's own schema, with the ports and the trimming of the hardware."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import sonic_yang
 from openmrc import Error
 from openmrc.fabric import Fabric, Specification
-from openmrc.switchconf import render, render_switch, verify
+from openmrc.switchconf import evidence, render, render_switch, verify
 from openmrc.switchconf.devices import known, sku_rows
 from openmrc.switchconf.facts import Facts
+
+SWITCH = Path(__file__).with_name("sonic_switch.py")
 
 # What the switch has before `config load`: the ports of its hardware SKU, and the platform's buffer pool.
 POOL = {"egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "165335712"}}
@@ -30,8 +36,8 @@ def fabric_of(switch, **changes):
 
 def tables_of(fabric, switch="p0/t0-0"):
     """The tables of one switch."""
-    ((_, text),) = render_switch(Facts(fabric, "sonic").of(fabric.switch(switch)), "sonic")
-    return json.loads(text)
+    files = dict(render_switch(Facts(fabric, "sonic").of(fabric.switch(switch)), "sonic"))
+    return json.loads(files["config_db.json"])
 
 
 def with_preset(tables):
@@ -55,6 +61,41 @@ def test_every_tier_is_valid_under_sonics_schema(sku, release, tmp_path):
     for tier in range(fabric.tiers):
         tables = with_preset(tables_of(fabric, f"p0/t{tier}-0"))
         assert sonic_yang.problems(tables, release, tmp_path) == []
+
+
+# Whole fabrics, as `openmrc config` writes them: every file of every switch.
+WHOLE = {
+    "two tiers": {},
+    "one link to each T1": {"parallel_links": 1},
+    "uneven racks": {"hosts": 17, "hosts_per_t0": 3, "oversubscription": 1.5},
+    "three tiers": {"hosts": 50, "tiers": 3},
+    "one tier": {"hosts": 5, "tiers": 1},
+    "another block": {"addressing": {"block": "2001:db8::/32", "links": "fd00:1::/32"}},
+    "other code points": {"qos": {"dscp": {"control": 48, "data": 10}, "ecn_min": 0.3, "mtu": 1280}},
+    "named": {
+        "nic": {"rate": "800G"},
+        "hosts": 600,
+        "switch": {"capacity": "51.2T", "device": "SN5640"},
+        "planes": 8,
+    },
+}
+
+
+@pytest.mark.parametrize("release", sonic_yang.RELEASES)
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_rendered_file_is_valid_under_sonics_schema(name, release, tmp_path):
+    if reason := sonic_yang.missing():
+        pytest.skip(reason)
+    base = {"hosts": 16, "nic": {"rate": "400G"}, "planes": 2, "switch": {"radix": 8}, "tiers": 2}
+    fabric = Fabric(Specification.model_validate({**base, **WHOLE[name]}))
+    count = render(fabric, "sonic", tmp_path / "out")
+    files = sorted((tmp_path / "out").rglob("config_db.json"))
+    assert len(files) == count
+    switches = [with_preset(json.loads(path.read_text())) for path in files]
+    assert sonic_yang.problems_of(switches, release, tmp_path) == []
+    # One wrong value in the last file is found among all of them.
+    switches[-1]["SRV6_MY_SIDS"][next(iter(switches[-1]["SRV6_MY_SIDS"]))]["action"] = "End"
+    assert sonic_yang.problems_of(switches, release, tmp_path)
 
 
 @pytest.mark.parametrize("release", sonic_yang.RELEASES)
@@ -154,6 +195,7 @@ def test_buffers_come_from_the_platforms_pool():
         ({"capacity": "51.2T", "device": "SN5640"}, 8, ("512", "6")),
         ({"radix": 8, "asic": "tomahawk6"}, 8, ("392", "7")),
         ({"radix": 8}, 8, ("512", "6")),
+        ({"radix": 8, "asic": "tomahawk5"}, 8, ("206", "9")),
     ],
 )
 def test_trimming_is_what_the_chip_can_do(switch, planes, trimming):
@@ -168,6 +210,17 @@ def test_trimming_is_what_the_chip_can_do(switch, planes, trimming):
     assert tables["TC_TO_QUEUE_MAP"]["FABRIC"]["5"] == queue
     assert tables["QUEUE"][f"Ethernet0|{queue}"] == {"scheduler": "CONTROL"}
     assert tables["BUFFER_QUEUE"][f"Ethernet0|{queue}"] == {"profile": "CONTROL"}
+
+
+@pytest.mark.parametrize(
+    ("hwsku", "queue"),
+    [("Arista-7060X6-64PE-B-C448O16", "4"), ("Arista-7060X6-64PE-B-P64", "9"), ("Other-C448", "4")],
+)
+def test_the_queue_of_trimmed_packets_is_that_of_the_sku_whose_table_is_given(hwsku, queue, tmp_path):
+    fabric = with_table(tmp_path, hwsku=hwsku, asic="tomahawk5")
+    assert tables_of(fabric)["SWITCH_TRIMMING"]["GLOBAL"]["queue_index"] == queue
+    notes = " ".join(evidence.notes(fabric, "sonic"))
+    assert ("before, trimmed packets leave by queue 7" in notes) == (queue == "9")
 
 
 def test_no_packet_loses_its_code_point():
@@ -187,6 +240,89 @@ def test_no_packet_loses_its_code_point():
     assert tables["TC_TO_QUEUE_MAP"]["FABRIC"].keys() == {str(tc) for tc in range(8)}
 
 
+# --- loading ------------------------------------------------------------------------------------------------
+
+
+class Switch:
+    """A switch with the commands of tests/sonic_switch.py."""
+
+    def __init__(self, directory, ports, hwsku):
+        self.etc = directory / "etc"
+        tools = directory / "tools"
+        for path in (self.etc, tools):
+            path.mkdir()
+        for name in ("config", "sonic-cfggen", "sonic-db-cli"):
+            tool = tools / name
+            tool.write_text(f"#!{sys.executable}\n{SWITCH.read_text()}")
+            tool.chmod(0o755)
+        (self.etc / "ports.json").write_text(json.dumps(ports))
+        old = {"DEVICE_METADATA": {"localhost": {"hwsku": hwsku}}, "VLAN": {"Vlan1000": {"vlanid": "1000"}}}
+        for name in ("config_db.json", "database.json"):
+            (self.etc / name).write_text(json.dumps(old))
+        self.environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SONIC": str(self.etc)}
+
+    def run(self, script, *files):
+        words = [str(script), *map(str, files)]
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=120)
+
+    def tables(self, name="config_db.json"):
+        return json.loads((self.etc / name).read_text())
+
+
+@pytest.mark.parametrize("hwsku", ["Mellanox-SN5640-C512S2", None])
+def test_load_sh_leaves_ports_and_queues_of_the_plan_and_no_pfc(hwsku, tmp_path):
+    if hwsku:
+        fabric = fabric_of({"capacity": "51.2T", "hwsku": hwsku}, hosts=16, tiers=1)
+        rows = {row.name: row for row in sku_rows(known().hwsku(hwsku))}
+    else:
+        fabric = fabric_of({"radix": 8}, hosts=16, planes=2, nic={"rate": "400G"})
+        rows = {f"Ethernet{8 * n}": None for n in range(8)}
+    render(fabric, "sonic", tmp_path / "out")
+    ports = {
+        name: {
+            "lanes": row.lanes if row else str(n),
+            "speed": row.speed if row else "200000",
+            "index": str(n),
+        }
+        for n, (name, row) in enumerate(rows.items())
+    }
+    switch = Switch(tmp_path, ports, "Some-SKU")
+    keep = tmp_path / "keep.json"
+    keep.write_text('{"MGMT_INTERFACE": {"eth0|192.0.2.10/24": {"gwaddr": "192.0.2.1"}}}')
+    file = tmp_path / "out" / "p0" / "t0-0" / "config_db.json"
+    for _ in range(2):  # A second run ends in the same configuration.
+        run = switch.run(tmp_path / "out" / "load.sh", file, keep)
+        assert (run.returncode, run.stderr) == (0, "")
+        tables, ours = switch.tables(), json.loads(file.read_text())
+        assert switch.tables("database.json") == tables
+        # All ports of the SKU, and ours as they are rendered; no entry of the platform beside or within ours.
+        assert tables["PORT"].keys() == ports.keys()
+        assert all(tables["PORT"][name].items() >= fields.items() for name, fields in ours["PORT"].items())
+        assert all("lanes" in fields for fields in tables["PORT"].values())
+        for table in ("PORT_QOS_MAP", "QUEUE", "BUFFER_QUEUE", "INTERFACE", "STATIC_ROUTE", "SRV6_MY_SIDS"):
+            assert tables.get(table, {}) == ours[table]
+        assert "pfc_enable" not in json.dumps(tables)
+        assert not [key for key in tables["BUFFER_PG"] if key.endswith("|3-4")]
+        assert {p["pool"] for p in tables["BUFFER_PROFILE"].values()} <= tables["BUFFER_POOL"].keys()
+        assert tables["DEVICE_METADATA"]["localhost"]["hwsku"] == (hwsku or "Some-SKU")
+        assert (tables["MGMT_INTERFACE"], "VLAN" in tables) == (
+            json.loads(keep.read_text())["MGMT_INTERFACE"],
+            False,
+        )
+        assert switch.tables("config_db.before.json")["VLAN"] == {"Vlan1000": {"vlanid": "1000"}}
+
+
+def test_load_sh_changes_nothing_if_a_file_cannot_be_read(tmp_path):
+    render(fabric_of({"radix": 8}, hosts=16, planes=2, nic={"rate": "400G"}), "sonic", tmp_path / "out")
+    switch = Switch(tmp_path, {}, "Some-SKU")
+    before = switch.tables()
+    script, file = tmp_path / "out" / "load.sh", tmp_path / "out" / "p0" / "t0-0" / "config_db.json"
+    for files, code, text in [((), 2, "usage"), ((file, tmp_path / "nothing"), 1, "load.sh: cannot read")]:
+        run = switch.run(script, *files)
+        assert (run.returncode, text in run.stderr) == (code, True)
+        assert switch.tables() == before
+
+
 # --- port tables and refusals -------------------------------------------------------------------------------
 
 TABLE = """\
@@ -199,13 +335,11 @@ Ethernet10  6,7        five    3       200000  none
 """
 
 
-def with_table(tmp_path, text=TABLE, **changes):
+def with_table(tmp_path, text=TABLE, **switch):
     (tmp_path / "ports").write_text(text)
     path = tmp_path / "fabric.yaml"
-    path.write_text(
-        "hosts: 4\nnic: {rate: 400G}\nplanes: 2\ntiers: 2\n"
-        "switch: {radix: 4, hwsku: Some-SKU, port_config: ports}\n"
-    )
+    fields = {"radix": 4, "hwsku": "Some-SKU", "port_config": "ports", **switch}
+    path.write_text(f"hosts: 4\nnic: {{rate: 400G}}\nplanes: 2\ntiers: 2\nswitch: {json.dumps(fields)}\n")
     return Fabric.load(path)
 
 

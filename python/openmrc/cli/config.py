@@ -7,7 +7,7 @@ import typer
 
 from openmrc.cli import _common, _complete
 from openmrc.cli._progress import progress
-from openmrc.cli.plan import FileArgument
+from openmrc.cli.plan import DeviceOption, FileArgument, HwskuOption
 
 if TYPE_CHECKING:
     from openmrc.fabric.spec import Platform
@@ -26,12 +26,8 @@ def config(
         ),
     ],
     out: Annotated[Path, _common.out_option("DIR", "Output directory; it must be empty or not exist.")],
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The switch, such as SN5640, instead of the file's.")
-    ] = None,
-    hwsku: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its hardware SKU under SONiC, instead of the file's.")
-    ] = None,
+    device: DeviceOption = None,
+    hwsku: HwskuOption = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Write the configuration of every switch: DIR/p3/t0-17/... and a copy of the specification.

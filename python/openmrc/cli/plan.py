@@ -10,6 +10,12 @@ from openmrc.errors import Error
 from openmrc.extras import pip_install
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The switch, such as SN5640, instead of the file's.")
+]
+HwskuOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Its hardware SKU under SONiC, instead of the file's.")
+]
 
 
 def plan(
@@ -29,6 +35,8 @@ def plan(
             metavar="linux|frr|sonic|eos|cumulus", help="With --cabling: whose names the ports have."
         ),
     ] = "linux",
+    device: DeviceOption = None,
+    hwsku: HwskuOption = None,
     schema: Annotated[bool, _common.schema_option("fabric")] = False,
 ) -> None:
     """Plan a fabric: switches, links, optics, watts, cost, latency, the effect of failures.
@@ -50,12 +58,15 @@ def plan(
             raise Error(f"--picture needs {error.name}: {pip_install('plots')}") from None
         drawing.save(fabric, picture)
     if cabling is not None:
-        from openmrc.switchconf import FILES
+        from openmrc.switchconf import FILES, with_switch
         from openmrc.switchconf import cabling as listing
 
         if platform not in FILES:
             raise typer.BadParameter(f"--platform {platform}: not one of {', '.join(FILES)}")
-        listing.write(cabling, listing.cables(fabric, platform, result.asked))
+        named = with_switch(fabric, device=device, hwsku=hwsku)
+        listing.write(cabling, listing.cables(named, platform, result.asked))
+    elif device or hwsku:
+        raise typer.BadParameter("--device and --hwsku name ports: add --cabling FILE.csv and --platform")
     if json:
         _common.print_json(report.as_dict(result))
     elif csv:

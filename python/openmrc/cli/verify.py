@@ -7,6 +7,7 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.cli._progress import progress
+from openmrc.cli.plan import DeviceOption, HwskuOption
 
 SHOWN = 20
 """Most problems that are printed; --json has all."""
@@ -41,6 +42,8 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE.csv", help="With --fabric: the ports of the links, if not the plan's."),
     ] = None,
+    device: DeviceOption = None,
+    hwsku: HwskuOption = None,
     walk: Annotated[
         bool | None, typer.Option("--walk/--no-walk", help="Walk every path. Default: in small fabrics.")
     ] = None,
@@ -56,8 +59,12 @@ def verify(
     uSIDs, next hops, ECN and priorities; all else is ignored and counted.
     """
     if fabric is not None or platform is not None:
-        _verify_foreign(target, fabric, platform, cabling, json)
+        if fabric is None or platform is None:
+            raise typer.BadParameter("--fabric and --platform belong together")
+        _verify_foreign(target, fabric, platform, (device, hwsku), cabling, json)
         return
+    if device or hwsku:
+        raise typer.BadParameter("--device and --hwsku belong to --fabric")
     if lldp is not None:
         _verify_cables(target, lldp, json)
         return
@@ -89,19 +96,23 @@ def verify(
 
 
 def _verify_foreign(
-    directory: Path, file: Path | None, platform: str | None, cabling: Path | None, json: bool
+    directory: Path,
+    file: Path,
+    platform: str,
+    switch: tuple[str | None, str | None],
+    cabling: Path | None,
+    json: bool,
 ) -> None:
     from openmrc.fabric import Fabric
-    from openmrc.switchconf import FILES, verify_foreign
+    from openmrc.switchconf import FILES, verify_foreign, with_switch
     from openmrc.switchconf import cabling as listing
 
-    if file is None or platform is None:
-        raise typer.BadParameter("--fabric and --platform belong together")
     if platform not in FILES:
         raise typer.BadParameter(f"--platform {platform}: not one of {', '.join(FILES)}")
     cables = listing.read(cabling) if cabling is not None else None
+    planned = with_switch(Fabric.load(file), device=switch[0], hwsku=switch[1])
     with progress("switches") as advance:
-        result = verify_foreign(directory, Fabric.load(file), platform, cables=cables, progress=advance)
+        result = verify_foreign(directory, planned, platform, cables=cables, progress=advance)
     if json:
         _common.print_json(
             {

@@ -76,7 +76,7 @@ class SwitchChoice(Model):
     of the device, or one per port."""
     device: str | None = None
     """The switch by its product name, such as SN5640; for configurations, which refuse what it cannot do."""
-    hwsku: str | None = None
+    hwsku: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     """Its hardware SKU under SONiC, which decides lanes, aliases and trimming."""
     port_config: Path | None = None
     """The ``port_config.ini`` of the SKU, relative to the specification's file; default the known one."""

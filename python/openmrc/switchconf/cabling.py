@@ -37,7 +37,7 @@ class Cable(NamedTuple):
     cable: str
     """Part of the catalogue; empty if unknown."""
     transceiver: str
-    """Part at both ends; empty for copper, or if unknown."""
+    """Part at both ends, or ``lower / upper`` if they differ; empty for copper, or if unknown."""
 
     @property
     def to_host(self) -> bool:
@@ -46,7 +46,7 @@ class Cable(NamedTuple):
 
 
 def cables(fabric: Fabric, platform: Platform, design: Design) -> Iterator[Cable]:
-    """Yields every cable, switch after switch.
+    """Every cable, switch after switch.
 
     Args:
         fabric: The fabric.
@@ -56,7 +56,10 @@ def cables(fabric: Fabric, platform: Platform, design: Design) -> Iterator[Cable
     Raises:
         ArgumentError: if the fabric names a switch that cannot have its ports.
     """
-    interfaces = Interfaces(fabric, platform)
+    return _cables(fabric, Interfaces(fabric, platform), design)
+
+
+def _cables(fabric: Fabric, interfaces: Interfaces, design: Design) -> Iterator[Cable]:
     for switch in fabric.switches():
         row = design.link_rows[switch.tier]
         parts = (format_rate(row.rate), f"{row.length:g}", row.cable or "", row.transceiver or "")

@@ -37,6 +37,8 @@ class Asic(_Entry):
     """The only size of a trimmed packet, bytes; ``None``: as the specification says."""
     trim_queue: int | None = None
     """The only queue of trimmed packets; ``None``: any."""
+    trim_queue_of_sku: dict[str, int] = {}
+    """The queue instead on hardware SKUs whose name has this part."""
 
 
 class Device(_Entry):
@@ -59,8 +61,6 @@ class HwSku(_Entry):
     speed: Rate
     lanes: str
     alias: str
-    trim_queue: int | None = None
-    """Instead of the chip's."""
 
 
 class _Known(BaseModel):
@@ -233,8 +233,7 @@ def _sonic(fabric: Fabric, device: Device | None, asic: Asic | None, per_cage: i
     else:
         sku = sku or _sku_of(fabric, device, per_cage)
         rows, name = sku_rows(sku), sku.name
-    if sku is not None and sku.trim_queue is not None and asic is not None:
-        asic = asic.model_copy(update={"trim_queue": sku.trim_queue})
+    asic = _asic_of(asic, sku.name if sku else choice.hwsku)
     speed = str(fabric.port_rate // 10**6)
     fitting = [row for row in rows if row.speed == speed]
     if len(fitting) < _needed(fabric):
@@ -245,6 +244,14 @@ def _sonic(fabric: Fabric, device: Device | None, asic: Asic | None, per_cage: i
             f"a switch of this fabric needs {_needed(fabric)}"
         )
     return Hardware(device, asic, sku.name if sku else choice.hwsku, fitting)
+
+
+def _asic_of(asic: Asic | None, hwsku: str | None) -> Asic | None:
+    """The chip as a hardware SKU sets it up."""
+    if asic is None or hwsku is None:
+        return asic
+    queues = [queue for part, queue in asic.trim_queue_of_sku.items() if part in hwsku]
+    return asic.model_copy(update={"trim_queue": queues[0]}) if queues else asic
 
 
 def _sku_of(fabric: Fabric, device: Device | None, per_cage: int) -> HwSku:

@@ -19,11 +19,10 @@ from openmrc.switchconf.interfaces import Interfaces
 
 FILE = "EVIDENCE.txt"
 
-Proof = Literal["loaded", "read", "schema", "documented", "gap"]
+Proof = Literal["loaded", "schema", "documented", "gap"]
 
 MEANING: dict[Proof, str] = {
     "loaded": "the system has loaded it in a test, and its effect was seen",
-    "read": "its program accepts the words; the kernel of the test lacks the function",
     "schema": "valid under the vendor's own schema; no switch has loaded it",
     "documented": "in the vendor's public documentation; no switch has loaded it",
     "gap": "the command is not public; nothing is written",
@@ -78,8 +77,8 @@ def form_of(platform: Platform, line: str) -> Form | None:
 
 
 def statements(text: str, platform: Platform) -> Iterator[str]:
-    """The lines of a file that say something; for SONiC its tables and fields."""
-    if platform == "sonic":
+    """The lines of a file that say something; of a ``config_db.json`` its tables and fields."""
+    if platform == "sonic" and text.startswith("{"):
         yield from _fields(json.loads(text))
         return
     for line in text.splitlines():
@@ -114,7 +113,13 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
             found.append(
                 "assumed: size and queue of trimmed packets; name the switch or its chip (switch.asic)"
             )
-        found.append("load with `config load` onto the preset of the hardware SKU, see docs/switches.md")
+        elif hardware.asic.trim_queue == 9:
+            found.append("assumed: SONiC 202511 or later; before, trimmed packets leave by queue 7, not 9")
+        if usids > 1:
+            found.append(
+                f"a switch has up to {usids} MY_SIDS: early builds of 202511 failed with several, "
+                "so take a later one"
+            )
     if platform in ("eos", "cumulus") and hardware.device is None:
         found.append("assumed: cages of eight lanes; name the switch (switch.device)")
     if platform == "cumulus" and hardware.asic is not None and hardware.asic.name == "spectrum5":
@@ -122,8 +127,37 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
             "the user guide of Cumulus Linux 5.14 has SRv6 on Spectrum-4 only; Spectrum-5 is in later ones"
         )
     if platform == "eos":
+        if usids > 1:
+            found.append(
+                f"not documented: several locators; a switch has up to {usids}, Arista's text shows one; "
+                "with `parallel_links: 1` one is enough"
+            )
         found.append("gap: packet trimming, whose command line is not public")
     return found
+
+
+LOADING: dict[Platform, tuple[str, ...]] = {
+    "linux": ("Run setup.sh as root after every boot. It may be run again. Nothing is left after a reboot.",),
+    "frr": (
+        "Run setup.sh as root after every boot, before FRR starts. Copy frr.conf and daemons to /etc/frr and",
+        "restart FRR. To go back, restore both files and restart FRR.",
+    ),
+    "sonic": (
+        "Copy load.sh and the switch's config_db.json to it and run, as root, `sh load.sh config_db.json",
+        "[KEEP.json]`. The whole configuration is replaced, management address included; KEEP.json is loaded",
+        "on top. To go back, see the head of load.sh.",
+    ),
+    "eos": (
+        "Enter the lines in a session: `configure session openmrc`, the lines, `show session-config diffs`,",
+        "`commit timer 00:10:00`. Without `configure session openmrc commit` within that time the switch",
+        "goes back. Then `write`. As the whole startup-config the file leaves no management and no users.",
+    ),
+    "cumulus": (
+        "Run `nv config patch nvue.cmds`, `nv config diff` and `nv config apply --confirm 10m`. Without",
+        "`nv config apply --confirm-yes` within that time the switch goes back. Management stays as it is.",
+    ),
+}
+"""How to load the files of a platform, and how to go back."""
 
 
 def report(fabric: Fabric, platform: Platform) -> str:
@@ -132,7 +166,7 @@ def report(fabric: Fabric, platform: Platform) -> str:
     lines = [f"{fabric.spec.name}, {platform}: what each line of these configurations rests on.", ""]
     for note in notes(fabric, platform):
         lines.append(f"NOTE: {note}")
-    lines.append("")
+    lines += ["", "To load:", *LOADING[platform], ""]
     for proof, meaning in MEANING.items():
         if any(form.proof == proof for form in given):
             lines.append(f"{proof:12}{meaning}")

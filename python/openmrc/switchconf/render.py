@@ -17,6 +17,7 @@ from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.switchconf import evidence
 from openmrc.switchconf.devices import port_config_path
 from openmrc.switchconf.facts import CONTROL, DATA, PLAIN, TRIMMED, Facts, SwitchFacts
+from openmrc.switchconf.interfaces import Interfaces
 
 SPECIFICATION = "fabric.yaml"
 PLATFORM = "PLATFORM"
@@ -42,7 +43,10 @@ FILES: dict[Platform, tuple[tuple[str, str], ...]] = {
 }
 """File and template, per platform."""
 
-EXECUTABLE = ("setup.sh", "qos.sh")
+COMMON: dict[Platform, tuple[tuple[str, str], ...]] = {"sonic": (("load.sh", "load.sh.j2"),)}
+"""The same for files that are once for all switches."""
+
+EXECUTABLE = ("setup.sh", "qos.sh", "load.sh")
 
 _environment = jinja2.Environment(
     loader=jinja2.PackageLoader("openmrc.switchconf"),
@@ -67,6 +71,13 @@ def render_switch(facts: SwitchFacts, platform: Platform) -> Iterator[tuple[str,
     """The files of one switch: name and text."""
     for name, template in FILES[platform]:
         yield name, _environment.get_template(template).render(sw=facts, qos=facts.qos)
+
+
+def render_common(fabric: Fabric, platform: Platform) -> Iterator[tuple[str, str]]:
+    """The files that all switches share: name and text."""
+    hwsku = Interfaces(fabric, platform).hardware.hwsku
+    for name, template in COMMON.get(platform, ()):
+        yield name, _environment.get_template(template).render(fabric=fabric.spec.name, hwsku=hwsku)
 
 
 def render(
@@ -103,18 +114,23 @@ def render(
     (out / evidence.FILE).write_text(evidence.report(fabric, platform), encoding="utf-8")
     if (table := port_config_path(fabric.spec)) is not None:
         (out / PORT_CONFIG).write_bytes(table.read_bytes())
+    _write(out, render_common(fabric, platform))
     count = 0
     for count, switch in enumerate(fabric.switches(), start=1):
         directory = switch_directory(out, switch)
         directory.mkdir(parents=True)
-        for name, text in render_switch(facts.of(switch), platform):
-            path = directory / name
-            path.write_text(text, encoding="ascii")
-            if name in EXECUTABLE:
-                path.chmod(0o755)
+        _write(directory, render_switch(facts.of(switch), platform))
         if progress is not None:
             progress(count, fabric.switch_count)
     return count
+
+
+def _write(directory: Path, files: Iterator[tuple[str, str]]) -> None:
+    for name, text in files:
+        path = directory / name
+        path.write_text(text, encoding="ascii")
+        if name in EXECUTABLE:
+            path.chmod(0o755)
 
 
 def switch_directory(out: Path, switch: SwitchId) -> Path:

@@ -33,7 +33,9 @@ def parse(files: Files) -> Parsed:
     sysctl(files, parsed)
     qos(files, parsed)
     setup = files.text("setup.sh", parsed)
-    for command in ("ip -6 -batch ip.batch", "sysctl -q -p sysctl.conf", "./qos.sh"):
+    if setup and not re.search(r"^[^#\n]*\bip\.batch\b", setup, re.M):
+        parsed.complain(Where("setup.sh", 0), "does not load ip.batch")
+    for command in ("sysctl -q -p sysctl.conf", "./qos.sh"):
         if setup and command not in setup.splitlines():
             parsed.complain(Where("setup.sh", 0), f"does not run `{command}`")
     return parsed
