@@ -166,10 +166,13 @@ static inline void close_bed(struct bed *bed)
 	free(bed->memory);
 }
 
-/* Polls until this many completions are there, or for five seconds; returns how many. */
+/* Seconds that a busy machine may need for what it otherwise does in milliseconds. */
+#define PATIENCE 30
+
+/* Polls until this many completions are there, or until PATIENCE ends; returns how many. */
 static inline int poll_for(struct mrc_cq *cq, struct ibv_wc *wc, int wanted)
 {
-	double until = now() + 5;
+	double until = now() + PATIENCE;
 	int got = 0;
 
 	while (got < wanted && now() < until) {

@@ -86,18 +86,19 @@ static void late_receives(struct bed *bed, int polls)
 	/* The retries of the sender last for some milliseconds. */
 	if (!polls)
 		usleep(300000);
-	CHECK(poll_verbs(sends, wc, 2 * MESSAGES, 0.3) == 3 && wc[1].wr_id == 1 && wc[2].wr_id == 2);
+	CHECK(poll_verbs(sends, wc, 3, PATIENCE) == 3 && wc[1].wr_id == 1 && wc[2].wr_id == 2);
+	CHECK(poll_verbs(sends, wc, 1, 0.3) == 0);
 	CHECK(poll_verbs(receives, wc, MESSAGES, 0) == 1 && wc[0].imm_data == 1);
 	/* One at a time, then all. */
 	for (int i = 1; i < MESSAGES / 2; i++) {
 		post_receive(b, (uint64_t)i);
-		CHECK(poll_verbs(receives, wc, 1, 5) == 1 && wc[0].status == IBV_WC_SUCCESS);
+		CHECK(poll_verbs(receives, wc, 1, PATIENCE) == 1 && wc[0].status == IBV_WC_SUCCESS);
 		CHECK(wc[0].wr_id == (uint64_t)i && wc[0].imm_data == 2 * (uint32_t)i + 1);
 	}
 	for (int i = MESSAGES / 2; i < MESSAGES; i++)
 		post_receive(b, (uint64_t)i);
-	CHECK(poll_verbs(receives, wc, MESSAGES / 2, 5) == MESSAGES / 2);
-	CHECK(poll_verbs(sends, wc, 2 * MESSAGES - 3, 5) == 2 * MESSAGES - 3);
+	CHECK(poll_verbs(receives, wc, MESSAGES / 2, PATIENCE) == MESSAGES / 2);
+	CHECK(poll_verbs(sends, wc, 2 * MESSAGES - 3, PATIENCE) == 2 * MESSAGES - 3);
 	for (int i = 0; i < 2 * MESSAGES - 3; i++)
 		CHECK(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == (uint64_t)i + 3);
 	CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0);
@@ -118,7 +119,7 @@ static void no_receive_at_all(struct bed *bed)
 	connect_verbs(bed, a, b, 0, 1);
 	post_write(bed, a, 0, 1);
 	post_write(bed, a, 1, 0);
-	CHECK(poll_verbs(cq, wc, 2, 5) == 2 && now() - begin > 0.6);
+	CHECK(poll_verbs(cq, wc, 2, PATIENCE) == 2 && now() - begin > 0.6);
 	CHECK(wc[0].wr_id == 0 && wc[0].status == IBV_WC_REM_OP_ERR && wc[1].status == IBV_WC_WR_FLUSH_ERR);
 	for (int i = 0; i < 2; i++) {
 		CHECK(ibv_get_async_event(bed->device, &event) == 0);
