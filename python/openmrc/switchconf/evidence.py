@@ -164,9 +164,9 @@ def report(fabric: Fabric, platform: Platform) -> str:
     """The text of :data:`FILE`."""
     given = forms(platform)
     lines = [f"{fabric.spec.name}, {platform}: what each line of these configurations rests on.", ""]
-    for note in notes(fabric, platform):
-        lines.append(f"NOTE: {note}")
-    lines += ["", "To load:", *LOADING[platform], ""]
+    if given_notes := notes(fabric, platform):
+        lines += [*(f"NOTE: {note}" for note in given_notes), ""]
+    lines += ["To load:", *LOADING[platform], ""]
     for proof, meaning in MEANING.items():
         if any(form.proof == proof for form in given):
             lines.append(f"{proof:12}{meaning}")
