@@ -220,7 +220,8 @@ def test_the_queue_of_trimmed_packets_is_that_of_the_sku_whose_table_is_given(hw
     fabric = with_table(tmp_path, hwsku=hwsku, asic="tomahawk5")
     assert tables_of(fabric)["SWITCH_TRIMMING"]["GLOBAL"]["queue_index"] == queue
     notes = " ".join(evidence.notes(fabric, "sonic"))
-    assert ("before, trimmed packets leave by queue 7" in notes) == (queue == "9")
+    assert ("before 202511 it is queue 7" in notes) == (queue == "9")
+    assert "202505 has no sr0" in notes
 
 
 def test_no_packet_loses_its_code_point():

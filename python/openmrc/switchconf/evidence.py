@@ -104,6 +104,7 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
     if platform == "frr" and usids > 1:
         found.append(f"a switch has up to {usids} uN SIDs: FRR 10.5 or later, older ones install only one")
     if platform == "sonic":
+        found.append("SONiC 202511 or later: 202505 has no sr0, on which FRR installs uN SIDs")
         if hardware.rows is None:
             found.append(
                 "assumed: SONiC's port names, counted in steps of lanes from Ethernet0; "
@@ -114,7 +115,7 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
                 "assumed: size and queue of trimmed packets; name the switch or its chip (switch.asic)"
             )
         elif hardware.asic.trim_queue == 9:
-            found.append("assumed: SONiC 202511 or later; before, trimmed packets leave by queue 7, not 9")
+            found.append("assumed: trimmed packets leave by queue 9; before 202511 it is queue 7")
         if usids > 1:
             found.append(
                 f"a switch has up to {usids} MY_SIDS: early builds of 202511 failed with several, "
