@@ -112,7 +112,13 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
             )
         if hardware.asic is None:
             found.append(
-                "assumed: size and queue of trimmed packets; name the switch or its chip (switch.asic)"
+                "assumed: size and queue of trimmed packets, and thresholds in bytes, which NVIDIA's buffer "
+                "model refuses; name the switch or its chip (switch.asic)"
+            )
+        elif hardware.asic.shared_pool is not None:
+            found.append(
+                "not exact: thresholds of queues are shares of the free buffer, 1/256 of some 100 MB at "
+                "least; where that is more than the plan says, packets are trimmed later"
             )
         elif hardware.asic.trim_queue == 9:
             found.append("assumed: trimmed packets leave by queue 9; before 202511 it is queue 7")
