@@ -29,6 +29,8 @@ def write(path, tables):
 def preset(hwsku, name):
     """What ``sonic-cfggen -H -k SKU --preset NAME`` prints."""
     metadata = {"localhost": {"hwsku": hwsku, "platform": "x86_64-some-r0", "mac": "02:00:00:00:00:01"}}
+    if "Mellanox" in hwsku:
+        metadata["localhost"]["buffer_model"] = "dynamic"
     if name == "empty":
         metadata["localhost"] |= {"hostname": "sonic", "type": "LeafRouter"}
         return {"DEVICE_METADATA": metadata}
@@ -57,6 +59,16 @@ def qos(tables):
     }
 
 
+def check_buffers(tables):
+    """The dynamic buffer model refuses a profile whose threshold is not of its pool's mode (cfgmgr)."""
+    if tables["DEVICE_METADATA"]["localhost"].get("buffer_model") != "dynamic":
+        return
+    for name, fields in tables.get("BUFFER_PROFILE", {}).items():
+        mode = f"{tables['BUFFER_POOL'][fields['pool']]['mode']}_th"
+        if mode not in fields:
+            sys.exit(f"buffermgrd: profile {name} does not align with its pool, whose mode is {mode}")
+
+
 def database(arguments):
     match arguments:
         case ["CONFIG_DB", "KEYS", pattern]:
@@ -77,7 +89,9 @@ def database(arguments):
 def config(arguments):
     match arguments:
         case ["reload", "-y", "-f"]:
-            write(DATABASE, read(ETC / "config_db.json"))
+            tables = read(ETC / "config_db.json")
+            check_buffers(tables)
+            write(DATABASE, tables)
         case ["qos", "reload"]:
             tables = read(DATABASE)
             qos(tables)

@@ -35,7 +35,7 @@ _CONTAINERS = {"DEVICE_METADATA": "sonic-device_metadata", "SWITCH_TRIMMING": "s
 # Leaves of at most 32 bits are numbers in JSON (RFC 7951); ConfigDB has only text.
 _NUMBERS = {
     *("block_len", "node_len", "func_len", "arg_len", "index", "speed", "mtu", "weight"),
-    *("dscp_value", "tc_value", "queue_index", "tc"),
+    *("dscp_value", "tc_value", "queue_index", "tc", "dynamic_th"),
 }
 
 
@@ -110,6 +110,7 @@ def _leaf(table, key, value):
     if value in ("true", "false"):
         return value == "true"
     # `size` is a 32-bit number of SWITCH_TRIMMING and a 64-bit one, that is text, of a buffer.
-    if (key in _NUMBERS or (key == "size" and table == "SWITCH_TRIMMING")) and value.isdigit():
+    number = key in _NUMBERS or (key == "size" and table == "SWITCH_TRIMMING")
+    if number and value.removeprefix("-").isdigit():
         return int(value)
     return value

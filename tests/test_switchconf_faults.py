@@ -333,3 +333,20 @@ def test_a_queue_that_keeps_a_default_is_named(platform, old, new, text, tmp_pat
     problems = verify(tmp_path, walk=False).problems
     assert any(text in problem.text for problem in problems), [str(p) for p in problems]
     assert {problem.switch for problem in problems} == {SWITCH}
+
+
+@pytest.mark.parametrize(
+    ("platform", "line", "text"),
+    [
+        ("linux", "ip.batch", "does not load ip.batch"),
+        ("linux", "./qos.sh", "does not run `./qos.sh`"),
+        ("frr", "ip link set dev sr0 up", "does not run `ip link set dev sr0 up`"),
+    ],
+    indirect=["platform"],
+)
+def test_a_setup_script_that_leaves_a_step_out_is_named(out, line, text):
+    path = out / SWITCH / "setup.sh"
+    kept = [each for each in path.read_text().splitlines() if each.startswith("#") or line not in each]
+    path.write_text("\n".join(kept) + "\n")
+    (problem,) = verify(out).problems
+    assert (problem.switch, problem.file, problem.text) == (SWITCH, f"{SWITCH}/setup.sh", text)

@@ -10,6 +10,7 @@ from openmrc.cli import main
 from openmrc.fabric import Fabric, Specification, plan
 from openmrc.switchconf import FILES, cabling, render, verify_foreign
 from openmrc.switchconf.foreign import MAIN
+from openmrc.switchconf.parse.cumulus import expand
 
 BASE = {
     "hosts": 16,
@@ -273,6 +274,45 @@ def test_ranges_of_nvue_are_read(tmp_path):
         path.write_text(text)
     result = verify_foreign(tmp_path, FABRIC, "cumulus")
     assert (result.problems, result.notes) == ([], [])
+
+
+def test_lists_of_nvue_are_read_as_nvue_reads_them():
+    assert expand("swp1-2,5-6") == ["swp1", "swp2", "swp5", "swp6"]
+    assert expand("swp1s0-1,swp17s0,1") == ["swp1s0", "swp1s1", "swp17s0", "swp17s1"]
+    assert expand("swp1-2s0-1,eth0") == ["swp1s0", "swp1s1", "swp2s0", "swp2s1", "eth0"]
+    assert expand("0-2,5") == ["0", "1", "2", "5"]
+
+
+def test_a_route_of_nvue_may_be_a_line_for_each_setting(tmp_path):
+    render(FABRIC, "cumulus", tmp_path)
+    route = re.compile(r"^(nv set vrf default router static (\S+)) via (\S+) interface (\S+)$", re.M)
+    lines = r"\1 address-family ipv6-unicast\n\1 via \3 type ipv6-address\n\1 via \3 interface \4"
+    for path in tmp_path.rglob("nvue.cmds"):
+        path.write_text(route.sub(lines, path.read_text()))
+    result = verify_foreign(tmp_path, FABRIC, "cumulus")
+    assert (result.problems, result.notes, result.ignored) == ([], [], 0)
+    # Another next hop for the same prefix is still named.
+    path = tmp_path / SWITCH / "nvue.cmds"
+    prefix = route.search(path.read_text())
+    assert prefix is not None
+    path.write_text(path.read_text() + f"{prefix[1]} via fe80::7\n")
+    (problem,) = verify_foreign(tmp_path, FABRIC, "cumulus").problems
+    assert "second next hop, fe80::7" in problem.text
+
+
+def test_maps_of_ports_that_are_not_in_the_fabric_are_no_problem(tmp_path):
+    render(FABRIC, "sonic", tmp_path)
+    path = tmp_path / SWITCH / "config_db.json"
+    tables = json.loads(path.read_text())
+    platforms = {"dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "pfc_enable": "3,4"}
+    tables["PORT_QOS_MAP"] |= {"global": {"dscp_to_tc_map": "AZURE"}, "Ethernet508": platforms}
+    path.write_text(json.dumps(tables, indent=4))
+    result = verify_foreign(tmp_path, FABRIC, "sonic")
+    assert (result.problems, result.notes) == ([], [])
+    tables["PORT_QOS_MAP"]["Ethernet0"] |= {"pfc_enable": "3,4"}
+    path.write_text(json.dumps(tables, indent=4))
+    (problem,) = verify_foreign(tmp_path, FABRIC, "sonic").problems
+    assert problem.text == "PFC is on at Ethernet0"
 
 
 def test_the_format_line_of_newer_frr_is_read(tmp_path):

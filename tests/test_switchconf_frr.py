@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from openmrc.fabric import Fabric, Specification
-from openmrc.switchconf import render, render_switch, verify
+from openmrc.switchconf import render, render_switch, verify, verify_foreign
 from openmrc.switchconf.facts import Facts
 from openmrc.switchconf.parse import PARSERS, Files
 from switch_helpers import namespace, run_in
@@ -176,6 +176,31 @@ def test_frr_brings_up_every_entry_of_a_switch(switch, tmp_path):
             assert "UP" in link["flags"]
             given = {f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["scope"] == "global"}
             assert given == {parsed.addresses[link["ifname"]][0]}
+
+
+def test_the_running_configuration_of_frr_is_verified_as_a_foreign_one(tmp_path):
+    fabric = fabric_of()
+    render(fabric, "frr", tmp_path / "out")
+    directory, theirs = tmp_path / "out" / SWITCH, tmp_path / "theirs"
+    parsed = PARSERS["frr"](Files(directory))
+    with namespace(parsed.addresses) as space, router(space) as frr:
+        assert prepare(space, directory, tmp_path).returncode == 0
+        assert frr.load((directory / "frr.conf").read_text(), directory / "daemons") == []
+        frr.wait_for(len(parsed.own) + len(parsed.routes))
+        _, running = frr.frr("/usr/bin/vtysh", "-c", "show running-config")
+    theirs.mkdir()
+    for switch in fabric.switches():
+        text = (tmp_path / "out" / str(switch) / "frr.conf").read_text()
+        (theirs / f"{str(switch).replace('/', '-')}.cfg").write_text(
+            running if str(switch) == SWITCH else text
+        )
+    result = verify_foreign(theirs, fabric, "frr")
+    assert [str(problem) for problem in result.problems] == []
+    # The same with another node length, which the lines for formats must not hide.
+    file = theirs / "p0-t0-1.cfg"
+    file.write_text(running.replace("node-len 16", "node-len 24") + " formats\n  format usid-f3216\n")
+    problems = [problem.text for problem in verify_foreign(theirs, fabric, "frr").problems]
+    assert problems == ["locator own0, 5f00:0:2::/48: not of 32-bit block and 16-bit node"]
 
 
 def test_frrs_own_start_script_starts_what_daemons_names(tmp_path):

@@ -188,6 +188,25 @@ def test_buffers_come_from_the_platforms_pool():
 
 
 @pytest.mark.parametrize(
+    ("switch", "rate", "planes", "thresholds"),
+    [
+        # Bytes: 100 Gb/s for 12 us are 150 kB.
+        ({"hwsku": "Arista-7060X6-64PE-B-C512S2"}, "800G", 8, {"static_th": ["150000", "225000"]}),
+        # Shares of the free pool: 2**-8 of 105 MB are 410 kB; 400 Gb/s for 12 us are 600 kB.
+        ({"device": "SN5640"}, "800G", 8, {"dynamic_th": ["-8", "-8"]}),
+        ({"hwsku": "Mellanox-SN5600-O128"}, "800G", 2, {"dynamic_th": ["-7", "-7"]}),
+    ],
+)
+def test_thresholds_are_of_the_kind_that_the_buffer_model_takes(switch, rate, planes, thresholds):
+    fabric = fabric_of({"capacity": "51.2T", **switch}, nic={"rate": rate}, planes=planes)
+    profiles = tables_of(fabric)["BUFFER_PROFILE"]
+    for field, values in thresholds.items():
+        assert [profiles[name][field] for name in ("DATA", "DATA_LAST_HOP")] == values
+        assert all(field in profile for profile in profiles.values())
+    assert ("dynamic_th" in thresholds) == any("not exact" in n for n in evidence.notes(fabric, "sonic"))
+
+
+@pytest.mark.parametrize(
     ("switch", "planes", "trimming"),
     [
         ({"capacity": "51.2T", "hwsku": "Arista-7060X6-64PE-B-C512S2"}, 8, ("206", "4")),
@@ -220,7 +239,8 @@ def test_the_queue_of_trimmed_packets_is_that_of_the_sku_whose_table_is_given(hw
     fabric = with_table(tmp_path, hwsku=hwsku, asic="tomahawk5")
     assert tables_of(fabric)["SWITCH_TRIMMING"]["GLOBAL"]["queue_index"] == queue
     notes = " ".join(evidence.notes(fabric, "sonic"))
-    assert ("before, trimmed packets leave by queue 7" in notes) == (queue == "9")
+    assert ("before 202511 it is queue 7" in notes) == (queue == "9")
+    assert "202505 has no sr0" in notes
 
 
 def test_no_packet_loses_its_code_point():

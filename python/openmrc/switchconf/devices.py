@@ -37,6 +37,8 @@ class Asic(_Entry):
     """The only size of a trimmed packet, bytes; ``None``: as the specification says."""
     trim_queue: int | None = None
     """The only queue of trimmed packets; ``None``: any."""
+    shared_pool: int | None = None
+    """Size of the pool, bytes, of which SONiC's thresholds are shares; ``None``: they are bytes."""
     trim_queue_of_sku: dict[str, int] = {}
     """The queue instead on hardware SKUs whose name has this part."""
 

@@ -104,6 +104,7 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
     if platform == "frr" and usids > 1:
         found.append(f"a switch has up to {usids} uN SIDs: FRR 10.5 or later, older ones install only one")
     if platform == "sonic":
+        found.append("SONiC 202511 or later: 202505 has no sr0, on which FRR installs uN SIDs")
         if hardware.rows is None:
             found.append(
                 "assumed: SONiC's port names, counted in steps of lanes from Ethernet0; "
@@ -111,10 +112,16 @@ def notes(fabric: Fabric, platform: Platform) -> list[str]:
             )
         if hardware.asic is None:
             found.append(
-                "assumed: size and queue of trimmed packets; name the switch or its chip (switch.asic)"
+                "assumed: size and queue of trimmed packets, and thresholds in bytes, which NVIDIA's buffer "
+                "model refuses; name the switch or its chip (switch.asic)"
+            )
+        elif hardware.asic.shared_pool is not None:
+            found.append(
+                "not exact: thresholds of queues are shares of the free buffer, 1/256 of some 100 MB at "
+                "least; where that is more than the plan says, packets are trimmed later"
             )
         elif hardware.asic.trim_queue == 9:
-            found.append("assumed: SONiC 202511 or later; before, trimmed packets leave by queue 7, not 9")
+            found.append("assumed: trimmed packets leave by queue 9; before 202511 it is queue 7")
         if usids > 1:
             found.append(
                 f"a switch has up to {usids} MY_SIDS: early builds of 202511 failed with several, "
@@ -164,9 +171,9 @@ def report(fabric: Fabric, platform: Platform) -> str:
     """The text of :data:`FILE`."""
     given = forms(platform)
     lines = [f"{fabric.spec.name}, {platform}: what each line of these configurations rests on.", ""]
-    for note in notes(fabric, platform):
-        lines.append(f"NOTE: {note}")
-    lines += ["", "To load:", *LOADING[platform], ""]
+    if given_notes := notes(fabric, platform):
+        lines += [*(f"NOTE: {note}" for note in given_notes), ""]
+    lines += ["To load:", *LOADING[platform], ""]
     for proof, meaning in MEANING.items():
         if any(form.proof == proof for form in given):
             lines.append(f"{proof:12}{meaning}")

@@ -1,5 +1,6 @@
 """The configuration data of one switch, for all platforms (spec: fabric, "What switches are told")."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ It affects only how the average decays while a queue is empty, so a lower value 
 
 CUMULUS_LOCATORS = 256
 """Most SRv6 locators of a Cumulus Linux switch (its user guide, "Segment Routing")."""
+
+SMALLEST_SHARE, LARGEST_SHARE = -8, 7
+"""Of SONiC's ``dynamic_th``."""
 
 # Traffic classes, and the queues of the same numbers. Packets that this switch trims have their own class
 # where a platform derives their code point from it. Packets that arrive trimmed have another one, so that a
@@ -138,6 +142,14 @@ class SwitchFacts:
         """The queue of packets that this switch has trimmed (SONiC)."""
         fixed = self.asic.trim_queue if self.asic else None
         return CONTROL if fixed is None else fixed
+
+    def threshold(self, limit: int) -> tuple[str, int]:
+        """The field and value of a buffer profile whose queue holds at most ``limit`` bytes (SONiC)."""
+        pool = self.asic.shared_pool if self.asic else None
+        if pool is None:
+            return "static_th", limit
+        # A queue may take 2**n of what is free of the pool.
+        return "dynamic_th", min(max(round(math.log2(limit / pool)), SMALLEST_SHARE), LARGEST_SHARE)
 
     @property
     def frr(self) -> str:

@@ -1,6 +1,7 @@
 """Reads the file of a Cumulus Linux switch: NVUE commands."""
 
 import re
+from itertools import product
 
 from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
 
@@ -14,19 +15,27 @@ def parse(files: Files) -> Parsed:
     return parsed
 
 
-_RANGE = re.compile(r"(.*?)([0-9]+)-([0-9]+)", re.ASCII)
+_RANGE = re.compile(r"([0-9]{1,4}-[0-9]{1,4})", re.ASCII)
 
 
 def expand(names: str) -> list[str]:
-    """The single names of a list such as ``swp1-3,swp5s0-1``."""
+    """The single names of a list such as ``swp1-3,5,swp6-7s0-1``."""
     found: list[str] = []
+    prefix = ""
     for name in names.split(","):
-        match = _RANGE.fullmatch(name)
-        if match is None or int(match[3]) - int(match[2]) > 1024:
-            found.append(name)
-        else:
-            found += (f"{match[1]}{number}" for number in range(int(match[2]), int(match[3]) + 1))
+        # A number after a name has its letters: swp1,2 is swp1 and swp2.
+        full = prefix + name if name[:1].isdecimal() else name
+        prefix = full.rstrip("0123456789-") if full[:1].isalpha() else ""
+        pieces = [_numbers(piece) for piece in _RANGE.split(full)]
+        found += ("".join(piece) for piece in product(*pieces))
     return found
+
+
+def _numbers(piece: str) -> list[str]:
+    if _RANGE.fullmatch(piece) is None:
+        return [piece]
+    first, _, last = piece.partition("-")
+    return [str(number) for number in range(int(first), int(last) + 1)]
 
 
 class _Reader:
@@ -35,7 +44,8 @@ class _Reader:
         self.locators: dict[str, dict[str, str]] = {}
         self.sids: dict[str, dict[str, str]] = {}
         self.sid_lines: dict[str, int] = {}
-        self.routes: dict[str, tuple[str, int]] = {}
+        self.routes: dict[tuple[str, str], tuple[str | None, int]] = {}
+        """Prefix and next hop -> interface and line; NVUE itself writes a line for each setting."""
         self.profiles: dict[str, dict[str, dict[str, str]]] = {}
         """Profile -> traffic class -> setting."""
         self.bound: dict[str, list[str]] = {}
@@ -53,6 +63,10 @@ class _Reader:
             words = line.split()
             if words[:2] != ["nv", "set"] or not self._set(words[2:], number):
                 self.parsed.not_understood(Where(FILE, number), line)
+        self.parsed.routes += (
+            Route(prefix, interface, next_hop, Where(FILE, number))
+            for (prefix, next_hop), (interface, number) in self.routes.items()
+        )
         self._own()
         self._qos()
 
@@ -60,6 +74,8 @@ class _Reader:
         match words:
             case ["vrf", "default", "router", "static", prefix, "via", next_hop, *rest]:
                 return self._route(prefix, next_hop, rest, number)
+            case ["vrf", "default", "router", "static", _, "address-family", "ipv6-unicast"]:
+                pass
             case ["interface", interfaces, *rest]:
                 return self._interface(",".join(expand(interfaces)), rest, number)
             case ["router", "segment-routing", "srv6", "state", "enabled"]:
@@ -84,9 +100,10 @@ class _Reader:
         return True
 
     def _route(self, prefix: str, next_hop: str, rest: list[str], number: int) -> bool:
-        interface = rest[1] if len(rest) == 2 and rest[0] == "interface" else None
-        self.parsed.routes.append(Route(prefix, interface, next_hop, Where(FILE, number)))
-        return interface is not None
+        known, first = self.routes.get((prefix, next_hop), (None, number))
+        interface = rest[1] if len(rest) == 2 and rest[0] == "interface" else known
+        self.routes[prefix, next_hop] = interface, first
+        return rest[:1] == ["interface"] or rest in ([], ["type", "ipv6-address"])
 
     def _interface(self, interfaces: str, words: list[str], number: int) -> bool:
         match words:

@@ -36,6 +36,8 @@ def _frr_conf(files: Files, parsed: Parsed) -> None:
     unsized: dict[str, tuple[str, int]] = {}
     """Locators whose prefix line does not give the lengths of a uSID, and the line."""
     usid: set[str] = set()
+    sids: list[tuple[str, str, int]] = []
+    """Prefix, locator and line; FRR's running configuration has them before the locators."""
     forwarding = False
     for number, line in enumerate(files.text(name, parsed).splitlines(), start=1):
         words = line.split()
@@ -59,7 +61,9 @@ def _frr_conf(files: Files, parsed: Parsed) -> None:
             case ["locator", name_]:
                 locator = name_
                 locators[locator] = []
-            case ["prefix", prefix, "block-len", "32", "node-len", "16", "func-bits", "16"] if locator:
+            case ["prefix", prefix, "block-len", "32", "node-len", "16", *rest] if locator and (
+                rest in ([], ["func-bits", "16"])
+            ):
                 locators[locator].append(prefix)
             case ["prefix", prefix, *_] if locator:
                 unsized[locator] = (prefix, number)
@@ -70,19 +74,20 @@ def _frr_conf(files: Files, parsed: Parsed) -> None:
                 usid.add(locator)
             case ["sid", prefix, "locator", given, "behavior", "uN"]:
                 parsed.own.append((prefix, Where(name, number)))
-                if given in unsized:
-                    pass  # named below
-                elif prefix not in locators.get(given, []) or given not in usid:
-                    parsed.complain(
-                        Where(name, number), f"{prefix} is not the prefix of a uSID locator {given}"
-                    )
-            case ["srv6" | "locators" | "static-sids" | "exit"] if line.startswith(" "):
+                sids.append((prefix, given, number))
+            case ["exit"] if line.startswith(" "):
+                locator = ""
+            case ["srv6" | "locators" | "static-sids"] if line.startswith(" "):
                 pass
             case ["router", protocol, *_] if protocol in ROUTING_PROTOCOLS:
                 parsed.complain(Where(name, number), f"runs a routing protocol: {line.strip()}")
             case _ if line not in _PLAIN and not line.startswith("!"):
                 parsed.not_understood(Where(name, number), line)
         forwarding |= line == "ipv6 forwarding"
+    for prefix, given, number in sids:
+        if given not in unsized and (prefix not in locators.get(given, []) or given not in usid):
+            text = f"{prefix} is not the prefix of a uSID locator {given}"
+            parsed.complain(Where(name, number), text)
     for locator, (prefix, number) in unsized.items():
         parsed.complain(
             Where(name, number), f"locator {locator}, {prefix}: not of 32-bit block and 16-bit node"

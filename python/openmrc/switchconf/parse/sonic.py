@@ -118,7 +118,10 @@ def _own(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
 
 
 def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
-    for port, fields in tables.get("PORT_QOS_MAP", {}).items():
+    # Ports without addresses, and the entry `global` for ports without maps of their own, carry no traffic.
+    routed = {key.partition("|")[0] for key in tables.get("INTERFACE", {})}
+    maps = {port: fields for port, fields in tables.get("PORT_QOS_MAP", {}).items() if port in routed}
+    for port, fields in maps.items():
         if fields.get("pfc_enable"):
             parsed.complain(Where(FILE, f'"{port}": {{"dscp_to_tc_map'), f"PFC is on at {port}")
     strict = {name for name, fields in tables.get("SCHEDULER", {}).items() if fields.get("type") == "STRICT"}
@@ -137,10 +140,7 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
             )
             parsed.thresholds.add(bounds)
     # The maps that ports use; a code point is strict or mapped if it is so at every port.
-    used = {
-        (fields.get("dscp_to_tc_map", ""), fields.get("tc_to_queue_map", ""))
-        for fields in tables.get("PORT_QOS_MAP", {}).values()
-    }
+    used = {(fields.get("dscp_to_tc_map", ""), fields.get("tc_to_queue_map", "")) for fields in maps.values()}
     parsed.mapped_codes = set(range(64)) if used else set()
     strict_codes = set(range(64)) if used else set()
     for classes_name, queues_name in used:
