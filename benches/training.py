@@ -17,6 +17,7 @@ import torch.distributed as dist
 from job import run
 from openmrc.demos.training import text
 from openmrc.demos.training.model import Batches, ByteModel, Shape, loss_of
+from openmrc.demos.training.settings import JobSettings
 
 _LARGE = 25_000_000
 _SMALL = 4096
@@ -65,8 +66,9 @@ def all_to_all(groups: dict[str, Any], nbytes: int, count: int) -> dict[str, flo
 
 def ddp_step(groups: dict[str, Any], count: int) -> dict[str, float]:
     """Times of a training step of the demonstration's model; ``none``: DDP whose all_reduce does nothing."""
-    shape = Shape()
-    batches = Batches(text.made(), shape, dist.get_rank(), 4)
+    settings = JobSettings()
+    shape = Shape(settings.layers, settings.width)
+    batches = Batches(text.made(), shape, dist.get_rank(), settings.batch)
 
     def nothing(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()

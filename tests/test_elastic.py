@@ -201,19 +201,19 @@ def test_only_workers_with_the_token_join():
 
 def test_a_proof_is_good_for_one_connection():
     with Coordinator(token="right") as coordinator:
-        told = []
-        plain = Membership._tell
+        sent = []
+        plain = Membership._send
 
         def overheard(self, message):
-            told.append(message)
+            sent.append(message)
             plain(self, message)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Membership, "_tell", overheard)
+            patched.setattr(Membership, "_send", overheard)
             Membership(coordinator.address, lambda rank: None, token="right").close()
         with socket.create_connection(coordinator.address) as stranger, stranger.makefile("rb") as lines:
             lines.readline()
-            stranger.sendall(json.dumps(told[0]).encode() + b"\n")
+            stranger.sendall(json.dumps(sent[0]).encode() + b"\n")
             assert lines.readline() == b"{}\n"
 
 

@@ -9,7 +9,7 @@ use openmrc_nic::{Completion, Opcode, Status};
 
 use crate::abort::{AbortCode, AbortKind};
 use crate::error::{Error, Result};
-use crate::link::{ENDED, Link, Way};
+use crate::link::{ENDED, Link, Medium};
 use crate::local::Home;
 use crate::network::Network;
 use crate::operation::Operation;
@@ -74,7 +74,7 @@ impl Core {
     }
 
     pub fn add_link(&mut self, link: Link) {
-        if let Way::Remote(remote) = &link.way {
+        if let Medium::Remote(remote) = &link.medium {
             self.network.add(remote.qp.qp_num(), link.peer);
         }
         let peer = link.peer;
@@ -233,7 +233,7 @@ impl Core {
         if completion.wr_id == ABORT_ID && completion.opcode == Opcode::RdmaWrite {
             self.end.ending.iter_mut().for_each(|ending| ending.aborts -= 1);
         }
-        if let (Opcode::RdmaWrite, Way::Remote(remote)) = (completion.opcode, &link.way) {
+        if let (Opcode::RdmaWrite, Medium::Remote(remote)) = (completion.opcode, &link.medium) {
             remote.pending.set(remote.pending.get().saturating_sub(1));
         }
         if completion.status != Status::Success {
@@ -256,7 +256,9 @@ impl Core {
             },
             Opcode::RecvRdmaWithImm => {
                 let notice = completion.imm_data.and_then(Notice::decode);
-                let (Some(notice), Way::Remote(remote)) = (notice, &mut link.way) else { return Ok(()) };
+                let (Some(notice), Medium::Remote(remote)) = (notice, &mut link.medium) else {
+                    return Ok(());
+                };
                 remote.notice(notice)?;
                 if let Notice::Abort(code) = notice {
                     self.aborted_by_peer(code);
@@ -268,16 +270,16 @@ impl Core {
 
     /// Whether peers of other hosts have everything that was sent to them.
     pub fn is_delivered(&self) -> bool {
-        self.links.iter().flatten().all(|link| match &link.way {
-            Way::Remote(remote) => link.lost.is_some() || remote.pending.get() == 0,
-            Way::Local(_) => true,
+        self.links.iter().flatten().all(|link| match &link.medium {
+            Medium::Remote(remote) => link.lost.is_some() || remote.pending.get() == 0,
+            Medium::Local(_) => true,
         })
     }
 
     /// Checks for peers that have ended and operations whose time is over. Called periodically.
     pub fn check(&mut self, now: Instant) {
         for link in self.links.iter_mut().flatten() {
-            if let Way::Local(local) = &link.way
+            if let Medium::Local(local) = &link.medium
                 && link.lost.is_none()
                 && local.has_ended()
             {
@@ -361,7 +363,7 @@ impl Core {
         if self.error().is_none() {
             // Peers that read this rank's memory must know before the callers use it for something else.
             for link in self.links.iter().flatten() {
-                if let Way::Local(local) = &link.way
+                if let Medium::Local(local) = &link.medium
                     && local.is_read()
                 {
                     local.abort(code);
@@ -390,7 +392,7 @@ impl Core {
     fn end(&mut self, error: Error) {
         // Closing the queue pairs ends the sends under way: then the NIC no longer reads the callers' memory.
         for link in self.links.iter().flatten() {
-            if let Way::Remote(remote) = &link.way {
+            if let Medium::Remote(remote) = &link.medium {
                 remote.stop();
             }
         }
@@ -439,9 +441,9 @@ mod tests {
         let mut cores = Vec::new();
         for (rank, home) in homes.into_iter().enumerate() {
             let peer = &cards[1 - rank];
-            let way = Way::Local(Box::new(LocalLink::open(&peer.local, &home, rank).unwrap()));
+            let medium = Medium::Local(Box::new(LocalLink::open(&peer.local, &home, rank).unwrap()));
             let mut core = Core::new(rank, RANKS, home, Network::open(&context, RANKS).unwrap());
-            core.add_link(Link::new(peer, way));
+            core.add_link(Link::new(peer, medium));
             cores.push(core);
         }
         cores

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::core::{CHECK_INTERVAL, Core};
 use crate::error::{Error, Result};
-use crate::link::Way;
+use crate::link::Medium;
 use crate::work::WorkState;
 
 /// How long the communicator's thread leaves new operations to threads that may wait for them.
@@ -56,7 +56,7 @@ impl Driver {
     pub fn new(core: Core, spin: Duration) -> Driver {
         let mut fds = vec![core.network.cq.event_fd(), core.home.doorbell_fd()];
         for link in core.links.iter().flatten() {
-            if let Way::Local(local) = &link.way {
+            if let Medium::Local(local) = &link.medium {
                 fds.push(local.process.fd());
             }
         }

@@ -15,7 +15,7 @@ use crate::remote::RemoteLink;
 pub const ENDED: &str = "its process has ended";
 
 /// How a peer is reached.
-pub enum Way {
+pub enum Medium {
     Local(Box<LocalLink>),
     Remote(Box<RemoteLink>),
 }
@@ -24,7 +24,7 @@ pub enum Way {
 pub struct Link {
     pub peer: Rank,
     pub host: String,
-    pub way: Way,
+    pub medium: Medium,
     /// Messages taken here, by lane.
     taken: [u64; 2],
     /// Why nothing more comes from it.
@@ -39,13 +39,13 @@ pub struct Arrived {
 }
 
 impl Link {
-    pub fn new(card: &Card, way: Way) -> Link {
-        Link { peer: card.rank, host: card.host_name.clone(), way, taken: [0; 2], lost: None }
+    pub fn new(card: &Card, medium: Medium) -> Link {
+        Link { peer: card.rank, host: card.host_name.clone(), medium, taken: [0; 2], lost: None }
     }
 
     /// Whether messages go through shared memory.
     pub fn is_local(&self) -> bool {
-        matches!(self.way, Way::Local(_))
+        matches!(self.medium, Medium::Local(_))
     }
 
     /// Most bytes of a message that travels in a slot.
@@ -56,9 +56,9 @@ impl Link {
 
     #[inline]
     pub fn can_send(&self, lane: usize) -> bool {
-        match &self.way {
-            Way::Local(link) => link.can_send(lane),
-            Way::Remote(link) => link.can_send(lane),
+        match &self.medium {
+            Medium::Local(link) => link.can_send(lane),
+            Medium::Remote(link) => link.can_send(lane),
         }
     }
 
@@ -69,9 +69,9 @@ impl Link {
 
     /// Messages that the peer has read from this process's memory since the last call.
     pub fn take_read(&mut self) -> usize {
-        match &mut self.way {
-            Way::Local(link) => link.take_read(),
-            Way::Remote(_) => 0,
+        match &mut self.medium {
+            Medium::Local(link) => link.take_read(),
+            Medium::Remote(_) => 0,
         }
     }
 
@@ -88,26 +88,26 @@ impl Link {
         lkey: Option<u32>,
         wr_id: u64,
     ) -> Result<bool> {
-        match &mut self.way {
-            Way::Local(link) => {
+        match &mut self.medium {
+            Medium::Local(link) => {
                 // SAFETY: the caller's promise.
                 unsafe { link.send(lane, header, data) };
                 Ok(header.source != 0)
             }
             // SAFETY: the caller's promise.
-            Way::Remote(link) => unsafe { link.send(lane, header, data, lkey, wr_id) },
+            Medium::Remote(link) => unsafe { link.send(lane, header, data, lkey, wr_id) },
         }
     }
 
     /// The oldest message that has arrived and is not taken.
     #[inline]
     pub fn arrived(&self, home: &Home, lane: usize) -> Option<Arrived> {
-        let written = match &self.way {
+        let written = match &self.medium {
             // SAFETY: the own segment.
-            Way::Local(_) => {
+            Medium::Local(_) => {
                 unsafe { home.layout.written(home.base(), lane, self.peer) }.load(Ordering::Acquire)
             }
-            Way::Remote(link) => link.arrived[lane],
+            Medium::Remote(link) => link.arrived[lane],
         };
         let taken = self.taken[lane];
         if written == taken {
@@ -140,8 +140,8 @@ impl Link {
     /// `to` is valid for writes of as many bytes, and the message is not taken.
     pub unsafe fn store(&mut self, message: &Arrived, to: *mut u8) -> Result<bool> {
         let Header { len, source, .. } = message.header;
-        match &self.way {
-            Way::Local(link) if source != 0 => {
+        match &self.medium {
+            Medium::Local(link) if source != 0 => {
                 // SAFETY: the caller's promise.
                 match unsafe { link.read(source, to, len as usize) } {
                     Ok(()) => Ok(true),
@@ -163,27 +163,27 @@ impl Link {
     /// Gives the slot of the oldest message back to the peer.
     pub fn take(&mut self, home: &Home, lane: usize) -> Result<()> {
         self.taken[lane] += 1;
-        match &mut self.way {
-            Way::Local(link) => {
+        match &mut self.medium {
+            Medium::Local(link) => {
                 // SAFETY: the own segment.
                 let taken = unsafe { home.layout.taken(home.base(), lane, self.peer) };
                 taken.store(self.taken[lane], Ordering::Release);
                 link.ring();
                 Ok(())
             }
-            Way::Remote(link) => link.took(lane, self.taken[lane]),
+            Medium::Remote(link) => link.took(lane, self.taken[lane]),
         }
     }
 
     /// Tells the peer that the communicator is aborted; returns whether a send with [`crate::remote::ABORT_ID`] will
     /// complete.
     pub fn abort(&mut self, code: u32) -> bool {
-        match &mut self.way {
-            Way::Local(link) => {
+        match &mut self.medium {
+            Medium::Local(link) => {
                 link.abort(code);
                 false
             }
-            Way::Remote(link) => link.abort(code),
+            Medium::Remote(link) => link.abort(code),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::card::Card;
 use crate::communicator::Communicator;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::link::{Link, Way};
+use crate::link::{Link, Medium};
 use crate::local::{Home, LocalLink};
 use crate::network::Network;
 use crate::program::Rank;
@@ -129,15 +129,15 @@ impl Rendezvous {
             let shared = self.options.shared_memory;
             let local =
                 shared.then(|| LocalLink::open(&card.local, &self.core.home, self.rank)).and_then(|l| l.ok());
-            let way = match (local, self.remote[peer].take()) {
-                (Some(local), _) => Way::Local(Box::new(local)),
+            let medium = match (local, self.remote[peer].take()) {
+                (Some(local), _) => Medium::Local(Box::new(local)),
                 (None, Some(mut remote)) => {
                     remote.connect(&card, self.options.keepalive_ms, self.options.path_mtu)?;
-                    Way::Remote(Box::new(remote))
+                    Medium::Remote(Box::new(remote))
                 }
                 (None, None) => return Err(Error::invalid("two cards of one rank")),
             };
-            self.core.add_link(Link::new(&card, way));
+            self.core.add_link(Link::new(&card, medium));
         }
         let Options { spin, tuning, .. } = self.options;
         Communicator::start(self.rank, self.ranks, self.core, spin, tuning)

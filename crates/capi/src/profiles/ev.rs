@@ -11,7 +11,7 @@ use openmrc_wire::{Ev, EvFormat};
 use super::expansion::{Frame, Layout};
 use super::generate;
 use super::routes::{is_srv6, named};
-use super::types::{EvProfile, Move, Online, State, Tables, Ways, key};
+use super::types::{Carried, EvProfile, Move, Online, State, Tables, key};
 use crate::abi::ctl::*;
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
@@ -150,26 +150,26 @@ fn go_online(frame: &Frame<'_>, tables: &Tables, id: u64, profile: &mut EvProfil
         return Err(EINVAL);
     }
     let layout = frame.layout(tables, profile);
-    let (evs, ways) = match profile.mode {
-        Some(EV_MODE_EXP) => (profile.evs.clone(), frame.ways(&layout, &profile.evs)?),
+    let (evs, carried) = match profile.mode {
+        Some(EV_MODE_EXP) => (profile.evs.clone(), frame.carried_all(&layout, &profile.evs)?),
         Some(EV_MODE_GEN) => {
             let count = profile.count.unwrap_or(0) as usize;
             let usable = |value: &EvString| frame.check(&layout, &MrcCtlEv { val: value.0, port: 1 }).is_ok();
             let evs = generate::draw(&layout.fields, count, frame.planes.into(), id, usable);
-            let ways = frame.ways(&layout, &evs)?;
-            (evs, ways)
+            let carried = frame.carried_all(&layout, &evs)?;
+            (evs, carried)
         }
         _ => {
             // Values of the device's own are what packets carry.
             let evs = own(frame, profile.count)?;
             let paths = evs.iter().map(|ev| own_path(frame.format, ev)).collect();
-            (evs, Ways { paths, routes: Vec::new() })
+            (evs, Carried { paths, routes: Vec::new() })
         }
     };
     if evs.is_empty() {
         return Err(EINVAL);
     }
-    (profile.evs, profile.online) = (evs, Online::new(ways));
+    (profile.evs, profile.online) = (evs, Online::new(carried));
     if !frame.is_srv6() {
         profile.make(frame.context, id, &[])?;
     }
@@ -210,7 +210,7 @@ pub fn paths(context: &Context, id: u64) -> Result<Vec<(MrcCtlEv, PathEntry)>> {
     if profile.state != State::Online {
         return Err(EINVAL);
     }
-    Ok(profile.evs.into_iter().zip(profile.online.ways.paths).collect())
+    Ok(profile.evs.into_iter().zip(profile.online.carried.paths).collect())
 }
 
 /// Replaces values of an EXPLICIT profile that is OFFLINE, or changes their state; in order, up to the first that fails.
@@ -290,7 +290,7 @@ fn set_state(frame: &Frame<'_>, profile: &mut EvProfile, entry: &MrcCtlEvOpEntry
     let place = profile.evs.iter().position(|ev| *ev == entry.ev).ok_or(ENOENT)?;
     let denied = entry.state == EV_DENIED;
     for number in profile.online.numbers() {
-        frame.context.nic.set_ev_denied(number, profile.online.ways.paths[place], denied)?;
+        frame.context.nic.set_ev_denied(number, profile.online.carried.paths[place], denied)?;
     }
     if denied {
         profile.denied.insert(key(&entry.ev));

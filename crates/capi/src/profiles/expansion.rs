@@ -11,7 +11,7 @@ use openmrc_wire::expansion::{self, EvField, EvString, Expanded};
 use openmrc_wire::{Ev, EvFormat};
 
 use super::routes::is_srv6;
-use super::types::{EvProfile, Tables, Ways, key};
+use super::types::{Carried, EvProfile, Tables, key};
 use crate::abi::ctl::MrcCtlEv;
 use crate::context::Context;
 use crate::errno::{EINVAL, Errno, Result};
@@ -120,12 +120,12 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// As [`Frame::check`].
-    pub fn ways(&self, layout: &Layout, evs: &[MrcCtlEv]) -> Result<Ways> {
+    pub fn carried_all(&self, layout: &Layout, evs: &[MrcCtlEv]) -> Result<Carried> {
         evs.iter().try_for_each(|ev| self.check(layout, ev))?;
         let entry = |ev: &MrcCtlEv, carried| PathEntry { ev: carried, port: ev.port - 1 };
         if !self.is_srv6() {
             let paths = evs.iter().map(|ev| Ok(entry(ev, self.carried(layout, ev)?)));
-            return Ok(Ways { paths: paths.collect::<Result<_>>()?, routes: Vec::new() });
+            return Ok(Carried { paths: paths.collect::<Result<_>>()?, routes: Vec::new() });
         }
         let masked: u32 = layout.fields.iter().map(|field| field.mask.count_ones()).sum();
         let mut first_places = HashMap::new();
@@ -135,7 +135,7 @@ impl<'a> Frame<'a> {
             let first = u32::from_be_bytes([ev.val[0], ev.val[1], ev.val[2], ev.val[3]]);
             entry(ev, Ev(if masked > CARRIED_BITS { place as u32 } else { first }))
         });
-        Ok(Ways {
+        Ok(Carried {
             paths: paths.collect(),
             routes: evs.iter().map(|ev| self.route(layout, ev)).collect::<Result<_>>()?,
         })

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use openmrc_nic::EvProfileConfig;
 
 use super::routes::Route;
-use super::types::{EvProfile, Made, Online, State, Ways, key};
+use super::types::{Carried, EvProfile, Made, Online, State, key};
 use crate::context::Context;
 use crate::errno::{EBUSY, EINVAL, Result};
 
 impl Online {
-    pub fn new(ways: Ways) -> Self {
-        Online { ways, made: Vec::new() }
+    pub fn new(carried: Carried) -> Self {
+        Online { carried, made: Vec::new() }
     }
 
     /// The NIC's numbers of it.
@@ -61,7 +61,7 @@ impl EvProfile {
     /// # Errors
     /// Those of the NIC: ENETUNREACH if a path has no route, EHOSTUNREACH if no neighbour answers.
     pub fn make(&mut self, context: &Context, id: u64, peer: &[SocketAddr]) -> Result<u16> {
-        let Ways { paths, routes } = &self.online.ways;
+        let Carried { paths, routes } = &self.online.carried;
         let most = (paths.len() as u32).div_ceil(2).min(128);
         let config = EvProfileConfig {
             paths: paths.clone(),

@@ -108,7 +108,7 @@ pub fn key(ev: &MrcCtlEv) -> [u8; EV_MAX_BYTES + 1] {
 
 /// Paths of entropy values.
 #[derive(Clone, Default)]
-pub struct Ways {
+pub struct Carried {
     /// What packets carry of each value, in their order.
     pub paths: Vec<PathEntry>,
     /// SRv6 mode: the route of each. Empty in the other modes.
@@ -129,7 +129,7 @@ pub struct Made {
 #[derive(Clone, Default)]
 pub struct Online {
     /// Of the profile's values, in their order.
-    pub ways: Ways,
+    pub carried: Carried,
     /// SRv6 mode: one for each peer.
     pub made: Vec<Made>,
 }

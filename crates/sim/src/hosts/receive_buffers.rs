@@ -12,7 +12,7 @@ const BYTES_PER_SAMPLE: u64 = 256 << 10;
 
 /// The receive buffer of a port.
 #[derive(Clone, Copy, Default)]
-struct Port {
+struct PortBuffer {
     /// Bytes of memory in use: now, at the last look, and the most seen by a look since the node asked.
     queued: u64,
     seen: u64,
@@ -26,7 +26,7 @@ pub(super) struct ReceiveBuffers {
     size: u64,
     picos_per_byte: u64,
     full_packet: u32,
-    ports: Vec<Port>,
+    ports: Vec<PortBuffer>,
     /// When the processor has handled all that waits, picoseconds.
     busy_until: u64,
     /// Packets were dropped of which the node does not know.
@@ -42,7 +42,7 @@ impl ReceiveBuffers {
             size: config.receive_buffer,
             picos_per_byte: (8_000_000_000_000 / config.service_rate_bps).max(1),
             full_packet,
-            ports: vec![Port::default(); ports],
+            ports: vec![PortBuffer::default(); ports],
             busy_until: 0,
             untold: false,
             unsampled: 0,

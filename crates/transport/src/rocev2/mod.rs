@@ -7,22 +7,22 @@
 mod config;
 mod dcqcn;
 mod responder;
+mod sendq;
 
-use std::collections::VecDeque;
-
-use openmrc_wire::{Aeth, Body, Packet, Position, Psn, RcWrite};
+use openmrc_wire::{Aeth, Body, Packet, Psn};
 
 pub use config::{RcConfig, Recovery};
 pub use dcqcn::DcqcnParams;
 
 use crate::api::{
-    Fatal, Host, Payload, PortSet, PostError, Readiness, Received, SendDone, SendStatus, TrafficClass,
-    Transmit, Transport, WorkRequest,
+    Fatal, Host, PortSet, PostError, Readiness, Received, SendDone, SendStatus, TrafficClass, Transmit,
+    Transport, WorkRequest,
 };
-use crate::seq::{expand, wire};
+use crate::seq::expand;
 use crate::time::{Span, Time};
 use dcqcn::Dcqcn;
 use responder::Responder;
+use sendq::SendQueue;
 
 /// Counters.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -39,30 +39,13 @@ pub struct RcStats {
     pub timeouts: u64,
 }
 
-/// A message posted.
-#[derive(Clone, Copy, Debug)]
-struct Posted {
-    wr: WorkRequest,
-    /// Its first packet, counted without wrap.
-    first: u64,
-    packets: u64,
-}
-
 /// One end of a RoCEv2 connection.
 pub struct QueuePair {
     config: RcConfig,
     clock: Time,
     error: Option<Fatal>,
     ports_up: PortSet,
-    queue: VecDeque<Posted>,
-    /// One past the last packet of the messages posted.
-    posted_end: u64,
-    /// Oldest packet not acknowledged, next to send, one past the highest ever sent.
-    unacknowledged: u64,
-    next: u64,
-    high: u64,
-    /// Selective repeat: the packet to retransmit first.
-    again: Option<u64>,
+    send: SendQueue,
     rate: Option<Dcqcn>,
     /// Earliest time of the next packet at the present rate.
     pace_at: Time,
@@ -79,12 +62,7 @@ impl QueuePair {
             clock: Time::ZERO,
             error: None,
             ports_up: PortSet::first(PortSet::MAX_PORTS),
-            queue: VecDeque::new(),
-            posted_end: 0,
-            unacknowledged: 0,
-            next: 0,
-            high: 0,
-            again: None,
+            send: SendQueue::default(),
             rate: config.dcqcn.map(Dcqcn::new),
             pace_at: Time::ZERO,
             progress_at: Time::ZERO,
@@ -101,72 +79,33 @@ impl QueuePair {
     }
 
     fn has_work(&self) -> bool {
-        self.again.is_some()
-            || (self.next < self.posted_end
-                && self.next < self.unacknowledged + u64::from(self.config.window))
-    }
-
-    /// The packet with this number.
-    fn packet(&self, seq: u64) -> Option<(Packet, Payload)> {
-        let at = self.queue.partition_point(|m| m.first + m.packets <= seq);
-        let message = self.queue.get(at)?;
-        let (index, mtu) = (seq - message.first, u64::from(self.config.path_mtu));
-        let position = match (index == 0, index + 1 == message.packets) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, true) => Position::Last,
-            (false, false) => Position::Middle,
-        };
-        let offset = index * mtu;
-        let body = Body::RcWrite(RcWrite {
-            position,
-            va: message.wr.remote_va,
-            rkey: message.wr.rkey,
-            dma_len: message.wr.len,
-            imm: message.wr.imm.filter(|_| position.is_last()),
-        });
-        let mut packet = Packet::new(self.config.remote_qp, wire(seq), body);
-        packet.payload_len = (u64::from(message.wr.len) - offset).min(mtu) as u16;
-        packet.ack_req =
-            position.is_last() || (seq + 1).is_multiple_of(u64::from(self.config.ack_every.max(1)));
-        packet.solicited = message.wr.solicited && position.is_last();
-        Some((packet, Payload { handle: message.wr.handle, offset: offset as u32 }))
+        self.send.has_work(self.config.window)
     }
 
     /// Everything below `seq` has arrived.
     fn acknowledged(&mut self, now: Time, seq: u64, host: &mut dyn Host) {
-        if seq <= self.unacknowledged {
-            return;
-        }
-        self.unacknowledged = seq;
-        self.next = self.next.max(seq);
-        self.again = self.again.filter(|&again| again >= seq);
-        self.progress_at = now;
-        self.retries = 0;
-        while let Some(&done) = self.queue.front().filter(|m| m.first + m.packets <= seq) {
-            self.queue.pop_front();
-            host.send_done(SendDone { handle: done.wr.handle, status: SendStatus::Success });
+        let success = |wr: WorkRequest| SendDone { handle: wr.handle, status: SendStatus::Success };
+        if self.send.acknowledge(seq, |wr| host.send_done(success(wr))) {
+            self.progress_at = now;
+            self.retries = 0;
         }
     }
 
     fn on_ack(&mut self, now: Time, psn: Psn, aeth: Aeth, host: &mut dyn Host) {
-        let seq = expand(psn, self.unacknowledged);
-        if seq > self.high {
+        let seq = expand(psn, self.send.unacknowledged());
+        if seq > self.send.high() {
             return;
         }
         if aeth.is_ack() {
-            if seq < self.high {
+            if seq < self.send.high() {
                 self.acknowledged(now, seq + 1, host);
             }
         } else if aeth.syndrome == Aeth::NAK_PSN_SEQUENCE {
             self.stats.naks += 1;
             self.acknowledged(now, seq, host);
             // An old NAK may ask for a packet that was acknowledged since.
-            if seq >= self.unacknowledged && seq < self.high {
-                match self.config.recovery {
-                    Recovery::GoBackN => self.next = seq,
-                    Recovery::SelectiveRepeat => self.again = Some(seq),
-                }
+            if seq >= self.send.unacknowledged() && seq < self.send.high() {
+                self.send.recover(seq, self.config.recovery);
             }
         } else {
             self.fail(Fatal::RemoteNak(aeth.syndrome), SendStatus::RemoteAccessErr, host);
@@ -180,8 +119,8 @@ impl QueuePair {
         self.error = Some(why);
         host.fatal(why);
         let mut status = first;
-        for message in self.queue.drain(..) {
-            host.send_done(SendDone { handle: message.wr.handle, status });
+        for wr in self.send.drain() {
+            host.send_done(SendDone { handle: wr.handle, status });
             status = SendStatus::FlushErr;
         }
     }
@@ -204,18 +143,16 @@ impl Transport for QueuePair {
         if self.error.is_some() {
             return Err(PostError::InError);
         }
-        if self.queue.len() >= self.config.max_send_wr {
-            return Err(PostError::QueueFull(self.queue.len()));
+        if self.send.len() >= self.config.max_send_wr {
+            return Err(PostError::QueueFull(self.send.len()));
         }
         if wr.len > 1 << 31 {
             return Err(PostError::TooLong(wr.len));
         }
-        if self.queue.is_empty() {
+        if self.send.is_empty() {
             self.progress_at = self.clock;
         }
-        let packets = u64::from(wr.len).div_ceil(u64::from(self.config.path_mtu)).max(1);
-        self.queue.push_back(Posted { wr, first: self.posted_end, packets });
-        self.posted_end += packets;
+        self.send.push(wr, self.config.path_mtu);
         Ok(())
     }
 
@@ -252,9 +189,7 @@ impl Transport for QueuePair {
 
     fn handle_timeout(&mut self, now: Time, host: &mut dyn Host) {
         self.clock = self.clock.max(now);
-        if self.error.is_some()
-            || self.unacknowledged == self.high
-            || now < self.progress_at + self.config.timeout
+        if self.error.is_some() || !self.send.is_outstanding() || now < self.progress_at + self.config.timeout
         {
             return;
         }
@@ -265,10 +200,7 @@ impl Transport for QueuePair {
         self.retries = self.retries.saturating_add(1);
         self.stats.timeouts += 1;
         self.progress_at = now;
-        match self.config.recovery {
-            Recovery::GoBackN => self.next = self.unacknowledged,
-            Recovery::SelectiveRepeat => self.again = Some(self.unacknowledged),
-        }
+        self.send.recover(self.send.unacknowledged(), self.config.recovery);
     }
 
     fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
@@ -277,19 +209,12 @@ impl Transport for QueuePair {
         if self.readiness() != Readiness::Ready || !ports.and(self.ports_up).contains(port) {
             return None;
         }
-        let seq = self.again.take().unwrap_or(self.next);
-        let (packet, payload) = self.packet(seq)?;
-        if self.unacknowledged == self.high {
+        let (seq, packet, payload) = self.send.take(&self.config)?;
+        if !self.send.is_outstanding() {
             self.progress_at = self.clock;
         }
-        if seq < self.high {
-            self.stats.retransmits += 1;
-        }
+        self.stats.retransmits += u64::from(self.send.sent(seq));
         self.stats.data_packets += 1;
-        if seq == self.next {
-            self.next += 1;
-        }
-        self.high = self.high.max(self.next);
         if let Some(rate) = &mut self.rate {
             let bytes = packet.wire_len() as u32;
             rate.on_send(now, bytes);
@@ -310,7 +235,7 @@ impl Transport for QueuePair {
             return Time::NEVER;
         }
         let pace = if self.has_work() && self.pace_at > self.clock { self.pace_at } else { Time::NEVER };
-        let retry = match self.unacknowledged < self.high {
+        let retry = match self.send.is_outstanding() {
             true => self.progress_at + self.config.timeout,
             false => Time::NEVER,
         };
@@ -318,11 +243,11 @@ impl Transport for QueuePair {
     }
 
     fn readiness(&self) -> Readiness {
-        if self.error.is_some() || self.queue.is_empty() {
+        if self.error.is_some() || self.send.is_empty() {
             Readiness::Idle
         } else if self.has_work() {
             if self.pace_at <= self.clock { Readiness::Ready } else { Readiness::Active }
-        } else if self.next < self.posted_end {
+        } else if self.send.has_unsent() {
             Readiness::Active
         } else {
             Readiness::Pending
