@@ -157,7 +157,7 @@ impl Paths {
     }
 
     /// The plane that has sent least among those with a usable path on a free port: planes carry equal load.
-    #[inline]
+    #[inline(always)]
     fn least_sent(&self, free: PortSet, avoid: Option<usize>) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (p, plane) in self.planes.iter().enumerate() {
@@ -189,7 +189,7 @@ impl Paths {
     }
 
     /// The path at a plane's cursor, which moves on.
-    #[inline]
+    #[inline(always)]
     fn next_in_rotation(&mut self, plane: usize, first_slot: usize) -> EvIndex {
         let slots = self.slots;
         let Plane { cursor, turns, .. } = &mut self.planes[plane];

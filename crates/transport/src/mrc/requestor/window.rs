@@ -316,6 +316,7 @@ impl Window {
     }
 
     /// Drops the oldest entries of the log while they are settled.
+    #[inline]
     pub fn forget_settled_resends(&mut self) {
         while let Some((seq, stamp)) = self.resends.oldest(self.base) {
             // A packet that was retransmitted several times has several entries; only the latest one is valid.
