@@ -232,6 +232,7 @@ impl Paths {
             }
             index = self.next_in_rotation(plane, first_slot);
         }
+        // The plane was selected because it has a usable path, so one of these is set.
         (restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service)
     }
 
