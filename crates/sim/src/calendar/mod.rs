@@ -224,7 +224,7 @@ impl Calendar {
     /// The event of the open page that comes `n` after the next one.
     #[inline(always)]
     pub fn event_ahead(&self, n: usize) -> Option<&Event> {
-        self.open.events.get(self.open.next + n)
+        self.open.event_ahead(n)
     }
 
     // Pages and slots.
@@ -270,7 +270,7 @@ impl Calendar {
     /// Every event that is still to come, in no order.
     pub fn pending(&self) -> impl Iterator<Item = &Event> {
         let far = self.far.iter().map(|Reverse(far)| &far.event);
-        self.open.events[self.open.next..].iter().chain(self.pages.pending()).chain(&self.local).chain(far)
+        self.open.left().iter().chain(self.pages.pending()).chain(&self.local).chain(far)
     }
 }
 

@@ -19,7 +19,10 @@ struct Turn {
 /// The events of one slot at one group of nodes.
 #[derive(Default)]
 pub(super) struct OpenPage {
+    /// The page's events, and behind them what larger pages have left there.
     pub events: Vec<Event>,
+    /// Number of events of the page.
+    filled: usize,
     turns: Vec<Turn>,
     /// The next event.
     pub next: usize,
@@ -38,9 +41,21 @@ pub(super) struct OpenPage {
 impl OpenPage {
     /// Forgets the page.
     pub fn clear(&mut self) {
-        self.events.clear();
         self.turns.clear();
-        (self.next, self.end, self.turn) = (0, 0, 0);
+        (self.filled, self.next, self.end, self.turn) = (0, 0, 0, 0);
+    }
+
+    /// The events that have not been taken.
+    #[inline(always)]
+    pub fn left(&self) -> &[Event] {
+        &self.events[self.next..self.filled]
+    }
+
+    /// The event that comes `n` after the next one.
+    #[inline(always)]
+    pub fn event_ahead(&self, n: usize) -> Option<&Event> {
+        let place = self.next + n;
+        if place < self.filled { self.events.get(place) } else { None }
     }
 
     /// The next event of the node whose turn it is.
@@ -76,6 +91,10 @@ impl OpenPage {
         (begin, width): (u64, u64),
         node_of: impl Fn(&Event) -> u32,
     ) {
+        self.filled = filled as usize;
+        if self.events.len() < self.filled {
+            self.events.resize(self.filled, Event::plain(0, Kind::Wake, 0, 0));
+        }
         let count = (nodes.len() as u32).max(1);
         if filled < count / 8 {
             self.sort_few(pages, filled, node_of);
@@ -86,9 +105,12 @@ impl OpenPage {
 
     /// Sorts far fewer events than there are nodes.
     fn sort_few(&mut self, pages: &Pages, filled: u32, node_of: impl Fn(&Event) -> u32) {
-        self.events.extend(pages.collected(filled).flatten());
-        self.events.sort_by_key(|event| (node_of(event), event.time));
-        for (event, end) in self.events.iter().zip(1..) {
+        let events = &mut self.events[..self.filled];
+        for (event, collected) in events.iter_mut().zip(pages.collected(filled).flatten()) {
+            *event = *collected;
+        }
+        events.sort_by_key(|event| (node_of(event), event.time));
+        for (event, end) in events.iter().zip(1..) {
             let node = node_of(event);
             match self.turns.last_mut() {
                 Some(last) if last.node == node => last.end = end,
@@ -126,7 +148,6 @@ impl OpenPage {
         for count in &mut *spread {
             begins += std::mem::replace(count, begins);
         }
-        events.resize(filled as usize, Event::plain(0, Kind::Wake, 0, 0));
         for (block, buckets) in pages.collected(filled).zip(buckets.chunks(BLOCK as usize)) {
             for (event, &bucket) in block.iter().zip(buckets) {
                 let place = &mut spread[bucket as usize];

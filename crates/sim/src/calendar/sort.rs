@@ -3,7 +3,7 @@
 use crate::event::Event;
 
 /// Sorts events by time. Events of the same time keep their order.
-#[inline]
+#[inline(always)]
 pub(super) fn finish(events: &mut [Event]) {
     // Insertion sort costs a comparison an event, unless many events share a bucket.
     let mut moves_left = 8 * events.len();

@@ -196,6 +196,7 @@ impl Shared {
     }
 
     /// A packet sent on this path was answered.
+    #[inline]
     pub(super) fn path_answered(
         &mut self,
         now: Time,

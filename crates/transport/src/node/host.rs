@@ -78,7 +78,7 @@ pub(super) struct QpHost<'a, H> {
 }
 
 impl<H: NodeHost> Host for QpHost<'_, H> {
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         self.host.place(self.qp, rkey, va, len)
     }

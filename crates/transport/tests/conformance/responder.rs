@@ -1,8 +1,8 @@
 //! What a responder answers.
 
-use openmrc_transport::mrc::{OutOfWindow, QueuePair, SackBatching};
+use openmrc_transport::mrc::{DEFAULT_PATH_MTU, OutOfWindow, QueuePair, SackBatching};
 use openmrc_transport::{Fatal, Received, Span, Time, Trim};
-use openmrc_wire::{Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
+use openmrc_wire::{Aeth, Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
 use super::bench::{Bench, aeths, config, is_trimmed, reasons, received, the_sack, write};
 
@@ -38,6 +38,40 @@ fn a_gap_and_its_end_trigger_nothing() {
     let mut bench = Bench::new(&config());
     for psn in [5, 90, 89, 4, 3, 2, 1, 0, 88] {
         assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}");
+    }
+}
+
+/// Packet `psn` of a message of `count` full packets that begins with PSN 0.
+fn part(psn: u32, count: u32) -> Packet {
+    let mut packet = write(psn, DEFAULT_PATH_MTU);
+    if let Body::Write(write) = &mut packet.body {
+        write.dma_len = count * u32::from(DEFAULT_PATH_MTU);
+        write.position = match psn {
+            0 => Position::First,
+            _ if psn + 1 == count => Position::Last,
+            _ => Position::Middle,
+        };
+    }
+    packet
+}
+
+#[test]
+fn the_end_of_a_gap_acknowledges_all_behind_it_across_words_and_the_end_of_the_ring() {
+    // Longer than the window of 1024 packets, so that the message's end lies beyond the ring when it begins.
+    let count = 3_000;
+    for run in [1, 2, 63, 64, 65, 127, 700, 1000] {
+        let mut bench = Bench::new(&config());
+        for first in (0..count).step_by(run as usize) {
+            let end = (first + run).min(count);
+            let behind: Vec<_> =
+                (first + 1..end).flat_map(|psn| bench.hear_packet(part(psn, count))).collect();
+            assert!(aeths(&behind).is_empty());
+            let answer = bench.hear_packet(asking(part(first, count)));
+            assert_eq!(the_sack(&answer).1.cack_psn, Psn::new(end - 1), "runs of {run}");
+            let complete: &[_] = if end == count { &[(Aeth::ACK, count - 1)] } else { &[] };
+            assert_eq!(aeths(&answer), complete, "runs of {run}, up to {end}");
+        }
+        assert_eq!(bench.qp.error(), None);
     }
 }
 

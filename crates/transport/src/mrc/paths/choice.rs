@@ -14,8 +14,25 @@ impl Paths {
     ///
     /// `None` means that the packet must wait for a port. If any port is up and all ports are free, the result is never
     /// `None`.
-    #[inline]
+    #[inline(never)]
     pub(in crate::mrc) fn select(
+        &mut self,
+        now: Time,
+        free: PortSet,
+        up: PortSet,
+        avoid: Option<EvIndex>,
+    ) -> Option<EvIndex> {
+        self.select_avoiding(now, free, up, avoid)
+    }
+
+    /// The same for a packet that was never sent. Inlined: nearly all packets are sent once.
+    #[inline(always)]
+    pub(in crate::mrc) fn select_first(&mut self, now: Time, free: PortSet, up: PortSet) -> Option<EvIndex> {
+        self.select_avoiding(now, free, up, None)
+    }
+
+    #[inline(always)]
+    fn select_avoiding(
         &mut self,
         now: Time,
         free: PortSet,
@@ -42,7 +59,7 @@ impl Paths {
     }
 
     /// MRC's rule: the path of the current burst, otherwise the next GOOD path of the plane that has sent least.
-    #[inline]
+    #[inline(always)]
     fn select_by_state(
         &mut self,
         Burst { length, current }: Burst,
@@ -126,7 +143,7 @@ impl Paths {
     }
 
     /// The plane for the next packet. It differs from the plane of the path to avoid, if there is another.
-    #[inline]
+    #[inline(always)]
     fn next_plane(&self, free: PortSet, avoid: Option<EvIndex>) -> Option<usize> {
         let Some(avoid) = avoid else { return self.least_sent(free, None) };
         self.least_sent(free, Some(self.plane_of(avoid))).or_else(|| self.least_sent(free, None))
@@ -140,6 +157,7 @@ impl Paths {
     }
 
     /// The plane that has sent least among those with a usable path on a free port: planes carry equal load.
+    #[inline(always)]
     fn least_sent(&self, free: PortSet, avoid: Option<usize>) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (p, plane) in self.planes.iter().enumerate() {
@@ -171,7 +189,7 @@ impl Paths {
     }
 
     /// The path at a plane's cursor, which moves on.
-    #[inline]
+    #[inline(always)]
     fn next_in_rotation(&mut self, plane: usize, first_slot: usize) -> EvIndex {
         let slots = self.slots;
         let Plane { cursor, turns, .. } = &mut self.planes[plane];
@@ -214,6 +232,7 @@ impl Paths {
             }
             index = self.next_in_rotation(plane, first_slot);
         }
+        // The plane was selected because it has a usable path, so one of these is set.
         (restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service)
     }
 

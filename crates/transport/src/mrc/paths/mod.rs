@@ -225,6 +225,7 @@ impl Paths {
         self.profile.pick(plane, self.planes[plane].order, turn as u32)
     }
 
+    #[inline]
     pub(super) fn ev(&self, index: EvIndex) -> Ev {
         self.profile.entries()[self.path(index) as usize].ev
     }

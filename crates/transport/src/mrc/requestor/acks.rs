@@ -208,6 +208,7 @@ impl Requestor {
 
     /// Send time of the last transmission of a packet, if it is still known, and whether it is the only one and not
     /// answered yet.
+    #[inline]
     fn send_time_of(&self, seq: Seq) -> Option<(Stamp, bool)> {
         self.window.remembered_path(seq)?;
         if let Some(again) = self.window.resent_at(seq) {
@@ -255,7 +256,7 @@ impl Requestor {
 
     /// Of the 64 PSNs from `from`, those of `reported` have arrived. Returns whether any was outstanding; updates
     /// `last_fresh` to the last one that was sent once.
-    #[inline]
+    #[inline(always)]
     fn arrived(
         &mut self,
         shared: &mut Shared,

@@ -281,7 +281,7 @@ impl Requestor {
             if !self.has_new() {
                 return None;
             }
-            let index = shared.paths.select(now, ports, shared.ports_up, None)?;
+            let index = shared.paths.select_first(now, ports, shared.ports_up)?;
             if self.is_quiet(shared) {
                 self.silence.begin(now);
             }

@@ -130,6 +130,7 @@ impl SendQueue {
     }
 
     /// Whether there is a new packet to send after `next`, with at most `max_wimm` immediates in flight.
+    #[inline(always)]
     pub fn has_new(&self, next: Seq, max_wimm: u16) -> bool {
         if self.cursor == self.tail {
             return false;

@@ -316,6 +316,7 @@ impl Window {
     }
 
     /// Drops the oldest entries of the log while they are settled.
+    #[inline]
     pub fn forget_settled_resends(&mut self) {
         while let Some((seq, stamp)) = self.resends.oldest(self.base) {
             // A packet that was retransmitted several times has several entries; only the latest one is valid.
@@ -467,8 +468,38 @@ mod tests {
                     true => (w.state(seq) != Flight::Acked, w.state(seq) == Flight::Sent),
                     false => (false, false),
                 };
-                assert_eq!(w.outstanding64(from).unacked >> bit & 1 == 1, unacked, "{from}+{bit}");
+                let outstanding = w.outstanding64(from);
+                assert_eq!(outstanding.unacked >> bit & 1 == 1, unacked, "{from}+{bit}");
+                assert_eq!(outstanding.fresh >> bit & 1 == 1, fresh, "{from}+{bit}");
                 assert_eq!(w.fresh64(from) >> bit & 1 == 1, fresh, "{from}+{bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn marking_a_word_of_packets_is_marking_each_of_them() {
+        for from in (1000..1065u64).chain([1100]) {
+            for bits in [1, 1 << 63, 0xF0F0_1234_5678_9ABC, u64::MAX] {
+                let [mut one_by_one, mut at_once] = [(); 2].map(|()| {
+                    let mut w = Window::new(128, 1000, 256);
+                    (0..128).for_each(|i| _ = w.sent(Time(i), 0));
+                    w.mark_lost(1003);
+                    w.mark_acked(1070);
+                    w
+                });
+                let fresh = one_by_one.fresh64(from) & bits;
+                for bit in (0..64).filter(|bit| fresh >> bit & 1 == 1) {
+                    one_by_one.mark_acked(from + bit);
+                }
+                at_once.mark_fresh_acked(from, fresh);
+                assert_eq!(one_by_one.packets_in_flight(), at_once.packets_in_flight());
+                for seq in 1000..1128 {
+                    assert_eq!(
+                        one_by_one.state(seq),
+                        at_once.state(seq),
+                        "{seq} after {bits:#x} from {from}"
+                    );
+                }
             }
         }
     }

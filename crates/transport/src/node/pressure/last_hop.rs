@@ -80,6 +80,7 @@ impl DestinationControl {
 
     /// A data packet of `bytes` on the wire has arrived on the queue pair `from`. It is `refused` if its payload was
     /// trimmed on the last hop or no buffer was free for it. Returns the pressure for its sender.
+    #[inline]
     pub(in crate::node) fn on_packet(
         &mut self,
         now: Time,
@@ -94,6 +95,7 @@ impl DestinationControl {
         self.pressure_for(now, from)
     }
 
+    #[inline(never)]
     fn end_period(&mut self, now: Time) {
         if self.ends != Time::ZERO {
             let elapsed = (now.since(self.ends) + self.period).0 as f64 / self.period.0 as f64;
@@ -121,10 +123,14 @@ impl DestinationControl {
         }
     }
 
+    #[inline]
     fn pressure_for(&self, now: Time, from: &Receiving) -> Pressure {
-        if self.judged == Pressure::NONE {
-            return Pressure::NONE;
-        }
+        if self.judged == Pressure::NONE { Pressure::NONE } else { self.share_of_pressure(now, from) }
+    }
+
+    /// The pressure for one of the senders that are pressed.
+    #[inline(never)]
+    fn share_of_pressure(&self, now: Time, from: &Receiving) -> Pressure {
         let share = f64::from(from.per_period) / self.fair.max(1.0);
         if share > ABOVE_FAIR {
             let excess = (HALF_IN_A_ROUND_TRIP * (1.0 - 1.0 / share)) as u8;
