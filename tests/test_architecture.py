@@ -77,7 +77,8 @@ def test_files_and_functions_that_the_architecture_names_exist(page: Path) -> No
     functions = [name for name in names if re.fullmatch(r"[A-Z]\w+::[a-z]\w+", name)]
     assert len(paths) > 20, "the page names files"
     code = "\n".join(sources().values())
-    known = [f"/{name}" for name in sources()]
+    tests = [file.relative_to(ROOT).as_posix() for file in ROOT.glob("tests/*.py")]
+    known = [f"/{name}" for name in [*sources(), *tests]]
     missing = [path for path in paths if not any(f"/{path}" in name for name in known)]
     for name in functions:
         kind, function = name.split("::")

@@ -6,12 +6,15 @@ use openmrc_transport::{
 };
 use openmrc_wire::{Ev, Packet};
 
-use super::Common;
+use super::endpoints::Endpoints;
+use super::posts::Posts;
+use super::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{FabricState, Fate};
 use crate::memory::message_at;
 use crate::record::LogEvent;
+use crate::slab::Slab;
 use crate::stats::Stats;
 
 /// Endpoint packets belong to no connection. Their events have this bit and the number of the host that sent them.
@@ -29,6 +32,17 @@ impl Completions {
     pub fn is_empty(&self) -> bool {
         self.done.is_empty() && self.delivered.is_empty()
     }
+}
+
+/// What a host uses beside its own state.
+pub(crate) struct Common {
+    /// By host, if hosts are software.
+    pub(super) buffers: Vec<ReceiveBuffers>,
+    pub(super) endpoints: Endpoints,
+    pub posts: Posts,
+    /// Contents of the packets in flight.
+    pub packets: Slab,
+    pub(super) completions: Completions,
 }
 
 /// Everything around the node of a host.

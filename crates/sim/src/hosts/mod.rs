@@ -26,7 +26,7 @@ use openmrc_wire::ENDPOINT_QP;
 use openmrc_wire::Ev;
 
 pub(crate) use self::endpoints::Endpoints;
-use self::environment::{Completions, ENDPOINT, Environment};
+use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
@@ -50,17 +50,6 @@ pub(crate) struct Hosts {
     hosts: Vec<SimHost>,
     pub common: Common,
     prefetcher: Prefetcher,
-}
-
-/// What a host uses beside its own state.
-pub(crate) struct Common {
-    /// By host, if hosts are software.
-    buffers: Vec<ReceiveBuffers>,
-    endpoints: Endpoints,
-    pub posts: Posts,
-    /// Contents of the packets in flight.
-    pub packets: Slab,
-    completions: Completions,
 }
 
 impl Hosts {
