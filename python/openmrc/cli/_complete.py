@@ -80,6 +80,20 @@ def impairments(incomplete: str) -> list[str]:
     return [f"{before}{comma}{word}" for word in _matching(words, last)]
 
 
+def collectives(incomplete: str) -> list[str]:
+    """Collective operations that can be measured."""
+    from openmrc.collectives.bench.settings import OPERATIONS
+
+    return _matching(OPERATIONS, incomplete)
+
+
+def examples(incomplete: str) -> list[str]:
+    """Shipped examples."""
+    from openmrc.examples import every
+
+    return _matching([each.name for each in every()], incomplete)
+
+
 def rows(incomplete: str) -> list[str]:
     """Rows of published results."""
     from openmrc.sim.reproduce import rows as published
