@@ -107,7 +107,7 @@ wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with g
 	$(call say,The wheel of this processor in a clean environment)
 	@rm -rf $(STAMPS)/clean && $(PYTHON) -m venv $(STAMPS)/clean
 	$(STAMPS)/clean/bin/python -m pip install --quiet --disable-pip-version-check dist/*_$$(uname -m).whl
-	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric --dir examples \
+	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric --out examples \
 	    && bin/openmrc simulate examples/planned-fabric.yaml && bin/openmrc plan examples/lab.yaml
 
 lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a change of dependencies

@@ -39,6 +39,22 @@ QUICK: dict[str, Scenario] = {
     "256 hosts, all-to-all in steps, 16 KiB": others(
         {"kind": "collective", "operation": "all-to-all", "bytes": 1 << 14}
     ),
+    "1,024 hosts, four permutations of 512 KiB at once": {
+        "topology": {"hosts": 1024, "planes": 4, "radix": 64},
+        "traffic": [{"kind": "permutation", "bytes": 1 << 19}] * 4,
+    },
+    "1,024 hosts, eight permutations of 256 KiB, one after the other": {
+        "topology": {"hosts": 1024, "planes": 4, "radix": 64},
+        "traffic": [{"kind": "permutation", "bytes": 1 << 18, "start_us": 60.0 * i} for i in range(8)],
+    },
+    "512 hosts, RoCEv2, random traffic of 64 KiB, load 0.4": {
+        "topology": {"hosts": 512, "planes": 2, "radix": 64},
+        "traffic": [{"kind": "random", "load": 0.4, "sizes": [[65536, 1]], "duration_us": 1000}],
+        "transport": {"kind": "rocev2"},
+    },
+    "1,024 hosts, every link sampled each 0.1 us": permutation(
+        1024, 4, 64, 1 << 20, record={"series": True, "interval_us": 0.1, "links": "all"}
+    ),
     "256 hosts, ring all-reduce of 16 MiB": others(
         {"kind": "collective", "operation": "ring-all-reduce", "bytes": 1 << 24}
     ),
@@ -46,6 +62,22 @@ QUICK: dict[str, Scenario] = {
 """Shapes that take some seconds together."""
 
 LONG: dict[str, Scenario] = {
+    "1,024 hosts, UET, everything recorded": permutation(
+        1024,
+        8,
+        64,
+        1 << 20,
+        transport={"kind": "uet"},
+        record={"series": True, "events": True, "ports": True, "evs": True},
+    ),
+    "1,024 hosts that are software, 8 planes, 4 MiB": permutation(
+        1024, 8, 64, 1 << 22, network={"software": {}}
+    ),
+    "512 hosts, RoCEv2 with 4 queue pairs, random traffic of 8 KiB": {
+        "topology": {"hosts": 512, "planes": 2, "radix": 64},
+        "traffic": [{"kind": "random", "load": 0.4, "sizes": [[8192, 1]], "duration_us": 500}],
+        "transport": {"kind": "rocev2", "qps": 4},
+    },
     "2,048 hosts, 4 planes, UET, 1 MiB": permutation(2048, 4, 64, 1 << 20, transport={"kind": "uet"}),
     "2,048 hosts, 4 planes, adaptive, 1 MiB": permutation(
         2048, 4, 64, 1 << 20, transport={"kind": "adaptive"}

@@ -1,19 +1,24 @@
 """``openmrc bench-collective``: its table, its ranks, its comparison and its picture."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
 from cli_process import OPENMRC
 from lab_helpers import needs_root
-from openmrc.collectives import bench
+from openmrc.cli import main
+from openmrc.collectives import Communicator, bench
 from openmrc.collectives.bench.picture import draw, size_text
 from openmrc.collectives.rendezvous import local_ranks
+from openmrc.collectives.tune import Measured
+from openmrc.collectives.tuning import Entry
 from openmrc.errors import ArgumentError
 
 needs_torch = pytest.mark.skipif(
@@ -124,6 +129,63 @@ def test_a_rank_that_fails_ends_the_others():
     assert code == 1
     assert "192.0.2.1" in err
     assert "failed" in err
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_ctrl_c_keeps_the_sizes_that_are_measured(tmp_path, monkeypatch, capsys):
+    def interrupted(ranks, settings, measured, **places):
+        measured(line(4096, 1e9))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("openmrc.cli.bench_collective._spawned", interrupted)
+    picture = tmp_path / "so-far.png"
+    assert main(["bench-collective", "all_reduce", "--json", "--picture", str(picture)]) == 130
+    shown = capsys.readouterr()
+    assert [each["size"] for each in json.loads(shown.out)] == [4096]
+    assert shown.err.splitlines() == [f"wrote {picture}", "error: interrupted"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_in_tune_shows_what_is_measured_and_writes_no_file(tmp_path, monkeypatch, capsys):
+    entry = Entry(2, True, 4096, None, 8192)
+    found = iter([Measured(entry, {}, {})])
+
+    def interrupted(*arguments, **more):
+        for each in found:
+            return each
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("openmrc.collectives.tune.measure", interrupted)
+    file = tmp_path / "tuning.json"
+    file.write_text("of another day")
+    assert main(["tune", "-o", str(file), "--json"]) == 130
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["file"] is None
+    assert len(shown["measured"]) == 1
+    assert file.read_text() == "of another day"
+
+
+def test_a_launched_job_prints_each_size_when_it_is_measured(monkeypatch, capsys):
+    seen = []
+
+    def run_here(comm, settings, observe):
+        for size in (4096, 8192):
+            observe(line(size, 1e9))
+            seen.append(capsys.readouterr().out)
+
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("openmrc.collectives.bench.run", run_here)
+    monkeypatch.setattr(
+        Communicator, "from_environment", lambda: contextlib.nullcontext(SimpleNamespace(rank=0))
+    )
+    assert main(["bench-collective", "all_reduce"]) == 0
+    assert [text.splitlines()[-1].split()[0] for text in seen] == ["4096", "8192"]
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -191,6 +191,12 @@ def test_the_library_is_never_unloaded_and_inert_until_it_is_used():
         ("OPENMRC_CONFIG", "/nonexistent", "/nonexistent"),
         ("OPENMRC_CONFIG", '[[device]]\nname = "x"\naddresses = ["127.1.1.1"]\nspeed = 1\n', "speed"),
         ("OPENMRC_CONFIG", '[[device]]\nname = "x"\naddresses = ["127.1.1.1"]\nev_burst = 0\n', "ev_burst"),
+        (
+            "OPENMRC_CONFIG",
+            '[[device]]\nname = "x"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'
+            '[[device.impair]]\nkind = "drop"\nports = [9]\n',
+            "there is no port 9: it has ports 0 to 1",
+        ),
     ],
 )
 def test_a_bad_description_of_devices_is_refused_in_one_line(tmp_path, variable, value, word):

@@ -1,6 +1,7 @@
 """Completion in shells: options, their values, and names of a lab."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from cli_process import OPENMRC
 from lab_helpers import needs_root, running
+from openmrc.cli import _options
 
 
 def completed(shell, line):
@@ -43,12 +45,25 @@ def completed(shell, line):
         ("openmrc put --impair de", ["delay="]),
         ("openmrc put --impair delay=1%,st", ["delay=1%,start="]),
         ("openmrc reproduce --only P", ["P1", "P4"]),
+        ("openmrc example plan", ["planes-fail", "planned-fabric"]),
+        ("openmrc bench-collective all_", ["all_reduce", "all_gather"]),
+        ("openmrc bench-collective all_reduce --algorithm h", ["halving"]),
+        ("openmrc bench-collective all_reduce --op m", ["min", "max"]),
     ],
 )
 def test_options_and_their_values_are_offered(line, offered):
     found = completed("bash", line)
     for word in offered:
         assert word in found
+
+
+CHOICES = [option for option in _options.options() if re.fullmatch(r"[a-z0-9]+(\|[a-z0-9]+)+", option.value)]
+
+
+@pytest.mark.parametrize("option", CHOICES, ids=lambda option: f"{option.command} {option.name}")
+def test_an_option_that_takes_one_of_some_words_offers_them(option):
+    found = completed("bash", f"openmrc {option.command} {option.name} ").split()
+    assert found == option.value.split("|")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -1,6 +1,7 @@
 """The options of all commands: one name for each thing, the same values, all of them documented."""
 
 import os
+import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -53,7 +54,7 @@ def test_json_is_a_flag_and_results_go_to_out():
         assert option.name not in ("--output", "--ports", "--draw")
 
 
-@pytest.mark.parametrize("command", [name for name, _ in _options.commands()])
+@pytest.mark.parametrize("command", ["", "lab", *(name for name, _ in _options.commands())])
 def test_help_at_80_columns_cuts_nothing(command):
     result = subprocess.run(
         [*OPENMRC, *command.split(), "-h"],
@@ -133,6 +134,20 @@ def test_a_share_is_never_guessed(text):
         (["compare", "x.yaml", "--picture", "a.foo"], "has to end in .png"),
         (["sweep", "x.yaml", "-o", "a.foo"], "has to end in .parquet or .csv"),
         (["reproduce", "--only", "Z9"], "Z9"),
+        (["run", "--planes", "4", "--fail-port", "9@1", "--", "true"], "this device has ports 0 to 3"),
+        (["run", "--planes", "4", "--impair", "loss=1%,ports=12", "--", "true"], "has ports 0 to 3"),
+        (["run", "--addresses", "lo", "--fail-port", "1@0", "--", "true"], "has only port 0"),
+        (["run", "--planes", "999", "--", "true"], "planes must be 1 to 16, not 999"),
+        (["run", "--planes", "0", "--", "true"], "planes must be 1 to 16, not 0"),
+        (["run", "--planes", "4", "--evs", "0", "--", "true"], "must be 1 to 2048, not 0"),
+        (["run", "--planes", "4", "--ev-burst", "-5", "--", "true"], "must be 1 to 255, not -5"),
+        (["demo", "--ev-burst", "0"], "must be 1 to 255, not 0"),
+        (["simulate", "--snaplen", "64"], "--snaplen goes with --capture"),
+        (["simulate", "--capture-link", "h0:p0"], "--capture-link goes with --capture"),
+        (["sweep", "x.yaml", "-j", "-2"], "greater than or equal to -1"),
+        (["lab", "soft", "p0/t0-0", "--json"], "--json goes with --off"),
+        (["bench-collective", "all_reduce", "-a", "-e", "64K"], "leave --minbytes and --maxbytes out"),
+        (["bench-collective", "all_reduce", "--ranks", "256", "--minbytes", "8G"], "are there"),
     ],
 )
 def test_values_that_are_not_clear_are_wrong_usage(arguments, says):
@@ -144,3 +159,63 @@ def test_values_that_are_not_clear_are_wrong_usage(arguments, says):
 def test_underscores_in_names_of_options_are_dashes_as_perftest_writes_them():
     result = run("write-bw", "--loopback", "--post_list", "4", "--report_gbits", "-n", "8", "-D", "1")
     assert "not both" in one_line_error(result)  # Both options were read.
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        ("hosts: 500\nnic: {rate: 400G}\nplanes: 8\nswitch: {capacity: 25.6T}\n", "256 at most"),
+        ("hosts: 4000\nnic: {rate: 400G}\nplanes: 1\nswitch: {radix: 4}\ntiers: 2\n", "do not fit"),
+        ("hosts: 500\nnic: {rate: 400G}\n", "planes: this field is missing; switch: this field is missing"),
+    ],
+)
+def test_a_file_in_which_no_fabric_fits_is_a_failure_and_no_wrong_usage(contents, says, tmp_path):
+    file = tmp_path / "fabric.yaml"
+    file.write_text(contents)
+    result = run("plan", file)
+    assert result.returncode == 1
+    assert says in one_line_error(result)
+    assert "more)" not in result.stderr
+
+
+def test_a_package_that_is_missing_is_a_failure_and_nothing_is_started(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('hidden for the test')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command in (["bench-collective", "all_reduce"], ["tune", "-o", tmp_path / "tuning.json"]):
+        result = run(*command, env=environment)
+        assert result.returncode == 1
+        assert "pip install numpy" in one_line_error(result)
+
+
+def test_what_looks_like_markup_in_a_name_is_printed_as_it_is(tmp_path):
+    directory = tmp_path / "run[bold]1"
+    result = run("example", "flows-from-file", "-o", directory)
+    assert result.returncode == 0, result.stderr
+    assert f"wrote {directory}/flows-from-file.yaml" in result.stdout
+
+
+def commands_in(page):
+    """Commands in a page's code, as lists of words up to what belongs to the shell or to another program."""
+    blocks = re.findall(r"```.*?```|`[^`\n]+`|^(?: {4}|\t).*$", page, flags=re.MULTILINE | re.DOTALL)
+    for line in "\n".join(blocks).splitlines():
+        for found in re.findall(r"\bopenmrc ([a-z][^`]*)", line):
+            yield re.split(r" (?:--(?= )|[#&|>]|  )|$", found, maxsplit=1)[0].split()
+
+
+def test_the_documents_name_no_option_that_a_command_does_not_have():
+    names = {
+        name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        for name, command in _options.commands()
+    }
+    wrong, seen = [], 0
+    for file in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]:
+        for words in commands_in(file.read_text(encoding="utf-8")):
+            name = next((n for n in (" ".join(words[:2]), words[0]) if n in names), None)
+            if name is None:
+                continue
+            seen += 1
+            given = [re.match(r"\[?(--?[A-Za-z][\w-]*)", word) for word in words]
+            options = {match[1].replace("_", "-") for match in given if match}
+            wrong += [(file.name, name, option) for option in options - names[name] - {"-h", "--help"}]
+    assert seen > 50
+    assert wrong == []

@@ -240,6 +240,22 @@ def test_alternatives_have_no_more_tiers_than_the_hosts_need():
     assert "4 tiers" not in text
 
 
+def test_a_single_plane_fabric_is_not_compared_with_itself():
+    single = plan(Fabric(spec(hosts=500, nic={"rate": "400G"}, planes=1, tiers="auto")))
+    assert single.asked.tiers == 2
+    assert single.baseline(2).refusal == "it is this fabric"
+    assert not any(baseline.design for baseline in single.baselines)
+    console = Console(width=200, file=io.StringIO())
+    console.print(report.tables(single))
+    assert "Compared with" not in console.file.getvalue()
+
+
+def test_an_alternative_of_more_tiers_and_no_more_hosts_is_none():
+    # Eight ports of 100 Gb/s are two of 400 Gb/s: two hosts, whatever the tiers.
+    lab = plan(Fabric.load(Path(__file__).parent.parent / "examples" / "fabrics" / "lab.yaml"))
+    assert [baseline.refusal for baseline in lab.baselines] == ["fewer tiers hold 2 hosts too"] * 3
+
+
 def test_a_report_says_where_its_figures_come_from(reference):
     console = Console(width=200, file=io.StringIO())
     console.print(report.tables(reference))

@@ -25,6 +25,7 @@ SCENARIO: dict[str, Any] = {
         (lambda: sim.Topology(hosts="many", radix=8), r"^hosts: "),
         (lambda: sim.Mrc(mpr=0), r"^mpr: 0 is out of range"),
         (lambda: sim.Topology.model_validate({"hosts": 4}), r"^radix: this field is missing"),
+        (lambda: sim.Topology(), r"^hosts: this field is missing; radix: this field is missing$"),
         (lambda: sim.Scenario.model_validate({**SCENARIO, "limit": 3}), r"limit_us\?"),
         (lambda: sim.Scenario.model_validate_json("{"), r"JSON"),
         (lambda: Specification(hosts=4, nic={"rate": 5}, planes=1, switch={"radix": 4}), r"^nic\.rate: "),

@@ -90,3 +90,12 @@ def test_pandas_gets_frames_as_one_expects(
     comparison = sim.compare(scenario, ["mrc", "uet"]).to_pandas()
     assert comparison.groupby("transport").last_us.max().gt(0).all()
     assert isinstance(comparison, pd.DataFrame)
+
+
+def test_making_the_page_of_a_plan_shows_nothing_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def displayed(*_: object) -> None:
+        raise AssertionError("shown besides what is returned")
+
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", displayed)
+    assert "host-T0 links" in plan(Fabric.load(LAB))._repr_html_()

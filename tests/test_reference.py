@@ -101,14 +101,23 @@ def test_the_command_line_prints_the_schema(
 
 @pytest.mark.parametrize("example", examples.every(), ids=lambda each: f"{each.kind}/{each.name}")
 def test_every_example_is_written_whole_and_can_be_read(example: examples.Example, tmp_path: Path) -> None:
-    assert main(["example", f"{example.kind}/{example.name}", "--dir", str(tmp_path)]) == 0
+    assert main(["example", f"{example.kind}/{example.name}", "--out", str(tmp_path)]) == 0
     file = tmp_path / f"{example.name}.yaml"
     read = {"scenario": sim.load, "fabric": Fabric.load, "grid": sweeping.load}[example.kind]
     made = read(file)
     if example.kind == "scenario":
         sim.check.check(made)
-    with pytest.raises(ArgumentError, match="is there already"):
+    # Once more changes nothing; a file that its owner has changed stays.
+    assert examples.write(f"{example.kind}/{example.name}", tmp_path)[0] == file
+    file.write_text("mine")
+    with pytest.raises(ArgumentError, match="is there already with other contents; --out names"):
         examples.write(f"{example.kind}/{example.name}", tmp_path)
+    assert file.read_text() == "mine"
+
+
+def test_an_example_is_written_beside_one_that_it_shares_a_file_with(tmp_path: Path) -> None:
+    examples.write("lab", tmp_path)
+    assert {path.name for path in examples.write("planned-fabric", tmp_path)} >= {"lab.yaml"}
 
 
 def test_examples_are_listed_with_what_they_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -305,3 +305,19 @@ def test_tshark_opens_a_capture_and_sees_the_same_fields(tmp_path: Path) -> None
 def test_a_capture_needs_links(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="which links"):
         sim.run(scenario(), capture=tmp_path / "x.pcapng")
+
+
+def test_snaplen_goes_for_the_links_of_the_scenario_too(tmp_path: Path) -> None:
+    file, captured = tmp_path / "scenario.yaml", tmp_path / "links.pcapng"
+    file.write_text(
+        "topology: {hosts: 16, planes: 2, radix: 8}\n"
+        "traffic: [{kind: permutation, bytes: 65536}]\n"
+        "record: {capture: {links: ['h0:p0'], packets: 5}}\n"
+    )
+    sizes = []
+    for snaplen in ("100", "2000"):
+        assert main(["simulate", str(file), "--capture", str(captured), "--snaplen", snaplen]) == 0
+        sizes.append(captured.stat().st_size)
+    # Five packets, as the scenario says, of which so many bytes are kept.
+    assert 5 * 100 < sizes[0] < 5 * 300
+    assert sizes[1] - sizes[0] == 5 * 1900

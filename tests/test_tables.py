@@ -98,3 +98,22 @@ def test_no_command_prints_a_line_longer_than_80_columns(arguments):
     )
     assert result.returncode == 0, result.stderr
     assert [line for line in result.stdout.splitlines() if len(line) > 80 or "…" in line] == []
+
+
+PROSE = "An incast of seven senders with three message sizes, three transports and two seeds."
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_sentences_in_the_last_column_are_folded_and_whole(width):
+    text = shown(Table(["example", "kind", "shows"], [["incast", "grid", PROSE]], left=3, prose=True), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.splitlines()[0].split() == ["example", "kind", "shows"]
+    rest = " ".join(text.split("incast", 1)[1].split()).removeprefix("grid ")
+    assert rest == PROSE
+
+
+def test_where_there_is_no_room_for_sentences_the_table_is_turned():
+    row = ["three-tiers-oversubscribed", "scenario", PROSE]
+    text = shown(Table(["example", "kind", "shows"], [row], left=3, prose=True), 40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert text.splitlines()[0].split() == ["example", "three-tiers-oversubscribed"]

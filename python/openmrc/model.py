@@ -69,7 +69,7 @@ def _refused(model: type[BaseModel]) -> Iterator[None]:
 
 
 def in_words(error: ValidationError, model: object) -> str:
-    """What is wrong, in one line: the first problem, and every field that there is not, with the nearest one.
+    """What is wrong, in one line: the first problem, and every field that is missing or that there is not.
 
     Args:
         error: What pydantic has found.
@@ -82,13 +82,14 @@ def in_words(error: ValidationError, model: object) -> str:
         field = ".".join(str(part) for part in without_tags(problem["loc"], model))
         return f"{field}: {words(problem, model)}" if field else words(problem, model)
 
-    return joined(described(first), [described(other) for other in others if is_misspelt(other)], others)
+    named = [described(other) for other in others if is_about_a_name(other, first)]
+    return joined(described(first), named, others)
 
 
-def joined(first: str, misspelt: list[str], others: list[ErrorDetails]) -> str:
-    """The first problem, the misspelt fields, and the number of what is left out."""
-    left = len(others) - len(misspelt)
-    return "; ".join([first, *misspelt]) + (f" (and {left} more)" if left else "")
+def joined(first: str, named: list[str], others: list[ErrorDetails]) -> str:
+    """The first problem, the fields that are misspelt or missing, and the number of what is left out."""
+    left = len(others) - len(named)
+    return "; ".join([first, *named]) + (f" (and {left} more)" if left else "")
 
 
 def most_specific(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[ErrorDetails]]:
@@ -103,9 +104,13 @@ def most_specific(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[Erro
     return specific, [problem for problem in problems if problem is not specific]
 
 
-def is_misspelt(problem: ErrorDetails) -> bool:
-    """Whether it is about a field that there is not."""
-    return problem["type"] == "extra_forbidden"
+def is_about_a_name(problem: ErrorDetails, first: ErrorDetails) -> bool:
+    """Whether it is about a field that there is not, or one that is missing where the first problem is.
+
+    What is missing elsewhere may be so only in a type that is not meant.
+    """
+    beside = problem["loc"][:-1] == first["loc"][:-1]
+    return problem["type"] == "extra_forbidden" or (problem["type"] == "missing" and beside)
 
 
 def words(problem: ErrorDetails, model: object = None) -> str:

@@ -58,6 +58,8 @@ class Planes:
             raise ArgumentError(f"{self.count} planes were asked for and {len(self.addresses)} named")
         if self.evs is not None and not 1 <= self.evs <= 2048:
             raise ArgumentError(f"entropy values must be 1 to 2048, not {self.evs}")
+        if self.ev_burst is not None and not 1 <= self.ev_burst <= 255:
+            raise ArgumentError(f"consecutive packets on one path must be 1 to 255, not {self.ev_burst}")
 
     @property
     def transport(self) -> str:

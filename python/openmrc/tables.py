@@ -6,7 +6,7 @@ Every command that prints a table uses this one. It decides nothing about conten
 from collections.abc import Callable, Iterable, Sequence
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
@@ -30,6 +30,8 @@ class Table:
         left: Columns that are left-aligned: their number from the first on, or their names. The others are
             numbers, right-aligned.
         totals: Number of rows at the end that are totals, set apart by a line.
+        prose: The last column has sentences, which are folded into the width that the others leave, if that
+            is at least a third.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Table:
         note: str | None = None,
         left: int | Sequence[str] = 1,
         totals: int = 0,
+        prose: bool = False,
     ) -> None:
         self.columns = tuple(columns)
         self.rows = [tuple(cell if isinstance(cell, Text) else Text(cell) for cell in row) for row in rows]
@@ -48,12 +51,13 @@ class Table:
         self.note = note
         self._left = set(self.columns[:left] if isinstance(left, int) else left)
         self._totals = totals
+        self._prose = prose
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
             yield Text(self.title, style="bold")
         every = range(len(self.columns))
-        if _fits(self._straight(every), console, options):
+        if _fits(self._straight(every), console, options) or self._leaves_room(console, options):
             yield self._straight(every)
         else:
             for number, grid in enumerate(self._divided(console, options)):
@@ -62,6 +66,14 @@ class Table:
                 yield grid
         if self.note:
             yield Text(self.note)
+
+    def _leaves_room(self, console: Console, options: ConsoleOptions) -> bool:
+        """Whether sentences in the last column have at least a third of the width."""
+        if not self._prose:
+            return False
+        others = self._straight(range(len(self.columns) - 1))
+        wanted = Measurement.get(console, options.update(max_width=_UNLIMITED), others).maximum
+        return 3 * wanted <= 2 * options.max_width
 
     @property
     def _named(self) -> bool:
@@ -87,7 +99,9 @@ class Table:
         grid = _grid()
         for place in columns:
             name = self.columns[place]
-            grid.add_column(name, justify="left" if name in self._left else "right", no_wrap=True)
+            folds = self._prose and place == len(self.columns) - 1
+            justify: JustifyMethod = "left" if name in self._left else "right"
+            grid.add_column(name, justify=justify, no_wrap=not folds, overflow="fold")
         for number, row in enumerate(self.rows):
             last = number + 1 == len(self.rows) - self._totals
             grid.add_row(*(row[place] for place in columns), end_section=last)

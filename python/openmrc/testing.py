@@ -10,7 +10,7 @@ without rules has no cost.
 
 import contextlib
 import enum
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -113,6 +113,21 @@ class Impairment:
         return cls(kind=ImpairmentKind.TRIM, last_hop=last_hop, **rule)
 
 
+def check_ports(rules: Iterable[Impairment], there: int) -> None:
+    """Checks that a device with ports 0 to ``there - 1`` has those that the rules name.
+
+    Raises:
+        ArgumentError: names the first port that it does not have.
+    """
+    for rule in rules:
+        # What is no collection of numbers is refused, with its reason, where the rules are read.
+        named: Any = rule.ports
+        for port in named if isinstance(named, Iterable) else ():
+            if isinstance(port, int) and not 0 <= port < there:
+                has = "only port 0" if there == 1 else f"ports 0 to {there - 1}"
+                raise ArgumentError(f"port {port} cannot be impaired: this device has {has}")
+
+
 class ImpairedNetwork:
     """The rules in force at a device; see :func:`impair`."""
 
@@ -128,11 +143,7 @@ class ImpairedNetwork:
             ArgumentError: says what is wrong with a rule.
             ClosedError: if the context is closed.
         """
-        ports = len(self._context.addresses)
-        for port in (port for rule in rules for port in rule.ports or ()):
-            if not 0 <= port < ports:
-                has = "only port 0" if ports == 1 else f"ports 0 to {ports - 1}"
-                raise ArgumentError(f"port {port} cannot be impaired: this device has {has}")
+        check_ports(rules, len(self._context.addresses))
         _core.set_impairments(self._context._core, list(rules), seed)
 
     def hits(self) -> list[int]:

@@ -198,7 +198,9 @@ fn description(entry: Entry) -> Result<Description, String> {
             return Err(of(format!("peers: {gid} needs its own address first, then one per further plane")));
         }
     }
-    let impairments = impair.into_iter().map(Rule::rule).collect::<Result<_, _>>().map_err(of)?;
+    let ports = config.ports.len();
+    let impairments =
+        impair.into_iter().map(|rule| rule.rule(ports)).collect::<Result<_, _>>().map_err(of)?;
     Ok(Description { config, peers, impairments, seed: impair_seed })
 }
 
@@ -255,7 +257,8 @@ impl Settings {
 }
 
 impl Rule {
-    fn rule(self) -> Result<ImpairRule, String> {
+    /// The rule, of a device with this number of ports.
+    fn rule(self, there: usize) -> Result<ImpairRule, String> {
         let kind = match self.kind.as_str() {
             "drop" | "loss" => Impairment::Drop,
             "duplicate" => Impairment::Duplicate,
@@ -279,9 +282,10 @@ impl Rule {
         };
         let ports = match self.ports {
             None => u16::MAX,
-            Some(list) => list.into_iter().try_fold(0, |set, port| match port {
-                0..16 => Ok(set | 1 << port),
-                _ => Err(format!("impair: port {port}: a device has at most 16")),
+            Some(list) => list.into_iter().try_fold(0, |set, port| match usize::from(port) < there {
+                true => Ok(set | 1 << port),
+                false if there == 1 => Err(format!("impair: there is no port {port}: it has only port 0")),
+                false => Err(format!("impair: there is no port {port}: it has ports 0 to {}", there - 1)),
             })?,
         };
         Ok(ImpairRule {

@@ -30,11 +30,13 @@ pub(crate) struct Footprint {
 }
 
 /// Measured: columns, their copies on the way to Python, and the lists of the summary.
-const PER_RESULT: u64 = 120;
+const PER_RESULT: u64 = 135;
 /// Measured: a queue pair's entries in its node's table, timers and list of peers, and what the allocator adds to its
 /// arrays. A queue pair of RoCEv2 has no arrays.
 const AROUND_QUEUE_PAIR: u64 = 600;
 const AROUND_ROCEV2: u64 = 150;
+/// Measured: what a connection of RoCEv2 leaves when it has closed.
+const PER_ROCEV2_CONNECTION: u64 = 30;
 /// Measured: a node's table, timers and lists, which begin with room for several queue pairs.
 const PER_ACTIVE_HOST: u64 = 1_600;
 /// Free blocks and half-empty blocks of the calendar, measured.
@@ -43,11 +45,12 @@ const SPARE_EVENTS: f64 = 1.1;
 impl Footprint {
     pub fn new(config: &NetworkConfig, transport: &TransportConfig) -> Result<Self, ScenarioError> {
         let queue_pairs = hosts::queue_pair_bytes(config, transport)?;
-        let (around, used) = match transport {
+        let (around, used, left) = match transport {
             TransportConfig::Rocev2(rc) => {
-                (AROUND_ROCEV2, (f64::from(rc.qps) / f64::from(config.fabric.shape().planes)).min(1.0))
+                let used = (f64::from(rc.qps) / f64::from(config.fabric.shape().planes)).min(1.0);
+                (AROUND_ROCEV2, used, PER_ROCEV2_CONNECTION)
             }
-            _ => (AROUND_QUEUE_PAIR, 1.0),
+            _ => (AROUND_QUEUE_PAIR, 1.0, 0),
         };
         Ok(Footprint {
             per_port: fabric::bytes_per_port(config, used),
@@ -56,7 +59,7 @@ impl Footprint {
             // Laid out first, then as the simulator and the results have it. Most messages wait for one other.
             per_message: (size_of::<Message>() + hosts::BYTES_PER_MESSAGE + 4 * size_of::<u32>()) as u64,
             per_result: PER_RESULT,
-            per_connection: (size_of::<Connection>() + hosts::BYTES_PER_CONNECTION) as u64,
+            per_connection: (size_of::<Connection>() + hosts::BYTES_PER_CONNECTION) as u64 + left,
             per_open_connection: queue_pairs + 2 * around,
             per_packet: Slab::BYTES_PER_PACKET as u64
                 + (size_of::<Event>() as f64 * SPARE_EVENTS) as u64
@@ -77,8 +80,10 @@ pub(crate) struct Filling {
     pub queued: f64,
     /// The most that a host has if it sends to many, or shares its receivers with many.
     pub crowded: f64,
-    /// Packets that a connection has in flight at most.
+    /// Packets that a connection has in flight at most, where queues do not grow without end.
     pub window: f64,
+    /// Packets that a queue pair may have in flight.
+    pub limit: f64,
 }
 
 impl Filling {
@@ -100,7 +105,11 @@ impl Filling {
                     MrcCongestion::FixedWindow(bytes) => bytes as f64 / packet,
                     MrcCongestion::Nscc | MrcCongestion::Custom(_) => nscc,
                 };
-                let queued = if config.software.is_some() { 0.8 } else { unevenness(config, mrc.ev_active) };
+                // One processor behind the buffers of all ports: measured.
+                let queued = match config.software {
+                    Some(_) => (0.65 * f64::from(shape.planes)).min(1.9),
+                    None => unevenness(config, mrc.ev_active),
+                };
                 (queued, 1.7, window.min(f64::from(mrc.mpr) * 128.0))
             }
             TransportConfig::Uet(uet) => {
@@ -115,7 +124,17 @@ impl Filling {
                 (0.0, 1.1 / f64::from(shape.planes), f64::from(rc.window).min(deep * plane))
             }
         };
-        Filling { product, idle, queued, crowded, window }
+        let limit = match transport {
+            TransportConfig::Rocev2(rc) => f64::from(rc.window),
+            _ => window,
+        };
+        Filling { product, idle, queued, crowded, window, limit }
+    }
+
+    /// Packets in flight of a connection of RoCEv2 to a receiver that others send to: pauses keep most of its message
+    /// in the buffers. Measured.
+    pub fn paused(&self, to_send: f64, qps: f64) -> f64 {
+        (0.6 * to_send / qps).min(self.limit) * qps
     }
 
     /// Packets in flight of a host that has this number of packets to send, on one connection or on many at once.

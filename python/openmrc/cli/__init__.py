@@ -209,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments after ``openmrc``; default ``sys.argv[1:]``.
     """
     command = typer.main.get_command(app)
+    _tidy_help(command)
     return _common.run(
         lambda: command.main(
             args=list(sys.argv[1:] if arguments is None else arguments),

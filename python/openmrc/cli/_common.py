@@ -57,23 +57,32 @@ def console(*, stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     plain_width = None if stream.isatty() else 10_000
-    # No emoji: `:a:` in an address such as 5f00:0:e:a:: would become one.
+    # Texts come from files and names: `:a:` in an address such as 5f00:0:e:a:: would become an emoji, and a
+    # directory `run[1]` would lose what looks like markup.
     return Console(
-        stderr=stderr, highlight=False, emoji=False, soft_wrap=not stream.isatty(), width=plain_width
+        stderr=stderr,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        soft_wrap=not stream.isatty(),
+        width=plain_width,
     )
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, prose: bool = False
+) -> None:
     """Prints a table; on a terminal that is too narrow it is turned (:class:`openmrc.tables.Table`).
 
     Args:
         columns: Names of the columns.
         rows: The cells.
         left: Number of columns that are left-aligned names; the others are right-aligned numbers.
+        prose: The last column has sentences, which may be folded.
     """
     from openmrc.tables import Table
 
-    console().print(Table(columns, rows, left=left))
+    console().print(Table(columns, rows, left=left, prose=prose))
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

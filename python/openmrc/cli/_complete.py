@@ -71,6 +71,20 @@ def interfaces(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in matching(names, last)]
 
 
+def collectives(incomplete: str) -> list[str]:
+    """Collective operations that can be measured."""
+    from openmrc.collectives.bench.settings import OPERATIONS
+
+    return matching(OPERATIONS, incomplete)
+
+
+def examples(incomplete: str) -> list[str]:
+    """Shipped examples."""
+    from openmrc.examples import every
+
+    return matching([each.name for each in every()], incomplete)
+
+
 def rows(incomplete: str) -> list[str]:
     """Rows of published results."""
     from openmrc.sim.reproduce import rows as published

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openmrc.cli import _common
 from openmrc.errors import ArgumentError, FormatError
@@ -89,12 +89,16 @@ def with_record(
             record = record.model_copy(update={"links": scenario.record.links, "evs": False})
     if interval_us is not None:
         record = record.model_copy(update={"series": True, "interval_us": interval_us})
-    if links:
-        if capture is None:
-            raise ArgumentError("--capture-link goes with --capture FILE.pcapng")
-        fields = {} if snaplen is None else {"snaplen": snaplen}
-        record = record.model_copy(update={"capture": sim.Capture(links=links, **fields)})
-    elif capture is not None and record.capture is None:
+    if capture is None:
+        for option, value in (("--capture-link", links), ("--snaplen", snaplen)):
+            if value:
+                raise ArgumentError(f"{option} goes with --capture FILE.pcapng")
+    elif links or record.capture:
+        fields: dict[str, Any] = dict(record.capture or {})
+        given = {"links": links or None, "snaplen": snaplen}
+        fields |= {name: value for name, value in given.items() if value is not None}
+        record = record.model_copy(update={"capture": sim.Capture(**fields)})
+    else:
         raise ArgumentError("--capture needs --capture-link LINK, or record.capture in the scenario")
     return scenario.model_copy(update={"record": record})
 

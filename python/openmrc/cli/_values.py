@@ -13,6 +13,9 @@ _T = TypeVar("_T", int, float)
 SIZE, TIME, RATE, SHARE, PORT = "SIZE", "TIME", "RATE", "SHARE", "PORT"
 """Names of the values in help texts."""
 
+PLATFORMS = "linux|frr|sonic|eos|cumulus"
+"""Systems of switches."""
+
 
 def _parser(
     read: Callable[[str], _T], show: Callable[[_T], str], least: _T | None, most: _T | None

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from openmrc.cli import _common, _values
+from openmrc.cli import _common, _complete, _values
 from openmrc.errors import ArgumentError, Error
 
 _LARGEST = 8 << 30
@@ -24,6 +24,7 @@ def bench_collective(
         typer.Argument(
             metavar="OPERATION",
             help="all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather or scatter.",
+            autocompletion=_complete.collectives,
         ),
     ],
     ranks: Annotated[
@@ -46,8 +47,9 @@ def bench_collective(
         typer.Option("--lab", help="Ranks are hosts of a lab: SRv6 switches of the kernel. Needs root."),
     ] = False,
     all_sizes: Annotated[bool, typer.Option("--all", "-a", help="Sizes from 8 bytes to 128 MiB.")] = False,
-    begin: Annotated[int, typer.Option("--minbytes", help="Smallest size.", **_values.size(1, _LARGEST))] = 1
-    << 20,
+    begin: Annotated[
+        int | None, typer.Option("--minbytes", help="Smallest size. Default 1M.", **_values.size(1, _LARGEST))
+    ] = None,
     end: Annotated[
         int | None,
         typer.Option(
@@ -59,13 +61,22 @@ def bench_collective(
     warmup: Annotated[int, typer.Option("--warmup-iters", "-w", min=0, help="Operations before those.")] = 5,
     dtype: Annotated[str, typer.Option("--datatype", "-d", metavar="TYPE", help="NumPy's name.")] = "float32",
     op: Annotated[
-        str, typer.Option("--op", metavar="OP", help="sum, product, min, max, avg, band, bor or bxor.")
+        str,
+        typer.Option(
+            "--op",
+            metavar="OP",
+            help="sum, product, min, max, avg, band, bor or bxor.",
+            autocompletion=_complete.choices("sum", "product", "min", "max", "avg", "band", "bor", "bxor"),
+        ),
     ] = "sum",
     root: Annotated[int, typer.Option("--root", "-r", min=0, help="Root of those that have one.")] = 0,
     algorithm: Annotated[
         str | None,
         typer.Option(
-            "--algorithm", metavar="NAME", help="ring, halving, direct, tree or chain. Default by size."
+            "--algorithm",
+            metavar="NAME",
+            help="ring, halving, direct, tree or chain. Default by size.",
+            autocompletion=_complete.choices("ring", "halving", "direct", "tree", "chain"),
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare the results.")] = True,
@@ -75,6 +86,7 @@ def bench_collective(
             "--compare",
             metavar="gloo",
             help="Measure gloo (PyTorch) too, alternating, in the same processes.",
+            autocompletion=_complete.choices("gloo"),
         ),
     ] = None,
     picture: Annotated[
@@ -88,12 +100,15 @@ def bench_collective(
     MASTER_ADDR, MASTER_PORT). Sizes are those of the larger buffer of a rank. busbw is what each rank's link
     carries: algbw times 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all. The
     result of the first operation of each size is compared with what it must be; the column wrong counts
-    elements. x is gloo's time over ours.
+    elements. x is gloo's time over ours. Ctrl-C ends the measurement and keeps the sizes that are done.
     """
     from openmrc.collectives import bench
+    from openmrc.collectives.bench.measure import numpy
     from openmrc.collectives.rendezvous import Environment
 
-    smallest = 8 if all_sizes else begin
+    if all_sizes and (begin is not None or end is not None):
+        raise ArgumentError("-a runs its own sizes: leave --minbytes and --maxbytes out, or -a")
+    smallest = 8 if all_sizes else (begin or 1 << 20)
     settings = bench.Settings(
         operation=operation.replace("-", "_"),
         begin=smallest,
@@ -108,6 +123,7 @@ def bench_collective(
         check=check,
         compare=compare,
     )
+    numpy()
     if compare:
         from openmrc.collectives.bench import gloo
 
@@ -123,24 +139,52 @@ def bench_collective(
     if root >= number:
         raise ArgumentError(f"root {root} does not exist: there are ranks 0 to {number - 1}")
     table = None if json else _Table(settings, number)
-    lines = []
-    for line in _launched(settings) if launched else _spawned(number, settings, loopback=loopback, lab=lab):
+    lines: list[Any] = []
+
+    def measured(line: Any) -> None:
         lines.append(line)
         if table is not None:
             table.add(line)
-    if launched and not lines:
-        return  # Rank 0 reports.
+
+    interrupted = False
+    try:
+        if launched:
+            if not _launched(settings, measured):
+                return  # Rank 0 reports.
+        else:
+            _refuse_too_much(settings, number)
+            _spawned(number, settings, measured, loopback=loopback, lab=lab)
+    except KeyboardInterrupt:
+        interrupted = True
     if json:
         _common.print_json([asdict(line) for line in lines])
-    if picture:
+    if picture and lines:
         from openmrc.collectives.bench.picture import draw
 
         way = "lab" if lab else ("loopback planes" if loopback else "this machine")
         draw(lines, f"{settings.operation} of {dtype}, {number} ranks, {way}", picture)
-        _common.console(stderr=True).print(f"wrote {picture}", markup=False)
+        _common.console(stderr=True).print(f"wrote {picture}")
+    if interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
     ways = [way for line in lines for way in (line.out_of_place, line.in_place, line.gloo) if way is not None]
     if wrong := sum(way.wrong for way in ways):
         raise Error(f"{wrong} elements were wrong")
+
+
+_BUFFERS = 6
+"""Buffers of the largest size that a rank has at most, with those of the expected result. Measured."""
+
+
+def _refuse_too_much(settings: Any, ranks: int) -> None:
+    """Refuses sizes for which the ranks of this machine have no memory, before the kernel ends them."""
+    from openmrc.sim.memory import available, size
+
+    needed, there = ranks * _BUFFERS * max(settings.sizes), available()
+    if needed > there:
+        raise ArgumentError(
+            f"{ranks} ranks with buffers of {size(max(settings.sizes))} need about {size(needed)} of memory, "
+            f"and {size(there)} are there"
+        )
 
 
 class _Table:
@@ -217,15 +261,19 @@ def _us(time_us: float) -> str:
     return f"{time_us:8.2f}" if time_us < 1000 else f"{time_us:8.0f}"
 
 
-def _launched(settings: Any) -> Iterator[Any]:
+def _launched(settings: Any, measured: Callable[[Any], None]) -> bool:
+    """Measures as one of the ranks that others have started; whether this is the one that reports."""
     from openmrc.collectives import Communicator, bench
 
     with Communicator.from_environment() as comm:
-        lines = bench.run(comm, settings, lambda line: None)
-        yield from lines if comm.rank == 0 else ()
+        reports = comm.rank == 0
+        bench.run(comm, settings, measured if reports else lambda line: None)
+        return reports
 
 
-def _spawned(ranks: int, settings: Any, *, loopback: bool, lab: bool) -> Iterator[Any]:
+def _spawned(
+    ranks: int, settings: Any, measured: Callable[[Any], None], *, loopback: bool, lab: bool
+) -> None:
     from openmrc.collectives import bench
     from openmrc.collectives.bench.spawn import ended, lines
 
@@ -233,7 +281,8 @@ def _spawned(ranks: int, settings: Any, *, loopback: bool, lab: bool) -> Iterato
         _places(ranks, loopback=loopback, lab=lab) as places,
         ended(bench.spawn(places, settings)) as processes,
     ):
-        yield from map(bench.line_from, lines(processes))
+        for line in lines(processes):
+            measured(bench.line_from(line))
 
 
 @contextmanager

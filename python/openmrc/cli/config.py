@@ -7,12 +7,11 @@ import typer
 
 from openmrc.cli import _common, _complete
 from openmrc.cli._progress import progress
+from openmrc.cli._values import PLATFORMS
 from openmrc.cli.plan import DeviceOption, FileArgument, HwskuOption
 
 if TYPE_CHECKING:
     from openmrc.fabric.spec import Platform
-
-PLATFORMS = "linux|frr|sonic|eos|cumulus"
 
 
 def config(

@@ -5,22 +5,27 @@ from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 
 
 def example(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The example to write; all are listed if left out.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="The example to write; all are listed if left out.",
+            autocompletion=_complete.examples,
+        ),
     ] = None,
-    directory: Annotated[
-        Path,
-        typer.Option("--dir", metavar="DIR", help="Where to write it, with the files that it refers to."),
-    ] = Path(),
+    out: Annotated[
+        Path | None,
+        _common.out_option("DIR", "Where to write it, with the files that it refers to. Default: here."),
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Write a shipped example into this directory, or list all examples.
 
-    A file that is there already is not overwritten.
+    A file that is there already with other contents is not overwritten.
     """
     from openmrc import examples
 
@@ -30,14 +35,14 @@ def example(
             _common.print_json([each._asdict() | {"path": str(each.path)} for each in found])
         else:
             rows = [[each.name, each.kind, each.says] for each in found]
-            _common.print_table(("example", "kind", ""), rows, left=3)
+            _common.print_table(("example", "kind", "shows"), rows, left=3, prose=True)
         return
-    written = examples.write(name, directory)
+    written = examples.write(name, out or Path())
     if json:
         _common.print_json([str(path) for path in written])
         return
-    out = _common.console()
+    screen = _common.console()
     for path in written:
-        out.print(f"wrote {path}")
+        screen.print(f"wrote {path}")
     command = {"scenario": "simulate", "fabric": "plan", "grid": "sweep"}[examples.find(name).kind]
-    out.print(f"try   openmrc {command} {written[0]}")
+    screen.print(f"try   openmrc {command} {written[0]}")

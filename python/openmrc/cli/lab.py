@@ -146,7 +146,8 @@ def graph(
     if json:
         _common.print_json(graphs.as_dict(found.layout, found.state))
     elif picture is None:
-        for line in graphs.lines(found.layout, found.state):
+        width = min(_common.console().width, graphs.WIDTH)
+        for line in graphs.lines(found.layout, found.state, width):
             print(line)
 
 
@@ -314,6 +315,8 @@ def soft(
     """Replace a switch by a soft switch: with a rate, queues, ECN marking, packet trimming."""
     from openmrc.lab import Lab
 
+    if json and not off:
+        raise typer.BadParameter("--json goes with --off, which shows the counters")
     found = Lab.open(name)
     if off:
         counted = found.stop_soft_switch(switch)

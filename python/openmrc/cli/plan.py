@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
+from openmrc.cli._simulation import contents_of
+from openmrc.cli._values import PLATFORMS
 from openmrc.errors import Error
 from openmrc.extras import pip_install
 
@@ -32,7 +34,9 @@ def plan(
     platform: Annotated[
         str,
         typer.Option(
-            metavar="linux|frr|sonic|eos|cumulus", help="With --cabling: whose names the ports have."
+            metavar=PLATFORMS,
+            help="With --cabling: whose names the ports have.",
+            autocompletion=_complete.choices(*PLATFORMS.split("|")),
         ),
     ] = "linux",
     device: DeviceOption = None,
@@ -50,7 +54,8 @@ def plan(
     if json and csv:
         raise typer.BadParameter("--json and --csv exclude each other")
     fabric = Fabric.load(file, hosts=hosts)
-    result = make_plan(fabric)
+    with contents_of(file if hosts is None else None):
+        result = make_plan(fabric)
     if picture is not None:
         try:
             from openmrc.fabric import drawing

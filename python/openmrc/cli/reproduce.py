@@ -109,13 +109,14 @@ def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:
 
 def _print(outcomes: "list[Outcome]", full: bool) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from openmrc.sim import published_page
 
     console = _common.console()
     for outcome in outcomes:
         row = outcome.row
-        console.print(f"[bold]{row.row}[/bold]  {row.setting}")
+        console.print(Text.assemble((row.row, "bold"), f"  {row.setting}"))
         console.print(f"    published: {row.published}")
         if row.scaled and not (full and row.full):
             console.print(f"    scaled: {row.scaled}")
@@ -134,7 +135,7 @@ def _print(outcomes: "list[Outcome]", full: bool) -> None:
                 verdict.claim.says,
                 published_page.ours(verdict),
                 published_page.interval(verdict),
-                f"[{colour}]{word}[/{colour}], bounds: {published_page.bounds(verdict.bounds)}",
+                Text.assemble((word, colour), f", bounds: {published_page.bounds(verdict.bounds)}"),
             )
         console.print(table)
         for verdict in outcome.verdicts:

@@ -11,8 +11,8 @@ import typer
 from openmrc import clibrary
 from openmrc.cli import _complete, _impair, _planes
 from openmrc.errors import ArgumentError
-from openmrc.planes import _named_ports
-from openmrc.testing import Impairment
+from openmrc.planes import Planes, _named_ports
+from openmrc.testing import Impairment, check_ports
 from openmrc.verbs import Device
 
 DEVICE = "mrc0"
@@ -66,8 +66,12 @@ def run(
     openmrc run --planes 4 --impair loss=1% -- ib_write_bw localhost
     """
     environment = clibrary.preloaded(os.environ)
+    # Here, because what the library says is lost among the words of the program.
+    Planes(count=count, evs=evs, ev_burst=ev_burst)
     planes = _addresses(addresses, count)
     rules = [*_impair.parse_all(impair), *map(_impair.fail_port, fail_port or ())]
+    if planes:
+        check_ports(rules, len(planes))
     settings = {"evs_per_port": evs and 2 * -(-evs // max(1, len(planes))), "ev_burst": ev_burst}
     if planes:
         environment.pop("OPENMRC_DEVICES", None)

@@ -27,7 +27,9 @@ def sweep(
             metavar="DIR", help="Where finished points are kept. Default: GRID.points beside the grid."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Points at once; -1: one on each core.")] = -1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=-1, help="Points at once; -1: one on each core.")
+    ] = -1,
     dask: Annotated[
         str | None,
         typer.Option(

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _complete
 from openmrc.cli._progress import progress
+from openmrc.cli._values import PLATFORMS
 from openmrc.cli.plan import DeviceOption, HwskuOption
 
 SHOWN = 20
@@ -35,7 +36,9 @@ def verify(
     platform: Annotated[
         str | None,
         typer.Option(
-            metavar="linux|frr|sonic|eos|cumulus", help="With --fabric: the system of the switches."
+            metavar=PLATFORMS,
+            help="With --fabric: the system of the switches.",
+            autocompletion=_complete.choices(*PLATFORMS.split("|")),
         ),
     ] = None,
     cabling: Annotated[

@@ -53,23 +53,27 @@ def write(name: str, directory: Path = Path()) -> list[Path]:
     """Writes an example and the files that it refers to side by side; returns the paths, the example first.
 
     Raises:
-        ArgumentError: if there is no such example, or a file is there already.
+        ArgumentError: if there is no such example, or a file is there already with other contents.
         OSError: if a file cannot be written.
     """
-    sources = _with_references(find(name).path)
-    targets = [directory / source.name for source in sources]
-    for target in targets:
-        if target.exists():
-            raise ArgumentError(f"{target}: is there already; --dir names another directory")
+    texts = {directory / source.name: _contents(source) for source in _with_references(find(name).path)}
+    for target, contents in texts.items():
+        # Examples share files: one that is there as it would be written is no obstacle.
+        if target.exists() and target.read_bytes() != contents:
+            raise ArgumentError(
+                f"{target}: is there already with other contents; --out names another directory"
+            )
     directory.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(sources, targets, strict=True):
-        if source.suffix == ".et":
-            target.write_bytes(source.read_bytes())
-            continue
-        # Beside each other, references need no directories.
-        text = re.sub(r"(?:\.\./|examples/)(?:scenarios|fabrics|grids)/", "", source.read_text())
-        target.write_text(text)
-    return targets
+    for target, contents in texts.items():
+        target.write_bytes(contents)
+    return list(texts)
+
+
+def _contents(source: Path) -> bytes:
+    """An example beside the files that it refers to: references need no directories."""
+    if source.suffix == ".et":
+        return source.read_bytes()
+    return re.sub(r"(?:\.\./|examples/)(?:scenarios|fabrics|grids)/", "", source.read_text()).encode()
 
 
 def _with_references(path: Path) -> list[Path]:

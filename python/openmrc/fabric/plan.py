@@ -18,7 +18,8 @@ class Baseline:
     """A single-plane fabric of the same switches.
 
     It has the same number of hosts, or, if its tiers cannot hold them, as many as it can have. Figures are
-    compared per host then. One with more tiers than the hosts need is no alternative, and has no design.
+    compared per host then. One with more tiers than the hosts need, or more tiers and no more hosts, is no
+    alternative and has no design; nor is the fabric itself.
     """
 
     tiers: int
@@ -57,7 +58,8 @@ class Plan:
         from openmrc import notebook
         from openmrc.fabric import report
 
-        console = Console(width=140, file=io.StringIO(), color_system=None)
+        # Jupyter would show what a console prints, besides what is returned.
+        console = Console(width=140, file=io.StringIO(), color_system=None, force_jupyter=False)
         console.print(report.tables(self))
         return notebook.preformatted(console.file.getvalue())  # type: ignore[attr-defined]
 
@@ -128,11 +130,15 @@ def _baseline(fabric: Fabric, tiers: int) -> Baseline:
     """The single-plane fabric with this number of tiers, with the same switches and oversubscription."""
     spec, size = fabric.spec, fabric.size
     refusal = None
+    if (fabric.planes, fabric.tiers) == (1, tiers):
+        return Baseline(tiers, None, "it is this fabric")
     try:
         ports = sizing.radix(size.capacity, spec.nic.rate, 1, size.switch)
         most = min(sizing.capacity(tiers, ports, spec.oversubscription), MAX_HOSTS)
         fewer = sizing.capacity(tiers - 1, ports, spec.oversubscription)
         hosts = fabric.hosts
+        if hosts > most and fewer >= most:
+            return Baseline(tiers, None, f"fewer tiers hold {most:,} hosts too")
         if hosts > most:
             refusal = f"holds at most {most:,} hosts, shown at that size"
         elif hosts <= fewer:

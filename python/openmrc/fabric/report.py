@@ -21,7 +21,8 @@ def tables(plan: Plan) -> Group:
     """The plan for a terminal."""
     asked = plan.asked
     parts: list[Text | Table] = [_headline(plan)]
-    for table in (_materials(plan), _losses(asked), _comparison(plan)):
+    compared = any(baseline.design for baseline in plan.baselines)
+    for table in (_materials(plan), _losses(asked), *([_comparison(plan)] if compared else [])):
         parts += [Text(), table]
     parts += [Text(f"note: {note}", style="yellow") for note in asked.notes]
     parts.append(Text(f"figures of {plan.catalogue}: {plan.source}"))

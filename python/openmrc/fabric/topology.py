@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from typing import NamedTuple, Self, overload
 
 from openmrc import _core
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, FormatError
 from openmrc.fabric import catalogue as parts
 from openmrc.fabric import sizing
 from openmrc.fabric import spec as specification
@@ -200,8 +200,8 @@ class Fabric:
             hosts: Compute it for this many hosts instead of the file's.
 
         Raises:
-            FormatError: if the file is wrong, with file, line and field.
-            ArgumentError: if no fabric fits, with file and field.
+            FormatError: if the file is wrong, with file, line and field, or no fabric fits it.
+            ArgumentError: if no fabric fits this number of hosts, with file and field.
             OSError: if the file cannot be read.
         """
         spec = specification.load(path, hosts=hosts)
@@ -209,7 +209,8 @@ class Fabric:
         try:
             return cls(spec, catalogue)
         except ArgumentError as error:
-            raise ArgumentError(f"{path}: {error}") from None
+            kind = FormatError if hosts is None else ArgumentError
+            raise kind(f"{path}: {error}") from None
 
     # --- counts ---------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from openmrc.errors import FormatError
-from openmrc.model import is_misspelt, joined, most_specific, words
+from openmrc.model import is_about_a_name, joined, most_specific, words
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -115,7 +115,7 @@ def read(path: Path, model: type[Model]) -> Model:
 
 
 def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model: type[BaseModel]) -> str:
-    """One line: what is wrong first, and every misspelt field with its line and nearest neighbour."""
+    """One line: what is wrong first, missing fields, every misspelt one with line and nearest neighbour."""
     first, others = most_specific(error.errors(include_url=False, include_input=False))
 
     def described(problem: ErrorDetails) -> tuple[int | None, str]:
@@ -124,8 +124,8 @@ def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model:
         return _line(root, location), f"{f'{field}: ' if field else ''}{words(problem, model)}"
 
     line, text = described(first)
-    misspelt = [described(other) for other in others if is_misspelt(other)]
-    also = [f"{f'line {at}: ' if at else ''}{what}" for at, what in misspelt]
+    named = [described(other) for other in others if is_about_a_name(other, first)]
+    also = [f"{f'line {at}: ' if at else ''}{what}" for at, what in named]
     return f"{path}{f':{line}' if line else ''}: {joined(text, also, others)}"
 
 

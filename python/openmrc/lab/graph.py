@@ -7,9 +7,12 @@ from openmrc.lab.layout import Layout, Link
 from openmrc.lab.state import State
 from openmrc.units import duration
 
+WIDTH = 80
+"""Columns of a list of cables where nothing else is asked for."""
 
-def lines(layout: Layout, state: State) -> Iterator[str]:
-    """Yields the lines: from the top tier down, each switch with what is below it."""
+
+def lines(layout: Layout, state: State, width: int = WIDTH) -> Iterator[str]:
+    """Yields the lines, of ``width`` columns: from the top tier down, each switch with what is below it."""
     fabric = layout.fabric
     for plane in range(fabric.planes):
         yield f"plane {plane}"
@@ -20,8 +23,8 @@ def lines(layout: Layout, state: State) -> Iterator[str]:
             links = layout.links_of(name)
             above = [_end(link, name, state) for link in links if link.lower.node == name]
             below = [_end(link, name, state) for link in links if link.upper.node == name]
-            yield from _wrapped("    up    ", above)
-            yield from _wrapped("    down  ", below)
+            yield from _wrapped("    up    ", above, width)
+            yield from _wrapped("    down  ", below, width)
 
 
 def _end(link: Link, node: str, state: State) -> str:
@@ -53,7 +56,7 @@ def described(state: State, link: str) -> list[str]:
     return words
 
 
-def _wrapped(head: str, items: list[str], width: int = 80) -> Iterator[str]:
+def _wrapped(head: str, items: list[str], width: int) -> Iterator[str]:
     if not items:
         return
     line = head

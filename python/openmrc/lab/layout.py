@@ -80,7 +80,8 @@ class Layout:
         if link is None:
             example = next(iter(self.links))
             raise ArgumentError(
-                f"{name} is no link or port of this lab; write a link like {example} or one end of it"
+                f"{name} is no link or port of this lab, nor a switch where one may be named; "
+                f"write a link like {example} or one end of it"
             )
         return link
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from openmrc.sim.reproduce import Bounds, Claim, Outcome, Swept, Verdict
+from openmrc.sim.text import count
 
 HEAD = """\
 # Published results, and ours
@@ -83,7 +84,7 @@ def interval(verdict: Verdict) -> str:
         return "-"
     least, greatest = verdict.interval
     mean = ", mean" if verdict.claim.over == "mean" else ""
-    return f"{number(least)} to {number(greatest)}{mean}, {len(verdict.values)} seeds"
+    return f"{number(least)} to {number(greatest)}{mean}, {count(len(verdict.values), 'seed')}"
 
 
 def bounds(value: Bounds) -> str:

@@ -18,10 +18,10 @@ def rate_unit(most: float) -> tuple[float, str]:
 
 
 def gbps(value: float | None) -> str:
-    """A rate in Gb/s, from 10 Tb/s on in Tb/s, as in pictures."""
+    """A rate in Gb/s, from 10 Tb/s on in Tb/s, as in pictures; small ones in Mb/s."""
     if value is None:
         return "-"
-    factor, unit = rate_unit(value)
+    factor, unit = (1e-6, "Mb/s") if 0 < value < 1e9 else rate_unit(value)
     return f"{value * factor:,.1f} {unit}"
 
 

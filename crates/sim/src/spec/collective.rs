@@ -85,6 +85,29 @@ impl Collective {
         }
     }
 
+    /// The time of its steps, of which each takes at least the sending of its data and a round trip, microseconds.
+    pub(super) fn least_us(&self, hosts: u32, rtt: f64, sends: impl Fn(u64) -> f64) -> f64 {
+        let ranks = count(self.ranks.as_deref(), hosts);
+        let others = ranks.saturating_sub(1);
+        let steps = match self.operation {
+            Operation::RingAllReduce => 2 * others,
+            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => others,
+            Operation::RecursiveDoublingAllReduce => u64::from(ranks.max(1).ilog2()),
+            Operation::Pipeline => others + self.microbatches.get(),
+        };
+        steps as f64 * (sends(self.part(hosts)) + rtt)
+    }
+
+    /// Bytes of a message.
+    pub(super) fn part(&self, hosts: u32) -> u64 {
+        match self.operation {
+            Operation::RingAllReduce | Operation::AllGather | Operation::ReduceScatter => {
+                self.bytes.get().div_ceil(count(self.ranks.as_deref(), hosts).max(1))
+            }
+            _ => self.bytes.get(),
+        }
+    }
+
     pub(super) fn workload(&self, hosts: u32) -> Workload {
         let (ranks, bytes) = (members(self.ranks.as_deref(), hosts), self.bytes.get());
         match self.operation {

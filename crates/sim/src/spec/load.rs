@@ -19,6 +19,9 @@ pub(super) struct Load {
     pub connections: f64,
     /// Connections that are open at once.
     pub open: f64,
+    /// Bytes of each message that an open connection is sending, where connections and not hosts limit what is in
+    /// flight.
+    pub message: Option<f64>,
 }
 
 /// Connections that close after their only message, while the next step's are opened: more are open than send.
@@ -27,11 +30,11 @@ const OF_TWO_STEPS: f64 = 1.6;
 impl Load {
     /// Every sender sends on one connection.
     fn one_each(senders: f64, bytes: f64) -> Self {
-        Load { senders, bytes, connections: 1.0, open: senders }
+        Load { senders, bytes, connections: 1.0, open: senders, message: None }
     }
 
-    /// The load of a pattern.
-    pub fn of(pattern: &Pattern, network: &NetworkConfig) -> Self {
+    /// The load of a pattern, if a connection can use this share of a host's ports.
+    pub fn of(pattern: &Pattern, network: &NetworkConfig, share: f64) -> Self {
         let hosts = f64::from(network.fabric.shape().hosts);
         match pattern {
             Pattern::Permutation(pattern) => Load::one_each(hosts, pattern.bytes.get() as f64),
@@ -46,6 +49,7 @@ impl Load {
                     bytes: pattern.bytes.get() as f64 * others,
                     connections: others,
                     open: ranks * others,
+                    message: None,
                 }
             }
             Pattern::RandomTraffic(pattern) => {
@@ -53,9 +57,15 @@ impl Load {
                 let size = pattern.mean_size();
                 // What a message takes grows with what waits before it.
                 let load = pattern.load.get().min(0.95);
-                let takes = (rtt_us(network) + sends_us(network, size)) / (1.0 - load);
+                let takes = (rtt_us(network) + sends_us(network, size) / share) / (1.0 - load);
                 let open = (messages / pattern.duration_us.get() * takes).min(messages);
-                Load { senders: hosts * load, bytes: f64::INFINITY, connections: 2.0, open }
+                Load {
+                    senders: hosts * load,
+                    bytes: f64::INFINITY,
+                    connections: 2.0,
+                    open,
+                    message: Some(size),
+                }
             }
             Pattern::Flows(flows) => of_flows(flows, network),
             Pattern::Collective(pattern) => of_collective(pattern, network.fabric.shape().hosts),
@@ -88,7 +98,13 @@ fn of_flows(flows: &Flows, network: &NetworkConfig) -> Load {
         most = (most.0.max(now.0), most.1.max(now.1));
     }
     let senders = most.0.min(f64::from(network.fabric.shape().hosts)).max(1.0);
-    Load { senders, bytes: most.1 / senders, connections: (most.0 / senders).ceil(), open: most.0 }
+    Load {
+        senders,
+        bytes: most.1 / senders,
+        connections: (most.0 / senders).ceil(),
+        open: most.0,
+        message: None,
+    }
 }
 
 fn of_collective(pattern: &Collective, hosts: u32) -> Load {
@@ -125,5 +141,6 @@ fn of_training(pattern: &Training) -> Load {
         bytes: experts.max(stages).max(ring),
         connections: if experts > stages.max(ring) { expert - 1.0 } else { 1.0 },
         open: pattern.volume().connections as f64,
+        message: None,
     }
 }

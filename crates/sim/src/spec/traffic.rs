@@ -239,16 +239,40 @@ impl Pattern {
         }
     }
 
-    /// The least time that it takes, microseconds: a host sends at full rate, a rank computes without a break.
-    pub(super) fn least_us(&self, host_rate_bps: f64) -> f64 {
-        let sends = |bytes: u64| bytes as f64 * 8e6 / host_rate_bps;
-        match self {
+    /// Packets of a message; of random traffic the mean.
+    pub(super) fn packets_of_a_message(&self, network: &NetworkConfig) -> f64 {
+        let hosts = network.fabric.shape().hosts;
+        let bytes = match self {
+            Pattern::Permutation(pattern) => pattern.bytes.get(),
+            Pattern::Incast(pattern) => pattern.bytes.get(),
+            Pattern::AllToAll(pattern) => pattern.bytes.get(),
+            Pattern::RandomTraffic(pattern) => {
+                return pattern.mean_size() / f64::from(network.path_mtu) + 0.5; // The last packet is not full.
+            }
+            Pattern::Collective(pattern) => pattern.part(hosts),
+            // Of many lengths.
+            Pattern::Flows(_) | Pattern::Training(_) | Pattern::Recorded(_) => u64::MAX,
+        };
+        bytes.div_ceil(network.path_mtu.into()).max(1) as f64
+    }
+
+    /// The time that it takes if nothing is in its way, microseconds.
+    pub(super) fn least_us(&self, network: &NetworkConfig) -> f64 {
+        let hosts = network.fabric.shape().hosts;
+        let headers = f64::from(network.full_packet_bytes()) / f64::from(network.path_mtu);
+        let rate = network.host_rate_bps() as f64 / headers;
+        let rtt = network.base_rtt().as_secs_f64() * 1e6;
+        let sends = |bytes: u64| bytes as f64 * 8e6 / rate;
+        rtt + match self {
             Pattern::Permutation(pattern) => sends(pattern.bytes.get()),
-            Pattern::Incast(pattern) => sends(pattern.bytes.get()),
-            Pattern::AllToAll(pattern) => sends(pattern.bytes.get()),
+            Pattern::Incast(pattern) => pattern.senders.len() as f64 * sends(pattern.bytes.get()),
+            Pattern::AllToAll(pattern) => {
+                let ranks = count(pattern.ranks.as_deref(), hosts);
+                ranks.saturating_sub(1) as f64 * sends(pattern.bytes.get())
+            }
             Pattern::RandomTraffic(pattern) => pattern.duration_us.get(),
             Pattern::Flows(flows) => flows.last_start_us(),
-            Pattern::Collective(pattern) => sends(pattern.bytes.get()),
+            Pattern::Collective(pattern) => pattern.least_us(hosts, rtt, sends),
             Pattern::Training(training) => training.computation_us(),
             Pattern::Recorded(recorded) => recorded.computation_us(),
         }

@@ -59,7 +59,7 @@ use self::probe_budget::ProbeBudget;
 use self::ready::ReadyRing;
 use self::requests::{Question, Requests, endpoint_response};
 use self::table::{Entry, Table};
-use self::timers::Timers;
+use self::timers::{Scheduled, Timers};
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, Received, TrafficClass, Transmit, Transport, Trim,
     WorkRequest,
@@ -158,7 +158,7 @@ impl<Q: Transport> Node<Q> {
     /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
     pub fn disconnect(&mut self, place: Place) -> Option<Q> {
         let entry = self.table.get_mut(place)?;
-        entry.scheduled = Time::NEVER;
+        entry.scheduled = Scheduled::NEVER;
         let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
         if waiting {
             self.ready.remove(place);
@@ -273,7 +273,7 @@ impl<Q: Transport> Node<Q> {
         };
         self.pressure.on_packet(now, place, receiving, qp, &arrived);
         qp.handle_packet(now, received, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
-        schedule(&mut self.timers, qp, scheduled, place);
+        self.timers.schedule(scheduled, qp.poll_timeout(), place);
         offer_turn(&mut self.ready, qp, waiting, place);
         if self.ports.watches_traffic()
             && received.trim.is_none()
@@ -385,20 +385,20 @@ impl<Q: Transport> Node<Q> {
                 if self.config.feedback_behind_data {
                     qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
                 }
-                schedule(&mut self.timers, qp, scheduled, place);
+                self.timers.schedule(scheduled, qp.poll_timeout(), place);
                 self.ready.drop_first();
                 continue;
             }
             let Some(transmit) = transmit else {
                 refused += 1;
-                schedule(&mut self.timers, qp, scheduled, place);
+                self.timers.schedule(scheduled, qp.poll_timeout(), place);
                 self.ready.end_turn();
                 continue;
             };
             self.probe_budget.count_data_packet();
             // While an answer of the peer is outstanding, sending more does not move any deadline earlier.
             if !was_waiting_for_peer {
-                schedule(&mut self.timers, qp, scheduled, place);
+                self.timers.schedule(scheduled, qp.poll_timeout(), place);
             }
             let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
             if ends_turn {
@@ -444,10 +444,10 @@ impl<Q: Transport> Node<Q> {
     pub fn handle_timeouts(&mut self, now: Time, most: usize, host: &mut impl NodeHost) {
         for _ in 0..most {
             let Some((due, place)) = self.timers.pop_due(now) else { break };
-            let Some(entry) = self.table.get_mut(place).filter(|entry| entry.scheduled == due) else {
+            let Some(entry) = self.table.get_mut(place) else { continue };
+            if !entry.scheduled.expire(due) {
                 continue;
-            };
-            entry.scheduled = Time::NEVER;
+            }
             let id = entry.id(place);
             let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { continue };
             if qp.poll_timeout() <= now {
@@ -455,8 +455,7 @@ impl<Q: Transport> Node<Q> {
                 qp.handle_timeout(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
             }
             // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
-            *scheduled = qp.poll_timeout().max(now + Span(1));
-            self.timers.schedule(*scheduled, place);
+            self.timers.schedule(scheduled, qp.poll_timeout().max(now + Span(1)), place);
             offer_turn(&mut self.ready, qp, waiting, place);
         }
         self.send_port_requests(now, host);
@@ -471,7 +470,7 @@ impl<Q: Transport> Node<Q> {
     /// After something has happened to a queue pair: its turn, and its deadline.
     fn settle(&mut self, place: Place) {
         if let Some(Entry { qp: Some(qp), waiting, scheduled, .. }) = self.table.get_mut(place) {
-            schedule(&mut self.timers, qp, scheduled, place);
+            self.timers.schedule(scheduled, qp.poll_timeout(), place);
             offer_turn(&mut self.ready, qp, waiting, place);
         }
     }
@@ -573,15 +572,5 @@ fn offer_turn(ready: &mut ReadyRing, qp: &impl Transport, waiting: &mut bool, pl
     if !*waiting && qp.readiness() == Readiness::Ready {
         *waiting = true;
         ready.push(place);
-    }
-}
-
-/// Ensures that the timers have an entry no later than the queue pair's deadline.
-#[inline]
-fn schedule(timers: &mut Timers, qp: &impl Transport, scheduled: &mut Time, place: Place) {
-    let due = qp.poll_timeout();
-    if due < *scheduled {
-        *scheduled = due;
-        timers.schedule(due, place);
     }
 }

@@ -1,7 +1,7 @@
 //! The queue pairs of a node, and their numbers.
 
+use super::timers::Scheduled;
 use crate::random::{Permutation, mix};
-use crate::time::Time;
 
 /// A queue pair's place in its node's table.
 pub type Place = u32;
@@ -105,8 +105,8 @@ pub(super) struct Receiving {
 pub(super) struct Entry<Q> {
     /// The queue pair, once it is connected.
     pub qp: Option<Q>,
-    /// Earliest entry in the timers.
-    pub scheduled: Time,
+    /// Its entries in the timers.
+    pub scheduled: Scheduled,
     pub peer: PeerId,
     /// The driver's own name for the queue pair.
     pub context: u32,
@@ -157,7 +157,7 @@ impl<Q> Table<Q> {
             }
             self.entries.push(Entry {
                 qp: None,
-                scheduled: Time::NEVER,
+                scheduled: Scheduled::NEVER,
                 peer: 0,
                 context,
                 generation: mix(seed ^ u64::from(fresh)) as u32 % generations,
@@ -184,7 +184,7 @@ impl<Q> Table<Q> {
     pub fn release(&mut self, place: Place) -> Option<Q> {
         let entry = self.entries.get_mut(place as usize).filter(|entry| entry.used)?;
         entry.used = false;
-        entry.scheduled = Time::NEVER;
+        entry.scheduled = Scheduled::NEVER;
         self.free.push_back(place);
         entry.qp.take()
     }

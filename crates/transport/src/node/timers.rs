@@ -1,5 +1,5 @@
-//! Deadlines of a node's queue pairs. Moving a deadline later costs nothing: when its old entry expires, it is
-//! recognised as stale and dropped.
+//! Deadlines of a node's queue pairs. Moving a deadline later costs nothing: its old entry expires early, and the queue
+//! pair is asked again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,33 @@ use std::collections::BinaryHeap;
 use super::table::Place;
 use crate::time::Time;
 
-/// A heap of deadlines; the table remembers the earliest one of each queue pair.
+/// The entries of a queue pair in the heap that count. Others expire without effect.
+#[derive(Clone, Copy)]
+pub(super) struct Scheduled {
+    /// The earliest one.
+    earliest: Time,
+    /// One that was the earliest before. It takes the place of the earliest when that expires, so that a queue pair
+    /// that is paced under a retransmission timeout has two entries and not one for each packet.
+    later: Time,
+}
+
+impl Scheduled {
+    pub const NEVER: Self = Scheduled { earliest: Time::NEVER, later: Time::NEVER };
+
+    /// An entry has expired: whether it was the earliest.
+    pub fn expire(&mut self, due: Time) -> bool {
+        if due == self.earliest {
+            *self = Scheduled { earliest: self.later, later: Time::NEVER };
+            return true;
+        }
+        if due == self.later {
+            self.later = Time::NEVER;
+        }
+        false
+    }
+}
+
+/// A heap of deadlines; the table has a [`Scheduled`] for each queue pair.
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(Time, Place)>>,
     /// The earliest deadline, cached because it is read after every packet.
@@ -21,12 +47,21 @@ impl Default for Timers {
 }
 
 impl Timers {
+    /// Ensures that a queue pair has an entry no later than its deadline.
     #[inline]
-    pub fn schedule(&mut self, due: Time, place: Place) {
-        if due != Time::NEVER {
+    pub fn schedule(&mut self, scheduled: &mut Scheduled, due: Time, place: Place) {
+        if due < scheduled.earliest {
+            let later = if scheduled.later == Time::NEVER { scheduled.earliest } else { scheduled.later };
+            *scheduled = Scheduled { earliest: due, later };
             self.heap.push(Reverse((due, place)));
             self.next = self.next.min(due);
         }
+    }
+
+    /// Entries, those without effect among them.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.heap.len()
     }
 
     /// The earliest deadline.
@@ -43,5 +78,50 @@ impl Timers {
         let Reverse(entry) = self.heap.pop()?;
         self.next = self.heap.peek().map_or(Time::NEVER, |Reverse((due, _))| *due);
         Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    const PLACE: Place = 7;
+    const PACE: Span = Span(100);
+    const TIMEOUT: Span = Span(1_000_000);
+
+    #[test]
+    fn a_paced_queue_pair_with_a_timeout_that_moves_has_two_entries() {
+        let (mut timers, mut scheduled) = (Timers::default(), Scheduled::NEVER);
+        let mut now = Time(0);
+        timers.schedule(&mut scheduled, now + TIMEOUT, PLACE);
+        for _ in 0..100_000 {
+            // A packet is sent: the next may leave after a pause, and until then no deadline is nearer.
+            timers.schedule(&mut scheduled, now + PACE, PLACE);
+            now += PACE;
+            while let Some((due, place)) = timers.pop_due(now) {
+                assert_eq!(place, PLACE);
+                scheduled.expire(due);
+                timers.schedule(&mut scheduled, now + TIMEOUT, PLACE);
+            }
+            assert!(timers.len() <= 2, "{} entries", timers.len());
+            assert!(timers.next() <= now + TIMEOUT);
+        }
+    }
+
+    #[test]
+    fn an_earlier_deadline_is_never_missed() {
+        let (mut timers, mut scheduled) = (Timers::default(), Scheduled::NEVER);
+        for due in [500, 300, 400, 100, 200] {
+            timers.schedule(&mut scheduled, Time(due), PLACE);
+        }
+        let mut asked = Vec::new();
+        while let Some((due, _)) = timers.pop_due(Time(600)) {
+            if scheduled.expire(due) {
+                asked.push(due.0);
+            }
+        }
+        assert_eq!(asked, [100, 500]);
+        assert_eq!(timers.next(), Time::NEVER);
     }
 }

@@ -43,8 +43,10 @@ class Values:
         self.part = count // ranks
 
     def of(self, rank: int) -> Any:
-        """Elements of a rank: small integers, whose sums are exact."""
-        return ((self._np.arange(self.count) * 7 + rank * 13) % 11).astype(self._dtype)
+        """Elements of a rank: small integers, whose sums are exact. They repeat after eleven."""
+        np = self._np
+        period = ((np.arange(11) * 7 + rank * 13) % 11).astype(self._dtype)
+        return np.tile(period, -(-self.count // period.size))[: self.count]
 
     def slice(self, rank: int) -> slice:
         """Where the part of a rank lies."""

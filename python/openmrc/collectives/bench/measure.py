@@ -12,7 +12,7 @@ from openmrc.collectives.bench.cases import Case, Values, case
 from openmrc.collectives.bench.settings import REDUCING, Line, Settings, Timing
 from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.records import bus_factor
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, UnsupportedError
 
 _TURNS = 5
 """Blocks of iterations of those that take turns."""
@@ -23,7 +23,7 @@ def run(comm: Communicator, settings: Settings, observe: Callable[[Line], None])
 
     Raises:
         ArgumentError: if NumPy has no such type, or gloo no such operation.
-        UnsupportedError: if torch is needed and not installed.
+        UnsupportedError: if NumPy, or torch where it is needed, is not installed.
         Error: if an operation fails.
     """
     np = numpy()
@@ -49,12 +49,12 @@ def numpy() -> Any:
     """NumPy.
 
     Raises:
-        ArgumentError: if it is not installed.
+        UnsupportedError: if it is not installed.
     """
     try:
         import numpy as np
     except ImportError:
-        raise ArgumentError("measuring needs NumPy: pip install numpy") from None
+        raise UnsupportedError("measuring needs NumPy: pip install numpy") from None
     return np
 
 
