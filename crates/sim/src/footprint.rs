@@ -33,7 +33,7 @@ pub(crate) struct Footprint {
 const PER_RESULT: u64 = 135;
 /// Measured: a queue pair's entries in its node's table, timers and list of peers, and what the allocator adds to its
 /// arrays. A queue pair of RoCEv2 has no arrays.
-const AROUND_QUEUE_PAIR: u64 = 600;
+const AROUND_QUEUE_PAIR: u64 = 520;
 const AROUND_ROCEV2: u64 = 150;
 /// Measured: what a connection of RoCEv2 leaves when it has closed.
 const PER_ROCEV2_CONNECTION: u64 = 30;
@@ -153,7 +153,7 @@ impl Filling {
         let idle = relative.min(0.39 + 0.35 * (relative - 0.39).max(0.0)).min(self.idle);
         let length = to_send / product;
         // Windows of few packets: one packet more or less is a large share.
-        let coarse = if length > 1.0 { 12.0 / product } else { 0.0 };
+        let coarse = if length > 1.0 { 14.0 / product } else { 0.0 };
         (product * (idle + coarse + self.queued * (length / 4.0).min(1.0))).min(to_send)
     }
 }

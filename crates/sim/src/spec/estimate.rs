@@ -74,27 +74,28 @@ impl Checked {
     pub fn estimate(&self) -> Result<Estimate, SpecError> {
         let (scenario, network) = (self.scenario(), self.network());
         let queue_pairs = scenario.transport.queue_pairs();
-        let (mut messages, mut connections, mut results) = (0u64, 0u64, 0u64);
+        let transport = scenario.transport.config(network, OwnParts::default())?;
+        let footprint = Footprint::new(network, &transport)?;
+        let filling = Filling::new(network, &transport);
+        let (mut messages, mut connections) = (0u64, 0u64);
+        let mut of_messages = 0u64;
         for pattern in &scenario.traffic {
             let volume = pattern.volume(network);
-            // A message of few packets uses few of them.
+            messages = messages.saturating_add(volume.messages.saturating_mul(queue_pairs));
+            connections = connections.saturating_add(volume.connections.saturating_mul(queue_pairs));
+            // A message of few packets uses few of its queue pairs.
             let used = (queue_pairs as f64).min(pattern.packets_of_a_message(network));
-            let times = |count: u64| (count as f64 * used) as u64;
-            messages = messages.saturating_add(times(volume.messages));
-            connections = connections.saturating_add(times(volume.connections));
-            results = results.saturating_add(volume.messages);
+            let times = |count: u64, bytes: u64| (count as f64 * used * bytes as f64) as u64;
+            of_messages = of_messages
+                .saturating_add(times(volume.messages, footprint.per_message))
+                .saturating_add(times(volume.connections, footprint.per_connection))
+                .saturating_add(volume.messages.saturating_mul(footprint.per_result));
         }
         let mut faults = 0u64;
         for fault in &scenario.faults {
             faults = faults.saturating_add(fault.volume(&network.fabric, scenario.limit_us)?);
         }
-        let transport = scenario.transport.config(network, OwnParts::default())?;
-        let footprint = Footprint::new(network, &transport)?;
-        let filling = Filling::new(network, &transport);
         let shape = network.fabric.shape();
-        let of_messages = messages.saturating_mul(footprint.per_message)
-            + results.saturating_mul(footprint.per_result)
-            + connections.saturating_mul(footprint.per_connection);
         let memory = Memory {
             topology: ANY_RUN
                 + 2 * u64::from(network.fabric.links()) * footprint.per_port
