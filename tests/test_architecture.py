@@ -66,7 +66,8 @@ def test_the_table_of_crates_has_every_crate_with_what_it_uses() -> None:
 @cache
 def sources() -> dict[str, str]:
     """The text of every source file, by its name in the repository."""
-    files = [*ROOT.glob("crates/*/src/**/*.rs"), *ROOT.glob("python/openmrc/**/*.py")]
+    patterns = ("crates/*/src/**/*.rs", "python/openmrc/**/*.py", "tests/*.py")
+    files = [file for pattern in patterns for file in ROOT.glob(pattern)]
     return {file.relative_to(ROOT).as_posix(): file.read_text() for file in files}
 
 

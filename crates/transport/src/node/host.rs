@@ -4,7 +4,7 @@ use openmrc_wire::Packet;
 
 use super::pressure::Buffers;
 use super::probe_budget::ProbeBudget;
-use super::requests::{ProbeTimeout, Route};
+use super::route::{ProbeTimeout, Route};
 use super::table::{PeerId, QpId};
 use crate::api::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, TrafficClass, Transmit,
