@@ -2,10 +2,10 @@
 
 use openmrc_wire::Packet;
 
+use super::ids::{PeerId, QpId};
 use super::pressure::Buffers;
 use super::probe_budget::ProbeBudget;
 use super::route::{ProbeTimeout, Route};
-use super::table::{PeerId, QpId};
 use crate::api::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, TrafficClass, Transmit,
 };

@@ -13,7 +13,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config` | configuration: where hardware and software differ |
-//! | `table` | queue pairs and their numbers |
+//! | `table`, `ids` | queue pairs and their numbers; names of queue pairs and peers |
 //! | `ready`, `timers` | which queue pair sends next, and deadlines |
 //! | `ports`, `requests`, `route` | ports of this node and its peers, port status updates, EV probes |
 //! | `inquiry`, `limits` | asking a peer which ports are up; how many requests are answered |
@@ -23,6 +23,7 @@
 
 mod config;
 mod host;
+mod ids;
 mod inquiry;
 mod limits;
 mod port_mask;
@@ -42,6 +43,7 @@ use openmrc_wire::{Body, EndpointOp, Packet};
 
 pub use config::NodeConfig;
 pub use host::NodeHost;
+pub use ids::{PeerId, Place, QpId};
 pub use limits::RequestRates;
 pub use port_mask::PortMaskBase;
 pub use ports::PortTrust;
@@ -49,7 +51,7 @@ pub use pressure::{Buffers, DestinationControl, PressureConfig};
 pub use requests::MAX_EV_PROBES;
 pub use route::{ProbeTimeout, Route};
 pub use stats::NodeStats;
-pub use table::{Numbers, PeerId, Place, QpId, TableFull};
+pub use table::{Numbers, TableFull};
 
 use self::host::QpHost;
 use self::limits::Strangers;

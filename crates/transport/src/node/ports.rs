@@ -3,13 +3,13 @@
 use openmrc_wire::EndpointOp;
 
 use super::host::NodeHost;
+use super::ids::PeerId;
 use super::inquiry::{Answer, Inquiry, Known, Step, is_reflected};
 use super::limits::Bucket;
 use super::port_mask::PortMaskBase;
 use super::requests::{Requests, endpoint_request};
 use super::route::Route;
 use super::stats::NodeStats;
-use super::table::PeerId;
 use crate::api::{PortSet, TrafficClass};
 use crate::time::{Span, Time};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::table::Place;
+use super::ids::Place;
 
 /// READY queue pairs in the order of their turns.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,10 @@
 use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
 
 use super::host::NodeHost;
+use super::ids::PeerId;
 use super::inquiry::is_reflected;
 pub use super::route::{ProbeTimeout, Route};
 use super::stats::NodeStats;
-use super::table::PeerId;
 use crate::api::TrafficClass;
 use crate::random::{Permutation, mix};
 use crate::time::{Span, Time};

@@ -1,13 +1,8 @@
 //! The queue pairs of a node, and their numbers.
 
+use super::ids::{PeerId, Place, QpId};
 use super::timers::Scheduled;
 use crate::random::{Permutation, mix};
-
-/// A queue pair's place in its node's table.
-pub type Place = u32;
-
-/// The driver's number for a peer node.
-pub type PeerId = u32;
 
 /// How queue pair numbers are assigned. A number consists of a place in the table and a generation, so that it is not
 /// reused soon: a late packet for a closed queue pair must not reach another one. With a key, a permutation of all
@@ -69,17 +64,6 @@ impl Numbers {
 /// Numbers that the InfiniBand architecture reserves (0, 1, multicast), and QP 0x2 of endpoint requests.
 fn is_reserved(number: u32) -> bool {
     number <= openmrc_wire::ENDPOINT_QP || number == (1 << NUMBER_BITS) - 1
-}
-
-/// A queue pair of a node, as its driver knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QpId {
-    /// Its place in the node's table.
-    pub place: Place,
-    /// The driver's own name for it.
-    pub context: u32,
-    /// The node that it is connected to.
-    pub peer: PeerId,
 }
 
 /// The table has no free place.

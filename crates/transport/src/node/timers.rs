@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::table::Place;
+use super::ids::Place;
 use crate::time::Time;
 
 /// The entries of a queue pair in the heap that count. Others expire without effect.

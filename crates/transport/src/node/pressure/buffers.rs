@@ -7,7 +7,8 @@
 
 use crate::api::{Pressure, Transport};
 use crate::mrc::PSNS_PER_MPR;
-use crate::node::table::{Place, Receiving, Table};
+use crate::node::ids::Place;
+use crate::node::table::{Receiving, Table};
 use crate::time::{Span, Time};
 
 /// If fewer bytes than this arrive between two looks, no buffer fills.

@@ -11,7 +11,8 @@ pub use buffers::Buffers;
 pub use last_hop::DestinationControl;
 
 use self::buffers::BufferWatch;
-use super::table::{Place, Receiving, Table};
+use super::ids::Place;
+use super::table::{Receiving, Table};
 use crate::api::Transport;
 use crate::time::{Span, Time};
 
