@@ -43,7 +43,7 @@ def draw(repetitions: Sequence[Repetition], path: Path) -> bool:
     axes.set_xlabel("hosts (8 planes of 100 Gb/s, permutation of 1 MiB)")
     axes.set_ylabel("time per data packet, ns")
     axes.set_title("Simulator: time per packet against size, one core")
-    axes.legend(loc="center left")
+    axes.legend(loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(path, dpi=120)
     return True

@@ -172,8 +172,8 @@ def bench_collective(
 
 
 _BUFFERS = 7.5
-"""Buffers of the largest size that a rank has at most, with those of the expected result. Measured with two ranks:
-4 (broadcast) to 7.5 (all_gather)."""
+"""Buffers of the largest size that a rank has at most, with those of the expected result. Measured with two
+ranks: 4 (broadcast) to 7.5 (all_gather)."""
 
 
 def _refuse_too_much(settings: Any, ranks: int) -> None:
