@@ -162,7 +162,11 @@ impl<T: Subject> World<T> {
                     self.flows[end].on_sack_heard(sack);
                 }
                 Body::Ack(aeth) => {
-                    self.flows[end].on_ack_heard(aeth.msn, aeth.is_ack().then_some(received.packet.psn));
+                    let psn = received.packet.psn;
+                    // The requestor ignores a NAK of what it has not sent: an attacker has sent that.
+                    if aeth.is_ack() || !self.flows[end].is_unsent(psn) {
+                        self.flows[end].on_ack_heard(aeth.msn, aeth.is_ack().then_some(psn));
+                    }
                 }
                 _ => {}
             }

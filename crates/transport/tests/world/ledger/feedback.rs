@@ -60,6 +60,11 @@ impl Flow {
         self.number_after(sack.cack_psn).is_some_and(|cumulative| cumulative + window < self.acknowledged)
     }
 
+    /// Whether the requestor has not sent a packet with this PSN yet.
+    pub fn is_unsent(&self, psn: Psn) -> bool {
+        self.number(psn).is_some_and(|number| number >= self.next_new)
+    }
+
     /// A genuine SACK reaches the requestor.
     pub fn on_sack_heard(&mut self, sack: &Sack) {
         if sack.mpr > 0 {
