@@ -35,6 +35,7 @@ mod engine;
 pub mod error;
 pub mod events;
 mod frames;
+mod identification;
 pub mod impair;
 mod impairer;
 pub mod limits;

@@ -8,6 +8,7 @@ use openmrc_transport::node::PeerId;
 use openmrc_wire::IcrcSeed;
 
 use crate::error::{Error, Result};
+use crate::identification::Numbering;
 
 /// One port of a peer, as seen from our port of the same number.
 struct Plane {
@@ -23,6 +24,8 @@ struct Plane {
 pub(crate) struct Peer {
     pub addrs: Vec<SocketAddr>,
     planes: Vec<Plane>,
+    /// Over IPv4: how it numbers its packets.
+    pub numbering: Numbering,
     /// Queue pairs connected to it, and whether it was added by name.
     users: u32,
     /// SRv6 mode: paths to it, by port, for packets that may take any path, and the index of the next one.
@@ -52,7 +55,14 @@ impl Peer {
                 seed_rx,
             });
         }
-        Ok(Peer { addrs: addrs.to_vec(), planes, users: 0, paths: Vec::new(), next_path: 0 })
+        Ok(Peer {
+            addrs: addrs.to_vec(),
+            planes,
+            numbering: Numbering::default(),
+            users: 0,
+            paths: Vec::new(),
+            next_path: 0,
+        })
     }
 
     /// Ports at which it has an address.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use openmrc_sockets::{SockAddr, send_message};
-use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, opcode};
+use openmrc_wire::{Distances, IcrcSeed, MAX_HEADER_LEN, Packet, change_identification, opcode};
 
 use crate::arena::Arena;
 
@@ -23,6 +23,15 @@ pub fn most_in_run(path_mtu: u16) -> u8 {
 #[inline]
 pub(crate) fn is_data(opcode: u8) -> bool {
     (opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(&opcode)
+}
+
+/// Over IPv4 whoever cuts a message into packets numbers them from 0 in the header's identification, which the iCRC
+/// covers: changes the iCRCs of packets of `segment` bytes each, but the last, from those of identification 0 to those of
+/// their places, or back.
+pub(crate) fn number_packets(bytes: &mut [u8], segment: usize, distances: &mut Distances) {
+    for (place, packet) in bytes.chunks_mut(segment.max(1)).enumerate().skip(1) {
+        change_identification(packet, place as u16, distances);
+    }
 }
 
 /// What all packets of a run have in common.
@@ -46,6 +55,9 @@ pub(crate) struct TxRun {
     bytes: usize,
     /// A shorter packet has ended the run: only the last packet may be shorter.
     ended: bool,
+    /// The iCRCs are those of packets that are numbered by their places.
+    numbered: bool,
+    distances: Distances,
 }
 
 impl TxRun {
@@ -57,6 +69,8 @@ impl TxRun {
             segment: 0,
             bytes: 0,
             ended: false,
+            numbered: false,
+            distances: Distances::default(),
         }
     }
 
@@ -95,7 +109,8 @@ impl TxRun {
     }
 
     /// Adds a packet that [`TxRun::accepts`]. `ports` are its UDP source and destination ports. Its payload lies in
-    /// `pieces`, which must stay valid until the run is cleared.
+    /// `pieces`, which must stay valid until the run is cleared. `cut` says whether the kernel will cut the run into
+    /// packets; it is the same for all packets of a run.
     #[inline]
     pub fn push(
         &mut self,
@@ -104,13 +119,19 @@ impl TxRun {
         pieces: &[&[u8]],
         seed: &IcrcSeed,
         ports: (u16, u16),
+        cut: bool,
     ) {
         debug_assert!(self.accepts(key, packet.wire_len()));
         let len = packet.wire_len();
-        self.arena.push(packet, pieces, seed, ports);
         if self.packets == 0 {
             self.key = Some(key);
             self.segment = len;
+            self.numbered = cut && seed.has_identification();
+            self.arena.push(packet, pieces, seed, ports);
+        } else if self.numbered {
+            self.arena.push(packet, pieces, &seed.identified(self.packets as u16), ports);
+        } else {
+            self.arena.push(packet, pieces, seed, ports);
         }
         self.ended = len < self.segment;
         self.packets += 1;
@@ -128,10 +149,13 @@ impl TxRun {
         unsafe { send_message(fd, dest, &self.arena.iovecs, class, segment) }
     }
 
-    /// Copies the run's bytes to `out`, in one piece, for the slow paths.
-    pub fn copy_to(&self, out: &mut Vec<u8>) {
+    /// Copies the run's bytes to `out`, in one piece, for the slow paths. The iCRCs are those of identification 0.
+    pub fn copy_to(&mut self, out: &mut Vec<u8>) {
         out.clear();
         Arena::copy(&self.arena.iovecs, out);
+        if self.numbered {
+            number_packets(out, self.segment, &mut self.distances);
+        }
     }
 
     /// The opcode of each packet, its first byte.
@@ -195,7 +219,7 @@ mod tests {
                 let (a, b) = data[..len].split_at(cut.min(len));
                 for _ in 0..3 {
                     assert!(run.accepts(KEY, packet(len as u16).wire_len()));
-                    run.push(KEY, &packet(len as u16), &[a, b], &seed, (5000, 4791));
+                    run.push(KEY, &packet(len as u16), &[a, b], &seed, (5000, 4791), cut % 2 == 0);
                 }
                 let mut alone = [0; MAX_HEADER_LEN];
                 packet(len as u16).emit(&mut alone);
@@ -205,6 +229,11 @@ mod tests {
                 run.copy_to(&mut bytes);
                 assert_eq!(bytes.len(), run.bytes());
                 let mut packets = 0;
+                let mut numbered = bytes.clone();
+                number_packets(&mut numbered, run.segment(), &mut Distances::default());
+                for (place, one) in numbered.chunks(run.segment()).enumerate() {
+                    assert!(seed.identified(place as u16).verify(5000, 4791, one));
+                }
                 for one in bytes.chunks(run.segment()) {
                     assert!(seed.verify(5000, 4791, one), "length {len} cut at {cut}");
                     assert_eq!(Packet::parse(one).unwrap().1, &data[..len]);
@@ -220,11 +249,11 @@ mod tests {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let seed = IcrcSeed::between(local, local).unwrap();
         let mut run = TxRun::new();
-        run.push(KEY, &packet(8), &[&[0; 8]], &seed, (1, 2));
+        run.push(KEY, &packet(8), &[&[0; 8]], &seed, (1, 2), true);
         assert!(!run.accepts(KEY, packet(12).wire_len()));
         assert!(!run.accepts(RunKey { path: 4, ..KEY }, packet(8).wire_len()));
         assert!(run.accepts(KEY, packet(4).wire_len()));
-        run.push(KEY, &packet(4), &[&[0; 4]], &seed, (1, 2));
+        run.push(KEY, &packet(4), &[&[0; 4]], &seed, (1, 2), true);
         assert!(!run.accepts(KEY, packet(4).wire_len()));
         run.clear();
         assert!(run.accepts(KEY, packet(12).wire_len()));

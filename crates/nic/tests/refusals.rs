@@ -237,8 +237,13 @@ impl Stranger {
 
     /// Replaces the iCRC by the right one.
     fn reseal(&self, bytes: &mut Vec<u8>) {
+        self.reseal_as(bytes, 0);
+    }
+
+    /// Adds the iCRC of a packet whose IPv4 header has this identification: the receiver cannot see which one it has.
+    fn reseal_as(&self, bytes: &mut Vec<u8>, identification: u16) {
         let from = self.socket.local_addr().unwrap();
-        let seed = IcrcSeed::between(from.ip(), self.to.ip()).unwrap();
+        let seed = IcrcSeed::between(from.ip(), self.to.ip()).unwrap().identified(identification);
         let crc = seed.of_datagram(from.port(), self.to.port(), bytes);
         bytes.extend_from_slice(&crc);
     }
@@ -320,6 +325,53 @@ fn malformed_packets_are_counted_by_cause_and_never_answered() {
     // The queue pair still works.
     a.write(&b, 0, 0, 1000, 1);
     a.wait_success(1);
+}
+
+/// A NIC with a counter of its own in the IPv4 identification, which the iCRC covers and a socket does not report.
+#[test]
+fn a_peer_that_numbers_its_ipv4_packets_is_understood_from_the_second_packet_on() {
+    let (a, b) = pair(1);
+    let peer = a.context.addresses()[0].ip();
+    let stranger = Stranger::new(peer, b.context.addresses()[0]);
+    let probe = |id: u16, identification: u16| {
+        let probe = openmrc_wire::Probe {
+            vendor_info: 0,
+            probe_id: id,
+            spdcid: 0,
+            dpdcid: 0,
+            timestamp: Default::default(),
+        };
+        let mut bytes = stranger.seal(&Packet::new(b.qp.qp_num(), Psn::new(0), Body::Probe(probe)), &[]);
+        bytes.truncate(bytes.len() - 4);
+        stranger.reseal_as(&mut bytes, identification);
+        stranger.send(&bytes);
+    };
+    let answered = |n: u32| {
+        let deadline = Instant::now() + PATIENCE;
+        while b.qp.stats().unwrap().sacks_sent < n {
+            assert!(Instant::now() < deadline, "probe {n} is not answered");
+            std::thread::yield_now();
+        }
+    };
+    probe(1, 17);
+    answered(1);
+    // Single packets may be corrupt ones.
+    probe(2, 0x1234);
+    counted(&b, Cause::BadIcrc, 1);
+    probe(3, 0);
+    answered(2);
+    probe(4, 0x1235);
+    counted(&b, Cause::BadIcrc, 2);
+    for (n, identification) in [(3, 0x1236), (4, 0xFFFF), (5, 0)] {
+        probe(n as u16 + 10, identification);
+        answered(n);
+    }
+    counted(&b, Cause::BadIcrc, 2);
+    let differences = b.context.stats().unwrap().differences;
+    assert!(
+        differences.iter().any(|(each, n)| each == openmrc_wire::Difference::Identification && n >= 2),
+        "{differences:?}"
+    );
 }
 
 #[test]

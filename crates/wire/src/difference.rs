@@ -52,6 +52,8 @@ differences! {
     EndpointOpPlace => "peer_eeth_op",
     /// A syndrome of AETH that MRC does not have.
     Syndrome => "peer_syndrome",
+    /// An IPv4 identification that is neither 0 nor a place in a message: known to whoever checks the iCRC.
+    Identification => "peer_ipv4_identification",
 }
 
 /// A set of differences.
@@ -111,8 +113,9 @@ impl Differences {
         Difference::ALL.iter().copied().filter(move |&each| self.0 & 1 << each as u8 != 0)
     }
 
+    /// Adds a difference if it is `present`.
     #[inline]
-    fn note(&mut self, difference: Difference, present: bool) {
+    pub fn note(&mut self, difference: Difference, present: bool) {
         self.0 |= u16::from(present) << difference as u8;
     }
 

@@ -11,6 +11,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crc32fast::Hasher;
 
+use crate::distance::Distances;
 use crate::ip::{IPV4_LEN, IPV6_LEN, PROTOCOL_UDP};
 use crate::{bth, udp};
 
@@ -23,6 +24,9 @@ const LRH: usize = 8;
 const MAX_PSEUDO: usize = LRH + IPV6_LEN + udp::LEN;
 /// Longest IPv4 header: 40 bytes of options.
 const MAX_IPV4_LEN: usize = 60;
+
+/// Offset of the identification in the pseudo header over IPv4.
+const IDENTIFICATION: usize = LRH + 4;
 
 /// Bytes from the BTH on that are hashed together with the pseudo header. No packet has longer headers.
 const GATHER: usize = HASH_STEP + bth::VARIANT;
@@ -54,9 +58,9 @@ impl IcrcSeed {
         IcrcSeed { pseudo, len: MAX_PSEUDO as u8 }
     }
 
-    /// Packets from `src` to `dst` over IPv4. A UDP socket does not report identification and flags of the IP header.
-    /// Both ends therefore assume what Linux sends from an unconnected socket with `IP_MTU_DISCOVER` at `DO`:
-    /// identification 0, "don't fragment", no options. (A connected socket increments the identification.)
+    /// Packets from `src` to `dst` over IPv4 with identification 0, "don't fragment" and no options. This is what Linux
+    /// sends from an unconnected socket with `IP_MTU_DISCOVER` at `DO`; a connected socket increments the identification.
+    /// [`IcrcSeed::identified`] is for packets with another one.
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr) -> Self {
         let mut pseudo = [0xFF; MAX_PSEUDO];
         // Version 4, header length 5; TOS, TTL, IP and UDP checksum stay ones.
@@ -86,6 +90,48 @@ impl IcrcSeed {
         }
     }
 
+    /// For packets whose IPv4 header has this identification. Over IPv6 there is none, and nothing changes.
+    #[inline]
+    pub fn identified(&self, identification: u16) -> Self {
+        let mut seed = *self;
+        if seed.has_identification() {
+            seed.pseudo[IDENTIFICATION..IDENTIFICATION + 2].copy_from_slice(&identification.to_be_bytes());
+        }
+        seed
+    }
+
+    /// Whether the packets are IPv4's, which have an identification.
+    #[inline]
+    pub fn has_identification(&self) -> bool {
+        self.len as usize != MAX_PSEUDO
+    }
+
+    /// The identification of the IPv4 header for which a UDP payload ends with the right iCRC; `None` if there is none,
+    /// over IPv6 if the iCRC is wrong. There is never more than one. A UDP socket does not report the identification, so
+    /// the caller decides which ones it accepts: each doubling of their number costs one of the iCRC's 32 bits.
+    #[inline]
+    pub fn identification(
+        &self,
+        sport: u16,
+        dport: u16,
+        udp_payload: &[u8],
+        distances: &mut Distances,
+    ) -> Option<u16> {
+        let (covered, found) = udp_payload.split_last_chunk::<LEN>()?;
+        let computed = self.of_datagram(sport, dport, covered);
+        let difference = u32::from_le_bytes(computed) ^ u32::from_le_bytes(*found);
+        if !self.has_identification() {
+            return (difference == 0).then_some(0);
+        }
+        let own = u16::from_be_bytes([self.pseudo[IDENTIFICATION], self.pseudo[IDENTIFICATION + 1]]);
+        match difference {
+            0 => Some(own),
+            _ => {
+                distances.origin_of(difference, from_identification(covered.len())).map(|change| own ^ change)
+            }
+        }
+    }
+
     /// Hashes the pseudo header of one packet and `head`, the first bytes of its UDP payload, in one pass: hashing 150
     /// bytes takes no longer than 50. `head` must have at most [`GATHER`] bytes.
     #[inline(always)]
@@ -93,13 +139,13 @@ impl IcrcSeed {
         let mut gathered = [0; MAX_PSEUDO + GATHER];
         gathered[..MAX_PSEUDO].copy_from_slice(&self.pseudo);
         let udp_len = (udp_payload_len + udp::LEN) as u16;
-        let udp = if self.len as usize == MAX_PSEUDO {
-            gathered[LRH + 4..LRH + 6].copy_from_slice(&udp_len.to_be_bytes());
-            LRH + IPV6_LEN
-        } else {
+        let udp = if self.has_identification() {
             let total_len = udp_len.wrapping_add(IPV4_LEN as u16);
             gathered[LRH + 2..LRH + 4].copy_from_slice(&total_len.to_be_bytes());
             LRH + IPV4_LEN
+        } else {
+            gathered[LRH + 4..LRH + 6].copy_from_slice(&udp_len.to_be_bytes());
+            LRH + IPV6_LEN
         };
         gathered[udp..udp + 2].copy_from_slice(&sport.to_be_bytes());
         gathered[udp + 2..udp + 4].copy_from_slice(&dport.to_be_bytes());
@@ -161,6 +207,21 @@ impl IcrcSeed {
             None => false,
         }
     }
+}
+
+/// Changes the iCRC, the last four bytes of `udp_payload`, from that of a packet over IPv4 with one identification to that
+/// with another. `change` is the exclusive or of the two. Does nothing to fewer than four bytes.
+pub fn change_identification(udp_payload: &mut [u8], change: u16, distances: &mut Distances) {
+    if let Some((covered, icrc)) = udp_payload.split_last_chunk_mut::<LEN>() {
+        let effect = distances.effect_of(change, from_identification(covered.len()));
+        *icrc = (u32::from_le_bytes(*icrc) ^ effect).to_le_bytes();
+    }
+}
+
+/// Bytes from the identification of an IPv4 header to the iCRC.
+#[inline]
+fn from_identification(covered: usize) -> usize {
+    IPV4_LEN - (IDENTIFICATION - LRH) + udp::LEN + covered
 }
 
 /// An iCRC being computed from the UDP payload, from the BTH on, in pieces of any size.
@@ -325,6 +386,66 @@ mod tests {
         icrc.update(&covered);
         let seed = IcrcSeed::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         assert_eq!(icrc.finish(), seed.of_datagram(0xC001, 4791, &covered));
+    }
+
+    fn v4_headers(covered: usize, identification: u16) -> ([u8; 20], [u8; 8]) {
+        let total = (covered as u16 + 32).to_be_bytes();
+        let [high, low] = identification.to_be_bytes();
+        #[rustfmt::skip]
+        let ip = [
+            0x45, 0, total[0], total[1], high, low, 0x40, 0, 63, 17, 0x12, 0x34,
+            10, 0, 0, 1, 10, 0, 0, 2,
+        ];
+        let len = (covered as u16 + 12).to_be_bytes();
+        (ip, [0xC0, 0x01, 0x12, 0xB7, len[0], len[1], 0, 0])
+    }
+
+    // The headers as a capture has them are the judge.
+    #[test]
+    fn the_icrc_names_the_identification_of_an_ipv4_header() {
+        let seed = IcrcSeed::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let mut distances = Distances::default();
+        for len in [12, 40, 41, 63, 128, 1060, 4136, 9000] {
+            for identification in [0, 1, 2, 63, 127, 128, 0x1234, 0x8000, 0xFF00, 0xFFFF] {
+                let mut bytes = pattern(len);
+                let (ip, udp) = v4_headers(len, identification);
+                let mut icrc = Icrc::of_headers(&ip, &udp).unwrap();
+                icrc.update(&bytes);
+                let icrc = icrc.finish();
+                assert_eq!(seed.identified(identification).of_datagram(0xC001, 4791, &bytes), icrc);
+                bytes.extend(icrc);
+                for guess in [0, identification, 77] {
+                    let found = seed.identified(guess).identification(0xC001, 4791, &bytes, &mut distances);
+                    assert_eq!(found, Some(identification), "{len} bytes");
+                }
+                change_identification(&mut bytes, identification, &mut distances);
+                assert!(seed.verify(0xC001, 4791, &bytes), "back to 0: {len} bytes, {identification:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_corrupted_packet_has_an_identification_only_by_chance() {
+        let v4 = IcrcSeed::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let v6 = IcrcSeed::v6(SRC, DST);
+        let mut distances = Distances::default();
+        let mut chance = 0;
+        for seed in [v4, v6] {
+            let mut bytes = pattern(1060);
+            let icrc = seed.of_datagram(7, 4791, &bytes);
+            bytes.extend(icrc);
+            for bit in 0..bytes.len() * 8 {
+                let masked = bit / 8 == bth::VARIANT;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let found = seed.identification(7, 4791, &bytes, &mut distances);
+                assert_eq!(found == Some(0), masked, "bit {bit}");
+                chance += u32::from(!masked && found.is_some());
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        assert!(chance <= 2, "{chance} of 17,000, one in 65,536 expected");
+        assert_eq!(v4.identification(7, 4791, &[0; 3], &mut distances), None);
+        assert_eq!(v6.identified(5).of_datagram(1, 2, &[0; 16]), v6.of_datagram(1, 2, &[0; 16]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use openmrc_sockets::{Epoll, Interest, SockAddr, send_bytes};
 use openmrc_transport::node::PeerId;
 use openmrc_transport::{PathEntry, Time};
-use openmrc_wire::{DscpClass, Entropy, EntropyOrder, Ev, EvFormat, IcrcSeed, Packet};
+use openmrc_wire::{Distances, DscpClass, Entropy, EntropyOrder, Ev, EvFormat, IcrcSeed, Packet};
 
 use super::offer::{Offer, Sent};
 use crate::config::{DeviceConfig, MAX_PATHS, PortConfig};
@@ -17,7 +17,7 @@ use crate::path::{SegmentRoute, TxPath, Via};
 use crate::port::Port;
 use crate::socket::{RxSocket, TxSocket, traffic_class};
 use crate::stats::Cause;
-use crate::tx::{RunKey, TxRun, is_data};
+use crate::tx::{RunKey, TxRun, is_data, number_packets};
 
 /// Sends by UDP sockets.
 pub(crate) struct Udp {
@@ -25,13 +25,20 @@ pub(crate) struct Udp {
     run: TxRun,
     /// The kernel cuts runs into packets.
     segmentation: bool,
+    distances: Distances,
     /// The impairment rules that act on each packet of the current run.
     drawn: Vec<RuleSet>,
 }
 
 impl Udp {
     pub fn new(config: Arc<DeviceConfig>) -> Self {
-        Udp { run: TxRun::new(), segmentation: config.sockets.segmentation, drawn: Vec::new(), config }
+        Udp {
+            run: TxRun::new(),
+            segmentation: config.sockets.segmentation,
+            drawn: Vec::new(),
+            distances: Distances::default(),
+            config,
+        }
     }
 
     // --- ports and paths -----------------------------------------------------------------------------------------
@@ -124,7 +131,7 @@ impl Udp {
         let path = &net.paths[usize::from(key.path)];
         let Via::Socket { socket, .. } = &path.via else { return };
         if let Some((_, dest_port, seed)) = net.peers.get(key.peer).and_then(|p| p.route(path.port)) {
-            self.run.push(key, packet, pieces, seed, (socket.source_port, dest_port));
+            self.run.push(key, packet, pieces, seed, (socket.source_port, dest_port), self.segmentation);
         }
     }
 
@@ -145,7 +152,7 @@ impl Udp {
             return;
         };
         let ports = (socket.source_port, dest.port());
-        self.run.push(RunKey { path, peer: PeerId::MAX, class }, packet, &[], &seed, ports);
+        self.run.push(RunKey { path, peer: PeerId::MAX, class }, packet, &[], &seed, ports, false);
         let bytes = self.run.bytes();
         let sent = self.run.send(socket.fd(), &SockAddr::new(dest), Some(class));
         self.run.clear();
@@ -200,7 +207,7 @@ impl Udp {
         }
     }
 
-    fn hold_run(&self, net: &mut Network, key: RunKey) {
+    fn hold_run(&mut self, net: &mut Network, key: RunKey) {
         let mut bytes = Vec::new();
         self.run.copy_to(&mut bytes);
         net.hold(key, bytes, self.run.segment());
@@ -272,9 +279,14 @@ impl Offer for Udp {
             return bytes.len();
         };
         let class = (key.class != socket.default_class).then_some(key.class);
-        let cut = (packets > 1).then_some(segment as u16);
-        let result =
-            send_bytes(socket.fd(), &dest.with_flow_label(path.entropy.flow_label), bytes, class, cut);
+        let dest = dest.with_flow_label(path.entropy.flow_label);
+        let result = if packets > 1 && dest.is_v4() {
+            let mut numbered = bytes.to_vec();
+            number_packets(&mut numbered, segment, &mut self.distances);
+            send_bytes(socket.fd(), &dest, &numbered, class, Some(segment as u16))
+        } else {
+            send_bytes(socket.fd(), &dest, bytes, class, (packets > 1).then_some(segment as u16))
+        };
         match Sent::new(result, now) {
             Sent::Done => net.count_call(key.path, packets, bytes.len(), now),
             Sent::Later(until) => {

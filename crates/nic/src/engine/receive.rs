@@ -9,7 +9,9 @@ use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
 use openmrc_transport::{Received, Span, Time, Trim};
-use openmrc_wire::{Body, Differences, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet};
+use openmrc_wire::{
+    Body, Difference, Differences, Distances, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet,
+};
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
@@ -63,6 +65,8 @@ pub(super) struct Ingress {
     sample_every: usize,
     /// Names for the addresses of strangers.
     sources: RandomState,
+    /// For the iCRCs of packets over IPv4.
+    distances: Distances,
 }
 
 /// Counts of one read of a port.
@@ -104,6 +108,7 @@ impl Ingress {
             // would show a loss that nothing explains.
             sample_every: (buffer / 16).clamp(LEAST_PER_SAMPLE, MOST_PER_SAMPLE).min(buffer / 2),
             sources: RandomState::new(),
+            distances: Distances::default(),
         }
     }
 
@@ -272,7 +277,7 @@ impl Engine {
         let (port, index) = (index / MAX_UDP_PORTS, index % MAX_UDP_PORTS);
         for _ in 0..DATAGRAMS_PER_TURN {
             let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
-            let Ingress { more, sources, .. } = ingress;
+            let Ingress { more, sources, distances, .. } = ingress;
             let now = sys::now();
             let (dest_port, fd) = match egress.net.ports.get(port).and_then(|port| port.more.get(index)) {
                 Some((dest_port, socket)) => (*dest_port, socket.fd()),
@@ -282,7 +287,7 @@ impl Engine {
                 return;
             }
             let mut receiver =
-                Receiver { node, verbs, egress, config, shared, sources, mtu_proofs, port, now };
+                Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
             more.handle(|datagram| {
                 if let Some((bytes, meta)) = datagram {
                     // The count of drops is that of the port's own socket.
@@ -317,8 +322,9 @@ impl Engine {
         let now = sys::now();
         let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
         let mut counts = ReadCounts::default();
-        let Ingress { inboxes, sources, .. } = &mut *ingress;
-        let mut receiver = Receiver { node, verbs, egress, config, shared, sources, mtu_proofs, port, now };
+        let Ingress { inboxes, sources, distances, .. } = &mut *ingress;
+        let mut receiver =
+            Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
         inboxes[port].handle(|datagram| match datagram {
             Some((bytes, meta)) => {
                 counts.add(bytes, &meta);
@@ -346,6 +352,23 @@ impl Engine {
     }
 }
 
+/// The IPv4 identification for which the iCRC of a packet is right, if there is one. It probably is the packet's place in
+/// its datagram.
+#[inline]
+fn identification(
+    seed: &IcrcSeed,
+    sport: u16,
+    dport: u16,
+    bytes: &[u8],
+    place: u16,
+    distances: &mut Distances,
+) -> Option<u16> {
+    if place > 0 && seed.has_identification() {
+        return seed.identified(place).identification(sport, dport, bytes, distances);
+    }
+    seed.identification(sport, dport, bytes, distances)
+}
+
 /// Handles the datagrams of one port.
 struct Receiver<'a> {
     node: &'a mut Node<mrc::QueuePair>,
@@ -355,6 +378,7 @@ struct Receiver<'a> {
     shared: &'a Shared,
     /// Names for the addresses of strangers.
     sources: &'a RandomState,
+    distances: &'a mut Distances,
     mtu_proofs: &'a mut [MtuProof],
     port: usize,
     now: Time,
@@ -391,15 +415,16 @@ impl Receiver<'_> {
             net.causes.add(cause, packets);
             return;
         }
-        for one in bytes.chunks(meta.segment) {
-            if let Err(cause) = self.packet(meta, one) {
+        for (place, one) in bytes.chunks(meta.segment).enumerate() {
+            if let Err(cause) = self.packet(meta, one, place as u16) {
                 self.egress.net.causes.add(cause, 1);
             }
         }
     }
 
+    /// Handles one packet, the one at `place` of its datagram.
     #[inline]
-    fn packet(&mut self, meta: &RecvMeta, bytes: &[u8]) -> Result<(), Cause> {
+    fn packet(&mut self, meta: &RecvMeta, bytes: &[u8], place: u16) -> Result<(), Cause> {
         let trim = match self.config.network.dscp.trimmed_reason(meta.traffic_class >> 2) {
             None => None,
             Some(NackReason::TrimmedLastHop) => Some(Trim::LastHop),
@@ -425,11 +450,17 @@ impl Receiver<'_> {
         if packet.dest_qp == ENDPOINT_QP {
             return self.endpoint_packet(meta, bytes, &received);
         }
-        let place = self.node.find(packet.dest_qp);
-        let peer =
-            place.and_then(|place| self.node.peer(place)).and_then(|peer| self.egress.net.peers.get(peer));
+        let slot = self.node.find(packet.dest_qp);
         let dest_port = self.dest_port(meta);
-        let intact = |seed: &IcrcSeed| is_cut || seed.verify(meta.source_port, dest_port, bytes);
+        let peer =
+            slot.and_then(|slot| self.node.peer(slot)).and_then(|peer| self.egress.net.peers.get(peer));
+        let distances = &mut *self.distances;
+        let mut intact = |seed: &IcrcSeed| {
+            is_cut || {
+                let found = identification(seed, meta.source_port, dest_port, bytes, place, distances);
+                found.is_some_and(|found| peer.is_none_or(|peer| peer.numbering.accepts(found)))
+            }
+        };
         // The usual packet: from the peer's address on this plane.
         match peer.and_then(|p| p.seed_rx(self.port as u8, meta.source)) {
             Some(seed) if intact(seed) => {}
@@ -439,7 +470,7 @@ impl Receiver<'_> {
                 if !intact(&seed) {
                     return Err(Cause::BadIcrc);
                 }
-                let owner = match place {
+                let owner = match slot {
                     None => return Err(Cause::UnknownQp),
                     Some(_) => peer.ok_or(Cause::QpNotReady)?,
                 };
@@ -448,14 +479,15 @@ impl Receiver<'_> {
                 }
             }
         }
-        let Some(place) = place else { return Err(Cause::UnknownQp) };
-        self.note_differences(bytes);
+        let Some(slot) = slot else { return Err(Cause::UnknownQp) };
+        let numbers_own = peer.is_some_and(|peer| peer.numbering.is_own());
+        self.note_differences(bytes, numbers_own);
         if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
-            self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(place, sack));
+            self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(slot, sack));
         }
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload, now: *now };
-        node.handle(*now, place, &received, bytes.len() as u32, &mut host);
+        node.handle(*now, slot, &received, bytes.len() as u32, &mut host);
         Ok(())
     }
 
@@ -479,8 +511,9 @@ impl Receiver<'_> {
 
     /// Counts what a valid packet of a peer has otherwise than those of this device.
     #[inline]
-    fn note_differences(&mut self, bytes: &[u8]) {
-        let found = Differences::of(bytes);
+    fn note_differences(&mut self, bytes: &[u8], numbers_own: bool) {
+        let mut found = Differences::of(bytes);
+        found.note(Difference::Identification, numbers_own);
         if !found.is_empty() {
             self.egress.net.differences.add(found);
         }
@@ -490,16 +523,21 @@ impl Receiver<'_> {
     fn endpoint_packet(&mut self, meta: &RecvMeta, bytes: &[u8], received: &Received) -> Result<(), Cause> {
         let net = &self.egress.net;
         let seed = net.seed_between(meta.source, self.port).ok_or(Cause::WrongPeer)?;
-        if !seed.verify(meta.source_port, self.dest_port(meta), bytes) {
+        let peer = net.peers.by_source(received.port, meta.source);
+        let numbering = peer.and_then(|peer| net.peers.get(peer)).map(|peer| &peer.numbering);
+        let dest_port = self.dest_port(meta);
+        // All identifications of a stranger are accepted: its request can cause no more than an answer.
+        let found = identification(&seed, meta.source_port, dest_port, bytes, 0, self.distances);
+        if !found.is_some_and(|found| numbering.is_none_or(|numbering| numbering.accepts(found))) {
             return Err(Cause::BadIcrc);
         }
-        let peer = net.peers.by_source(received.port, meta.source);
+        let numbers_own = numbering.is_some_and(|numbering| numbering.is_own());
         let is_request = matches!(received.packet.body, Body::EndpointRequest(_));
         if is_request && !self.config.endpoint.answered.answers(meta.source, peer.is_some()) {
             return Err(Cause::WrongPeer);
         }
         let Some(peer) = peer else { return self.answer_stranger(meta.source, received, is_request) };
-        self.note_differences(bytes);
+        self.note_differences(bytes, numbers_own);
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload: &[], now: *now };
         match node.handle_endpoint(*now, peer, received, &mut host) {
