@@ -172,8 +172,8 @@ impl Paths {
     }
 
     /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
-    /// GOOD but is passed over; it is used only if there is no other. Also returns how many paths out of service were
-    /// passed.
+    /// GOOD but is passed over. If there is no GOOD path, the first SKIP path is used that is not to be avoided, and the
+    /// rotation goes on behind it. Also returns how many paths out of service were passed.
     #[inline(always)]
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> (EvIndex, u32) {
         let first_slot = self.slots_of(plane).start;
@@ -211,20 +211,23 @@ impl Paths {
         avoid: Option<EvIndex>,
     ) -> (EvIndex, u32) {
         let first_slot = self.slots_of(plane).start;
-        let mut restored = None;
-        let mut fallback = None;
+        let mut restored = false;
+        let (mut skipped, mut avoided) = (None, None);
         let mut out_of_service = 0;
         let mut left = self.slots;
         loop {
-            match self.state(index) {
-                EvState::Good if avoid == Some(index) => fallback = Some(index),
-                EvState::Good => return (index, out_of_service),
-                EvState::Skip if restored.is_none() => {
-                    self.records[index as usize].apply(EvInput::TurnPassed);
-                    restored = Some(index);
-                }
-                EvState::Skip => {}
+            let state = self.state(index);
+            match state {
                 EvState::AssumedBad | EvState::Denied => out_of_service += 1,
+                _ if avoid == Some(index) => avoided = Some(index),
+                EvState::Good => return (index, out_of_service),
+                EvState::Skip => {
+                    skipped.get_or_insert((index, self.planes[plane].cursor));
+                }
+            }
+            if state == EvState::Skip && !restored {
+                self.records[index as usize].apply(EvInput::TurnPassed);
+                restored = true;
             }
             left -= 1;
             if left == 0 {
@@ -232,8 +235,15 @@ impl Paths {
             }
             index = self.next_in_rotation(plane, first_slot);
         }
-        // The plane was selected because it has a usable path, so one of these is set.
-        (restored.or(fallback).unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service)
+        let Some((index, behind)) = skipped else {
+            // The plane was selected because it has a usable path.
+            return (avoided.unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service);
+        };
+        if self.state(index) == EvState::Skip {
+            self.records[index as usize].apply(EvInput::TurnPassed);
+        }
+        self.planes[plane].cursor = behind;
+        (index, out_of_service)
     }
 
     /// Draws the order of a plane's rotation anew, by the generator of this queue pair: a fixed order falls into step

@@ -619,4 +619,20 @@ mod tests {
         assert_ne!(again, 0);
         assert_eq!(paths.plane_of(again), 0);
     }
+
+    #[test]
+    fn where_every_path_is_marked_a_retransmission_takes_the_next_one_not_the_one_that_was_trimmed() {
+        let mut paths = paths(1, 4, 0, 1);
+        let one = PortSet::first(1);
+        let mut lost = select(&mut paths, one).unwrap();
+        let mut taken = [0; 4];
+        for _ in 0..400 {
+            (0..4).for_each(|index| _ = paths.mark(index));
+            let again = paths.select(Time::ZERO, one, one, Some(lost)).unwrap();
+            assert_ne!(again, lost);
+            taken[usize::from(again)] += 1;
+            lost = again;
+        }
+        assert!(taken.iter().all(|n| (60..=140).contains(n)), "all take part: {taken:?}");
+    }
 }
