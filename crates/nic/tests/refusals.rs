@@ -485,13 +485,19 @@ fn a_trimmed_packet_is_known_by_its_dscp_and_places_nothing() {
     let peer = a.context.addresses()[0].ip();
     let stranger = Stranger::new(peer, b.context.addresses()[0]);
     let mut bytes = stranger.write(&b, 0xFF_FFF0, &[7; 4000]);
-    bytes.truncate(32);
     stranger.send_as_trimmed();
-    stranger.send(&bytes);
-    let deadline = Instant::now() + PATIENCE;
-    while b.qp.stats().unwrap().trimmed_in == 0 {
-        assert!(Instant::now() < deadline);
-        std::thread::yield_now();
+    // Down to the BTH, which has all that a NACK needs.
+    for (sent, kept) in [(1, 32), (2, 31), (3, 16), (4, 12)] {
+        bytes.truncate(kept);
+        stranger.send(&bytes);
+        let deadline = Instant::now() + PATIENCE;
+        while b.qp.stats().unwrap().trimmed_in < sent {
+            assert!(Instant::now() < deadline, "{kept} bytes");
+            std::thread::yield_now();
+        }
     }
+    bytes.truncate(11);
+    stranger.send(&bytes);
+    counted(&b, Cause::Short, 1);
     assert_eq!(b.buffer.read(0, 4000), vec![0; 4000]);
 }

@@ -198,6 +198,26 @@ impl Packet {
         parse_headers(udp_payload, true).map(|(packet, _, _)| packet)
     }
 
+    /// Reads an MRC write that a switch has cut below its RETH: BTH names queue pair and PSN, which is what a NACK needs.
+    /// All that the other headers would say reads as zero or absent.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], and [`DecodeError::TooShort`] for what is not an MRC write.
+    pub fn parse_bare_write(udp_payload: &[u8]) -> Result<Packet, DecodeError> {
+        let mut bytes = [0; MAX_HEADER_LEN];
+        let kept = udp_payload.len().min(bth::LEN);
+        bytes[..kept].copy_from_slice(&udp_payload[..kept]);
+        let opcode = udp_payload.first().copied().unwrap_or(0);
+        if kept < bth::LEN || !(opcode::WRITE_FIRST..=opcode::WRITE_ONLY_IMM).contains(&opcode) {
+            return Err(DecodeError::TooShort { what: "trimmed write", needed: bth::LEN, have: kept });
+        }
+        let mut packet = Self::parse_trimmed(&bytes)?;
+        if let Body::Write(write) = &mut packet.body {
+            write.timestamp = None;
+        }
+        Ok(packet)
+    }
+
     /// Reads a UDP payload whose end is missing in a capture: returns the packet with `payload_len` 0, and the bytes
     /// after its headers.
     pub(crate) fn parse_cut(udp_payload: &[u8]) -> Result<(Packet, &[u8]), DecodeError> {

@@ -72,6 +72,21 @@ proptest! {
     }
 
     #[test]
+    fn a_write_cut_below_its_reth_still_names_queue_pair_and_psn((packet, payload) in packet(), kept in 0usize..36) {
+        let bytes = datagram(&packet, &payload);
+        let cut = &bytes[..kept.min(bytes.len())];
+        match Packet::parse_bare_write(cut) {
+            Ok(bare) => {
+                prop_assert!(matches!(packet.body, Body::Write(_)) && kept >= 12);
+                prop_assert_eq!((bare.dest_qp, bare.psn, bare.rtx), (packet.dest_qp, packet.psn, packet.rtx));
+                let Body::Write(write) = bare.body else { unreachable!() };
+                prop_assert!(write.timestamp.is_none() && write.va == 0 && write.rkey == 0);
+            }
+            Err(_) => prop_assert!(!matches!(packet.body, Body::Write(_)) || kept < 12),
+        }
+    }
+
+    #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         let _ = Packet::parse(&bytes);
         let _ = Packet::parse_trimmed(&bytes);

@@ -432,7 +432,10 @@ impl Receiver<'_> {
         };
         let (packet, payload): (Packet, &[u8]) = match trim {
             None => Packet::parse(bytes).map_err(|e| Cause::from(&e))?,
-            Some(_) => match Packet::parse_trimmed(bytes).map_err(|e| Cause::from(&e))? {
+            Some(_) => match Packet::parse_trimmed(bytes)
+                .or_else(|error| Packet::parse_bare_write(bytes).map_err(|_| error))
+                .map_err(|e| Cause::from(&e))?
+            {
                 write if write.is_data() => (write, &[]),
                 // Small packets lose nothing when a switch trims them. One that is cut short is of no use.
                 _ => Packet::parse(bytes).map_err(|_| Cause::TrimmedControl)?,
