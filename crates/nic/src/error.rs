@@ -9,7 +9,7 @@ use crate::completion::Status;
 use crate::qp_state::{QpState, TransitionError};
 
 /// Result of this crate's operations.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation was refused.
 #[derive(Debug, thiserror::Error)]

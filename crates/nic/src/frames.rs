@@ -6,12 +6,15 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
-use openmrc_sockets::filter::{self, Instruction, Width, jump, load, load_at_x, set_x};
+use openmrc_sockets::filter::{
+    self, Instruction, Width, X_IS_A, add, jump, load, load_at_x, set_x, shift_left,
+};
 use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, send_slices};
 use openmrc_wire::{IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
+use crate::stats::Cause;
 use crate::tx::RunKey;
 
 /// Frames sent by one system call.
@@ -78,8 +81,8 @@ fn claim(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The filter program: accepts UDP over IPv6 in IPv6 to this address and these UDP ports, with or without an SRH of one
-/// segment between the IP headers.
+/// The filter program: accepts UDP over IPv6 in IPv6 to this address and these UDP ports, with or without an SRH
+/// between the IP headers.
 fn program(addr: Ipv6Addr, udp_ports: &[u16]) -> Vec<Instruction> {
     use Width::{Byte, Half, Word};
     /// Offset of the outer IPv6 header, and of what follows it.
@@ -87,9 +90,6 @@ fn program(addr: Ipv6Addr, udp_ports: &[u16]) -> Vec<Instruction> {
     const BEHIND: u32 = OUTER + 40;
     /// Offset of "next header" in an IPv6 header.
     const NEXT_HEADER: u32 = 6;
-    /// Length of an SRH with one segment, as a frame header and in its own length field.
-    const SRH: u32 = 24;
-    const SRH_UNITS: u32 = 2;
     const IPV6_IN: u32 = 41;
     const ROUTING: u32 = 43;
     const UDP: u32 = 17;
@@ -101,11 +101,15 @@ fn program(addr: Ipv6Addr, udp_ports: &[u16]) -> Vec<Instruction> {
         load(Byte, OUTER + NEXT_HEADER),
         // X = offset of the inner header.
         set_x(BEHIND),
-        jump(IPV6_IN, 4, 0),
+        jump(IPV6_IN, 7, 0),
         jump(ROUTING, 0, REFUSE),
-        load(Half, BEHIND),
-        jump(IPV6_IN << 8 | SRH_UNITS, 0, REFUSE),
-        set_x(BEHIND + SRH),
+        load(Byte, BEHIND),
+        jump(IPV6_IN, 0, REFUSE),
+        // The second byte of an SRH counts its length in units of eight bytes beyond the first eight.
+        load(Byte, BEHIND + 1),
+        shift_left(3),
+        add(BEHIND + 8),
+        X_IS_A,
         load_at_x(Byte, NEXT_HEADER),
         jump(UDP, 0, REFUSE),
     ];
@@ -279,16 +283,18 @@ impl FrameBuffer {
         meta.arrived_ns
     }
 
-    /// A received frame from the BTH on, with its metadata. `None` if the filter would not have accepted it, or
-    /// if a switch has marked a packet that is not ECN-capable.
-    /// `trimmed` says whether a DSCP is one of a trimmed packet.
+    /// A received frame from the BTH on, with its metadata. `trimmed` says whether a DSCP is one of a trimmed packet.
+    ///
+    /// # Errors
+    /// The cause to count: the filter would not have accepted the frame, its path does not end here, or a switch has
+    /// marked a packet that is not ECN-capable.
     #[inline]
-    pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Option<(&[u8], RecvMeta)> {
+    pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Result<(&[u8], RecvMeta), Cause> {
         let start = index * ROOM;
         let frame = &self.bytes[start..start + self.batch.len(index).min(ROOM)];
         // Switches trim and mark the outer header.
-        let seen = encap::decapsulate(frame)?;
-        let ecn = seen.ecn?;
+        let seen = encap::decapsulate(frame).map_err(|error| Cause::from(&error))?;
+        let ecn = seen.ecn.ok_or(Cause::Unexpected)?;
         let short = seen.short && !trimmed(seen.dscp);
         let mut meta = RecvMeta {
             source: IpAddr::V6(seen.source),
@@ -300,6 +306,6 @@ impl FrameBuffer {
             ..RecvMeta::new(seen.payload.len())
         };
         self.batch.read_control(index, &mut meta);
-        Some((seen.payload, meta))
+        Ok((seen.payload, meta))
     }
 }

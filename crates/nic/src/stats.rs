@@ -43,6 +43,8 @@ causes! {
     BadHeaderType => "rx_bad_header_type",
     /// A reserved value.
     ReservedValue => "rx_reserved_value",
+    /// A malformed segment routing header, or one with segments left: the packet is not at the end of its path.
+    BadSrh => "rx_bad_srh",
     /// The iCRC does not match.
     BadIcrc => "rx_bad_icrc",
     /// No queue pair has the number.
@@ -102,6 +104,7 @@ impl From<&DecodeError> for Cause {
             DecodeError::BadIcrc { .. } => Cause::BadIcrc,
             DecodeError::UnknownQp(_) => Cause::UnknownQp,
             DecodeError::WrongPeer(_) => Cause::WrongPeer,
+            DecodeError::BadSrh(_) => Cause::BadSrh,
             // The other errors are about layers that the kernel removes before a socket receives the packet.
             _ => Cause::Unexpected,
         }
@@ -244,6 +247,7 @@ mod tests {
             DecodeError::BadIcrc { expected: 0, found: 1 },
             DecodeError::UnknownQp(1),
             DecodeError::WrongPeer(1),
+            DecodeError::BadSrh("segments are left"),
         ];
         for error in &errors {
             assert_eq!(Cause::from(error).name(), error.counter());

@@ -84,7 +84,7 @@ impl Hosts {
         self.at(end, || End::open(config, &Options::default()))
     }
 
-    /// Both ends, connected, with four paths per port of which every second one needs an SRH.
+    /// Both ends, connected, with four paths per port.
     fn connected(&self) -> (End, End) {
         let (a, b) = (self.open(0), self.open(1));
         for (one, two) in [(&a, &b), (&b, &a)] {
@@ -113,10 +113,9 @@ fn address(end: usize, port: usize) -> Ipv6Addr {
 }
 
 fn route(port: usize, number: usize) -> SegmentRoute {
-    let list = |first| Ipv6Addr::new(0x5F00, port as u16, first, 0xE000, 0, 0, 0, 0);
     SegmentRoute {
-        destination: list(1 + number as u16),
-        segment: (number % 2 == 1).then(|| list(0x100 + number as u16)),
+        destination: Ipv6Addr::new(0x5F00, port as u16, 1 + number as u16, 0xE000, 0, 0, 0, 0),
+        segment: None,
     }
 }
 
@@ -149,7 +148,7 @@ fn write_and_compare(a: &End, b: &End, round: u8) {
 }
 
 #[test]
-fn writes_arrive_over_every_path_with_and_without_srh() {
+fn writes_arrive_over_every_path() {
     let Some(hosts) = Hosts::up(2) else { return };
     let (a, b) = hosts.connected();
     write_and_compare(&a, &b, 1);
@@ -161,6 +160,62 @@ fn writes_arrive_over_every_path_with_and_without_srh() {
         let causes = end.context.stats().unwrap().causes;
         assert!(causes.iter().all(|(_, count)| count == 0), "{causes:?}");
     }
+}
+
+/// A frame from one end's port to the other's with the given SRH, and four bytes where the BTH should be.
+fn frame_with(srh: &[u8], from: (Ipv6Addr, [u8; 6]), to: (SocketAddr, [u8; 6])) -> Vec<u8> {
+    let SocketAddr::V6(peer) = to.0 else { unreachable!("IPv6") };
+    let ip = |len: usize, next_header: u8, dst: Ipv6Addr| {
+        let mut header = vec![0x60, 0, 0, 0, (len >> 8) as u8, len as u8, next_header, 64];
+        header.extend(from.0.octets());
+        header.extend(dst.octets());
+        header
+    };
+    let mut frame = [to.1, from.1].concat();
+    frame.extend([0x86, 0xDD]);
+    frame.extend(ip(srh.len() + 52, 43, "5f00:0:1:e000::".parse().unwrap()));
+    frame.extend(srh);
+    frame.extend(ip(12, 17, *peer.ip()));
+    frame.extend([0x12, 0x34]);
+    frame.extend(peer.port().to_be_bytes());
+    frame.extend([0, 12, 0, 0, 1, 2, 3, 4]);
+    frame
+}
+
+#[test]
+fn any_srh_is_skipped_at_the_end_of_its_path_and_refused_before() {
+    let Some(hosts) = Hosts::up(1) else { return };
+    let (a, b) = hosts.connected();
+    write_and_compare(&a, &b, 1);
+    let mac = |end| hosts.at(end, || openmrc_sockets::Socket::packet().unwrap().mac_of("p0").unwrap());
+    let (from, to) = ((address(0, 0), mac(0)), (b.context.addresses()[0], mac(1)));
+    let list = |len: u8, left: u8, last: u8| {
+        let mut srh = vec![41, len, 4, left, last, 0, 0, 0];
+        srh.extend(vec![0x5F; 8 * usize::from(len)]);
+        srh
+    };
+    // One segment; two, as Linux's encapsulation writes; one with a TLV of eight bytes; one hundred and two.
+    let ended = [list(2, 0, 0), list(4, 0, 1), list(3, 0, 0), list(204, 0, 101)];
+    let unfinished = [list(2, 1, 0), list(4, 1, 1), list(4, 2, 1), list(2, 0, 1)];
+    let before = (b.cause(Cause::Short), b.cause(Cause::BadSrh));
+    hosts.at(0, || {
+        let socket = openmrc_sockets::Socket::packet().unwrap();
+        let index = openmrc_sockets::interface::index_of("p0").unwrap();
+        socket.bind_interface(index, 0).unwrap();
+        for srh in ended.iter().chain(&unfinished) {
+            let frame = frame_with(srh, from, to);
+            // SAFETY: the frame is valid for its length.
+            let sent = unsafe { libc::send(socket.fd(), frame.as_ptr().cast(), frame.len(), 0) };
+            assert_eq!(sent, frame.len() as isize);
+        }
+    });
+    let begin = Instant::now();
+    let seen = || (b.cause(Cause::Short) - before.0, b.cause(Cause::BadSrh) - before.1);
+    while seen() != (ended.len() as u64, unfinished.len() as u64) {
+        assert!(begin.elapsed() < PATIENCE, "{:?} of (4, 4) were counted", seen());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    write_and_compare(&a, &b, 2);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Classic BPF: the few instructions of a socket filter that the packet sockets use (linux/filter.h).
 
 use libc::{
-    BPF_ABS, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_RET, BPF_W,
+    BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX,
+    BPF_LSH, BPF_MISC, BPF_RET, BPF_TAX, BPF_W,
 };
 
 /// One instruction (`struct sock_filter`).
@@ -49,6 +50,19 @@ pub const fn load_at_x(width: Width, offset: u32) -> Instruction {
 pub const fn set_x(value: u32) -> Instruction {
     statement(BPF_LDX | BPF_W | BPF_IMM, value)
 }
+
+/// A = A * 2^`bits`.
+pub const fn shift_left(bits: u32) -> Instruction {
+    statement(BPF_ALU | BPF_LSH | BPF_K, bits)
+}
+
+/// A = A + `value`.
+pub const fn add(value: u32) -> Instruction {
+    statement(BPF_ALU | BPF_ADD | BPF_K, value)
+}
+
+/// X = A.
+pub const X_IS_A: Instruction = statement(BPF_MISC | BPF_TAX, 0);
 
 /// Skips `equal` instructions if A is `value`, `different` instructions otherwise.
 pub const fn jump(value: u32, equal: u8, different: u8) -> Instruction {

@@ -10,6 +10,7 @@
 
 use core::net::Ipv6Addr;
 
+use crate::error::DecodeError;
 use crate::ev::Entropy;
 use crate::icrc;
 use crate::ip::{self, Ecn, Ipv6};
@@ -78,6 +79,7 @@ impl Encapsulation {
         let srh = path.segment.map(|segment| Srh {
             next_header: ip::PROTOCOL_IPV6,
             segments_left: 1,
+            segments: 1,
             flags: 0,
             tag: 0,
             segment,
@@ -171,35 +173,44 @@ pub const fn join_ecn(outer: Ecn, inner: Ecn) -> Option<Ecn> {
     })
 }
 
-/// Reads the headers of an Ethernet frame that holds UDP over IPv6 in IPv6, with or without an SRH; `None` for any
-/// other.
+/// Reads the headers of an Ethernet frame that holds UDP over IPv6 in IPv6, with or without an SRH.
+///
+/// # Errors
+/// [`DecodeError`] for any other, and for an SRH with segments left: its path does not end here.
 #[inline]
-pub fn decapsulate(frame: &[u8]) -> Option<Decapsulated<'_>> {
-    let outer: &[u8; ip::IPV6_LEN] = frame.get(OUTER..)?.first_chunk()?;
-    let srh_len = match outer[6] {
-        ip::PROTOCOL_IPV6 => 0,
-        ip::PROTOCOL_ROUTING => srh::LEN,
-        _ => return None,
+pub fn decapsulate(frame: &[u8]) -> Result<Decapsulated<'_>, DecodeError> {
+    let short = || DecodeError::TooShort { what: "frame", needed: MAX_LEN, have: frame.len() };
+    let outer: &[u8; ip::IPV6_LEN] =
+        frame.get(OUTER..).and_then(|rest| rest.first_chunk()).ok_or_else(short)?;
+    let behind = &frame[OUTER + ip::IPV6_LEN..];
+    let (next_header, inside) = match outer[6] {
+        ip::PROTOCOL_ROUTING => {
+            let (srh, rest) = Srh::parse(behind)?;
+            if srh.segments_left > 0 {
+                return Err(DecodeError::BadSrh("segments are left at the end of the path"));
+            }
+            (srh.next_header, rest)
+        }
+        protocol => (protocol, behind),
     };
-    let inner_at = OUTER + ip::IPV6_LEN + srh_len;
-    if srh_len > 0
-        && (frame.get(inner_at - srh::LEN), frame.get(inner_at - srh::LEN + 1))
-            != (Some(&ip::PROTOCOL_IPV6), Some(&2))
-    {
-        return None;
+    if next_header != ip::PROTOCOL_IPV6 {
+        return Err(DecodeError::BadIp("no IPv6 header in the outer one"));
     }
-    let headers: &[u8; ip::IPV6_LEN + udp::LEN] = frame.get(inner_at..)?.first_chunk()?;
-    let (inner, udp) = headers.split_first_chunk::<{ ip::IPV6_LEN }>()?;
-    if outer[0] >> 4 != 6 || inner[0] >> 4 != 6 || inner[6] != ip::PROTOCOL_UDP {
-        return None;
+    let (inner, rest) = inside.split_first_chunk::<{ ip::IPV6_LEN }>().ok_or_else(short)?;
+    if outer[0] >> 4 != 6 || inner[0] >> 4 != 6 {
+        return Err(DecodeError::BadIp("version is not 6"));
     }
-    let udp = Udp::parse(udp.first_chunk()?);
-    let rest = &frame[inner_at + headers.len()..];
-    let len = usize::from(udp.length).checked_sub(udp::LEN)?;
+    if inner[6] != ip::PROTOCOL_UDP {
+        return Err(DecodeError::NotUdp(inner[6]));
+    }
+    let (udp, rest) = rest.split_first_chunk().ok_or_else(short)?;
+    let udp = Udp::parse(udp);
+    let bad_length = DecodeError::BadUdpLength { length: udp.length, have: udp::LEN + rest.len() };
+    let len = usize::from(udp.length).checked_sub(udp::LEN).ok_or(bad_length)?;
     let label = u32::from_be_bytes([0, inner[1] & 0x0F, inner[2], inner[3]]);
     let class = |header: &[u8; ip::IPV6_LEN]| header[0] << 4 | header[1] >> 4;
-    let source: [u8; 16] = *inner[8..].first_chunk()?;
-    Some(Decapsulated {
+    let source: [u8; 16] = *inner[8..].first_chunk().ok_or_else(short)?;
+    Ok(Decapsulated {
         dscp: class(outer) >> 2,
         ecn: join_ecn(Ecn::from_bits(class(outer)), Ecn::from_bits(class(inner))),
         source: Ipv6Addr::from(source),
@@ -215,6 +226,9 @@ mod tests {
     use super::*;
     use crate::icrc::IcrcSeed;
     use crate::{Body, Frame, FrameConfig, IcrcVerdict, LinkType, Msn, Packet, Position, Psn, Write};
+
+    /// Offset of "segments left" in a frame with an SRH.
+    const SEGMENTS_LEFT: usize = OUTER + ip::IPV6_LEN + 3;
 
     fn path(segment: Option<Ipv6Addr>) -> PathHeaders {
         PathHeaders {
@@ -282,6 +296,11 @@ mod tests {
     fn the_receiver_reads_what_the_sender_wrote() {
         for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
             let mut frame = whole(&path(segment), 0x12, &[7; 100]);
+            if segment.is_some() {
+                assert_eq!(decapsulate(&frame).unwrap_err().counter(), "rx_bad_srh");
+                // A switch has made the segment the destination.
+                frame[SEGMENTS_LEFT] = 0;
+            }
             // A switch has marked the outer header.
             frame[15] |= 0x30;
             let seen = decapsulate(&frame).unwrap();
@@ -328,9 +347,13 @@ mod tests {
     #[test]
     fn other_frames_are_refused() {
         for segment in [None, Some("5f00:0:12:e00c::".parse().unwrap())] {
-            let frame = whole(&path(segment), 0x12, &[]);
+            let mut frame = whole(&path(segment), 0x12, &[]);
+            if segment.is_some() {
+                frame[SEGMENTS_LEFT] = 0;
+            }
+            assert!(decapsulate(&frame).is_ok());
             for end in 0..Encapsulation::new(&path(segment)).len() {
-                assert_eq!(decapsulate(&frame[..end]), None, "{end} bytes");
+                assert!(decapsulate(&frame[..end]).is_err(), "{end} bytes");
             }
             let inner = Encapsulation::new(&path(segment)).len() - 48;
             for (at, value) in [(14, 0x40), (20, 17), (inner, 0x40), (inner + 6, 6), (inner + 44, 0)] {
@@ -339,7 +362,7 @@ mod tests {
                 if at == inner + 44 {
                     other[at + 1] = 7;
                 }
-                assert_eq!(decapsulate(&other), None, "byte {at}");
+                assert!(decapsulate(&other).is_err(), "byte {at}");
             }
         }
     }

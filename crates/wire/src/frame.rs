@@ -169,8 +169,7 @@ impl<'a> Frame<'a> {
         };
         let (srh, next_header, inner) = match outer.next_header {
             ip::PROTOCOL_ROUTING => {
-                let mut rest = first.payload;
-                let srh = Srh::parse(take(&mut rest, "SRH")?)?;
+                let (srh, rest) = Srh::parse(first.payload)?;
                 (Some(srh), srh.next_header, rest)
             }
             other => (None, other, first.payload),

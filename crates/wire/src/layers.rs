@@ -44,7 +44,7 @@ impl Layers {
     }
 
     /// Writes the whole packet, from the first layer to the iCRC, to the front of `buf`; returns its length. `None` if
-    /// it does not fit `buf` or a length field. `packet.payload_len` is taken from `payload`.
+    /// it does not fit `buf` or a length field, or has an SRH of more segments than one. `packet.payload_len` is taken from `payload`.
     pub fn emit(&self, packet: &Packet, payload: &[u8], buf: &mut [u8]) -> Option<usize> {
         let packet = Packet { payload_len: u16::try_from(payload.len()).ok()?, ..*packet };
         if !packet.is_data() && !payload.is_empty() {
@@ -99,6 +99,9 @@ impl Layers {
         };
         header.emit(buf.first_chunk_mut()?);
         if let Some(srh) = outer.srh {
+            if srh.segments != 1 {
+                return None;
+            }
             Srh { next_header, ..srh }.emit(buf.get_mut(ip::IPV6_LEN..)?.first_chunk_mut()?);
         }
         Some(ip::IPV6_LEN + srh_len)

@@ -13,7 +13,7 @@ use crate::error::DecodeError;
 use crate::ip::{self, Ip, Ipv4, Ipv6};
 use crate::link::LinkType;
 use crate::rdma;
-use crate::srh::{self, Srh};
+use crate::srh::Srh;
 use crate::udp::{self, Udp};
 
 /// Why a packet cannot be trimmed. A switch then drops it.
@@ -81,8 +81,9 @@ fn locate_headers(
     let mut protocol = ip.protocol();
     if matches!(ip, Ip::V6(_)) {
         if protocol == ip::PROTOCOL_ROUTING {
-            protocol = Srh::parse(header_at(bytes, next, "SRH")?)?.next_header;
-            next += srh::LEN;
+            let (srh, rest) = Srh::parse(&bytes[next..])?;
+            protocol = srh.next_header;
+            next = bytes.len() - rest.len();
         }
         if protocol == ip::PROTOCOL_IPV6 || protocol == ip::PROTOCOL_IPV4 {
             outer = Some(ip_at);

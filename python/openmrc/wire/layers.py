@@ -72,10 +72,13 @@ class IPv6(Value):
 
 @header
 class Srh(Value):
-    """Segment routing header with one compressed segment (RFC 8754, RFC 9800)."""
+    """Segment routing header (RFC 8754, RFC 9800). MRC writes one compressed segment."""
 
     segment: IPv6Address
-    segments_left: Annotated[int, Number(0, 1)] = 1
+    """The last segment of the path."""
+    segments_left: U8 = 1
+    segments: Annotated[int, Number(1, 127)] = 1
+    """How many segments the list has; a packet can be built with one."""
     flags: Hex8 = 0
     tag: Hex16 = 0
     next_header: U8 = 41

@@ -21,6 +21,7 @@ use crate::path::SegmentRoute;
 use crate::port::Port;
 use crate::profile::Paths;
 use crate::socket::LONGEST_DATAGRAM;
+use crate::stats::Cause;
 use crate::tx::RunKey;
 use offer::Offer;
 use srv6::Srv6;
@@ -217,11 +218,11 @@ impl Inbox {
         }
     }
 
-    /// Gives `each` the datagrams that were read, `None` for a frame that has none for this device.
+    /// Gives `each` the datagrams that were read, or the cause why a frame has none for this device.
     #[inline]
-    pub fn handle(&self, mut each: impl FnMut(Option<(&[u8], RecvMeta)>)) {
+    pub fn handle(&self, mut each: impl FnMut(Result<(&[u8], RecvMeta), Cause>)) {
         match self {
-            Inbox::Datagram { room, meta } => each(Some((room.bytes(), *meta))),
+            Inbox::Datagram { room, meta } => each(Ok((room.bytes(), *meta))),
             Inbox::Frames { room, count, dscp } => {
                 let trimmed = |code| dscp.trimmed_reason(code).is_some();
                 (0..*count).for_each(|index| each(room.frame(index, trimmed)));

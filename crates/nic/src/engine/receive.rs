@@ -289,7 +289,7 @@ impl Engine {
             let mut receiver =
                 Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
             more.handle(|datagram| {
-                if let Some((bytes, meta)) = datagram {
+                if let Ok((bytes, meta)) = datagram {
                     // The count of drops is that of the port's own socket.
                     receiver.datagram(&RecvMeta { dest_port, dropped: None, ..meta }, bytes);
                 }
@@ -326,11 +326,11 @@ impl Engine {
         let mut receiver =
             Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
         inboxes[port].handle(|datagram| match datagram {
-            Some((bytes, meta)) => {
+            Ok((bytes, meta)) => {
                 counts.add(bytes, &meta);
                 receiver.datagram(&meta, bytes);
             }
-            None => receiver.egress.net.causes.add(Cause::Unexpected, 1),
+            Err(cause) => receiver.egress.net.causes.add(cause, 1),
         });
         ingress.order.handled(port);
         ingress.unsampled += counts.bytes + counts.datagrams * OVERHEAD as usize;

@@ -17,7 +17,7 @@ mirror! {
         src: IpAddr, dst: IpAddr, dscp: u8, ecn: u8, flow_label: u32, hop_limit: u8, next_header: u8,
         payload_len: u16,
     }
-    Srh = srh::Srh { segment: IpAddr, segments_left: u8, flags: u8, tag: u16, next_header: u8 }
+    Srh = srh::Srh { segment: IpAddr, segments_left: u8, segments: u8, flags: u8, tag: u16, next_header: u8 }
     Outer = frame::Outer { ip: Ipv6, srh: Option<Srh> }
     Udp = udp::Udp { sport: u16, dport: u16, length: u16, checksum: u16 }
     Layers = wire::Layers {

@@ -191,6 +191,7 @@ fn outer(dscp: u8) -> impl Strategy<Value = Outer> {
     let srh = (0u8..=1, any::<(u8, u16, u128)>()).prop_map(|(segments_left, (flags, tag, segment))| Srh {
         next_header: 0,
         segments_left,
+        segments: 1,
         flags,
         tag,
         segment: segment.into(),
