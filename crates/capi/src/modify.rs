@@ -356,6 +356,8 @@ fn known_attributes(
         trim_nack: from.cap & mrc::MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED == 0,
         dynamic_mpr: from.cap & mrc::MRC_QP_CAP_DYNAMIC_MPR != 0,
         service_time: from.cap & mrc::MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED == 0,
+        // A program cannot know it of a peer.
+        overflow_reports: false,
     });
     if has(m::EV_PROFILE_ID) {
         to.ev_profile_id = qp.context.profiles.ev_number(from.profile.ev_profile_id)?;

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use openmrc_nic::{
-    Access, Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, QpAttr, QpCap, QpState, QueuePair,
-    RecvWr, SendData, SendWr, Sge,
+    Access, Buffer, Capabilities, CompletionQueue, MemoryRegion, ProtectionDomain, QpAttr, QpCap, QpState,
+    QueuePair, RecvWr, SendData, SendWr, Sge,
 };
 
 use crate::card::Card;
@@ -139,6 +139,7 @@ impl RemoteLink {
             rq_psn: Some(card.psn),
             remote: Some(card.planes.clone()),
             path_mtu: Some(path_mtu.min(card.path_mtu)),
+            caps: Some(Capabilities::OWN),
             ..QpAttr::default()
         };
         self.qp.modify(QpState::Rtr, &rtr).map_err(nic)?;

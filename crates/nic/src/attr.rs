@@ -85,7 +85,7 @@ pub struct QpAttr {
     /// refused; [`RECEIVE_WAIT_FOREVER`] never refuses it. With any value but 0, this waiting does not use up the
     /// retries. Default 0: MRC refuses it at once.
     pub receive_wait_ms: Option<u32>,
-    /// What the peer can do, and dynamic MPR if both ends enable it; default all.
+    /// What the peer can do, and dynamic MPR if both ends enable it; default the specification's.
     pub caps: Option<Capabilities>,
     /// Destination flow control: the receiver's penalty shrinks the window; default the device's.
     pub dfc: Option<bool>,

@@ -10,11 +10,10 @@ use openmrc_sockets::filter::{
     self, Instruction, Width, X_IS_A, add, jump, load, load_at_x, set_x, shift_left,
 };
 use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, send_slices};
-use openmrc_wire::{IcrcSeed, Packet, encap};
+use openmrc_wire::{DecodeError, IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
-use crate::stats::Cause;
 use crate::tx::RunKey;
 
 /// Frames sent by one system call.
@@ -286,15 +285,19 @@ impl FrameBuffer {
     /// A received frame from the BTH on, with its metadata. `trimmed` says whether a DSCP is one of a trimmed packet.
     ///
     /// # Errors
-    /// The cause to count: the filter would not have accepted the frame, its path does not end here, or a switch has
-    /// marked a packet that is not ECN-capable.
+    /// Why it is refused: the filter would not have accepted it, or its path does not end here. `Ok(None)` if a switch
+    /// has marked a packet that is not ECN-capable: it must be dropped (RFC 6040).
     #[inline]
-    pub fn frame(&self, index: usize, trimmed: impl Fn(u8) -> bool) -> Result<(&[u8], RecvMeta), Cause> {
+    pub fn frame(
+        &self,
+        index: usize,
+        trimmed: impl Fn(u8) -> bool,
+    ) -> Result<Option<(&[u8], RecvMeta)>, DecodeError> {
         let start = index * ROOM;
         let frame = &self.bytes[start..start + self.batch.len(index).min(ROOM)];
         // Switches trim and mark the outer header.
-        let seen = encap::decapsulate(frame).map_err(|error| Cause::from(&error))?;
-        let ecn = seen.ecn.ok_or(Cause::Unexpected)?;
+        let seen = encap::decapsulate(frame)?;
+        let Some(ecn) = seen.ecn else { return Ok(None) };
         let short = seen.short && !trimmed(seen.dscp);
         let mut meta = RecvMeta {
             source: IpAddr::V6(seen.source),
@@ -306,6 +309,6 @@ impl FrameBuffer {
             ..RecvMeta::new(seen.payload.len())
         };
         self.batch.read_control(index, &mut meta);
-        Ok((seen.payload, meta))
+        Ok(Some((seen.payload, meta)))
     }
 }

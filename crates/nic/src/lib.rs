@@ -76,6 +76,7 @@ pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
 pub use memory::MemoryRegion;
 pub use memory_table::Access;
 pub use openmrc_sockets::monotonic_ns;
+pub use openmrc_transport::mrc::Capabilities;
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use port::PortStatusUpdate;

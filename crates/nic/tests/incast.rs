@@ -37,7 +37,8 @@ impl Incast {
         for port in receiver.context.port_states().unwrap() {
             assert_eq!(port.receive_buffer, SOCKET_BUFFER);
         }
-        let attr = QpAttr { timeout: Some(14), exp_cnt: Some(25), ..QpAttr::default() };
+        let caps = Some(Capabilities::OWN);
+        let attr = QpAttr { timeout: Some(14), exp_cnt: Some(25), caps, ..QpAttr::default() };
         let (senders, _qps) = (0..senders)
             .map(|index| {
                 let buffer = MESSAGE + MESSAGES * SHIFT;

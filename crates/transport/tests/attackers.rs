@@ -537,19 +537,22 @@ fn no_message_with_a_hole_is_ever_complete() {
     const TWO: u32 = 2 * MTU as u32;
     const THREE: u32 = 3 * MTU as u32;
     // Whole messages, long and short, of peers that repeat the message's DMA length and of those that give the packet's.
-    let good: [&[(Position, u32, u16)]; 6] = [
+    let good: [&[(Position, u32, u16)]; 9] = [
         &[(First, TWO, M), (Last, TWO, M), (Only, 0, 0)],
         &[(First, TWO - 1, M), (Last, TWO - 1, M - 1)],
         &[(First, THREE, M), (Middle, THREE, M), (Last, THREE, M)],
         &[(First, THREE - 9, M), (Middle, TWO - 9, M), (Last, u32::from(M) - 9, M - 9)],
         &[(Only, M.into(), M)],
         &[(Only, 1, 1), (First, TWO, M), (Last, TWO, M)],
+        &[(First, M as u32, M), (Middle, M as u32, M), (Last, 9, 9)],
+        &[(First, M as u32, M), (Last, M as u32, M), (Only, 7, 7), (First, M as u32, M), (Last, 1, 1)],
+        &[(First, M as u32, M), (Last, TWO, M)],
     ];
     for packets in good {
         let messages = packets.iter().filter(|(position, ..)| position.is_last()).count();
         assert_eq!(deliver(packets), (messages, vec![]), "{packets:?}");
     }
-    let bad: [&[(Position, u32, u16)]; 13] = [
+    let bad: [&[(Position, u32, u16)]; 14] = [
         &[(First, THREE, 0), (Middle, THREE, M), (Last, THREE, M)],
         &[(First, THREE, M), (Middle, THREE, 0), (Last, THREE, M)],
         &[(First, THREE, M), (Middle, THREE, M - 4), (Last, THREE, M)],
@@ -564,7 +567,9 @@ fn no_message_with_a_hole_is_ever_complete() {
         &[(First, THREE, M), (Only, 1, 1), (Last, THREE, M)],
         &[(Only, 100, 99)],
         &[(Only, 100, 0)],
-        &[(First, M.into(), M), (Last, TWO, M)],
+        &[(First, M as u32 - 1, M), (Last, M as u32, M)],
+        // A peer that gives the packet's length: an end is an end, and what begins inside is refused.
+        &[(First, M as u32, M), (First, M as u32, M), (Last, 1, 1)],
     ];
     for packets in bad {
         let (complete, fatal) = deliver(packets);

@@ -4,7 +4,7 @@
 use crate::bth::{self, opcode};
 use crate::packet::{NackReason, Sack};
 use crate::reliability::{CC_TYPE_NACK, NACK_LEN, SACK_LEN};
-use crate::{endpoint, rdma, reliability};
+use crate::{endpoint, icrc, rdma, reliability};
 
 macro_rules! differences {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
@@ -54,11 +54,23 @@ differences! {
     Syndrome => "peer_syndrome",
     /// An IPv4 identification that is neither 0 nor a place in a message: known to whoever checks the iCRC.
     Identification => "peer_ipv4_identification",
+    /// The DMA length of a message's first packet is that of the packet, not that of the message.
+    DmaPerPacket => "peer_dma_per_packet",
 }
 
 /// A set of differences.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Differences(u16);
+
+/// Whether the DMA length of a packet is the length of its payload. `from_reth` is the packet from the RETH on.
+fn has_own_length(bth: &[u8; bth::LEN], from_reth: Option<&[u8]>) -> bool {
+    let Some((reth, rest)) = from_reth.and_then(|rest| rest.split_first_chunk::<{ rdma::RETH_LEN }>()) else {
+        return false;
+    };
+    let dma_len = u32::from_be_bytes([reth[12], reth[13], reth[14], reth[15]]);
+    let pad = usize::from(bth[1] >> 4 & 3);
+    rest.len().checked_sub(icrc::LEN + pad) == Some(dma_len as usize)
+}
 
 impl Differences {
     /// No difference.
@@ -80,6 +92,10 @@ impl Differences {
                 if let (true, Some(tseth)) = (ts, rest.get(rdma::METH_LEN..rdma::METH_LEN + rdma::TSETH_LEN))
                 {
                     found.timestamp(tseth[2], tseth[3]);
+                }
+                if bth[0] == opcode::WRITE_FIRST {
+                    let reth = rdma::METH_LEN + if ts { rdma::TSETH_LEN } else { 0 };
+                    found.note(Difference::DmaPerPacket, has_own_length(bth, rest.get(reth..)));
                 }
                 return found;
             }
@@ -179,6 +195,12 @@ mod tests {
         assert_eq!(seen(0xCA, &[(4, 0x01)], &write), ["peer_bth_reserved"]);
         assert_eq!(seen(0xCA, &[(8, 0x10)], &with::<24>(&[(6, 0x80), (7, 1)])), ["peer_tsr"]);
         assert_eq!(seen(0xCA, &[(8, 0x10)], &with::<24>(&[(7, 2)])), ["peer_ftype"]);
+        // A First of eight bytes: METH, RETH with the DMA length 8, payload, iCRC.
+        let own = |dma| with::<32>(&[(19, dma)]);
+        assert_eq!(seen(0xC6, &[], &own(8)), ["peer_dma_per_packet"]);
+        assert_eq!(seen(0xC6, &[], &own(9)), [""; 0]);
+        assert_eq!(seen(0xC6, &[(1, 0x10)], &own(7)), ["peer_dma_per_packet"], "one byte of padding");
+        assert_eq!(seen(0xC7, &[], &own(8)), [""; 0], "later packets may have either");
         assert_eq!(seen(0xD1, &[(8, 0x10)], &[0x1F, 0, 0, 0]), ["peer_control_ts"]);
         assert_eq!(seen(0xD1, &[], &[0x60, 0, 0, 0]), ["peer_syndrome"]);
         assert_eq!(seen(0xDC, &[], &with::<36>(&[(1, 0x60)])), ["peer_sack_mark"]);

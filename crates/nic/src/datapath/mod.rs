@@ -225,7 +225,12 @@ impl Inbox {
             Inbox::Datagram { room, meta } => each(Ok((room.bytes(), *meta))),
             Inbox::Frames { room, count, dscp } => {
                 let trimmed = |code| dscp.trimmed_reason(code).is_some();
-                (0..*count).for_each(|index| each(room.frame(index, trimmed)));
+                (0..*count).for_each(|index| {
+                    each(match room.frame(index, trimmed) {
+                        Ok(datagram) => datagram.ok_or(Cause::Unexpected),
+                        Err(error) => Err(Cause::from(&error)),
+                    });
+                });
             }
         }
     }

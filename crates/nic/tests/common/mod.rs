@@ -53,7 +53,7 @@ impl Default for Options {
             access: Access::LOCAL_WRITE.with(Access::REMOTE_WRITE),
             cap: QpCap::default(),
             cqe: 4096,
-            attr: QpAttr::default(),
+            attr: QpAttr { caps: Some(Capabilities::OWN), ..QpAttr::default() },
         }
     }
 }

@@ -183,6 +183,7 @@ fn attributes(from: &Bound<'_, PyAny>) -> PyResult<QpAttr> {
             trim_nack: bits & 1 != 0,
             dynamic_mpr: bits & 2 != 0,
             service_time: bits & 4 != 0,
+            overflow_reports: bits & 8 != 0,
         }),
         dfc: optional!(from, "dfc", "True or False")?,
         ev_profile_id: optional!(from, "ev_profile_id", "0 to 65535")?,
@@ -196,7 +197,10 @@ fn attribute_fields<'py>(py: Python<'py>, attr: &QpAttr) -> PyResult<Bound<'py, 
     out.set_item("access", attr.access.map(Access::bits))?;
     out.set_item("remote", attr.remote.as_deref().map(address_pairs))?;
     let bits = |caps: Capabilities| {
-        u8::from(caps.trim_nack) | u8::from(caps.dynamic_mpr) << 1 | u8::from(caps.service_time) << 2
+        u8::from(caps.trim_nack)
+            | u8::from(caps.dynamic_mpr) << 1
+            | u8::from(caps.service_time) << 2
+            | u8::from(caps.overflow_reports) << 3
     };
     out.set_item("caps", attr.caps.map(bits))?;
     macro_rules! same {

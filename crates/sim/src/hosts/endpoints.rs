@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_transport::mrc::{
-    self, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SackBatching, SwiftParams,
+    self, Capabilities, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SackBatching,
+    SwiftParams,
 };
 use openmrc_transport::node::{NodeConfig, PressureConfig};
 use openmrc_transport::random::mix;
@@ -153,7 +154,7 @@ impl Endpoints {
         template.requestor.mpr = settings.mpr;
         template.requestor.options.spacing = settings.spacing;
         template.responder.mpr_dest = settings.mpr;
-        template.caps.trim_nack = trimming;
+        template.caps = Capabilities { trim_nack: trimming, ..Capabilities::OWN };
         if config.software.is_some() {
             template.responder.ack_every_bytes = SOFTWARE_ACK_EVERY_BYTES;
             template.responder.ack_delay = SOFTWARE_ACK_DELAY;

@@ -40,11 +40,22 @@ pub struct Capabilities {
     /// The peer takes its service time out of the timestamps that it reflects. Nothing depends on it: a requestor
     /// calculates the same way.
     pub service_time: bool,
+    /// The peer means by a penalty of [`Pressure::OVERFLOW`](crate::Pressure::OVERFLOW) or more that its receive buffer
+    /// has dropped packets, and by any penalty that it may be slow to answer. The specification knows neither, so
+    /// two ends agree on it when they are connected, as the handshake of this program does.
+    pub overflow_reports: bool,
+}
+
+impl Capabilities {
+    /// What this program does and announces.
+    pub const OWN: Capabilities =
+        Capabilities { trim_nack: true, dynamic_mpr: true, service_time: true, overflow_reports: true };
 }
 
 impl Default for Capabilities {
+    /// The specification's, of a peer about which nothing is known.
     fn default() -> Self {
-        Capabilities { trim_nack: true, dynamic_mpr: true, service_time: true }
+        Capabilities { overflow_reports: false, ..Capabilities::OWN }
     }
 }
 
@@ -297,13 +308,28 @@ pub struct QpConfig {
     pub seed: u64,
 }
 
+/// The capabilities on which something depends. There is no room for the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UsedCapabilities {
+    pub trim_nack: bool,
+    pub dynamic_mpr: bool,
+    pub overflow_reports: bool,
+}
+
+impl From<Capabilities> for UsedCapabilities {
+    fn from(caps: Capabilities) -> Self {
+        let Capabilities { trim_nack, dynamic_mpr, overflow_reports, service_time: _ } = caps;
+        UsedCapabilities { trim_nack, dynamic_mpr, overflow_reports }
+    }
+}
+
 /// The part of the configuration that both roles need after creation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub local_qp: u32,
     pub remote_qp: u32,
     pub path_mtu: u16,
-    pub caps: Capabilities,
+    pub caps: UsedCapabilities,
     pub acks_immediates: bool,
     pub peer_waits: bool,
     // The fields of the path model: as a struct it would take 8 bytes more.
@@ -325,7 +351,7 @@ impl From<&QpConfig> for Settings {
             local_qp: config.local_qp,
             remote_qp: config.remote_qp,
             path_mtu: config.path_mtu,
-            caps: config.caps,
+            caps: UsedCapabilities::from(config.caps),
             peer_waits: config.requestor.peer_waits,
             acks_immediates: config.acks_immediates,
             ordered: config.paths.model.ordered,

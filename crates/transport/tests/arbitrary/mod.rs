@@ -278,8 +278,12 @@ fn config(reader: &mut Reader<'_>) -> QpConfig {
     config.requestor.exp_cnt = reader.pick(&[0, 3, 25]);
     let flag = |bits: u8, bit: u8| bits >> bit & 1 == 1;
     let bits = reader.u8();
-    config.caps =
-        Capabilities { trim_nack: flag(bits, 0), dynamic_mpr: flag(bits, 1), service_time: flag(bits, 2) };
+    config.caps = Capabilities {
+        trim_nack: flag(bits, 0),
+        dynamic_mpr: flag(bits, 1),
+        service_time: flag(bits, 2),
+        overflow_reports: flag(bits, 2),
+    };
     config.requestor.options = RequestorOptions {
         can_send: if flag(bits, 3) { CanSend::Any } else { CanSend::Mtu },
         dfc: !flag(bits, 4),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CanSend, CcProfile, EvState};
+use openmrc_transport::mrc::{CanSend, Capabilities, CcProfile, EvState};
 use openmrc_transport::{Fatal, PortSet, SendStatus, Span, TrafficClass, Transmit, Transport};
 use openmrc_wire::{Body, CcState, Ev, Mark, NackReason, Packet, Psn, Sack};
 
@@ -570,4 +570,27 @@ fn one_probe_in_the_control_class_measures_the_idle_path_where_much_is_to_be_sen
     bench.hear_sack(sack);
     assert!(bench.qp.stats().cwnd <= 225_000 * 51 / 100, "{}", bench.qp.stats().cwnd);
     assert_eq!(bench.qp.poll_transmit(bench.now, PortSet::EMPTY), None);
+}
+
+#[test]
+fn a_penalty_explains_losses_only_where_both_ends_agreed_on_it() {
+    for (agreed, penalty, state) in [
+        (false, 127, EvState::AssumedBad),
+        (false, 64, EvState::AssumedBad),
+        (true, 64, EvState::Good),
+        (true, 0, EvState::AssumedBad),
+    ] {
+        let mut config = config();
+        config.caps = Capabilities { overflow_reports: agreed, ..Capabilities::OWN };
+        let mut bench = Bench::new(&config);
+        let sent = bench.send_packets(20);
+        // Everything but PSN 1 arrives, at a receiver that presses. PSN 17 took the same path.
+        let cc = CcState { rcv_cwnd_pen: penalty, rcvd_bytes: 1000, ..CcState::default() };
+        let bitmap = (1 << 19) - 2;
+        assert_eq!(sent[17].ev, sent[1].ev);
+        bench.hear_sack(Sack { cc, ack_psn_offset: 17, bitmap, ..sack(0, sent[17].ev) });
+        assert_eq!(bench.qp.stats().lost, 1);
+        assert_eq!(bench.state(sent[1].ev), state, "agreed {agreed}, penalty {penalty}");
+        assert_eq!(bench.qp.stats().overflowed, u32::from(state == EvState::Good));
+    }
 }

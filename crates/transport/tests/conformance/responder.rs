@@ -333,3 +333,51 @@ fn windows_of_zero_are_an_error_and_those_of_every_device_are_taken() {
     assert_eq!(make(&|c| (c.requestor.mpr, c.responder.mpr_dest) = (8, 8)), Ok(()));
     assert_eq!(make(&|c| (c.requestor.max_wimm, c.responder.max_wimm_dest) = (32, 32)), Ok(()));
 }
+
+#[test]
+fn a_peer_that_writes_the_length_of_each_packet_as_dma_length_is_served() {
+    let mtu = u32::from(DEFAULT_PATH_MTU);
+    let alone = |psn, position, len: u16, imm| {
+        let mut packet = write(psn, len);
+        if let Body::Write(write) = &mut packet.body {
+            *write = Write { position, dma_len: len.into(), imm, ..*write };
+        }
+        packet
+    };
+    let full = DEFAULT_PATH_MTU;
+    let message = [
+        alone(0, Position::First, full, None),
+        alone(1, Position::Middle, full, None),
+        alone(2, Position::Middle, full, None),
+        alone(3, Position::Last, 100, Some(7)),
+        alone(4, Position::Only, 50, Some(8)),
+        alone(5, Position::First, full, None),
+        alone(6, Position::Last, full, Some(9)),
+    ];
+    // In order, and backwards: the end of the first message is known before its begin.
+    for backwards in [false, true] {
+        let mut bench = Bench::new(&config());
+        let mut packets = message.to_vec();
+        if backwards {
+            packets.reverse();
+        }
+        for packet in packets {
+            bench.hear_packet(packet);
+        }
+        assert_eq!(bench.qp.error(), None);
+        let lengths: Vec<_> = bench.log.received.iter().map(|done| (done.imm, done.byte_len)).collect();
+        assert_eq!(lengths, [(7, 3 * mtu + 100), (8, 50), (9, 2 * mtu)]);
+    }
+    // Shorter than its packet, no total of several packets, or a single packet that is not all of it: refused.
+    for (position, len, dma_len) in
+        [(Position::First, full, mtu - 1), (Position::Only, 100, 101), (Position::Only, 100, 99)]
+    {
+        let mut bench = Bench::new(&config());
+        let mut packet = alone(0, position, len, None);
+        if let Body::Write(write) = &mut packet.body {
+            write.dma_len = dma_len;
+        }
+        bench.hear_packet(packet);
+        assert_eq!(bench.qp.error(), Some(Fatal::InvalidRequest), "{position:?} {len} of {dma_len}");
+    }
+}

@@ -137,6 +137,7 @@ fn random_pair(scenario: &Scenario, number: u32, nodes: [usize; 2], budget: u64,
         trim_nack: trimming || dice.chance(0.5),
         dynamic_mpr: dice.chance(0.8),
         service_time: dice.chance(0.5),
+        overflow_reports: scenario.seed & 1 == 1,
     };
     let (linear_cnt, exp_cnt) = match scenario.expect {
         Expect::Completes => (dice.between(0, 7) as u8, 25),

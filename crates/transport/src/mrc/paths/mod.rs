@@ -627,7 +627,7 @@ mod tests {
         let mut lost = select(&mut paths, one).unwrap();
         let mut taken = [0; 4];
         for _ in 0..400 {
-            (0..4).for_each(|index| _ = paths.mark(index));
+            (0..4).for_each(|index| paths.mark(index));
             let again = paths.select(Time::ZERO, one, one, Some(lost)).unwrap();
             assert_ne!(again, lost);
             taken[usize::from(again)] += 1;

@@ -80,7 +80,7 @@ impl Requestor {
             true => (cc.rcv_cwnd_pen, cc.restore_cwnd),
             false => (0, false),
         };
-        if Pressure::from(penalty).is_overflow() {
+        if shared.config.caps.overflow_reports && Pressure::from(penalty).is_overflow() {
             self.loss.on_overflow_report(now);
         }
 

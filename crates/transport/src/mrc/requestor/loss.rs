@@ -183,11 +183,11 @@ impl Requestor {
 
     /// The oldest packet in flight is taken for lost because nothing has moved for long. A receiver that presses its
     /// senders is slow: that the packet waits there, or was dropped there, is likelier than that its path has failed
-    /// \[choice\].
+    /// \[choice\]. A foreign receiver may press for other reasons, and hides no dead path by it.
     pub(super) fn lose_oldest(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         let in_flight = |seq: &Seq| matches!(self.window.state(*seq), Flight::Sent | Flight::Resent);
         let Some(oldest) = (self.window.base()..self.window.next()).find(in_flight) else { return };
-        if self.flow.is_pressed() {
+        if shared.config.caps.overflow_reports && self.flow.is_pressed() {
             self.lose_for(shared, now, oldest, true, host);
         } else {
             self.lose(shared, now, oldest, host);

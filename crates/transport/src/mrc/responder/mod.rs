@@ -200,9 +200,36 @@ const LEAST_COUNTED: u32 = 1024;
 struct Messages {
     completed: u32,
     /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals when
-    /// it began. Below the cumulative point if there is none.
+    /// it began. If there is none, that of the last message below the cumulative point.
     far_end: u32,
     stash: Stash,
+}
+
+/// What is known of the end of a message: one byte, as there is one for each queue pair.
+#[derive(Clone, Copy, Default)]
+struct Ends(u8);
+
+impl Ends {
+    const BEGUN: u8 = 1;
+    const PER_PACKET: u8 = 2;
+
+    /// The last packet below the cumulative point does not end its message.
+    fn is_begun(self) -> bool {
+        self.0 & Self::BEGUN != 0
+    }
+
+    fn set_begun(&mut self, begun: bool) {
+        self.0 = (self.0 & !Self::BEGUN) | (u8::from(begun) * Self::BEGUN);
+    }
+
+    /// The peer writes the length of each packet as its DMA length: only a last packet says where a message ends.
+    fn are_per_packet(self) -> bool {
+        self.0 & Self::PER_PACKET != 0
+    }
+
+    fn set_per_packet(&mut self) {
+        self.0 |= Self::PER_PACKET;
+    }
 }
 
 /// Data packets that were not accepted.
@@ -230,8 +257,7 @@ pub(super) struct Responder {
     pending: PendingFeedback,
     granted: Granted,
     options: ResponderOptions,
-    /// The last packet below the cumulative point does not end its message.
-    is_begun: bool,
+    ends: Ends,
     pub refused: Refused,
     /// From this time on another PSN beyond the window is answered; in [`units`].
     out_of_window_at: u32,
@@ -280,7 +306,7 @@ impl Responder {
             },
             granted: Granted { mpr: mpr_dest, mpr_dest, pressure: Pressure::NONE, overflow_reports: 0 },
             options,
-            is_begun: false,
+            ends: Ends::default(),
             refused: Refused::default(),
             out_of_window_at: units(now),
             nak: None,
@@ -328,7 +354,7 @@ impl Responder {
         if self.is_retired {
             return Ok(());
         }
-        if let Err(refusal) = self.advance(host) {
+        if let Err(refusal) = self.advance(shared.config.path_mtu, host) {
             return self.refuse(shared, now, wire(self.expected), refusal, host);
         }
         if self.expected == waited {
@@ -573,7 +599,7 @@ impl Responder {
         self.high = self.high.max(seq + 1);
         self.out_of_order += 1;
         let taken = self.messages.stash.taken();
-        if let Err(refusal) = self.advance(host) {
+        if let Err(refusal) = self.advance(shared.config.path_mtu, host) {
             return refusal;
         }
         let mark = mark_of(received);
@@ -675,7 +701,12 @@ impl Responder {
         }
         if matches!(write.position, Position::First | Position::Only) {
             let packets = write.dma_len.div_ceil(path_mtu).max(1);
-            if !self.expect_begin(seq) || !self.expect_end(seq + u64::from(packets) - 1) {
+            if write.position == Position::First && write.dma_len == path_mtu {
+                self.ends.set_per_packet();
+            }
+            if !self.expect_begin(seq)
+                || !self.ends.are_per_packet() && !self.expect_end(seq + u64::from(packets) - 1)
+            {
                 return Err(invalid);
             }
         }
@@ -685,7 +716,7 @@ impl Responder {
             self.messages.stash.insert(StashedImm {
                 seq,
                 imm,
-                byte_len: write.dma_len,
+                dma_len: write.dma_len,
                 solicited: received.packet.solicited,
             });
         }
@@ -695,7 +726,7 @@ impl Responder {
     /// A message begins at this PSN, so another one must end before it. `false`: it does not.
     fn expect_begin(&mut self, begin: Seq) -> bool {
         if begin == self.expected {
-            return !self.is_begun;
+            return !self.ends.is_begun();
         }
         let (word, bit) = self.place(begin - 1);
         self.arrivals[word].ends |= bit;
@@ -718,6 +749,15 @@ impl Responder {
         earlier.is_none_or(|earlier| earlier - self.expected <= self.mask())
     }
 
+    /// Length of the message that ends at the cumulative point, from the DMA length of its last packet.
+    fn message_len(&self, dma_len: u32, path_mtu: u32) -> u32 {
+        if !self.ends.are_per_packet() || dma_len == 0 {
+            return dma_len;
+        }
+        let before = (self.expected as u32).wrapping_sub(self.messages.far_end).wrapping_sub(1);
+        before.wrapping_mul(path_mtu).wrapping_add((dma_len - 1) % path_mtu + 1)
+    }
+
     /// The last PSN of a message that ended beyond the ring when it began.
     fn far_end(&self) -> Option<Seq> {
         let ahead = self.messages.far_end.wrapping_sub(self.expected as u32) as i32;
@@ -728,9 +768,9 @@ impl Responder {
     ///
     /// It stops below a message with immediate that waits for a receive: neither it nor what follows is complete then.
     #[inline]
-    fn advance(&mut self, host: &mut (impl Host + ?Sized)) -> Result<(), Answer> {
+    fn advance(&mut self, path_mtu: u16, host: &mut (impl Host + ?Sized)) -> Result<(), Answer> {
         while self.pass_inside() {
-            if !self.pass_end(host)? {
+            if !self.pass_end(path_mtu, host)? {
                 break;
             }
         }
@@ -756,7 +796,7 @@ impl Responder {
                 arrivals.forget(u64::MAX >> (64 - run) << shift);
                 self.expected += u64::from(run);
                 self.out_of_order -= run;
-                self.is_begun = true;
+                self.ends.set_begun(true);
             }
             if u64::from(run) + shift < 64 {
                 return arrived >> run & 1 != 0;
@@ -766,12 +806,12 @@ impl Responder {
 
     /// Moves the cumulative point over the next packet, which has arrived and ends a message. Returns whether it did.
     #[inline(never)]
-    fn pass_end(&mut self, host: &mut (impl Host + ?Sized)) -> Result<bool, Answer> {
+    fn pass_end(&mut self, path_mtu: u16, host: &mut (impl Host + ?Sized)) -> Result<bool, Answer> {
         let (word, bit) = self.place(self.expected);
         let state = self.arrivals[word];
         let is_last = state.last() & bit != 0;
         let is_end = state.ends & bit != 0 || self.messages.far_end == self.expected as u32;
-        if is_last != is_end {
+        if is_last != is_end && !(is_last && self.ends.are_per_packet()) {
             // Packets are missing in the message, or there are too many: its bytes are not those of its DMA length.
             return Err(Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest));
         }
@@ -779,7 +819,8 @@ impl Responder {
             0 => None,
             _ => self.messages.stash.oldest(self.expected),
         };
-        if let Some(StashedImm { imm, byte_len, solicited, .. }) = immediate {
+        if let Some(StashedImm { imm, dma_len, solicited, .. }) = immediate {
+            let byte_len = self.message_len(dma_len, path_mtu.into());
             let rqmsn = self.messages.stash.taken();
             match host.recv_done(RecvDone { rqmsn, imm, byte_len, solicited }) {
                 Ok(()) => self.messages.stash.take_oldest(),
@@ -792,7 +833,7 @@ impl Responder {
         self.arrivals[word].forget(bit);
         self.expected += 1;
         self.out_of_order -= 1;
-        self.is_begun = false;
+        self.ends.set_begun(false);
         if self.far_end().is_none() {
             // It must not come ahead of the cumulative point again when PSNs wrap.
             self.messages.far_end = (self.expected - 1) as u32;
@@ -820,13 +861,12 @@ impl Responder {
 }
 
 /// Whether a packet has the length that its place in the message and its DMA length demand: a shorter one would leave a
-/// hole in the message. In the first packet the DMA length is that of the message; in later ones readings differ, and
-/// it may also be that of the packet.
+/// hole in the message. The DMA length is that of the message, or, as readings differ, that of the packet.
 fn has_right_length(write: &Write, len: u32, path_mtu: u32) -> bool {
     let dma = write.dma_len;
     let is_first = write.position.is_first();
     if !write.position.is_last() {
-        return len == path_mtu && if is_first { dma > path_mtu } else { dma >= path_mtu };
+        return len == path_mtu && dma >= path_mtu;
     }
     if is_first {
         return len == dma && dma <= path_mtu;

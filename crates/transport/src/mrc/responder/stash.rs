@@ -4,12 +4,12 @@ use openmrc_wire::Msn;
 
 use crate::seq::Seq;
 
-/// An immediate and the length of its message.
+/// An immediate and the DMA length of its packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct StashedImm {
     pub seq: Seq,
     pub imm: u32,
-    pub byte_len: u32,
+    pub dma_len: u32,
     pub solicited: bool,
 }
 
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn immediates_come_out_in_psn_order_whatever_the_order_of_arrival() {
         let mut stash = Stash::new(4);
-        let of = |seq| StashedImm { seq, imm: seq as u32, byte_len: 0, solicited: false };
+        let of = |seq| StashedImm { seq, imm: seq as u32, dma_len: 0, solicited: false };
         let mut out = vec![];
         let take = |stash: &mut Stash, seq| {
             let oldest = stash.oldest(seq)?;
