@@ -90,7 +90,8 @@ class QpAttr:
     before it is refused; 2^32 - 1 never refuses it. With any value but 0 a peer that waits does not use up
     the retries of this end. Default 0: MRC refuses it at once, with REM_OP_ERR."""
     caps: Capabilities | None = None
-    """What the peer can do as responder, and DYNAMIC_MPR if both ends enable it; default all but OVERFLOW_REPORTS."""
+    """What the peer can do as responder, and DYNAMIC_MPR if both ends enable it; default all but
+    OVERFLOW_REPORTS."""
     dfc: bool | None = None
     """Destination flow control: the receiver's penalty shrinks the window; default the device's."""
     ev_profile_id: int | None = None
