@@ -98,9 +98,9 @@ class Capabilities(enum.IntFlag):
     SERVICE_TIME = 4
     """The responder takes its service time out of the timestamps that it reflects."""
     OVERFLOW_REPORTS = 8
-    """By a penalty of 64 or more (``rcv_cwnd_pen``) the responder means that its receive buffer dropped packets,
-    so that their paths are not condemned. The specification does not know this meaning: openmrc's handshake
-    agrees on it."""
+    """By a penalty of 64 or more (``rcv_cwnd_pen``) the responder means that its receive buffer dropped
+    packets, so that their paths are not condemned. The specification does not know this meaning: openmrc's
+    handshake agrees on it."""
     ALL = 15
 
 
