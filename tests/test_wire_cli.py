@@ -40,7 +40,7 @@ def test_each_packet_is_one_line_with_its_time_since_the_first(capture, capsys):
 def test_other_traffic_can_be_left_out_and_keeps_its_number(capture, capsys):
     assert main(["decode", "--mrc", capture]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
-    assert main(["decode", "--udp-port", "53", "--mrc", capture]) == 0
+    assert main(["decode", "--udp-port", "53", "--udp-port", "4971", "--mrc", capture]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["3"]
 
 
@@ -147,3 +147,20 @@ def test_readings_counts_what_the_senders_do_otherwise(tmp_path, capsys):
     ]
     assert main(["decode", "--readings", "--json", str(file)]) == 0
     assert json.loads(capsys.readouterr().out)["peer_vendor_info"] == 1
+
+
+def test_readings_finds_the_connection_of_feedback_that_came_over_another_plane(tmp_path, capsys):
+    def back(entropy, **ids):
+        body = wire.Sack(entropy=entropy, **ids)
+        return wire.Packet(dest_qp=0x5, psn=7, body=body).to_bytes(src="fd01::2", dst="fd01::1")
+
+    data = wire.Packet(dest_qp=0x12345, psn=7, body=wire.Write(position="only", va=0, rkey=1, dma_len=0))
+    sent = data.to_bytes(src="fd00::1", dst="fd00::2", ev=0xC0010002)
+    named = [back(0xC0010002, spdcid=0x2345, dpdcid=5), back(0x0002C001, spdcid=5, dpdcid=0x2345)]
+    strange = [back(0xC0010002, spdcid=0x2346, dpdcid=5), back(0xC0010003, spdcid=0x2345, dpdcid=5)]
+    file = tmp_path / "planes.pcap"
+    wire.write_pcap(file, [sent, *named, *strange], wire.LinkType.RAW)
+    assert main(["decode", "--readings", "--json", str(file)]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert (counts["as_sent_entropy"], counts["peer_swapped_entropy"]) == (1, 1)
+    assert counts["peer_unknown_entropy"] == 2

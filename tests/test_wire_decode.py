@@ -208,7 +208,8 @@ def test_another_header_type_has_its_counter():
 
 def test_other_traffic_is_named_not_hidden():
     assert counter(WRITE.to_bytes(**ENDS, dport=53)) == "rx_other_port"
-    assert wire.decode(WRITE.to_bytes(**ENDS, dport=53), wire.LinkType.RAW, port=53).ok
+    assert wire.decode(WRITE.to_bytes(**ENDS, dport=53), wire.LinkType.RAW, ports=[53]).ok
+    assert wire.decode(WRITE.to_bytes(**ENDS, dport=4971), wire.LinkType.RAW).ok, "as MRC 1.0 prints it"
     arp = bytes(12) + b"\x08\x06" + bytes(28)
     assert counter(arp, wire.LinkType.ETHERNET) == "rx_not_ip"
     assert counter(b"", wire.LinkType.RAW) == "rx_short"

@@ -45,8 +45,8 @@ def flat(tree: Any, found: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def tshark(path: Path) -> list[dict[str, str]]:
-    command = [str(TSHARK), "-n", "-r", str(path), "-T", "json", "--no-duplicate-keys"]
+def tshark(path: Path, *options: str) -> list[dict[str, str]]:
+    command = [str(TSHARK), "-n", "-r", str(path), "-T", "json", "--no-duplicate-keys", *options]
     command += ["-X", f"lua_script:{SCRIPT}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "Lua" not in done.stderr, done.stderr
@@ -130,8 +130,21 @@ def test_tshark_reads_every_field_with_the_dissector(batch: list[wire.Packet], t
             name: int(value) for name, value in expected(packet).items()
         }
         payload = bytes.fromhex(seen.get("mrc.payload", "").replace(":", ""))
-        assert payload[: len(packet.payload)] == packet.payload
-        assert len(payload) - len(packet.payload) == int(seen["mrc.pad"])
+        assert payload == packet.payload, "padding is no payload"
+        padding = bytes.fromhex(seen.get("mrc.padding", "").replace(":", ""))
+        assert padding == bytes(int(seen["mrc.pad"]))
+
+
+def test_the_dissector_takes_both_ports_and_those_of_the_preferences(tmp_path: Path) -> None:
+    path = tmp_path / "ports.pcap"
+    packet = wire.Packet(dest_qp=5, psn=9, body=wire.Sack())
+    ports = (wire.ROCE_PORT, wire.MRC_PORT, 5000)
+    sent = [packet.to_bytes(src="fd00::1", dst="fd00::2", dport=port) for port in ports]
+    wire.write_pcap(path, sent, linktype=wire.LinkType.RAW)
+    assert ["mrc.psn" in seen for seen in tshark(path)] == [True, True, False]
+    preferred = tshark(path, "-o", "mrc.udp_ports:4971,5000")
+    assert ["mrc.psn" in seen for seen in preferred] == [False, True, True]
+    assert int(preferred[0]["infiniband.bth.psn"]) == 9, "the port went back to its dissector"
 
 
 def test_a_packet_that_was_cut_off_is_told_as_such_and_stops_nothing(tmp_path: Path) -> None:

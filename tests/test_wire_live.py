@@ -28,7 +28,7 @@ def packets(capture, udp_ports):
         except BlockingIOError:
             return
         for port in udp_ports if direction == ARRIVING else ():
-            frame = wire.decode(data, wire.LinkType.ETHERNET, port=port)
+            frame = wire.decode(data, wire.LinkType.ETHERNET, ports=[port])
             if frame.udp is not None and frame.udp.dport == port:
                 yield frame
 

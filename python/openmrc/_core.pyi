@@ -20,6 +20,7 @@ __all__ = [
     "MAX_PLANES",
     "MAX_RADIX",
     "MAX_TIERS",
+    "MRC_PORT",
     "QP_CAP_DEFAULTS",
     "QP_DEFAULTS",
     "ROCE_PORT",
@@ -152,6 +153,7 @@ class Fabric:
 # --- openmrc.wire ---------------------------------------------------------------------------------
 
 ROCE_PORT: int
+MRC_PORT: int
 
 @final
 class CaptureReader:
@@ -162,7 +164,7 @@ class CaptureReader:
     def __next__(self) -> tuple[int, int, int, bytes]: ...
 
 def decode_frame(
-    data: bytes, *, wire_len: int, linktype: int, port: int, dscp: DscpMap
+    data: bytes, *, wire_len: int, linktype: int, ports: Sequence[int], dscp: DscpMap
 ) -> dict[str, Any]: ...
 def encode_frame(layers: Layers, packet: Packet, payload: bytes) -> bytes: ...
 def trim_frame(data: bytes, *, linktype: int, port: int, dscp: DscpMap, last_hop: bool) -> bytes: ...

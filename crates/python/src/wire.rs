@@ -39,16 +39,16 @@ struct Decoded<'py> {
 
 /// Decodes one captured packet that had `wire_len` bytes on the wire.
 #[pyfunction]
-#[pyo3(signature = (data, *, wire_len, linktype, port, dscp))]
+#[pyo3(signature = (data, *, wire_len, linktype, ports, dscp))]
 fn decode_frame<'py>(
     py: Python<'py>,
     data: PyBackedBytes,
     wire_len: usize,
     linktype: u32,
-    port: u16,
+    ports: Vec<u16>,
     dscp: Dscp,
 ) -> PyResult<Decoded<'py>> {
-    let config = FrameConfig { port, dscp: dscp.to_core()? };
+    let config = FrameConfig { ports: &ports, dscp: dscp.to_core()? };
     let frame = match LinkType::from_number(linktype) {
         Ok(link) => Frame::decode(&data, wire_len, link, &config),
         Err(error) => Frame::unreadable(error),
@@ -169,6 +169,7 @@ fn usid_address(block: u32, usids: Vec<u16>) -> PyResult<std::net::Ipv6Addr> {
 /// Adds these functions and classes to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ROCE_PORT", wire::ROCE_PORT)?;
+    module.add("MRC_PORT", wire::MRC_PORT)?;
     module.add_class::<capture::CaptureReader>()?;
     module.add_function(wrap_pyfunction!(decode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;

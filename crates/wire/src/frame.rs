@@ -17,7 +17,7 @@ use crate::ip::{self, Ip, Ipv4, Ipv6};
 use crate::link::{Ethernet, LinkType};
 use crate::packet::{NackReason, Packet};
 use crate::srh::Srh;
-use crate::udp::{self, ROCE_PORT, Udp};
+use crate::udp::{self, MRC_PORT, ROCE_PORT, Udp};
 
 /// The outer header of SRv6 mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,16 +48,16 @@ pub enum IcrcVerdict {
 
 /// What a decoder must know about the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrameConfig {
-    /// UDP destination port of MRC and RoCEv2.
-    pub port: u16,
+pub struct FrameConfig<'a> {
+    /// UDP destination ports of MRC and RoCEv2.
+    pub ports: &'a [u16],
     /// DSCP code points, by which trimmed packets are recognised.
     pub dscp: DscpMap,
 }
 
-impl Default for FrameConfig {
+impl Default for FrameConfig<'static> {
     fn default() -> Self {
-        FrameConfig { port: ROCE_PORT, dscp: DscpMap::DEFAULT }
+        FrameConfig { ports: &[ROCE_PORT, MRC_PORT], dscp: DscpMap::DEFAULT }
     }
 }
 
@@ -227,7 +227,7 @@ impl<'a> Frame<'a> {
         let udp_header = take::<{ udp::LEN }>(&mut rest, "UDP")?;
         let udp = Udp::parse(udp_header);
         self.udp = Some(udp);
-        if udp.dport != config.port {
+        if !config.ports.contains(&udp.dport) {
             return Err(DecodeError::OtherPort(udp.dport));
         }
         let length = usize::from(udp.length);

@@ -47,5 +47,5 @@ pub use packet::{
 };
 pub use rdma::Syndrome;
 pub use seq::{Msn, Psn};
-pub use udp::ROCE_PORT;
+pub use udp::{MRC_PORT, ROCE_PORT};
 pub use usid::UsidAddress;

@@ -20,6 +20,9 @@ const CHECKSUM: usize = 6;
 /// default.
 pub const ROCE_PORT: u16 = 4791;
 
+/// UDP destination port that MRC 1.0 prints as its default, and three foreign tools use.
+pub const MRC_PORT: u16 = 4971;
+
 /// A UDP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Udp {

@@ -11,7 +11,7 @@ import typer
 
 from openmrc.cli import _common, _values
 from openmrc.errors import ArgumentError
-from openmrc.wire import ROCE_PORT, Capture, Frame, LinkType, Readings, read_pcap
+from openmrc.wire import UDP_PORTS, Capture, Frame, LinkType, Readings, read_pcap
 from openmrc.wire import decode as decode_packet
 from openmrc.wire.value import Value
 
@@ -27,9 +27,14 @@ def decode(
         bool,
         typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header and not with IP."),
     ] = False,
-    port: Annotated[
-        int, typer.Option("--udp-port", help="UDP destination port of MRC.", **_values.port(1))
-    ] = ROCE_PORT,
+    ports: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--udp-port",
+            help=f"UDP destination port of MRC; may be repeated. Default {' and '.join(map(str, UDP_PORTS))}.",
+            **_values.port(1),
+        ),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-c", min=1, help="Stop after this many packets.")
     ] = None,
@@ -53,15 +58,16 @@ def decode(
         raise ArgumentError(
             "give a capture file or --hex, not both" if file else "give a capture file, or --hex"
         )
+    mrc_ports = ports or UDP_PORTS
     with contextlib.ExitStack() as stack:
         frames: Iterable[Frame]
         if hexadecimal is not None:
             linktype = LinkType.ETHERNET if ethernet else LinkType.RAW
-            frames = [decode_packet(_bytes(hexadecimal), linktype, port=port)]
+            frames = [decode_packet(_bytes(hexadecimal), linktype, ports=mrc_ports)]
         elif str(file) == "-":
-            frames = Capture(sys.stdin.buffer, "standard input", port=port)
+            frames = Capture(sys.stdin.buffer, "standard input", ports=mrc_ports)
         else:
-            frames = stack.enter_context(read_pcap(str(file), port=port))
+            frames = stack.enter_context(read_pcap(str(file), ports=mrc_ports))
         wanted = (each for each in enumerate(frames, start=1) if not mrc_only or _is_mrc(each[1]))
         if readings:
             _print_readings(islice(wanted, count), json=json)

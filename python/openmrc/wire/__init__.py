@@ -37,7 +37,9 @@ from openmrc.wire.capture import Capture, read_pcap, write_pcap
 from openmrc.wire.frame import Drop, Frame, IcrcVerdict, LinkType, decode, trim
 from openmrc.wire.layers import (
     DSCP,
+    MRC_PORT,
     ROCE_PORT,
+    UDP_PORTS,
     Bth,
     DscpMap,
     EntropyOrder,
@@ -56,7 +58,9 @@ from openmrc.wire.readings import Readings
 
 __all__ = [
     "DSCP",
+    "MRC_PORT",
     "ROCE_PORT",
+    "UDP_PORTS",
     "Ack",
     "Body",
     "Bth",

@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,7 +10,7 @@ from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.errors import FormatError
 from openmrc.wire.frame import Frame, LinkType, decode
-from openmrc.wire.layers import DSCP, ROCE_PORT, DscpMap
+from openmrc.wire.layers import DSCP, UDP_PORTS, DscpMap
 
 _MAGIC_NANOSECONDS = 0xA1B23C4D
 _SNAPLEN = 262_144
@@ -23,7 +23,9 @@ class Capture(Closable):
     It closes the file at its end, or at the end of a ``with`` block.
     """
 
-    def __init__(self, file: BinaryIO, name: str, *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> None:
+    def __init__(
+        self, file: BinaryIO, name: str, *, ports: Sequence[int] = UDP_PORTS, dscp: DscpMap = DSCP
+    ) -> None:
         """Reads from an open file.
 
         Raises:
@@ -31,7 +33,7 @@ class Capture(Closable):
         """
         self._file = file
         self._name = name
-        self._port = port
+        self._ports = ports
         self._dscp = dscp
         try:
             self._packets: Iterator[tuple[int, int, int, bytes]] = _core.CaptureReader(file)
@@ -56,7 +58,7 @@ class Capture(Closable):
         except ValueError as error:
             self.close()
             raise FormatError(f"{self._name}: {error}") from None
-        return decode(data, linktype, wire_len=wire_len, time_ns=time_ns, port=self._port, dscp=self._dscp)
+        return decode(data, linktype, wire_len=wire_len, time_ns=time_ns, ports=self._ports, dscp=self._dscp)
 
     def close(self) -> None:
         """Closes the file; no packet follows."""
@@ -64,12 +66,14 @@ class Capture(Closable):
         self._packets = iter(())
 
 
-def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: DscpMap = DSCP) -> Capture:
+def read_pcap(
+    path: str | os.PathLike[str], *, ports: Sequence[int] = UDP_PORTS, dscp: DscpMap = DSCP
+) -> Capture:
     """Opens a capture file, pcap or pcapng, of any byte order and time resolution.
 
     Args:
         path: The file.
-        port: UDP destination port of MRC.
+        ports: UDP destination ports of MRC.
         dscp: Code points, by which trimmed packets are recognised.
 
     Returns:
@@ -80,7 +84,7 @@ def read_pcap(path: str | os.PathLike[str], *, port: int = ROCE_PORT, dscp: Dscp
         OSError: if the file cannot be opened.
         FormatError: if it is no capture; during iteration, if it is damaged or ends within a packet.
     """
-    return Capture(Path(path).open("rb"), os.fspath(path), port=port, dscp=dscp)
+    return Capture(Path(path).open("rb"), os.fspath(path), ports=ports, dscp=dscp)
 
 
 def write_pcap(

@@ -1,6 +1,7 @@
 """A captured packet with all its layers."""
 
 import enum
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
@@ -10,6 +11,7 @@ from openmrc.wire.bodies import NackReason, body_from_core
 from openmrc.wire.layers import (
     DSCP,
     ROCE_PORT,
+    UDP_PORTS,
     Bth,
     DscpMap,
     EntropyOrder,
@@ -167,7 +169,7 @@ def decode(
     *,
     wire_len: int | None = None,
     time_ns: int | None = None,
-    port: int = ROCE_PORT,
+    ports: Sequence[int] = UDP_PORTS,
     dscp: DscpMap = DSCP,
 ) -> Frame:
     """Decodes one captured packet. ``Frame.error`` has what is wrong with it; nothing is raised.
@@ -177,14 +179,14 @@ def decode(
         linktype: Their first header.
         wire_len: Bytes on the wire, if the capture was cut.
         time_ns: Time of capture, for the frame.
-        port: UDP destination port of MRC.
+        ports: UDP destination ports of MRC.
         dscp: Code points, by which trimmed packets are known.
     """
     fields: dict[str, Any] = _core.decode_frame(
         bytes(data),
         wire_len=max(len(data), wire_len or 0),
         linktype=linktype,
-        port=port,
+        ports=ports,
         dscp=dscp,
     )
     packet, payload, error = fields["packet"], fields.pop("payload"), fields["error"]

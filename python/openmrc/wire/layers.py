@@ -26,6 +26,12 @@ from openmrc.wire.value import (
 ROCE_PORT: int = _core.ROCE_PORT
 """UDP destination port of RoCEv2 (IANA), and of MRC by default."""
 
+MRC_PORT: int = _core.MRC_PORT
+"""UDP destination port that MRC 1.0 prints as its default."""
+
+UDP_PORTS = (ROCE_PORT, MRC_PORT)
+"""The ports that captures of MRC traffic have."""
+
 
 @header
 class Ethernet(Value):

@@ -66,6 +66,7 @@ local f = {
     ports = ProtoField.uint32("mrc.erth.port_status_mask", "Ports that are up", base.HEX),
 
     payload = ProtoField.bytes("mrc.payload", "Payload"),
+    padding = ProtoField.bytes("mrc.padding", "Padding"),
     icrc = ProtoField.uint32("mrc.icrc", "iCRC", base.HEX),
 }
 mrc.fields = f
@@ -153,13 +154,18 @@ local function length_of(opcode, has_timestamp)
     return LENGTHS[opcode] or 20 + (has_timestamp and 4 or 0) + imm
 end
 
-local before = DissectorTable.get("udp.port"):get_dissector(4791)
+mrc.prefs.udp_ports = Pref.range("UDP ports", "4791,4971", "UDP destination ports of MRC", 65535)
+
+local udp_ports = DissectorTable.get("udp.port")
+local ROCE_PORT = 4791
+-- Wireshark's own dissector of RoCEv2: it gets what is not MRC, on whichever of the ports.
+local rocev2 = udp_ports:get_dissector(ROCE_PORT)
 
 function mrc.dissector(tvb, pinfo, root)
     local opcode = tvb:len() > 0 and tvb(0, 1):uint() or 0
     if tvb:len() < BTH + ICRC or not OPCODES[opcode] then
-        if before then
-            return before:call(tvb, pinfo, root)
+        if rocev2 then
+            return rocev2:call(tvb, pinfo, root)
         end
         return 0
     end
@@ -184,11 +190,16 @@ function mrc.dissector(tvb, pinfo, root)
     end
     -- The capture may have fewer bytes than the packet had.
     local whole, kept = tvb:reported_len(), tvb:len()
-    local left = whole - at - ICRC
-    if left > 0 then
-        local here = math.min(left, kept - at)
-        local cut = here < left and ", cut by the capture" or ""
-        tree:add(f.payload, tvb(at, here)):append_text(string.format(" (%d bytes%s)", left, cut))
+    local rest = math.max(whole - at - ICRC, 0)
+    local padding = math.min(tvb(1, 1):bitfield(2, 2), rest)
+    local payload = rest - padding
+    if payload > 0 then
+        local here = math.min(payload, kept - at)
+        local cut = here < payload and ", cut by the capture" or ""
+        tree:add(f.payload, tvb(at, here)):append_text(string.format(" (%d bytes%s)", payload, cut))
+    end
+    if padding > 0 and kept >= at + payload + padding then
+        tree:add(f.padding, tvb(at + payload, padding))
     end
     if kept == whole then
         tree:add(f.icrc, tvb(whole - ICRC, ICRC))
@@ -196,4 +207,17 @@ function mrc.dissector(tvb, pinfo, root)
     return kept
 end
 
-DissectorTable.get("udp.port"):add(4791, mrc)
+local registered = mrc.prefs.udp_ports
+udp_ports:add(registered, mrc)
+
+function mrc.prefs_changed()
+    if registered == mrc.prefs.udp_ports then
+        return
+    end
+    udp_ports:remove(registered, mrc)
+    if rocev2 then
+        udp_ports:set(ROCE_PORT, rocev2)
+    end
+    registered = mrc.prefs.udp_ports
+    udp_ports:add(registered, mrc)
+end
