@@ -31,7 +31,7 @@ def decode(
         list[int] | None,
         typer.Option(
             "--udp-port",
-            help=f"UDP destination port of MRC; may be repeated. Default {' and '.join(map(str, UDP_PORTS))}.",
+            help=f"UDP destination port of MRC; repeatable. Default {' and '.join(map(str, UDP_PORTS))}.",
             **_values.port(1),
         ),
     ] = None,

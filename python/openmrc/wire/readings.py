@@ -15,8 +15,8 @@ class Readings:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._sent_to_address: defaultdict[_AddressPair, set[int]] = defaultdict(set)
-        # Feedback may return over another plane than its data, between other addresses: it names its queue pairs
-        # by the low 16 bits of their numbers (spdcid, dpdcid).
+        # Feedback may return over another plane than its data, between other addresses: it names its queue
+        # pairs by the low 16 bits of their numbers (spdcid, dpdcid).
         self._sent_to_queue_pair: defaultdict[int, set[int]] = defaultdict(set)
 
     def see(self, frame: Frame) -> None:
