@@ -1,6 +1,6 @@
 //! The reason why a rank aborts a communicator, in 29 bits, as the other ranks receive it.
 
-use crate::program::Rank;
+use openmrc_schedule::Rank;
 
 /// Why a communicator was given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

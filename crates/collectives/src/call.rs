@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::algorithms::{Algorithm, Shape};
+use openmrc_schedule::{Algorithm, Rank, Shape};
+
 use crate::error::{Error, Result};
-use crate::program::Rank;
 use crate::types::{DataType, ReduceOp};
 
 /// An operation to begin.

@@ -3,9 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use openmrc_schedule::Rank;
+
 use crate::error::{Error, Result};
 use crate::layout::{NONCE, RING, SLOTS};
-use crate::program::Rank;
 
 const MAGIC: [u8; 4] = *b"MRCc";
 const VERSION: u16 = 2;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use openmrc_schedule::{Rank, Tuning};
 use parking_lot::Mutex;
 
 use crate::abort::AbortKind;
-use crate::algorithms::Shape;
 use crate::call::Call;
 use crate::core::Core;
 use crate::driver::Driver;
@@ -16,9 +16,7 @@ use crate::header::Signature;
 use crate::memory::{Buffers, OperationMemory};
 use crate::operation::{Operation, Reduction};
 use crate::p2p::Incoming;
-use crate::program::{Program, Rank, Span};
 use crate::record::Record;
-use crate::tuning::Tuning;
 use crate::work::WorkState;
 
 /// How long closing waits for peers to acknowledge what was sent to them.
@@ -77,7 +75,7 @@ impl Communicator {
     /// Begins a collective operation.
     ///
     /// # Safety
-    /// `input` and `output` have the sizes of [`Shape::sizes`] for this rank, elements of `dtype`. They stay valid, the input is not
+    /// `input` and `output` have the sizes of [`crate::Shape::sizes`] for this rank, elements of `dtype`. They stay valid, the input is not
     /// changed and the output not used by anyone else until the work has ended.
     ///
     /// # Errors
@@ -88,11 +86,7 @@ impl Communicator {
         let size = dtype.size();
         call.check(self.rank, self.ranks)?;
         let algorithm = call.algorithm.unwrap_or_else(|| self.tuning.choose(shape, self.ranks, size));
-        let program = if self.ranks == 1 {
-            alone(shape, size)
-        } else {
-            shape.program(algorithm, self.rank, self.ranks, size)
-        };
+        let program = shape.program(algorithm, self.rank, self.ranks, size);
         let signature = Signature {
             count: shape.common_count() as u64,
             root: shape.root().unwrap_or(0) as u32,
@@ -263,14 +257,6 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// The program of the only rank: its input is the result.
-fn alone(shape: &Shape, size: usize) -> Program {
-    let mut program = Program::default();
-    let (_, output) = shape.sizes(0, 1);
-    program.copy(Span::input(0, output * size), Span::output(0, output * size));
-    program
 }
 
 impl Work {

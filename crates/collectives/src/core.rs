@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use openmrc_nic::{Completion, Opcode, Status};
+use openmrc_schedule::Rank;
 
 use crate::abort::{AbortCode, AbortKind};
 use crate::error::{Error, Result};
@@ -14,7 +15,6 @@ use crate::local::Home;
 use crate::network::Network;
 use crate::operation::Operation;
 use crate::p2p::{Incoming, Outgoing, P2P_BIT, PointToPoint};
-use crate::program::Rank;
 use crate::record::{Log, Record};
 use crate::remote::{ABORT_ID, Notice};
 use crate::work::WorkState;
@@ -419,9 +419,9 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use openmrc_nic::{Device, DeviceConfig};
+    use openmrc_schedule::{Algorithm, Shape};
 
     use super::*;
-    use crate::algorithms::{Algorithm, Shape};
     use crate::card::Card;
     use crate::header::Signature;
     use crate::layout::COPIED_MOST;

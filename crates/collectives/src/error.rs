@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::program::Rank;
+use openmrc_schedule::Rank;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,7 +1,8 @@
 //! The head of every message: the operation and kind it belongs to, so that ranks that call different operations get
 //! an error.
 
-use crate::algorithms::{Algorithm, Shape};
+use openmrc_schedule::{Algorithm, Shape};
+
 use crate::types::{DataType, ReduceOp};
 
 /// Bytes of a head in a slot.

@@ -3,8 +3,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use openmrc_schedule::Rank;
+
 use crate::header::HEADER_LEN;
-use crate::program::Rank;
 
 /// Messages of collective operations and point-to-point messages have rings of their own: one does not wait for the
 /// other.

@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use openmrc_schedule::Rank;
+
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
 use crate::layout::{COLLECTIVE, COPIED_MOST, SLOT_DATA, SLOTS, STRIDE};
 use crate::local::{Home, LocalLink};
-use crate::program::Rank;
 use crate::remote::RemoteLink;
 
 /// Why a peer of this host is lost.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use openmrc_schedule::Rank;
 use openmrc_sockets::{PollSet, ProcessWatch, Segment, read_process};
 
 use crate::card::LocalCard;
 use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
 use crate::layout::{COLLECTIVE, Layout, NONCE, SLOTS, STRIDE};
-use crate::program::Rank;
 
 /// A rank's own segment and doorbell.
 pub struct Home {

@@ -1,11 +1,11 @@
 //! The memory of one collective operation: what the caller gives and gets, and what the operation needs for itself.
 
 use openmrc_nic::MemoryRegion;
+use openmrc_schedule::{Memory, Program, Span};
 
 use crate::error::Result;
 use crate::kernels;
 use crate::link::Link;
-use crate::program::{Memory, Program, Span};
 use crate::remote::COPIED;
 use crate::types::DataType;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::program::{After, Program, Rank};
+use openmrc_schedule::{After, Program, Rank};
 
 /// The messages with one peer that are left, as indices of the program.
 #[derive(Default)]

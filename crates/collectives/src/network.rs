@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use openmrc_nic::{Access, Completion, CompletionQueue, Context, MemoryRegion, ProtectionDomain};
+use openmrc_schedule::Rank;
 
 use crate::error::{Error, Result};
-use crate::program::Rank;
 
 /// Completions that are taken at once.
 const BATCH: usize = 256;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use openmrc_nic::MemoryRegion;
+use openmrc_schedule::{Finish, Program, Rank, Span};
 
 use crate::error::{Error, Result};
 use crate::header::{Header, Signature};
@@ -13,7 +14,6 @@ use crate::link::Link;
 use crate::local::Home;
 use crate::memory::OperationMemory;
 use crate::messages::Messages;
-use crate::program::{Finish, Program, Rank, Span};
 use crate::types::{DataType, ReduceOp};
 use crate::work::WorkState;
 

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use openmrc_nic::MemoryRegion;
+use openmrc_schedule::Rank;
 
 use crate::error::{Error, Result};
 use crate::header::{Header, Signature};
 use crate::layout::P2P;
 use crate::link::Link;
 use crate::local::Home;
-use crate::program::Rank;
 use crate::work::WorkState;
 
 /// Work requests of point-to-point messages have this bit; the rest is a number of the communicator.

@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use openmrc_schedule::{Algorithm, Rank, Shape};
 use openmrc_sockets::monotonic_ns;
 
-use crate::algorithms::{Algorithm, Shape};
 use crate::operation::Operation;
 use crate::p2p::Ended;
-use crate::program::Rank;
 
 /// Records that are kept until they are asked for.
 const KEPT: usize = 65_536;

@@ -7,13 +7,13 @@ use openmrc_nic::{
     Access, Buffer, Capabilities, CompletionQueue, MemoryRegion, ProtectionDomain, QpAttr, QpCap, QpState,
     QueuePair, RecvWr, SendData, SendWr, Sge,
 };
+use openmrc_schedule::Rank;
 
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
 use crate::layout::{LANES, RING, SLOTS, STRIDE};
 use crate::local::{Home, random};
-use crate::program::Rank;
 
 /// Messages up to this many bytes are copied when they are sent, so that their source is free at once.
 pub const COPIED: usize = 16 << 10;

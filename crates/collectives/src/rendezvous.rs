@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use openmrc_nic::Context;
 use openmrc_nic::attr::DEFAULT_PATH_MTU;
+use openmrc_schedule::{Rank, Tuning};
 
 use crate::abort::MAX_RANKS;
 use crate::card::Card;
@@ -13,9 +14,7 @@ use crate::error::{Error, Result};
 use crate::link::{Link, Medium};
 use crate::local::{Home, LocalLink};
 use crate::network::Network;
-use crate::program::Rank;
 use crate::remote::RemoteLink;
-use crate::tuning::Tuning;
 
 /// What a communicator is made with.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use openmrc_schedule::Rank;
 use openmrc_sockets::EventFd;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::program::Rank;
 
 /// What an operation and its handle share.
 pub struct WorkState {

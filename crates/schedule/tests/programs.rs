@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use openmrc_collectives::program::{After, Finish, Memory, Program, Span};
-use openmrc_collectives::{Algorithm, Shape};
+use openmrc_schedule::program::{After, Finish, Memory, Program, Span};
+use openmrc_schedule::{Algorithm, Shape};
 use proptest::prelude::*;
 
 /// Elements are bytes here, and reduction is wrapping addition: sensitive to every byte that is lost or counted twice.

@@ -1,6 +1,6 @@
 //! A rank's part of a collective operation as data: what it sends, what it receives, and what waits for what.
 //! Programs are made by [`crate::algorithms`] from rank numbers and sizes alone, and executed by
-//! [`crate::operation`].
+//! `openmrc-collectives`.
 //!
 //! Between two ranks the messages of a program travel in the order in which it lists them, so the n-th message sent
 //! is the n-th received.

@@ -14,7 +14,7 @@ mod parts;
 mod ring;
 mod rooted;
 
-use crate::program::{Program, Rank};
+use crate::program::{Program, Rank, Span};
 
 /// How an operation is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -222,6 +222,9 @@ impl Shape {
     /// The program of a rank. `size` is that of an element, bytes. The algorithm must be [allowed](Shape::allows).
     pub fn program(&self, algorithm: Algorithm, rank: Rank, ranks: usize, size: usize) -> Program {
         use Algorithm::*;
+        if ranks == 1 {
+            return self.alone(size);
+        }
         let bytes = |counts: &[usize]| counts.iter().map(|n| n * size).collect::<Vec<_>>();
         match self {
             Shape::AllReduce { count } => match algorithm {
@@ -251,5 +254,12 @@ impl Shape {
             Shape::Scatter { root, count } => direct::scatter(rank, ranks, *root, count * size),
             Shape::Barrier => rooted::barrier(rank, ranks),
         }
+    }
+    /// The program of the only rank: its input is the result.
+    fn alone(&self, size: usize) -> Program {
+        let mut program = Program::default();
+        let bytes = self.sizes(0, 1).1 * size;
+        program.copy(Span::input(0, bytes), Span::output(0, bytes));
+        program
     }
 }
