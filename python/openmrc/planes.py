@@ -32,6 +32,8 @@ _HEADERS = 128
 _IPV4, _IPV6 = 20, 40
 _IP_MTU = 14  # linux/in.h
 _IPV6_MTU = 24  # linux/in6.h
+_DOWN = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL}
+"""Errors of a plane that is down: its interface, its address or its route is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Planes:
             options: Further fields of the device.
 
         Raises:
-            DeviceError: if an address is not of this host or cannot be bound, or SRv6 mode lacks CAP_NET_RAW.
+            DeviceError: if no address is of this host, one cannot be bound, or SRv6 mode lacks CAP_NET_RAW.
         """
         wanted = self.count or count or LOOPBACK_PLANES
         here = same_host(local, remote)
@@ -127,7 +129,7 @@ class Planes:
         """Payload bytes per packet that the route of every plane to a peer carries, at most ``largest``.
 
         Raises:
-            DeviceError: if a route is missing or its MTU is too small.
+            DeviceError: if no plane has a route, or the MTU of a route is too small.
             ArgumentError: in SRv6 mode, if the peer is no host of the fabric.
         """
         if self.routes is None:
@@ -183,6 +185,7 @@ def path_mtu(
     """Payload bytes per packet that the route of every plane carries.
 
     A packet too long for its route is not fragmented but lost, so the kernel is asked for the routes' MTUs.
+    A plane without a route is down and does not count.
 
     Args:
         local: Addresses of this end, by plane.
@@ -191,9 +194,11 @@ def path_mtu(
         outer_header: Bytes that are sent in addition to the inner packet.
 
     Raises:
-        DeviceError: if a route is missing or carries less than 256 bytes of payload.
+        DeviceError: if no plane has a route, or a route carries less than 256 bytes of payload.
     """
     fits = largest = _core.QP_DEFAULTS["path_mtu"] if largest is None else largest
+    missing: DeviceError | None = None
+    found = False
     for (here, _), there in zip(local, remote, strict=False):
         v6 = ":" in here
         with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -203,15 +208,20 @@ def path_mtu(
                 level, option = (socket.IPPROTO_IPV6, _IPV6_MTU) if v6 else (socket.IPPROTO_IP, _IP_MTU)
                 mtu = probe.getsockopt(level, option)
             except OSError as error:
-                raise DeviceError(
-                    error.errno, f"no route from {here} to {there[0]}: {error.strerror}"
-                ) from error
+                reason = DeviceError(error.errno, f"no route from {here} to {there[0]}: {error.strerror}")
+                if error.errno not in _DOWN:
+                    raise reason from error
+                missing = missing or reason
+                continue
+        found = True
         room = mtu - outer_header - (_IPV6 if v6 else _IPV4) - _HEADERS
         if room < MIN_PATH_MTU:
             raise DeviceError(
                 errno.EMSGSIZE, f"the route from {here} to {there[0]} has an MTU of {mtu}: too small"
             )
         fits = min(fits, room if room >= largest else room // 64 * 64)
+    if missing is not None and not found:
+        raise missing
     return fits
 
 

@@ -127,7 +127,8 @@ impl Device {
     /// Opens its sockets and starts its engine.
     ///
     /// # Errors
-    /// [`Error::Os`] if an address is not local, a UDP port is in use, or no descriptor is left.
+    /// [`Error::Os`] if no address is local (a port whose address is absent is down until it comes), a UDP port is in use, or
+    /// no descriptor is left.
     pub fn open(&self) -> Result<Context> {
         Context::open(&self.config)
     }

@@ -23,6 +23,8 @@ pub(crate) struct Network {
     pub impairer: Impairer,
     pub causes: Causes,
     pub differences: PeerDifferences,
+    /// Ports of peers to which the kernel has refused to send for want of a route.
+    pub unreachable: Vec<(PeerId, PortSet)>,
 }
 
 impl Network {
@@ -110,6 +112,19 @@ impl Network {
         port.end_refusal();
         port.stats.tx_packets += packets as u64;
         port.stats.tx_bytes += bytes as u64;
+    }
+
+    /// Packets to a peer are lost before they are on a wire.
+    pub fn count_lost(&mut self, key: RunKey, cause: Cause, packets: usize) {
+        self.causes.add(cause, packets as u64);
+        if cause != Cause::TxUnreachable {
+            return;
+        }
+        let port = self.paths[usize::from(key.path)].port;
+        match self.unreachable.iter_mut().find(|(peer, _)| *peer == key.peer) {
+            Some((_, ports)) => *ports = ports.with(port),
+            None => self.unreachable.push((key.peer, PortSet::one(port))),
+        }
     }
 
     /// Reads the state of every receive buffer; returns how many packets the sockets have dropped since the last

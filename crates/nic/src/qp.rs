@@ -104,7 +104,7 @@ impl QueuePair {
 
     /// Proves that packets of the path MTU reach the peer, which is in RTR or RTS: sends one on each port, several times
     /// if it is not answered, for up to a second. Nothing must have been sent before. A port on which the peer answers
-    /// nothing at all is not counted: it is down, whatever the MTU.
+    /// nothing at all is not counted: it is down, whatever the MTU, and the peer is asked about it on the others.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] names the path MTU and the addresses that only shorter packets reach;
@@ -118,21 +118,22 @@ impl QueuePair {
         self.engine()?.begin_mtu_proof(place)?;
         let (begin, mut pause, mut turn) = (Instant::now(), FIRST_PAUSE, 0);
         let progress = loop {
-            self.engine()?.continue_mtu_proof(sys::now(), place, turn)?;
+            self.engine()?.continue_mtu_proof(&self.driver.shared, sys::now(), place, turn)?;
+            // The questions about silent ports have deadlines.
+            self.driver.shared.kick();
             let until = Instant::now() + pause;
             let mut progress = self.engine()?.mtu_progress(place);
-            while progress.full != progress.asked && Instant::now() < until {
+            while !progress.is_complete() && Instant::now() < until {
                 std::thread::sleep(Duration::from_micros(200));
                 progress = self.engine()?.mtu_progress(place);
             }
-            if progress.full == progress.asked || begin.elapsed() > PATIENCE {
+            if progress.is_complete() || begin.elapsed() > PATIENCE {
                 break progress;
             }
             (pause, turn) = ((pause * 2).min(LONGEST_PAUSE), turn + 1);
         };
         let mut engine = self.engine()?;
-        let narrow = PortSet(progress.short.0 & !progress.full.0);
-        let addresses = engine.peer_addresses(place, narrow);
+        let addresses = engine.peer_addresses(place, progress.narrow());
         engine.end_mtu_proof(place);
         if addresses.is_empty() {
             return Ok(());

@@ -76,6 +76,7 @@ impl RxSocket {
             }
             socket.report_drops()?;
             socket.report_arrival_time()?;
+            socket.allow_absent_address()?;
             socket.bind(addr)?;
             let mut rx = Self::new(socket, segmentation)?;
             rx.set_gro(true);
@@ -167,6 +168,7 @@ impl TxSocket {
                 // The high half of the entropy goes into the flow label.
                 socket.send_flow_label()?;
             }
+            socket.allow_absent_address()?;
             socket.bind(SocketAddr::new(addr, source_port))?;
             let source_port = socket.local_port()?;
             Ok(TxSocket { socket, source_port, default_class })

@@ -257,3 +257,25 @@ fn a_link_slower_than_the_sender_delays_packets_and_loses_none() {
         peer.join().unwrap();
     });
 }
+
+#[test]
+fn a_port_whose_address_is_absent_is_down_until_the_address_comes() {
+    in_namespace(|| {
+        link(0);
+        let end = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
+        wait_event(&end.context, AsyncEvent::PortDown(1));
+        wait_up(&end.context, PortSet::one(0));
+        link(1);
+        wait_event(&end.context, AsyncEvent::PortUp(1));
+        assert_eq!(end.context.ports_up().unwrap(), PortSet::first(2));
+    });
+}
+
+#[test]
+fn a_device_none_of_whose_addresses_is_of_this_host_is_refused() {
+    in_namespace(|| {
+        let device = Device::new(config(&["10.9.0.1", "10.9.1.1"])).unwrap();
+        let error = device.open().err().unwrap().to_string();
+        assert!(error.contains("10.9.0.1:4791, 10.9.1.1:4791"), "{error}");
+    });
+}

@@ -37,6 +37,11 @@ impl From<&io::Error> for SendError {
     }
 }
 
+/// The error "cannot assign requested address".
+pub fn address_unavailable() -> io::Error {
+    io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)
+}
+
 /// The error "no route to host".
 pub fn host_unreachable() -> io::Error {
     io::Error::from_raw_os_error(libc::EHOSTUNREACH)

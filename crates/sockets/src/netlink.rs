@@ -21,6 +21,8 @@ const PART: usize = 1 << 15;
 // Attributes and states of a neighbour (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
+/// Flag of an address (linux/if_addr.h, IFA_F_TENTATIVE).
+const TENTATIVE: u8 = 0x40;
 /// States in which its MAC address can be used: REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT.
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
@@ -61,11 +63,13 @@ impl Netlink {
             let index = u32_at(entry, 4);
             let Some((index, flags, name)) = links.iter().find(|link| Some(link.0) == index) else { return };
             let up = libc::IFF_UP | libc::IFF_RUNNING;
+            // Until duplicate address detection has ended, nothing can be sent from an IPv6 address.
+            let is_tentative = entry.get(2).is_some_and(|&flags| flags & TENTATIVE != 0);
             found.push(InterfaceAddr {
                 name: name.clone(),
                 index: *index,
                 addr,
-                running: flags & up == up,
+                running: flags & up == up && !is_tentative,
                 loopback: flags & libc::IFF_LOOPBACK != 0,
             });
         })?;

@@ -18,6 +18,7 @@ const UDP_NO_CHECK6_RX: i32 = 102;
 pub(crate) const IPV6_FLOWINFO: i32 = 11;
 const IPV6_FLOWINFO_SEND: i32 = 33;
 const IPV6_AUTOFLOWLABEL: i32 = 70;
+const IPV6_FREEBIND: i32 = 78;
 const PACKET_VNET_HDR: i32 = 15;
 
 /// State of a receive queue.
@@ -77,11 +78,22 @@ impl Socket {
     /// Binds a UDP socket to an address; port 0 lets the kernel choose one.
     ///
     /// # Errors
-    /// The kernel's: the address is not local, or the port is in use.
+    /// The kernel's: the address is not local, unless [`Socket::allow_absent_address`] was called, or the port is in use.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         let addr = SockAddr::new(addr);
         // SAFETY: `addr` is valid for its own length.
         done(unsafe { libc::bind(self.fd(), (&raw const addr).cast(), addr.len()) })
+    }
+
+    /// Lets a UDP socket be bound to an address that this host does not have yet. It sends nothing before it has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn allow_absent_address(&self) -> io::Result<()> {
+        match self.is_v4 {
+            true => self.set(libc::SOL_IP, libc::IP_FREEBIND, 1),
+            false => self.set(libc::SOL_IPV6, IPV6_FREEBIND, 1),
+        }
     }
 
     /// Binds a packet socket to an interface. It receives frames of this EtherType; with 0 it only sends.

@@ -216,7 +216,8 @@ class Device:
         """Opens its sockets and starts its engine (``ibv_open_device``).
 
         Raises:
-            DeviceError: if an address is not of this host, a UDP port is taken, descriptors have run out, or
+            DeviceError: if no address is of this host (a port whose address is absent is down
+                until it comes), a UDP port is taken, descriptors have run out, or
                 SRv6 mode lacks CAP_NET_RAW.
         """
         from openmrc.verbs.context import Context

@@ -231,7 +231,7 @@ impl Srv6 {
                             hold_frame(net, batch, next);
                             net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                         }
-                        Sent::Lost(cause) => net.causes.add(cause, 1),
+                        Sent::Lost(cause) => net.count_lost(batch.frames()[next].key, cause, 1),
                         Sent::Done | Sent::OneByOne => net.causes.add(Cause::TxError, 1),
                     }
                     next += 1;
@@ -276,7 +276,7 @@ impl Offer for Srv6 {
                 net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                 return 0;
             }
-            Sent::Lost(cause) => net.causes.add(cause, 1),
+            Sent::Lost(cause) => net.count_lost(key, cause, 1),
             Sent::OneByOne => net.causes.add(Cause::TxError, 1),
         }
         bytes.len()

@@ -203,7 +203,7 @@ impl Udp {
                 self.send_run(net, key, now);
             }
             Sent::OneByOne => net.causes.add(Cause::TxError, packets as u64),
-            Sent::Lost(cause) => net.causes.add(cause, packets as u64),
+            Sent::Lost(cause) => net.count_lost(key, cause, packets),
         }
     }
 
@@ -298,7 +298,7 @@ impl Offer for Udp {
                 return self.offer_singly(net, key, bytes, segment, now);
             }
             Sent::OneByOne => net.causes.add(Cause::TxError, packets as u64),
-            Sent::Lost(cause) => net.causes.add(cause, packets as u64),
+            Sent::Lost(cause) => net.count_lost(key, cause, packets),
         }
         bytes.len()
     }

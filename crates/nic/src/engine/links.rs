@@ -99,6 +99,20 @@ impl Engine {
         id.ok_or_else(|| Error::invalid("too many requests are outstanding"))
     }
 
+    /// The kernel has no route to ports of peers: the peers are asked whether they are up.
+    #[cold]
+    pub(super) fn question_unreachable(&mut self, shared: &Shared, now: Time) {
+        for (peer, ports) in std::mem::take(&mut self.egress.net.unreachable) {
+            self.question_ports(shared, now, peer, ports);
+        }
+    }
+
+    /// Asks a peer whether these of its ports are up.
+    pub(super) fn question_ports(&mut self, shared: &Shared, now: Time, peer: PeerId, ports: PortSet) {
+        self.with_node(shared, now, |node, host| node.question_ports(now, peer, ports, host));
+        self.egress.send_waiting(now);
+    }
+
     // --- ports -----------------------------------------------------------------------------------------------------
 
     /// Switches a port on or off.

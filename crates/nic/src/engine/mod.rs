@@ -145,7 +145,11 @@ impl Engine {
         if self.verbs.next_refusal <= now {
             self.refuse_overdue(shared, now);
         }
-        self.egress.handle_due(now) | self.handle_timers(shared, now)
+        let worked = self.egress.handle_due(now) | self.handle_timers(shared, now);
+        if !self.egress.net.unreachable.is_empty() {
+            self.question_unreachable(shared, now);
+        }
+        worked
     }
 
     /// Handles the node's timers; returns whether any was due.

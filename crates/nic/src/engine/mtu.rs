@@ -9,6 +9,7 @@ use openmrc_wire::{Body, Ev, Msn, Packet, Position, Psn, Sack, Timestamp, Write}
 use super::Engine;
 use crate::attr::DEFAULT_PATH_MTU;
 use crate::error::{Error, Result};
+use crate::shared::Shared;
 
 /// A packet that was sent to see whether it is answered.
 struct Sent {
@@ -32,10 +33,27 @@ pub(super) struct MtuProof {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MtuProgress {
     pub path_mtu: u16,
+    /// Ports that must answer: those that are not known to be down.
     pub asked: PortSet,
     /// Packets of full size, and packets without payload.
     pub full: PortSet,
     pub short: PortSet,
+}
+
+impl MtuProgress {
+    /// Ports that have answered nothing.
+    pub fn silent(self) -> PortSet {
+        PortSet(self.asked.0 & !self.full.0 & !self.short.0)
+    }
+
+    /// Ports that have answered short packets only.
+    pub fn narrow(self) -> PortSet {
+        PortSet(self.short.0 & !self.full.0)
+    }
+
+    pub fn is_complete(self) -> bool {
+        self.asked.0 & !self.full.0 == 0
+    }
 }
 
 impl MtuProof {
@@ -67,17 +85,23 @@ impl Engine {
     }
 
     /// Sends a packet of full size and one without payload on two paths of each port that has not answered. `turn`
-    /// chooses the paths. Returns what has been answered so far.
-    pub fn continue_mtu_proof(&mut self, now: Time, place: Place, turn: usize) -> Result<MtuProgress> {
-        let own = self.node.own_ports();
+    /// chooses the paths. A port that has not answered anything in the turn before is probably down, and the peer is asked
+    /// whether it is.
+    pub fn continue_mtu_proof(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        place: Place,
+        turn: usize,
+    ) -> Result<()> {
+        let usable = self.qp_ports(place)?;
         let io = self.verbs.get(place).ok_or(Error::Closed("the queue pair"))?;
         let link = io.link.as_ref().ok_or(Error::Closed("the queue pair"))?;
         let proof = self.mtu_proofs.iter_mut().find(|proof| proof.place == place);
         let proof = proof.ok_or(Error::Closed("the proof"))?;
         proof.sent.clear();
-        let usable =
-            own.and(self.egress.net.peers.get(link.peer).map_or(PortSet::EMPTY, |peer| peer.ports()));
-        proof.progress.asked = PortSet(proof.progress.asked.0 | usable.0);
+        proof.progress.asked = usable;
+        let (peer, silent) = (link.peer, proof.progress.silent());
         let zeros = [0; 1 << 13];
         for port in usable.iter().filter(|&port| !proof.progress.full.contains(port)) {
             let on_port = |(entry, _): &(&openmrc_transport::PathEntry, &u16)| entry.port == port;
@@ -109,13 +133,19 @@ impl Engine {
                 self.egress.flush(now);
             }
         }
-        Ok(proof.progress)
+        if turn > 0 {
+            self.question_ports(shared, now, peer, silent);
+        }
+        self.question_unreachable(shared, now);
+        Ok(())
     }
 
     /// What has been answered so far.
     pub fn mtu_progress(&self, place: Place) -> MtuProgress {
         let proof = self.mtu_proofs.iter().find(|proof| proof.place == place);
-        proof.map(|proof| proof.progress).unwrap_or_default()
+        let progress = proof.map(|proof| proof.progress).unwrap_or_default();
+        let usable = self.qp_ports(place).unwrap_or(PortSet::EMPTY);
+        MtuProgress { asked: progress.asked.and(usable), ..progress }
     }
 
     pub fn end_mtu_proof(&mut self, place: Place) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use openmrc_sockets::{Epoll, Interest, Netlink};
+use openmrc_sockets::{Epoll, Interest, Netlink, error};
 use openmrc_transport::node::{Node, NodeConfig, PressureConfig};
 use openmrc_transport::{PortSet, Span, Time};
 
@@ -18,6 +18,7 @@ use crate::attr::DEFAULT_PATH_MTU;
 use crate::config::{DeviceConfig, MAX_UDP_PORTS};
 use crate::datapath::Datapath;
 use crate::error::{Error, Result};
+use crate::events::AsyncEvent;
 use crate::impairer::Impairer;
 use crate::network::Network;
 use crate::peer::Peers;
@@ -46,6 +47,7 @@ impl Engine {
             impairer: Impairer::new(config.network.dscp),
             causes: Causes::default(),
             differences: PeerDifferences::default(),
+            unreachable: Vec::new(),
         };
         for (index, port) in config.ports.iter().enumerate() {
             let mut port = datapath.open_port(&mut net, port, &interfaces)?;
@@ -58,6 +60,14 @@ impl Engine {
             }
             port.check_link(&interfaces);
             net.ports.push(port);
+        }
+        // A port whose address is absent is down until it comes. Where no address is of this host, all are wrong.
+        if net.ports.iter().all(|port| port.interface.is_none()) {
+            let addrs: Vec<_> = net.ports.iter().map(|port| port.addr.to_string()).collect();
+            return Err(Error::os(
+                format!("receive socket at {}", addrs.join(", ")),
+                error::address_unavailable(),
+            ));
         }
         // Without netlink, which a sandbox may forbid, interfaces are assumed not to change.
         let watch = datapath
@@ -86,10 +96,13 @@ impl Engine {
         })
     }
 
-    /// Tells the node which ports are up from the start.
+    /// Tells the node which ports are up from the start, and the application which are not.
     pub fn start(&mut self, shared: &Shared) {
         let up = self.egress.net.ports_up();
         let now = sys::now();
+        for port in PortSet::first(self.egress.net.ports.len()).iter().filter(|&port| !up.contains(port)) {
+            shared.events.push(AsyncEvent::PortDown(port));
+        }
         self.with_node(shared, now, |node, host| node.set_own_ports(now, up, host));
     }
 }

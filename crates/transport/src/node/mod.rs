@@ -501,6 +501,13 @@ impl<Q: Transport> Node<Q> {
         self.send_port_requests(now, host);
     }
 
+    /// The driver has a reason to doubt that these ports of a peer are up: the peer is asked. Ports that are silent while
+    /// others answer are down, and asked again until they answer.
+    pub fn question_ports(&mut self, now: Time, peer: PeerId, ports: PortSet, host: &mut impl NodeHost) {
+        self.ports.question(now, peer, ports);
+        self.send_port_requests(now, host);
+    }
+
     /// Sends what is due of port status updates and questions, and tells queue pairs what came of the questions.
     fn send_port_requests(&mut self, now: Time, host: &mut impl NodeHost) {
         for (peer, up) in self.ports.send_due(now, &mut self.requests, host, &mut self.stats) {

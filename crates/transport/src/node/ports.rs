@@ -239,6 +239,14 @@ impl Ports {
         changed.then_some(up)
     }
 
+    /// These ports of a peer are in question, unless they are known to be down.
+    pub fn question(&mut self, now: Time, peer: PeerId, ports: PortSet) {
+        let Ok(place) = self.place(peer) else { return };
+        let known = &mut self.peers[place];
+        known.question(now, ports.and(known.up));
+        self.due = self.due.min(known.inquiry.due());
+    }
+
     /// A peer has answered. Returns whether that was the answer to the latest update or to a question, and its ports if
     /// they have changed.
     pub fn on_answer(&mut self, now: Time, peer: PeerId, id: u16, ticks: u16) -> (bool, Option<PortSet>) {
