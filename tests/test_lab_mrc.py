@@ -11,8 +11,9 @@ from lab_helpers import RING, needs_root, running, specification
 from openmrc.connect import Options, connect, listen
 from openmrc.controller import Controller, EvMode, ProfileState
 from openmrc.fabric import Fabric
-from openmrc.lab import entered, locate
+from openmrc.lab import entered
 from openmrc.lab.hosts import FIRST_SOURCE_PORT
+from openmrc.localise import smallest_cover
 from openmrc.verbs import EvState, WcStatus
 from openmrc.wire import EvFormat
 
@@ -118,7 +119,7 @@ class Ring:
         for _ in range(50):
             self.write(2)
             dead, alive = self.paths()
-            links = locate(dead, alive)
+            links = smallest_cover(dead, alive)
             if enough(links):
                 break
         return links, dead
@@ -245,22 +246,22 @@ def test_every_single_link_between_switches_is_found(fabric):
     paths = paths_of_ring(fabric)
     for broken in {link for path in paths for link in path.links[1:-1]}:
         dead = [path for path in paths if broken in path.links]
-        assert locate(dead, [path for path in paths if path not in dead]) == [broken]
+        assert smallest_cover(dead, [path for path in paths if path not in dead]) == [broken]
 
 
 def test_two_broken_links_are_both_found(fabric):
     paths = paths_of_ring(fabric)
     broken = {"p0/t0-0:up1--p0/t1-1", "p1/t0-2:up3--p1/t1-3"}
     dead = [path for path in paths if broken.intersection(path.links)]
-    assert set(locate(dead, [path for path in paths if path not in dead])) == broken
+    assert set(smallest_cover(dead, [path for path in paths if path not in dead])) == broken
 
 
 def test_links_that_the_dead_paths_cannot_tell_apart_are_all_named(fabric):
     [path] = fabric.paths("h0", "h15")[:1]
-    assert set(locate([path], [])) == set(path.links)
+    assert set(smallest_cover([path], [])) == set(path.links)
 
 
 def test_a_dead_path_of_living_links_accuses_nobody(fabric):
     path = fabric.paths("h0", "h15")[0]
-    assert locate([path], [path]) == []
-    assert locate([], [path]) == []
+    assert smallest_cover([path], [path]) == []
+    assert smallest_cover([], [path]) == []

@@ -13,7 +13,6 @@ outer header and pass the inner packet to its UDP socket. Needs root, Linux 6.1 
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.lab import Lab
 from openmrc.lab.layout import End, Layout, Link
-from openmrc.lab.locate import locate
 from openmrc.lab.system import entered
 
-__all__ = ["End", "Lab", "Layout", "Link", "PortCounters", "entered", "locate"]
+__all__ = ["End", "Lab", "Layout", "Link", "PortCounters", "entered"]

@@ -11,7 +11,7 @@ from openmrc.demos.lab.ring import Ring
 from openmrc.demos.lab.scene import RING, Fault, broken_links, neighbours, pairs, paths_over
 from openmrc.fabric import Path
 from openmrc.lab import Lab
-from openmrc.lab.locate import locate
+from openmrc.localise import smallest_cover
 from openmrc.lab.tap import Tap
 from openmrc.verbs import EvState
 
@@ -157,7 +157,7 @@ def judge(paths: Mapping[_Key, Path], truth: set[str], record: FaultRecord, bad:
 
 def _located(paths: Mapping[_Key, Path], bad: set[_Key]) -> list[str]:
     dead = [paths[key] for key in bad]
-    return locate(dead, [path for key, path in paths.items() if key not in bad])
+    return smallest_cover(dead, [path for key, path in paths.items() if key not in bad])
 
 
 def _note(bad: set[_Key], key: Iterable[Any], condemned: bool) -> None:

@@ -1,4 +1,4 @@
-"""Locates broken links from the paths that hosts condemned (spec: paths, "EV events").
+"""Boolean tomography: the fewest links that explain which paths are dead (docs/spec/paths.md, "EV events").
 
 With static source routes an entropy value is a list of links. A link that many dead paths share, and that no
 living path has, is broken.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from openmrc.fabric import Path
 
 
-def locate(dead: Iterable[Path], alive: Iterable[Path]) -> list[str]:
+def smallest_cover(dead: Iterable[Path], alive: Iterable[Path]) -> list[str]:
     """The smallest set of links, by a greedy search, whose failure explains the dead paths.
 
     Args:

@@ -1,0 +1,245 @@
+"""Which failed components explain the losses best: a graphical model, searched greedily.
+
+A path loses a packet with probability 1 - (1 - background) x product of (1 - loss) over the failed components
+on it. The search adds the component that raises the posterior most, fits the rates of all chosen ones again,
+and drops those that the others have made superfluous (as Flock does, arXiv 2305.03348, with rates that are
+fitted instead of given).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from openmrc.errors import ArgumentError
+from openmrc.localise.components import Component, Kind
+
+PRIORS = MappingProxyType(
+    {
+        Kind.HOST: 1e-3,
+        Kind.LINK: 1e-4,
+        Kind.UPWARD: 1e-5,
+        Kind.DOWNWARD: 1e-5,
+        Kind.SWITCH: 1e-5,
+        Kind.GROUP: 1e-5,
+    }
+)
+"""How probable it is that a component is failed at a time. Only their ratios matter much: hosts stall more
+often than links fail, links more often than switches."""
+
+_REFITS = 3
+_STEPS = 60
+"""Of the search for a rate: a golden section in the logarithm reaches 1e-9 of the interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What happened to the packets that needed the same components.
+
+    Raises:
+        ArgumentError: if more packets were lost than sent, or a number is negative.
+    """
+
+    components: frozenset[Component]
+    sent: int
+    lost: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lost <= self.sent:
+            raise ArgumentError(f"lost: {self.lost} of {self.sent} packets; it must be 0 to sent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What is known before the observations."""
+
+    background: float = 1e-6
+    """Share of packets that a healthy path loses."""
+    priors: Mapping[Kind, float] = field(default_factory=lambda: PRIORS)
+    least_evidence: float = 32.0
+    """Nats below which nothing is blamed; :func:`openmrc.localise.alarm_threshold` gives it for a rate of
+    false alarms. 32 is one a day with a million links and a thousand probes a second on each."""
+    certain: float = 0.9
+    """Posterior share from which a verdict names its component; below it the verdict is "unknown"."""
+    most_faults: int = 32
+    """Faults at a time; the search ends there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One fault."""
+
+    component: Component | None
+    """What has failed; ``None``: unknown, several suspects explain the losses about as well."""
+    confidence: float
+    """Posterior probability of the first suspect among all that could take its place, 0 to 1."""
+    loss: float
+    """Share of packets that the first suspect loses."""
+    evidence: float
+    """Log-likelihood that the verdict adds to the explanation, nats."""
+    suspects: tuple[tuple[Component, float], ...]
+    """Components with their probabilities, the most probable first."""
+    paths: int
+    """Observations with losses that cross the first suspect."""
+
+    def __str__(self) -> str:
+        names = " or ".join(str(suspect) for suspect, _ in self.suspects)
+        named = str(self.component) if self.component else f"unknown, perhaps {names}"
+        return f"{named}: {self.loss:.2%} lost, confidence {self.confidence:.2f}, {self.evidence:.0f} nats"
+
+
+def localise(observations: Iterable[Observation], model: Model | None = None) -> list[Verdict]:
+    """The faults that explain the observations, the one with most evidence first; none if nothing is wrong.
+
+    Args:
+        observations: From any hosts and of any paths or loops, over the same time. Paths without losses
+        count:
+            they acquit their components.
+        model: What is known before; default :class:`Model`.
+    """
+    return _Search(observations, model or Model()).verdicts()
+
+
+class _Search:
+    def __init__(self, observations: Iterable[Observation], model: Model) -> None:
+        self._model = model
+        together: defaultdict[frozenset[Component], list[int]] = defaultdict(lambda: [0, 0])
+        for each in observations:
+            counts = together[each.components]
+            counts[0] += each.sent
+            counts[1] += each.lost
+        self._sets = list(together)
+        self._counts = [(sent, lost) for sent, lost in together.values()]
+        self._lossy = [i for i, (_, lost) in enumerate(self._counts) if lost]
+        suspects = {c for i in self._lossy for c in self._sets[i]}
+        self._through: defaultdict[Component, list[int]] = defaultdict(list)
+        for i, components in enumerate(self._sets):
+            for component in components & suspects:
+                self._through[component].append(i)
+        self._rates: dict[Component, float] = {}
+
+    def verdicts(self) -> list[Verdict]:
+        while len(self._rates) < self._model.most_faults:
+            best = self._best_addition()
+            if best is None:
+                break
+            self._rates[best] = self._fit(best)[0]
+            self._refit()
+            # An addition that made itself superfluous would come again for ever.
+            if self._drop_superfluous() == best:
+                break
+        found = [self._verdict(component) for component in self._rates]
+        return sorted(found, key=lambda verdict: -verdict.evidence)
+
+    def _best_addition(self) -> Component | None:
+        """The component that raises the posterior most; ``None`` if none has the evidence."""
+        best, most = None, 0.0
+        for component in self._through:
+            if component in self._rates:
+                continue
+            gain = self._fit(component)[1]
+            posterior = gain + math.log(self._model.priors[component.kind])
+            if gain >= self._model.least_evidence and posterior > most:
+                best, most = component, posterior
+        return best
+
+    def _refit(self) -> None:
+        """Fits the rates again, one after the other with the others as they are."""
+        for _ in range(_REFITS if len(self._rates) > 1 else 0):
+            for component in self._rates:
+                self._rates[component] = self._fit(component)[0]
+
+    def _drop_superfluous(self) -> Component | None:
+        """Drops the component with the least evidence if that is too little; returns it."""
+        weakest = min(self._rates, key=lambda component: self._fit(component)[1])
+        if self._fit(weakest)[1] >= self._model.least_evidence:
+            return None
+        del self._rates[weakest]
+        self._refit()
+        return weakest
+
+    def _fit(self, component: Component, without: Collection[Component] = ()) -> tuple[float, float]:
+        """The rate of loss of a component that explains its paths best, and how much it explains, nats.
+
+        The rates of the other chosen components are kept, except those of ``without``, which are taken as
+        healthy.
+        """
+        # Paths with the same other faults differ only in their counts, which add up.
+        groups: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
+        others = {c: rate for c, rate in self._rates.items() if c != component and c not in without}
+        for i in self._through[component]:
+            arrives = 1 - self._model.background
+            for other, rate in others.items():
+                if other in self._sets[i]:
+                    arrives *= 1 - rate
+            counts = groups[arrives]
+            counts[0] += self._counts[i][0]
+            counts[1] += self._counts[i][1]
+
+        def log_likelihood(rate: float) -> float:
+            return sum(_log_likelihood(sent, lost, s * (1 - rate)) for s, (sent, lost) in groups.items())
+
+        rate = _maximum(log_likelihood, self._model.background, 1 - self._model.background)
+        return rate, log_likelihood(rate) - log_likelihood(0.0)
+
+    def _verdict(self, component: Component) -> Verdict:
+        """Compares a chosen component with all that could take its place."""
+        rate, evidence = self._fit(component)
+        lossy = {i for i in self._through[component] if self._counts[i][1]}
+        rivals = {c for i in lossy for c in self._sets[i]} - (self._rates.keys() - {component})
+        posterior = {
+            rival: self._fit(rival, without=[component])[1] + math.log(self._model.priors[rival.kind])
+            for rival in rivals
+        }
+        most = max(posterior.values())
+        weights = {rival: math.exp(value - most) for rival, value in posterior.items()}
+        parts: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for rival, weight in weights.items():
+            parts[rival.part] += weight / sum(weights.values())
+        suspects = sorted(
+            (
+                (max((c for c in weights if c.part == part), key=lambda c: weights[c]), share)
+                for part, share in parts.items()
+            ),
+            key=lambda pair: (-pair[1], pair[0]),
+        )
+        first, confidence = suspects[0]
+        return Verdict(
+            component=first if confidence >= self._model.certain else None,
+            confidence=confidence,
+            loss=rate,
+            evidence=evidence,
+            suspects=tuple((c, share) for c, share in suspects if share >= 0.01),
+            paths=len(lossy),
+        )
+
+
+def _log_likelihood(sent: int, lost: int, arrives: float) -> float:
+    """Of these losses where each packet arrives with this probability; without the binomial's constant."""
+    arrived = sent - lost
+    # A path that loses everything: a packet that arrived all the same refutes it, at a price that is finite.
+    arrives = min(max(arrives, 1e-12), 1 - 1e-12)
+    return arrived * math.log(arrives) + (lost * math.log1p(-arrives) if lost else 0.0)
+
+
+def _maximum(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function of a rate with one maximum has it, by golden section in the rate's log-odds."""
+    ratio = (math.sqrt(5) - 1) / 2
+
+    def rate(odds: float) -> float:
+        return 1 / (1 + math.exp(-odds))
+
+    a, b = (math.log(x / (1 - x)) for x in (low, high))
+    c, d = b - ratio * (b - a), a + ratio * (b - a)
+    fc, fd = function(rate(c)), function(rate(d))
+    for _ in range(_STEPS):
+        if fc > fd:
+            b, d, fd = d, c, fc
+            c = b - ratio * (b - a)
+            fc = function(rate(c))
+        else:
+            a, c, fc = c, d, fd
+            d = a + ratio * (b - a)
+            fd = function(rate(d))
+    return rate((a + b) / 2)
