@@ -11,8 +11,8 @@ from openmrc.demos.lab.ring import Ring
 from openmrc.demos.lab.scene import RING, Fault, broken_links, neighbours, pairs, paths_over
 from openmrc.fabric import Path
 from openmrc.lab import Lab
-from openmrc.localise import smallest_cover
 from openmrc.lab.tap import Tap
+from openmrc.localise import smallest_cover
 from openmrc.verbs import EvState
 
 _Key = tuple[str, str, int]
