@@ -141,7 +141,7 @@ test-rust: $(STAMPS)/venv
 	    cargo test --locked --workspace --exclude openmrc-python --no-fail-fast; \
 	fi
 
-# Keysight's packet templates, read by tests/test_wire_keysight.py out of the wheel. Installed it would be 130 MB in
+# Keysight's packet templates, read by tests/wire/test_keysight.py out of the wheel. Installed it would be 130 MB in
 # 6,283 files, of which ten are read.
 $(STAMPS)/judges/stamp: requirements-judges.lock $(STAMPS)/venv
 	@rm -rf $(@D)
@@ -167,7 +167,7 @@ $(STAMPS)/torch: requirements-torch.lock $(STAMPS)/wheel
 
 test-torch: $(STAMPS)/torch ## the tests of the backend for PyTorch, in an environment of their own (5 GB)
 	$(call say,Tests with torch)
-	$(TORCH)/bin/python -m pytest tests/test_torch.py tests/test_torch_elastic.py tests/test_torch_own.py tests/test_train_demo.py $(PYTEST_ARGS)
+	$(TORCH)/bin/python -m pytest tests/torch $(PYTEST_ARGS)
 
 long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak runs, many seeds (tens of minutes)
 	$(call say,Rust tests with many seeds)

@@ -1,5 +1,5 @@
 /* A controller is told of paths that fail and come back: the device of the test drops everything on port 2 for a while
- * (tests/test_c_interface.py). */
+ * (tests/c/test_interface.py). */
 #include "check.h"
 
 #include <fcntl.h>

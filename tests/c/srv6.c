@@ -1,6 +1,6 @@
 /* A controller of a device in SRv6 mode: one end of a connection between two hosts. Arguments: the role; then entropy
  * values as PORT/ADDRESS or PORT/ADDRESS/SEGMENT, or of the role "generated" fields as WIDTH:INIT:MASK:MIN:MAX. The
- * test (tests/test_lab_c_srv6.py) carries lines between both ends and breaks links in between. */
+ * test (tests/lab/test_c_srv6.py) carries lines between both ends and breaks links in between. */
 #include "check.h"
 
 #include <arpa/inet.h>

@@ -1,0 +1,32 @@
+"""The examples do what they say."""
+
+import subprocess
+import sys
+
+from tests.helpers.repository import ROOT
+
+
+def run(name):
+    return subprocess.run(
+        [sys.executable, ROOT / "examples" / name], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_hello_says_hello():
+    result = run("hello_mrc.py")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "SUCCESS 2026 hello over eight planes\n"
+
+
+def test_the_readme_shows_the_example_as_it_is():
+    code = (ROOT / "examples/hello_mrc.py").read_text().split("\n", 2)[2]
+    shown = "\n".join(f"    {line}" if line else "" for line in code.rstrip("\n").split("\n"))
+    assert shown in (ROOT / "README.md").read_text()
+
+
+def test_classes_of_ones_own_deliver_every_message():
+    result = run("own_classes.py")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [line.split(",")[0].split("  ")[-1].strip()[-8:] for line in result.stdout.splitlines()] == [
+        "35 of 35"
+    ] * 4
