@@ -13,6 +13,10 @@ from openmrc.errors import ArgumentError
 
 _MOST_NAMES = 24
 """Fields that are listed where none is like a misspelt one."""
+_MOST_PROBLEMS = 7
+"""Misspelt and missing fields that are listed after the first problem."""
+_MOST_LETTERS = 600
+"""Of one problem in a message."""
 
 
 if TYPE_CHECKING:
@@ -82,14 +86,24 @@ def in_words(error: ValidationError, model: object) -> str:
         field = ".".join(str(part) for part in without_tags(problem["loc"], model))
         return f"{field}: {words(problem, model)}" if field else words(problem, model)
 
-    named = [described(other) for other in others if is_about_a_name(other, first)]
+    named = [described(other) for other in about_names(others, first)]
     return joined(described(first), named, others)
 
 
 def joined(first: str, named: list[str], others: list[ErrorDetails]) -> str:
     """The first problem, the fields that are misspelt or missing, and the number of what is left out."""
     left = len(others) - len(named)
-    return "; ".join([first, *named]) + (f" (and {left} more)" if left else "")
+    return "; ".join(map(shortened, [first, *named])) + (f" (and {left:,} more)" if left else "")
+
+
+def shortened(text: str) -> str:
+    """A text for a message, which may quote a value of any length."""
+    return text if len(text) <= _MOST_LETTERS else f"{text[:300]}...{text[-200:]}"
+
+
+def about_names(others: list[ErrorDetails], first: ErrorDetails) -> list[ErrorDetails]:
+    """The problems that are named beside the first one: misspelt and missing fields, and only a few."""
+    return [each for each in others if is_about_a_name(each, first)][:_MOST_PROBLEMS]
 
 
 def most_specific(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[ErrorDetails]]:
@@ -135,7 +149,7 @@ def words(problem: ErrorDetails, model: object = None) -> str:
 
 
 def _instead(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name[:64], names, n=1, cutoff=0.5)
     if near:
         return f", did you mean {near[0]}?"
     return f"; there are {', '.join(sorted(names))}" if 0 < len(names) <= _MOST_NAMES else ""

@@ -39,4 +39,4 @@ def test_a_run_that_would_be_killed_is_refused_before_it_begins(
     arguments = ["--hosts", "1000000", "--planes", "8", "--radix", "4096", "--size", "1000000000"]
     assert main(["simulate", *arguments]) != 0
     error = capsys.readouterr().err
-    assert "GB of memory, and 24.0 GB are there" in error
+    assert "GB of memory, and 24 GB are there" in error

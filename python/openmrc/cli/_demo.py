@@ -9,6 +9,7 @@ from rich.console import RenderableType
 
 from openmrc.cli import _common
 from openmrc.demos.style import PictureError
+from openmrc.files import write_text
 
 
 def present(
@@ -31,7 +32,7 @@ def present(
         json: Print the figures as JSON instead.
     """
     numbers, drawn = directory / f"{name}.json", directory / f"{name}.png"
-    numbers.write_text(json_module.dumps(results, indent=2, allow_nan=False) + "\n")
+    write_text(numbers, json_module.dumps(results, indent=2, allow_nan=False) + "\n")
     if draw is not None:
         try:
             draw(drawn)

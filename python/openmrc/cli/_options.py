@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openmrc import cli
+from openmrc.files import write_text
 
 BEGIN = "<!-- options: written by `make docs`, from the help of every command -->"
 END = "<!-- options: end -->"
@@ -114,4 +115,4 @@ def renewed(page: str) -> str:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    file.write_text(renewed(file.read_text(encoding="utf-8")), encoding="utf-8")
+    write_text(file, renewed(file.read_text(encoding="utf-8")))

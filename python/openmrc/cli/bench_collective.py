@@ -178,7 +178,8 @@ ranks: 4 (broadcast) to 7.5 (all_gather)."""
 
 def _refuse_too_much(settings: Any, ranks: int) -> None:
     """Refuses sizes for which the ranks of this machine have no memory, before the kernel ends them."""
-    from openmrc.sim.memory import available, size
+    from openmrc.sim.memory import available
+    from openmrc.units import size
 
     needed, there = int(ranks * _BUFFERS * max(settings.sizes)), available()
     if needed > there:

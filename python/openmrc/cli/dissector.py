@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from openmrc.cli import _common
+from openmrc.files import write_bytes
 
 
 def dissector(
@@ -27,7 +28,7 @@ def dissector(
     directory = _plugins()
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / source.name
-    target.write_bytes(source.read_bytes())
+    write_bytes(target, source.read_bytes())
     _common.console(stderr=True).print(f"wrote {target}")
 
 

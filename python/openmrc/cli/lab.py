@@ -10,6 +10,7 @@ import typer
 from openmrc.cli import _common, _complete, _values
 from openmrc.errors import ArgumentError, Error
 from openmrc.extras import pip_install
+from openmrc.files import write_text
 
 if TYPE_CHECKING:
     from openmrc.lab import Lab
@@ -202,7 +203,7 @@ def _shell(node: str, directory: Path) -> list[str]:
         return ["env", f"PS1={node}$ ", program]
     # The user's own settings first: they would replace the prompt.
     start = directory / f"bashrc-{node.replace('/', '-')}"
-    start.write_text(f'[ -f ~/.bashrc ] && . ~/.bashrc\nPS1="({node}) $PS1"\n', encoding="utf-8")
+    write_text(start, f'[ -f ~/.bashrc ] && . ~/.bashrc\nPS1="({node}) $PS1"\n')
     return [program, "--rcfile", str(start)]
 
 

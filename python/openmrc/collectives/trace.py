@@ -18,6 +18,7 @@ from pathlib import Path
 
 from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.records import Record
+from openmrc.files import write_bytes, write_text
 
 _VERSION = b"0.0.4"
 _COMP, _SEND, _RECV, _COLL = 4, 5, 6, 7
@@ -51,7 +52,7 @@ def write(prefix: str | Path, world: Communicator, groups: Sequence[Communicator
     """
     done = [(Group("", world.members), record) for record in world.records()]
     done += [(Group(comm.name, comm.members), record) for comm in groups for record in comm.records()]
-    Path(f"{prefix}.{world.rank}.et").write_bytes(encode(world.rank, done))
+    write_bytes(f"{prefix}.{world.rank}.et", encode(world.rank, done))
     mine = json.dumps({comm.name: list(comm.members) for comm in groups}).encode()
     lengths = bytearray(8 * world.size)
     world.all_gather(len(mine).to_bytes(8, "little"), lengths)
@@ -65,7 +66,7 @@ def write(prefix: str | Path, world: Communicator, groups: Sequence[Communicator
             found |= json.loads(texts[at : at + count])
             at += count
         if found:
-            Path(f"{prefix}.groups.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+            write_text(f"{prefix}.groups.json", json.dumps(found) + "\n")
 
 
 def encode(rank: int, done: Sequence[tuple[Group, Record]]) -> bytes:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from openmrc.errors import FormatError
+from openmrc.files import read_text, write_text
 
 VARIABLE = "OPENMRC_TUNING"
 """Environment variable with the name of the file; empty: none is read."""
 _VERSION = 1
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def read() -> list[Entry]:
     if file is None or not file.exists():
         return []
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_text(file, most=_MOST_BYTES))
         if found["version"] != _VERSION:
             raise ValueError(f"its version is {found['version']}, not {_VERSION}")
         return [_entry(each) for each in found["entries"]]
@@ -81,10 +83,8 @@ def write(entries: Sequence[Entry], file: Path) -> None:
         OSError: if it cannot be written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
     text = json.dumps({"version": _VERSION, "entries": [asdict(each) for each in entries]}, indent=2)
-    draft.write_text(text + "\n", encoding="utf-8")
-    draft.replace(file)
+    write_text(file, text + "\n")
 
 
 def choose(entries: Sequence[Entry], ranks: int, *, shared_memory: bool) -> dict[str, int]:

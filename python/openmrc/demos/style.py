@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from openmrc.errors import Error
 from openmrc.extras import pip_install
+from openmrc.files import replacing
 
 try:
     import matplotlib
@@ -44,7 +45,8 @@ def drawing(path: Path, width: float, height: float) -> Iterator["Figure"]:
     with matplotlib.rc_context({"font.size": 9, "font.family": "sans-serif", "svg.fonttype": "none"}):
         figure = Figure(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
         yield figure
-        figure.savefig(path)
+        with replacing(path, "wb") as file:
+            figure.savefig(file, format=path.suffix[1:])
 
 
 def plain(axes: "Axes", size: int = 8) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from openmrc.errors import ArgumentError
+from openmrc.files import read_bytes, write_bytes
 
 _HERE = Path(__file__).parent
 _KINDS = {"scenarios": "scenario", "fabrics": "fabric", "grids": "grid"}
@@ -59,13 +60,13 @@ def write(name: str, directory: Path = Path()) -> list[Path]:
     texts = {directory / source.name: _contents(source) for source in _with_references(find(name).path)}
     for target, contents in texts.items():
         # Examples share files: one that is there as it would be written is no obstacle.
-        if target.exists() and target.read_bytes() != contents:
+        if target.exists() and read_bytes(target) != contents:
             raise ArgumentError(
                 f"{target}: is there already with other contents; --out names another directory"
             )
     directory.mkdir(parents=True, exist_ok=True)
     for target, contents in texts.items():
-        target.write_bytes(contents)
+        write_bytes(target, contents)
     return list(texts)
 
 

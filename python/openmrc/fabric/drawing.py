@@ -19,6 +19,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from openmrc.errors import ArgumentError
 from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.fabric.units import format_rate
+from openmrc.files import replacing
 
 WHOLE_HOSTS = 32
 """A fabric of at most this many hosts is drawn completely, if its planes are not too wide."""
@@ -69,7 +70,8 @@ def save(
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "openmrc", "font.family": "DejaVu Sans"}):
         figure = draw(fabric, marks, legend)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=dpi, metadata=metadata)
+        with replacing(path, "wb") as file:
+            figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi, metadata=metadata)
 
 
 def draw(fabric: Fabric, marks: Mapping[str, str] | None = None, legend: str = "") -> Figure:

@@ -3,25 +3,46 @@
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from openmrc.errors import FormatError
-from openmrc.model import is_about_a_name, joined, most_specific, words
+from openmrc.files import read_text
+from openmrc.model import about_names, joined, most_specific, shortened, words
 
 Model = TypeVar("Model", bound=BaseModel)
 
 Location = tuple[int | str, ...]
 
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 1 << 20
 """A specification is about a page of text. A large file is none, and YAML would take long to parse it."""
+_MOST_VALUES = 100_000
+"""The parser takes seconds for them. Aliases count as what they stand for: a few lines can be billions."""
+_TOO_MANY = f"more than {_MOST_VALUES:,} values"
 
 
 class _Loader(yaml.SafeLoader):
     """Safe YAML that refuses duplicate keys: one of the two would be ignored silently."""
+
+    _count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._count += 1
+        if self._count > _MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem=_TOO_MANY)
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (KeyError, ValueError, AttributeError, TypeError, OverflowError):
+            # PyYAML's own errors for a text that its tag does not allow, such as `!!bool x` and 2024-13-45.
+            kind = node.tag.removeprefix("tag:yaml.org,2002:")
+            text = f"{node.value} is no {kind}" if isinstance(node, yaml.ScalarNode) else f"this is no {kind}"
+            raise yaml.MarkedYAMLError(problem=text, problem_mark=node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen: set[object] = set()
@@ -86,18 +107,12 @@ def read(path: Path, model: type[Model]) -> Model:
         FormatError: if it is not YAML or does not fit the model, naming file, line and field.
         OSError: if it cannot be read.
     """
-    if path.stat().st_size > _MOST_BYTES:
-        raise FormatError(f"{path}: {path.stat().st_size} bytes is too large for a {model.__name__.lower()}")
+    text = read_text(path, most=_MOST_BYTES)
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not UTF-8 text at byte {error.start}") from None
-    try:
-        node = yaml.compose(text, _Loader)
-        value = yaml.load(text, _Loader)
+        node, value = _loaded(text)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise FormatError(f"{path}{line}: {error.problem}") from None
+        raise FormatError(f"{path}{line}: {shortened(error.problem or 'not YAML')}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split()) or "nested too deeply"
         raise FormatError(f"{path}: not YAML: {reason}") from None
@@ -114,6 +129,47 @@ def read(path: Path, model: type[Model]) -> Model:
     return made
 
 
+def value_of(text: str) -> Any:
+    """A value as a file may have it, such as ``64K``, ``1.5`` or ``[1, 2]``.
+
+    Raises:
+        FormatError: if it is no YAML.
+    """
+    try:
+        return _loaded(text)[1]
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise FormatError(f"{shortened(text)} is not a value") from None
+
+
+def _loaded(text: str) -> tuple[yaml.Node | None, Any]:
+    """The text as nodes, which know their lines, and as a value."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        if _values(node, {}) > _MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem=_TOO_MANY)
+        return node, loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _values(node: yaml.Node, seen: dict[int, int]) -> int:
+    """How many values a node has, with those that its aliases stand for."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if (known := seen.get(id(node))) is not None:
+        if not known:
+            raise yaml.MarkedYAMLError(problem="it contains itself", problem_mark=node.start_mark)
+        return known
+    seen[id(node)] = 0
+    pairs = isinstance(node, yaml.MappingNode)
+    children = [child for pair in node.value for child in pair] if pairs else node.value
+    seen[id(node)] = 1 + sum(_values(child, seen) for child in children)
+    return seen[id(node)]
+
+
 def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model: type[BaseModel]) -> str:
     """One line: what is wrong first, missing fields, every misspelt one with line and nearest neighbour."""
     first, others = most_specific(error.errors(include_url=False, include_input=False))
@@ -124,7 +180,7 @@ def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model:
         return _line(root, location), f"{f'{field}: ' if field else ''}{words(problem, model)}"
 
     line, text = described(first)
-    named = [described(other) for other in others if is_about_a_name(other, first)]
+    named = [described(other) for other in about_names(others, first)]
     also = [f"{f'line {at}: ' if at else ''}{what}" for at, what in named]
     return f"{path}{f':{line}' if line else ''}: {joined(text, also, others)}"
 

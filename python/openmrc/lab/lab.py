@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from openmrc.errors import ArgumentError, StateError
 from openmrc.fabric import Fabric, Path
+from openmrc.files import write_text
 from openmrc.lab import counters, faults, hosts, names, softswitch, system
 from openmrc.lab.counters import PortCounters
 from openmrc.lab.layout import Layout, namespace
@@ -70,7 +71,7 @@ class Lab:
                 raise StateError(f"a network namespace {strangers[0]} exists already: `ip netns delete` it")
             state = State(name, spaces)
             state.save()
-            (state.directory / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
+            write_text(state.directory / SPECIFICATION, resolved(fabric))
             try:
                 say(f"{len(spaces)} namespaces")
                 system.ip(f"netns add {space}" for space in spaces)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from openmrc.errors import DeviceError
+from openmrc.files import write_text
 from openmrc.lab.layout import Layout, namespace
 
 ROOT = Path("/etc/netns")
@@ -35,7 +36,7 @@ def write(layout: Layout, lab: str) -> None:
         for node in layout.nodes:
             directory = ROOT / namespace(lab, node)
             directory.mkdir(parents=True, exist_ok=True)
-            (directory / "hosts").write_text(text, encoding="ascii")
+            write_text(directory / "hosts", text, sync=False)
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO)
         raise DeviceError(error.errno, f"names of a lab's hosts: {error.filename}: {reason}") from error

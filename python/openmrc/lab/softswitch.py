@@ -18,6 +18,7 @@ from typing import Any
 from openmrc import _core
 from openmrc.errors import DeviceError, Error, StateError
 from openmrc.fabric import Fabric, SwitchId
+from openmrc.files import write_text
 from openmrc.lab import system
 from openmrc.lab.layout import Layout, namespace
 from openmrc.switchconf.facts import QosFacts
@@ -100,7 +101,7 @@ def start(space: str, config: dict[str, Any], directory: Path) -> int:
     """
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"{space}.json"
-    file.write_text(json.dumps(config), encoding="utf-8")
+    write_text(file, json.dumps(config))
     system.sysctl("net.ipv6.conf.all.forwarding = 0\n", space)
     said, complaints = directory / f"{space}.out", directory / f"{space}.err"
     command = [*system.inside(space), sys.executable, "-m", "openmrc.lab.softswitch", str(file)]

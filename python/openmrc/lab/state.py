@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from openmrc.errors import ArgumentError, FormatError, StateError
+from openmrc.files import write_text
 from openmrc.lab.system import NAMESPACES
 
 ROOT = Path(os.environ.get("OPENMRC_LAB_STATE", "/run/openmrc/lab"))
@@ -59,9 +60,7 @@ class State:
     def save(self) -> None:
         """Writes the file, completely or not at all."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        new = self.directory / f"{_STATE}.new"
-        new.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-        new.replace(self.directory / _STATE)
+        write_text(self.directory / _STATE, json.dumps(asdict(self), indent=1))
 
     def forget(self) -> None:
         """Removes it."""

@@ -5,6 +5,7 @@ from openmrc.errors import ArgumentError, FormatError
 from openmrc.sim import memory
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.scenario.part import place_of
+from openmrc.units import size
 
 _FEWER = {
     "topology": "hosts",
@@ -31,8 +32,8 @@ def check(scenario: Scenario) -> _core.CheckedScenario:
     if needed > available:
         largest = max(parts, key=parts.__getitem__)
         raise ArgumentError(
-            f"{scenario.place(largest)}: this run needs about {memory.size(needed)} of memory, and"
-            f" {memory.size(available)} are there; fewer {_FEWER[largest]} need less"
+            f"{scenario.place(largest)}: this run needs about {size(needed)} of memory, and"
+            f" {size(available)} are there; fewer {_FEWER[largest]} need less"
         )
     return checked
 

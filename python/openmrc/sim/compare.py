@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmrc import notebook
 from openmrc.extras import import_optional
+from openmrc.files import write_text
 from openmrc.sim import check, collectives, transports
 from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
@@ -144,7 +145,7 @@ class Comparison:
             table=(self.columns, self.rows()),
             counters=[(name, list(runs[0].totals.items())) for name, runs in self.results.items()],
         )
-        Path(path).write_text(html, encoding="utf-8")
+        write_text(path, html)
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""How much memory there is, and amounts of memory as text. How much a run takes, the core estimates."""
+"""How much memory there is. How much a run takes, the core estimates."""
 
 from pathlib import Path
 
@@ -24,8 +24,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
-
-
-def size(count: int) -> str:
-    """Bytes in a unit that is easily read."""
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

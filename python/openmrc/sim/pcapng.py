@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from openmrc.files import Draft
 from openmrc.sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class CaptureFile:
         self._simulation = simulation
         self._snaplen = scenario.record.capture.snaplen
         self._interfaces: dict[int, int] = {}
-        self._file = path.open("wb")
+        self._draft = Draft(path, "wb")
+        self._file = self._draft.file
         self._block(_SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
         for name in scenario.record.capture.links:
             ports = simulation.link_ports(simulation.link_number(name))
@@ -41,15 +43,27 @@ class CaptureFile:
 
     def write(self) -> None:
         """Writes the packets captured since the last call."""
-        for time, port, length, data in self._simulation.captured(self._snaplen):
-            interface = self._interfaces[port]
-            head = struct.pack("<IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), length)
-            self._block(_PACKET, head + _padded(data))
+        with self._draft.writing():
+            for time, port, length, data in self._simulation.captured(self._snaplen):
+                interface = self._interfaces[port]
+                head = struct.pack("<IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), length)
+                self._block(_PACKET, head + _padded(data))
 
     def close(self) -> None:
-        """Writes the rest and closes the file."""
-        self.write()
-        self._file.close()
+        """Writes the rest, and gives the file its name.
+
+        Raises:
+            OSError: if it cannot be written; nothing is left then.
+        """
+        try:
+            self.write()
+            self._draft.commit()
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Leaves nothing of a file that was not closed. Calling it twice is harmless."""
+        self._draft.discard()
 
     def _block(self, kind: int, body: bytes) -> None:
         length = len(body) + 12

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from openmrc import notebook
 from openmrc.errors import ArgumentError, Error
 from openmrc.extras import pip_install
+from openmrc.files import replacing
 from openmrc.sim.frames import rate
 from openmrc.sim.results import IMPAIRED, REPAIRED, LogEvent, Results, Series
 from openmrc.sim.text import rate_unit
@@ -409,7 +410,8 @@ def save(results: Results, directory: Path | str) -> list[Path]:
     paths = []
     for name, draw in available(results).items():
         paths.append(directory / f"{name}.png")
-        draw(results).savefig(paths[-1])
+        with replacing(paths[-1], "wb") as file:
+            draw(results).savefig(file, format="png")
     return paths
 
 
@@ -460,4 +462,5 @@ def stack(figures: "Sequence[Figure]", path: Path | str) -> None:
         at += image.shape[0]
     made = Figure(figsize=(width / 130, whole.shape[0] / 130), dpi=130)
     made.figimage(whole)
-    made.savefig(path)
+    with replacing(path, "wb") as file:
+        made.savefig(file, format=Path(path).suffix[1:] or None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import jinja2
 
 import openmrc
+from openmrc.files import write_text
 from openmrc.sim import pictures
 from openmrc.sim.results import LogEvent, Results
 from openmrc.sim.scenario import Scenario
@@ -57,7 +58,7 @@ def write(results: Results, path: Path | str, title: str = "openmrc simulate") -
         log_left=max(0, len(results.log) + results.log_missed - min(len(events), _MOST_EVENTS)),
         counters=[("", list(results.totals.items()))],
     )
-    Path(path).write_text(html, encoding="utf-8")
+    write_text(path, html)
 
 
 def render(

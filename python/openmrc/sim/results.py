@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from openmrc import notebook
 from openmrc.errors import Error
 from openmrc.extras import import_optional
+from openmrc.files import replacing, write_text
 from openmrc.sim import collectives
 from openmrc.sim.collectives import CollectiveTime
 from openmrc.sim.scenario import Scenario
@@ -282,9 +283,10 @@ class Results:
         paths = []
         for name, table in self.frames().items():
             paths.append(directory / f"{name}.parquet")
-            parquet.write_table(table, paths[-1])
+            with replacing(paths[-1], "wb") as file:
+                parquet.write_table(table, file)
         paths.append(directory / "summary.json")
-        paths[-1].write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+        write_text(paths[-1], json.dumps(self.to_dict(), indent=2) + "\n")
         return paths
 
     def pictures(self, directory: Path | str) -> list[Path]:

@@ -82,7 +82,10 @@ def run(
                 progress(Progress(*simulation.progress()))
     except KeyboardInterrupt:
         interrupted = True
-    finally:
+    except BaseException:
         if file is not None:
-            file.close()
+            file.discard()
+        raise
+    if file is not None:
+        file.close()
     return Results.of(scenario, simulation, interrupted=interrupted)

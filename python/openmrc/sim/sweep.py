@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,11 +21,13 @@ from openmrc import _core, notebook
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.extras import import_optional
 from openmrc.fabric import yamlfile
+from openmrc.files import read_text, replacing, write_text
 from openmrc.model import Model
 from openmrc.sim import check, clusters, collectives, memory, transports
 from openmrc.sim.results import Results
 from openmrc.sim.run import run
 from openmrc.sim.scenario import Scenario
+from openmrc.units import size
 
 MOST_POINTS = 1_000_000
 """More points of a grid take gigabytes for their scenarios alone, and each point is a file."""
@@ -183,12 +184,14 @@ class Sweep:
             OSError: if it cannot be written.
         """
         path = Path(path)
-        if path.suffix == ".parquet":
-            import_optional("pyarrow.parquet", "this", "pyarrow").write_table(self.to_arrow(), path)
-        elif path.suffix == ".csv":
-            import_optional("pyarrow.csv", "this", "pyarrow").write_csv(self.to_arrow(), path)
-        else:
+        if path.suffix not in (".parquet", ".csv"):
             raise ArgumentError(f"{path}: the name has to end in .parquet or .csv")
+        table = self.to_arrow()
+        with replacing(path, "wb") as file:
+            if path.suffix == ".parquet":
+                import_optional("pyarrow.parquet", "this", "pyarrow").write_table(table, file)
+            else:
+                import_optional("pyarrow.csv", "this", "pyarrow").write_csv(table, file)
 
 
 def _cell(value: Any) -> str:
@@ -291,7 +294,7 @@ def _run(path: str, scenario: Scenario) -> tuple[str, dict[str, Any] | None]:
 def read_point(path: Path) -> dict[str, Any] | None:
     """A finished point; none if its file is missing, or if a crash of the machine has left it empty."""
     try:
-        row: dict[str, Any] = json.loads(path.read_text())
+        row: dict[str, Any] = json.loads(read_text(path))
     except FileNotFoundError:
         return None
     except ValueError:
@@ -302,9 +305,8 @@ def read_point(path: Path) -> dict[str, Any] | None:
 
 def write_point(path: Path, row: Mapping[str, Any]) -> None:
     """Writes a finished point in one step, so that a file is never half a point."""
-    partial = path.with_suffix(f".{os.getpid()}.part")
-    partial.write_text(json.dumps(row))
-    partial.replace(path)
+    # A crash of the machine may leave it empty, which costs one point; thousands of them need no fsync each.
+    write_text(path, json.dumps(row), sync=False)
 
 
 def _flat(point: Point) -> dict[str, Any]:
@@ -334,8 +336,8 @@ def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> list[str]:
     available = memory.available()
     if largest * at_once > available:
         raise ArgumentError(
-            f"the largest point ({_as_text(largest_point)}) needs about {memory.size(largest)} of memory,"
-            f" {at_once} at once {memory.size(largest * at_once)}, and {memory.size(available)} are there;"
+            f"the largest point ({_as_text(largest_point)}) needs about {size(largest)} of memory,"
+            f" {at_once} at once {size(largest * at_once)}, and {size(available)} are there;"
             " fewer jobs need less"
         )
     return names

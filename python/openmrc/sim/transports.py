@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, FormatError
+from openmrc.fabric import yamlfile
 from openmrc.model import in_words
 from openmrc.sim.scenario import Network, Nic, Scenario, Switch, Transport
 
@@ -45,8 +45,8 @@ def apply(scenario: Scenario, text: str) -> Scenario:
         if name in fields:
             raise ArgumentError(f"transports: {text}: {name} is given twice")
         try:
-            fields[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            fields[name] = yamlfile.value_of(value)
+        except FormatError:
             raise ArgumentError(f"transports: {text}: {name}: {value} is not a value") from None
     planes = fields.pop("planes", scenario.topology.planes)
     if planes not in (1, scenario.topology.planes):

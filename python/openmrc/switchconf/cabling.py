@@ -4,6 +4,7 @@
 """
 
 import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,11 @@ from openmrc.fabric.design import Design
 from openmrc.fabric.spec import Platform
 from openmrc.fabric.topology import Fabric, SwitchId, SwitchPort
 from openmrc.fabric.units import format_rate
+from openmrc.files import read_text, replacing
 from openmrc.switchconf.interfaces import Interfaces
+
+_MOST_BYTES = 1 << 30
+"""Four million cables, of 131,072 hosts with eight planes."""
 
 
 class Cable(NamedTuple):
@@ -98,7 +103,7 @@ def write(path: Path, listed: Iterator[Cable]) -> int:
         OSError: if the file cannot be written.
     """
     count = 0
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path, newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Cable._fields)
         for cable in listed:
@@ -115,22 +120,21 @@ def read(path: Path) -> list[Cable]:
         OSError: if the file cannot be read.
     """
     needed = Cable._fields[:8]
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in needed if name not in (rows.fieldnames or ())]
-        if missing:
-            raise FormatError(f"{path}:1: no column {missing[0]}; `openmrc plan --cabling` writes the list")
-        found = []
-        ends: dict[tuple[str, str], int] = {}
-        for row in rows:
-            values = {name: row.get(name) or "" for name in Cable._fields}
-            if not all(values[name] for name in ("lower", "lower_port", "upper", "upper_port")):
-                raise FormatError(f"{path}:{rows.line_num}: a cable needs a device and a port at both ends")
-            cable = Cable(**values)
-            for end in ((cable.lower, cable.lower_port), (cable.upper, cable.upper_port)):
-                if (first := ends.setdefault(end, rows.line_num)) != rows.line_num:
-                    raise FormatError(
-                        f"{path}:{rows.line_num}: {end[1]} of {end[0]} already has a cable in line {first}"
-                    )
-            found.append(cable)
+    rows = csv.DictReader(io.StringIO(read_text(path, most=_MOST_BYTES, errors="replace"), newline=""))
+    missing = [name for name in needed if name not in (rows.fieldnames or ())]
+    if missing:
+        raise FormatError(f"{path}:1: no column {missing[0]}; `openmrc plan --cabling` writes the list")
+    found = []
+    ends: dict[tuple[str, str], int] = {}
+    for row in rows:
+        values = {name: row.get(name) or "" for name in Cable._fields}
+        if not all(values[name] for name in ("lower", "lower_port", "upper", "upper_port")):
+            raise FormatError(f"{path}:{rows.line_num}: a cable needs a device and a port at both ends")
+        cable = Cable(**values)
+        for end in ((cable.lower, cable.lower_port), (cable.upper, cable.upper_port)):
+            if (first := ends.setdefault(end, rows.line_num)) != rows.line_num:
+                raise FormatError(
+                    f"{path}:{rows.line_num}: {end[1]} of {end[0]} already has a cable in line {first}"
+                )
+        found.append(cable)
     return found

@@ -16,6 +16,7 @@ from openmrc.fabric import yamlfile
 from openmrc.fabric.spec import Platform, Specification
 from openmrc.fabric.topology import Fabric
 from openmrc.fabric.units import Rate, format_rate
+from openmrc.files import read_text
 
 LANES = 8
 """Lanes of a cage (OSFP, QSFP-DD)."""
@@ -313,7 +314,7 @@ def read_port_config(path: Path) -> list[PortRow]:
     header: list[str] = []
     rows: list[PortRow] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(read_text(path, errors="replace").splitlines(), start=1):
         words = line.split()
         if not words or line.startswith("#"):
             if "name" in words and "lanes" in words:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openmrc.errors import FormatError
+from openmrc.files import read_text
 from openmrc.switchconf.cabling import Cable
 
 
@@ -197,8 +198,9 @@ def read(path: Path) -> dict[str, list[Neighbour]]:
         FormatError: if it is not LLDP output as JSON.
         OSError: if it cannot be read.
     """
+    text = read_text(path, errors="replace")
     try:
-        value = json.loads(path.read_text(encoding="utf-8", errors="replace") or "{}")
+        value = json.loads(text or "{}")
         reported: dict[str, list[Neighbour]] = {}
         for interface, neighbour in _entries(value):
             reported.setdefault(interface, []).append(neighbour)

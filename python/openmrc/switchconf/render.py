@@ -4,7 +4,7 @@ The same specification always gives the same bytes: nothing depends on time, hos
 also gets a copy of the specification with all ``auto`` fields filled in, so that it can be verified alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import yaml
 from openmrc.errors import ArgumentError
 from openmrc.fabric.spec import Platform, Specification
 from openmrc.fabric.topology import Fabric, SwitchId
+from openmrc.files import new_directory, read_bytes, write_bytes, write_text
 from openmrc.switchconf import evidence
 from openmrc.switchconf.devices import port_config_path
 from openmrc.switchconf.facts import CONTROL, DATA, PLAIN, TRIMMED, Facts, SwitchFacts
@@ -104,16 +105,26 @@ def render(
     """
     if platform not in FILES:
         raise ArgumentError(f"platform: {platform} is not one of {', '.join(FILES)}")
-    out = Path(out)
     facts = Facts(fabric, platform)
-    if out.exists() and any(out.iterdir()):
-        raise ArgumentError(f"{out} is not empty; configurations need an empty directory")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / SPECIFICATION).write_text(resolved(fabric), encoding="utf-8")
-    (out / PLATFORM).write_text(f"{platform}\n", encoding="ascii")
-    (out / evidence.FILE).write_text(evidence.report(fabric, platform), encoding="utf-8")
+    with new_directory(Path(out)) as draft:
+        return _fill(draft, fabric, platform, facts, progress)
+
+
+def _fill(
+    out: Path,
+    fabric: Fabric,
+    platform: Platform,
+    facts: Facts,
+    progress: Callable[[int, int], Any] | None,
+) -> int:
+    common = [
+        (SPECIFICATION, resolved(fabric)),
+        (PLATFORM, f"{platform}\n"),
+        (evidence.FILE, evidence.report(fabric, platform)),
+    ]
+    _write(out, common)
     if (table := port_config_path(fabric.spec)) is not None:
-        (out / PORT_CONFIG).write_bytes(table.read_bytes())
+        write_bytes(out / PORT_CONFIG, read_bytes(table), sync=False)
     _write(out, render_common(fabric, platform))
     count = 0
     for count, switch in enumerate(fabric.switches(), start=1):
@@ -125,10 +136,10 @@ def render(
     return count
 
 
-def _write(directory: Path, files: Iterator[tuple[str, str]]) -> None:
+def _write(directory: Path, files: Iterable[tuple[str, str]]) -> None:
     for name, text in files:
         path = directory / name
-        path.write_text(text, encoding="ascii")
+        write_text(path, text, sync=False)
         if name in EXECUTABLE:
             path.chmod(0o755)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from openmrc.errors import FormatError
 from openmrc.fabric.spec import Platform
 from openmrc.fabric.topology import Fabric, SwitchId, SwitchPort
+from openmrc.files import read_text
 from openmrc.switchconf.facts import QosFacts
 from openmrc.switchconf.interfaces import Interfaces
 from openmrc.switchconf.parse import PARSERS, Files, Parsed, Where
@@ -123,11 +124,9 @@ def _platform(root: Path) -> Platform:
     if not root.is_dir():
         raise FormatError(f"{root} is not a directory")
     try:
-        name = (root / PLATFORM).read_text(encoding="ascii").strip()
+        name = read_text(root / PLATFORM, most=64).strip()
     except FileNotFoundError:
         raise FormatError(f"{root}: no file {PLATFORM}; `openmrc config` writes one there") from None
-    except UnicodeDecodeError:
-        name = "?"
     if name not in FILES:
         raise FormatError(f"{root / PLATFORM}: {name} is not one of {', '.join(FILES)}")
     return name

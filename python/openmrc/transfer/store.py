@@ -18,6 +18,7 @@ import xxhash
 from openmrc.closing import Closable
 from openmrc.transfer.incoming import RESERVED, Incoming, StoreError, mount_of, remove_leftovers
 from openmrc.transfer.protocol import Entry, IfExists, Verdict
+from openmrc.units import size
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without waiting: the name may have become that of a pipe.
@@ -232,9 +233,7 @@ class Review:
             verdicts.append(verdict)
         free = self._store.free_bytes()
         if self._needed > free:
-            raise StoreError(
-                f"no space: {self._needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-            )
+            raise StoreError(f"no space: {size(self._needed)} are needed, {size(free)} are free")
         return verdicts
 
     def _judge(self, entry: Entry) -> Verdict:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.errors import FormatError
+from openmrc.files import replacing
 from openmrc.wire.frame import Frame, LinkType, decode
 from openmrc.wire.layers import DSCP, UDP_PORTS, DscpMap
 
@@ -103,7 +104,7 @@ def write_pcap(
         The number of packets.
     """
     count = 0
-    with Path(path).open("wb") as file:
+    with replacing(path, "wb") as file:
         file.write(struct.pack("<IHHiIII", _MAGIC_NANOSECONDS, 2, 4, 0, 0, _SNAPLEN, linktype))
         for each in packets:
             time_ns, data = each if isinstance(each, tuple) else (0, each)

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::SpecError;
+use super::files;
 use super::numbers::{Bytes, Host, LONGEST_MESSAGE, Micros};
 use super::ranks::{Volume, exists};
 use crate::workload::Workload;
@@ -91,15 +92,8 @@ const COLUMNS: [&str; 4] = ["src", "dst", "bytes", "start_us"];
 
 /// The flows of a file. Errors go on after the name of the file: `:7: ...` in a line, `: ...` of the whole.
 fn read(path: &Path, hosts: u32) -> Result<Vec<Flow>, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!(": {}", reason(&error)))?;
-    let text = String::from_utf8(bytes).map_err(|_| ": not UTF-8 text".to_owned())?;
+    let text = files::read_text(path).map_err(|what| format!(": {what}"))?;
     parse(text.strip_prefix('\u{feff}').unwrap_or(&text), hosts)
-}
-
-/// What the system says, without the number that Rust adds.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn parse(text: &str, hosts: u32) -> Result<Vec<Flow>, String> {

@@ -6,6 +6,7 @@ mod collective;
 mod error;
 mod estimate;
 mod faults;
+mod files;
 mod flows;
 mod load;
 pub mod names;

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::SpecError;
+use super::files;
 use super::numbers::{Host, Micros};
 use super::ranks::{Volume, check_ranks, count, members, ranks_exist};
 use crate::chakra;
@@ -92,7 +93,7 @@ fn read(prefix: &str, most: u64, hosts: &[u32]) -> Result<Workload, String> {
     let mut traces = Vec::new();
     while file(&format!("{}.et", traces.len())).exists() || traces.is_empty() {
         let suffix = format!("{}.et", traces.len());
-        let bytes = std::fs::read(file(&suffix)).map_err(|error| format!(".{suffix}: {}", reason(&error)))?;
+        let bytes = files::read(&file(&suffix)).map_err(|what| format!(".{suffix}: {what}"))?;
         traces.push(chakra::read(&bytes).map_err(|what| format!(".{suffix}: {what}"))?);
     }
     if traces.len() as u64 > most {
@@ -103,17 +104,12 @@ fn read(prefix: &str, most: u64, hosts: &[u32]) -> Result<Workload, String> {
     replay::workload(&traces, &groups, &hosts[..traces.len()]).map_err(|what| format!(": {what}"))
 }
 
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 /// Names of groups, and their ranks; there need be no such file.
 fn groups(path: &Path, ranks: usize) -> Result<Groups, String> {
     if !path.exists() {
         return Ok(Groups::new());
     }
-    let text = std::fs::read_to_string(path).map_err(|error| reason(&error))?;
+    let text = files::read_text(path)?;
     let groups: Groups = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     for (name, members) in &groups {
         let mut sorted = members.clone();

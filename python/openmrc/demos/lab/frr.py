@@ -20,6 +20,7 @@ from pathlib import Path
 
 from openmrc.closing import Closable
 from openmrc.errors import DeviceError
+from openmrc.files import write_text
 from openmrc.lab import Lab, system
 from openmrc.lab.layout import Layout
 
@@ -113,7 +114,7 @@ class Routing(Closable):
             system.sysctl(f"net.ipv4.fib_multipath_hash_seed = {number}\n", space)
         files = configuration(self._lab.layout, node, self._timers)
         for daemon, text in files.items():
-            (directory / f"{daemon}.conf").write_text(text, encoding="utf-8")
+            write_text(directory / f"{daemon}.conf", text)
             command = [str(DAEMONS / daemon), "--daemon"]
             command += ["--config_file", str(directory / f"{daemon}.conf")]
             command += ["--pid_file", str(directory / f"{daemon}.pid")]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import xxhash
 
+from openmrc import units
 from openmrc.errors import ArgumentError
 
 _PIECE = 64 << 20
@@ -72,8 +73,8 @@ def _check_memory(size: int) -> None:
     available = _available_memory()
     if available is not None and size > 0.8 * available:
         raise ArgumentError(
-            f"the demo keeps its file in memory: {size / 1e9:.1f} GB do not fit the {available / 1e9:.1f} GB "
-            "available; choose a smaller --size, or use openmrc put"
+            f"the demo keeps its file in memory: {units.size(size)} do not fit the "
+            f"{units.size(available)} available; choose a smaller --size, or use openmrc put"
         )
 
 

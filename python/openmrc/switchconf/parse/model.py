@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from openmrc.errors import FormatError
+from openmrc.files import read_text
+
 ROUTING_PROTOCOLS = ("bgp", "ospf", "ospf6", "isis", "rip", "ripng", "eigrp", "babel", "openfabric")
 
 
@@ -17,7 +20,7 @@ class Where(NamedTuple):
         """The line in the file, from 1; 0 if the text is not in it."""
         if isinstance(self.at, int):
             return self.at
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, errors="replace")
         offset = text.find(self.at)
         return text.count("\n", 0, offset) + 1 if offset >= 0 else 0
 
@@ -109,12 +112,12 @@ class Files:
     def text(self, name: str, parsed: Parsed) -> str:
         """The text of a file; empty, with an error if it must be there, if it cannot be read."""
         try:
-            return self.path(name).read_text(encoding="utf-8")
+            return read_text(self.path(name))
         except (FileNotFoundError, NotADirectoryError):
             if self._main is not None and name != self._main[0]:
                 self.absent.add(name)
             else:
                 parsed.complain(Where(name, 0), "the file is missing")
-        except UnicodeDecodeError as error:
-            parsed.complain(Where(name, 0), f"not text at byte {error.start}")
+        except FormatError as error:
+            parsed.complain(Where(name, 0), str(error).removeprefix(f"{self.path(name)}: "))
         return ""
