@@ -57,6 +57,7 @@ __all__ = [
     "parse_usids",
     "place_ev",
     "read_entropy",
+    "retry_seconds",
     "run_softswitch",
     "scenario_schema",
     "set_impairments",
@@ -186,6 +187,9 @@ DEVICE_LIMITS: dict[str, int]
 """Of :class:`openmrc.verbs.DeviceAttr`, the range of the path MTU, and the PSNs in a unit of MPR."""
 MAX_ACTIVE_EVS: int
 QP_DEFAULTS: dict[str, int]
+
+def retry_seconds(timeout: int, linear_cnt: int, exp_cnt: int) -> float | None: ...
+
 """Of :class:`openmrc.verbs.QpAttr` as far as they are numbers, and ``ev_active``: paths in rotation."""
 QP_CAP_DEFAULTS: dict[str, int]
 """Of :class:`openmrc.verbs.QpCap`."""

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT, RECEIVE_WAIT_FOREVER};
+use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT, RECEIVE_WAIT_FOREVER, default_retries};
 use openmrc_nic::{Access, QpAttr, QpState};
-use openmrc_transport::mrc::{Capabilities, RequestorConfig, ResponderConfig};
+use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, ResponderConfig, RetrySchedule};
 
 use crate::abi::mrc::{self, MAX_VENDOR_CFG_SIZE, MrcQpAttr};
 use crate::abi::verbs::{qp_attr as v, *};
@@ -42,11 +42,6 @@ const MOST_RETRIES: u8 = 7;
 /// Most retries with doubling interval, which means for ever.
 const EXP_CNT_FOR_EVER: u8 = 25;
 const LONGEST_TIMEOUT: u8 = 24;
-
-/// Time for which a peer may be silent before a queue pair of verbs fails, nanoseconds, unless the program's own
-/// timeout and retries last longer: a little more than twice the 15 s for which a debugger or a snapshot may stop a
-/// process.
-const SILENCE_NS: u64 = 34_000_000_000;
 
 /// Of verbs: unlimited retries of a message that finds no receive, and the longest wait between two of them.
 const RNR_RETRY_FOR_EVER: u8 = 7;
@@ -311,19 +306,16 @@ fn mrc_timeout(verbs: u8) -> u8 {
 }
 
 /// How many retries with doubling interval follow the `retries` of verbs. Hardware gives up after them; a process may be
-/// stopped for longer. So each retry has one more that doubles, unless fewer last for [`SILENCE_NS`]. Without any retry
-/// there is one, as a trimmed packet counts as an attempt.
+/// stopped for longer. So each retry has one more that doubles, unless fewer last as long as those of the NIC's default.
+/// Without any retry there is one, as a trimmed packet counts as an attempt.
 fn doubling_retries(timeout: u8, retries: u8) -> u8 {
     let most = retries.max(1);
-    (0..most).find(|&doubling| silence_ns(timeout, retries, doubling) >= SILENCE_NS).unwrap_or(most)
+    let enough = default_retries().lasts();
+    (0..most).find(|&doubling| schedule(timeout, retries, doubling).lasts() >= enough).unwrap_or(most)
 }
 
-/// How long a peer is silent before the queue pair fails: each interval before a retry, and the one after the last.
-fn silence_ns(timeout: u8, linear: u8, doubling: u8) -> u64 {
-    let interval = |exponent: u8| 1024 << exponent.min(LONGEST_TIMEOUT);
-    let last = if linear == 0 { doubling } else { doubling + 1 };
-    let fixed = if linear == 0 { 1 } else { u64::from(linear) };
-    fixed * interval(timeout) + (1..=last).map(|n| interval(timeout + n)).sum::<u64>()
+fn schedule(timeout: u8, linear_cnt: u8, exp_cnt: u8) -> RetrySchedule {
+    RetrySchedule { timeout: QpConfig::timeout_from_exponent(timeout), linear_cnt, exp_cnt }
 }
 
 /// Sets the MRC attributes in `to`; returns the hint, if one is given.
@@ -431,7 +423,8 @@ mod tests {
 
     fn seconds(verbs_timeout: u8, retries: u8) -> f64 {
         let timeout = mrc_timeout(verbs_timeout);
-        silence_ns(timeout, retries, doubling_retries(timeout, retries)) as f64 / 1e9
+        let retries = schedule(timeout, retries, doubling_retries(timeout, retries));
+        retries.lasts().map_or(f64::INFINITY, |silence| silence.as_secs_f64())
     }
 
     #[test]
@@ -448,6 +441,27 @@ mod tests {
                 assert!(range.contains(&seconds(timeout, retries)), "{timeout} {retries}");
             }
         }
+    }
+
+    #[test]
+    fn the_page_shows_the_times_that_are_computed() {
+        let page = include_str!("../../../docs/c-interface.md");
+        let rows = page.lines().skip_while(|line| !line.contains("`timeout` \\ `retry_cnt`")).skip(2);
+        let rows: Vec<_> = rows.take_while(|line| line.trim_start().starts_with('|')).collect();
+        for row in &rows {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let timeout: u8 = cells[1].split(' ').next().unwrap().parse().unwrap();
+            for (retries, cell) in [0, 1, 3, 5, 7].into_iter().zip(&cells[2..]) {
+                let (shown, computed) = (cell.parse::<f64>().unwrap(), seconds(timeout, retries));
+                assert!(
+                    (shown / computed - 1.0).abs() < 0.05,
+                    "{timeout}, {retries}: {cell}, not {computed}"
+                );
+            }
+        }
+        assert_eq!(rows.len(), 4);
+        let default = default_retries().lasts().unwrap().as_secs_f64();
+        assert!(page.contains(&format!("unless fewer last for {default:.0} s in all")), "{default}");
     }
 
     #[test]

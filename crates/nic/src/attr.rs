@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use openmrc_transport::mrc::Capabilities;
+use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
 use openmrc_transport::{Span, Time};
 
 use crate::memory_table::Access;
@@ -13,9 +13,15 @@ pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 /// Default of [`QpAttr::timeout`]: 17 ms. A process may not be scheduled for some milliseconds.
 pub const DEFAULT_TIMEOUT: u8 = 14;
 
-/// Default of [`QpAttr::exp_cnt`]. After the linear retries and these, a peer has been silent for 34 s: more than twice
-/// the 15 s for which a debugger, a snapshot of a virtual machine or a full disk may stop a process.
-pub const DEFAULT_EXP_CNT: u8 = 10;
+/// Default of [`QpAttr::exp_cnt`]. When the linear retries and these have ended, a peer has been silent for 34 s: more
+/// than twice the 15 s for which a debugger, a snapshot of a virtual machine or a full disk may stop a process.
+pub const DEFAULT_EXP_CNT: u8 = 9;
+
+/// The retries of a queue pair whose attributes leave them out.
+pub fn default_retries() -> RetrySchedule {
+    let timeout = QpConfig::timeout_from_exponent(DEFAULT_TIMEOUT);
+    RetrySchedule { timeout, exp_cnt: DEFAULT_EXP_CNT, ..RetrySchedule::from(&RequestorConfig::default()) }
+}
 
 /// This [`QpAttr::receive_wait_ms`] has no end.
 pub const RECEIVE_WAIT_FOREVER: u32 = u32::MAX;

@@ -4,11 +4,11 @@ The ring is small, so blocks are hashed and stored while they are still in the p
 docs/decisions.md says why files are not mapped and written directly.
 """
 
-import math
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from openmrc import _core
 from openmrc.channel import parse
 from openmrc.closing import Closable
 from openmrc.errors import ConnectError
@@ -43,8 +43,8 @@ process may be stopped."""
 _KEEPALIVE = 1.0
 """Seconds of silence after which the other end is asked."""
 
-_ACK_TIMEOUT = 1.024e-6 * (1 << 14)
-"""The NIC's default, seconds: a retry comes after it at first, then after twice, four times as long."""
+_MOST_DOUBLING = 24
+"""Retries with doubling interval; one more is without end."""
 
 _U32 = (1 << 32) - 1
 
@@ -104,8 +104,9 @@ class _Ring(Closable):
 
     def _options(self, path_mtu: int | None) -> Options:
         # Retries that end then too: of a network that carries only the peer's packets, silence means nothing.
-        attempts = self.peer_timeout / _ACK_TIMEOUT
-        exp_cnt = min(24, max(0, math.ceil(math.log2(attempts)) - 1))
+        timeout, fixed = _core.QP_DEFAULTS["timeout"], _core.QP_DEFAULTS["linear_cnt"]
+        lasting = (_core.retry_seconds(timeout, fixed, doubling) for doubling in range(_MOST_DOUBLING))
+        exp_cnt = sum(seconds is not None and seconds < self.peer_timeout for seconds in lasting)
         return Options(path_mtu=path_mtu, exp_cnt=exp_cnt, keepalive_ms=int(_KEEPALIVE * 1000))
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class QpAttr:
     linear_cnt: int | None = None
     """Retries at a fixed interval, at most 7; default 7."""
     exp_cnt: int | None = None
-    """Retries with doubling interval after those, at most 25, which means no end; default 10. With the other
+    """Retries with doubling interval after those, at most 25, which means no end; default 9. With the other
     defaults a write fails with RETRY_EXC_ERR after 34 s without an answer, so that a peer may be stopped for
     15 s."""
     keepalive_ms: int | None = None

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT};
 use openmrc_nic::{QpCap, config, limits};
 use openmrc_transport::mrc::{
     CcProfile, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,
-    ResponderConfig,
+    ResponderConfig, RetrySchedule,
 };
 use openmrc_transport::{EvProfile, PathEntry, Span};
 use openmrc_wire::Ev;
@@ -25,6 +26,13 @@ fn qp_config() -> QpConfig {
 /// Default payload bytes per packet.
 pub fn path_mtu() -> u16 {
     qp_config().path_mtu
+}
+
+/// How long a peer is silent before a queue pair with these attributes fails, seconds; `None` is for ever.
+#[pyfunction]
+fn retry_seconds(timeout: u8, linear_cnt: u8, exp_cnt: u8) -> Option<f64> {
+    let timeout = QpConfig::timeout_from_exponent(timeout);
+    RetrySchedule { timeout, linear_cnt, exp_cnt }.lasts().map(Span::as_secs_f64)
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -61,6 +69,10 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     device.set_item("max_recv_wr", QpCap::MAX.max_recv_wr)?;
     device.set_item("max_send_sge", QpCap::MAX.max_send_sge)?;
     device.set_item("max_inline_data", QpCap::MAX.max_inline_data)?;
+    qp.set_item("timeout", DEFAULT_TIMEOUT)?;
+    qp.set_item("linear_cnt", requestor.linear_cnt)?;
+    qp.set_item("exp_cnt", DEFAULT_EXP_CNT)?;
+    module.add_function(wrap_pyfunction!(retry_seconds, module)?)?;
     module.add("DEVICE_LIMITS", device)?;
     module.add("QP_DEFAULTS", qp)?;
     module.add("QP_CAP_DEFAULTS", cap)?;

@@ -8,12 +8,14 @@
 //! | `responder` | receiving and feedback |
 //! | `paths` | the EV set, path selection, path failure and recovery |
 //! | `cc` | congestion control |
+//! | `retries` | when retries come and end |
 
 mod cc;
 mod config;
 mod paths;
 mod requestor;
 mod responder;
+mod retries;
 mod shared;
 mod stats;
 
@@ -28,6 +30,7 @@ pub use config::{
 };
 pub use paths::{Choice, CustomSelector, EvState, LoadBalancing, PathSelector};
 pub use requestor::MAX_MESSAGE;
+pub use retries::RetrySchedule;
 pub use stats::{Counters, PeerCounters, QpStats};
 
 use crate::api::{

@@ -4,15 +4,12 @@
 use super::Requestor;
 use super::send_times::Stamp;
 use crate::api::{Fatal, Host, SendStatus, TrafficClass};
-use crate::mrc::config::{QpConfig, RequestorConfig};
+use crate::mrc::config::RequestorConfig;
 use crate::mrc::paths::EvIndex;
+use crate::mrc::retries::RetrySchedule;
 use crate::mrc::shared::{RttEstimate, Shared};
 use crate::time::{Span, Time};
 
-/// This `exp_cnt` means unlimited retries.
-const UNLIMITED: u8 = 25;
-/// Longest interval between attempts: 1.024 us x 2^24 \[choice\].
-const LONGEST_INTERVAL: Span = QpConfig::timeout_from_exponent(24);
 /// Longest interval between unanswered probes.
 const LONGEST: Span = Span::from_secs(1);
 /// After this many unanswered tail probes, each goes out on every plane: asking one plane at a time takes long.
@@ -131,7 +128,7 @@ impl Silence {
         if self.retries > 0 && self.counted_at.age(now) < self.backed_off(rtt).0 as i64 {
             return Attempt::SameInterval;
         }
-        if self.is_exhausted() {
+        if self.schedule(rtt).is_exhausted(self.retries) {
             return Attempt::Exhausted;
         }
         self.retries = self.retries.saturating_add(1);
@@ -169,12 +166,12 @@ impl Silence {
     /// The interval of the next attempt.
     #[inline]
     fn backed_off(&self, rtt: &RttEstimate) -> Span {
-        let doublings = self.retries.saturating_sub(self.linear_cnt.saturating_sub(1));
-        let interval = self.interval(rtt);
-        if doublings == 0 {
-            return interval;
-        }
-        interval.times(1 << doublings.min(40)).min(interval.max(LONGEST_INTERVAL))
+        self.schedule(rtt).interval(self.retries)
+    }
+
+    fn schedule(&self, rtt: &RttEstimate) -> RetrySchedule {
+        let Silence { linear_cnt, exp_cnt, .. } = *self;
+        RetrySchedule { timeout: self.interval(rtt), linear_cnt, exp_cnt }
     }
 
     /// What an answer may take. The attribute is a floor: on a path that has become slower than it, four round trips
@@ -182,11 +179,6 @@ impl Silence {
     #[inline]
     pub fn interval(&self, rtt: &RttEstimate) -> Span {
         self.timeout.max(rtt.smoothed.times(4))
-    }
-
-    fn is_exhausted(&self) -> bool {
-        let limit = u16::from(self.linear_cnt) + u16::from(self.exp_cnt);
-        self.exp_cnt < UNLIMITED && u16::from(self.retries) >= limit
     }
 }
 
