@@ -1,10 +1,13 @@
 //! Events of 32 bytes. A packet in flight is an event, which holds all that a switch needs to forward it. Its contents,
 //! in another cache line (see [`crate::slab`]), are read only at hosts.
 
-/// What happens.
+/// What happens. Of events at the same node and time, those of the first kind happen first: a packet that arrives when
+/// another one has left finds its room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    /// A transmission at port `at` has ended. Only ports with real queues have these events.
+    Depart,
     /// A packet has arrived at port `at`, and the node has processed it.
     Arrive,
     /// A port of host `at` can take packets again.
@@ -15,14 +18,16 @@ pub(crate) enum Kind {
     Timer,
     /// Message `at` is due.
     Post,
+    /// A message that message `at` waits for has arrived at another host.
+    Release,
+    /// The requestor of connection `at` has closed it.
+    Close,
     /// Fault `at` of the schedule happens.
     Fault,
     /// Routing reacts to a fault, for the `at`-th time.
     Reroute,
     /// Host `at` learns which of its ports have a carrier.
     Carrier,
-    /// A transmission at port `at` has ended. Only ports with real queues have these events.
-    Depart,
     /// The peer of port `at` tells it to stop sending data (`flags` 1) or to go on (0).
     Pause,
 }
@@ -41,6 +46,8 @@ pub(crate) mod flag {
     pub const DATA: u8 = 16;
     /// Packets before it did not fit in the receive buffer.
     pub const AFTER_GAP: u8 = 32;
+    /// It is for the requestor of its connection, not for the responder.
+    pub const TO_REQUESTOR: u8 = 64;
 }
 
 /// One event.
@@ -80,6 +87,20 @@ impl Event {
         self.bytes = event.bytes;
         self.flags = event.flags;
         self.kind = event.kind;
+    }
+
+    /// Whether it happens before another event at the same node. Events of the same time are ordered by their kind and
+    /// their port, message or connection, so that the order does not depend on when other nodes scheduled them. Events
+    /// that are equal in all that come from one node, in the order in which it scheduled them.
+    #[inline(always)]
+    pub fn is_before(&self, other: &Event) -> bool {
+        self.time < other.time || self.time == other.time && self.tie() < other.tie()
+    }
+
+    /// What orders events of the same node and time.
+    #[inline(always)]
+    pub fn tie(&self) -> (u8, u32) {
+        (self.kind as u8, self.at)
     }
 
     /// An event that is not a packet.

@@ -114,12 +114,6 @@ impl Slab {
         }
     }
 
-    /// The queue pair that a packet is for.
-    #[inline]
-    pub fn dest_qp(&self, index: u32) -> u32 {
-        self.packets[index as usize].dest_qp()
-    }
-
     /// Removes a packet that is lost.
     pub fn drop_packet(&mut self, index: u32) {
         self.free.push(index);

@@ -8,7 +8,6 @@ use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::event::{Event, Kind};
 use crate::fabric::{FabricState, Fate, Layout, SwitchInfo};
-use crate::groups::NodeGroups;
 use crate::hosts::{Endpoints, Hosts, Posts};
 use crate::record::{Captured, LogEvent, NetworkShape, Recorder};
 use crate::results::{Results, Totals};
@@ -40,6 +39,8 @@ pub struct World {
     fabric: FabricState,
     hosts: Hosts,
     stats: Stats,
+    /// Events of the last slot after the limit: they stay in flight.
+    late: Vec<Event>,
     /// The run ends here at the latest, picoseconds.
     limit: u64,
 }
@@ -83,6 +84,7 @@ impl World {
             fabric,
             hosts: Hosts::new(&config, endpoints, posts),
             stats: Stats { totals: Totals::default(), recorder },
+            late: Vec::new(),
             limit: scenario.limit.0,
             config,
         })
@@ -99,36 +101,59 @@ impl World {
         }
     }
 
-    /// Runs for about `events` events. Returns whether there is more to do.
+    /// Runs for `events` events, and on to the end of the calendar's slot. Returns whether there is more to do.
     pub fn run_for(&mut self, events: u64) -> bool {
         let enough = self.stats.totals.events.saturating_add(events);
-        let mut event = Event::plain(0, Kind::Wake, 0, 0);
         while self.stats.totals.events < enough {
-            if self.hosts.common.posts.all_finished() {
+            if self.hosts.common.posts.all_finished() || !self.next_slot() {
                 return false;
             }
-            if !self.clock.calendar.take(&mut event) {
-                let Some(node) = self.next_turn() else { return false };
-                self.prefetch_nodes();
-                if let Some(switch) = node.checked_sub(self.hosts.len())
-                    && self.forwards_at_once()
-                {
-                    self.forward_all(switch);
-                }
-                continue;
-            }
-            if event.time > self.limit {
-                self.clock.end = self.limit;
-                // It stays in flight.
-                self.clock.push(event, NodeGroups::EVERYWHERE);
-                return false;
-            }
-            self.hosts.prefetch_events(&self.clock);
-            self.clock.advance(event.time);
-            self.stats.totals.events += 1;
-            self.handle(&mut event, self.clock.calendar.node());
+            self.run_slot();
         }
         true
+    }
+
+    /// Goes on to the next slot of the calendar; `false` if there is none or if it begins after the limit.
+    fn next_slot(&mut self) -> bool {
+        if !self.late.is_empty() {
+            return false;
+        }
+        let Some(slot) = self.clock.calendar.next_slot() else { return false };
+        let begin = self.clock.calendar.begin_of(slot);
+        if self.stats.recorder.as_ref().is_some_and(|r| r.is_due(begin)) {
+            self.take_samples(begin.min(self.limit));
+        }
+        if begin > self.limit {
+            self.clock.end = self.limit;
+            return false;
+        }
+        self.clock.calendar.turn_to(slot);
+        true
+    }
+
+    /// Handles the events of a slot, node by node.
+    fn run_slot(&mut self) {
+        let mut event = Event::plain(0, Kind::Wake, 0, 0);
+        loop {
+            while self.clock.calendar.take(&mut event) {
+                if event.time > self.limit {
+                    self.clock.end = self.limit;
+                    self.late.push(event);
+                    continue;
+                }
+                self.hosts.prefetch_events(&self.clock);
+                self.clock.advance(event.time);
+                self.stats.totals.events += 1;
+                self.handle(&mut event, self.clock.calendar.node());
+            }
+            let Some(node) = self.next_turn() else { return };
+            self.prefetch_nodes();
+            if let Some(switch) = node.checked_sub(self.hosts.len())
+                && self.forwards_at_once()
+            {
+                self.forward_all(switch);
+            }
+        }
     }
 
     /// Runs to the end: all messages finished, no event left, or the time limit.
@@ -136,7 +161,7 @@ impl World {
         while self.run_for(u64::MAX) {}
     }
 
-    /// The next node that has events, in the order of the calendar.
+    /// The next node that has events in this slot.
     #[inline(always)]
     fn next_turn(&mut self) -> Option<u32> {
         loop {
@@ -147,27 +172,17 @@ impl World {
         }
     }
 
-    /// Opens the calendar's next page.
+    /// Opens the next page of the slot.
     #[inline(never)]
     fn open_page(&mut self) -> Option<()> {
-        loop {
-            let layout = &self.fabric.layout;
-            if let Some(page) = self.clock.calendar.next_page() {
-                if page.first_node() >= self.hosts.len() {
-                    self.clock.calendar.open(page, |event| layout.owner(event.at));
-                } else {
-                    self.clock.calendar.open(page, |event| event.dst);
-                }
-                return Some(());
-            }
-            if !self.clock.calendar.turn_page() {
-                return None;
-            }
-            let begin = self.clock.calendar.page_begin();
-            if self.stats.recorder.as_ref().is_some_and(|r| r.is_due(begin)) {
-                self.take_samples(begin.min(self.limit));
-            }
+        let layout = &self.fabric.layout;
+        let page = self.clock.calendar.next_page()?;
+        if page.first_node() >= self.hosts.len() {
+            self.clock.calendar.open(page, |event| layout.owner(event.at));
+        } else {
+            self.clock.calendar.open(page, |event| event.dst);
         }
+        Some(())
     }
 
     /// Whether all packets of a switch in this slot may be forwarded in one loop: the switch schedules nothing for
@@ -241,6 +256,8 @@ impl World {
             Kind::Wake => hosts.wake(event.at, clock, fabric, stats),
             Kind::Timer => hosts.timer(event.at, clock, fabric, stats),
             Kind::Post => hosts.post_due(event.at, clock, fabric, stats),
+            Kind::Release => hosts.release(event.at, clock),
+            Kind::Close => hosts.close_responder(event.at, &mut stats.totals.hosts),
             Kind::Carrier => hosts.carrier(event.at, clock, fabric, stats),
             Kind::Fault => self.fault(event.at),
             Kind::Reroute => fabric.reroute(event.at, clock.now, stats),
@@ -325,8 +342,8 @@ impl World {
 
     /// Bytes of all packets on cables and in queues.
     fn in_flight_bytes(&self) -> u64 {
-        let moving =
-            self.clock.calendar.pending().filter(|event| matches!(event.kind, Kind::Arrive | Kind::Serve));
+        let moving = self.clock.calendar.pending().chain(&self.late);
+        let moving = moving.filter(|event| matches!(event.kind, Kind::Arrive | Kind::Serve));
         moving.chain(self.fabric.waiting()).map(|event| u64::from(event.bytes)).sum()
     }
 

@@ -248,23 +248,36 @@ impl Calendar {
         self.pages.free_collected();
     }
 
-    /// Goes on to the next slot that holds events; `false` if there is none.
-    pub fn turn_page(&mut self) -> bool {
+    /// The slot of a time. Slots are counted from 1.
+    fn slot_of(&self, time: u64) -> u64 {
+        time / self.width + 1
+    }
+
+    /// When a slot begins.
+    pub fn begin_of(&self, slot: u64) -> u64 {
+        (slot - 1) * self.width
+    }
+
+    /// The next slot that holds events.
+    pub fn next_slot(&self) -> Option<u64> {
         let near = self.pages.next_slot(self.current);
-        let far = self.far.peek().map(|Reverse(far)| far.time / self.width + 1);
-        let Some(slot) = near.into_iter().chain(far).min() else { return false };
+        let far = self.far.peek().map(|Reverse(far)| self.slot_of(far.time));
+        near.into_iter().chain(far).min()
+    }
+
+    /// Goes on to a later slot. There must be no events before it.
+    pub fn turn_to(&mut self, slot: u64) {
         self.pages.end_slot(self.current);
         self.current = slot;
-        self.begin = (slot - 1) * self.width;
+        self.begin = self.begin_of(slot);
         self.group = 0;
         // Events that are within reach now go to their pages before any other event is put there.
         let end = self.begin.saturating_add(self.width * (self.pages.slots_ahead() + 1));
         while self.far.peek().is_some_and(|Reverse(far)| far.time < end) {
             if let Some(Reverse(far)) = self.far.pop() {
-                self.pages.add(far.time / self.width + 1, far.group).set(far.event);
+                self.pages.add(self.slot_of(far.time), far.group).set(far.event);
             }
         }
-        true
     }
 
     /// Every event that is still to come, in no order.
@@ -298,8 +311,7 @@ mod tests {
             }
             match calendar.next_page() {
                 Some(page) => calendar.open(page, |event| event.dst),
-                None if !calendar.turn_page() => return None,
-                None => {}
+                None => calendar.turn_to(calendar.next_slot()?),
             }
         }
     }

@@ -109,7 +109,7 @@ impl OpenPage {
         for (event, collected) in events.iter_mut().zip(pages.collected(filled).flatten()) {
             *event = *collected;
         }
-        events.sort_by_key(|event| (node_of(event), event.time));
+        events.sort_by_key(|event| (node_of(event), event.time, event.tie()));
         for (event, end) in events.iter().zip(1..) {
             let node = node_of(event);
             match self.turns.last_mut() {

@@ -7,7 +7,7 @@ use openmrc_transport::{
 use openmrc_wire::{Ev, Packet};
 
 use super::endpoints::Endpoints;
-use super::posts::Posts;
+use super::posts::{End, Posts};
 use super::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
@@ -62,6 +62,8 @@ pub(super) struct Way {
     pub peer: u32,
     /// A connection, or [`ENDPOINT`] and the number of the host that sends.
     pub connection: u32,
+    /// [`flag::TO_REQUESTOR`], or 0.
+    pub flags: u8,
     pub port: u8,
     pub ev: Ev,
 }
@@ -74,7 +76,10 @@ impl Environment<'_> {
     /// Sends a packet of a queue pair.
     #[inline(always)]
     pub fn transmit(&mut self, qp: QpId, transmit: &Transmit) {
-        let way = Way { peer: qp.peer, connection: qp.context, port: transmit.port, ev: transmit.ev };
+        let end = End(qp.context);
+        let flags = if end.is_responder() { flag::TO_REQUESTOR } else { 0 };
+        let connection = end.connection();
+        let way = Way { peer: qp.peer, connection, flags, port: transmit.port, ev: transmit.ev };
         self.send(&way, &transmit.packet, transmit.class);
     }
 
@@ -105,7 +110,7 @@ impl Environment<'_> {
             ev: way.ev.0,
             connection: way.connection,
             bytes,
-            flags,
+            flags: flags | way.flags,
             kind: Kind::Arrive,
         };
         if let Some(recorder) = &mut self.stats.recorder {
@@ -153,7 +158,7 @@ impl NodeHost for Environment<'_> {
     fn ev_event(&mut self, qp: QpId, event: EvEvent) {
         let now = self.now();
         if let Some(recorder) = &mut self.stats.recorder {
-            recorder.path_event(now, qp.context, (self.host, qp.peer), event);
+            recorder.path_event(now, End(qp.context).connection(), (self.host, qp.peer), event);
         }
     }
 
@@ -183,6 +188,6 @@ impl NodeHost for Environment<'_> {
             }
             Route::Port(port) => (self.common.endpoints.ev_on(self.host, peer, port, self.clock.now), port),
         };
-        self.send(&Way { peer, connection: ENDPOINT | self.host, port, ev }, &packet, class);
+        self.send(&Way { peer, connection: ENDPOINT | self.host, flags: 0, port, ev }, &packet, class);
     }
 }

@@ -22,12 +22,12 @@ mod queue_pair;
 mod receive_buffers;
 
 use openmrc_transport::{Received, Time, Trim};
-use openmrc_wire::ENDPOINT_QP;
 use openmrc_wire::Ev;
 
 pub(crate) use self::endpoints::Endpoints;
 use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
+use self::posts::End;
 pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
 use self::receive_buffers::ReceiveBuffers;
@@ -208,25 +208,22 @@ impl Hosts {
                 received.packet.payload_len = 0;
             }
         }
-        let number = received.packet.dest_qp;
-        let Some(place) = self.hosts[event.dst as usize].node.find(number) else {
+        if event.connection & ENDPOINT != 0 {
             return self.receive_at_node(event, &received, clock, fabric, stats);
+        }
+        let (now, end) = (Time(clock.now), End::of(event));
+        let Some(place) = self.common.posts.place(end).or_else(|| self.make_responder(end, now)) else {
+            stats.totals.hosts.stray += 1;
+            return;
         };
         stats.arrived(event);
-        let now = Time(clock.now);
-        // The first packet for a responder finds no queue pair, and is handled once there is one.
-        loop {
-            let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-            if host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment) {
-                host.offer(&mut environment);
-                break;
-            }
-            self.make_responder(event.dst, number, now);
-        }
+        let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
+        host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment);
+        host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }
 
-    /// A packet that is for no queue pair has reached its host: an endpoint packet, or one that is too late.
+    /// An endpoint packet has reached its host.
     #[cold]
     fn receive_at_node(
         &mut self,
@@ -236,16 +233,17 @@ impl Hosts {
         fabric: &mut FabricState,
         stats: &mut Stats,
     ) {
-        if received.packet.dest_qp != ENDPOINT_QP {
-            stats.totals.hosts.stray += 1;
-            return;
-        }
         stats.arrived(event);
         let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
         let (now, peer) = (environment.now(), event.connection & !ENDPOINT);
         host.node.handle_endpoint(now, peer, received, &mut environment);
         host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
+    }
+
+    /// A message that message `index` waits for has arrived at another host.
+    pub fn release(&mut self, index: u32, clock: &mut Clock) {
+        self.common.posts.released(index, clock);
     }
 
     /// A host's port has lost its carrier, or has it back.

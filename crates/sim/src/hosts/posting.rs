@@ -5,8 +5,9 @@ use openmrc_transport::{PostError, SendStatus, Time};
 
 use super::Hosts;
 use super::endpoints::{NewQueuePair, Role};
-use super::posts::{ConnectionState, Places, Posts};
+use super::posts::{End, Posts};
 use crate::clock::Clock;
+use crate::event::Kind;
 use crate::fabric::FabricState;
 use crate::results::HostTotals;
 use crate::stats::Stats;
@@ -27,7 +28,7 @@ impl Hosts {
             return;
         }
         self.common.posts.connections[number as usize].waiting.push(index);
-        self.post_waiting(number, clock.now, &mut stats.totals.hosts);
+        self.post_waiting(number, clock, &mut stats.totals.hosts);
         let (source, mut environment) = self.at(host, 0, clock, fabric, stats);
         source.offer(&mut environment);
         source.arm_timer(host, environment.clock);
@@ -48,68 +49,60 @@ impl Hosts {
         let mut done = std::mem::take(&mut self.common.completions.done);
         for completion in done.drain(..) {
             let success = completion.status == SendStatus::Success;
-            self.finish(completion.handle as u32, success, clock.now, &mut stats.totals.hosts);
+            self.finish(completion.handle as u32, success, clock, &mut stats.totals.hosts);
         }
         self.common.completions.done = done;
         let (host, mut environment) = self.at(number, 0, clock, fabric, stats);
         host.offer(&mut environment);
     }
 
-    /// Opens a connection if it is closed: takes a place at both hosts, and makes the requestor's queue pair. Returns
-    /// false if a host has no place left.
+    /// Opens a connection if it is closed: makes the requestor's queue pair. Returns false if its host has no place
+    /// left.
     fn open(&mut self, number: u32, now: Time) -> bool {
-        let connection = &mut self.common.posts.connections[number as usize];
-        if connection.places.is_some() {
+        let end = End::requestor(number);
+        if self.common.posts.place(end).is_some() {
             return true;
         }
-        let (src, dst) = (connection.ends.src, connection.ends.dst);
-        let Ok(requestor) = self.hosts[src as usize].node.reserve(number) else { return false };
-        let Ok(responder) = self.hosts[dst as usize].node.reserve(number) else {
-            self.hosts[src as usize].node.release(requestor);
-            return false;
-        };
-        connection.places = Some(Places { requestor, responder });
-        let messages = connection.left;
-        let remote = self.hosts[dst as usize].node.number(responder);
-        let salt = u64::from(number) << 1;
-        self.connect(now, (src, requestor), (dst, remote), Role::Requestor(messages), salt);
-        true
+        let connection = &self.common.posts.connections[number as usize];
+        let (ends, role) = (connection.ends, Role::Requestor(connection.left));
+        self.make_queue_pair(now, end, (ends.src, ends.dst), role).is_some()
     }
 
-    /// Makes the responder's queue pair with this number at a host.
+    /// Makes the responder's queue pair when its first packet comes. Returns its place; `None` if its host has none
+    /// left, or if the connection has been closed.
     #[cold]
-    pub(super) fn make_responder(&mut self, host: u32, number: u32, now: Time) {
-        let node = &self.hosts[host as usize].node;
-        let responder = node.find(number).and_then(|place| Some((place, node.context(place)?)));
-        let Some((place, connection)) = responder else { unreachable!("the number was found before") };
-        let ConnectionState { ends, places, .. } = &self.common.posts.connections[connection as usize];
-        let Some(places) = places else { unreachable!("places are given back when a connection closes") };
-        let remote = self.hosts[ends.src as usize].node.number(places.requestor);
-        let (src, salt) = (ends.src, u64::from(connection) << 1 | 1);
-        self.connect(now, (host, place), (src, remote), Role::Responder, salt);
+    pub(super) fn make_responder(&mut self, end: End, now: Time) -> Option<Place> {
+        if !end.is_responder() || !self.common.posts.is_not_made(end) {
+            return None;
+        }
+        let ends = self.common.posts.ends(end.connection());
+        self.make_queue_pair(now, end, (ends.dst, ends.src), Role::Responder)
     }
 
-    /// Makes a queue pair at (host, place) that is connected to (host, number).
-    fn connect(
+    /// Makes the queue pair of an end, whose host is `here`.
+    fn make_queue_pair(
         &mut self,
         now: Time,
-        (here, place): (u32, Place),
-        (there, remote): (u32, u32),
+        end: End,
+        (here, there): (u32, u32),
         role: Role,
-        salt: u64,
-    ) {
+    ) -> Option<Place> {
         let node = &mut self.hosts[here as usize].node;
-        let local = node.number(place);
-        let new = NewQueuePair { numbers: (local, remote), hosts: (here, there), role, salt };
+        let place = node.reserve(end.0).ok()?;
+        let numbers = (end.number(), End(end.0 ^ 1).number());
+        let new = NewQueuePair { numbers, hosts: (here, there), role, salt: end.0.into() };
         let qp = self.common.endpoints.make(now, &new);
         node.connect(now, place, there, self.common.endpoints.node.ports, qp);
+        self.common.posts.opened(end, place);
+        Some(place)
     }
 
     /// Posts the messages that a connection's send queue has room for.
-    fn post_waiting(&mut self, number: u32, now: u64, totals: &mut HostTotals) {
+    fn post_waiting(&mut self, number: u32, clock: &mut Clock, totals: &mut HostTotals) {
+        let now = clock.now;
+        let Some(requestor) = self.common.posts.place(End::requestor(number)) else { return };
         let Posts { connections, messages, .. } = &mut self.common.posts;
         let connection = &mut connections[number as usize];
-        let Some(Places { requestor, .. }) = connection.places else { return };
         let node = &mut self.hosts[connection.ends.src as usize].node;
         let mut posted = 0;
         let mut refused = false;
@@ -125,29 +118,40 @@ impl Hosts {
         }
         if refused {
             for index in std::mem::take(&mut connection.waiting).split_off(posted) {
-                self.finish(index, false, now, totals);
+                self.finish(index, false, clock, totals);
             }
         } else {
             connection.waiting.drain(..posted);
         }
     }
 
-    /// A message completes or fails. Its connection posts the next ones, or closes after its last.
-    fn finish(&mut self, index: u32, success: bool, now: u64, totals: &mut HostTotals) {
-        let number = self.common.posts.finish(index, success, now);
+    /// A message completes or fails. Its connection posts the next ones, or closes after its last: the responder's host
+    /// closes its end no sooner than a packet could tell it.
+    fn finish(&mut self, index: u32, success: bool, clock: &mut Clock, totals: &mut HostTotals) {
+        let number = self.common.posts.finish(index, success, clock.now);
         let connection = &mut self.common.posts.connections[number as usize];
         if connection.left > 0 {
             if !connection.waiting.is_empty() {
-                self.post_waiting(number, now, totals);
+                self.post_waiting(number, clock, totals);
             }
             return;
         }
-        let Some(Places { requestor, responder }) = connection.places.take() else { return };
-        let (src, dst) = (connection.ends.src, connection.ends.dst);
-        for (host, place) in [(src, requestor), (dst, responder)] {
-            if let Some(qp) = self.hosts[host as usize].node.release(place) {
-                qp.add_up(totals);
-            }
+        let ends = connection.ends;
+        self.close(End::requestor(number), ends.src, totals);
+        clock.push_at_host(clock.now + clock.lookahead(), Kind::Close, number, ends.dst);
+    }
+
+    /// The requestor of a connection has closed it: so does the responder.
+    pub fn close_responder(&mut self, connection: u32, totals: &mut HostTotals) {
+        let host = self.common.posts.ends(connection).dst;
+        self.close(End::responder(connection), host, totals);
+    }
+
+    /// Closes an end of a connection and adds up the counters of its queue pair.
+    fn close(&mut self, end: End, host: u32, totals: &mut HostTotals) {
+        let Some(place) = self.common.posts.close(end) else { return };
+        if let Some(qp) = self.hosts[host as usize].node.release(place) {
+            qp.add_up(totals);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows
 //! nothing of queue pairs.
 
+use prefetch_index::prefetch_index;
+
 use openmrc_transport::node::Place;
 use openmrc_transport::{Time, WorkRequest};
 
 use crate::clock::Clock;
-use crate::event::Kind;
+use crate::event::{Event, Kind, flag};
 use crate::memory::address_of;
 use crate::results::MessageResult;
 use crate::workload::{Connection, Workload};
@@ -40,32 +42,64 @@ impl MessageState {
     }
 }
 
-/// The places of a connection's queue pairs at their hosts.
+/// An end of a connection: twice the connection's number, plus 1 for the responder's end. It is the context of the
+/// queue pair there.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
-    pub requestor: Place,
-    pub responder: Place,
+pub(super) struct End(pub u32);
+
+impl End {
+    pub const fn requestor(connection: u32) -> Self {
+        End(connection << 1)
+    }
+
+    pub const fn responder(connection: u32) -> Self {
+        End(connection << 1 | 1)
+    }
+
+    /// The end that a packet of a connection is for.
+    #[inline(always)]
+    pub const fn of(event: &Event) -> Self {
+        End(event.connection << 1 | (event.flags & flag::TO_REQUESTOR == 0) as u32)
+    }
+
+    pub const fn connection(self) -> u32 {
+        self.0 >> 1
+    }
+
+    pub const fn is_responder(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The number of its queue pair on the wire. Either end knows it without the other; 0 to 2 are reserved.
+    pub const fn number(self) -> u32 {
+        3 + self.0 % ((1 << 24) - 4)
+    }
 }
+
+/// Instead of the place of an end's queue pair: it has not been made, and it has been closed.
+const NOT_MADE: Place = Place::MAX;
+const CLOSED: Place = Place::MAX - 1;
 
 /// State of a connection.
 pub(super) struct ConnectionState {
     pub ends: Connection,
     /// Messages not finished.
     pub left: u32,
-    /// Its queue pairs, while it is open.
-    pub places: Option<Places>,
     /// Messages that are due and found the send queue full.
     pub waiting: Vec<u32>,
 }
 
 /// Bytes of a message and of a connection here, without what waits for what.
 pub(crate) const BYTES_PER_MESSAGE: usize = size_of::<MessageState>();
-pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>();
+pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>() + 2 * size_of::<Place>();
 
 /// All messages and connections.
 pub(crate) struct Posts {
     pub(super) messages: Vec<MessageState>,
     pub(super) connections: Vec<ConnectionState>,
+    /// By end: the place of its queue pair in its host's node. An array of its own, because every packet that arrives
+    /// reads it.
+    places: Vec<Place>,
     dependents: Dependents,
     /// By message: how long it computes, picoseconds. Empty if nothing computes.
     computing_time: Vec<u64>,
@@ -119,7 +153,7 @@ impl Posts {
         let mut connections: Vec<_> = workload
             .connections
             .iter()
-            .map(|&ends| ConnectionState { ends, left: 0, places: None, waiting: Vec::new() })
+            .map(|&ends| ConnectionState { ends, left: 0, waiting: Vec::new() })
             .collect();
         let mut messages: Vec<_> = workload
             .messages
@@ -145,12 +179,40 @@ impl Posts {
         let computing_time =
             if computes { workload.messages.iter().map(|m| m.takes.0).collect() } else { Vec::new() };
         let dependents = Dependents::new(workload);
-        Posts { messages, connections, dependents, computing_time, parts, finished: 0 }
+        let places = vec![NOT_MADE; 2 * connections.len()];
+        Posts { messages, connections, places, dependents, computing_time, parts, finished: 0 }
     }
 
     /// The hosts at the ends of a connection.
     pub fn ends(&self, connection: u32) -> Connection {
         self.connections[connection as usize].ends
+    }
+
+    /// The place of an end's queue pair, if it has one.
+    #[inline(always)]
+    pub(super) fn place(&self, end: End) -> Option<Place> {
+        self.places.get(end.0 as usize).copied().filter(|&place| place < CLOSED)
+    }
+
+    /// Loads the place of an end into the cache.
+    #[inline(always)]
+    pub(super) fn prefetch_place(&self, end: End) {
+        prefetch_index(&self.places, end.0 as usize);
+    }
+
+    /// Whether an end has had no queue pair yet.
+    pub(super) fn is_not_made(&self, end: End) -> bool {
+        self.places[end.0 as usize] == NOT_MADE
+    }
+
+    /// An end has its queue pair.
+    pub(super) fn opened(&mut self, end: End, place: Place) {
+        self.places[end.0 as usize] = place;
+    }
+
+    /// An end closes, for good. Returns the place that its queue pair had.
+    pub(super) fn close(&mut self, end: End) -> Option<Place> {
+        Some(std::mem::replace(&mut self.places[end.0 as usize], CLOSED)).filter(|&place| place < CLOSED)
     }
 
     /// Number of messages, parts counted one by one.
@@ -226,19 +288,28 @@ impl Posts {
     }
 
     /// A message was delivered: messages that waited for it alone are due.
+    ///
+    /// Only the host that sends a message counts what it waits for. Another host tells it no faster than by a packet.
     pub(super) fn release(&mut self, index: u32, clock: &mut Clock) {
         let here = self.ends(self.messages[index as usize].connection).dst;
         for i in 0..self.dependents.of(index).len() {
             let waiter = self.dependents.of(index)[i];
-            let message = &mut self.messages[waiter as usize];
-            message.waits_for -= 1;
-            if message.waits_for == 0 {
-                let (earliest, connection) = (message.posted, message.connection);
-                // Another host learns of it no faster than by a packet.
-                let same_host = self.ends(connection).src == here;
-                let now = if same_host { clock.now } else { clock.now + clock.lookahead() };
-                self.schedule_one(waiter, earliest.max(now), clock);
+            let source = self.ends(self.messages[waiter as usize].connection).src;
+            if source == here {
+                self.released(waiter, clock);
+            } else {
+                clock.push_at_host(clock.now + clock.lookahead(), Kind::Release, waiter, source);
             }
+        }
+    }
+
+    /// One of the messages that a message waits for has been delivered. After the last one it is due.
+    pub(super) fn released(&mut self, index: u32, clock: &mut Clock) {
+        let message = &mut self.messages[index as usize];
+        message.waits_for -= 1;
+        if message.waits_for == 0 {
+            let earliest = message.posted;
+            self.schedule_one(index, earliest.max(clock.now), clock);
         }
     }
 

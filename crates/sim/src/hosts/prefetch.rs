@@ -7,7 +7,7 @@ use prefetch_index::prefetch_index;
 use openmrc_transport::node::Place;
 
 use super::host::SimHost;
-use super::posts::Posts;
+use super::posts::{End, Posts};
 use crate::calendar::Calendar;
 use crate::event::Kind;
 use crate::slab::Slab;
@@ -54,12 +54,13 @@ impl Prefetcher {
             }
             if event.kind == Kind::Arrive {
                 packets.prefetch(event.packet);
+                posts.prefetch_place(End::of(event));
             }
         }
         if let Some(event) = calendar.event_ahead(ENTRIES_AHEAD) {
             let host = hosts.get(event.dst as usize);
             let place = match event.kind {
-                Kind::Arrive => host.map(|host| host.node.place_of(packets.dest_qp(event.packet))),
+                Kind::Arrive => posts.place(End::of(event)),
                 Kind::Wake => Some(event.packet),
                 _ => None,
             };

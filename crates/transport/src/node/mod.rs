@@ -178,22 +178,10 @@ impl<Q: Transport> Node<Q> {
         qp
     }
 
-    /// The place that this number refers to, whether or not it holds a queue pair.
-    #[inline]
-    pub fn place_of(&self, number: u32) -> Place {
-        self.config.numbers.split(number).1
-    }
-
     /// The queue pair of a place.
     #[inline]
     pub fn qp(&self, place: Place) -> Option<&Q> {
         self.table.get(place)?.qp.as_ref()
-    }
-
-    /// The driver's name for the queue pair of a place.
-    #[inline]
-    pub fn context(&self, place: Place) -> Option<u32> {
-        self.table.get(place).map(|entry| entry.context)
     }
 
     /// The peer of a connected queue pair.

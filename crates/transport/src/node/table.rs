@@ -45,7 +45,7 @@ impl Numbers {
 
     /// The generation and the place of a number. A number of another slot has a generation that does not exist.
     #[inline]
-    pub(super) fn split(&self, number: u32) -> (u32, Place) {
+    fn split(&self, number: u32) -> (u32, Place) {
         if self.slot.is_some_and(|slot| number >> self.bits() != u32::from(slot)) {
             return (0, 0);
         }
