@@ -18,9 +18,11 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from openmrc import handshake
-from openmrc.channel import Channel, Message
 from openmrc.closing import Closable
-from openmrc.handshake import Accept, AddressRule, End, Offer, Options, Protocol, Token
+from openmrc.control import Channel, Message, Token, dial
+from openmrc.control import Listener as ControlListener
+from openmrc.control.reception import OnRefused
+from openmrc.handshake import Accept, AddressRule, End, Offer, Options, Protocol
 from openmrc.printable import printable
 from openmrc.verbs import MemoryRegion, QueuePair, RemoteBuffer, SocketAddress
 
@@ -93,10 +95,16 @@ class Peer(Closable):
 class Listener(Closable):
     """Waits for peers; made by :func:`listen`."""
 
-    def __init__(self, host: str, port: int, token: Token | None, allow_addresses: Sequence[str]) -> None:
-        self._token = token
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: Token | None,
+        allow_addresses: Sequence[str],
+        on_refused: OnRefused,
+    ) -> None:
         self._addresses = AddressRule(allow_addresses)
-        self._listener = handshake.Listener(PROTOCOL, host, port)
+        self._listener = ControlListener(PROTOCOL, host, port, token=token, on_refused=on_refused)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -114,6 +122,8 @@ class Listener(Closable):
         timeout: float | None = None,
     ) -> Peer:
         """Takes the next peer and connects ``qps`` to its queue pairs, one to one in their order.
+
+        Strangers are sent away side by side, and a peer waits for none of them.
 
         After an error the listener can accept the next peer, and queue pairs that were taken out of RESET are
         back there.
@@ -136,9 +146,7 @@ class Listener(Closable):
         channel = self._listener.accept(timeout)
         try:
             limit = handshake.TIMEOUT if timeout is None else timeout
-            with handshake.answering(
-                channel, PROTOCOL, token=self._token, addresses=self._addresses, timeout=limit
-            ) as answering:
+            with handshake.answering(channel, addresses=self._addresses, timeout=limit) as answering:
                 theirs = answering.offer(end)
         except BaseException:
             channel.close()
@@ -156,6 +164,7 @@ def listen(
     *,
     token: Token | None = None,
     allow_addresses: Sequence[str] = (),
+    on_refused: OnRefused = lambda peer, reason: None,
 ) -> Listener:
     """Listens for peers.
 
@@ -165,12 +174,14 @@ def listen(
         token: What peers must have; default: none, and a peer that has one is refused.
         allow_addresses: Addresses and networks that a peer may offer for its ports besides its own address.
             By default peers with the token may offer any, other peers none.
+        on_refused: Called by the thread in ``accept`` with the address of each stranger that is sent away
+            (no greeting, another protocol or version, another token), and the reason.
 
     Raises:
         DeviceError: if the address or the port cannot be used.
         ArgumentError: if something in ``allow_addresses`` is neither an address nor a network.
     """
-    return Listener(host, port, token, allow_addresses)
+    return Listener(host, port, token, allow_addresses, on_refused)
 
 
 def connect(
@@ -213,7 +224,7 @@ def connect(
     deadline = time.monotonic() + timeout
     hint = "is the other end listening?"
     rule = AddressRule(allow_addresses)
-    channel = handshake.dial(PROTOCOL, host, port, hint, token=token, patience=timeout, timeout=timeout)
+    channel = dial(PROTOCOL, host, port, hint, token=token, patience=timeout, timeout=timeout)
     try:
         with handshake.calling(
             channel,

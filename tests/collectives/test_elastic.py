@@ -1,6 +1,5 @@
 """Jobs that lose workers and take them back, with processes that are killed and stopped in earnest."""
 
-import json
 import os
 import random
 import signal
@@ -11,11 +10,12 @@ import textwrap
 
 import pytest
 
-from openmrc.collectives import coordinator as coordination
-from openmrc.collectives.coordinator import Membership
+from openmrc.collectives.coordinator import PROTOCOL, Membership
 from openmrc.collectives.elastic import Coordinator, Elastic
+from openmrc.control import GreetingError, Limits, LostError, Token, dial
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, StateError
 
+SECRET = "0123456789abcdef0123456789abcdef"
 STEPS = 150
 WORKER = """
     import sys
@@ -182,51 +182,28 @@ def test_strangers_do_not_disturb():
 
 
 def test_only_workers_with_the_token_join():
-    with Coordinator(token="right") as coordinator:
-        for token in ("wrong", None):
-            with pytest.raises(ConnectError, match="another token"):
+    with Coordinator(token=Token(SECRET)) as coordinator:
+        for token in (Token(SECRET[::-1]), None):
+            with pytest.raises(GreetingError, match=r"different tokens|asks for a token"):
                 Elastic(coordinator.address, token=token)
-        with socket.create_connection(coordinator.address) as stranger, stranger.makefile("rb") as lines:
-            lines.readline()
-            stranger.sendall(b'{"join": "00", "proof": "00"}\n')
-            assert lines.readline() == b"{}\n"
-            assert lines.readline() == b""
-        with Elastic(coordinator.address, token="right") as job:
+        with Elastic(coordinator.address, token=Token(SECRET)) as job:
             job.begin()
             assert job.size == 1
             assert job.commit()
-    with Coordinator() as coordinator, pytest.raises(ConnectError, match="another token, or none"):
-        Elastic(coordinator.address, token="right")
+    with Coordinator() as coordinator, pytest.raises(ConnectError, match="asks for a token"):
+        Elastic(coordinator.address, token=Token(SECRET))
 
 
-def test_a_proof_is_good_for_one_connection():
-    with Coordinator(token="right") as coordinator:
-        sent = []
-        plain = Membership._send
-
-        def overheard(self, message):
-            sent.append(message)
-            plain(self, message)
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Membership, "_send", overheard)
-            Membership(coordinator.address, lambda rank: None, token="right").close()
-        with socket.create_connection(coordinator.address) as stranger, stranger.makefile("rb") as lines:
-            lines.readline()
-            stranger.sendall(json.dumps(sent[0]).encode() + b"\n")
-            assert lines.readline() == b"{}\n"
-
-
-def test_whoever_does_not_join_is_sent_away(monkeypatch):
-    monkeypatch.setattr(coordination, "_GREETING", 0.2)
+def test_whoever_does_not_join_is_sent_away():
     with (
-        Coordinator() as coordinator,
+        Coordinator(limits=Limits(greeting=0.2)) as coordinator,
         Elastic(coordinator.address) as job,
         socket.create_connection(coordinator.address, timeout=30) as silent,
-        silent.makefile("rb") as lines,
+        dial(PROTOCOL, *coordinator.address, "") as greeted,
     ):
-        assert b"challenge" in lines.readline()
-        assert lines.readline() == b""
+        assert silent.recv(1) == b""
+        with pytest.raises(LostError, match="closed the connection"):
+            greeted.receive(30)
         job.begin()
         assert job.commit()
 

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openmrc.channel import Channel
 from openmrc.connect import PROTOCOL, Options, connect, listen
+from openmrc.control import Channel, Greeting
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError, StateError
-from openmrc.handshake import Greeting
 from openmrc.verbs import Capabilities, Device, QpHint, QpState
 from tests.helpers.ends import connected, device, make_end
-from tests.helpers.peers import QP, accept, both, greeting, message, request
+from tests.helpers.peers import QP, accept, both, greeting, message, request, turned_away
 
 
 @pytest.fixture
@@ -262,18 +261,17 @@ GARBAGE = {
 def test_whatever_comes_instead_of_a_peer_is_named(ends, sent, words):
     _, b = ends
 
-    def stranger():
-        with socket.create_connection(("127.0.0.1", listener.address[1])) as connection:
+    def stranger(port):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(4096):
                 pass
 
-    with listen("127.0.0.1", 0) as listener:
-        _, error = both(listener, lambda: listener.accept(b.qp, timeout=30), stranger)
-        assert isinstance(error, ConnectError), error
-        for word in words.split("|"):
-            assert word in str(error)
+    _, error = turned_away(b, stranger)
+    assert isinstance(error, str | ConnectError), error
+    for word in words.split("|"):
+        assert word in str(error)
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,9 +10,12 @@ import time
 import pytest
 
 from openmrc import handshake
-from openmrc.channel import Channel, MalformedError, messages, wait_readable
+from openmrc.control import Channel, Deadline, Greeting, GreetingError, Limits, Listener, MalformedError, dial
+from openmrc.control.greeting import greet
+from openmrc.control.messages import messages
+from openmrc.control.tcp import wait_readable
 from openmrc.errors import ClosedError, ConnectError, DeadlineError
-from openmrc.handshake import Greeting, GreetingError, Listener, Protocol
+from openmrc.handshake import Protocol, Ready
 from openmrc.perftest import protocol as perftest
 from openmrc.perftest.client import measuring
 from openmrc.perftest.server import Server
@@ -38,9 +41,11 @@ def listener():
         yield listener
 
 
-def greet(listener, timeout):
-    with listener.accept(20) as channel, handshake.answering(channel, A, timeout=timeout):
-        pass
+def greeted(listener):
+    """A connection of a caller that has greeted and has sent a first message."""
+    channel = dial(A, *listener.address, "")
+    channel.send(Ready())
+    return channel
 
 
 @pytest.mark.parametrize("sent", STRANGERS.values(), ids=STRANGERS)
@@ -60,43 +65,41 @@ def test_a_server_of_write_bw_drops_strangers_and_serves_the_client_after_them(s
     assert [each["iterations"] for each in results] == [result.iterations] == [10]
 
 
-def test_a_stranger_that_is_silent_costs_no_more_than_the_deadline(listener):
-    thread, outcome = in_background(greet, listener, 0.2)
-    with socket.create_connection(listener.address):
+@pytest.mark.parametrize("drip", [False, True])
+def test_a_stranger_is_ended_at_the_deadline_silent_or_with_bytes_that_drip(drip):
+    reasons = []
+    limits = Limits(greeting=0.3)
+    with Listener(
+        A, "127.0.0.1", 0, limits=limits, on_refused=lambda *said: reasons.append(said)
+    ) as listener:
+        thread, outcome = in_background(listener.accept, 60)
+        with socket.create_connection(listener.address, timeout=30) as stranger:
+            if drip:
+                stranger.sendall(struct.pack(">I", 1000))
+            while not reasons:
+                with contextlib.suppress(OSError):
+                    stranger.sendall(b"x" if drip else b"")
+                time.sleep(0.01)
+        listener.close()
         thread.join(20)
-    assert isinstance(outcome[0], GreetingError)
-    assert "did not answer within" in str(outcome[0])
-
-
-def test_bytes_that_drip_do_not_extend_the_deadline(listener):
-    thread, outcome = in_background(greet, listener, 0.3)
-    with socket.create_connection(listener.address) as stranger:
-        stranger.sendall(struct.pack(">I", 1000))
-        while thread.is_alive():
-            try:
-                stranger.sendall(b"x")
-            except OSError:
-                break
-            time.sleep(0.01)
-        thread.join(20)
-    assert isinstance(outcome[0], GreetingError)
-    assert "did not answer within" in str(outcome[0])
+    assert isinstance(outcome[0], ClosedError)
+    assert "did not answer within 0.3 s" in reasons[0][1]
 
 
 def test_programs_of_two_protocols_tell_each_other(listener):
-    thread, outcome = in_background(greet, listener, 20)
+    thread, outcome = in_background(listener.accept, 3)
     with pytest.raises(
         GreetingError, match="refuses: the other end speaks 'openmrc-transfer', this one test-a"
     ):
-        handshake.dial(transfer.PROTOCOL, *listener.address, "")
+        dial(transfer.PROTOCOL, *listener.address, "")
     thread.join(20)
     assert "speaks 'openmrc-transfer', this one test-a" in str(outcome[0])
 
 
 def test_two_versions_tell_each_other(listener):
-    thread, outcome = in_background(greet, listener, 20)
+    thread, outcome = in_background(listener.accept, 3)
     with pytest.raises(GreetingError, match="version 2 of test-a meets version 1"):
-        handshake.dial(Protocol("test-a", 2), *listener.address, "")
+        dial(Protocol("test-a", 2), *listener.address, "")
     thread.join(20)
     assert "version 2 of test-a meets version 1" in str(outcome[0])
 
@@ -113,7 +116,7 @@ def test_a_listener_that_is_closed_wakes_who_waits(listener):
 
 def test_a_listener_that_runs_out_of_descriptors_accepts_once_there_are_some(listener):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.create_connection(listener.address):
+    with socket.create_connection(listener.address) as caller:
         lowest = os.dup(0)
         os.close(lowest)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
@@ -122,7 +125,12 @@ def test_a_listener_that_runs_out_of_descriptors_accepts_once_there_are_some(lis
                 listener.accept(0.3)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        listener.accept(20).close()
+        thread, outcome = in_background(listener.accept, 20)
+        with Channel(caller, "listener", A.messages) as channel:
+            greet(channel, A, None, Deadline(20))
+            channel.send(Ready())
+            thread.join(20)
+        outcome[0].close()
 
 
 def test_a_caller_for_whom_there_is_no_descriptor_is_told_so_after_a_while(listener):
@@ -139,8 +147,10 @@ def test_a_caller_for_whom_there_is_no_descriptor_is_told_so_after_a_while(liste
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert isinstance(outcome[0], DeadlineError)
     assert b"no file descriptors are left for another connection" in said
-    with socket.create_connection(listener.address):
-        listener.accept(20).close()
+    thread, outcome = in_background(listener.accept, 20)
+    with greeted(listener):
+        thread.join(20)
+    outcome[0].close()
 
 
 def test_descriptors_above_1023_can_be_waited_for():
@@ -184,7 +194,7 @@ def test_a_request_that_makes_no_sense_is_refused_by_name():
     refused = []
     with Server(settings, "127.0.0.1", 0) as server:
         thread, _ = in_background(server.serve, lambda result: None, lambda *said: refused.append(said))
-        with handshake.dial(perftest.PROTOCOL, "127.0.0.1", server.port, "") as channel:
+        with dial(perftest.PROTOCOL, "127.0.0.1", server.port, "") as channel:
             data = {"test": "write-bw", "qps": 0, "buffer": 1, "depth": 1}
             with (
                 device().open() as context,

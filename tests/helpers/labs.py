@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from openmrc.channel import wait_readable
+from openmrc.control.tcp import wait_readable
 from openmrc.fabric import Fabric
 from openmrc.lab import Lab
 from openmrc.lab.system import entered

@@ -1,8 +1,11 @@
 """Two ends that connect, in two threads, and the messages of a peer that a test plays."""
 
 import json
+import queue
 import struct
 import threading
+
+from openmrc.connect import listen
 
 
 def in_background(function, *arguments):
@@ -39,6 +42,27 @@ def both(listener, serve, call):
     thread.join(60)
     assert not thread.is_alive()
     return mine, outcome[0]
+
+
+def turned_away(end, call, **options):
+    """What a caller gets that a listener does not connect with; a stranger's reason, or the error."""
+    reasons = queue.SimpleQueue()
+
+    def serve():
+        try:
+            listener.accept(end.qp, timeout=60)
+        except Exception as error:
+            reasons.put(error)
+
+    with listen("127.0.0.1", 0, on_refused=lambda peer, reason: reasons.put(reason), **options) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        answer = call(listener.address[1])
+        found = reasons.get(timeout=60)
+        listener.close()
+        thread.join(60)
+    assert not thread.is_alive()
+    return answer, found
 
 
 def message(value):

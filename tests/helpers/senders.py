@@ -1,6 +1,7 @@
 """A sender of files that a test plays."""
 
 from openmrc import handshake
+from openmrc.control import dial
 from openmrc.planes import Planes, path_mtu
 from openmrc.transfer import protocol as p
 from openmrc.transfer.ring import SendingRing
@@ -10,7 +11,7 @@ class Rogue:
     """A sender that sends what the test wants."""
 
     def __init__(self, port):
-        self.channel = handshake.dial(p.PROTOCOL, "127.0.0.1", port, "")
+        self.channel = dial(p.PROTOCOL, "127.0.0.1", port, "")
         self.context = Planes(count=2).open("127.0.0.1", "127.0.0.1")
         addresses = self.context.addresses
         with handshake.calling(self.channel, self.context) as calling:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openmrc import handshake
-from openmrc.channel import LostError, MalformedError
+from openmrc.control import GreetingError, Listener, LostError, MalformedError, Token, dial
 from openmrc.errors import ConnectError
-from openmrc.handshake import AddressRule, GreetingError, Listener, Token
+from openmrc.handshake import AddressRule
 from openmrc.perftest import protocol as p
 from openmrc.perftest.client import measuring
 from openmrc.perftest.endpoint import Endpoint
@@ -52,7 +52,7 @@ def client(port, **changes):
     """A client that has shaken hands and does nothing more by itself."""
     settings = bandwidth(**changes)
     with contextlib.ExitStack() as stack:
-        channel = stack.enter_context(handshake.dial(p.PROTOCOL, "127.0.0.1", port, ""))
+        channel = stack.enter_context(dial(p.PROTOCOL, "127.0.0.1", port, ""))
         context = ONE.open("127.0.0.1", "127.0.0.1")
         endpoint = stack.enter_context(Endpoint(context, qps=1, depth=128, buffer=4096, impairments=()))
         wanted = p.Wanted(test=settings.test, qps=1, buffer=4096, depth=128)
@@ -168,7 +168,7 @@ def rogue_server(behave):
         with contextlib.suppress(ConnectError), listener.accept(20) as channel:
             context = ONE.open("127.0.0.1", "127.0.0.1")
             with Endpoint(context, qps=1, depth=128, buffer=4096, impairments=()) as endpoint:
-                with handshake.answering(channel, p.PROTOCOL) as answering:
+                with handshake.answering(channel) as answering:
                     answering.offer(endpoint.end(4096))
                 behave(channel)
                 while True:

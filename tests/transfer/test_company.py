@@ -14,9 +14,9 @@ import pytest
 import xxhash
 
 from openmrc import handshake
-from openmrc.channel import MalformedError
+from openmrc.control import Limits as StrangerLimits
+from openmrc.control import Listener, MalformedError, Token
 from openmrc.errors import ConnectError
-from openmrc.handshake import Listener, Token, exchange
 from openmrc.planes import Planes
 from openmrc.printable import printable
 from openmrc.transfer import protocol as p
@@ -209,9 +209,9 @@ def test_one_address_gets_so_many_transfers_and_all_together_so_many(tmp_path, i
         send(it.port, tmp_path, "other")
 
 
-def test_silent_strangers_do_not_keep_a_sender_out(tmp_path, inbox, monkeypatch):
-    monkeypatch.setattr(exchange, "GREETING_TIMEOUT", 60.0)
-    with server(inbox, limits=Limits(strangers=3)) as (it, events), contextlib.ExitStack() as stack:
+def test_silent_strangers_do_not_keep_a_sender_out(tmp_path, inbox):
+    limits = Limits(strangers=StrangerLimits(strangers=3, greeting=60.0))
+    with server(inbox, limits=limits) as (it, events), contextlib.ExitStack() as stack:
         strangers = [
             stack.enter_context(socket.create_connection(("127.0.0.1", it.port), timeout=20))
             for _ in range(6)
@@ -222,10 +222,9 @@ def test_silent_strangers_do_not_keep_a_sender_out(tmp_path, inbox, monkeypatch)
         eventually(lambda: sum(event.kind == "broken" for event in events) >= 3)
 
 
-def test_bytes_that_drip_are_ended_while_another_is_served(tmp_path, inbox, monkeypatch):
-    monkeypatch.setattr(exchange, "GREETING_TIMEOUT", 1.0)
+def test_bytes_that_drip_are_ended_while_another_is_served(tmp_path, inbox):
     with (
-        server(inbox) as (it, events),
+        server(inbox, limits=Limits(strangers=StrangerLimits(greeting=1.0))) as (it, events),
         socket.create_connection(("127.0.0.1", it.port), timeout=20) as stranger,
     ):
         stranger.sendall(struct.pack(">I", 500))
@@ -392,7 +391,7 @@ def rogue_receiver(behave):
         with contextlib.suppress(ConnectError), listener.accept(20) as channel:
             context = Planes(count=1).open("127.0.0.1", "127.0.0.1")
             with context, ReceivingRing(context, "sender", blocks=2) as ring:
-                with handshake.answering(channel, p.PROTOCOL) as answering:
+                with handshake.answering(channel) as answering:
                     answering.offer(ring.end())
                 behave(channel, ring)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from openmrc import handshake
+from openmrc.control import Greeting
 from openmrc.errors import ConnectError
 from openmrc.transfer import protocol as p
 from openmrc.transfer.incoming import StoreError
@@ -226,6 +226,6 @@ def test_nonsense_ends_the_session_and_stores_nothing(rogue, store, what):
         case "end":
             rogue.channel.send(p.End(index=7, digest=""))
         case "greeting":
-            rogue.channel.send(handshake.Greeting(protocol=p.PROTOCOL.name, version=1))
+            rogue.channel.send(Greeting(protocol=p.PROTOCOL.name, version=1))
     assert answers(rogue) == []
     assert names(store) == []

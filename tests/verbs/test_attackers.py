@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from openmrc import handshake
 from openmrc.connect import PROTOCOL
-from openmrc.errors import ArgumentError, ConnectError
+from openmrc.control import Limits, Listener
+from openmrc.errors import ArgumentError, DeadlineError
 from openmrc.verbs import WcStatus
 from openmrc.wire import EndpointRequest, Packet
 from tests.helpers.attacks import COUNT, KINDS, LONG, PLANES, Forger, code_point, stage
@@ -211,16 +211,12 @@ def test_a_tcp_stranger_is_told_nothing_before_it_greets(said):
     # TCP itself proves addresses: a forged one never completes its handshake. Even so:
     heard = b""
     with (
-        handshake.Listener(PROTOCOL, "127.0.0.1", 0) as listener,
+        Listener(PROTOCOL, "127.0.0.1", 0, limits=Limits(greeting=0.3)) as listener,
         socket.create_connection(listener.address) as stranger,
     ):
         stranger.sendall(said)
-        with (
-            listener.accept(5) as channel,
-            pytest.raises(ConnectError),
-            handshake.answering(channel, PROTOCOL, timeout=0.3),
-        ):
-            pass
+        with pytest.raises(DeadlineError):
+            listener.accept(1)
         stranger.settimeout(5)
         with contextlib.suppress(ConnectionResetError):
             while data := stranger.recv(4096):

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from openmrc.cli import _values
+from openmrc.control import Token
 from openmrc.errors import ArgumentError
-from openmrc.handshake import AddressRule, Token
+from openmrc.handshake import AddressRule
 from openmrc.planes import Planes, parse_host
 
 LOOPBACK = "127.0.0.1"

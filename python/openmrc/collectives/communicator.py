@@ -1,6 +1,5 @@
 """Communicators: the ranks of a job, or some of them, and the operations between them."""
 
-import os
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, Unpack
@@ -19,6 +18,7 @@ from openmrc.collectives.rendezvous import (
 )
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.collectives.work import CallOptions, MessageOptions, ReduceOptions, Work
+from openmrc.control import Token
 from openmrc.errors import ArgumentError
 from openmrc.planes import Planes
 from openmrc.verbs import Context
@@ -111,14 +111,17 @@ class Communicator(Closable):
                 between ranks of one host; ``OPENMRC_TOKEN`` is the job's secret.
 
         Raises:
-            ArgumentError: if a variable is missing.
+            ArgumentError: if a variable is missing, or the token has less than 16 bytes.
             ConnectError: if rank 0 does not serve its store.
         """
         found = Environment.read()
         timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        token = os.environ.get("OPENMRC_TOKEN")
         store = TcpStore(
-            found.host, found.port, serve=found.rank == 0, token=token, timeout=min(timeout, 300.0)
+            found.host,
+            found.port,
+            serve=found.rank == 0,
+            token=Token.from_environment(),
+            timeout=min(timeout, 300.0),
         )
         try:
             communicator = cls(found.rank, found.size, store, **options)

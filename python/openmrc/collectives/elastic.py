@@ -23,6 +23,7 @@ from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.coordinator import DEFAULT_PATIENCE, Coordinator, Decision, Membership
 from openmrc.collectives.store import TcpStore
 from openmrc.collectives.work import ReduceOptions, Work
+from openmrc.control import Token
 from openmrc.errors import ConnectError, DeadlineError, Error, RankLostError, StateError
 
 GetState = Callable[[], bytes]
@@ -54,7 +55,7 @@ class Elastic(Closable):
         self,
         address: tuple[str, int],
         *,
-        token: str | None = None,
+        token: Token | None = None,
         timeout: float = DEFAULT_PATIENCE,
         **options: Any,
     ) -> None:

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from pydantic import JsonValue, ValidationError
 
 from openmrc import _core
-from openmrc.channel import problem
+from openmrc.control.messages import problem
 from openmrc.errors import ArgumentError, ConnectError, DeviceError, Error
 from openmrc.handshake.messages import Accept, Buffer, Located, Offer, QpEnd
 from openmrc.planes import path_mtu

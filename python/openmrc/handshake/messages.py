@@ -1,20 +1,15 @@
 """The messages of the handshake, and what a protocol adds to them. Every field is validated on arrival."""
 
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, field_validator
+from pydantic import Field, JsonValue, field_validator
 
-from openmrc.channel import Message, Refused, messages
+from openmrc import control
+from openmrc.control.messages import Message
 from openmrc.verbs import Capabilities, SocketAddress
 from openmrc.verbs.attr import MAX_PATH_MTU, MIN_PATH_MTU
 from openmrc.wire import EvFormat
-
-VERSION = 2
-"""Version of the handshake itself, the same for every protocol. Raise it whenever a message below changes."""
-
-NONCE_BYTES = 16
-"""Random bytes in a greeting of an end that has a token."""
 
 U24 = Annotated[int, Field(ge=0, lt=1 << 24)]
 U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -23,26 +18,6 @@ PathMtu = Annotated[int, Field(ge=MIN_PATH_MTU, le=MAX_PATH_MTU)]
 _UdpPort = Annotated[int, Field(gt=0, lt=1 << 16)]
 _Mpr = Annotated[int, Field(ge=1, le=255)]
 _Wimm = Annotated[int, Field(ge=1, le=16384)]
-
-
-class Greeting(Message):
-    """The first message of both ends. It is the same in every version; unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
-
-    type: Literal["greeting"] = "greeting"
-    handshake: int = VERSION
-    protocol: str
-    version: int
-    nonce: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * NONCE_BYTES}}}$")] | None = None
-    """Random, in hexadecimal, new for every connection. Present if the sender has a token."""
-
-
-class Proof(Message):
-    """Proves that the sender has the token (:meth:`openmrc.handshake.Token.proof`)."""
-
-    type: Literal["proof"] = "proof"
-    mac: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class QpEnd(Message):
@@ -116,28 +91,20 @@ class Ready(Message):
     type: Literal["ready"] = "ready"
 
 
-class Protocol:
-    """What two programs speak after they have met.
+class Protocol(control.Protocol):
+    """What two programs speak that connect queue pairs.
 
     ::
 
         caller                                              listener
-        Greeting {protocol, version, nonce}         ->
-                                                    <-      Greeting {protocol, version, nonce}
-        Proof {HMAC}                                ->
-                                                    <-      Proof {HMAC}
+        Greetings and proofs as in :class:`openmrc.control.Protocol`
         Request {addresses, path MTU, data}         ->
                                                     <-      Offer {queue pairs, buffers, path MTU, data}
         Accept {queue pairs, buffers, path MTU, data} ->
                                                     <-      Ready
         Ready                                       ->
 
-    Nonces and proofs are there if both ends have a token; if only one has, they part. After the proofs every
-    message has a tag (:meth:`openmrc.channel.Channel.seal`).
-
-    An end that cannot go on sends ``Refused`` with a reason instead, except to a stranger whose first bytes
-    are no message at all. Both ends use the smaller path MTU and windows, and the capabilities that both
-    have.
+    Both ends use the smaller path MTU and windows, and the capabilities that both have.
 
     Args:
         name: What a greeting says; other names are refused.
@@ -146,8 +113,4 @@ class Protocol:
     """
 
     def __init__(self, name: str, version: int, *kinds: type[Message]) -> None:
-        self.name = name
-        self.version = version
-        self.messages: TypeAdapter[Any] = messages(
-            Greeting, Proof, Request, Offer, Accept, Ready, Refused, *kinds
-        )
+        super().__init__(name, version, Request, Offer, Accept, Ready, *kinds)

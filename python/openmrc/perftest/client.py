@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from openmrc import handshake
-from openmrc.channel import Channel
+from openmrc.control import Channel, dial
 from openmrc.errors import ConnectError
 from openmrc.perftest import protocol as p
 from openmrc.perftest.endpoint import Endpoint, Ticker, Watch
@@ -51,7 +51,7 @@ def measuring(settings: Settings, host: str, port: int = p.DEFAULT_PORT) -> Iter
     """
     with contextlib.ExitStack() as stack:
         hint = f"start `openmrc {settings.test}{'' if port == p.DEFAULT_PORT else f' -p {port}'}` there first"
-        channel = stack.enter_context(handshake.dial(p.PROTOCOL, host, port, hint, token=settings.token))
+        channel = stack.enter_context(dial(p.PROTOCOL, host, port, hint, token=settings.token))
         context = settings.planes.open(channel.local_address(), channel.remote_address())
         endpoint = stack.enter_context(
             Endpoint(

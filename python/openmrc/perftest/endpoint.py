@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from openmrc import _core
-from openmrc.channel import Channel, K, LostError
 from openmrc.closing import Closable
+from openmrc.control import Channel, LostError
+from openmrc.control.messages import K
 from openmrc.errors import ArgumentError, ConnectError, Error
 from openmrc.handshake import Accept, End, Offer, Options
 from openmrc.perftest import protocol as p
@@ -212,7 +213,7 @@ class Watch:
         """Waits for a message that may take long.
 
         Raises:
-            ConnectError: as :meth:`check` and :meth:`openmrc.channel.Channel.expect`.
+            ConnectError: as :meth:`check` and :meth:`openmrc.control.Channel.expect`.
         """
         while not self._messages:
             self.channel.wait(_PATIENCE)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from openmrc.channel import Message
+from openmrc.control import Message
 from openmrc.handshake import Protocol
 
 DEFAULT_PORT = 18515

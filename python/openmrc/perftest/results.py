@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from openmrc.channel import MalformedError, problem
+from openmrc.control.errors import MalformedError
+from openmrc.control.messages import problem
 from openmrc.errors import ConnectError
 from openmrc.perftest.protocol import Test
 

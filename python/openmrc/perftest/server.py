@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from openmrc import handshake
-from openmrc.channel import Channel, LostError, parse
 from openmrc.closing import Closable
+from openmrc.control import Channel, Listener, LostError
+from openmrc.control.messages import parse
 from openmrc.errors import ConnectError, Error
-from openmrc.handshake import GreetingError, Listener
 from openmrc.perftest import protocol as p
 from openmrc.perftest.endpoint import Endpoint, Watch
 from openmrc.perftest.results import checked
@@ -34,7 +34,7 @@ class Server(Closable):
 
     def __init__(self, settings: Settings, host: str = "", port: int = p.DEFAULT_PORT) -> None:
         self._settings = settings
-        self._listener = Listener(p.PROTOCOL, host, port)
+        self._listener = Listener(p.PROTOCOL, host, port, token=settings.token)
         self.port: int = self._listener.address[1]
         """TCP port it listens on."""
 
@@ -59,7 +59,7 @@ class Server(Closable):
             with self._listener.accept() as channel, contextlib.ExitStack() as stack:
                 try:
                     endpoint = self._connect(channel, stack)
-                except (GreetingError, LostError):
+                except LostError:
                     continue  # A port scan, say. The next may be the client.
                 except (Error, OSError) as error:
                     on_refused(channel.peer, handshake.describe(error))
@@ -73,9 +73,7 @@ class Server(Closable):
 
     def _connect(self, channel: Channel[Any], stack: contextlib.ExitStack) -> Endpoint:
         settings, planes = self._settings, self._settings.planes
-        with handshake.answering(
-            channel, p.PROTOCOL, token=settings.token, addresses=settings.addresses
-        ) as answering:
+        with handshake.answering(channel, addresses=settings.addresses) as answering:
             request = answering.request
             wanted = parse(p.Wanted, request.data, channel.peer)
             if wanted.test != settings.test:

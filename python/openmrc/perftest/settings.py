@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from openmrc.control import Token
 from openmrc.errors import ArgumentError
-from openmrc.handshake import AddressRule, Token
+from openmrc.handshake import AddressRule
 from openmrc.perftest.endpoint import Interval
 from openmrc.perftest.protocol import MAX_ITERATIONS, MAX_QPS, MAX_SIZE, MAX_TIME, MIN_INTERVAL, Run, Test
 from openmrc.planes import Planes

@@ -19,8 +19,8 @@ import xxhash
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from openmrc.collectives import Communicator, Work
+from openmrc.control import Token
 from openmrc.errors import ArgumentError, ConnectError
-from openmrc.handshake import Token
 from openmrc.planes import Planes, parse_host
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.protocol import DEFAULT_PORT, Entry, IfExists

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from openmrc.channel import Message
+from openmrc.control import Message
 from openmrc.handshake import U32, Protocol
 
 DEFAULT_PORT = 18516

@@ -1,26 +1,26 @@
 """The receiving end of transfers, for ``openmrc serve``: listens, and limits the number of senders.
 
 Nothing is opened, registered or revealed before a sender has greeted and, with a token, proven that it
-has it.
+has it (:mod:`openmrc.control`).
 """
 
 import contextlib
 import math
 import resource
 import threading
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openmrc.channel import Channel
 from openmrc.closing import Closable
+from openmrc.control import Channel, Listener, Token
+from openmrc.control import Limits as StrangerLimits
 from openmrc.errors import ClosedError, ConnectError
-from openmrc.handshake import AddressRule, Listener, Token
+from openmrc.handshake import AddressRule
 from openmrc.planes import Planes, same_host
 from openmrc.transfer import protocol as p
-from openmrc.transfer.session import Observer, Session
+from openmrc.transfer.session import Event, Observer, Session
 from openmrc.transfer.store import Store
 from openmrc.verbs import Context
 
@@ -39,8 +39,8 @@ class Limits:
     """In all."""
     per_address: int = 64
     """From one address: more than one machine can use."""
-    strangers: int = 128
-    """Connections that have not greeted yet. One more ends the oldest of the address that has most."""
+    strangers: StrangerLimits = field(default_factory=StrangerLimits)
+    """What connections may take that have not greeted yet."""
 
 
 class Server(Closable):
@@ -78,7 +78,6 @@ class Server(Closable):
     ) -> None:
         self._store = store
         self.planes = planes or Planes()
-        self.token = token
         self.addresses = addresses or AddressRule()
         self.idle_timeout = idle_timeout
         self._limits = limits or Limits()
@@ -89,7 +88,14 @@ class Server(Closable):
         self._lock = threading.Lock()
         self._devices = _Devices(self.planes)
         try:
-            self._listener = Listener(p.PROTOCOL, host, port)
+            self._listener = Listener(
+                p.PROTOCOL,
+                host,
+                port,
+                token=token,
+                limits=self._limits.strangers,
+                on_refused=lambda peer, reason: self._observe(Event("broken", peer, reason=reason)),
+            )
         except BaseException:
             self._devices.close()
             raise
@@ -140,8 +146,6 @@ class Server(Closable):
             return None
         with self._lock:
             self._sessions[session] = None
-            if (surplus := self._surplus()) is not None:
-                surplus.interrupt()
         try:
             session.thread.start()
         except RuntimeError:  # No thread can be started.
@@ -149,13 +153,6 @@ class Server(Closable):
             self.ended(session)
             return None
         return session
-
-    def _surplus(self) -> Session | None:
-        strangers = [session for session in self._sessions if not (session.admitted or session.interrupted)]
-        if len(strangers) <= self._limits.strangers:
-            return None
-        [(most, _)] = Counter(session.address for session in strangers).most_common(1)
-        return next(session for session in strangers if session.address == most)
 
     # --- what sessions ask for ------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from openmrc import _core
-from openmrc.channel import parse
 from openmrc.closing import Closable
+from openmrc.control.messages import parse
 from openmrc.errors import ConnectError
 from openmrc.handshake import End, Offer, Options
 from openmrc.transfer.protocol import RingShape

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import xxhash
 
 from openmrc import handshake
-from openmrc.channel import Message, Refused, wait_readable
 from openmrc.closing import Closable
+from openmrc.control import Message, Refused, Token, dial
+from openmrc.control.tcp import wait_readable
 from openmrc.errors import ConnectError, Error
-from openmrc.handshake import AddressRule, Token
+from openmrc.handshake import AddressRule
 from openmrc.planes import Planes
-from openmrc.printable import printable
 from openmrc.transfer import protocol as p
 from openmrc.transfer.manifest import Source
 from openmrc.transfer.ring import PEER_TIMEOUT, SendingRing
@@ -139,9 +139,7 @@ class Sender(Closable):
             undo.enter_context(self._stack)
             at = "" if port == p.DEFAULT_PORT else f" -p {port}"
             hint = f"start `openmrc serve DIR{at}` there, with --bind if it is another machine"
-            self._channel = self._stack.enter_context(
-                handshake.dial(p.PROTOCOL, host, port, hint, token=token)
-            )
+            self._channel = self._stack.enter_context(dial(p.PROTOCOL, host, port, hint, token=token))
             self.context = self._stack.enter_context(
                 (planes or Planes()).open(self._channel.local_address(), self._channel.remote_address())
             )
@@ -267,7 +265,7 @@ class Sender(Closable):
             case p.Plan():
                 return message.verdicts
             case Refused():
-                raise self._refused(message)
+                raise self._channel.refused(message)
         raise self._channel.unexpected(message)
 
     def _is_wanted(self, index: int, source: Source, verdict: p.Verdict) -> bool:
@@ -383,12 +381,9 @@ class Sender(Closable):
             case p.Busy():
                 return
             case Refused():
-                raise self._refused(message)
+                raise self._channel.refused(message)
             case _:
                 raise self._channel.unexpected(message)
-
-    def _refused(self, message: Refused) -> ConnectError:
-        return ConnectError(f"{self.receiver} refuses: {printable(message.reason)}")
 
     def _settle(
         self, index: int, status: Status, *, digest: str | None = None, reason: str | None = None

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from openmrc import handshake
-from openmrc.channel import Channel, Refused, wait_readable
+from openmrc.control import Channel, Refused
+from openmrc.control.tcp import wait_readable
 from openmrc.errors import ConnectError, Error
-from openmrc.handshake import AddressRule, Token
+from openmrc.handshake import AddressRule
 from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
 from openmrc.transfer.incoming import Incoming, StoreError
@@ -72,7 +73,6 @@ class Host(Protocol):
     """What a session needs of its server."""
 
     planes: Planes
-    token: Token | None
     addresses: AddressRule
     idle_timeout: float
 
@@ -162,7 +162,7 @@ class Session:
         except ConnectError:
             raise
         except (Error, OSError) as error:
-            handshake.refuse(self._channel, handshake.describe(error))
+            self._channel.refuse(handshake.describe(error))
             raise
         self._receive(ring)
 
@@ -174,9 +174,7 @@ class Session:
             nonlocal running
             running = host.admit(self)
 
-        with handshake.answering(
-            channel, p.PROTOCOL, token=host.token, addresses=host.addresses, admit=admit
-        ) as answering:
+        with handshake.answering(channel, addresses=host.addresses, admit=admit) as answering:
             request = answering.request
             context = host.context(channel, len(request.addresses))
             answering.check(context)

@@ -12,7 +12,7 @@ from typing import Any
 
 import xxhash
 
-from openmrc.channel import wait_readable
+from openmrc.control.tcp import wait_readable
 from openmrc.demos.series import Sampler, Series
 from openmrc.errors import Error
 from openmrc.handshake import Accept, Offer

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from openmrc.channel import wait_readable
+from openmrc.control.tcp import wait_readable
 from openmrc.demos.loopback.network import BadNetwork, FaultRecord, PathStates
 from openmrc.demos.loopback.receiver import VERIFIED, Receiver, Report, receiving
 from openmrc.demos.loopback.schedule import Schedule
