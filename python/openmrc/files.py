@@ -95,6 +95,7 @@ class Draft:
         newline: As of :func:`open`.
         sync: Whether the contents must be on the disk before the file gets its name, so that a crash of the
             machine leaves no empty file.
+        permissions: Of a new file, less the umask.
 
     Raises:
         OSError: if it cannot be made, naming ``path``.
@@ -107,6 +108,7 @@ class Draft:
         *,
         newline: str | None = None,
         sync: bool = True,
+        permissions: int = 0o666,
     ) -> None:
         self.path = Path(path)
         self._sync = sync
@@ -119,7 +121,7 @@ class Draft:
                 self.file: IO[Any] = self.path.open(mode, **text)
                 return
             draft = self._target.with_name(f".{self._target.name[:100]}.{secrets.token_hex(4)}.part")
-            fd = os.open(draft, _NEW, 0o600 if before else 0o666)
+            fd = os.open(draft, _NEW, 0o600 if before else permissions)
             self._draft = draft
             if before is not None:
                 # As it would be if it were written anew.
@@ -174,14 +176,19 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @contextmanager
 def replacing(
-    path: Path | str | os.PathLike[str], mode: str = "w", *, newline: str | None = None, sync: bool = True
+    path: Path | str | os.PathLike[str],
+    mode: str = "w",
+    *,
+    newline: str | None = None,
+    sync: bool = True,
+    permissions: int = 0o666,
 ) -> Iterator[IO[Any]]:
     """Yields a file that gets its name at the end of the block; see :class:`Draft`.
 
     Raises:
         OSError: if the system refuses, naming the file and, on a full disk, the sizes.
     """
-    draft = Draft(path, mode, newline=newline, sync=sync)
+    draft = Draft(path, mode, newline=newline, sync=sync, permissions=permissions)
     try:
         with draft.writing():
             yield draft.file
@@ -190,13 +197,14 @@ def replacing(
         draft.discard()
 
 
-def write_text(path: Path | str, text: str, *, sync: bool = True) -> None:
+def write_text(path: Path | str, text: str, *, sync: bool = True, permissions: int = 0o666) -> None:
     """Writes a file of UTF-8 text, completely or not at all.
 
     Raises:
         OSError: as :func:`replacing`.
     """
-    write_bytes(path, text.encode(), sync=sync)
+    with replacing(path, "wb", sync=sync, permissions=permissions) as file:
+        file.write(text.encode())
 
 
 def write_bytes(path: Path | str, contents: bytes, *, sync: bool = True) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from openmrc.errors import ArgumentError, StateError
+from openmrc.errors import ArgumentError, FormatError, StateError
 from openmrc.fabric import Fabric
-from openmrc.lab import Lab, system
+from openmrc.lab import Lab, state, system
 from openmrc.lab.faults import loss_program
 from openmrc.lab.state import State
 from tests.helpers.ends import eventually
@@ -43,6 +43,82 @@ def test_without_root_it_says_so_in_one_line(monkeypatch, capsys, tmp_path):
         assert error.startswith("error: a lab ")
         assert "root" in error
         assert error.count("\n") == 1
+
+
+@pytest.fixture
+def states(tmp_path, monkeypatch):
+    """The directory of the states, of no real lab."""
+    monkeypatch.setattr(state, "ROOT", tmp_path / "lab")
+    (tmp_path / "lab").mkdir()
+    return tmp_path / "lab"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "", ".", "..", ".lock", "x\n", "/etc", "x" * 64])
+def test_a_name_that_no_lab_can_have_is_refused_before_a_file_is_read(states, name):
+    foreign = states.parent / "x"
+    foreign.mkdir()
+    (foreign / "state.json").write_text(json.dumps({"name": "x", "namespaces": ["openmrc-x-h0"]}))
+    for load in (State.load, state.the_name):
+        with pytest.raises(ArgumentError, match="is not the name of a lab"):
+            load(name)
+    with pytest.raises(ArgumentError, match="is not the name of a lab"):
+        State(name, []).save()
+
+
+def test_a_lab_may_be_called_lock(states):
+    with state.locked():
+        State("lock", ["openmrc-lock-h0"]).save()
+    with state.locked():
+        assert State.load("lock").namespaces == ["openmrc-lock-h0"]
+    assert state.names() == ["lock"]
+
+
+def test_a_state_that_another_user_could_have_written_is_refused(states, monkeypatch):
+    State("x", ["openmrc-x-h0"]).save()
+    file = states / "x" / "state.json"
+    for path in (states, states / "x", file):
+        for bit in (0o020, 0o002):
+            before = path.stat().st_mode
+            path.chmod(before | bit)
+            with pytest.raises(FormatError, match=f"others may write {path}: chmod go-w"):
+                State.load("x")
+            path.chmod(before)
+    assert State.load("x").namespaces == ["openmrc-x-h0"]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 4711)
+        if os.getuid():
+            with pytest.raises(FormatError, match=f"{states} belongs to user {os.getuid()}"):
+                State.load("x")
+    elsewhere = states.parent / "elsewhere"
+    (states / "x").rename(elsewhere)
+    (states / "x").symlink_to(elsewhere)
+    with pytest.raises(FormatError, match="is a symbolic link"):
+        State.load("x")
+
+
+@needs_root
+def test_a_state_of_another_user_is_refused_by_root(states):
+    State("x", ["openmrc-x-h0"]).save()
+    os.chown(states / "x" / "state.json", 4711, 4711)
+    with pytest.raises(FormatError, match="belongs to user 4711, not to root"):
+        State.load("x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "y", "namespaces": ["openmrc-x-h0"]},
+        {"name": "x", "namespaces": ["openmrc-y-h0"]},
+        {"name": "x", "namespaces": ["openmrc-x-../../etc"]},
+        {"name": "x", "namespaces": [1]},
+        {"name": "x", "namespaces": None},
+    ],
+)
+def test_a_state_that_names_others_namespaces_is_refused(states, wrong):
+    State("x", []).save()
+    (states / "x" / "state.json").write_text(json.dumps(wrong))
+    with pytest.raises(FormatError, match="remove the directory"):
+        State.load("x")
 
 
 @pytest.mark.parametrize("loss", [-0.1, 1.01, float("nan")])

@@ -20,6 +20,8 @@ from openmrc.model import Model
 MAX_PLANES = _core.MAX_PLANES
 MAX_TIERS = _core.MAX_TIERS
 MAX_HOSTS = _core.MAX_HOSTS
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+"""Of a fabric, and so of a lab."""
 _DSCP = _core.dscp_defaults()
 _SWITCH = _core.SWITCH_DEFAULTS
 
@@ -180,7 +182,7 @@ class Qos(Model):
 class Specification(Model):
     """A fabric as a user describes it."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "fabric"
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = "fabric"
     """Used in host names and file headers."""
     hosts: Annotated[StrictInt, Field(ge=2, le=MAX_HOSTS)]
     nic: Nic

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from openmrc.errors import ArgumentError, FormatError, StateError
-from openmrc.files import write_text
+from openmrc.fabric.spec import NAME_PATTERN
+from openmrc.files import read_text, write_text
+from openmrc.lab.layout import namespace
 from openmrc.lab.system import NAMESPACES
 
 ROOT = Path(os.environ.get("OPENMRC_LAB_STATE", "/run/openmrc/lab"))
@@ -21,7 +24,9 @@ ROOT = Path(os.environ.get("OPENMRC_LAB_STATE", "/run/openmrc/lab"))
 SPECIFICATION = "fabric.yaml"
 _OWN_NAMESPACE = Path("/proc/self/ns/net")
 _STATE = "state.json"
-_LOCK = "lock"
+_LOCK = ".lock"
+"""No lab can have this name."""
+_NAME = re.compile(NAME_PATTERN)
 
 
 @dataclass
@@ -50,7 +55,7 @@ class State:
     @property
     def directory(self) -> Path:
         """The directory of the state."""
-        return ROOT / self.name
+        return _directory(self.name)
 
     @property
     def impaired(self) -> list[str]:
@@ -59,8 +64,8 @@ class State:
 
     def save(self) -> None:
         """Writes the file, completely or not at all."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_text(self.directory / _STATE, json.dumps(asdict(self), indent=1))
+        self.directory.mkdir(0o755, parents=True, exist_ok=True)
+        write_text(self.directory / _STATE, json.dumps(asdict(self), indent=1), permissions=0o644)
 
     def forget(self) -> None:
         """Removes it."""
@@ -71,16 +76,48 @@ class State:
         """The state of the lab with this name.
 
         Raises:
+            ArgumentError: if no lab can have this name.
             StateError: if there is none.
+            FormatError: if others could have written it, or it is not of this lab.
         """
+        file = _directory(name) / _STATE
         try:
-            text = (ROOT / name / _STATE).read_text(encoding="utf-8")
+            for path in (ROOT, file.parent, file):
+                _check_owner(path)
+            text = read_text(file)
         except FileNotFoundError:
             raise StateError(f"no lab {name} is up; start it with `openmrc lab up`") from None
         try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise FormatError(f"{ROOT / name / _STATE}: {error}; remove the directory") from None
+            state = cls(**json.loads(text))
+            own = re.compile(re.escape(namespace(name, "")) + "[a-z0-9-]+")
+            if state.name != name or not all(map(own.fullmatch, state.namespaces)):
+                raise ValueError(f"it is not of lab {name}")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise FormatError(f"{file}: {error}; remove the directory") from None
+        return state
+
+
+def _directory(name: str) -> Path:
+    """The directory of a lab's state."""
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(f"{name!r} is not the name of a lab: a letter or digit, then also any of ._-")
+    return ROOT / name
+
+
+def _check_owner(path: Path) -> None:
+    """Refuses what others could have written: root would remove what it names.
+
+    Raises:
+        FormatError: if it belongs to, or can be written by, another user.
+        OSError: if it does not exist.
+    """
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise FormatError(f"{path} is a symbolic link; the state of a lab has none")
+    if status.st_uid not in (0, os.geteuid()):
+        raise FormatError(f"{path} belongs to user {status.st_uid}, not to root")
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise FormatError(f"others may write {path}: chmod go-w {path}")
 
 
 def names() -> list[str]:
@@ -93,9 +130,10 @@ def the_name(name: str | None) -> str:
 
     Raises:
         StateError: if there is none.
-        ArgumentError: if there are several.
+        ArgumentError: if there are several, or no lab can have this name.
     """
     if name is not None:
+        _directory(name)
         return name
     up = names()
     if not up:
@@ -125,7 +163,7 @@ def _node(lab: str, space: str) -> str:
 @contextmanager
 def locked() -> Iterator[None]:
     """Lets only one command at a time change labs."""
-    ROOT.mkdir(parents=True, exist_ok=True)
+    ROOT.mkdir(0o755, parents=True, exist_ok=True)
     with (ROOT / _LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -106,8 +106,8 @@ def demo_lab(log: Callable[[str], None]) -> Iterator[Lab]:
 @contextmanager
 def _alone() -> Iterator[None]:
     """One demo at a time; removes what a killed demo has left behind."""
-    ROOT.mkdir(parents=True, exist_ok=True)
-    with (ROOT / f"{NAME}.lock").open("w") as file:
+    ROOT.mkdir(0o755, parents=True, exist_ok=True)
+    with (ROOT / f".{NAME}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
