@@ -1,15 +1,17 @@
 """The C interface: headers, symbols, and C programs that use every function."""
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from openmrc import clibrary
+from openmrc import Error, clibrary
 from tests.helpers.programs import (
     SOURCES,
     STRICT,
@@ -188,6 +190,44 @@ def test_the_library_is_never_unloaded_and_inert_until_it_is_used():
         check=True,
     )
     assert (loaded.stdout, loaded.stderr) == (plain.stdout, "")
+
+
+@pytest.fixture
+def in_a_place_with_special_letters(tmp_path, monkeypatch):
+    """The library at a path that LD_PRELOAD would split, and no link to it yet."""
+    place = tmp_path / "my $HOME: work"
+    place.mkdir()
+    link = place / clibrary.SONAME
+    link.symlink_to(clibrary.library())
+    monkeypatch.setattr(clibrary, "library", lambda: link)
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    return runtime / f"openmrc-{os.geteuid()}"
+
+
+def test_programs_get_the_library_from_a_path_with_spaces_and_colons(in_a_place_with_special_letters):
+    for _ in range(2):
+        environment = clibrary.preloaded({"LD_PRELOAD": "libc.so.6", "PATH": os.environ["PATH"]})
+        assert environment["LD_PRELOAD"].startswith(str(in_a_place_with_special_letters))
+        done = subprocess.run(
+            ["cat", "/proc/self/maps"], env=environment, capture_output=True, text=True, check=True
+        )
+        assert clibrary.SONAME in done.stdout
+        assert done.stderr == ""
+    assert in_a_place_with_special_letters.stat().st_mode & 0o777 == 0o700
+    assert len(list(in_a_place_with_special_letters.iterdir())) == 1
+
+
+def test_without_a_private_place_for_the_link_the_program_does_not_run(
+    in_a_place_with_special_letters, monkeypatch
+):
+    in_a_place_with_special_letters.mkdir()
+    in_a_place_with_special_letters.chmod(0o777)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/nonexistent")
+    monkeypatch.setattr(clibrary, "TEMPORARY", "/a place/with spaces")
+    with pytest.raises(Error, match=r"split at spaces and colons, which .* has, and a link failed"):
+        clibrary.preloaded({})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def config_c(
         "libs": (libs, f"-L{directory} -Wl,-rpath,{directory} -lmrc"),
         "include-dir": (include_dir, str(clibrary.include_directory())),
         "library-dir": (library_dir, str(directory)),
-        "preload": (preload, str(clibrary.library())),
+        "preload": (preload, clibrary.preload() if preload or everything else ""),
     }
     if everything:
         for name, (_, text) in said.items():
