@@ -1,6 +1,8 @@
 """Files of the user: input files are regular and of limited size, results are complete or not there."""
 
+import csv
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -11,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from openmrc import Error, files
-from openmrc.fabric import Fabric
+from openmrc.fabric import Fabric, plan, report
+from openmrc.fabric.catalogue import EXAMPLE
 from openmrc.sim import Scenario, sweep
-from openmrc.switchconf import render
+from openmrc.switchconf import cabling, render
 from openmrc.wire import write_pcap
 from tests.helpers.commands import OPENMRC, command, one_line_error, run
 
@@ -290,6 +293,31 @@ def test_a_disk_without_space_is_an_error_that_names_file_and_sizes(tmp_path):
         assert "No space left on device" in line
         assert "0 B are free" in line
     assert done.stdout == ""
+
+
+def test_text_of_others_is_no_formula_in_a_spreadsheet(tmp_path):
+    formulas = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx")
+    cells = [*formulas, "etp1a", "'quoted'", "p0/t0-0:up1", "4-way", "", "3", "x"]
+    cable = cabling.Cable(*cells)
+    cabling.write(tmp_path / "cables.csv", iter([cable]))
+    with (tmp_path / "cables.csv").open(newline="") as file:
+        _, raw = csv.reader(file)
+    assert raw == [f"'{each}" for each in formulas] + cells[len(formulas) :]
+    assert cabling.read(tmp_path / "cables.csv") == [cable]
+
+    text = EXAMPLE.read_text()
+    (tmp_path / "catalogue.yaml").write_text(re.sub("{name: ([^,}]+)", r'{name: "=\1"', text))
+    (tmp_path / "fabric.yaml").write_text(
+        FABRIC.replace("radix: 8", "capacity: 51.2T") + "catalogue: catalogue.yaml\n"
+    )
+    bill = report.as_csv(plan(Fabric.load(tmp_path / "fabric.yaml")))
+    assert "'=" in bill
+    for row in csv.reader(bill.splitlines()):
+        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row)
+
+    sweep.Sweep([{"network": "=1+1", "gain": -1}], 1, 0).write(tmp_path / "frame.csv")
+    with (tmp_path / "frame.csv").open(newline="") as file:
+        assert list(csv.reader(file))[1] == ["'=1+1", "-1"]
 
 
 def test_other_results_are_complete_or_not_there(tmp_path, limited):

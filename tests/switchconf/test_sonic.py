@@ -1,5 +1,6 @@
 """The files for SONiC: valid under SONiC's own schema, with the ports and the trimming of the hardware."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 
 from openmrc import Error
 from openmrc.fabric import Fabric, Specification
-from openmrc.switchconf import evidence, render, render_switch, verify
+from openmrc.switchconf import devices, evidence, render, render_switch, verify
 from openmrc.switchconf.devices import known, sku_rows
 from openmrc.switchconf.facts import Facts
 from tests.helpers import sonic_yang
@@ -392,6 +393,16 @@ def test_ports_are_taken_from_a_given_table_by_their_rate(tmp_path):
         (TABLE.replace("200000  none", "fast"), "ports:6: lanes and a speed in Mb/s expected"),
         (TABLE.replace("none", "none up"), "ports:6: 7 columns, the header has 6"),
         ("# nothing\n", "ports: no ports"),
+        (TABLE.replace("one ", 'a"b'), r"ports:2: alias 'a\"b' is not the label of a port, such as etp1a"),
+        (TABLE.replace("one ", "=1+1"), "ports:2: alias '=1\\+1' is not the label"),
+        (TABLE.replace("two", "one"), "ports:3: alias one is already used in line 2"),
+        (
+            TABLE.replace("Ethernet2 ", 'eth2"  '),
+            "ports:3: name .* is not the name of a port",
+        ),
+        (TABLE.replace("Ethernet2 ", "Ethernet0 "), "ports:3: name Ethernet0 is already used in line 2"),
+        (TABLE.replace("one     1", "one     x"), "ports:2: index 'x' is not a number"),
+        (TABLE.replace("none", "best"), "ports:6: fec 'best' is not one of rs, fc, none and auto"),
         (
             TABLE.replace("200000  none", "100000  none"),
             "Some-SKU has 3 ports of 200G, a switch of this fabric needs 4",
@@ -402,6 +413,19 @@ def test_a_wrong_port_table_is_refused(tmp_path, text, message):
     with pytest.raises(Error, match=message):
         render(with_table(tmp_path, text), "sonic", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_names_are_encoded_as_json_and_can_add_no_key(tmp_path, monkeypatch):
+    hostile = 'a", "admin_status": "down'
+    rows = [dataclasses.replace(row, alias=hostile) for row in devices.read_port_config(_written(tmp_path))]
+    monkeypatch.setattr(devices, "read_port_config", lambda path: rows)
+    for port in tables_of(with_table(tmp_path))["PORT"].values():
+        assert (port["alias"], port["admin_status"]) == (hostile, "up")
+
+
+def _written(tmp_path):
+    (tmp_path / "ports").write_text(TABLE)
+    return tmp_path / "ports"
 
 
 @pytest.mark.parametrize(

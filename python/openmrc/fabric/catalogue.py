@@ -20,7 +20,8 @@ EXAMPLE = Path(__file__).with_name("catalogue.yaml")
 
 Medium = Literal["copper", "multi-mode", "single-mode"]
 Amount = Annotated[float, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(max_length=200, pattern=r"^\P{Cc}+$")]
+"""Without control characters: it goes into tables and CSV files."""
 
 
 class SwitchPart(Model):

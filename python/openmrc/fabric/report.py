@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from openmrc import csvcells
 from openmrc.fabric.design import Design
 from openmrc.fabric.plan import Baseline, Plan
 from openmrc.fabric.units import format_rate
@@ -228,7 +229,7 @@ def as_csv(plan: Plan) -> str:
     writer.writerow(CSV_COLUMNS)
     designs = [plan.asked, *(b.design for b in plan.baselines if b.design)]
     for design in designs:
-        writer.writerows(_csv_rows(design))
+        writer.writerows(map(csvcells.written, _csv_rows(design)))
     return out.getvalue()
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictInt
 
 import openmrc
-from openmrc import _core, notebook
+from openmrc import _core, csvcells, notebook
 from openmrc.errors import ArgumentError, Error, FormatError
 from openmrc.extras import import_optional
 from openmrc.fabric import yamlfile
@@ -191,6 +191,8 @@ class Sweep:
             if path.suffix == ".parquet":
                 import_optional("pyarrow.parquet", "this", "pyarrow").write_table(table, file)
             else:
+                columns = {name: csvcells.written(cells) for name, cells in table.to_pydict().items()}
+                table = type(table).from_pydict(columns, table.schema)
                 import_optional("pyarrow.csv", "this", "pyarrow").write_csv(table, file)
 
 

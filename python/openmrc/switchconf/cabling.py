@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from openmrc import csvcells
 from openmrc.errors import FormatError
 from openmrc.fabric.design import Design
 from openmrc.fabric.spec import Platform
@@ -107,7 +108,7 @@ def write(path: Path, listed: Iterator[Cable]) -> int:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Cable._fields)
         for cable in listed:
-            writer.writerow(cable)
+            writer.writerow(csvcells.written(cable))
             count += 1
     return count
 
@@ -127,7 +128,7 @@ def read(path: Path) -> list[Cable]:
     found = []
     ends: dict[tuple[str, str], int] = {}
     for row in rows:
-        values = {name: row.get(name) or "" for name in Cable._fields}
+        values = {name: csvcells.read(row.get(name) or "") for name in Cable._fields}
         if not all(values[name] for name in ("lower", "lower_port", "upper", "upper_port")):
             raise FormatError(f"{path}:{rows.line_num}: a cable needs a device and a port at both ends")
         cable = Cable(**values)

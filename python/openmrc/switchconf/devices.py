@@ -4,6 +4,7 @@ A fabric's specification may name the switch. Then impossible breakouts are refu
 aliases and trimming are those of the hardware. What is unknown stays out of a configuration.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,16 @@ LANES = 8
 
 _FILE = Path(__file__).with_name("devices.yaml")
 _COLUMNS = ("name", "lanes", "alias", "index", "speed", "fec")
+_NUMBER = re.compile("[0-9]{1,7}")
+_LANES = re.compile("[0-9]{1,4}(,[0-9]{1,4}){0,15}")
+_PATTERNS = {
+    # An interface of Linux has at most 15 letters.
+    "name": (re.compile("Ethernet[A-Za-z0-9-]{1,7}"), "the name of a port, such as Ethernet0"),
+    "alias": (re.compile("[A-Za-z0-9][A-Za-z0-9._:/(),-]{0,127}"), "the label of a port, such as etp1a"),
+    "index": (re.compile("[0-9]{1,5}"), "a number"),
+    "fec": (re.compile("rs|fc|none|auto"), "one of rs, fc, none and auto"),
+}
+"""What SONiC's models allow (sonic-port.yang), and labels without what other formats give a meaning."""
 
 
 class _Entry(BaseModel):
@@ -314,6 +325,7 @@ def read_port_config(path: Path) -> list[PortRow]:
     header: list[str] = []
     rows: list[PortRow] = []
     seen: dict[str, int] = {}
+    names: dict[tuple[str, str], int] = {}
     for number, line in enumerate(read_text(path, errors="replace").splitlines(), start=1):
         words = line.split()
         if not words or line.startswith("#"):
@@ -326,21 +338,26 @@ def read_port_config(path: Path) -> list[PortRow]:
             raise FormatError(f"{path}:{number}: {len(words)} columns, the header has {len(columns)}")
         fields = dict(zip(columns, words, strict=False))
         name, lanes = fields.get("name", ""), fields.get("lanes", "")
-        if not all(part.isdecimal() for part in lanes.split(",")) or not fields.get("speed", "").isdecimal():
-            raise FormatError(f"{path}:{number}: lanes and a speed in Mb/s expected: {line.strip()}")
+        if not _LANES.fullmatch(lanes) or not _NUMBER.fullmatch(fields.get("speed", "")):
+            raise FormatError(f"{path}:{number}: lanes and a speed in Mb/s expected: {line.strip()[:200]}")
+        row = PortRow(
+            name,
+            lanes,
+            fields.get("alias", name),
+            fields.get("index", str(len(rows))),
+            fields["speed"],
+            fields.get("fec", "rs"),
+        )
+        for column, (pattern, right) in _PATTERNS.items():
+            if not pattern.fullmatch(value := getattr(row, column)):
+                raise FormatError(f"{path}:{number}: {column} {value[:100]!r} is not {right}")
+            key = (column, value)
+            if column in ("name", "alias") and names.setdefault(key, number) != number:
+                raise FormatError(f"{path}:{number}: {column} {value} is already used in line {names[key]}")
         for lane in lanes.split(","):
             if seen.setdefault(lane, number) != number or lanes.split(",").count(lane) > 1:
                 raise FormatError(f"{path}:{number}: lane {lane} is already used in line {seen[lane]}")
-        rows.append(
-            PortRow(
-                name,
-                lanes,
-                fields.get("alias", name),
-                fields.get("index", str(len(rows))),
-                fields["speed"],
-                fields.get("fec", "rs"),
-            )
-        )
+        rows.append(row)
     if not rows:
         raise FormatError(
             f"{path}: no ports; a port_config.ini has lines such as `Ethernet0 0,1 etp1a 1 200000`"

@@ -4,6 +4,7 @@ The same specification always gives the same bytes: nothing depends on time, hos
 also gets a copy of the specification with all ``auto`` fields filled in, so that it can be verified alone.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ _environment = jinja2.Environment(
     keep_trailing_newline=True,
     undefined=jinja2.StrictUndefined,
 )
+_environment.filters["json"] = json.dumps
 _environment.globals.update(PLAIN=PLAIN, DATA=DATA, TRIMMED=TRIMMED, CONTROL=CONTROL)
 
 
