@@ -88,7 +88,7 @@ def test_half_types_are_the_same_everywhere_and_from_run_to_run(shared):
     script = """
         rng = np.random.default_rng(rank)
         results = []
-        for algorithm in ("direct", "halving", "ring", "tree"):
+        for algorithm in ("direct", "halving", "doubling", "ring", "tree"):
             for dtype in (np.float16, np.float32):
                 x = rng.standard_normal(20_000).astype(dtype)
                 comm.all_reduce(x, algorithm=algorithm)

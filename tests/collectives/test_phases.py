@@ -18,6 +18,7 @@ SEEDS = int(os.environ.get("OPENMRC_SEEDS", "40" if "OPENMRC_LONG" in os.environ
 OPERATIONS = {
     "all_reduce ring": "comm.all_reduce(x, algorithm='ring', timeout=LIMIT)",
     "all_reduce halving": "comm.all_reduce(x, algorithm='halving', timeout=LIMIT)",
+    "all_reduce doubling": "comm.all_reduce(x, algorithm='doubling', timeout=LIMIT)",
     "all_reduce direct": "comm.all_reduce(x, algorithm='direct', timeout=LIMIT)",
     "all_reduce tree": "comm.all_reduce(x, algorithm='tree', timeout=LIMIT)",
     "reduce_scatter": "comm.reduce_scatter(x, part, timeout=LIMIT)",

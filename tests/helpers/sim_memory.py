@@ -36,7 +36,7 @@ QUICK: dict[str, Scenario] = {
         {"kind": "random", "load": 0.5, "sizes": [[4096, 0.5], [262144, 1]], "duration_us": 1000}
     ),
     "128 hosts, all-to-all of 64 KiB": others(all_to_all(128, 1 << 16)),
-    "256 hosts, all-to-all in steps, 16 KiB": others(
+    "256 hosts, all-to-all, eight steps at once, 16 KiB": others(
         {"kind": "collective", "operation": "all-to-all", "bytes": 1 << 14}
     ),
     "1,024 hosts, four permutations of 512 KiB at once": {

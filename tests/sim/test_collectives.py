@@ -65,6 +65,12 @@ def test_a_ring_is_as_fast_as_its_links() -> None:
     assert found.busbw_bps == pytest.approx(200e9 * 4096 / 4262, rel=0.03)
 
 
+def test_parts_without_a_byte_are_not_sent_and_the_steps_stay() -> None:
+    results = sim.run(scenario(collective("ring-all-reduce", bytes=5)))
+    (found,) = results.collectives
+    assert (found.steps, results.summary(0).messages) == (30, 30 * 5)
+
+
 def test_an_operation_that_has_not_finished_has_no_time() -> None:
     results = sim.run(scenario(collective("ring-all-reduce"), limit_us=60.0))
     (found,) = results.collectives

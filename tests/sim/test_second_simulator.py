@@ -228,8 +228,9 @@ def test_an_all_to_all_takes_what_each_host_has_to_receive(ranks: int) -> None:
     )
     pairs = [(i, (i + step) % ranks) for step in range(1, ranks) for i in range(ranks)]
     at_once = model_of(ranks, [(src, dst, size, []) for src, dst in pairs])
+    # Eight steps are under way at once.
     waits = [
-        [(step - 2) * ranks + (i - (step - 1)) % ranks] if step > 1 else []
+        [(step - 9) * ranks + (i - (step - 8)) % ranks] if step > 8 else []
         for step in range(1, ranks)
         for i in range(ranks)
     ]

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use openmrc_schedule::Rank;
+use openmrc_schedule::{Rank, SLOT};
 
 use crate::header::HEADER_LEN;
 
@@ -17,13 +17,11 @@ pub const P2P: usize = 1;
 
 /// Slots of a ring.
 pub const SLOTS: usize = 8;
-/// Bytes of payload in a slot.
-pub const SLOT_DATA: usize = 256 << 10;
 /// Most bytes of a message that is copied into a slot through shared memory: the slots in use stay in the second
 /// level of cache of both ends. Over the network each message has a fixed cost, so it fills its slot.
 pub const COPIED_MOST: usize = 128 << 10;
 /// Distance of slots.
-pub const STRIDE: usize = HEADER_LEN + SLOT_DATA;
+pub const STRIDE: usize = HEADER_LEN + SLOT;
 /// Bytes of a ring.
 pub const RING: usize = SLOTS * STRIDE;
 

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use openmrc_schedule::Rank;
+use openmrc_schedule::{Rank, SLOT};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::header::{HEADER_LEN, Header};
-use crate::layout::{COLLECTIVE, COPIED_MOST, SLOT_DATA, SLOTS, STRIDE};
+use crate::layout::{COLLECTIVE, COPIED_MOST, SLOTS, STRIDE};
 use crate::local::{Home, LocalLink};
 use crate::remote::RemoteLink;
 
@@ -52,7 +52,7 @@ impl Link {
     /// Most bytes of a message that travels in a slot.
     #[inline]
     pub fn longest(&self) -> usize {
-        if self.is_local() { COPIED_MOST } else { SLOT_DATA }
+        if self.is_local() { COPIED_MOST } else { SLOT }
     }
 
     #[inline]
@@ -125,7 +125,7 @@ impl Link {
             }
             if header.source == 0 {
                 // A wrong value affects only the peer that sent it.
-                header.len = header.len.min(SLOT_DATA as u64);
+                header.len = header.len.min(SLOT as u64);
             }
             Some(Arrived { header, data: at.add(HEADER_LEN) })
         }

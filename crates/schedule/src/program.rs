@@ -5,6 +5,10 @@
 //! Between two ranks the messages of a program travel in the order in which it lists them, so the n-th message sent
 //! is the n-th received.
 
+/// Most bytes of a message that travel at once between hosts. What waits for a message byte by byte follows in parts of
+/// this size.
+pub const SLOT: usize = 256 << 10;
+
 /// Number of a rank in its communicator.
 pub type Rank = usize;
 

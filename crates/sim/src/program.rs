@@ -62,17 +62,12 @@ impl<'a> Program<'a> {
         message
     }
 
-    /// A collective among ranks: a rank sends when its earlier operations are done, and goes on when it has received
-    /// everything.
-    pub fn collective(&mut self, group: &[usize], bytes: u64, graph: fn(&[u32], u64) -> Workload) {
-        if bytes > 0 && group.len() > 1 {
-            let places: Vec<u32> = (0..group.len() as u32).collect();
-            self.exchange(group, &graph(&places, bytes));
-        }
-    }
-
-    /// A collective as a graph between places 0, 1, ... of a group.
+    /// A collective as a graph between places 0, 1, ... of a group. A rank sends when its earlier operations are done, and
+    /// goes on when it has received everything.
     pub fn exchange(&mut self, group: &[usize], graph: &Workload) {
+        if graph.messages.is_empty() {
+            return;
+        }
         // So that every message of the collective waits for one operation of its rank.
         for &rank in group {
             if self.frontier[rank].len() > 1 {

@@ -3,19 +3,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use openmrc_transport::{Span, Time};
+use openmrc_schedule::{Algorithm, Exchange, SLOT, Shape, Tuning, even_parts};
+use openmrc_transport::Span;
 
 use crate::chakra::{Collective, CollectiveKind, Node, Work};
 use crate::collectives;
 use crate::program::Program;
-use crate::traffic;
 use crate::workload::Workload;
 
 /// Groups of ranks by name. Their order is that of the ring.
 pub type Groups = HashMap<String, Vec<usize>>;
-
-/// Bytes that pass a chain of ranks at once.
-const PIECE: u64 = 128 << 10;
 
 /// The nodes of all ranks, by rank, as a workload between these hosts.
 ///
@@ -270,141 +267,41 @@ fn check_length(bytes: u64) -> Result<(), String> {
     Err(format!("has a message of {bytes} bytes: 2^31 are the most"))
 }
 
-/// A collective operation among places, by the algorithm that was recorded. `sizes` are the bytes that each place
-/// recorded, which only all_to_all allows to differ.
+/// A collective operation among places: by the algorithm that was recorded, or, if none was, the one that a communicator
+/// would choose. `sizes` are the bytes that each place recorded, which only all_to_all allows to differ.
 fn graph(collective: &Collective, sizes: &[u64]) -> Result<Workload, String> {
-    use CollectiveKind::*;
     let n = sizes.len();
+    let first = shape(collective, sizes, 0);
+    let algorithm = Algorithm::from_name(&collective.algorithm)
+        .filter(|&algorithm| first.allows(algorithm, n))
+        .unwrap_or_else(|| Tuning::default().choose(&first, n, 1));
+    let program = |place| shape(collective, sizes, place).program(algorithm, place, n, 1);
+    let exchange = Exchange::new(n, program).map_err(|mismatch| mismatch.to_string())?;
     let places: Vec<u32> = (0..n as u32).collect();
-    let (bytes, ranks) = (collective.bytes, n as u64);
-    let root = collective.root as usize % n;
-    let part = bytes.div_ceil(ranks);
-    let direct = collective.algorithm == "direct";
-    let longest = match collective.kind {
-        AllReduce | ReduceScatter if !direct && collective.algorithm != "tree" => part,
-        AllToAll => sizes.iter().max().unwrap_or(&0).div_ceil(ranks),
-        _ => bytes,
-    };
-    check_length(longest)?;
-    if n < 2 || (sizes.iter().all(|&bytes| bytes == 0) && collective.kind != Barrier) {
-        return Ok(Workload::default());
-    }
-    Ok(match collective.kind {
-        AllReduce if direct => traffic::all_to_all(&places, bytes as u32),
-        AllReduce if collective.algorithm == "tree" => {
-            let mut graph = tree(n, 0, bytes, true);
-            let gathered = graph.messages.len() as u32;
-            let spread = tree(n, 0, bytes, false);
-            graph.append(&spread);
-            // The root's first messages wait for everything that it has received.
-            let root_sends = (0..spread.messages.len() as u32)
-                .filter(|&m| spread.connections[spread.messages[m as usize].connection as usize].src == 0);
-            let to_root: Vec<u32> = (0..gathered)
-                .filter(|&m| graph.connections[graph.messages[m as usize].connection as usize].dst == 0)
-                .collect();
-            for message in root_sends {
-                graph.dependencies.extend(to_root.iter().map(|&after| (message + gathered, after)));
-            }
-            graph
-        }
-        AllReduce => collectives::ring_all_reduce(&places, bytes),
-        AllGather if direct => traffic::all_to_all(&places, bytes as u32),
-        AllGather => collectives::ring_pass(&places, bytes * ranks),
-        ReduceScatter if direct => traffic::all_to_all(&places, part.max(1) as u32),
-        ReduceScatter => collectives::ring_pass(&places, bytes),
-        AllToAll => exchange(sizes),
-        Broadcast if collective.algorithm == "chain" => chain(n, root, bytes, false),
-        Broadcast => tree(n, root, bytes, false),
-        Reduce if collective.algorithm == "chain" => chain(n, root, bytes, true),
-        Reduce => tree(n, root, bytes, true),
-        Gather => star(n, root, bytes, true),
-        Scatter => star(n, root, bytes, false),
-        Barrier => dissemination(n),
-    })
+    let graph = collectives::workload(&exchange, &places, SLOT as u64);
+    check_length(graph.messages.iter().map(|message| message.bytes.into()).max().unwrap_or(0))?;
+    Ok(graph)
 }
 
-/// A binomial tree from the root, or towards it.
-fn tree(n: usize, root: usize, bytes: u64, towards: bool) -> Workload {
-    let mut graph = Workload::default();
-    let place = |from_root: usize| ((from_root + root) % n) as u32;
-    // By distance from the root: the messages that it has received.
-    let mut arrived: Vec<Vec<u32>> = vec![Vec::new(); n];
-    let mut bits: Vec<usize> = (0..usize::BITS as usize).map(|bit| 1 << bit).take_while(|&d| d < n).collect();
-    if !towards {
-        bits.reverse();
-    }
-    for distance in bits {
-        for near in (0..n).step_by(2 * distance) {
-            let far = near + distance;
-            if far >= n {
-                continue;
-            }
-            let (from, to) = if towards { (far, near) } else { (near, far) };
-            let connection = graph.connect(place(from), place(to));
-            let message = graph.send(connection, bytes as u32, Time::ZERO);
-            for &after in &arrived[from] {
-                graph.wait(message, after);
-            }
-            arrived[to].push(message);
-        }
-    }
-    graph
-}
-
-/// All ranks one after the other, in pieces.
-fn chain(n: usize, root: usize, bytes: u64, towards: bool) -> Workload {
-    let mut stages: Vec<u32> = (0..n).map(|i| ((i + root) % n) as u32).collect();
-    if towards {
-        stages.reverse();
-    }
-    let pieces = bytes.div_ceil(PIECE).max(1);
-    collectives::pipeline(&stages, bytes.div_ceil(pieces), pieces as u32)
-}
-
-/// Each place sends an even part of its bytes to each.
-fn exchange(sizes: &[u64]) -> Workload {
-    let mut graph = Workload::default();
+/// What a place called, in bytes.
+fn shape(collective: &Collective, sizes: &[u64], place: usize) -> Shape {
     let n = sizes.len();
-    for step in 1..n {
-        for (place, &bytes) in sizes.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
-            let connection = graph.connect(place as u32, ((place + step) % n) as u32);
-            graph.send(connection, bytes.div_ceil(n as u64) as u32, Time::ZERO);
+    let (count, root) = (collective.bytes as usize, collective.root as usize % n);
+    match collective.kind {
+        CollectiveKind::AllReduce => Shape::AllReduce { count },
+        CollectiveKind::AllGather => Shape::AllGather { counts: vec![count; n] },
+        CollectiveKind::ReduceScatter => Shape::ReduceScatter { counts: even_parts(count, n, 1) },
+        CollectiveKind::AllToAll => {
+            let part = |bytes: u64| (bytes as usize).div_ceil(n);
+            let recv = sizes.iter().copied().map(part).collect();
+            Shape::AllToAll { send: vec![part(sizes[place]); n], recv }
         }
+        CollectiveKind::Broadcast => Shape::Broadcast { root, count },
+        CollectiveKind::Reduce => Shape::Reduce { root, count },
+        CollectiveKind::Gather => Shape::Gather { root, count },
+        CollectiveKind::Scatter => Shape::Scatter { root, count },
+        CollectiveKind::Barrier => Shape::Barrier,
     }
-    graph
-}
-
-/// Between the root and each other rank.
-fn star(n: usize, root: usize, bytes: u64, towards: bool) -> Workload {
-    let mut graph = Workload::default();
-    for other in (0..n).filter(|&place| place != root) {
-        let (from, to) = if towards { (other, root) } else { (root, other) };
-        let connection = graph.connect(from as u32, to as u32);
-        graph.send(connection, bytes as u32, Time::ZERO);
-    }
-    graph
-}
-
-/// In round k each rank tells the one 2^k behind it.
-fn dissemination(n: usize) -> Workload {
-    let mut graph = Workload::default();
-    let mut before: Vec<Option<u32>> = vec![None; n];
-    let mut distance = 1;
-    while distance < n {
-        let mut arrived = vec![None; n];
-        for (place, earlier) in before.iter().enumerate() {
-            let to = (place + distance) % n;
-            let connection = graph.connect(place as u32, to as u32);
-            let message = graph.send(connection, 1, Time::ZERO);
-            if let Some(after) = earlier {
-                graph.wait(message, *after);
-            }
-            arrived[to] = Some(message);
-        }
-        before = arrived;
-        distance *= 2;
-    }
-    graph
 }
 
 #[cfg(test)]
@@ -473,6 +370,25 @@ mod tests {
     }
 
     #[test]
+    fn an_operation_is_replayed_by_the_algorithm_that_was_recorded_or_that_would_be_chosen() {
+        let sizes = |algorithm: &str, bytes, n| {
+            let (group, algorithm) = (String::new(), algorithm.to_owned());
+            let recorded = Collective { kind: CollectiveKind::AllReduce, bytes, group, root: 0, algorithm };
+            let graph = graph(&recorded, &vec![bytes; n]).unwrap();
+            let from_first =
+                |m: &&crate::workload::Message| graph.connections[m.connection as usize].src == 0;
+            graph.messages.iter().filter(from_first).map(|m| m.bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes("halving", 1200, 4), [600, 300, 300, 600]);
+        assert_eq!(sizes("ring", 1200, 4), [300; 6]);
+        // Nothing was recorded, or what five ranks cannot do.
+        for algorithm in ["", "halving"] {
+            assert_eq!(sizes(algorithm, 1200, 5), [1200; 4], "direct");
+            assert_eq!(sizes(algorithm, 1_000_000, 5), [200_000; 8], "ring");
+        }
+    }
+
+    #[test]
     fn every_operation_sends_what_its_algorithm_sends() {
         let bytes_of = |kind, algorithm: &str| {
             let (group, algorithm) = (String::new(), algorithm.to_owned());
@@ -484,6 +400,8 @@ mod tests {
         use CollectiveKind::*;
         for (kind, algorithm, bytes) in [
             (AllReduce, "ring", 4 * 1800),
+            (AllReduce, "halving", 4 * 1800),
+            (AllReduce, "doubling", 4 * 2 * 1200),
             (AllReduce, "direct", 12 * 1200),
             (AllReduce, "tree", 6 * 1200),
             (AllGather, "ring", 12 * 1200),

@@ -52,18 +52,29 @@ impl Training {
     /// The whole run on these hosts, in rank order.
     pub fn workload(&self, hosts: &[u32]) -> Workload {
         let mut program = Program::new(hosts);
+        let graphs = self.graphs();
         for step in 0..self.steps {
-            self.step(&mut program);
+            self.step(&mut program, &graphs);
             program.end_step(step);
         }
         program.workload
+    }
+
+    fn graphs(&self) -> Graphs {
+        let places = |ranks: u32| (0..ranks).collect::<Vec<_>>();
+        let all_reduce = |ranks, bytes| collectives::ring_all_reduce(&places(ranks), bytes);
+        Graphs {
+            tensors: all_reduce(self.tensor, self.tensor_bytes),
+            gradients: all_reduce(self.data, self.gradient_bytes),
+            experts: collectives::all_to_all(&places(self.expert), self.expert_bytes),
+        }
     }
 
     fn rank(&self, stage: u32, replica: u32, shard: u32) -> usize {
         ((stage * self.data + replica) * self.tensor + shard) as usize
     }
 
-    fn step(&self, program: &mut Program) {
+    fn step(&self, program: &mut Program, graphs: &Graphs) {
         // The phases of each stage in order, and how many of them are done.
         let schedule: Vec<Vec<Phase>> = (0..self.pipeline).map(|stage| self.schedule(stage)).collect();
         let mut done = vec![0; self.pipeline as usize];
@@ -80,7 +91,7 @@ impl Training {
                     if !first && !inputs.contains_key(&(phase, stage)) {
                         break;
                     }
-                    self.phase(program, phase, stage, &mut inputs);
+                    self.phase(program, graphs, phase, stage, &mut inputs);
                     done[stage as usize] += 1;
                     progress = true;
                 }
@@ -92,7 +103,7 @@ impl Training {
         for stage in 0..self.pipeline {
             for shard in 0..self.tensor {
                 let group: Vec<_> = (0..self.data).map(|replica| self.rank(stage, replica, shard)).collect();
-                program.collective(&group, self.gradient_bytes, collectives::ring_all_reduce);
+                program.exchange(&group, &graphs.gradients);
             }
         }
     }
@@ -111,6 +122,7 @@ impl Training {
     fn phase(
         &self,
         program: &mut Program,
+        graphs: &Graphs,
         phase: Phase,
         stage: u32,
         inputs: &mut HashMap<(Phase, u32), Vec<u32>>,
@@ -133,7 +145,7 @@ impl Training {
         }
         for replica in 0..self.data {
             let group: Vec<_> = (0..self.tensor).map(|shard| self.rank(stage, replica, shard)).collect();
-            program.collective(&group, self.tensor_bytes, collectives::ring_all_reduce);
+            program.exchange(&group, &graphs.tensors);
         }
         for first in (0..self.data).step_by(self.expert.max(1) as usize) {
             for shard in 0..self.tensor {
@@ -141,7 +153,7 @@ impl Training {
                     (first..first + self.expert).map(|replica| self.rank(stage, replica, shard)).collect();
                 // To the experts and back.
                 for _ in 0..2 {
-                    program.collective(&group, self.expert_bytes, collectives::stepped_all_to_all);
+                    program.exchange(&group, &graphs.experts);
                 }
             }
         }
@@ -157,6 +169,13 @@ impl Training {
             inputs.insert((phase, next), brought);
         }
     }
+}
+
+/// The collectives between the places of a group; without messages where there is nothing to send.
+struct Graphs {
+    tensors: Workload,
+    gradients: Workload,
+    experts: Workload,
 }
 
 /// One microbatch in one stage.

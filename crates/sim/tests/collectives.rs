@@ -3,6 +3,7 @@
 mod common;
 
 use common::{all_delivered, last_delivery, multiplane, run};
+use openmrc_schedule::{Algorithm, Shape};
 use openmrc_sim::{Scenario, Workload, collectives};
 use openmrc_transport::Time;
 
@@ -27,10 +28,13 @@ fn a_ring_all_reduce_sends_2_n_minus_1_chunks_a_rank_each_after_the_one_before()
 #[test]
 fn every_collective_ends_and_keeps_its_order() {
     let ranks: Vec<u32> = (0..16).rev().collect();
-    let all: [(&str, Workload, u64); 4] = [
-        ("ring pass", collectives::ring_pass(&ranks, 1 << 20), 15 << 20),
-        ("recursive doubling", collectives::recursive_doubling_all_reduce(&ranks, 1 << 20), 64 << 20),
-        ("all-to-all", collectives::stepped_all_to_all(&ranks, 1 << 16), 240 << 16),
+    let of = |shape: Shape, algorithm| collectives::operation(&shape, algorithm, &ranks);
+    let all: [(&str, Workload, u64); 6] = [
+        ("ring pass", of(Shape::AllGather { counts: vec![1 << 16; 16] }, Algorithm::Ring), 15 << 20),
+        ("doubling", of(Shape::AllReduce { count: 1 << 20 }, Algorithm::Doubling), 64 << 20),
+        ("halving", of(Shape::AllReduce { count: 1 << 20 }, Algorithm::Halving), 30 << 20),
+        ("tree", of(Shape::AllReduce { count: 1 << 20 }, Algorithm::Tree), 30 << 20),
+        ("all-to-all", collectives::all_to_all(&ranks, 1 << 16), 240 << 16),
         ("pipeline", collectives::pipeline(&ranks, 1 << 18, 8), 120 << 18),
     ];
     for (name, workload, bytes) in all {

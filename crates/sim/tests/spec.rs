@@ -242,7 +242,7 @@ fn a_scenario_with_everything_filled_in_runs_the_same() {
 fn any_pattern() -> impl Strategy<Value = Value> {
     let ranks =
         prop_oneof![Just(Value::Null), Just(json!([3, 1, 4, 15])), Just(json!([0, 2, 4, 6, 8, 10, 12, 14]))];
-    let bytes = prop_oneof![Just(0u64), Just(7000)];
+    let bytes = prop_oneof![Just(0u64), Just(1), Just(7000)];
     let operation = prop::sample::select(vec![
         "ring-all-reduce",
         "recursive-doubling-all-reduce",
@@ -257,8 +257,9 @@ fn any_pattern() -> impl Strategy<Value = Value> {
         Just(json!({"kind": "incast", "senders": [1, 2, 3], "receiver": 0, "bytes": 5})),
         ranks.clone().prop_map(|ranks| json!({"kind": "all-to-all", "ranks": ranks, "bytes": 5})),
         Just(json!({"kind": "flows", "flows": [[0, 1, 5, 0], [1, 0, 5, 0]]})),
-        (operation, ranks).prop_map(|(operation, ranks)| {
-            json!({"kind": "collective", "operation": operation, "ranks": ranks, "bytes": 5000, "microbatches": 3})
+        (operation, ranks, 1u64..8).prop_map(|(operation, ranks, bytes)| {
+            let bytes = if bytes > 5 { 5000 } else { bytes };
+            json!({"kind": "collective", "operation": operation, "ranks": ranks, "bytes": bytes, "microbatches": 3})
         }),
         (layout, bytes.clone(), bytes.clone(), bytes.clone(), bytes, 1u32..=3).prop_map(
             |((data, tensor, pipeline, expert), tensor_bytes, expert_bytes, activation, gradients, microbatches)| {

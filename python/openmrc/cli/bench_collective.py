@@ -75,8 +75,8 @@ def bench_collective(
         typer.Option(
             "--algorithm",
             metavar="NAME",
-            help="ring, halving, direct, tree or chain. Default by size.",
-            autocompletion=_complete.choices("ring", "halving", "direct", "tree", "chain"),
+            help="ring, halving, doubling, direct, tree or chain. Default by size.",
+            autocompletion=_complete.choices("ring", "halving", "doubling", "direct", "tree", "chain"),
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare the results.")] = True,

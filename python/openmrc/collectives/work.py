@@ -31,7 +31,8 @@ class CallOptions(MessageOptions, total=False):
     """What every collective operation takes."""
 
     algorithm: str | None
-    """``ring``, ``halving``, ``direct``, ``tree`` or ``chain``, as far as it has them; default by size."""
+    """``ring``, ``halving``, ``doubling``, ``direct``, ``tree`` or ``chain``, as far as it has them; default
+    by size."""
 
 
 class ReduceOptions(CallOptions, total=False):

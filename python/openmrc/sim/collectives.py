@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from openmrc.sim.scenario import AllToAll, Collective, Scenario, Traffic
 
 _NEVER = 2**64 - 1
+_IN_PARTS = ("ring-all-reduce", "all-gather", "reduce-scatter")
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ def _steps(
     width = end - begin
     if isinstance(pattern, Collective) and pattern.operation != "pipeline":
         width = _ranks(scenario, pattern)
+        if pattern.operation in _IN_PARTS:
+            # A rank's part without a byte is left out.
+            width = min(width, pattern.bytes)
     before: float | None = pattern.start_us
     for place, first in enumerate(range(begin, end, max(1, width))):
         last = max(columns["delivered_ps"][first : min(first + width, end)])

@@ -4,15 +4,20 @@
 //! |---|---|---|
 //! | ring | 2 (n - 1) of 1/n | large all_reduce, all_gather, reduce_scatter |
 //! | halving | 2 log2 n, halves, quarters ... | all_reduce of medium size, n a power of two |
+//! | doubling | log2 n, all of it | all_reduce of very few bytes, n a power of two |
 //! | direct | n - 1, all at once | small ones; all_to_all, gather, scatter |
 //! | tree | log2 n | small broadcast, reduce; all_reduce of many ranks |
 //! | chain | 1, passed on while it arrives | large broadcast, reduce |
 
 mod direct;
+mod doubling;
 mod halving;
 mod parts;
 mod ring;
 mod rooted;
+
+pub use direct::EXCHANGES;
+pub use parts::even_parts;
 
 use crate::program::{Program, Rank, Span};
 
@@ -30,12 +35,20 @@ pub enum Algorithm {
     Tree,
     /// A pipeline through all ranks.
     Chain,
+    /// Recursive doubling.
+    Doubling,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their codes.
-    pub const ALL: [Algorithm; 5] =
-        [Algorithm::Ring, Algorithm::Halving, Algorithm::Direct, Algorithm::Tree, Algorithm::Chain];
+    pub const ALL: [Algorithm; 6] = [
+        Algorithm::Ring,
+        Algorithm::Halving,
+        Algorithm::Direct,
+        Algorithm::Tree,
+        Algorithm::Chain,
+        Algorithm::Doubling,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -45,6 +58,7 @@ impl Algorithm {
             Algorithm::Direct => "direct",
             Algorithm::Tree => "tree",
             Algorithm::Chain => "chain",
+            Algorithm::Doubling => "doubling",
         }
     }
 
@@ -209,7 +223,7 @@ impl Shape {
         match self {
             Shape::AllReduce { .. } => match algorithm {
                 Ring | Direct | Tree => true,
-                Halving => ranks.is_power_of_two(),
+                Halving | Doubling => ranks.is_power_of_two(),
                 Chain => false,
             },
             Shape::ReduceScatter { .. } | Shape::AllGather { .. } => matches!(algorithm, Ring | Direct),
@@ -230,6 +244,7 @@ impl Shape {
             Shape::AllReduce { count } => match algorithm {
                 Ring => ring::all_reduce(rank, ranks, *count, size),
                 Halving => halving::all_reduce(rank, ranks, *count, size),
+                Doubling => doubling::all_reduce(rank, ranks, count * size),
                 Tree => rooted::all_reduce(rank, ranks, count * size),
                 _ => direct::all_reduce(rank, ranks, count * size),
             },

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::error::SpecError;
 use super::numbers::{Amount, Count, Host, LONGEST_MESSAGE, Micros, Whole, grouped};
 use super::ranks::{Volume, all_pairs, check_ranks, count, members, ranks_exist};
+use openmrc_schedule::{Algorithm, EXCHANGES, Shape, even_parts};
+
 use crate::collectives;
 use crate::workload::Workload;
 
@@ -45,7 +47,7 @@ pub enum Operation {
     AllGather,
     /// Around a ring.
     ReduceScatter,
-    /// In steps: each rank sends to the next, the one after that, and so on.
+    /// In steps: each rank sends to the next, the one after that, and so on; eight steps are under way at once.
     AllToAll,
     /// From stage to stage.
     Pipeline,
@@ -73,9 +75,14 @@ impl Collective {
     pub(super) fn volume(&self, hosts: u32) -> Volume {
         let ranks = count(self.ranks.as_deref(), hosts);
         let others = ranks.saturating_sub(1);
+        // Each step of a ring passes every part on. Parts without a byte are left out.
+        let ring = |passes: u64| {
+            let (parts, steps) = (ranks.min(self.bytes.get()), passes * others);
+            Volume::new(steps * parts, ranks.min(parts + steps - 1))
+        };
         match self.operation {
-            Operation::RingAllReduce => Volume::new(2 * all_pairs(ranks), ranks),
-            Operation::AllGather | Operation::ReduceScatter => Volume::new(all_pairs(ranks), ranks),
+            Operation::RingAllReduce => ring(2),
+            Operation::AllGather | Operation::ReduceScatter => ring(1),
             Operation::RecursiveDoublingAllReduce => {
                 let exchanges = u64::from(ranks.ilog2()) * ranks;
                 Volume::new(exchanges, exchanges)
@@ -91,7 +98,12 @@ impl Collective {
         let others = ranks.saturating_sub(1);
         let steps = match self.operation {
             Operation::RingAllReduce => 2 * others,
-            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => others,
+            Operation::AllGather | Operation::ReduceScatter => others,
+            // Several steps are under way at once: they share a round trip.
+            Operation::AllToAll => {
+                let trips = others.div_ceil(EXCHANGES as u64);
+                return others as f64 * sends(self.part(hosts)) + trips as f64 * rtt;
+            }
             Operation::RecursiveDoublingAllReduce => u64::from(ranks.max(1).ilog2()),
             Operation::Pipeline => others + self.microbatches.get(),
         };
@@ -110,13 +122,20 @@ impl Collective {
 
     pub(super) fn workload(&self, hosts: u32) -> Workload {
         let (ranks, bytes) = (members(self.ranks.as_deref(), hosts), self.bytes.get());
+        let parts = || even_parts(bytes as usize, ranks.len(), 1);
         match self.operation {
             Operation::RingAllReduce => collectives::ring_all_reduce(&ranks, bytes),
-            Operation::AllGather | Operation::ReduceScatter => collectives::ring_pass(&ranks, bytes),
             Operation::RecursiveDoublingAllReduce => {
-                collectives::recursive_doubling_all_reduce(&ranks, bytes)
+                let shape = Shape::AllReduce { count: bytes as usize };
+                collectives::operation(&shape, Algorithm::Doubling, &ranks)
             }
-            Operation::AllToAll => collectives::stepped_all_to_all(&ranks, bytes),
+            Operation::AllGather => {
+                collectives::operation(&Shape::AllGather { counts: parts() }, Algorithm::Ring, &ranks)
+            }
+            Operation::ReduceScatter => {
+                collectives::operation(&Shape::ReduceScatter { counts: parts() }, Algorithm::Ring, &ranks)
+            }
+            Operation::AllToAll => collectives::all_to_all(&ranks, bytes),
             Operation::Pipeline => collectives::pipeline(&ranks, bytes, self.microbatches.u32()),
         }
     }

@@ -1,5 +1,7 @@
 //! What a pattern has in the network at once: packets in flight and open connections. An estimate, for memory.
 
+use openmrc_schedule::EXCHANGES;
+
 use super::collective::{Collective, Operation};
 use super::flows::Flows;
 use super::ranks::count;
@@ -114,8 +116,13 @@ fn of_collective(pattern: &Collective, hosts: u32) -> Load {
         Operation::RingAllReduce | Operation::AllGather | Operation::ReduceScatter => {
             Load::one_each(ranks, bytes / ranks)
         }
-        Operation::RecursiveDoublingAllReduce | Operation::AllToAll => {
+        Operation::RecursiveDoublingAllReduce => {
             Load { open: OF_TWO_STEPS * ranks, ..Load::one_each(ranks, bytes) }
+        }
+        Operation::AllToAll => {
+            let connections = (ranks - 1.0).clamp(1.0, EXCHANGES as f64);
+            let open = (OF_TWO_STEPS * connections).min(ranks) * ranks;
+            Load { bytes: bytes * connections, connections, open, ..Load::one_each(ranks, bytes) }
         }
         Operation::Pipeline => Load::one_each(ranks - 1.0, bytes * pattern.microbatches.get() as f64),
     }

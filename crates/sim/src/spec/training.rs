@@ -106,19 +106,19 @@ impl Training {
         let ranks = data * tensor * stages;
         // Forward and backward phases.
         let phases = 2 * u128::from(self.microbatches.get());
-        let of = |bytes: u64, group: u128, messages: u128| match bytes > 0 && group > 1 {
-            true => ranks * messages,
+        // A step of a ring passes every part on that has a byte. Each collective ends with a computation of no length in each of its ranks.
+        let ring = |bytes: u64, group: u128| match bytes > 0 && group > 1 {
+            true => ranks / group * (2 * (group - 1) * group.min(bytes.into()) + group),
             false => 0,
         };
-        // Each collective ends with a computation of no length in each of its ranks.
-        let of_tensors = of(self.tensor_bytes.get(), tensor, 2 * (tensor - 1) + 1);
-        let of_experts = of(self.expert_bytes.get(), expert, 2 * expert);
-        let of_gradients = of(self.gradient_bytes.get(), data, 2 * (data - 1) + 1);
+        let of_tensors = ring(self.tensor_bytes.get(), tensor);
+        let of_experts = if self.expert_bytes.get() > 0 && expert > 1 { ranks * 2 * expert } else { 0 };
+        let of_gradients = ring(self.gradient_bytes.get(), data);
         let between_stages = (stages - 1) * data * tensor;
         // A rank computes in each phase, and at the end of a step it has a computation of no length.
         let step = phases * (ranks + of_tensors + of_experts + between_stages) + of_gradients + ranks;
         let connections = 2 * between_stages
-            + of(self.tensor_bytes.get(), tensor, 1)
+            + if self.tensor_bytes.get() > 0 && tensor > 1 { ranks } else { 0 }
             + stages * tensor * self.replica_pairs();
         let counted = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
         Volume::new(counted(step * u128::from(self.steps.get())), counted(connections))

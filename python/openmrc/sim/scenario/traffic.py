@@ -79,6 +79,7 @@ class Collective(Part):
         "all-to-all",
         "pipeline",
     ]
+    """Which one. All but the pipeline are the programs that `openmrc.collectives` executes."""
     ranks: Ranks | None = OPEN
     """Hosts in rank order; all of them if left open."""
     bytes: StrictInt
