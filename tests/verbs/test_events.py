@@ -272,6 +272,23 @@ def test_a_port_that_goes_down_is_an_event_here_and_at_the_peer():
         assert eventually(lambda: b.qp.ports_up() == [0, 1])
 
 
+def test_every_reader_has_all_events_since_it_subscribed():
+    with connected(planes=2) as (a, _):
+        control = Controller(a.context)
+        control.set_port_admin(1, up=False)
+        assert a.context.async_events.get(20).type is AsyncEventType.PORT_ERR
+        early, other = a.context.async_events.subscribe(), a.context.async_events.subscribe()
+        control.set_port_admin(1, up=True)
+        for reader in (early, a.context.async_events, other):
+            assert reader.get(20).type is AsyncEventType.PORT_ACTIVE
+            assert (reader.poll(), reader.dropped) == (None, 0)
+    for reader in (early, other):
+        with pytest.raises(ClosedError):
+            reader.poll()
+    with pytest.raises(ClosedError):
+        a.context.async_events.subscribe()
+
+
 def test_events_can_be_iterated_in_asyncio():
     with connected(planes=3, cap=SMALL) as (a, _):
         control = Controller(a.context)

@@ -85,6 +85,7 @@ USES = {
     "wait for async event": lambda a: a.context.async_events.get(1),
     "EV event": lambda a: a.context.ev_events.poll(),
     "dropped": lambda a: a.context.ev_events.dropped,
+    "subscribe": lambda a: a.context.ev_events.subscribe(),
     "register": lambda a: a.pd.register(bytearray(1)),
     "create_qp": lambda a: a.pd.create_qp(a.send_cq),
     "poll": lambda a: a.send_cq.poll(),

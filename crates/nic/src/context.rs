@@ -1,7 +1,6 @@
 //! An open device, on which all objects are created.
 
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use crate::cq::CompletionQueue;
 use crate::driver::{Driver, Polling};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::events::{AsyncEvent, PathEvent};
+use crate::events::{AsyncEvent, EventReader, PathEvent};
 use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
 use crate::port::PortStatusUpdate;
@@ -159,7 +158,7 @@ impl Context {
         self.driver.shared.check_process()
     }
 
-    /// From now on asynchronous events go to `sink` instead of [`Context::next_event`]. It is called with locks of the
+    /// From now on asynchronous events go to `sink` instead of [`Context::events`]. It is called with locks of the
     /// device held, so it must not call the device. Only the first sink counts.
     pub fn give_events_to(&self, sink: Box<dyn Fn(AsyncEvent) + Send + Sync>) {
         self.driver.shared.events.give_to(sink);
@@ -170,29 +169,32 @@ impl Context {
         self.driver.shared.path_events.give_to(sink);
     }
 
-    /// Removes the oldest asynchronous event. In the child of a fork there is none.
-    pub fn next_event(&self) -> Option<AsyncEvent> {
-        self.check_process().ok().and_then(|()| self.driver.shared.events.pop())
+    /// Asynchronous events since the device was opened.
+    pub fn events(&self) -> &Arc<EventReader<AsyncEvent>> {
+        self.driver.shared.events.first()
     }
 
-    /// A descriptor that is readable while there are asynchronous events. The context keeps it.
-    pub fn event_fd(&self) -> RawFd {
-        self.driver.shared.events.fd()
+    /// A further reader of asynchronous events, from now on. It takes none from the others.
+    ///
+    /// # Errors
+    /// [`Error::OtherProcess`] in the child of a fork; [`Error::Os`] if descriptors have run out.
+    pub fn subscribe_events(&self) -> Result<Arc<EventReader<AsyncEvent>>> {
+        self.check_process()?;
+        self.driver.shared.events.subscribe()
     }
 
-    /// Removes the oldest path event. In the child of a fork there is none.
-    pub fn next_path_event(&self) -> Option<PathEvent> {
-        self.check_process().ok().and_then(|()| self.driver.shared.path_events.pop())
+    /// Path events since the device was opened.
+    pub fn path_events(&self) -> &Arc<EventReader<PathEvent>> {
+        self.driver.shared.path_events.first()
     }
 
-    /// A descriptor that is readable while there are path events. The context keeps it.
-    pub fn path_event_fd(&self) -> RawFd {
-        self.driver.shared.path_events.fd()
-    }
-
-    /// Path events dropped because the queue was full.
-    pub fn path_events_dropped(&self) -> u64 {
-        self.check_process().map_or(0, |()| self.driver.shared.path_events.dropped())
+    /// A further reader of path events, as [`Context::subscribe_events`].
+    ///
+    /// # Errors
+    /// As [`Context::subscribe_events`].
+    pub fn subscribe_path_events(&self) -> Result<Arc<EventReader<PathEvent>>> {
+        self.check_process()?;
+        self.driver.shared.path_events.subscribe()
     }
 
     // --- profiles and paths ------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ pub use cq::CompletionQueue;
 pub use device::Device;
 pub use driver::Polling;
 pub use error::{Error, Result};
-pub use events::{AsyncEvent, PathEvent};
+pub use events::{AsyncEvent, EventReader, PathEvent};
 pub use impair::{EvSelection, ImpairRule, Impairment, PacketClass};
 pub use memory::MemoryRegion;
 pub use memory_table::Access;

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
-use crate::events::{AsyncEvent, EventQueue, PathEvent};
+use crate::events::{AsyncEvent, Events, PathEvent};
 use crate::work_queues::QpShared;
 
 /// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
@@ -34,8 +34,8 @@ pub(crate) struct Shared {
     process: Process,
     pub epoll: Epoll,
     pub wake: EventFd,
-    pub events: EventQueue<AsyncEvent>,
-    pub path_events: EventQueue<PathEvent>,
+    pub events: Events<AsyncEvent>,
+    pub path_events: Events<PathEvent>,
     pub probes: ProbeWaits,
     submissions: Mutex<Vec<u32>>,
     any_submitted: AtomicBool,
@@ -53,8 +53,8 @@ impl Shared {
         Ok(Shared {
             epoll,
             wake,
-            events: EventQueue::new(EVENTS_KEPT)?,
-            path_events: EventQueue::new(EVENTS_KEPT)?,
+            events: Events::new(EVENTS_KEPT)?,
+            path_events: Events::new(EVENTS_KEPT)?,
             probes: ProbeWaits::default(),
             submissions: Mutex::new(Vec::new()),
             any_submitted: AtomicBool::new(false),

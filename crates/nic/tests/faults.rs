@@ -138,7 +138,7 @@ fn a_dead_path_is_assumed_bad_reported_avoided_and_used_again() {
             a.write(&b, 0, 0, 200_000, wr_id);
             a.wait_success(1);
             wr_id += 1;
-            while let Some(event) = a.context.next_path_event() {
+            while let Some(event) = a.context.path_events().next() {
                 if event.ev == path.ev && event.change == change {
                     assert_eq!((event.port, event.qp_num), (path.port, a.qp.qp_num()));
                     return;
@@ -158,7 +158,7 @@ fn a_port_that_is_switched_off_sends_nothing_and_the_others_carry_on() {
     a.write(&b, 0, 0, 1_000_000, 1);
     a.wait_success(1);
     a.context.set_port_admin(2, false).unwrap();
-    assert_eq!(a.context.next_event(), Some(AsyncEvent::PortDown(2)));
+    assert_eq!(a.context.events().next(), Some(AsyncEvent::PortDown(2)));
     assert_eq!(a.context.ports_up().unwrap(), PortSet::first(4).without(2));
     let sent = |end: &End, port: usize| end.context.stats().unwrap().ports[port].tx_packets;
     let before = sent(&a, 2);
@@ -179,7 +179,7 @@ fn a_port_that_is_switched_off_sends_nothing_and_the_others_carry_on() {
     assert!(sent(&b, 2) as i64 - asked(&b) as i64 <= before);
     // Once the port is up again, both ends use it again.
     a.context.set_port_admin(2, true).unwrap();
-    assert_eq!(a.context.next_event(), Some(AsyncEvent::PortUp(2)));
+    assert_eq!(a.context.events().next(), Some(AsyncEvent::PortUp(2)));
     while !b.qp.ports_up().unwrap().contains(2) {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();

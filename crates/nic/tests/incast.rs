@@ -104,7 +104,7 @@ fn under_incast_a_plane_that_is_dead_is_condemned_and_the_others_carry_everythin
     for (sender, stats) in incast.senders.iter().zip(incast.stats()) {
         assert!(stats.condemned > 0, "{stats:#?}");
         let mut ports = HashSet::new();
-        while let Some(event) = sender.context.next_path_event() {
+        while let Some(event) = sender.context.path_events().next() {
             if event.change == EvChange::AssumedBad {
                 ports.insert(event.port);
             }

@@ -20,7 +20,7 @@ fn idle_pair(keepalive_ms: u32) -> (End, End) {
 fn next_event(end: &End) -> AsyncEvent {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(event) = end.context.next_event() {
+        if let Some(event) = end.context.events().next() {
             return event;
         }
         assert!(Instant::now() < deadline, "no event came");
@@ -62,5 +62,5 @@ fn without_keepalive_an_idle_queue_pair_sends_nothing() {
     let before = sent();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(sent(), before);
-    assert_eq!((a.context.next_event(), b.context.next_event()), (None, None));
+    assert_eq!((a.context.events().next(), b.context.events().next()), (None, None));
 }

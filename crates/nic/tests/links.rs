@@ -61,13 +61,13 @@ fn wait_up(context: &Context, ports: PortSet) {
         assert!(Instant::now() < deadline, "the links never came up");
         std::thread::sleep(Duration::from_millis(1));
     }
-    while context.next_event().is_some() {}
+    while context.events().next().is_some() {}
 }
 
 fn wait_event(context: &Context, event: AsyncEvent) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match context.next_event() {
+        match context.events().next() {
             Some(found) if found == event => return,
             Some(_) => {}
             None => {

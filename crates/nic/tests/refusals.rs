@@ -170,7 +170,7 @@ fn an_immediate_without_a_receive_ends_both_queue_pairs() {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
-    let fatal = std::iter::from_fn(|| b.context.next_event())
+    let fatal = std::iter::from_fn(|| b.context.events().next())
         .any(|e| matches!(e, AsyncEvent::QpFatal { qp_num, .. } if qp_num == b.qp.qp_num()));
     assert!(fatal);
 }
@@ -189,7 +189,7 @@ fn a_completion_queue_that_overruns_says_so_and_ends_its_queue_pairs() {
     let kept = a.cq.poll(100).unwrap();
     assert_eq!(kept.iter().map(|c| c.wr_id).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
     assert!(matches!(a.cq.poll(1), Err(Error::CqOverrun(id)) if id == a.cq.handle()));
-    let events: Vec<_> = std::iter::from_fn(|| a.context.next_event()).collect();
+    let events: Vec<_> = std::iter::from_fn(|| a.context.events().next()).collect();
     assert!(events.contains(&AsyncEvent::CqError { cq: a.cq.handle() }), "{events:?}");
     assert!(events.iter().any(|e| matches!(e, AsyncEvent::QpFatal { .. })), "{events:?}");
 }

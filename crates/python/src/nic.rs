@@ -11,6 +11,7 @@ pub(crate) mod cq;
 mod defaults;
 mod device;
 pub(crate) mod error;
+mod events;
 mod impair;
 mod memory;
 pub(crate) mod pd;
@@ -26,6 +27,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device::Device>()?;
     module.add_class::<context::Context>()?;
     module.add_class::<context::Polling>()?;
+    module.add_class::<events::AsyncEventReader>()?;
+    module.add_class::<events::EvEventReader>()?;
     module.add_class::<pd::ProtectionDomain>()?;
     module.add_class::<memory::MemoryRegion>()?;
     module.add_class::<cq::CompletionQueue>()?;

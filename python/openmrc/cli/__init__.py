@@ -7,6 +7,7 @@ Each subcommand is one function in one file of this package. It is imported only
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -102,6 +103,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "write-lat": Subcommand(
         "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
+    ),
+    "devices": Subcommand(
+        "openmrc.cli.devices:devices", "Show what the open devices of this user's processes do."
     ),
     "run": Subcommand("openmrc.cli.run:run", "Run an unmodified verbs program, such as ib_write_bw."),
     "config-c": Subcommand(
@@ -217,3 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             standalone_mode=False,
         )
     )
+
+
+def script() -> int:
+    """The program ``openmrc``: as :func:`main`; the devices that it opens are published to this user."""
+    os.environ.setdefault("OPENMRC_OBSERVE", "1")
+    return main()

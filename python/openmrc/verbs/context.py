@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError, ClosedError
+from openmrc.observe.publication import publish_if_wanted
+from openmrc.observe.schema import ContextStats, PathStats
 from openmrc.verbs.attr import QpHint
 from openmrc.verbs.comp_channel import CompletionChannel
 from openmrc.verbs.cq import CompletionQueue
@@ -44,11 +46,17 @@ class Context(Closable):
         """Every path condemned or brought back, of all queue pairs; a controller filters them by profile."""
         # A program that ends without closing must still stop its engine before memory is freed.
         self._finalizer = weakref.finalize(self, self._core.close)
+        self._publication = publish_if_wanted(self)
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._core.closed
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return self.device.name
 
     @property
     def addresses(self) -> "list[SocketAddress]":
@@ -163,25 +171,16 @@ class Context(Closable):
         """
         return self._core.ports_up()
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> ContextStats:
         """All counters of the NIC; they only grow.
-
-        ``ports``: a dictionary per port. ``causes``: drops and refusals by cause. ``peers``: packets whose
-        values differ from those of this device though MRC allows them, by ``peer_*`` counter
-        (docs/interop.md). ``node``: port status, EV probes and endpoint requests. ``iterations`` and
-        ``sleeps``: turns of the engine, and how often it slept.
 
         Raises:
             ClosedError: if the context is closed.
         """
         return self._core.stats()
 
-    def path_stats(self) -> list[dict[str, Any]]:
-        """Counters per path: ``port``, ``ev``, ``tx_packets``, ``tx_bytes``, ``last_tx_ns``.
-
-        ``last_tx_ns`` is the time of the last packet on the path by the monotonic clock, 0 if there was none.
-        In SRv6 mode an entropy value names a different path to each peer; there ``address`` is the outer
-        destination, and ``segment`` that of the SRH or None.
+    def path_stats(self) -> list[PathStats]:
+        """Counters per path. In SRv6 mode an entropy value names a different path to each peer.
 
         Raises:
             ClosedError: if the context is closed.
@@ -211,6 +210,8 @@ class Context(Closable):
         Outstanding work is dropped without completions. Threads and tasks that wait for a completion or an
         event get a ClosedError. Closing twice is harmless.
         """
+        if self._publication is not None:
+            self._publication.close()
         for pd in list(self._pds):
             pd.close()
         for cq in list(self._cqs):

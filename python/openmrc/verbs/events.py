@@ -1,10 +1,11 @@
 """Asynchronous events (ports, errors of queue pairs and completion queues, silent peers) and EV events."""
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from openmrc import _core
 from openmrc.errors import ClosedError
@@ -54,15 +55,21 @@ E = TypeVar("E")
 
 
 class EventQueue(Waitable, Generic[E]):
-    """A bounded queue of events: poll, wait, or iterate in asyncio."""
+    """One reader's events, at most 4,096 unread: poll, wait, or iterate in asyncio.
+
+    A context has one of each kind from the beginning. :meth:`subscribe` makes further ones; no reader takes
+    events from another.
+    """
 
     _what: ClassVar[str]
 
-    def __init__(self, core: _core.Context, fd: int) -> None:
+    def __init__(self, core: _core.Context, reader: _core.AsyncEventReader | _core.EvEventReader) -> None:
         # The descriptor is readable while the queue is not empty: there is nothing to arm or to clear.
-        super().__init__(fd)
+        super().__init__(reader.fd())
         self._core = core
+        self._reader = reader
         self._next: deque[E] = deque()
+        self._subscribers: weakref.WeakSet[EventQueue[E]] = weakref.WeakSet()
         self._closed = False
 
     def _begin(self) -> None:
@@ -72,6 +79,27 @@ class EventQueue(Waitable, Generic[E]):
     def _take(self) -> E | None:
         """The oldest event in the core's queue, or ``None``."""
         raise NotImplementedError
+
+    def subscribe(self) -> Self:
+        """A reader of its own for the events from now on.
+
+        Raises:
+            ClosedError: if the context is closed, or in the child of a fork.
+            DeviceError: if descriptors have run out.
+        """
+        if self._closed:
+            raise ClosedError(f"{self._what} belong to a context that is closed")
+        reader = self._subscribe()
+        self._subscribers.add(reader)
+        return reader
+
+    def _subscribe(self) -> Self:
+        raise NotImplementedError
+
+    @property
+    def dropped(self) -> int:
+        """Number of events that were lost because too many were unread."""
+        return self._reader.dropped()
 
     def poll(self) -> E | None:
         """The oldest event, or ``None``.
@@ -113,7 +141,9 @@ class EventQueue(Waitable, Generic[E]):
         return self._fd
 
     def close(self) -> None:
-        """Closes it; waiting threads and tasks get a ClosedError."""
+        """Closes it, with the readers that subscribed through it; who waits gets a ClosedError."""
+        for reader in list(self._subscribers):
+            reader.close()
         self._closed = True
         self._wake()
 
@@ -132,11 +162,14 @@ class AsyncEvents(EventQueue[AsyncEvent]):
 
     _what = "asynchronous events"
 
-    def __init__(self, core: _core.Context) -> None:
-        super().__init__(core, core.async_event_fd())
+    def __init__(self, core: _core.Context, reader: _core.AsyncEventReader | None = None) -> None:
+        super().__init__(core, reader or core.async_events())
+
+    def _subscribe(self) -> Self:
+        return type(self)(self._core, self._core.subscribe_async_events())
 
     def _take(self) -> AsyncEvent | None:
-        fields = self._core.next_async_event()
+        fields = self._reader.next()
         if fields is None:
             return None
         kind = AsyncEventType(fields.pop("type"))
@@ -150,17 +183,15 @@ class EvEvents(EventQueue[EvEvent]):
 
     _what = "EV events"
 
-    def __init__(self, core: _core.Context) -> None:
-        super().__init__(core, core.ev_event_fd())
+    def __init__(self, core: _core.Context, reader: _core.EvEventReader | None = None) -> None:
+        super().__init__(core, reader or core.ev_events())
         self._seen_drops = 0
 
-    @property
-    def dropped(self) -> int:
-        """Number of events that were lost because the queue was full."""
-        return self._core.ev_events_dropped()
+    def _subscribe(self) -> Self:
+        return type(self)(self._core, self._core.subscribe_ev_events())
 
     def _take(self) -> EvEvent | None:
-        fields = self._core.next_ev_event()
+        fields = self._reader.next()
         if fields is None:
             return None
         dropped = self.dropped

@@ -1,11 +1,9 @@
 //! An open device.
 
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use openmrc_nic::{self as nic, AsyncEvent};
-use openmrc_transport::{EvChange, PortSet};
+use openmrc_nic as nic;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -13,6 +11,7 @@ use pyo3::types::PyDict;
 use super::convert::port_list;
 use super::cq::CompletionQueue;
 use super::error::{OrRaise, refused};
+use super::events::{AsyncEventReader, EvEventReader};
 use super::pd::ProtectionDomain;
 use super::stats;
 
@@ -76,78 +75,24 @@ impl Context {
 
     // --- events ------------------------------------------------------------------------------------------------
 
-    fn async_event_fd(&self) -> RawFd {
-        self.context.event_fd()
+    /// Asynchronous events since the device was opened.
+    fn async_events(&self) -> AsyncEventReader {
+        AsyncEventReader::new(Arc::clone(self.context.events()))
     }
 
-    /// The oldest asynchronous event, as fields of `openmrc.verbs.AsyncEvent`.
-    fn next_async_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.context.check_process().or_raise()?;
-        let Some(event) = self.context.next_event() else { return Ok(None) };
-        let fields = PyDict::new(py);
-        let kind = match event {
-            AsyncEvent::PortUp(port) => {
-                fields.set_item("port", port)?;
-                "port_active"
-            }
-            AsyncEvent::PortDown(port) => {
-                fields.set_item("port", port)?;
-                "port_err"
-            }
-            AsyncEvent::PeerPorts { qp_num, up } => {
-                fields.set_item("qp_num", qp_num)?;
-                fields.set_item("ports_up", port_list(PortSet(up)))?;
-                "peer_ports"
-            }
-            AsyncEvent::QpFatal { qp_num, reason } => {
-                fields.set_item("qp_num", qp_num)?;
-                fields.set_item("reason", reason.to_string())?;
-                "qp_fatal"
-            }
-            AsyncEvent::PeerSilent { qp_num } => {
-                fields.set_item("qp_num", qp_num)?;
-                "peer_silent"
-            }
-            AsyncEvent::PeerHeard { qp_num } => {
-                fields.set_item("qp_num", qp_num)?;
-                "peer_heard"
-            }
-            AsyncEvent::CqError { cq } => {
-                fields.set_item("cq", cq)?;
-                "cq_err"
-            }
-        };
-        fields.set_item("type", kind)?;
-        Ok(Some(fields))
+    /// A further reader of asynchronous events, from now on.
+    fn subscribe_async_events(&self) -> PyResult<AsyncEventReader> {
+        self.context.subscribe_events().or_raise().map(AsyncEventReader::new)
     }
 
-    fn ev_event_fd(&self) -> RawFd {
-        self.context.path_event_fd()
+    /// EV events since the device was opened.
+    fn ev_events(&self) -> EvEventReader {
+        EvEventReader::new(Arc::clone(self.context.path_events()))
     }
 
-    /// The oldest EV event, as fields of `openmrc.verbs.EvEvent`.
-    fn next_ev_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.context.check_process().or_raise()?;
-        let Some(event) = self.context.next_path_event() else { return Ok(None) };
-        let fields = PyDict::new(py);
-        fields.set_item("time_ns", event.time_ns)?;
-        fields.set_item("qp_num", event.qp_num)?;
-        fields.set_item("profile_id", event.profile)?;
-        fields.set_item("ev", event.ev.0)?;
-        fields.set_item("port", event.port)?;
-        fields.set_item(
-            "state",
-            match event.change {
-                EvChange::AssumedBad => "assumed_bad",
-                EvChange::Good => "good",
-            },
-        )?;
-        Ok(Some(fields))
-    }
-
-    fn ev_events_dropped(&self) -> PyResult<u64> {
-        self.context.check_process().or_raise()?;
-        Ok(self.context.path_events_dropped())
+    /// A further reader of EV events, from now on.
+    fn subscribe_ev_events(&self) -> PyResult<EvEventReader> {
+        self.context.subscribe_path_events().or_raise().map(EvEventReader::new)
     }
 
     // --- counters ----------------------------------------------------------------------------------------------

@@ -1,0 +1,303 @@
+"""Publishes an open device at a local socket: a thread that answers with counters and sends events.
+
+One socket for each open device, in a directory of the user's own. Requests and answers are lines of JSON.
+Other users are refused by the kernel's word (SO_PEERCRED), readers are limited in number, and a reader that
+does not read loses its connection, not the device its time.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import os
+import selectors
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from openmrc.closing import Closable
+from openmrc.errors import ArgumentError
+from openmrc.observe.schema import ContextStats, DeviceState, Event
+
+MOST_READERS = 16
+"""Connections at a time; further ones are closed."""
+MOST_REQUEST = 1024
+"""Bytes of a request's line."""
+MOST_UNREAD = 1 << 20
+"""Bytes that a reader may leave unread before its connection is closed."""
+_CREDENTIALS = struct.Struct("3i")
+_serial = itertools.count()
+
+
+class Events(Protocol):
+    """A reader of events."""
+
+    def fileno(self) -> int:
+        """Readable while there are unread events."""
+
+    def poll(self) -> Any:
+        """The oldest, or ``None``."""
+
+    def subscribe(self) -> "Events":
+        """A reader of its own."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+    @property
+    def dropped(self) -> int:
+        """Events lost to this reader."""
+
+
+class Observed(Protocol):
+    """What an open device offers: :class:`openmrc.verbs.Context`."""
+
+    async_events: Any
+    ev_events: Any
+
+    @property
+    def name(self) -> str:
+        """Of the device."""
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """By port."""
+
+    def ports_up(self) -> list[int]:
+        """Numbers of the ports that are up."""
+
+    def stats(self) -> ContextStats:
+        """Its counters."""
+
+
+def directory() -> Path:
+    """Where this user's processes publish their devices; ``OPENMRC_OBSERVE_DIR`` names another place."""
+    named = os.environ.get("OPENMRC_OBSERVE_DIR")
+    if named:
+        return Path(named)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime, "openmrc") if runtime else Path("/tmp") / f"openmrc-{os.getuid()}"
+
+
+def checked_directory() -> Path:
+    """The directory, made if it is missing.
+
+    Raises:
+        ArgumentError: if it is somebody else's, or others may write there.
+    """
+    path = directory()
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ArgumentError(
+            f"{path}: devices are published in a directory of one's own that only the owner may write to;"
+            " name another in OPENMRC_OBSERVE_DIR"
+        )
+    return path
+
+
+class Publication(Closable):
+    """A published device; closing it ends the publication and not the device."""
+
+    def __init__(self, observed: Observed) -> None:
+        """Begins.
+
+        Raises:
+            ArgumentError: if the directory is not the user's own.
+            OSError: if there are no descriptors, or the directory cannot be written to.
+        """
+        self._observed = observed
+        self.path = checked_directory() / f"{os.getpid()}-{next(_serial)}.sock"
+        self._readers: dict[int, _Reader] = {}
+        self._condemned: Counter[tuple[int, int]] = Counter()
+        self._stopped = threading.Event()
+        self._pid = os.getpid()
+        with contextlib.ExitStack() as stack:
+            self._events: list[Events] = [
+                stack.enter_context(contextlib.closing(events.subscribe()))
+                for events in (observed.async_events, observed.ev_events)
+            ]
+            self._selector = stack.enter_context(selectors.DefaultSelector())
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            stack.callback(os.close, self._wake)
+            self._listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            self.path.unlink(missing_ok=True)
+            self._listener.bind(os.fspath(self.path))
+            stack.callback(self.path.unlink, missing_ok=True)
+            self._listener.listen()
+            self._listener.setblocking(False)
+            for fd in (self._listener.fileno(), self._wake, *(events.fileno() for events in self._events)):
+                self._selector.register(fd, selectors.EVENT_READ)
+            self._thread = threading.Thread(target=self._run, name="openmrc observe", daemon=True)
+            self._thread.start()
+            self._resources = stack.pop_all()
+
+    def close(self) -> None:
+        """Ends the thread and removes the socket."""
+        # In the child of a fork there is no thread to end, and the socket is the parent's.
+        if self._stopped.is_set() or os.getpid() != self._pid:
+            return
+        self._stopped.set()
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        for reader in self._readers.values():
+            reader.connection.close()
+        self._resources.close()
+
+    def state(self) -> DeviceState:
+        """The device now."""
+        return DeviceState(
+            device=self._observed.name,
+            job=os.environ.get("OPENMRC_JOB"),
+            pid=os.getpid(),
+            program=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:256],
+            time_ns=time.monotonic_ns(),
+            addresses=[address for address, _ in self._observed.addresses],
+            ports_up=self._observed.ports_up(),
+            stats=self._observed.stats(),
+            condemned=sum(count > 0 for count in self._condemned.values()),
+        )
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            for key, ready in self._selector.select():
+                if key.fd == self._listener.fileno():
+                    self._accept()
+                elif key.fd in self._readers:
+                    self._serve(self._readers[key.fd], ready)
+            for event in self._take_events():
+                line = _line({"event": dataclasses.asdict(event)})
+                for reader in [each for each in self._readers.values() if each.follows]:
+                    self._send(reader, line)
+
+    def _take_events(self) -> Iterator[Event]:
+        for events in self._events:
+            # A closed context has no more of them: the publication is closed next.
+            with contextlib.suppress(Exception):
+                while (event := events.poll()) is not None:
+                    yield self._published(event)
+
+    def _published(self, event: Any) -> Event:
+        fields = {
+            name: value
+            for name in type(event).__dataclass_fields__
+            if (value := getattr(event, name)) not in (None, ())
+        }
+        kind = str(fields.pop("type", None) or fields.pop("state"))
+        now = fields.pop("time_ns", time.monotonic_ns())
+        if kind in ("assumed_bad", "good"):
+            self._condemned[event.qp_num, event.ev] = int(kind == "assumed_bad")
+        return Event(kind=kind, time_ns=now, device=self._observed.name, fields=fields)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # Out of descriptors, or the reader has gone: the next one is accepted when there is room.
+            self._stopped.wait(0.05)
+            return
+        _, uid, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if uid not in (os.getuid(), 0) or len(self._readers) >= MOST_READERS:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._readers[connection.fileno()] = _Reader(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _serve(self, reader: "_Reader", ready: int) -> None:
+        if ready & selectors.EVENT_WRITE:
+            self._send(reader, b"")
+        if not ready & selectors.EVENT_READ:
+            return
+        try:
+            received = reader.connection.recv(MOST_REQUEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        reader.received += received
+        *lines, reader.received = reader.received.split(b"\n")
+        for line in lines:
+            self._answer(reader, line)
+        if not received or len(reader.received) > MOST_REQUEST:
+            self._drop(reader)
+
+    def _answer(self, reader: "_Reader", line: bytes) -> None:
+        match line.strip():
+            case b"state":
+                answer: dict[str, Any]
+                try:
+                    answer = {"state": dataclasses.asdict(self.state())}
+                except Exception as error:
+                    answer = {"error": str(error)}
+                self._send(reader, _line(answer))
+            case b"follow":
+                reader.follows = True
+                self._send(reader, _line({"following": self._observed.name}))
+            case _:
+                self._send(reader, _line({"error": "a request is a line: state, or follow"}))
+
+    def _send(self, reader: "_Reader", line: bytes) -> None:
+        reader.unsent += line
+        try:
+            while reader.unsent:
+                sent = reader.connection.send(reader.unsent)
+                del reader.unsent[:sent]
+        except BlockingIOError:
+            if len(reader.unsent) > MOST_UNREAD:
+                self._drop(reader)
+                return
+        except OSError:
+            self._drop(reader)
+            return
+        if reader.connection.fileno() in self._readers:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if reader.unsent else 0)
+            self._selector.modify(reader.connection, wanted)
+
+    def _drop(self, reader: "_Reader") -> None:
+        if self._readers.pop(reader.connection.fileno(), None) is not None:
+            self._selector.unregister(reader.connection)
+            reader.connection.close()
+
+
+@dataclasses.dataclass
+class _Reader:
+    connection: socket.socket
+    received: bytes = b""
+    unsent: bytearray = dataclasses.field(default_factory=bytearray)
+    follows: bool = False
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), default=str).encode() + b"\n"
+
+
+def publish_if_wanted(observed: Observed) -> Publication | None:
+    """Publishes an open device if ``OPENMRC_OBSERVE`` is set and not 0; a device works without it too."""
+    if os.environ.get("OPENMRC_OBSERVE", "0") == "0":
+        return None
+    try:
+        return Publication(observed)
+    except (ArgumentError, OSError) as error:
+        logging.getLogger("openmrc").info("%s is not published: %s", observed.name, error)
+        return None
+
+
+def publish(observed: Observed) -> Publication:
+    """Publishes an open device until the publication or the device is closed.
+
+    Raises:
+        ArgumentError: if the directory is not the user's own.
+        OSError: if there are no descriptors, or the directory cannot be written to.
+    """
+    return Publication(observed)

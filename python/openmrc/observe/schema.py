@@ -1,0 +1,108 @@
+"""The schema of counters and events. Counters only grow; names are those of the core and do not change."""
+
+from dataclasses import dataclass, field
+from typing import Any, NotRequired, TypedDict
+
+
+class PortStats(TypedDict):
+    """Counters of a port of a device."""
+
+    tx_packets: int
+    tx_bytes: int
+    """UDP payload bytes sent."""
+    tx_calls: int
+    """System calls that sent packets."""
+    rx_packets: int
+    """Packets received, including bad ones."""
+    rx_bytes: int
+    """UDP payload bytes received."""
+    rx_datagrams: int
+    """Messages that the kernel delivered, of one or several packets each."""
+    rx_ecn_marked: int
+    """Packets received with ECN "congestion experienced"."""
+    rx_overflow: int
+    """Packets lost because the socket's receive buffer was full."""
+
+
+class NodeStats(TypedDict):
+    """Counters of what a device does beside queue pairs: port status, probes, endpoint requests."""
+
+    port_updates_sent: int
+    port_updates_applied: int
+    ports_contradicted: int
+    ports_asked: int
+    requests_answered: int
+    requests_limited: int
+    probes_unanswered: int
+    endpoint_invalid: int
+    overflows: int
+
+
+class ContextStats(TypedDict):
+    """Counters of an open device."""
+
+    ports: list[PortStats]
+    causes: dict[str, int]
+    """Drops and refusals by cause."""
+    peers: dict[str, int]
+    """Packets whose values differ from those of this device though MRC allows them, by ``peer_*`` counter
+    (docs/interop.md)."""
+    node: NodeStats
+    iterations: int
+    """Turns of the engine."""
+    sleeps: int
+    """How often the engine slept."""
+
+
+class PathStats(TypedDict):
+    """Counters of a path: one entropy value on one port."""
+
+    port: int
+    ev: int
+    tx_packets: int
+    tx_bytes: int
+    last_tx_ns: int
+    """Time of the last packet on it by the monotonic clock, nanoseconds; 0 if there was none."""
+    address: NotRequired[str]
+    """SRv6 mode: the outer destination."""
+    segment: NotRequired[str | None]
+    """SRv6 mode: the segment of the SRH, if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """An open device at a moment."""
+
+    device: str
+    """Name of the device."""
+    job: str | None
+    """Name of the job, from ``OPENMRC_JOB``."""
+    pid: int
+    program: str
+    """What the process runs."""
+    time_ns: int
+    """Time by the monotonic clock, nanoseconds."""
+    addresses: list[str]
+    """By port."""
+    ports_up: list[int]
+    """Numbers of the ports that are up."""
+    stats: ContextStats
+    condemned: int
+    """Paths that queue pairs have condemned and not taken back since the device was published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a device."""
+
+    kind: str
+    """``port_active``, ``port_err``, ``peer_ports``, ``peer_silent``, ``peer_heard``, ``qp_fatal``,
+    ``cq_err``; of paths ``assumed_bad`` and ``good``; ``lost`` for events that were dropped."""
+    time_ns: int
+    """Monotonic clock, nanoseconds: of the event for paths, else of its publication."""
+    device: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Port, queue pair, entropy value, reason: as the event has them."""
+
+    def __str__(self) -> str:
+        return " ".join([self.device, self.kind, *(f"{name} {value}" for name, value in self.fields.items())])
