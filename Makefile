@@ -11,8 +11,6 @@ PYTHON        ?= python3
 FUZZ_SECONDS  ?= 180
 FUZZ_TARGETS  ?= decode queue_pair node handshake
 PYTEST_ARGS   ?=
-# Most tests of Python wait for peers, timers and processes: four at a time keep two cores busy.
-TEST_WORKERS  ?= 4
 DEMO_ARGS     ?=
 BENCH_ARGS    ?=
 
@@ -33,7 +31,7 @@ FORCE:
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  FUZZ_SECONDS=$(FUZZ_SECONDS)  PYTEST_ARGS='-k ...'  TEST_WORKERS=$(TEST_WORKERS)  DEMO_ARGS='...'  BENCH_ARGS='--repetitions 3'  PYTHON=$(PYTHON)"
+	@echo "  FUZZ_SECONDS=$(FUZZ_SECONDS)  PYTEST_ARGS='-k ...'  DEMO_ARGS='...'  BENCH_ARGS='--repetitions 3'  PYTHON=$(PYTHON)"
 
 # --- environment ------------------------------------------------------------------------------------------------
 
@@ -155,7 +153,7 @@ judges: $(STAMPS)/judges/stamp ## download what the tests compare our header tab
 
 test-python: $(STAMPS)/wheel $(STAMPS)/judges/stamp
 	$(call say,Python tests)
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --durations 20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # torch comes with 5 GB of libraries for accelerators, without which it does not import.
 TORCH := .venv-torch

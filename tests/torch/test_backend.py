@@ -336,3 +336,41 @@ def test_a_rank_that_does_not_come_to_a_monitored_barrier_is_named():
     processes = start(script, 2)
     assert "[1]" in processes[0].communicate(timeout=100)[0]
     processes[1].communicate(timeout=100)
+
+
+def test_a_tensor_that_gets_other_memory_during_its_operation_frees_nothing():
+    script = """
+        import weakref
+        def moves():
+            yield lambda t: t.set_(torch.zeros(4))
+            yield lambda t: setattr(t, "data", torch.zeros(4))
+        from openmrc.torch.backend import communicators
+        comm = communicators()[0]
+        for move in moves():
+            if rank == 0:
+                t = torch.zeros(1 << 20)
+                storage = t.untyped_storage()
+                freed = weakref.ref(storage)
+                work = comm.recv(t, 1, async_op=True)
+                del storage
+                move(t)
+                assert freed() is not None, "the memory of a receive under way was freed"
+                dist.barrier()
+                work.wait()
+                assert t.numel() == 4 and not t.any()
+                dist.barrier()
+                assert work.done and freed() is None, "the memory is kept"
+            else:
+                dist.barrier()
+                comm.send(torch.ones(1 << 20), 0)
+                dist.barrier()
+        t = torch.zeros(8)
+        t.untyped_storage().resize_(4)
+        try:
+            dist.all_reduce(t)
+        except Exception as error:
+            assert "storage was resized" in str(error), error
+        else:
+            raise AssertionError("it reads beyond the storage")
+    """
+    run(script, 2)

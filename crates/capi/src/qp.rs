@@ -4,7 +4,6 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use openmrc_nic::profiles::EvLease;
 use openmrc_nic::{self as nic, QpCap, QpState};
 use parking_lot::Mutex;
 
@@ -17,6 +16,7 @@ use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, Result};
 use crate::events::Acknowledged;
 use crate::hint::Hint;
 use crate::memory::{PDS, Pd};
+use crate::profiles::online::Lease;
 use crate::registry::{Marked, Registry};
 
 pub static QPS: Registry<Qp> = Registry::new();
@@ -73,8 +73,8 @@ pub struct Record {
     pub verbs: IbvQpAttr,
     pub mrc: Option<MrcQpAttr>,
     pub hint: Option<Arc<Hint>>,
-    /// Its hold on the EV profile that it named.
-    pub lease: Option<EvLease>,
+    /// SRv6 mode: the paths to its peer.
+    pub lease: Option<Lease>,
 }
 
 // SAFETY: the pointer to a hint is a name that goes back to the program; nothing here follows it.

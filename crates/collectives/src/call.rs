@@ -5,6 +5,7 @@ use std::time::Duration;
 use openmrc_schedule::{Algorithm, Rank, Shape};
 
 use crate::error::{Error, Result};
+use crate::memory::Lent;
 use crate::types::{DataType, ReduceOp};
 
 /// An operation to begin.
@@ -17,15 +18,18 @@ pub struct Call {
     pub op: ReduceOp,
     /// Factor of every input before it is reduced (premul_sum).
     pub factor: Option<f64>,
-    /// First byte of the input.
-    pub input: *const u8,
-    /// First byte of the output.
-    pub output: *mut u8,
+    /// The input; empty where this rank has none.
+    pub input: Lent,
+    /// The output; `None`: the input's memory.
+    pub output: Option<Lent>,
     /// Execute it so, instead of by the tuning table.
     pub algorithm: Option<Algorithm>,
     /// Time limit.
     pub timeout: Duration,
 }
+
+/// Most bytes of the part of one rank: sums over all ranks stay within 64 bits.
+const LONGEST: usize = 1 << 46;
 
 impl Call {
     /// Checks the arguments of a call of one of `ranks`.
@@ -72,14 +76,52 @@ impl Call {
                 algorithm.name()
             )));
         }
+        self.check_sizes(rank, ranks)?;
         self.check_overlap(rank, ranks)
+    }
+
+    fn output(&self) -> &Lent {
+        self.output.as_ref().unwrap_or(&self.input)
+    }
+
+    /// Input and output hold what the operation reads and writes.
+    fn check_sizes(&self, rank: Rank, ranks: usize) -> Result<()> {
+        let (name, size) = (self.shape.name(), self.dtype.size());
+        let longest = match &self.shape {
+            Shape::ReduceScatter { counts } | Shape::AllGather { counts } => counts.iter().max(),
+            Shape::AllToAll { send, recv } => send.iter().chain(recv).max(),
+            Shape::AllReduce { count }
+            | Shape::Broadcast { count, .. }
+            | Shape::Reduce { count, .. }
+            | Shape::Gather { count, .. }
+            | Shape::Scatter { count, .. } => Some(count),
+            Shape::Barrier => None,
+        };
+        if let Some(&longest) = longest.filter(|&&n| n > LONGEST / size) {
+            return Err(Error::invalid(format!(
+                "{name} of {longest} {} is longer than {LONGEST} bytes",
+                self.dtype.name()
+            )));
+        }
+        let (input, output) = self.shape.sizes(rank, ranks);
+        for (what, lent, needed) in
+            [("input", &self.input, input * size), ("output", self.output(), output * size)]
+        {
+            if lent.len() < needed {
+                return Err(Error::invalid(format!(
+                    "the {what} of {name} has {} bytes and needs {needed}",
+                    lent.len()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Input and output are separate, or one lies in the other where the operation would put it.
     fn check_overlap(&self, rank: Rank, ranks: usize) -> Result<()> {
         let (input, output) = self.shape.sizes(rank, ranks);
         let size = self.dtype.size();
-        let (a, b) = (self.input as usize, self.output as usize);
+        let (a, b) = (self.input.data() as usize, self.output().data() as usize);
         let (input, output) = (input * size, output * size);
         if a + input <= b || b + output <= a || input == 0 || output == 0 {
             return Ok(());

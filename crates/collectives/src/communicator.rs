@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::header::Signature;
-use crate::memory::{Buffers, OperationMemory};
+use crate::memory::{Lent, OperationMemory};
 use crate::operation::{Operation, Reduction};
 use crate::p2p::Incoming;
 use crate::record::Record;
@@ -72,38 +72,32 @@ impl Communicator {
         core.links.iter().flatten().filter(|link| link.is_local()).map(|link| link.peer).collect()
     }
 
-    /// Begins a collective operation.
-    ///
-    /// # Safety
-    /// `input` and `output` have the sizes of [`crate::Shape::sizes`] for this rank, elements of `dtype`. They stay valid, the input is not
-    /// changed and the output not used by anyone else until the work has ended.
+    /// Begins a collective operation, which owns the call's memory until it has ended.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the call cannot be executed; [`Error::Closed`]. That of a communicator that has failed is the
     /// work's.
-    pub unsafe fn call(&self, call: &Call) -> Result<Work> {
-        let Call { shape, dtype, op, .. } = call;
-        let size = dtype.size();
+    pub fn call(&self, call: Call) -> Result<Work> {
         call.check(self.rank, self.ranks)?;
-        let algorithm = call.algorithm.unwrap_or_else(|| self.tuning.choose(shape, self.ranks, size));
+        let Call { shape, dtype, op, factor, input, output, algorithm, timeout } = call;
+        let size = dtype.size();
+        let algorithm = algorithm.unwrap_or_else(|| self.tuning.choose(&shape, self.ranks, size));
         let program = shape.program(algorithm, self.rank, self.ranks, size);
         let signature = Signature {
             count: shape.common_count() as u64,
             root: shape.root().unwrap_or(0) as u32,
             kind: shape.code(),
-            dtype: *dtype as u8,
-            op: if shape.reduces() { *op as u8 } else { 255 },
+            dtype: dtype as u8,
+            op: if shape.reduces() { op as u8 } else { 255 },
             algorithm: algorithm as u8,
         };
-        let reduction =
-            shape.reduces().then_some(Reduction { dtype: *dtype, op: *op, ranks: self.ranks as u32 });
-        let work = Arc::new(WorkState::new(signature.describe(), call.timeout));
-        let buffers = Buffers { input: call.input, output: call.output };
-        // SAFETY: the caller's promise: a program has no spans beyond the sizes of its shape.
-        let mut memory = unsafe { OperationMemory::new(buffers, program.scratch) };
-        if let Some(factor) = call.factor {
+        let reduction = shape.reduces().then_some(Reduction { dtype, op, ranks: self.ranks as u32 });
+        let work = Arc::new(WorkState::new(signature.describe(), timeout));
+        // SAFETY: `check` has compared the lengths with the sizes of the shape, beyond which a program has no spans.
+        let mut memory = unsafe { OperationMemory::new(input, output, program.scratch) };
+        if let Some(factor) = factor {
             // SAFETY: the input of an operation that reduces has this many elements.
-            unsafe { memory.scale_input(shape.sizes(self.rank, self.ranks).0, factor, *dtype) };
+            unsafe { memory.scale_input(shape.sizes(self.rank, self.ranks).0, factor, dtype) };
         }
         let mut core = self.driver.lock()?;
         let state = Arc::clone(&work);
@@ -114,49 +108,28 @@ impl Communicator {
         Ok(self.begun(work))
     }
 
-    /// Sends `len` bytes to a rank, which receives them with the same tag.
-    ///
-    /// # Safety
-    /// The bytes stay valid and unchanged until the work has ended.
+    /// Sends bytes to a rank, which receives them with the same tag.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a rank that is not another one; [`Error::Closed`].
-    pub unsafe fn send(
-        &self,
-        to: Rank,
-        tag: u64,
-        data: *const u8,
-        len: usize,
-        timeout: Duration,
-    ) -> Result<Work> {
+    pub fn send(&self, to: Rank, tag: u64, data: Lent, timeout: Duration) -> Result<Work> {
         self.check_peer(to)?;
-        let work =
-            Arc::new(WorkState::new(format!("send of {len} bytes to rank {to} with tag {tag}"), timeout));
-        // SAFETY: the caller's promise.
-        unsafe { self.driver.lock()?.send(to, tag, data, len, Arc::clone(&work)) };
+        let name = format!("send of {} bytes to rank {to} with tag {tag}", data.len());
+        let work = Arc::new(WorkState::new(name, timeout));
+        self.driver.lock()?.send(to, tag, data, Arc::clone(&work));
         Ok(self.begun(work))
     }
 
-    /// Receives `len` bytes from a rank, or from any.
-    ///
-    /// # Safety
-    /// The bytes stay valid and are not used by anyone else until the work has ended.
+    /// Receives as many bytes as there is room for from a rank, or from any.
     ///
     /// # Errors
     /// As [`Communicator::send`].
-    pub unsafe fn recv(
-        &self,
-        from: Option<Rank>,
-        tag: u64,
-        data: *mut u8,
-        len: usize,
-        timeout: Duration,
-    ) -> Result<Work> {
+    pub fn recv(&self, from: Option<Rank>, tag: u64, data: Lent, timeout: Duration) -> Result<Work> {
         from.map_or(Ok(()), |from| self.check_peer(from))?;
         let source = from.map_or("any rank".into(), |from| format!("rank {from}"));
-        let work =
-            Arc::new(WorkState::new(format!("recv of {len} bytes from {source} with tag {tag}"), timeout));
-        self.driver.lock()?.recv(Incoming { from, tag, data, len, work: Arc::clone(&work) });
+        let name = format!("recv of {} bytes from {source} with tag {tag}", data.len());
+        let work = Arc::new(WorkState::new(name, timeout));
+        self.driver.lock()?.recv(Incoming { from, tag, data, work: Arc::clone(&work) });
         Ok(self.begun(work))
     }
 

@@ -12,6 +12,7 @@ use crate::abort::{AbortCode, AbortKind};
 use crate::error::{Error, Result};
 use crate::link::{ENDED, Link, Medium};
 use crate::local::Home;
+use crate::memory::Lent;
 use crate::network::Network;
 use crate::operation::Operation;
 use crate::p2p::{Incoming, Outgoing, P2P_BIT, PointToPoint};
@@ -111,12 +112,12 @@ impl Core {
     /// Takes over an operation, and does what can be done at once.
     pub fn submit(&mut self, mut operation: Operation) {
         if let Some(error) = self.error() {
-            operation.work.complete(Err(error.clone()));
+            operation.end(Err(error.clone()));
             return;
         }
         let network = &self.network;
         if let Err(error) = operation.register(&self.links, |data, len| network.register(data, len)) {
-            operation.work.complete(Err(error.clone()));
+            operation.end(Err(error.clone()));
             // The other ranks wait for this one.
             self.fail(error, AbortKind::Device, self.rank);
             return;
@@ -125,22 +126,19 @@ impl Core {
         self.progress();
     }
 
-    /// Sends `len` bytes to a rank.
-    ///
-    /// # Safety
-    /// They stay valid and unchanged until the work has ended.
-    pub unsafe fn send(&mut self, to: Rank, tag: u64, data: *const u8, len: usize, work: Arc<WorkState>) {
+    /// Sends bytes to a rank.
+    pub fn send(&mut self, to: Rank, tag: u64, data: Lent, work: Arc<WorkState>) {
+        let mut message = Outgoing::new(self.p2p.next_id(), tag, data, work);
         if let Some(error) = self.error() {
-            work.complete(Err(error.clone()));
+            message.end(Err(error.clone()));
             return;
         }
-        let mut message = Outgoing::new(self.p2p.next_id(), tag, data, len, work);
         let remote = self.links[to].as_ref().is_some_and(|link| !link.is_local());
-        if remote && len > crate::remote::COPIED {
-            match self.network.register(data, len) {
+        if remote && message.data.len() > crate::remote::COPIED {
+            match self.network.register(message.data.data(), message.data.len()) {
                 Ok(region) => message.region = Some(region),
                 Err(error) => {
-                    message.work.complete(Err(error));
+                    message.end(Err(error));
                     return;
                 }
             }
@@ -152,7 +150,7 @@ impl Core {
     /// Receives a message.
     pub fn recv(&mut self, receive: Incoming) {
         if let Some(error) = self.error() {
-            receive.work.complete(Err(error.clone()));
+            receive.end(Err(error.clone()));
             return;
         }
         self.p2p.post_recv(receive, &self.links);
@@ -206,10 +204,7 @@ impl Core {
             operation.finish();
             if let Some(operation) = self.operations.queue.pop_front() {
                 self.log.add(Record::of(&operation));
-                // The memory belongs to the caller again: nothing of the operation may refer to it.
-                let work = Arc::clone(&operation.work);
-                drop(operation);
-                work.complete(Ok(()));
+                operation.end(Ok(()));
             }
             worked = true;
         }
@@ -426,7 +421,7 @@ mod tests {
     use crate::header::Signature;
     use crate::layout::COPIED_MOST;
     use crate::local::LocalLink;
-    use crate::memory::{Buffers, OperationMemory};
+    use crate::memory::OperationMemory;
     use crate::operation::Reduction;
     use crate::types::{DataType, ReduceOp};
 
@@ -477,9 +472,11 @@ mod tests {
             algorithm,
         };
         let program = shape.program(Algorithm::Ring, core.rank, RANKS, dtype.size());
-        let output = data.as_mut_ptr().cast::<u8>();
         // SAFETY: the data has the sizes of the shape, and outlives the test's use of the core.
-        let memory = unsafe { OperationMemory::new(Buffers { input: output, output }, program.scratch) };
+        let memory = unsafe {
+            let lent = Lent::new(data.as_mut_ptr().cast(), size_of_val(data), Box::new(()));
+            OperationMemory::new(lent, None, program.scratch)
+        };
         let work = Arc::new(WorkState::new("all_reduce".into(), Duration::from_secs(60)));
         let reduction = Some(Reduction { dtype, op, ranks: RANKS as u32 });
         let number = core.next_call();

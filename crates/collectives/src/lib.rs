@@ -36,6 +36,7 @@ mod work;
 pub use call::Call;
 pub use communicator::{Communicator, Work};
 pub use error::{Error, Result};
+pub use memory::Lent;
 pub use openmrc_schedule::{Algorithm, Rank, Shape, Tuning};
 pub use record::Record;
 pub use rendezvous::{Options, Rendezvous};

@@ -113,6 +113,13 @@ impl Operation {
         }
     }
 
+    /// Ends it. The memory is the caller's again before anybody learns that the work has ended.
+    pub fn end(self, result: Result<()>) {
+        let work = Arc::clone(&self.work);
+        drop(self);
+        work.complete(result);
+    }
+
     /// Ranks from which or to which something is missing.
     pub fn waits_for(&self) -> impl Iterator<Item = (Rank, &'static str)> {
         self.messages.waits_for()

@@ -14,6 +14,7 @@ use crate::header::{Header, Signature};
 use crate::layout::P2P;
 use crate::link::Link;
 use crate::local::Home;
+use crate::memory::Lent;
 use crate::work::WorkState;
 
 /// Work requests of point-to-point messages have this bit; the rest is a number of the communicator.
@@ -26,20 +27,25 @@ const SIGNATURE: Signature =
 pub struct Outgoing {
     pub id: u64,
     pub tag: u64,
-    pub data: *const u8,
-    pub len: usize,
+    /// Dropped before the memory.
     pub region: Option<MemoryRegion>,
+    pub data: Lent,
     pub work: Arc<WorkState>,
     sent: usize,
     outstanding: usize,
 }
 
-// SAFETY: the caller promises that the memory may be read from any thread until the work has ended.
-unsafe impl Send for Outgoing {}
-
 impl Outgoing {
-    pub fn new(id: u64, tag: u64, data: *const u8, len: usize, work: Arc<WorkState>) -> Outgoing {
-        Outgoing { id, tag, data, len, region: None, work, sent: 0, outstanding: 0 }
+    pub fn new(id: u64, tag: u64, data: Lent, work: Arc<WorkState>) -> Outgoing {
+        Outgoing { id, tag, region: None, data, work, sent: 0, outstanding: 0 }
+    }
+
+    /// Ends it. The memory is the caller's again before anybody learns that the work has ended.
+    pub fn end(self, result: Result<()>) {
+        let Outgoing { work, region, data, .. } = self;
+        drop(region);
+        drop(data);
+        work.complete(result);
     }
 }
 
@@ -47,25 +53,28 @@ impl Outgoing {
 pub struct Incoming {
     pub from: Option<Rank>,
     pub tag: u64,
-    pub data: *mut u8,
-    pub len: usize,
+    pub data: Lent,
     pub work: Arc<WorkState>,
 }
 
-// SAFETY: the caller promises that the memory may be written from any thread until the work has ended.
-unsafe impl Send for Incoming {}
-
 impl Incoming {
+    /// As [`Outgoing::end`].
+    pub fn end(self, result: Result<()>) {
+        let Incoming { work, data, .. } = self;
+        drop(data);
+        work.complete(result);
+    }
+
     fn fits(&self, peer: Rank, tag: u64) -> bool {
         self.tag == tag && self.from.is_none_or(|from| from == peer)
     }
 
     fn deliver(&self, peer: Rank, data: &[u8]) -> Result<()> {
-        if data.len() != self.len {
-            return Err(wrong_size(peer, self.tag, data.len(), self.len));
+        if data.len() != self.data.len() {
+            return Err(wrong_size(peer, self.tag, data.len(), self.data.len()));
         }
-        // SAFETY: the caller of `recv` promised `len` bytes.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.data, data.len()) };
+        // SAFETY: as many bytes were lent.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.data.data(), data.len()) };
         self.work.set_source(peer);
         Ok(())
     }
@@ -204,11 +213,11 @@ impl PointToPoint {
     }
 
     fn end_receive(&mut self, receive: Incoming, peer: Rank, is_local: bool, result: Result<()>) {
-        let Incoming { tag, len, work, .. } = receive;
         if result.is_ok() {
-            self.ended.push(Ended { is_send: false, peer, tag, len, is_local, work: Arc::clone(&work) });
+            let (tag, len, work) = (receive.tag, receive.data.len(), Arc::clone(&receive.work));
+            self.ended.push(Ended { is_send: false, peer, tag, len, is_local, work });
         }
-        work.complete(result);
+        receive.end(result);
     }
 
     /// Sends and receives what can be; returns whether anything happened.
@@ -228,23 +237,27 @@ impl PointToPoint {
             if link.lost.is_some() || !link.can_send(P2P) {
                 break;
             }
-            let len = (message.len - message.sent).min(link.longest());
+            let total = message.data.len();
+            let len = (total - message.sent).min(link.longest());
             let header = Header {
                 operation: message.tag,
                 signature: SIGNATURE,
-                total: message.len as u64,
+                total: total as u64,
                 offset: message.sent as u64,
                 len: len as u64,
                 source: 0,
             };
             let lkey = message.region.as_ref().map(MemoryRegion::lkey);
-            // SAFETY: the caller of `send` promised `len` bytes that stay until the work has ended.
-            let held = unsafe { link.send(P2P, &header, message.data.add(message.sent), lkey, message.id)? };
+            // SAFETY: the bytes were lent until the work has ended.
+            let held = unsafe {
+                let data = message.data.data().add(message.sent);
+                link.send(P2P, &header, data, lkey, message.id)?
+            };
             message.outstanding += usize::from(held);
             message.sent += len;
             self.bytes[usize::from(!link.is_local())] += len as u64;
             worked = true;
-            if message.sent == message.len
+            if message.sent == total
                 && let Some(message) = peer.sends.pop_front()
             {
                 if message.outstanding == 0 {
@@ -272,9 +285,12 @@ impl PointToPoint {
             let peer = &mut self.peers[rank];
             let ended = match &mut peer.arriving {
                 Some(Target::Receive { receive, done }) => {
-                    if receive.len == total && *done + len <= total {
-                        // SAFETY: the caller of `recv` promised `len` bytes.
-                        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), receive.data.add(*done), len) };
+                    if receive.data.len() == total && *done + len <= total {
+                        // SAFETY: `total` bytes were lent.
+                        unsafe {
+                            let to = receive.data.data().add(*done);
+                            std::ptr::copy_nonoverlapping(data.as_ptr(), to, len);
+                        }
                     }
                     *done += len;
                     *done >= total
@@ -296,8 +312,8 @@ impl PointToPoint {
                 match peer.arriving.take() {
                     Some(Target::Receive { receive, .. }) => {
                         receive.work.set_source(rank);
-                        let fits = receive.len == total;
-                        let wrong = wrong_size(rank, tag, total, receive.len);
+                        let fits = receive.data.len() == total;
+                        let wrong = wrong_size(rank, tag, total, receive.data.len());
                         self.end_receive(
                             receive,
                             rank,
@@ -349,9 +365,7 @@ impl PointToPoint {
 }
 
 fn end_send(ended: &mut Vec<Ended>, message: Outgoing, peer: Rank, is_local: bool) {
-    let Outgoing { tag, len, work, region, .. } = message;
-    // The memory is the caller's again.
-    drop(region);
-    ended.push(Ended { is_send: true, peer, tag, len, is_local, work: Arc::clone(&work) });
-    work.complete(Ok(()));
+    let (tag, len, work) = (message.tag, message.data.len(), Arc::clone(&message.work));
+    ended.push(Ended { is_send: true, peer, tag, len, is_local, work });
+    message.end(Ok(()));
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LONG, connect, devices, in_parallel};
+use common::{LONG, connect, devices, in_parallel, lent, lent_mut};
 use openmrc_collectives::{Algorithm, Call, Communicator, DataType, Error, Options, ReduceOp, Shape};
 
 fn call<T, U>(
@@ -33,13 +33,12 @@ fn call_with<T, U>(
         dtype,
         op,
         factor: None,
-        input: input.as_ptr().cast(),
-        output: output.as_mut_ptr().cast(),
+        input: lent(input),
+        output: Some(lent_mut(output)),
         algorithm,
         timeout: LONG,
     };
-    // SAFETY: the slices have the sizes that the shape asks for and live until the work has ended.
-    let work = unsafe { comm.call(&call) }?;
+    let work = comm.call(call)?;
     assert!(work.wait(Some(Duration::from_secs(90))), "{} hangs", work.name());
     work.result().unwrap()
 }
@@ -166,13 +165,12 @@ fn averages_and_factors() {
                 dtype: DataType::Float32,
                 op: ReduceOp::Sum,
                 factor: Some(0.25),
-                input: input.as_ptr().cast(),
-                output: output.as_mut_ptr().cast(),
+                input: lent(&input),
+                output: Some(lent_mut(&mut output)),
                 algorithm: None,
                 timeout: LONG,
             };
-            // SAFETY: the slices have `count` elements and live until the work has ended.
-            let work = unsafe { comm.call(&call) }.unwrap();
+            let work = comm.call(call).unwrap();
             assert!(work.wait(Some(LONG)));
             work.result().unwrap().unwrap();
             assert!(output.iter().all(|&x| x == 0.75));
@@ -191,16 +189,13 @@ fn messages_are_matched_by_peer_and_tag() {
         let mut works = Vec::new();
         for peer in (0..n).filter(|&peer| peer != rank) {
             for (tag, data) in out.iter().enumerate() {
-                // SAFETY: the bytes live until the works have ended.
-                works.push(unsafe { comm.send(peer, tag as u64, data.as_ptr(), data.len(), LONG) }.unwrap());
+                works.push(comm.send(peer, tag as u64, lent(data), LONG).unwrap());
             }
         }
         for peer in (0..n).filter(|&peer| peer != rank) {
             for tag in (0..4).rev() {
                 let mut data = vec![0u8; lens[tag]];
-                // SAFETY: as above.
-                let work = unsafe { comm.recv(Some(peer), tag as u64, data.as_mut_ptr(), data.len(), LONG) }
-                    .unwrap();
+                let work = comm.recv(Some(peer), tag as u64, lent_mut(&mut data), LONG).unwrap();
                 assert!(work.wait(Some(LONG)), "{}", work.name());
                 work.result().unwrap().unwrap();
                 assert!(data == message(peer, tag), "tag {tag} from {peer}");
@@ -215,8 +210,7 @@ fn messages_are_matched_by_peer_and_tag() {
             let mut seen = Vec::new();
             for _ in 1..n {
                 let mut data = [0u8; 4];
-                // SAFETY: as above.
-                let work = unsafe { comm.recv(None, 9, data.as_mut_ptr(), 4, LONG) }.unwrap();
+                let work = comm.recv(None, 9, lent_mut(&mut data), LONG).unwrap();
                 assert!(work.wait(Some(LONG)));
                 assert_eq!(Some(data[0] as usize), work.source());
                 seen.push(data[0]);
@@ -225,8 +219,7 @@ fn messages_are_matched_by_peer_and_tag() {
             assert_eq!(seen, [1, 2]);
         } else {
             let data = [rank as u8; 4];
-            // SAFETY: as above.
-            let work = unsafe { comm.send(0, 9, data.as_ptr(), 4, LONG) }.unwrap();
+            let work = comm.send(0, 9, lent(&data), LONG).unwrap();
             assert!(work.wait(Some(LONG)));
         }
     });
@@ -239,19 +232,17 @@ fn many_operations_under_way_that_nobody_waits_for() {
         let works: Vec<_> = buffers
             .iter_mut()
             .map(|buffer| {
-                let data = buffer.as_mut_ptr();
                 let call = Call {
                     shape: Shape::AllReduce { count: buffer.len() },
                     dtype: DataType::Float32,
                     op: ReduceOp::Sum,
                     factor: None,
-                    input: data.cast_const().cast(),
-                    output: data.cast(),
+                    input: lent_mut(buffer),
+                    output: None,
                     algorithm: None,
                     timeout: LONG,
                 };
-                // SAFETY: each buffer is used by one operation and lives until all have ended.
-                unsafe { comm.call(&call) }.unwrap()
+                comm.call(call).unwrap()
             })
             .collect();
         let begin = std::time::Instant::now();
@@ -303,13 +294,12 @@ fn a_rank_that_does_not_call_is_named() {
             dtype: DataType::Float32,
             op: ReduceOp::Sum,
             factor: None,
-            input: input.as_ptr().cast(),
-            output: output.as_mut_ptr().cast(),
+            input: lent(&input),
+            output: Some(lent_mut(&mut output)),
             algorithm: Some(Algorithm::Direct),
             timeout: Duration::from_millis(300),
         };
-        // SAFETY: the arrays have four elements and live until the work has ended.
-        let work = unsafe { comm.call(&call) }.unwrap();
+        let work = comm.call(call).unwrap();
         assert!(work.wait(Some(LONG)));
         let words = work.result().unwrap().unwrap_err().to_string();
         assert!(

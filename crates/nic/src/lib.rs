@@ -11,7 +11,7 @@
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
 //! | [`work_request`], [`completion`] | what is posted, and how it ended |
 //! | `memory_table`, `work_queues`, `completion_ring` | the part of regions, queue pairs and completion queues that the engine shares |
-//! | [`profiles`], [`events`], [`stats`] | for a controller: EV and congestion control profiles, events, counters |
+//! | [`profile`], [`events`], [`stats`] | for a controller: EV profiles, events, counters |
 //! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
 //! | `driver`, `driving` | which thread drives the engine |
 //! | `engine`, `shared` | everything under its lock: sending, receiving, timers; what it shares with the application |
@@ -47,7 +47,7 @@ mod path;
 pub mod pd;
 mod peer;
 mod port;
-pub mod profiles;
+pub mod profile;
 pub mod qp;
 pub mod qp_state;
 mod shared;
@@ -80,7 +80,7 @@ pub use openmrc_transport::mrc::Capabilities;
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use port::PortStatusUpdate;
-pub use profiles::engine::{CcProfileConfig, EvProfileConfig};
+pub use profile::{CcProfileConfig, EvProfileConfig};
 pub use qp::QueuePair;
 pub use qp_state::QpState;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};

@@ -1,10 +1,10 @@
-//! Communicators for Python, below `openmrc.collectives`. Memory comes as addresses: the Python side checks buffers
-//! and keeps them alive until the work has ended. Calls that may wait release the GIL.
+//! Communicators for Python, below `openmrc.collectives`. An operation owns the exports of its buffers until it has
+//! ended. Calls that may wait release the GIL.
 
 use std::time::Duration;
 
 use openmrc_collectives::{
-    Algorithm, Call, Communicator, DataType, Error, Options, ReduceOp, Rendezvous, Shape, Tuning, Work,
+    Algorithm, Call, Communicator, DataType, Error, Lent, Options, ReduceOp, Rendezvous, Shape, Tuning, Work,
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::nic::context::Context;
 use crate::nic::error::refused;
+use crate::pinned::{Pinned, Returned};
 
 pyo3::import_exception!(openmrc.errors, AbortedError);
 pyo3::import_exception!(openmrc.errors, ArgumentError);
@@ -110,7 +111,9 @@ impl CollectiveRendezvous {
     fn connect(&self, py: Python<'_>, cards: Vec<Vec<u8>>) -> PyResult<CollectiveGroup> {
         let rendezvous = self.0.lock().take();
         let rendezvous = rendezvous.ok_or_else(|| ClosedError::new_err("the ranks are connected already"))?;
-        py.detach(|| rendezvous.connect(&cards)).map(CollectiveGroup).map_err(exception)
+        let connected = py.detach(|| rendezvous.connect(&cards));
+        let group = |communicator| CollectiveGroup { communicator, returned: Returned::default() };
+        connected.map(group).map_err(exception)
     }
 }
 
@@ -139,12 +142,34 @@ type RecordFields = (u64, &'static str, &'static str, u64, u64, f64, u64, u64, u
 
 /// A communicator.
 #[pyclass(frozen, module = "openmrc._core")]
-pub struct CollectiveGroup(Communicator);
+pub struct CollectiveGroup {
+    communicator: Communicator,
+    /// Buffers of operations that have ended.
+    returned: Returned,
+}
+
+impl CollectiveGroup {
+    /// The memory of an object, which stays in place until the operation that gets it has ended.
+    fn lend(&self, object: &Bound<'_, PyAny>) -> PyResult<Lent> {
+        let pinned = Pinned::new(object)?;
+        let (data, len) = (pinned.data(), pinned.len());
+        let owner = Box::new(self.returned.owner(pinned.into_holds()));
+        // SAFETY: the owner holds the memory in place. `openmrc.collectives` refuses read-only memory that is written.
+        Ok(unsafe { Lent::new(data, len, owner) })
+    }
+
+    /// What has begun, and may have ended at once.
+    fn begun(&self, py: Python<'_>, begun: Result<Work, Error>) -> PyResult<CollectiveWork> {
+        self.returned.release(py);
+        let returned = self.returned.clone();
+        begun.map(|work| CollectiveWork { work, returned }).map_err(exception)
+    }
+}
 
 #[pymethods]
 impl CollectiveGroup {
     /// Begins an operation. `kind` names it; `counts` are its sizes in elements: one for all, or one per rank; of
-    /// all_to_all those sent, then those received.
+    /// all_to_all those sent, then those received. Without an output the input is the output.
     #[expect(clippy::too_many_arguments, reason = "the fields of a call")]
     fn call(
         &self,
@@ -155,12 +180,12 @@ impl CollectiveGroup {
         element: &str,
         op: &str,
         factor: Option<f64>,
-        input: usize,
-        output: usize,
+        input: Option<&Bound<'_, PyAny>>,
+        output: Option<&Bound<'_, PyAny>>,
         algorithm: Option<&str>,
         timeout: f64,
     ) -> PyResult<CollectiveWork> {
-        let n = self.0.size();
+        let n = self.communicator.size();
         let count = counts.first().copied().unwrap_or(0);
         let shape = match kind {
             "all_reduce" => Shape::AllReduce { count },
@@ -184,86 +209,65 @@ impl CollectiveGroup {
             .transpose()?;
         let (dtype, timeout) = (dtype(element)?, span(timeout)?);
         let op = named("reduction", op, ReduceOp::from_name(op), &ReduceOp::ALL.map(ReduceOp::name))?;
-        let begun = py.detach(|| {
-            let call = Call {
-                shape,
-                dtype,
-                op,
-                factor,
-                input: std::ptr::with_exposed_provenance(input),
-                output: std::ptr::with_exposed_provenance_mut(output),
-                algorithm,
-                timeout,
-            };
-            // SAFETY: `openmrc.collectives` has checked the sizes of the buffers and keeps them until the work has ended.
-            unsafe { self.0.call(&call) }
-        });
-        begun.map(CollectiveWork).map_err(exception)
+        let input = input.map_or_else(|| Ok(Lent::empty()), |input| self.lend(input))?;
+        let output = output.map(|output| self.lend(output)).transpose()?;
+        let call = Call { shape, dtype, op, factor, input, output, algorithm, timeout };
+        self.begun(py, py.detach(|| self.communicator.call(call)))
     }
 
-    /// Begins to send `len` bytes at `data` to a rank.
+    /// Begins to send the bytes of `data` to a rank.
     fn send(
         &self,
         py: Python<'_>,
         to: usize,
         tag: u64,
-        data: usize,
-        len: usize,
+        data: &Bound<'_, PyAny>,
         timeout: f64,
     ) -> PyResult<CollectiveWork> {
-        let timeout = span(timeout)?;
-        // SAFETY: as in `call`.
-        let begun = py.detach(|| unsafe {
-            self.0.send(to, tag, std::ptr::with_exposed_provenance(data), len, timeout)
-        });
-        begun.map(CollectiveWork).map_err(exception)
+        let (data, timeout) = (self.lend(data)?, span(timeout)?);
+        self.begun(py, py.detach(|| self.communicator.send(to, tag, data, timeout)))
     }
 
-    /// Begins to receive `len` bytes to `data` from a rank, or from any.
+    /// Begins to receive as many bytes as `data` has from a rank, or from any.
     fn recv(
         &self,
         py: Python<'_>,
         source: Option<usize>,
         tag: u64,
-        data: usize,
-        len: usize,
+        data: &Bound<'_, PyAny>,
         timeout: f64,
     ) -> PyResult<CollectiveWork> {
-        let timeout = span(timeout)?;
-        // SAFETY: as in `call`.
-        let begun = py.detach(|| unsafe {
-            self.0.recv(source, tag, std::ptr::with_exposed_provenance_mut(data), len, timeout)
-        });
-        begun.map(CollectiveWork).map_err(exception)
+        let (data, timeout) = (self.lend(data)?, span(timeout)?);
+        self.begun(py, py.detach(|| self.communicator.recv(source, tag, data, timeout)))
     }
 
     fn local_peers(&self, py: Python<'_>) -> Vec<usize> {
-        py.detach(|| self.0.local_peers())
+        py.detach(|| self.communicator.local_peers())
     }
 
     fn host(&self, py: Python<'_>, peer: usize) -> Option<String> {
-        py.detach(|| self.0.host(peer))
+        py.detach(|| self.communicator.host(peer))
     }
 
     /// The ranks for which the oldest operation waits, each with what is missing.
     fn waits_for(&self, py: Python<'_>) -> Vec<(usize, &'static str)> {
-        py.detach(|| self.0.waits_for())
+        py.detach(|| self.communicator.waits_for())
     }
 
     /// Raises the error of a communicator that has failed.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.error()).map_or(Ok(()), |error| Err(exception(error)))
+        py.detach(|| self.communicator.error()).map_or(Ok(()), |error| Err(exception(error)))
     }
 
     /// Operations that have ended, bytes through shared memory, bytes over the network.
     fn totals(&self, py: Python<'_>) -> (u64, u64, u64) {
-        py.detach(|| self.0.totals())
+        py.detach(|| self.communicator.totals())
     }
 
     /// Records since the last call: number, name, algorithm, bytes, end in ns, duration in s, shared bytes, network bytes,
     /// root or peer, tag.
     fn take_records(&self, py: Python<'_>) -> Vec<RecordFields> {
-        let records = py.detach(|| self.0.take_records());
+        let records = py.detach(|| self.communicator.take_records());
         let fields = |r: openmrc_collectives::Record| {
             let duration = r.duration.as_secs_f64();
             (
@@ -283,54 +287,70 @@ impl CollectiveGroup {
     }
 
     fn abort(&self, py: Python<'_>, reason: &str) {
-        py.detach(|| self.0.abort(reason));
+        py.detach(|| self.communicator.abort(reason));
+        self.returned.release(py);
     }
 
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.0.close());
+        py.detach(|| self.communicator.close());
+        self.returned.release(py);
     }
 }
 
 /// An operation under way.
 #[pyclass(frozen, module = "openmrc._core")]
-pub struct CollectiveWork(Work);
+pub struct CollectiveWork {
+    work: Work,
+    returned: Returned,
+}
+
+impl CollectiveWork {
+    /// Whether it has ended; if so, its buffers are released.
+    fn released(&self, py: Python<'_>, ended: bool) -> bool {
+        if ended {
+            self.returned.release(py);
+        }
+        ended
+    }
+}
 
 #[pymethods]
 impl CollectiveWork {
     #[getter]
     fn name(&self) -> &str {
-        self.0.name()
+        self.work.name()
     }
 
     #[getter]
-    fn done(&self) -> bool {
-        self.0.is_done()
+    fn done(&self, py: Python<'_>) -> bool {
+        self.released(py, self.work.is_done())
     }
 
     #[getter]
     fn source(&self) -> Option<usize> {
-        self.0.source()
+        self.work.source()
     }
 
     /// Seconds since the call.
     #[getter]
     fn elapsed(&self) -> f64 {
-        self.0.elapsed().as_secs_f64()
+        self.work.elapsed().as_secs_f64()
     }
 
     /// A descriptor that is readable once it has ended. The work keeps it.
     fn fd(&self) -> PyResult<i32> {
-        self.0.fd().map_err(exception)
+        self.work.fd().map_err(exception)
     }
 
     /// Waits for at most `seconds`; whether it has ended.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let timeout = span(seconds)?;
-        Ok(py.detach(|| self.0.wait(Some(timeout))))
+        let ended = py.detach(|| self.work.wait(Some(timeout)));
+        Ok(self.released(py, ended))
     }
 
     /// Raises the error with which it has ended, if any.
     fn check(&self) -> PyResult<()> {
-        self.0.result().unwrap_or(Ok(())).map_err(exception)
+        self.work.result().unwrap_or(Ok(())).map_err(exception)
     }
 }

@@ -6,6 +6,7 @@ mod collectives;
 mod fabric;
 mod nic;
 mod perftest;
+mod pinned;
 mod sim;
 mod sim_custom;
 mod softswitch;

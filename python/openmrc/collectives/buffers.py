@@ -1,4 +1,4 @@
-"""Arrays, tensors and buffers as an address, an element type and a number of elements."""
+"""Arrays, tensors and buffers: the object whose memory the core takes, type and number of its elements."""
 
 import ctypes
 import sys
@@ -20,24 +20,20 @@ _FORMATS = {
 }  # fmt: skip
 """Types by the format of a buffer (PEP 3118, this machine's sizes)."""
 
+_NATIVE = frozenset(_FORMATS.values())
+"""Types with a format: those that NumPy gets from elsewhere, such as bfloat16, have none."""
+
 
 @dataclass(slots=True)
 class Buffer:
     """Memory of the caller, in one piece."""
 
-    address: int
-    """First byte."""
+    owner: Any
+    """What the core takes: it keeps the memory in place until the operation has ended."""
     count: int
     """Elements."""
     dtype: str
     """Name of their type."""
-    owner: Any
-    """Keeps the memory alive."""
-
-    @property
-    def nbytes(self) -> int:
-        """Length in bytes."""
-        return self.count * SIZES[self.dtype]
 
 
 def buffer(value: Any, what: str, *, writable: bool = False, dtype: str | None = None) -> Buffer:
@@ -73,7 +69,7 @@ def _tensor(tensor: Any, what: str) -> Buffer:
     name = _TENSOR_TYPES.get(dtype)
     if name is None:
         name = _TENSOR_TYPES[dtype] = _known(str(dtype).removeprefix("torch."), what)
-    return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor)
+    return Buffer(tensor, tensor.numel(), name)
 
 
 _TENSOR_TYPES: dict[Any, str] = {}
@@ -85,14 +81,13 @@ def _array(value: Any, what: str, writable: bool) -> Buffer:
     name = getattr(dtype, "name", None)
     if isinstance(name, str) and hasattr(value, "ctypes"):
         _known(name, what)
-        # Types that NumPy got from elsewhere, such as bfloat16, have no format for the buffer protocol.
         if not value.flags.c_contiguous:
             raise ArgumentError(f"{what} is not C-contiguous: use numpy.ascontiguousarray")
         if dtype.byteorder not in "=|<" or (dtype.byteorder == "<" and not _little_endian()):
             raise ArgumentError(f"{what} has the byte order of another machine")
         if writable and not value.flags.writeable:
             raise ArgumentError(f"{what} is read-only")
-        return Buffer(value.ctypes.data, value.size, name, value)
+        return Buffer(value if name in _NATIVE else _bytes(value), value.size, name)
     try:
         view = memoryview(value)
     except TypeError as error:
@@ -104,7 +99,7 @@ def _array(value: Any, what: str, writable: bool) -> Buffer:
     if writable and view.readonly:
         raise ArgumentError(f"{what} is read-only")
     name = _known(_FORMATS.get(view.format.lstrip("@="), view.format), what)
-    return Buffer(_address(view), view.nbytes // SIZES[name], name, view)
+    return Buffer(view, view.nbytes // SIZES[name], name)
 
 
 def _known(name: str, what: str) -> str:
@@ -117,27 +112,9 @@ def _little_endian() -> bool:
     return ctypes.c_uint16.from_buffer(bytearray(b"\x01\x00")).value == 1
 
 
-class _PyBuffer(ctypes.Structure):
-    """``Py_buffer``, which is part of CPython's stable ABI since 3.11."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-def _address(view: memoryview) -> int:
-    """Where a buffer begins. The view must be kept: it holds the buffer in place."""
-    if view.nbytes == 0:
-        return 0
-    found = _PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(found), 0)
-    try:
-        return int(found.buf or 0)
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+def _bytes(array: Any) -> Any:
+    """An array of a type without a buffer, such as bfloat16, as one of bytes."""
+    return array.reshape(-1).view("uint8")
 
 
 def same_count(found: int, needed: int, what: str) -> None:

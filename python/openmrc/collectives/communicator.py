@@ -76,7 +76,6 @@ class Communicator(Closable):
         self._planes = planes or planes_of_environment()
         self._tuned = tuned or tuned_of_environment()
         self._splits = 0
-        self._inflight: list[tuple[_core.CollectiveWork, tuple[Any, ...]]] = []
         self._shares_device = _device is not None
         where = address or own_address(store, "127.0.0.1")
 
@@ -326,8 +325,8 @@ class Communicator(Closable):
         """
         memory = buffer(data, "the data")
         limit = options.get("timeout", self.timeout)
-        work = self._core.send(to, _tag(tag), memory.address, memory.nbytes, limit)
-        return self._begun(work, options.get("async_op", False), memory)
+        work = self._core.send(to, _tag(tag), memory.owner, limit)
+        return self._begun(work, options.get("async_op", False))
 
     def recv(
         self, data: Any, source: int | None = None, *, tag: int = 0, **options: Unpack[MessageOptions]
@@ -345,8 +344,8 @@ class Communicator(Closable):
         """
         memory = buffer(data, "the data", writable=True)
         limit = options.get("timeout", self.timeout)
-        core = self._core.recv(source, _tag(tag), memory.address, memory.nbytes, limit)
-        work = self._begun(core, options.get("async_op", False), memory)
+        core = self._core.recv(source, _tag(tag), memory.owner, limit)
+        work = self._begun(core, options.get("async_op", False))
         return Work(core, self.waits_for) if work is None and source is None else work
 
     # --- the communicator itself ----------------------------------------------------------------------------
@@ -442,7 +441,6 @@ class Communicator(Closable):
     def close(self) -> None:
         """Ends the communicator; operations under way end with an error. A second call does nothing."""
         self._finalizer()
-        self._inflight.clear()
         if self._owned_store is not None:
             self._owned_store.close()
 
@@ -463,21 +461,16 @@ class Communicator(Closable):
         algorithm: str | None = None,
     ) -> Work | None:
         limit = self.timeout if timeout is None else timeout
+        output = None if target is source else target.owner
         core = self._core.call(
-            kind, counts, root, source.dtype, op, factor, source.address, target.address, algorithm, limit
+            kind, counts, root, source.dtype, op, factor, source.owner, output, algorithm, limit
         )
-        return self._begun(core, async_op, source, target)
+        return self._begun(core, async_op)
 
-    def _begun(self, core: "_core.CollectiveWork", async_op: bool, *buffers: Buffer) -> Work | None:
-        if core.done:
-            if not async_op:
-                core.check()
-                return None
-        else:
-            # Memory of operations under way lives, also if the caller forgets it.
-            if self._inflight:
-                self._inflight = [entry for entry in self._inflight if not entry[0].done]
-            self._inflight.append((core, buffers))
+    def _begun(self, core: "_core.CollectiveWork", async_op: bool) -> Work | None:
+        if core.done and not async_op:
+            core.check()
+            return None
         work = Work(core, self.waits_for)
         if async_op:
             return work
@@ -485,7 +478,7 @@ class Communicator(Closable):
         return None
 
 
-_NOTHING = Buffer(0, 0, "uint8", None)
+_NOTHING = Buffer(None, 0, "uint8")
 
 
 def _tag(tag: int) -> int:

@@ -1,10 +1,6 @@
 """Memory regions: which bytes of the process peers may write."""
 
-import contextlib
-import ctypes
 import importlib
-import weakref
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
@@ -16,16 +12,12 @@ from openmrc.verbs.work import RemoteBuffer, Sge, part
 if TYPE_CHECKING:
     from openmrc.verbs.pd import ProtectionDomain
 
-_CTYPES = (ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData, ctypes._Pointer)
-
 
 def register(
     pd: "ProtectionDomain", core: _core.ProtectionDomain, buffer: Any, access: AccessFlags
 ) -> "MemoryRegion":
     """See :meth:`ProtectionDomain.register`."""
-    exporter = _exporter(buffer)
-    pins = list(_pins(exporter))
-    return MemoryRegion(pd, core.register(exporter, int(access)), buffer, pins)
+    return MemoryRegion(pd, core.register(_exporter(buffer), int(access)), buffer)
 
 
 def _exporter(buffer: Any) -> Any:
@@ -46,29 +38,6 @@ def _exporter(buffer: Any) -> Any:
     return buffer.detach().reshape(-1).view(torch.uint8).numpy()
 
 
-def _pins(exporter: Any) -> "Iterator[weakref.ref[Any]]":
-    """Keeps the owner of the memory of ``exporter`` from moving it, as far as a buffer export does not.
-
-    ``ndarray.resize(refcheck=False)`` ignores exports, but refuses an array that has a weak reference.
-    ``ctypes.resize`` ignores everything.
-    """
-    owner = exporter
-    while owner is not None:
-        if isinstance(owner, memoryview):
-            owner = owner.obj
-        elif isinstance(owner, _CTYPES):
-            if owner._b_needsfree_:
-                raise RegistrationError(
-                    f"a {type(owner).__name__} of ctypes that owns its memory can be resized while it is"
-                    " registered: register a bytearray, of which from_buffer() makes a ctypes object"
-                )
-            owner = owner._b_base_
-        else:
-            with contextlib.suppress(TypeError):  # Not all types have weak references.
-                yield weakref.ref(owner)
-            owner = owner.base if hasattr(owner, "__array_interface__") else None
-
-
 class MemoryRegion(Closable):
     """A registered buffer (``ibv_mr``); made by :meth:`ProtectionDomain.register`.
 
@@ -77,13 +46,10 @@ class MemoryRegion(Closable):
     never become valid again.
     """
 
-    def __init__(
-        self, pd: "ProtectionDomain", core: _core.MemoryRegion, buffer: Any, pins: "list[weakref.ref[Any]]"
-    ) -> None:
+    def __init__(self, pd: "ProtectionDomain", core: _core.MemoryRegion, buffer: Any) -> None:
         self.pd = pd
         self._core = core
         self._buffer = buffer
-        self._pins = pins
 
     @property
     def buffer(self) -> Any:
@@ -152,7 +118,6 @@ class MemoryRegion(Closable):
         """
         self._core.close()
         self._buffer = None
-        self._pins = []
         self.pd._regions.discard(self)
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use openmrc_collectives::{Communicator, Options, Rendezvous};
+use openmrc_collectives::{Communicator, Lent, Options, Rendezvous};
 use openmrc_nic::{Context, Device, DeviceConfig};
 
 /// Devices of `ranks` hosts with `planes` planes.
@@ -45,3 +45,15 @@ pub fn in_parallel<R: Send>(comms: &[Communicator], body: impl Fn(&Communicator)
 
 /// A time limit that only a hang reaches.
 pub const LONG: Duration = Duration::from_secs(60);
+
+/// Memory of a test that an operation reads; the test keeps it until the operation has ended.
+pub fn lent<T>(data: &[T]) -> Lent {
+    // SAFETY: tests wait for their operations before the memory ends or is used otherwise.
+    unsafe { Lent::new(data.as_ptr().cast_mut().cast(), size_of_val(data), Box::new(())) }
+}
+
+/// Memory that an operation writes.
+pub fn lent_mut<T>(data: &mut [T]) -> Lent {
+    // SAFETY: as above.
+    unsafe { Lent::new(data.as_mut_ptr().cast(), size_of_val(data), Box::new(())) }
+}

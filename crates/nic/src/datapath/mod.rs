@@ -19,7 +19,7 @@ use crate::frames::FrameBuffer;
 use crate::network::Network;
 use crate::path::SegmentRoute;
 use crate::port::Port;
-use crate::profiles::engine::Paths;
+use crate::profile::Paths;
 use crate::socket::LONGEST_DATAGRAM;
 use crate::stats::Cause;
 use crate::tx::RunKey;

@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::nexthop::NextHops;
 use crate::path::{SegmentRoute, Srv6Path, TxPath, Via};
 use crate::port::Port;
-use crate::profiles::engine::Paths;
+use crate::profile::Paths;
 use crate::socket::RxSocket;
 use crate::stats::Cause;
 use crate::tx::{RunKey, is_data};

@@ -7,10 +7,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
 use super::error::{OrRaise, RegistrationError};
+use crate::pinned::{Holds, Pinned, export_of};
 
 /// The buffer of `exporter`, which must be C-contiguous.
 fn contiguous(exporter: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
-    let buffer = PyUntypedBuffer::get(exporter).map_err(|error| {
+    let buffer = export_of(exporter).map_err(|error| {
         RegistrationError::new_err(format!(
             "a {} gives no buffer to register ({error}): bytearray, memoryview, mmap, array and NumPy arrays do",
             type_name(exporter)
@@ -74,7 +75,7 @@ pub struct MemoryRegion {
 /// Dropped in this order: the region is deregistered before the buffer is released.
 struct Registered {
     region: nic::MemoryRegion,
-    buffer: PyUntypedBuffer,
+    holds: Holds,
 }
 
 impl MemoryRegion {
@@ -102,7 +103,9 @@ impl MemoryRegion {
                 type_name(exporter)
             )));
         }
-        let (addr, length) = (buffer.buf_ptr().cast::<u8>().expose_provenance(), buffer.len_bytes());
+        let pinned = Pinned::of_export(exporter, buffer, RegistrationError::new_err)?;
+        let (addr, length) = (pinned.data().expose_provenance(), pinned.len());
+        let holds = pinned.into_holds();
         let region = py.detach(|| {
             let addr = std::ptr::with_exposed_provenance_mut(addr);
             // SAFETY: the buffer is contiguous, and writable if `access` needs it. It stays in place until it is
@@ -116,10 +119,10 @@ impl MemoryRegion {
                 length: region.len(),
                 key: region.rkey(),
                 access: region.access().bits(),
-                registered: Mutex::new(Some(Registered { region, buffer })),
+                registered: Mutex::new(Some(Registered { region, holds })),
             }),
             Err(error) => {
-                buffer.release(py);
+                holds.release(py);
                 Err(error)
             }
         }
@@ -160,10 +163,10 @@ impl MemoryRegion {
 
     fn close(&self, py: Python<'_>) {
         let registered = self.registered.lock().take();
-        if let Some(Registered { region, buffer }) = registered {
+        if let Some(Registered { region, holds }) = registered {
             // Dropping deregisters, which waits for the engine's lock.
             py.detach(|| drop(region));
-            buffer.release(py);
+            holds.release(py);
         }
     }
 }
