@@ -25,7 +25,7 @@ HEADERS = ("mrc.h", "mrc_api_ver.h", "mrc_ctl.h", "mrc_ctl_api_ver.h")
 
 
 def include_directory() -> Path:
-    """The directory of the headers."""
+    """Print the directory of the headers."""
     return Path(__file__).parent / "include"
 
 

@@ -148,7 +148,7 @@ def test_config_writes_what_verify_proves(run, tmp_path):
     assert json.loads(out)["switches"] == 32
     code, out, _ = run("verify", tmp_path / "c")
     assert code == 0
-    assert out.startswith("proved: sonic, 32 switches, 224 entries, ")
+    assert out.startswith("OK: 32 switches correct (sonic, 224 entries); ")
     code, out, _ = run("verify", tmp_path / "c", "--no-walk", "--json")
     assert json.loads(out)["paths_walked"] is None
 

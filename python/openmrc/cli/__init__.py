@@ -94,64 +94,86 @@ _CONTEXT: dict[str, Any] = {
     "token_normalize_func": lambda name: name.replace("_", "-"),
 }
 
-SUBCOMMANDS: dict[str, Subcommand] = {
-    "demo": Subcommand(
-        "openmrc.cli.demo:demo", "Send a file over eight planes of this machine while planes fail."
-    ),
-    "write-bw": Subcommand(
-        "openmrc.cli.write_bw:write_bw", "Goodput of RDMA writes, as ib_write_bw measures it."
-    ),
-    "write-lat": Subcommand(
-        "openmrc.cli.write_lat:write_lat", "Latency of RDMA writes, as ib_write_lat measures it."
-    ),
-    "devices": Subcommand(
-        "openmrc.cli.devices:devices", "Show what the open devices of this user's processes do."
-    ),
-    "run": Subcommand("openmrc.cli.run:run", "Run an unmodified verbs program, such as ib_write_bw."),
-    "config-c": Subcommand(
-        "openmrc.cli.config_c:config_c", "Where the headers and libraries of the C interface are."
-    ),
-    "bench-collective": Subcommand(
-        "openmrc.cli.bench_collective:bench_collective",
-        "Time and bandwidth of collective operations, as nccl-tests measure them.",
-    ),
-    "tune": Subcommand(
-        "openmrc.cli.tune:tune", "Measure which algorithm of collective operations is the fastest here."
-    ),
-    "train-demo": Subcommand(
-        "openmrc.cli.train_demo:train_demo", "Train a small model with PyTorch while the network fails."
-    ),
-    "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
-    "put": Subcommand("openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."),
-    "decode": Subcommand(
-        "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
-    ),
-    "dissector": Subcommand("openmrc.cli.dissector:dissector", "Show MRC packets in Wireshark and tshark."),
-    "plan": Subcommand(
-        "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
-    ),
-    "path": Subcommand(
-        "openmrc.cli.path:path", "Show the path of an entropy value, and the entropy value of a path."
-    ),
-    "config": Subcommand("openmrc.cli.config:config", "Write the switch configurations of a fabric."),
-    "verify": Subcommand(
-        "openmrc.cli.verify:verify", "Check a fabric's configuration and cabling against its plan."
-    ),
-    "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric in network namespaces of this machine."),
-    "simulate": Subcommand(
-        "openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."
-    ),
-    "compare": Subcommand(
-        "openmrc.cli.compare:compare", "One simulated scenario with several transports, side by side."
-    ),
-    "example": Subcommand(
-        "openmrc.cli.example:example", "Write a shipped scenario, fabric or grid, to begin with."
-    ),
-    "sweep": Subcommand("openmrc.cli.sweep:sweep", "A grid of simulated scenarios, over all cores."),
-    "reproduce": Subcommand(
-        "openmrc.cli.reproduce:reproduce", "Simulate the published results of MRC and lay ours beside them."
-    ),
+_GROUPS: dict[str, dict[str, Subcommand]] = {
+    "Try it": {
+        "demo": Subcommand(
+            "openmrc.cli.demo:demo", "Send a file over eight planes of this machine while planes fail."
+        ),
+        "train-demo": Subcommand(
+            "openmrc.cli.train_demo:train_demo", "Train a small model with PyTorch while the network fails."
+        ),
+        "example": Subcommand(
+            "openmrc.cli.example:example", "Write a shipped scenario, fabric or grid to start from."
+        ),
+    },
+    "Move and measure data": {
+        "write-bw": Subcommand(
+            "openmrc.cli.write_bw:write_bw", "Measure the goodput of RDMA writes, as ib_write_bw does."
+        ),
+        "write-lat": Subcommand(
+            "openmrc.cli.write_lat:write_lat", "Measure the latency of RDMA writes, as ib_write_lat does."
+        ),
+        "put": Subcommand(
+            "openmrc.cli.put:put", "Send files to an `openmrc serve`, over all planes at once."
+        ),
+        "serve": Subcommand("openmrc.cli.serve:serve", "Receive files that `openmrc put` sends."),
+        "devices": Subcommand(
+            "openmrc.cli.devices:devices", "Show what the open devices of this user's processes do."
+        ),
+        "run": Subcommand("openmrc.cli.run:run", "Run an unmodified verbs program, such as ib_write_bw."),
+        "config-c": Subcommand(
+            "openmrc.cli.config_c:config_c", "Show where the headers and libraries of the C interface are."
+        ),
+    },
+    "Look at packets": {
+        "decode": Subcommand(
+            "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
+        ),
+        "dissector": Subcommand(
+            "openmrc.cli.dissector:dissector", "Show MRC packets in Wireshark and tshark."
+        ),
+    },
+    "Plan, configure and run a fabric": {
+        "plan": Subcommand(
+            "openmrc.cli.plan:plan", "Plan a multi-plane fabric: switches, links, planes, addresses."
+        ),
+        "path": Subcommand(
+            "openmrc.cli.path:path", "Show the path of an entropy value, and the entropy value of a path."
+        ),
+        "config": Subcommand("openmrc.cli.config:config", "Write the switch configurations of a fabric."),
+        "verify": Subcommand(
+            "openmrc.cli.verify:verify", "Check a fabric's configuration and cabling against its plan."
+        ),
+        "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric in network namespaces of this machine."),
+    },
+    "Simulate": {
+        "simulate": Subcommand(
+            "openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."
+        ),
+        "compare": Subcommand(
+            "openmrc.cli.compare:compare", "Run one simulated scenario with several transports, side by side."
+        ),
+        "sweep": Subcommand(
+            "openmrc.cli.sweep:sweep", "Run a grid of simulated scenarios on all cores or a cluster."
+        ),
+        "reproduce": Subcommand(
+            "openmrc.cli.reproduce:reproduce",
+            "Simulate the published results of MRC and compare them with ours.",
+        ),
+    },
+    "Collectives and training": {
+        "bench-collective": Subcommand(
+            "openmrc.cli.bench_collective:bench_collective",
+            "Measure collective operations, as nccl-tests do.",
+        ),
+        "tune": Subcommand(
+            "openmrc.cli.tune:tune", "Find the fastest algorithm for collective operations here."
+        ),
+    },
 }
+"""The subcommands by what one does with them, as `openmrc --help` lists them."""
+
+SUBCOMMANDS = {name: each for group in _GROUPS.values() for name, each in group.items()}
 
 
 def available() -> dict[str, Subcommand]:
@@ -168,7 +190,13 @@ class _LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         # For help, completion and "did you mean": names and descriptions, without the modules.
-        self.commands = {name: TyperCommand(name, help=each.help) for name, each in available().items()}
+        here = available()
+        self.commands = {
+            name: TyperCommand(name, help=each.help, rich_help_panel=title)
+            for title, group in _GROUPS.items()
+            for name, each in group.items()
+            if name in here
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)

@@ -17,7 +17,7 @@ IntervalOption = Annotated[
     typer.Option(
         "--interval",
         "-i",
-        help="Print a line for each interval of this length, at least 100ms.",
+        help="Print a line per interval of this length, at least 100ms.",
         **_values.time(MIN_LIVE_INTERVAL),
     ),
 ]

@@ -39,7 +39,7 @@ InlineOption = Annotated[
     typer.Option(
         "--inline-size",
         "-I",
-        help="Longest message that is sent inline.",
+        help="Maximum size of an inline message.",
         **_values.size(0, INLINE),
     ),
 ]
@@ -51,7 +51,7 @@ MaxTimeOption = Annotated[
     float,
     typer.Option(
         "--max-time",
-        help="Server: give up a client after this time. Client: give up a run with a number of messages. "
+        help="Server: time limit of a client. Client: time limit of a run of --iters messages. "
         f"Default {protocol.MAX_TIME:g}s.",
         show_default=False,
         **_values.time(1),
@@ -67,8 +67,8 @@ CpuOption = Annotated[
     typer.Option(
         "--cpu",
         metavar="N[,M]",
-        help="Processor of this end; with --loopback, of client and server. Default with --loopback: the "
-        "first two.",
+        help="Pin this end to a processor; with --loopback, client and server. Default with --loopback: "
+        "the first two.",
     ),
 ]
 CpuFreqOption = Annotated[

@@ -56,7 +56,7 @@ EvsOption = Annotated[
     typer.Option(
         "--evs",
         metavar="N",
-        help="Paths in rotation over all planes. Default: half of all paths, at most "
+        help="Active paths (EVs) over all planes. Default: half of the available ones, at most "
         f"{_core.QP_DEFAULTS['ev_active']}.",
         rich_help_panel=_PANEL,
     ),
@@ -66,7 +66,8 @@ EvBurstOption = Annotated[
     typer.Option(
         "--ev-burst",
         metavar="N",
-        help="Consecutive packets on one path: 1 as in hardware; more need fewer system calls. Default 15.",
+        help="Consecutive packets on one path. 1 is what hardware does; larger bursts need fewer"
+        " system calls. Default 15.",
         rich_help_panel=_PANEL,
     ),
 ]

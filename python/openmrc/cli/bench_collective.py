@@ -56,10 +56,16 @@ def bench_collective(
             "--maxbytes", "-e", help="Largest size. Default: the smallest.", **_values.size(1, _LARGEST)
         ),
     ] = None,
-    factor: Annotated[int, typer.Option("--stepfactor", "-f", min=2, help="From a size to the next.")] = 2,
+    factor: Annotated[
+        int, typer.Option("--stepfactor", "-f", min=2, help="Each size is this many times the last.")
+    ] = 2,
     iterations: Annotated[int, typer.Option("--iters", "-n", min=1, help="Operations of each size.")] = 20,
-    warmup: Annotated[int, typer.Option("--warmup-iters", "-w", min=0, help="Operations before those.")] = 5,
-    dtype: Annotated[str, typer.Option("--datatype", "-d", metavar="TYPE", help="NumPy's name.")] = "float32",
+    warmup: Annotated[
+        int, typer.Option("--warmup-iters", "-w", min=0, help="Operations of each size before measuring.")
+    ] = 5,
+    dtype: Annotated[
+        str, typer.Option("--datatype", "-d", metavar="TYPE", help="Data type, by NumPy's name.")
+    ] = "float32",
     op: Annotated[
         str,
         typer.Option(
@@ -69,7 +75,9 @@ def bench_collective(
             autocompletion=_complete.choices("sum", "product", "min", "max", "avg", "band", "bor", "bxor"),
         ),
     ] = "sum",
-    root: Annotated[int, typer.Option("--root", "-r", min=0, help="Root of those that have one.")] = 0,
+    root: Annotated[
+        int, typer.Option("--root", "-r", min=0, help="Root rank of broadcast, reduce, gather and scatter.")
+    ] = 0,
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +102,7 @@ def bench_collective(
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Time and bandwidth of collective operations, as nccl-tests measure them.
+    """Measure time and bandwidth of collective operations, as nccl-tests do.
 
     Starts its ranks itself, or is one of those that torchrun or mpirun has started (RANK, WORLD_SIZE,
     MASTER_ADDR, MASTER_PORT). Sizes are those of the larger buffer of a rank. busbw is what each rank's link

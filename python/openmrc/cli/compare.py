@@ -16,17 +16,17 @@ def compare(
         typer.Option(
             "--transports",
             metavar="LIST",
-            help="Like mrc,rocev2:qps=8,rocev2:qps=8:planes=1; fields of the transport follow colons,"
-            " planes=1 puts it on one plane of the same total bandwidth.",
+            help="Comma-separated, such as mrc,rocev2:qps=8,rocev2:qps=8:planes=1. Fields of a transport"
+            " follow colons; planes=1 runs it on one plane of the same total bandwidth.",
         ),
     ] = "mrc,rocev2:qps=1,rocev2:qps=8",
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs of each transport, with the scenario's seed and the next ones."),
+        typer.Option(min=1, help="Runs per transport, with the scenario's seed and the following ones."),
     ] = 1,
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="Write goodputs and completion times as a picture."),
+        typer.Option(metavar="FILE.png", help="Draw goodputs and completion times."),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")

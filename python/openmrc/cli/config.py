@@ -24,7 +24,7 @@ def config(
             autocompletion=_complete.choices(*PLATFORMS.split("|")),
         ),
     ],
-    out: Annotated[Path, _common.out_option("DIR", "Output directory; it must be empty or not exist.")],
+    out: Annotated[Path, _common.out_option("DIR", "Output directory; it must be empty or missing.")],
     device: DeviceOption = None,
     hwsku: HwskuOption = None,
     json: _common.JsonOption = False,

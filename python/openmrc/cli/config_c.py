@@ -8,18 +8,23 @@ from openmrc import clibrary
 
 
 def config_c(
-    cflags: Annotated[bool, typer.Option("--cflags", help="Options for the compiler.")] = False,
-    libs: Annotated[bool, typer.Option("--libs", help="Options for the linker.")] = False,
-    include_dir: Annotated[bool, typer.Option("--include-dir", help="The directory of the headers.")] = False,
+    cflags: Annotated[bool, typer.Option("--cflags", help="Print the compiler's options.")] = False,
+    libs: Annotated[bool, typer.Option("--libs", help="Print the linker's options.")] = False,
+    include_dir: Annotated[
+        bool, typer.Option("--include-dir", help="Print the directory of the headers.")
+    ] = False,
     library_dir: Annotated[
         bool,
-        typer.Option("--library-dir", help="A directory with all names of the library, and the headers."),
+        typer.Option(
+            "--library-dir",
+            help="Print a directory with the library under all of its names, and the headers.",
+        ),
     ] = False,
     preload: Annotated[
-        bool, typer.Option("--preload", help="The library to name in LD_PRELOAD for verbs programs.")
+        bool, typer.Option("--preload", help="Print the library to name in LD_PRELOAD for verbs programs.")
     ] = False,
 ) -> None:
-    """Where the headers and libraries of the C interface are.
+    """Show where the headers and libraries of the C interface are.
 
     cc $(openmrc config-c --cflags) program.c $(openmrc config-c --libs)
 

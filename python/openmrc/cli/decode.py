@@ -25,26 +25,27 @@ def decode(
     ] = None,
     ethernet: Annotated[
         bool,
-        typer.Option("--ethernet", help="The bytes of --hex begin with an Ethernet header and not with IP."),
+        typer.Option("--ethernet", help="The bytes of --hex start with an Ethernet header instead of IP."),
     ] = False,
     ports: Annotated[
         list[int] | None,
         typer.Option(
             "--udp-port",
-            help=f"UDP destination port of MRC; repeatable. Default {' and '.join(map(str, UDP_PORTS))}.",
+            help=f"UDP destination port; may be repeated. Default {' and '.join(map(str, UDP_PORTS))}.",
             **_values.port(1),
         ),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-c", min=1, help="Stop after this many packets.")
     ] = None,
-    mrc_only: Annotated[
-        bool, typer.Option("--mrc", help="Leave out packets to other ports and of other protocols.")
-    ] = False,
+    mrc_only: Annotated[bool, typer.Option("--mrc", help="Show only packets to MRC's UDP ports.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field of every header.")] = False,
     readings: Annotated[
         bool,
-        typer.Option("--readings", help="Instead of packets, counts of what openmrc sends otherwise."),
+        typer.Option(
+            "--readings",
+            help="Count where the senders read MRC 1.0 differently from openmrc, instead of showing packets.",
+        ),
     ] = False,
     json: _common.JsonOption = False,
 ) -> None:

@@ -19,7 +19,7 @@ from openmrc.verbs.device import LOOPBACK_PLANES
 
 def demo(
     size: Annotated[
-        int, typer.Option("--size", "-s", help="Size of the file to make.", **_values.size())
+        int, typer.Option("--size", "-s", help="Size of the generated file.", **_values.size())
     ] = "2GiB",  # type: ignore[assignment]  # parsed like what a user writes
     file: Annotated[
         Path | None, typer.Option("--file", help="Send this file instead.", show_default=False)
@@ -33,7 +33,7 @@ def demo(
     ] = LOOPBACK_PLANES,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
-    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+    out: Annotated[Path, _common.out_option("DIR", "Directory for the picture and the numbers.")] = Path(
         "openmrc-demo"
     ),
     no_picture: Annotated[

@@ -20,7 +20,7 @@ def devices(
         bool, typer.Option("--follow", help="Print the events of all devices as they come.")
     ] = False,
     window: Annotated[
-        float, typer.Option("--window", help="Rates are over this time.", **_values.time(0.01))
+        float, typer.Option("--window", help="Time over which rates are measured.", **_values.time(0.01))
     ] = 1.0,
     json: _common.JsonOption = False,
 ) -> None:

@@ -14,7 +14,7 @@ from openmrc.files import write_bytes
 def dissector(
     install: Annotated[
         bool,
-        typer.Option("--install", help="Write it where this user's Wireshark looks for plugins."),
+        typer.Option("--install", help="Install it into this user's Wireshark plugins."),
     ] = False,
 ) -> None:
     """Show MRC packets in Wireshark and tshark, field by field; their own dissector stops at the BTH.

@@ -19,7 +19,7 @@ def example(
     ] = None,
     out: Annotated[
         Path | None,
-        _common.out_option("DIR", "Where to write it, with the files that it refers to. Default: here."),
+        _common.out_option("DIR", "Directory for the example and the files it refers to. Default: here."),
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:

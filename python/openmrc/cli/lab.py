@@ -268,9 +268,11 @@ def repair(
 @lab.command()
 def flap(
     what: WhatArgument,
-    down_s: Annotated[float, typer.Option("--down", help="Time that it is cut.", **_values.time())] = "1s",  # type: ignore[assignment]
-    up_s: Annotated[float, typer.Option("--up", help="Time between two cuts.", **_values.time())] = "1s",  # type: ignore[assignment]
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="How often.")] = 5,
+    down_s: Annotated[
+        float, typer.Option("--down", help="How long each cut lasts.", **_values.time())
+    ] = "1s",  # type: ignore[assignment]
+    up_s: Annotated[float, typer.Option("--up", help="Time between cuts.", **_values.time())] = "1s",  # type: ignore[assignment]
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Number of cuts.")] = 5,
     name: NameOption = None,
 ) -> None:
     """Cut and repair a link or switch repeatedly; at the end, also after Ctrl-C, it is repaired."""
@@ -338,14 +340,14 @@ def demo(
         typer.Option(
             "--only",
             metavar="mrc|frr",
-            help="One half of it.",
+            help="Run only this half.",
             show_default=False,
             autocompletion=_complete.choices("mrc", "frr"),
         ),
     ] = None,
     duration: Annotated[
         float,
-        typer.Option("--duration", "-D", help="Time that the faults of each run take.", **_values.time(10)),
+        typer.Option("--duration", "-D", help="Length of each run's schedule of faults.", **_values.time(10)),
     ] = "30s",  # type: ignore[assignment]
     rate: Annotated[int, typer.Option("--rate", help="Offered load of each host.", **_values.rate())] = "40M",  # type: ignore[assignment]
     nic: Annotated[
@@ -368,7 +370,7 @@ def demo(
     bgp_hold: Annotated[
         float, typer.Option("--bgp-hold", help="FRR: BGP's hold time, whole seconds.", **_values.time(3))
     ] = "9s",  # type: ignore[assignment]
-    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+    out: Annotated[Path, _common.out_option("DIR", "Directory for the picture and the numbers.")] = Path(
         "openmrc-lab-demo"
     ),
     no_picture: Annotated[

@@ -35,7 +35,7 @@ def plan(
         str,
         typer.Option(
             metavar=PLATFORMS,
-            help="With --cabling: whose names the ports have.",
+            help="With --cabling: the system whose port names are used.",
             autocompletion=_complete.choices(*PLATFORMS.split("|")),
         ),
     ] = "linux",

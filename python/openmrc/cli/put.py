@@ -45,8 +45,7 @@ def put(
         float,
         typer.Option(
             "--peer-timeout",
-            help="Give the receiver up after this time without an answer on any plane. "
-            f"Default {PEER_TIMEOUT:g}s.",
+            help=f"Give up when no plane has answered for this time. Default {PEER_TIMEOUT:g}s.",
             show_default=False,
             **_values.time(1),
         ),

@@ -17,30 +17,28 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="ROW",
-            help="Only this row, like P4; may be repeated.",
+            help="Only this row, such as P4. May be repeated.",
             autocompletion=_complete.rows,
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds of each run; 8 if left out. One is enough for a look.")
+        int | None, typer.Option(min=1, help="Seeds per run. Default 8; 1 is enough for a first look.")
     ] = None,
-    sweeps: Annotated[
-        bool, typer.Option("--sweeps", help="Also with other values of what the paper leaves open.")
-    ] = False,
+    sweeps: Annotated[bool, typer.Option("--sweeps", help="Also sweep what the paper leaves open.")] = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="At the published sizes, for rows that have them: hours, not minutes."),
+        typer.Option("--full", help="Run at the published sizes where a row has them: takes hours."),
     ] = False,
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Figures of finished runs are kept here, and these runs are not repeated."
+            help="Directory that keeps the figures of finished runs, which are not repeated."
             " Empty it when the program has changed.",
         ),
     ] = None,
     json: _common.JsonOption = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a page.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
     """Simulate the published results of MRC (arXiv 2605.04333) and compare them with ours.
 

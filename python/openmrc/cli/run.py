@@ -50,7 +50,7 @@ def run(
         typer.Option(
             "--fail-port",
             metavar="PORT@TIME",
-            help="Make a port silent this time after the device was opened: 3@2.5s. May be repeated.",
+            help="Silence a port at a time after the device was opened: 3@2.5s. May be repeated.",
             rich_help_panel="Planes",
         ),
     ] = None,

@@ -42,7 +42,7 @@ def serve(
         bool,
         typer.Option(
             "--insecure",
-            help="Without a token: everyone who reaches the port can add files.",
+            help="Run without a token: anyone who reaches the port can add files.",
             rich_help_panel="Peers",
         ),
     ] = False,
@@ -50,14 +50,14 @@ def serve(
     allow_address: _peers.AllowAddressOption = None,
     max_senders: Annotated[
         int,
-        typer.Option("--max-senders", min=1, help="Most senders at a time, in all.", rich_help_panel="Peers"),
+        typer.Option("--max-senders", min=1, help="Maximum concurrent senders.", rich_help_panel="Peers"),
     ] = Limits().senders,
     max_per_address: Annotated[
         int,
         typer.Option(
             "--max-per-address",
             min=1,
-            help="Most senders at a time from one address.",
+            help="Maximum concurrent senders from one address.",
             rich_help_panel="Peers",
         ),
     ] = Limits().per_address,
@@ -65,7 +65,7 @@ def serve(
         float,
         typer.Option(
             "--idle-timeout",
-            help=f"Give up a sender that does nothing for this time. Default {IDLE_TIMEOUT:g}s.",
+            help=f"Disconnect a sender that is idle for this time. Default {IDLE_TIMEOUT:g}s.",
             show_default=False,
             rich_help_panel="Peers",
             **_values.time(1),

@@ -27,14 +27,18 @@ def simulate(
         ),
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option(help=f"Hosts of the run without a scenario. Default {HOSTS}.")
+        int | None, typer.Option(help=f"Without a scenario: number of hosts. Default {HOSTS}.")
     ] = None,
-    planes: Annotated[int | None, typer.Option(help=f"Its planes. Default {PLANES}.")] = None,
-    radix: Annotated[int | None, typer.Option(help=f"Ports of its switches. Default {RADIX}.")] = None,
+    planes: Annotated[
+        int | None, typer.Option(help=f"Without a scenario: number of planes. Default {PLANES}.")
+    ] = None,
+    radix: Annotated[
+        int | None, typer.Option(help=f"Without a scenario: ports per switch. Default {RADIX}.")
+    ] = None,
     size: Annotated[
         int | None,
         typer.Option(
-            "--size", "-s", help="Bytes that each of its hosts sends. Default 1M.", **_values.size()
+            "--size", "-s", help="Without a scenario: bytes each host sends. Default 1M.", **_values.size()
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. Default: the scenario's.")] = None,
@@ -55,12 +59,13 @@ def simulate(
         ),
     ] = None,
     capture: Annotated[
-        Path | None, typer.Option(metavar="FILE.pcapng", help="Write packets of the links of --capture-link.")
+        Path | None,
+        typer.Option(metavar="FILE.pcapng", help="Write the packets of the links named by --capture-link."),
     ] = None,
     capture_link: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LINK", help="A link to listen to, like h0:p0 or p0/t0-0:up1--p0/t1-1; may be repeated."
+            metavar="LINK", help="Link to capture, such as h0:p0 or p0/t0-0:up1--p0/t1-1. May be repeated."
         ),
     ] = None,
     snaplen: Annotated[

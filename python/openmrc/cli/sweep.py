@@ -24,11 +24,11 @@ def sweep(
     points: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where finished points are kept. Default: GRID.points beside the grid."
+            metavar="DIR", help="Directory that keeps finished points. Default: GRID.points beside the grid."
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=-1, help="Points at once; -1: one on each core.")
+        int, typer.Option("--jobs", "-j", min=-1, help="Points computed in parallel; -1: one per core.")
     ] = -1,
     dask: Annotated[
         str | None,
@@ -123,6 +123,4 @@ def _print(result: "Sweep") -> None:
         )
     if rows:
         _common.print_table([*axes, *figures], rows, left=0)
-    _common.console().print(
-        f"{len(result.rows)} of {result.points} points, {result.kept} of them kept from before"
-    )
+    _common.console().print(f"{len(result.rows)} of {result.points} points, {result.kept} reused")

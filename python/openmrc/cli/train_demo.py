@@ -39,11 +39,9 @@ def train_demo(
         int, typer.Option("--width", min=16, help="Width of the transformer, a multiple of 4.")
     ] = _DEFAULTS.width,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, help="Pieces of 64 bytes for each rank and step.")
+        int, typer.Option("--batch", min=1, help="Sequences of 64 bytes per rank and step.")
     ] = _DEFAULTS.batch,
-    no_gloo: Annotated[
-        bool, typer.Option("--no-gloo", help="Do not train over gloo for comparison.")
-    ] = False,
+    no_gloo: Annotated[bool, typer.Option("--no-gloo", help="Skip the comparison run over gloo.")] = False,
     lab: Annotated[
         bool,
         typer.Option("--lab", help="Ranks are hosts of a lab: SRv6 switches of the kernel. Needs root."),
@@ -51,10 +49,12 @@ def train_demo(
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace", metavar="PREFIX", help="Write what the undisturbed job sent, for the simulator."
+            "--trace",
+            metavar="PREFIX",
+            help="Write a trace of the undisturbed job for the simulator, to files with this prefix.",
         ),
     ] = None,
-    out: Annotated[Path, _common.out_option("DIR", "Where the picture and the numbers go.")] = Path(
+    out: Annotated[Path, _common.out_option("DIR", "Directory for the picture and the numbers.")] = Path(
         "openmrc-train-demo"
     ),
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Do not draw the losses.")] = False,

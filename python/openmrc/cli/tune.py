@@ -17,7 +17,7 @@ def tune(
     ranks: Annotated[
         list[int] | None,
         typer.Option(
-            "--ranks", metavar="N", min=2, max=64, help="Number of ranks; repeat it. Default 2 and 4."
+            "--ranks", metavar="N", min=2, max=64, help="Number of ranks. May be repeated. Default 2 and 4."
         ),
     ] = None,
     iterations: Annotated[
@@ -25,7 +25,7 @@ def tune(
     ] = 30,
     out: Annotated[
         Path | None,
-        _common.out_option("FILE", "Where the table goes. Default ~/.config/openmrc/tuning.json."),
+        _common.out_option("FILE", "File for the table. Default ~/.config/openmrc/tuning.json."),
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:

@@ -31,7 +31,9 @@ def verify(
     ] = None,
     fabric: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Configurations of others: the fabric's specification."),
+        typer.Option(
+            metavar="FILE", help="Verify foreign configurations against this fabric's specification."
+        ),
     ] = None,
     platform: Annotated[
         str | None,
@@ -43,12 +45,18 @@ def verify(
     ] = None,
     cabling: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="With --fabric: the ports of the links, if not the plan's."),
+        typer.Option(
+            metavar="FILE.csv", help="With --fabric: which port each link is on, if it differs from the plan."
+        ),
     ] = None,
     device: DeviceOption = None,
     hwsku: HwskuOption = None,
     walk: Annotated[
-        bool | None, typer.Option("--walk/--no-walk", help="Walk every path. Default: in small fabrics.")
+        bool | None,
+        typer.Option(
+            "--walk/--no-walk",
+            help="Follow every path through the forwarding tables. Default: in small fabrics only.",
+        ),
     ] = None,
     json: _common.JsonOption = False,
 ) -> None:
@@ -90,10 +98,15 @@ def verify(
         )
     else:
         _print_problems([str(problem) for problem in result.problems])
-        walked = "closed form, paths not walked" if result.paths is None else f"{result.paths:,} paths walked"
-        verdict = "proved" if result.ok else f"{len(result.problems):,} problems"
-        counts = f"{result.switches:,} switches, {result.entries:,} entries"
-        _common.console().print(f"{verdict}: {result.platform}, {counts}, {walked}")
+        if result.paths is None:
+            walked = "add --walk to test every path"
+        else:
+            walked = f"{result.paths:,} paths followed"
+        switches = f"{result.switches:,} switches"
+        verdict = (
+            f"OK: {switches} correct" if result.ok else f"{len(result.problems):,} problems in {switches}"
+        )
+        _common.console().print(f"{verdict} ({result.platform}, {result.entries:,} entries); {walked}")
     if not result.ok:
         raise typer.Exit(1)
 

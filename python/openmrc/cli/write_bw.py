@@ -25,7 +25,9 @@ def write_bw(
     ] = None,
     duration: Annotated[
         float | None,
-        typer.Option("--duration", "-D", help="Run for this time instead.", **_values.time()),
+        typer.Option(
+            "--duration", "-D", help="Run for this time instead of a number of messages.", **_values.time()
+        ),
     ] = None,
     bidirectional: Annotated[bool, typer.Option("--bidirectional", "-b", help="Both ends write.")] = False,
     qp: Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")] = 1,
@@ -37,7 +39,7 @@ def write_bw(
             "-t",
             min=1,
             max=32768,
-            help="Messages outstanding. Default 128, more for short ones.",
+            help="Outstanding messages per queue pair. Default 128, more for short messages.",
         ),
     ] = None,
     post_list: Annotated[
@@ -46,12 +48,14 @@ def write_bw(
             "--post-list",
             "-l",
             min=1,
-            help="Messages per post. Default 16; short 64; long 1.",
+            help="Messages per post. Default 16; 64 for short messages, 1 for long ones.",
         ),
     ] = None,
     cq_mod: Annotated[
         int | None,
-        typer.Option("--cq-mod", "-Q", min=1, help="Messages per completion. Default 16; long 1."),
+        typer.Option(
+            "--cq-mod", "-Q", min=1, help="Messages per completion. Default 16; 1 for long messages."
+        ),
     ] = None,
     inline: _perftest.InlineOption = None,
     port: _perftest.PortOption = None,
@@ -66,7 +70,7 @@ def write_bw(
         typer.Option(
             "--interval",
             "-i",
-            help="Print a line for each interval of this length, at least 100ms; with --json, the result has "
+            help="Print a line per interval of this length, at least 100ms; with --json, the result has "
             "the bytes of each.",
             **_values.time(MIN_INTERVAL),
         ),
@@ -93,7 +97,7 @@ def write_bw(
         typer.Option(
             "--fail-port",
             metavar="PORT@TIME",
-            help="Make a port silent this time after the beginning: 3@2.5s. May be repeated.",
+            help="Silence a port at a time after the start: 3@2.5s. May be repeated.",
             rich_help_panel="Planes",
         ),
     ] = None,
@@ -102,7 +106,7 @@ def write_bw(
     cpu_freq: _perftest.CpuFreqOption = False,
     report_gbits: _perftest.GbitsOption = False,
 ) -> None:
-    """Goodput of RDMA writes, as ib_write_bw measures it.
+    """Measure the goodput of RDMA writes, as ib_write_bw does.
 
     Start it without a host at one end: this is the server. Start it with that host at the other end: this is
     the client, whose options count. Or use --loopback. With -a and --json the results are a list. Impairments

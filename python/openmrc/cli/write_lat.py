@@ -46,7 +46,7 @@ def write_lat(
     json: _common.JsonOption = False,
     cpu_freq: _perftest.CpuFreqOption = False,
 ) -> None:
-    """Latency of RDMA writes, as ib_write_lat measures it: half of a round trip while both ends poll memory.
+    """Measure the latency of RDMA writes, as ib_write_lat does: half a round trip of polled memory.
 
     Start it without a host at one end: this is the server. Start it with that host at the other end: this is
     the client, whose options count. Or use --loopback. With -a and --json the results are a list.

@@ -327,7 +327,7 @@ def _cheapest_that_fits(
         tier = fewest.index(max(fewest))
         raise ArgumentError(
             f"switch: a T{tier} of {core.downlinks(tier)} downlinks and {core.uplinks(tier)} uplinks needs"
-            f" {switch.cages + fewest[tier]} cages with the modules of the catalogue that need fewest, and"
+            f" at least {switch.cages + fewest[tier]} cages with the modules of the catalogue;"
             f" {switch.name} has {switch.cages}"
         )
     return min(fitting, key=lambda ways: sum(_price(core, layer, way) for layer, way in enumerate(ways)))

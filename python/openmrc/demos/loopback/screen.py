@@ -150,11 +150,8 @@ def summary(figures: Figures) -> RenderableType:
     ]
     for fault in figures.faults:
         if fault.dead_path_last_ms is not None:
-            most = f"99 % of them in the first {fault.dead_path_most_ms:.1f} ms"
-            last = f"the last after {fault.dead_path_last_ms:.1f} ms"
-            lines.append(
-                Text(f"dead plane: {fault.dead_path_packets} data packets were sent into it, {most}, {last}")
-            )
+            last = f"{fault.dead_path_last_ms:.1f} ms and {fault.dead_path_packets} packets"
+            lines.append(Text(f"dead plane: abandoned after {last}"))
     lines.append(
         Text(
             f"{figures.data_packets} data packets: {figures.dropped} dropped by the network, "
