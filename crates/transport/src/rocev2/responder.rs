@@ -139,3 +139,56 @@ impl Responder {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use openmrc_wire::{Ev, Packet, Position};
+
+    use super::*;
+    use crate::api::NoReceive;
+    use crate::{AccessError, SendDone, Transmit};
+
+    struct Memory;
+
+    impl Host for Memory {
+        fn place(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+            Ok(())
+        }
+        fn transmit(&mut self, _: Transmit) {}
+        fn send_done(&mut self, _: SendDone) {}
+        fn recv_done(&mut self, _: RecvDone) -> Result<(), NoReceive> {
+            Ok(())
+        }
+        fn may_probe_path(&mut self, _: Time) -> bool {
+            true
+        }
+        fn fatal(&mut self, _: Fatal) {}
+    }
+
+    fn marked(psn: u32, ecn_ce: bool) -> Received {
+        let write = RcWrite { position: Position::Only, va: 0, rkey: 0, dma_len: 64, imm: None };
+        let packet = Packet { payload_len: 64, ..Packet::new(1, wire(psn.into()), Body::RcWrite(write)) };
+        Received { packet, ev: Ev(0), port: 0, ecn_ce, trim: None }
+    }
+
+    #[test]
+    fn marks_are_notified_at_most_once_in_fifty_microseconds() {
+        let mut responder = Responder::new(&RcConfig::new(1, 2, 100_000_000_000));
+        let mut notified = Vec::new();
+        for micros in 0..200 {
+            let at = Time(Span::from_micros(1000 + micros).0);
+            let answer = responder.on_data(at, &marked(micros as u32, micros != 0), &mut Memory);
+            if answer.cnp {
+                notified.push(micros);
+            }
+        }
+        assert_eq!(notified, [1, 51, 101, 151]);
+    }
+
+    #[test]
+    fn without_congestion_control_no_mark_is_notified() {
+        let config = RcConfig { dcqcn: None, ..RcConfig::new(1, 2, 100_000_000_000) };
+        let mut responder = Responder::new(&config);
+        assert!(!responder.on_data(Time(1 << 40), &marked(0, true), &mut Memory).cnp);
+    }
+}

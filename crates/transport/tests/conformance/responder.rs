@@ -41,6 +41,32 @@ fn a_gap_and_its_end_trigger_nothing() {
     }
 }
 
+#[test]
+fn every_sack_of_a_report_names_exactly_the_packets_that_its_bits_mean() {
+    let mut bench = Bench::new(&config());
+    let early = [3, 5, 66, 67, 130, 132];
+    for psn in early {
+        assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}");
+    }
+    // Far beyond the first bitmap: one SACK for what is around the trigger, and further ones for what came before.
+    let answer = bench.hear_packet(asking(write(300, 64)));
+    let sacks: Vec<_> = answer
+        .iter()
+        .filter_map(|packet| match packet.body {
+            Body::Sack(sack) => Some(sack),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sacks.len(), 4);
+    let mut named: Vec<u32> = Vec::new();
+    for sack in &sacks {
+        let base = sack.cack_psn.get().wrapping_add_signed(sack.sack_offset.into());
+        named.extend((0..64).filter(|bit| sack.bitmap >> bit & 1 != 0).map(|bit| (base + bit) & 0xFF_FFFF));
+    }
+    named.sort_unstable();
+    assert_eq!(named, [3, 5, 66, 67, 130, 132, 300]);
+}
+
 /// Packet `psn` of a message of `count` full packets that begins with PSN 0.
 fn part(psn: u32, count: u32) -> Packet {
     let mut packet = write(psn, DEFAULT_PATH_MTU);

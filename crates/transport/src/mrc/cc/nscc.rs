@@ -399,6 +399,34 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_of_twice_the_target_takes_two_fifths_of_the_window() {
+        let mut cc = reference();
+        cc.set_window(100_000.0);
+        cc.avg_delay = 18e6;
+        cc.multiplicative_decrease(Time(100 * US));
+        // 1 - 0.8 x (18 - 9) / 18.
+        assert!((cc.window() - 60_000.0).abs() < 1e-6, "{}", cc.window());
+        // At most one half at once, and one decrease in a round trip.
+        cc.avg_delay = 900e6;
+        cc.multiplicative_decrease(Time(101 * US));
+        assert!((cc.window() - 60_000.0).abs() < 1e-6, "{}", cc.window());
+        cc.multiplicative_decrease(Time(113 * US));
+        assert!((cc.window() - 30_000.0).abs() < 1e-6, "{}", cc.window());
+    }
+
+    #[test]
+    fn fast_increase_begins_after_a_window_without_delay_and_adds_a_quarter_of_what_is_acknowledged() {
+        let mut cc = reference();
+        cc.set_window(50_000.0);
+        assert!(!cc.fast_increase(50_000, Span::ZERO, Hold::Free));
+        assert!(cc.fast_increase(4_000, Span::ZERO, Hold::Free));
+        assert!((cc.window() - 51_000.0).abs() < 1e-6, "{}", cc.window());
+        assert!(!cc.fast_increase(4_000, Span(2 * US), Hold::Free), "a delay ends it");
+        assert!(!cc.fast_increase(4_000, Span::ZERO, Hold::Free));
+        assert!((cc.window() - 51_000.0).abs() < 1e-6, "{}", cc.window());
+    }
+
+    #[test]
     fn the_window_stays_between_one_mtu_and_its_maximum() {
         let mut cc = reference();
         let (low, high) = (f64::from(cc.params.mtu), cc.params.max_wnd as f64);

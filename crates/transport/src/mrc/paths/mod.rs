@@ -412,6 +412,19 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_restored_ends_the_streak_of_its_plane() {
+        let mut paths = paths(2, 16, 16, 1);
+        let of_plane: Vec<_> = paths.on_plane(0).collect();
+        let (first, rest) = of_plane[..7].split_first().unwrap();
+        assert!(matches!(paths.condemn(*first), Condemned::Path));
+        assert!(rest[..2].iter().all(|&index| matches!(paths.condemn(index), Condemned::Path)));
+        assert!(paths.restore(*first, EvInput::ProbesGood));
+        // Four in a row condemn the plane; the three from before do not count any more.
+        assert!(rest[2..5].iter().all(|&index| matches!(paths.condemn(index), Condemned::Path)));
+        assert!(matches!(paths.condemn(rest[5]), Condemned::Plane));
+    }
+
+    #[test]
     fn every_path_in_rotation_is_used_once_a_turn() {
         let mut paths = paths(8, 128, 128, 1);
         let mut seen = vec![0; paths.len()];
