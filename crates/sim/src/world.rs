@@ -283,22 +283,22 @@ impl World {
     /// The flags of a packet that arrives at port `event.at`. `None` if it was lost on the cable.
     #[inline(always)]
     fn over_cable(&mut self, event: &Event) -> Option<u8> {
-        if self.fabric.checks_arrivals && !self.check_arrival(event) {
-            return None;
+        if self.fabric.checks_arrivals {
+            return self.checked_over_cable(event);
         }
         Some(self.fabric.flags_on_arrival(event, &mut self.stats))
     }
 
-    /// Whether a packet gets over the cable to port `event.at`. If packets of that cable are captured, it is kept.
+    /// The same where packets may be lost. If packets of that cable are captured, it is kept.
     #[cold]
-    fn check_arrival(&mut self, event: &Event) -> bool {
-        let survives = self.fabric.survives(event, &mut self.stats);
-        if survives {
-            self.capture(event);
-        } else {
+    fn checked_over_cable(&mut self, event: &Event) -> Option<u8> {
+        if !self.fabric.survives(event, &mut self.stats) {
             self.hosts.common.packets.drop_packet(event.packet);
+            return None;
         }
-        survives
+        let flags = self.fabric.flags_on_arrival(event, &mut self.stats);
+        self.capture(&Event { flags, ..*event });
+        Some(flags)
     }
 
     /// Keeps a packet that has crossed a cable, if packets of that cable are captured.

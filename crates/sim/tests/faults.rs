@@ -5,8 +5,8 @@ mod common;
 use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
 use openmrc_sim::{
-    Change, Fault, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World, schedule,
-    traffic,
+    Change, Fault, LogEvent, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World,
+    schedule, traffic,
 };
 use openmrc_transport::{Span, Time};
 
@@ -189,6 +189,51 @@ fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
         };
         let (fast, slow, never) = (lost(5, 5), lost(5, 100), lost(1_000_000, 1_000_000));
         assert!(fast < slow && slow < never, "{tiers} tiers: {fast} {slow} {never} packets lost");
+    }
+}
+
+#[test]
+fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
+    let fabric = common::fabric(16, 1, 2, 8);
+    let mut network = NetworkConfig::new(fabric, common::RATE);
+    network.routing = Routing::Ecmp;
+    let (detection, silent, convergence) = (30, 70, 50);
+    network.routing_reaction = Some(RoutingReaction {
+        detection: Span::from_micros(detection),
+        silent_detection: Span::from_micros(silent),
+        convergence: Span::from_micros(convergence),
+    });
+    let link = fabric.link_number(Link { plane: 0, layer: 1, lower: 1, uplink: 1 });
+    for (change, found) in [(Change::Down, detection), (Change::Loss(1.0), silent)] {
+        let mut scenario = Scenario::new(network.clone(), traffic::permutation(16, 4 << 20, 3));
+        scenario.faults = vec![Fault { at: AT, target: Target::Link(link), change }];
+        scenario.record.events = true;
+        let mut world = World::new(&scenario).unwrap();
+        world.run();
+        let log = &world.recorder().unwrap().log;
+        let withdrawn: Vec<_> = log
+            .iter()
+            .filter(|(_, event)| matches!(event, LogEvent::Routing { withdrawn: true, .. }))
+            .collect();
+        assert_eq!(withdrawn.len(), 2, "both ends of the link");
+        for (time, _) in withdrawn {
+            assert_eq!(*time, AT + Span::from_micros(found + convergence), "{change:?}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_repaired_has_lost_its_loss_and_its_bit_errors() {
+    let target = uplink(&multiplane(64, 4), 1, 2, 3);
+    let at_once = |change| Fault { at: Time::ZERO, target, change };
+    for impairment in [Change::Loss(1.0), Change::BitErrors(1e-3)] {
+        // What comes after must not bring it back either.
+        for after in [None, Some(Change::Loss(0.0)), Some(Change::BitErrors(0.0))] {
+            let mut faults = vec![at_once(impairment), at_once(Change::Up)];
+            faults.extend(after.map(at_once));
+            let (results, _) = with_faults(faults);
+            assert_eq!(results.totals.fabric.dropped_lossy, 0, "{impairment:?}, {after:?}");
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{RATE, all_delivered, fabric, ideal, last_delivery, multiplane, run};
+use openmrc_fabric::Link;
 use openmrc_sim::{
-    EcnMarking, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, Scenario, ScenarioError,
-    Scheduling, SwitchConfig, TransportConfig, Workload, World, traffic,
+    CaptureConfig, EcnMarking, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, Scenario,
+    ScenarioError, Scheduling, SwitchConfig, TransportConfig, Workload, World, traffic,
 };
 use openmrc_transport::{Span, Time};
 
@@ -227,6 +228,76 @@ fn fewer_packets_are_marked_the_higher_the_threshold_and_none_beyond_the_longest
     let (low, high) = (marked(1), marked(8_000));
     assert!(low.marked > high.marked && high.marked > 0, "{} {}", low.marked, high.marked);
     assert_eq!(marked(low.longest_queue.max(high.longest_queue) * 2).marked, 0);
+}
+
+/// Bytes that a frame takes on a cable: with its checksum, preamble and gap.
+const ROUND_A_FRAME: usize = 4 + 20;
+
+/// The frames that went down the cable of host 0 in plane 0, with the times of their last bits.
+fn down_to_host_0(scenario: &mut Scenario) -> (Vec<(Time, Vec<u8>)>, openmrc_sim::Totals) {
+    let link = scenario.network.fabric.link_number(Link { plane: 0, layer: 0, lower: 0, uplink: 0 });
+    scenario.record.capture = Some(CaptureConfig { links: vec![link], most: u64::MAX });
+    let mut world = World::new(scenario).unwrap();
+    world.run();
+    let [_, down] = world.link_ports(link);
+    let packets = world.recorder_mut().unwrap().capture.as_mut().unwrap().take();
+    let packets = packets.iter().filter(|captured| captured.port == down);
+    (packets.map(|captured| (captured.time, world.frame(captured))).collect(), world.results().totals)
+}
+
+#[test]
+fn a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one() {
+    for exact_queues in [false, true] {
+        let mut network = NetworkConfig::new(fabric(8, 1, 1, 8), RATE);
+        network.exact_queues = exact_queues;
+        // Ten and a half packets.
+        let bytes = u64::from(network.full_packet_bytes()) * 21 / 2;
+        let step = EcnMarking { min_bytes: bytes, max_bytes: bytes, probability: 1.0, on_last_hop: true };
+        let switch = network.default_switch();
+        network.switch = Some(SwitchConfig { ecn: Some(step), last_hop_data_bytes: 1 << 30, ..switch });
+        let mut scenario = Scenario::new(network, traffic::incast(&[1, 2], 0, 40 * 4096));
+        let congestion = MrcCongestion::FixedWindow(1 << 20);
+        scenario.transport = TransportConfig::Mrc(MrcConfig { congestion, ..MrcConfig::default() });
+        let (frames, _) = down_to_host_0(&mut scenario);
+        let data = frames.iter().filter(|(_, frame)| frame.len() > 4096);
+        // CE, in the traffic class of the outer IPv6 header.
+        let marked: Vec<bool> = data.map(|(_, frame)| frame[15] >> 4 & 3 == 3).collect();
+        assert_eq!(marked.len(), 80);
+        // The queue grows by a packet in the time of one. Where two arrive as one leaves, their order is open.
+        assert!(!marked[..10].contains(&true) && !marked[12..69].contains(&false), "{marked:?}");
+        // In the end it has what is left.
+        assert!(!marked[69..].contains(&true), "exact queues: {exact_queues}, {marked:?}");
+    }
+}
+
+#[test]
+fn a_trimmed_packet_has_the_bytes_of_its_headers() {
+    let mut scenario = Scenario::new(multiplane(32, 1), traffic::incast(&[8, 9, 10, 11], 0, 1 << 20));
+    let full = u64::from(scenario.network.full_packet_bytes());
+    let (frames, totals) = down_to_host_0(&mut scenario);
+    // Ethernet, two IPv6 headers, UDP, and of MRC BTH, METH, TSETH and RETH (spec: wire, "Trimmed packets").
+    let headers = 14 + 40 + 40 + 8 + 12 + 4 + 4 + 16;
+    let trimmed = frames.iter().filter(|(_, frame)| frame.len() == headers).count() as u64;
+    assert!(trimmed > 0);
+    assert_eq!(trimmed, totals.fabric.trimmed_last_hop);
+    let cut = full - (headers + ROUND_A_FRAME) as u64;
+    assert_eq!(totals.fabric.cut_bytes, (totals.fabric.trimmed + totals.fabric.trimmed_last_hop) * cut);
+}
+
+#[test]
+fn no_packet_leaves_while_another_is_on_the_cable() {
+    let mut network = multiplane(32, 1);
+    network.exact_queues = true;
+    let per_byte = network.picos_per_byte();
+    // Trimmed packets are control, and go before the data that wait.
+    let mut scenario = Scenario::new(network, traffic::incast(&[8, 9, 10, 11], 0, 1 << 20));
+    let (frames, totals) = down_to_host_0(&mut scenario);
+    assert!(totals.fabric.trimmed_last_hop > 0);
+    for pair in frames.windows(2) {
+        let [(before, _), (time, frame)] = pair else { unreachable!() };
+        let least = (frame.len() + ROUND_A_FRAME).max(84) as u64 * per_byte;
+        assert!(time.since(*before).0 >= least, "{} bytes {:?} later", frame.len(), time.since(*before));
+    }
 }
 
 #[test]

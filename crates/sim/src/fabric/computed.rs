@@ -226,3 +226,36 @@ fn drop_control(out: u32, event: &Event, stats: &mut Stats) -> Fate {
     stats.at_port(out, |count| count.dropped += 1);
     Fate::dropped(event, stats)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(data_free: u64, control_free: u64) -> Port {
+        Port {
+            data_free,
+            control_free,
+            bytes: 0,
+            marked_until: 0,
+            marked_from: 0,
+            latency: 0,
+            peer: 0,
+            peer_group: 0,
+            backlogs: NO_BACKLOG,
+            picos_per_byte: 1,
+            flags: 0,
+        }
+    }
+
+    #[test]
+    fn control_waits_for_the_packet_in_service_and_for_control_and_for_no_other_data() {
+        let (now, full) = (1_000_000, 4_000);
+        let start = |data, control| start_of_control(&port(now + data, control), now, full) - now;
+        assert_eq!(start(0, 0), 0);
+        // A packet of which 1,500 bytes are left, alone and with three behind it.
+        assert_eq!(start(1_500, 0), 1_500);
+        assert_eq!(start(1_500 + 3 * 4_000, 0), 1_500);
+        assert_eq!(start(4_000, 0), 4_000, "a packet that has just begun");
+        assert_eq!(start(1_500, now + 2_000), 2_000, "behind other control");
+    }
+}
