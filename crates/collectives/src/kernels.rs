@@ -484,3 +484,59 @@ unsafe fn map<E: Element>(dst: *mut u8, src: *const u8, len: usize, f: impl Fn(E
         unsafe { dst.add(i).write_unaligned(E::narrow(f(src.add(i).read_unaligned().widen()))) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes<const N: usize>(elements: &[[u8; N]]) -> Vec<u8> {
+        elements.concat()
+    }
+
+    /// The parts reduced into memory of their own.
+    fn reduced(dtype: DataType, op: ReduceOp, parts: &[Vec<u8>]) -> Vec<u8> {
+        let mut to = vec![0; parts[0].len()];
+        let pointers: Vec<*const u8> = parts.iter().map(|part| part.as_ptr()).collect();
+        // SAFETY: all parts and the result have the same number of whole elements.
+        unsafe { reduce_all(dtype, op, to.as_mut_ptr(), &pointers, to.len() / dtype.size()) };
+        to
+    }
+
+    #[test]
+    fn parts_are_reduced_in_their_order() {
+        // A million is lost in 1e14, unless the two large ones have cancelled each other before.
+        let values = [1e14f32, 1e6, -1e14, 3.0, 5.0];
+        for count in 2..=values.len() {
+            for turn in 0..count {
+                let mut parts = values[..count].to_vec();
+                parts.rotate_left(turn);
+                let expected = parts[1..].iter().fold(parts[0], |sum, part| sum + part);
+                // Elements that fill whole vectors, and some behind.
+                let inputs: Vec<_> = parts.iter().map(|part| bytes(&[part.to_ne_bytes(); 67])).collect();
+                let result = reduced(DataType::Float32, ReduceOp::Sum, &inputs);
+                assert_eq!(result, bytes(&[expected.to_ne_bytes(); 67]), "{parts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bfloat16_is_rounded_to_nearest_even() {
+        // Halfway between two: to the even one, up and down.
+        assert_eq!(Brain::narrow(f32::from_bits(0x3F80_8000)).0, 0x3F80);
+        assert_eq!(Brain::narrow(f32::from_bits(0x3F81_8000)).0, 0x3F82);
+        assert_eq!(Brain::narrow(f32::from_bits(0x3F80_8001)).0, 0x3F81);
+        assert_eq!(Brain::narrow(f32::from_bits(0x3F81_7FFF)).0, 0x3F81);
+        assert_eq!(Brain::narrow(f32::MAX).0, 0x7F80, "infinity is nearer");
+        // Every upper half, at the ends and the middle of what rounds to it.
+        for upper in 0..=u16::MAX {
+            for lower in [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF] {
+                let wide = f32::from_bits(u32::from(upper) << 16 | lower);
+                let judge = half::bf16::from_f32(wide);
+                assert_eq!(Brain::narrow(wide).0, judge.to_bits(), "{wide:e}");
+            }
+        }
+        // 1 + 2^-8 is halfway between 1 and the next one.
+        let parts = [0x3F80u16, 0x3B80].map(|bits| bytes(&[bits.to_ne_bytes(); 33]));
+        assert_eq!(reduced(DataType::BFloat16, ReduceOp::Sum, &parts), bytes(&[0x3F80u16.to_ne_bytes(); 33]));
+    }
+}

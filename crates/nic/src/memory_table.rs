@@ -288,6 +288,18 @@ mod tests {
     }
 
     #[test]
+    fn a_send_reads_regions_of_its_own_protection_domain_only() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [0u8; 64];
+        let base = buffer.as_ptr() as u64;
+        let key = table.insert(region(1, RW, &mut buffer)).unwrap();
+        assert!(table.readable(1, key, base, 64));
+        assert!(!table.readable(2, key, base, 64));
+        assert!(!table.readable(1, key ^ 1, base, 64));
+        assert!(!table.readable(1, key, base, 65) && !table.readable(1, key, base - 1, 1));
+    }
+
+    #[test]
     fn a_region_without_the_right_is_not_written() {
         let mut table = MemoryTable::new();
         let mut buffer = [0u8; 8];

@@ -275,3 +275,24 @@ proptest! {
         assert!(heard.iter().flatten().all(|&is| is));
     }
 }
+
+#[test]
+fn what_every_rank_reduces_by_itself_is_in_the_order_of_the_ranks() {
+    for ranks in 2..6 {
+        for rank in 0..ranks {
+            let (count, len) = (40, 40);
+            let all_reduce = Shape::AllReduce { count }.program(Algorithm::Direct, rank, ranks, 1);
+            let parts = |own: Span| -> Vec<_> {
+                (0..ranks).map(|r| if r == rank { own } else { Span::scratch(r * len, len) }).collect()
+            };
+            assert_eq!(
+                all_reduce.finish,
+                Some(Finish::Reduce { parts: parts(Span::input(0, len)), to: Span::output(0, len) })
+            );
+            let counts = vec![count; ranks];
+            let scatter = Shape::ReduceScatter { counts }.program(Algorithm::Direct, rank, ranks, 1);
+            let own = Span::input(rank * len, len);
+            assert_eq!(scatter.finish, Some(Finish::Reduce { parts: parts(own), to: Span::output(0, len) }));
+        }
+    }
+}
