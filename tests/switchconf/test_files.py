@@ -31,6 +31,22 @@ def fabric_of(**changes):
     return Fabric(Specification.model_validate({**base, **changes}))
 
 
+def test_queues_of_linux_are_shares_of_the_bandwidth_delay_product():
+    # 200 Gb/s for 12 us are 300,000 bytes: ECN, trimming and control as the specification's defaults say.
+    fabric = fabric_of()
+    qos = fabric.spec.qos
+    bdp = 300_000
+    for switch in ("p0/t0-0", "p0/t1-0"):
+        texts = dict(render_switch(Facts(fabric, "linux").of(fabric.switch(switch)), "linux"))
+        bands = re.findall(r"parent 1:1 handle 10: bfifo limit (\d+)$", texts["qos.sh"], re.M)
+        assert bands == [str(bdp)], "control has room for a whole product"
+        data = re.findall(r"red limit (\d+) min (\d+) max (\d+) .* probability 1 ecn$", texts["qos.sh"], re.M)
+        expected = (4 * round(qos.trim * bdp), round(qos.ecn_min * bdp), round(qos.ecn_max * bdp))
+        assert data == [tuple(map(str, expected))]
+        last_hop = re.findall(r"parent 1:2 handle 20: bfifo limit (\d+)$", texts["qos.sh"], re.M)
+        assert last_hop == [str(round(qos.trim_last_hop * bdp))]
+
+
 FABRICS = {
     "two tiers": fabric_of(),
     "one link to each T1": fabric_of(parallel_links=1),

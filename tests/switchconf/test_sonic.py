@@ -244,6 +244,15 @@ def test_the_queue_of_trimmed_packets_is_that_of_the_sku_whose_table_is_given(hw
     assert "202505 has no sr0" in notes
 
 
+def test_data_is_marked_with_certainty_from_the_upper_threshold_on():
+    tables = tables_of(fabric_of({"capacity": "51.2T", "device": "SN5640"}))
+    assert list(tables["WRED_PROFILE"]) == ["MARKING"]
+    marking = tables["WRED_PROFILE"]["MARKING"]
+    assert marking["green_drop_probability"] == "100"
+    assert (marking["ecn"], marking["wred_green_enable"]) == ("ecn_all", "true")
+    assert int(marking["green_min_threshold"]) < int(marking["green_max_threshold"])
+
+
 def test_no_packet_loses_its_code_point():
     tables = tables_of(fabric_of({"radix": 8}, hosts=16, planes=2, nic={"rate": "400G"}))
     classes = tables["DSCP_TO_TC_MAP"]["FABRIC"]

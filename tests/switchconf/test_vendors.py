@@ -103,6 +103,21 @@ def test_cumulus_maps_every_code_point_and_none_to_the_priority_of_trimmed_packe
     assert codes.keys() == {"0", "1", "6"}
 
 
+def test_cumulus_trims_data_on_all_ports_and_nothing_else():
+    for switch in ("p0/t0-0", "p1/t1-0"):
+        text = text_of(SMALL, "cumulus", switch)
+        eligible = re.findall(r"^nv set interface (\S+) packet-trim egress-eligibility (.*)$", text, re.M)
+        # What carries data has priority 1, and that goes to traffic class 1.
+        assert eligible == [("swp1,swp2,swp3,swp4,swp5,swp6,swp7,swp8", "traffic-class 1")]
+        assert "nv set qos egress-queue-mapping default-global switch-priority 1 traffic-class 1\n" in text
+        # Control, and what has been trimmed, is in another class.
+        for priority in (5, 6):
+            line = (
+                f"nv set qos egress-queue-mapping default-global switch-priority {priority} traffic-class 6\n"
+            )
+            assert line in text
+
+
 def test_data_classes_share_the_bandwidth():
     text = text_of(SMALL, "cumulus")
     assert "nv set qos egress-scheduler default-global traffic-class 0,1 mode dwrr\n" in text
