@@ -112,7 +112,7 @@ WANTED = {"test": "write-bw", "qps": 1, "buffer": 4096, "depth": 1}
         (LOCATED | {"addresses": [["203.0.113.9", 4791]]}, "offers the address 203.0.113.9"),
         (LOCATED | {"addresses": [["::1", 4791]]}, "IPv6 ports"),
         (LOCATED | {"data": WANTED | {"test": "write-lat"}}, "this is a server for write-bw"),
-        (LOCATED | {"data": WANTED | {"qps": 1024, "depth": 32768}}, "completion queue"),
+        (LOCATED | {"data": WANTED | {"qps": 1024, "depth": 32768}}, "bytes of memory, of"),
         (LOCATED | {"data": WANTED | {"depth": 0}}, "malformed"),
         ({"type": "ready"}, "not allowed here"),
         ({"type": "refused", "reason": "\x1b[31m"}, "refuses"),

@@ -6,15 +6,21 @@ from typing import Any
 
 from openmrc import handshake
 from openmrc.closing import Closable
-from openmrc.control import Channel, Listener, LostError
+from openmrc.control import Budget, Channel, Listener, LostError
 from openmrc.control.messages import parse
 from openmrc.errors import ConnectError, Error
 from openmrc.perftest import protocol as p
 from openmrc.perftest.endpoint import Endpoint, Watch
 from openmrc.perftest.results import checked
-from openmrc.perftest.settings import Settings
+from openmrc.perftest.settings import Settings, memory
 
 _INTERVAL = 0.001
+
+MEMORY = 256 << 20
+"""Bytes that a client without a token may ask for, if the server's own options do not ask for more."""
+
+TRUSTED_MEMORY = 8 << 30
+"""Bytes that a client with the token may ask for."""
 
 OnResult = Callable[[dict[str, Any]], None]
 OnRefused = Callable[[str, str], None]
@@ -34,7 +40,8 @@ class Server(Closable):
 
     def __init__(self, settings: Settings, host: str = "", port: int = p.DEFAULT_PORT) -> None:
         self._settings = settings
-        self._listener = Listener(p.PROTOCOL, host, port, token=settings.token)
+        budget = Budget(TRUSTED_MEMORY, max(MEMORY, settings.memory))
+        self._listener = Listener(p.PROTOCOL, host, port, token=settings.token, budget=budget)
         self.port: int = self._listener.address[1]
         """TCP port it listens on."""
 
@@ -78,6 +85,11 @@ class Server(Closable):
             wanted = parse(p.Wanted, request.data, channel.peer)
             if wanted.test != settings.test:
                 raise ConnectError(f"this is a server for {settings.test}, not for {wanted.test}")
+            needed = memory(wanted.qps, wanted.depth, wanted.buffer)
+            if channel.account is not None:
+                channel.account.reserve(
+                    needed, f"a test of {wanted.qps} queue pairs and {wanted.buffer} bytes"
+                )
             context = planes.open(
                 channel.local_address(), channel.remote_address(), count=len(request.addresses)
             )

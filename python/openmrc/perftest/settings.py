@@ -25,6 +25,22 @@ _LONG = 65536
 """From this many bytes on, a completion for each message has no measurable cost."""
 
 
+_QP_MEMORY = 32 << 10
+_REQUEST_MEMORY = 192
+"""Bytes of a queue pair, and of each work request that may be outstanding, measured and rounded up."""
+
+
+def memory(qps: int, depth: int, buffer: int) -> int:
+    """Bytes that one end of a measurement takes.
+
+    Args:
+        qps: Queue pairs.
+        depth: Messages outstanding per queue pair.
+        buffer: Bytes to write from, and as many to write to.
+    """
+    return 2 * buffer + qps * (_QP_MEMORY + depth * _REQUEST_MEMORY)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """One run of write-bw or write-lat. At the server the client's say what is measured."""
@@ -107,6 +123,11 @@ class Settings:
         """Bytes of memory to write from and to."""
         # At least a page: short messages use different places in turn, as in perftest.
         return max(4096, *self.sizes)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that one end takes for this."""
+        return memory(self.qps, self.depth, self.buffer)
 
     def runs(self) -> Iterator[Run]:
         """Yields a run for each size."""

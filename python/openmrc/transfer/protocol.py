@@ -33,7 +33,7 @@ MAX_MESSAGE = 4 << 20
 """Bytes of the longest message after the handshake."""
 
 PART_ENTRIES = 1024
-PART_BYTES = 512 << 10
+PART_BYTES = 128 << 10
 """Entries, and about how many bytes of them, that a sender puts into one part of its manifest."""
 
 

@@ -5,30 +5,31 @@ has it (:mod:`openmrc.control`).
 """
 
 import contextlib
-import math
 import resource
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from openmrc.closing import Closable
-from openmrc.control import Channel, Listener, Token
+from openmrc.control import Budget, Channel, Listener, Token
 from openmrc.control import Limits as StrangerLimits
+from openmrc.control.budget import PER_ADDRESS, TOGETHER
 from openmrc.errors import ClosedError, ConnectError
 from openmrc.handshake import AddressRule
 from openmrc.planes import Planes, same_host
+from openmrc.transfer import descriptors
 from openmrc.transfer import protocol as p
+from openmrc.transfer.descriptors import Descriptors
 from openmrc.transfer.session import Event, Observer, Session
 from openmrc.transfer.store import Store
 from openmrc.verbs import Context
 
-_SENDER_DESCRIPTORS = 4
-"""Descriptors kept free for each sender: two files and their directories. Who needs more waits for others."""
-
 _DEVICE_DESCRIPTORS = 320
-"""Descriptors kept free for the first device: a socket for each entropy value, at most 256, and some more."""
+"""Descriptors kept free for a device: a socket for each entropy value, at most 256, and some more."""
+
+_KEPT_DESCRIPTORS = 64
+"""Descriptors, at most a sixteenth of all, that an address with senders leaves for other addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Limits:
     """In all."""
     per_address: int = 64
     """From one address: more than one machine can use."""
+    memory: int = TOGETHER
+    """Bytes for rings and lists of files of all senders."""
+    memory_per_address: int = PER_ADDRESS
+    """Bytes for those of one address that have not proven a token."""
     strangers: StrangerLimits = field(default_factory=StrangerLimits)
     """What connections may take that have not greeted yet."""
 
@@ -94,6 +99,7 @@ class Server(Closable):
                 port,
                 token=token,
                 limits=self._limits.strangers,
+                budget=Budget(self._limits.memory, self._limits.memory_per_address),
                 on_refused=lambda peer, reason: self._observe(Event("broken", peer, reason=reason)),
             )
         except BaseException:
@@ -164,12 +170,13 @@ class Server(Closable):
                 raise ConnectError(
                     f"{len(senders)} transfers are running, which is the limit; try again later"
                 )
-            if sum(each.address == session.address for each in senders) >= self._limits.per_address:
+            of_address = sum(each.address == session.address for each in senders)
+            if of_address >= self._limits.per_address:
                 raise ConnectError(
                     f"{self._limits.per_address} transfers from {session.address} are running,"
                     " which is the limit for one address; try again later"
                 )
-            self._check_descriptors(len(senders))
+            session.descriptors = self._descriptors(len(senders), others=of_address > 0)
             session.admitted = True
             return len(senders) + 1
 
@@ -184,24 +191,26 @@ class Server(Closable):
                 self._received += session.received
                 del self._sessions[session]
 
-    def _check_descriptors(self, senders: int) -> None:
-        """Refuses a sender rather than let those that are served run out of descriptors."""
-        needed = (senders + 1) * _SENDER_DESCRIPTORS + (0 if self._devices.opened() else _DEVICE_DESCRIPTORS)
-        if _free_descriptors() < needed:
-            raise ConnectError("no file descriptors are left for another transfer; try again later")
+    def _descriptors(self, senders: int, *, others: bool) -> Descriptors:
+        """What a sender gets; one is refused rather than that those that are served run out.
+
+        Args:
+            senders: How many are served.
+            others: Whether one of them has the same address: then some are left for other addresses.
+        """
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        left = descriptors.free() - (0 if self._devices.opened() else _DEVICE_DESCRIPTORS)
+        kept = min(_KEPT_DESCRIPTORS, limit // 16) if others and limit != resource.RLIM_INFINITY else 0
+        try:
+            if left - kept >= descriptors.least():
+                return Descriptors(descriptors.share(left - kept, senders))
+        except OSError:
+            pass  # Somebody was faster.
+        raise ConnectError("no file descriptors are left for another transfer; try again later")
 
     def _has_room(self) -> bool:
         """Whether there are descriptors for one more device."""
-        with self._lock:
-            senders = sum(session.admitted for session in self._sessions)
-        return _free_descriptors() >= senders * _SENDER_DESCRIPTORS + _DEVICE_DESCRIPTORS
-
-
-def _free_descriptors() -> float:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return math.inf
-    return limit - sum(1 for _ in Path("/proc/self/fd").iterdir())
+        return descriptors.free() >= _DEVICE_DESCRIPTORS
 
 
 class _Devices(Closable):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from openmrc import _core
 from openmrc.closing import Closable
+from openmrc.control import Account, ExhaustedError
 from openmrc.control.messages import parse
 from openmrc.errors import ConnectError
 from openmrc.handshake import End, Offer, Options
@@ -138,9 +139,29 @@ class ReceivingRing(_Ring):
         self._consumed = 0
 
     @classmethod
-    def for_sender(cls, context: Context, peer: str, senders: int) -> "ReceivingRing":
-        """A ring whose size depends on how many senders there are with this one."""
+    def for_sender(
+        cls, context: Context, peer: str, senders: int, account: Account | None = None
+    ) -> "ReceivingRing":
+        """A ring whose size depends on how many senders there are with this one, and on what memory is left.
+
+        Args:
+            context: The device.
+            peer: The sender, for errors.
+            senders: How many there are.
+            account: Where its memory is reserved.
+
+        Raises:
+            ExhaustedError: if there is no memory for the smallest ring.
+        """
         blocks = next((blocks for most, blocks in _SMALLER if senders <= most), _SMALLEST)
+        while account is not None:
+            try:
+                account.reserve(blocks * BLOCK_BYTES, "a ring")
+                break
+            except ExhaustedError:
+                if blocks == _SMALLEST:
+                    raise
+                blocks //= 2
         return cls(context, peer, blocks=blocks)
 
     def end(self, path_mtu: int | None = None) -> End:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from openmrc import handshake
-from openmrc.control import Channel, Refused
+from openmrc.control import Channel, ExhaustedError, Refused
 from openmrc.control.tcp import wait_readable
 from openmrc.errors import ConnectError, Error
 from openmrc.handshake import AddressRule
 from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
+from openmrc.transfer.descriptors import MOST_FILES, Descriptors
 from openmrc.transfer.incoming import Incoming, StoreError
 from openmrc.transfer.ring import Block, ReceivingRing
 from openmrc.transfer.store import Store, describe
@@ -27,11 +29,14 @@ MANIFEST_LIMIT = 8 << 20
 ENTRY_BYTES = 100
 """What an entry counts at least: the memory that it takes does not shrink with its name."""
 
+ENTRY_MEMORY = 700
+"""Bytes of memory that an entry takes here besides its path, measured."""
+
+PART_LIMIT = 1 << 20
+"""Bytes of a message of the sender: twice the largest part of a list that ours sends."""
+
 TRUSTED_MANIFEST_LIMIT = 256 << 20
 """Bytes of the manifest of a sender that has the token. The receiver keeps it in memory."""
-
-_MAX_OPEN = 16
-"""Most files whose data has begun and whose end has not been announced; both travel separately."""
 
 _MAX_FLUSHING = 4
 """Most files that wait for the disk."""
@@ -114,6 +119,8 @@ class Session:
         """Whether the sender is known to be one, and counts."""
         self.interrupted = False
         """Whether it is ending because it was interrupted."""
+        self.descriptors: Descriptors | None = None
+        """For its files; set when it is admitted."""
         self._entries: list[p.Entry] = []
         self._if_exists: p.IfExists = "refuse"
         self._open: dict[int, Incoming] = {}
@@ -146,6 +153,7 @@ class Session:
         try:
             with contextlib.ExitStack() as stack:
                 stack.callback(self._host.ended, self)
+                stack.callback(self._give_descriptors_back)
                 stack.callback(self._channel.close)
                 stack.callback(self._discard_all)
                 stack.callback(self._flusher.shutdown)
@@ -159,6 +167,9 @@ class Session:
         self._observe(Event("connected", self._peer))
         try:
             self._plan()
+        except ExhaustedError as error:
+            self._channel.refuse(handshake.describe(error))
+            raise
         except ConnectError:
             raise
         except (Error, OSError) as error:
@@ -178,10 +189,12 @@ class Session:
             request = answering.request
             context = host.context(channel, len(request.addresses))
             answering.check(context)
-            ring = stack.enter_context(ReceivingRing.for_sender(context, self._peer, running))
+            ring = stack.enter_context(
+                ReceivingRing.for_sender(context, self._peer, running, channel.account)
+            )
             largest = host.planes.path_mtu(context.addresses, request.addresses, largest=request.path_mtu)
             answering.offer(ring.end(largest))
-        channel.limit = p.MAX_MESSAGE
+        channel.limit = PART_LIMIT
         return ring
 
     # --- the manifest ---------------------------------------------------------------------------------------
@@ -202,6 +215,10 @@ class Session:
                     f"the list of files has more than {limit >> 20} MiB, or {limit // ENTRY_BYTES} files,"
                     f" which is the limit{hint}"
                 )
+            if self._channel.account is not None:
+                paths = sum(sys.getsizeof(entry.path) for entry in part.entries)
+                needed = ENTRY_MEMORY * len(part.entries) + paths
+                self._channel.account.reserve(needed, f"a list of {len(self._entries)} files and more")
             if review is None:
                 self._if_exists = part.if_exists
                 review = self._store.review(part.if_exists)
@@ -284,7 +301,7 @@ class Session:
                 f"{self._peer} sent a block of file {index}, but announced {len(self._entries)} files"
             )
         self.received += len(block.data)
-        if index not in self._open and len(self._open) >= _MAX_OPEN:
+        if index not in self._open and len(self._open) >= self._most_open:
             self._wait_for_ends()
         if index in self._settled:
             return  # It has failed; this block was already on its way.
@@ -299,19 +316,39 @@ class Session:
     def _incoming(self, index: int) -> Incoming:
         if (incoming := self._open.get(index)) is not None:
             return incoming
-        deadline = time.monotonic() + _DESCRIPTORS_TIMEOUT
-        while True:
-            try:
-                incoming = self._store.create(self._entries[index], self._if_exists)
-                break
-            except OSError as error:
-                # Other sessions finish and give theirs back.
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE)
+        if self.descriptors is not None:
+            self.descriptors.lend(self._files())
+        try:
+            incoming = self._created(self._entries[index])
+        finally:
+            if self.descriptors is not None:
+                self.descriptors.take_back(self._files() + 1)
         self._open[index] = incoming
         self._begun[index] = time.monotonic()
         return incoming
+
+    def _created(self, entry: p.Entry) -> Incoming:
+        deadline = time.monotonic() + _DESCRIPTORS_TIMEOUT
+        while True:
+            try:
+                return self._store.create(entry, self._if_exists)
+            except OSError as error:
+                # Its own files before this one are on their way to the disk, and give theirs back.
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+
+    @property
+    def _most_open(self) -> int:
+        return MOST_FILES if self.descriptors is None else self.descriptors.files
+
+    def _files(self) -> int:
+        """Files that are open: those that arrive, and those on their way to the disk."""
+        return len(self._open) + sum(not future.done() for future in self._pending)
+
+    def _give_descriptors_back(self) -> None:
+        if self.descriptors is not None:
+            self.descriptors.close()
 
     def _wait_for_ends(self) -> None:
         """Lets the announcements catch up with the data.
@@ -320,10 +357,10 @@ class Session:
             ConnectError: if they do not: the sender keeps many files open on purpose.
         """
         deadline = time.monotonic() + min(self._host.idle_timeout, _DESCRIPTORS_TIMEOUT)
-        while len(self._open) >= _MAX_OPEN:
+        while len(self._open) >= self._most_open:
             left = deadline - time.monotonic()
             if left <= 0 or not wait_readable(self._channel, timeout=left):
-                raise ConnectError(f"{self._peer} began {_MAX_OPEN} files without ending any")
+                raise ConnectError(f"{self._peer} began {self._most_open} files without ending any")
             self._hear()
 
     def _end(self, end: p.End) -> None:
