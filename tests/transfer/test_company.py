@@ -575,3 +575,67 @@ def test_the_soft_limit_of_descriptors_is_raised(inbox):
         receiver.event()
         soft, hard = resource.prlimit(receiver.process.pid, resource.RLIMIT_NOFILE)
         assert soft == hard
+
+
+# --- senders that hold what others need ---------------------------------------------------------------------
+
+
+class Hog(Rogue):
+    """A sender that begins many files and ends none."""
+
+    def hold(self, name, count):
+        self.announce(*(p.Entry(path=f"{name}{i}", size=2) for i in range(count)))
+        for i in range(count):
+            while self.ring.free() is None:
+                self.ring.poll()
+                time.sleep(0.01)
+            self.block(b"x", i)
+
+
+def test_senders_that_hold_files_open_keep_no_other_waiting(tmp_path, inbox):
+    with (
+        command("serve", inbox, "--port", 0, "--no-sync", "--json") as receiver,
+        contextlib.ExitStack() as stack,
+    ):
+        port, pid = receiver.event()["port"], receiver.process.pid
+        stack.enter_context(rogue(port))  # The device is open now.
+        open_now = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_now + 130, open_now + 130))
+        honest = stack.enter_context(Sender("127.0.0.1", port, planes=ONE))
+        hogs = [Hog(port) for _ in range(5)]
+        for hog in hogs:
+            stack.callback(hog.close)
+        for number, hog in enumerate(hogs):
+            hog.hold(f"hog{number}-", 16)
+        # Until they have no more descriptors, or as many as they get.
+        time.sleep(1)
+        file = tmp_path / "file"
+        file.write_bytes(b"data")
+        entries = [p.Entry(path=f"honest{i}", size=4) for i in range(30)]
+        report = honest.send([Source(file, entry) for entry in entries])
+        assert report.complete
+        # Nobody had to be given up before.
+        for hog in hogs:
+            hog.channel.check()
+
+
+def test_rings_become_smaller_and_are_refused_when_their_memory_is_used_up(tmp_path, inbox):
+    limits = Limits(memory=64 << 20, memory_per_address=48 << 20)
+    with server(inbox, limits=limits) as (it, _), rogue(it.port) as first, rogue(it.port) as second:
+        assert (first.ring.blocks, second.ring.blocks) == (16, 4)
+        with rogue(it.port) as third:
+            assert third.ring.blocks == 2
+            with pytest.raises(ConnectError, match="a ring needs 5242880 bytes of memory"):
+                send(it.port, tmp_path, "file")
+        eventually(lambda: len(it._sessions) == 2)
+        assert send(it.port, tmp_path, "file").status == "stored"
+
+
+def test_a_list_of_files_is_refused_when_its_memory_is_used_up(inbox):
+    limits = Limits(memory=64 << 20, memory_per_address=33 << 20)
+    entries = [p.Entry(path=f"{'x' * 100}{i}", directory=True) for i in range(2500)]
+    with server(inbox, limits=limits) as (it, _), Sender("127.0.0.1", it.port, planes=ONE) as sender:
+        with pytest.raises(ConnectError, match=r"refuses: .* bytes of memory, of 34603008 that peers"):
+            sender.send([Source(inbox, entry) for entry in entries])
+        eventually(lambda: not it._sessions)
+    assert everything_below(inbox) == []

@@ -37,6 +37,9 @@ _SMALLER = ((8, BLOCKS), (16, 8), (32, 4))
 _SMALLEST = 2
 """Blocks of a sender's ring by the number of senders: 64 of them get 640 MiB together, not 2 GiB."""
 
+LIST_ROOM = 1 << 20
+"""Bytes that are reserved with a receiver's ring for the sender's list of files: 1,300 short names."""
+
 PEER_TIMEOUT = 30.0
 """Seconds without an answer on any plane after which the other end is given up: twice the 15 s for which a
 process may be stopped."""
@@ -156,7 +159,7 @@ class ReceivingRing(_Ring):
         blocks = next((blocks for most, blocks in _SMALLER if senders <= most), _SMALLEST)
         while account is not None:
             try:
-                account.reserve(blocks * BLOCK_BYTES, "a ring")
+                account.reserve(blocks * BLOCK_BYTES + LIST_ROOM, "a ring")
                 break
             except ExhaustedError:
                 if blocks == _SMALLEST:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from openmrc import handshake
 from openmrc.control import Channel, ExhaustedError, Refused
+from openmrc.control.budget import Hold
 from openmrc.control.tcp import wait_readable
 from openmrc.errors import ConnectError, Error
 from openmrc.handshake import AddressRule
@@ -19,7 +20,7 @@ from openmrc.planes import Planes
 from openmrc.transfer import protocol as p
 from openmrc.transfer.descriptors import MOST_FILES, Descriptors
 from openmrc.transfer.incoming import Incoming, StoreError
-from openmrc.transfer.ring import Block, ReceivingRing
+from openmrc.transfer.ring import LIST_ROOM, Block, ReceivingRing
 from openmrc.transfer.store import Store, describe
 from openmrc.verbs import Context
 
@@ -203,6 +204,7 @@ class Session:
         before = self._channel.received_bytes
         limit = TRUSTED_MANIFEST_LIMIT if self._channel.authenticated else MANIFEST_LIMIT
         review = None
+        memory, listed = Hold(self._channel.account), 0
         while True:
             part: p.Manifest = self._channel.expect(p.Manifest, self._host.idle_timeout)
             size = max(
@@ -215,10 +217,9 @@ class Session:
                     f"the list of files has more than {limit >> 20} MiB, or {limit // ENTRY_BYTES} files,"
                     f" which is the limit{hint}"
                 )
-            if self._channel.account is not None:
-                paths = sum(sys.getsizeof(entry.path) for entry in part.entries)
-                needed = ENTRY_MEMORY * len(part.entries) + paths
-                self._channel.account.reserve(needed, f"a list of {len(self._entries)} files and more")
+            listed += sum(ENTRY_MEMORY + sys.getsizeof(entry.path) for entry in part.entries)
+            count = len(self._entries) + len(part.entries)
+            memory.set(max(0, listed - LIST_ROOM), f"a list of {count} files")
             if review is None:
                 self._if_exists = part.if_exists
                 review = self._store.review(part.if_exists)
