@@ -5,7 +5,7 @@ from threading import Thread
 from openmrc.connect import connect, listen
 from openmrc.verbs import Device
 
-with Device.loopback(node=1).open() as one, Device.loopback(node=2).open() as two, listen(port=0) as listener:
+with Device.loopback().open() as one, Device.loopback().open() as two, listen(port=0) as listener:
     # The receiving end: memory that the peer may write, and room for one message with an immediate value.
     inbox, arrivals = bytearray(64), two.create_cq()
     pd = two.alloc_pd()

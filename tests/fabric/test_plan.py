@@ -218,7 +218,9 @@ def test_a_plan_that_no_module_makes_possible_is_refused():
     only_four = [line for line in text.splitlines() if "osfp" not in line]
     catalogue = Catalogue.model_validate(yaml.safe_load("\n".join(only_four)))
     fabric = Fabric(spec(hosts=500, nic={"rate": "400G"}, planes=4, tiers="auto"), catalogue)
-    with pytest.raises(Error, match=r"a T0 of 500 downlinks and 0 uplinks needs 125 cages .* has 64"):
+    with pytest.raises(
+        Error, match=r"a T0 of 500 downlinks and 0 uplinks needs at least 125 cages .* has 64"
+    ):
         plan(fabric)
 
 
@@ -417,3 +419,12 @@ def test_json_and_csv_carry_the_same_counts(reference):
 def test_every_example_plans(name):
     design = plan(Fabric.load(EXAMPLES / f"{name}.yaml")).asked
     assert design.switches == sum(row.per_plane for row in design.switch_rows) * design.planes
+
+
+@pytest.mark.parametrize(("nic", "planes"), [("400G", 1), ("400G", 4), ("800G", 1), ("800G", 4), ("800G", 8)])
+def test_the_largest_switches_take_todays_nics(tmp_path, nic, planes):
+    file = tmp_path / "largest.yaml"
+    shape = f"hosts: 1024\nnic: {{rate: {nic}}}\nplanes: {planes}\ntiers: 2\n"
+    file.write_text(f"{shape}switch: {{capacity: 102.4T}}\n")
+    fabric = Fabric.load(file)
+    assert fabric.radix * fabric.port_rate == 102_400_000_000_000

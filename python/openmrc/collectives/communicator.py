@@ -401,6 +401,9 @@ class Communicator(Closable):
             _members=[self.members[rank] for rank in ranks],
         )
 
+    def __repr__(self) -> str:
+        return f"<Communicator {self.name}: rank {self.rank} of {self.size}>"
+
     @property
     def local_peers(self) -> list[int]:
         """Ranks that are reached through shared memory."""

@@ -51,6 +51,9 @@ class Work:
         self._core = core
         self._waits_for = waits_for
 
+    def __repr__(self) -> str:
+        return f"<Work {'done' if self.done else f'under way, waits for {self._waits_for()}'}>"
+
     @property
     def done(self) -> bool:
         """Whether it has ended."""

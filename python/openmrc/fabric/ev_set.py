@@ -54,6 +54,10 @@ class EvSet:
     def __len__(self) -> int:
         return len(self.entries)
 
+    def __repr__(self) -> str:
+        kinds = f"{self.active} active and {self.backup} backup EVs"
+        return f"<EvSet from {self.src} to {self.dst}: {kinds} over {self.planes} planes>"
+
     def __iter__(self) -> Iterator[EvEntry]:
         return iter(self.entries)
 

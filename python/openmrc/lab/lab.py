@@ -40,6 +40,10 @@ class Lab:
         self.layout = Layout(fabric)
         self.state = state
 
+    def __repr__(self) -> str:
+        hosts, planes, switches = self.fabric.hosts, self.fabric.planes, self.fabric.switch_count
+        return f"<Lab {self.fabric.spec.name}: {hosts} hosts, {planes} planes, {switches} switches>"
+
     @classmethod
     def up(cls, fabric: Fabric, *, progress: Callable[[str], Any] | None = None) -> Self:
         """Creates and configures namespaces and links.

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from openmrc import notebook
 from openmrc.extras import import_optional
 from openmrc.files import write_text
-from openmrc.sim import check, collectives, transports
+from openmrc.sim import check, collectives
 from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.text import gbps, micros
+from openmrc.sim.transports import apply
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,7 +151,7 @@ class Comparison:
 
 def compare(
     scenario: Scenario,
-    names: Sequence[str],
+    transports: Sequence[str],
     seeds: Sequence[int] | None = None,
     progress: Callable[[str, Progress], object] | None = None,
 ) -> Comparison:
@@ -158,7 +159,7 @@ def compare(
 
     Args:
         scenario: What to run.
-        names: Transports as :func:`openmrc.sim.transports.apply` reads them.
+        transports: Names with options, such as ``rocev2:qps=8``; see :func:`openmrc.sim.transports.apply`.
         seeds: Seeds; the scenario's own if left out.
         progress: Called with the transport's name and how far its run has come.
 
@@ -166,7 +167,7 @@ def compare(
         ArgumentError: if there is no such transport, or the scenario cannot run with it.
     """
     # All are checked before the first runs, so that a mistake in the last is reported at once.
-    variants = {name: transports.apply(scenario, name) for name in names}
+    variants = {name: apply(scenario, name) for name in transports}
     seeds = seeds or [scenario.seed]
     for variant in variants.values():
         for seed in (min(seeds), max(seeds)):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import random
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -191,16 +192,24 @@ class Device:
         return cls.from_addresses(*(address(name) for name in interfaces), **options)
 
     @classmethod
-    def loopback(cls, node: int = 1, planes: int = LOOPBACK_PLANES, **options: object) -> Self:
+    def loopback(cls, node: int | None = None, planes: int = LOOPBACK_PLANES, **options: object) -> Self:
         """A device for connections inside this host: plane p, from 1, is 127.p.``node``.1.
 
         Args:
-            node: Number of the device, 0 to 255.
+            node: Number of the device, 0 to 255. ``None``: addresses of no number, drawn among 64,000, so
+                that programs that do not know of each other rarely meet.
             planes: Ports, 1 to 16.
             options: Other fields.
         """
-        options.setdefault("name", f"loopback{node}")
-        return cls.from_addresses(*(f"127.{plane + 1}.{node}.1" for plane in range(planes)), **options)
+        if node is None:
+            third, fourth = random.randint(1, 254), random.randint(2, 254)
+            options.setdefault("name", "loopback")
+        else:
+            third, fourth = node, 1
+            options.setdefault("name", f"loopback{node}")
+        return cls.from_addresses(
+            *(f"127.{plane + 1}.{third}.{fourth}" for plane in range(planes)), **options
+        )
 
     @property
     def addresses(self) -> "list[SocketAddress]":
