@@ -1,7 +1,7 @@
 """Which file imports which: of a Rust crate and of the Python package. Found in the text of the files.
 
 A re-export is not an import: a name taken from a module that re-exports it is taken from the file that
-defines it. Rust's test modules and Python's imports for type checkers only are left out.
+defines it. Rust's test modules are left out; Python's imports for type checkers only are not.
 """
 
 import ast
@@ -174,8 +174,6 @@ class Package:
     def _names(self, module: Module, tree: ast.AST) -> Iterator[tuple[Module, str, str]]:
         package = module if self._is_package(module) else module[:-1]
         for node in ast.iter_child_nodes(tree):
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-                continue
             if isinstance(node, ast.ImportFrom):
                 base = package[: len(package) - node.level + 1] if node.level else ()
                 base += tuple(node.module.split(".")) if node.module else ()

@@ -49,8 +49,14 @@ def test_a_circle_of_imports_is_found_through_re_exports_and_functions(tmp_path:
     (package / "__init__.py").write_text("from some.low import Low\n")
     (package / "low.py").write_text("def low():\n    from some.high import High\n")
     (package / "high.py").write_text("from some import Low\n")
-    (package / "typed.py").write_text("if TYPE_CHECKING:\n    from some.high import High\n")
     assert circles(Package(package).graph()) == [[("some", "high"), ("some", "low")]]
+
+
+def test_an_import_for_type_checkers_makes_a_circle_as_well(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "low.py").write_text(f"if TYPE_CHECKING:\n    from {tmp_path.name}.high import High\n")
+    (tmp_path / "high.py").write_text(f"from {tmp_path.name}.low import Low\n")
+    assert circles(Package(tmp_path).graph()) == [[(tmp_path.name, "high"), (tmp_path.name, "low")]]
 
 
 def test_the_table_of_crates_has_every_crate_with_what_it_uses() -> None:

@@ -14,9 +14,10 @@ from openmrc.controller.control import (
     PortStatusResult,
     PortStatusUpdate,
 )
-from openmrc.controller.ev import Ev, EvEventMask, EvMode, EvProfile, EvProfileAttr
+from openmrc.controller.ev import EvProfile
 from openmrc.controller.ev_format import EvField, EvFormatProfile, expand_ev
 from openmrc.controller.ev_op import EvOp, EvOpEntry
+from openmrc.controller.ev_values import Ev, EvEventMask, EvMode, EvProfileAttr
 from openmrc.controller.state import Profile, ProfileState
 
 __all__ = [

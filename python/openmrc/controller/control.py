@@ -9,8 +9,9 @@ from typing import TypeVar
 from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.controller.cc import CcAlgorithm, CcProfile
-from openmrc.controller.ev import MAX_EVS, Ev, EvEventMask, EvMode, EvProfile
+from openmrc.controller.ev import MAX_EVS, EvProfile
 from openmrc.controller.ev_format import EvFormatProfile, path_bits
+from openmrc.controller.ev_values import Ev, EvEventMask, EvMode
 from openmrc.controller.state import ProfileState
 from openmrc.errors import ArgumentError
 from openmrc.verbs import Context, EvEvent, EvState, SocketAddress, Srv6Paths

@@ -6,30 +6,28 @@ which is given or expanded from the profile's fields.
 """
 
 import dataclasses
-import enum
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv6Address
-from typing import Any, NamedTuple
+from typing import Any
 
 from openmrc import _core
 from openmrc.controller.ev_format import (
     EV_BITS,
     SRV6,
     WIDE_BITS,
-    EvField,
     EvFormatProfile,
     expand_ev,
     masked_bits,
     rows,
 )
-from openmrc.controller.ev_op import EvOp, EvOpEntry, operate
+from openmrc.controller.ev_op import EvOp, EvOpEntry
+from openmrc.controller.ev_values import Ev, EvMode, EvProfileAttr
 from openmrc.controller.state import Profile, ProfileState, member
-from openmrc.errors import ArgumentError, StateError, UnsupportedError
-from openmrc.verbs import EvState, SocketAddress
+from openmrc.errors import ArgumentError, Error, StateError, UnsupportedError
+from openmrc.verbs import EvState
 from openmrc.wire import EntropyOrder, EvFormat
 
 MAX_EVS = _core.MAX_ACTIVE_EVS
@@ -38,69 +36,6 @@ MAX_EVS = _core.MAX_ACTIVE_EVS
 
 _ENUMERABLE = 1 << 14
 """Up to this many combinations of masked bits are listed; of more a sample is drawn."""
-
-
-class EvMode(enum.StrEnum):
-    """How the entropy values of a profile are chosen."""
-
-    AUTO = "auto"
-    """The NIC takes those that it opened its sockets with."""
-    EXPLICIT = "explicit"
-    """The controller gives each one."""
-    GENERATED = "generated"
-    """The NIC draws them within the bounds of the profile's fields."""
-
-
-class EvEventMask(enum.IntFlag):
-    """The changes of a profile's entropy values that are events."""
-
-    NONE = 0
-    GOOD = 1
-    """Usable again."""
-    ASSUMED_BAD = 2
-    """Believed broken."""
-    ALL = 3
-
-
-class Ev(NamedTuple):
-    """An entropy value on a port: one path."""
-
-    value: int
-    """UDP, STRUCTURED: as in the packet, with UDP the source port, else 32 bits. SRv6: 32 bits, or, where
-    the masks of the profile's fields take more, all 256 bits; the packet then carries a label instead."""
-    port: int
-    """Port (plane), from 0."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvProfileAttr:
-    """Attributes of an EV profile."""
-
-    mode: EvMode | None = None
-    format_profile: EvFormatProfile | None = None
-    """ONLINE."""
-    count: int | None = None
-    """Number of entropy values, a multiple of the number of ports; default all of the device. GENERATED: any;
-    beyond what the fields allow on each port entries repeat."""
-    active: int | None = None
-    """How many of them are in rotation, at most 256; default half of them, at most 128. Of the others as many
-    are in reserve."""
-    min_active: int | None = None
-    """With fewer usable ones in rotation than this, condemned ones are tried again; default a quarter of
-    ``active``."""
-    event_mask: EvEventMask = EvEventMask.ALL
-    ports: tuple[int, ...] | None = None
-    """Ports to use; default all."""
-    fields: tuple[EvField, ...] = ()
-    """GENERATED: what the values are expanded by, and their bounds. SRv6: an entropy value without a route is
-    expanded by them."""
-    peer: tuple[SocketAddress, ...] = ()
-    """SRv6, where it is required: the node at which the paths end, its address per port."""
-    routes: Mapping[Ev, IPv6Address | tuple[IPv6Address, IPv6Address]] | None = None
-    """SRv6: outer destination of each entropy value, with SRH also the segment. Values that are not in it are
-    expanded."""
-    seed: int = 0
-    """GENERATED: decides which values are taken."""
 
 
 class EvProfile(Profile):
@@ -239,7 +174,39 @@ class EvProfile(Profile):
             StateError, ArgumentError: as :meth:`replace_ev`, :meth:`modify_ev_state`, :meth:`query_ev_state`
                 and :meth:`query_evs`; also if an entry lacks what the operation needs.
         """
-        return operate(self, op, entries)
+        op = member(EvOp, op, "op")
+        if op is EvOp.QUERY_EV_ARRAY:
+            if entries:
+                raise ArgumentError("QUERY_EV_ARRAY takes no entries: it returns those of the profile")
+            return [self._with_state(EvOpEntry(ev=ev)) for ev in self.query_evs()]
+        results: list[EvOpEntry] = []
+        for entry in entries:
+            try:
+                results.append(self._operate(op, entry))
+            except Error as error:
+                error.done = len(results)
+                raise
+        return results
+
+    def _operate(self, op: EvOp, entry: EvOpEntry) -> EvOpEntry:
+        if op is EvOp.REPLACE_EV:
+            if entry.ev_new is None:
+                raise ArgumentError("REPLACE_EV needs ev_new")
+            self.replace_ev(entry.ev, entry.ev_new, all_copies=entry.all_copies)
+            return entry
+        if entry.ev is None:
+            raise ArgumentError(f"{op.name} needs ev")
+        if op is EvOp.MODIFY_EV_STATE:
+            if entry.state is None:
+                raise ArgumentError("MODIFY_EV_STATE needs state")
+            self.modify_ev_state(entry.ev, entry.state)
+            return entry
+        return self._with_state(entry, required=True)
+
+    def _with_state(self, entry: EvOpEntry, *, required: bool = False) -> EvOpEntry:
+        if entry.ev is None or (self.state is not ProfileState.ONLINE and not required):
+            return entry
+        return dataclasses.replace(entry, state=self.query_ev_state(entry.ev))
 
     @property
     def has_labels(self) -> bool:

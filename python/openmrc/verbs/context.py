@@ -18,6 +18,8 @@ from openmrc.verbs.hint import SharedQpHint
 from openmrc.verbs.limits import DeviceAttr
 from openmrc.verbs.pd import ProtectionDomain
 
+# An import circle, for type checkers only: what is made on a context, a domain or a queue names its maker, as
+# the structures of ibverbs do. When the program runs, only the maker imports what it makes.
 if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
     from openmrc.verbs.device import Device
