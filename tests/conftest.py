@@ -1,11 +1,18 @@
-"""Laws that every simulated run in every test has to keep, whatever it is about."""
+"""What holds for every test: Ctrl-C interrupts, and every simulated run keeps the laws."""
 
+import signal
 from typing import Any
 
 import pytest
 
 from openmrc.sim import Results
 from openmrc.sim.results import DROPS
+
+
+def pytest_configure() -> None:
+    """A shell has what it runs in the background ignore Ctrl-C; processes of tests would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def assert_laws(results: Results) -> None:

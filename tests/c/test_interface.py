@@ -1,18 +1,22 @@
 """The C interface: headers, symbols, and C programs that use every function."""
 
 import ctypes
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
 from openmrc import Error, clibrary
+from tests.helpers.ends import loopback
 from tests.helpers.programs import (
+    ADDRESSES,
     SOURCES,
     STRICT,
     compile_c,
@@ -72,7 +76,7 @@ def test_an_example_of_a_vendor_is_also_a_program_in_cpp(tmp_path):
 @pytest.mark.parametrize("impairments", ["drop", "reorder"])
 def test_data_is_complete_before_the_immediate_over_a_bad_network(tmp_path, impairments, name):
     config = (
-        '[[device]]\nname = "mrc0"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'
+        f'[[device]]\nname = "mrc0"\naddresses = {json.dumps(ADDRESSES)}\n'
         f'[[device.impair]]\nkind = "{impairments}"\nprobability = 0.01\npacket_class = "data"\n'
     )
     result = run([program(tmp_path, name)], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
@@ -88,14 +92,14 @@ def test_a_controller_of_structured_values_makes_profiles_of_every_mode(tmp_path
 
 
 def test_one_profile_serves_queue_pairs_to_several_peers(tmp_path):
-    devices = ";".join(f"mrc{i}=127.1.1.{i + 1},127.2.1.{i + 1}" for i in range(4))
+    devices = ";".join(f"mrc{i}={','.join(loopback(2))}" for i in range(4))
     result = run([program(tmp_path, "peers")], OPENMRC_DEVICES=devices)
     assert result.returncode == 0, result.stderr
 
 
 def test_a_controller_is_told_of_paths_that_fail_and_come_back(tmp_path):
     config = (
-        '[[device]]\nname = "mrc0"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'
+        f'[[device]]\nname = "mrc0"\naddresses = {json.dumps(ADDRESSES)}\n'
         '[[device.impair]]\nkind = "drop"\nports = [1]\nstart = 0.3\nend = 0.6\n'
     )
     result = run([program(tmp_path, "ev_events")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
@@ -297,7 +301,7 @@ open(base + "nonesuch")
     looked = [sys.executable, "-c", script]
     found = run(looked, LD_PRELOAD=str(clibrary.library()))
     types, node, gid, place, name = found.stdout.splitlines()
-    assert (types, node, gid) == ("RoCE v2", "1: CA", "0000:0000:0000:0000:0000:ffff:7f01:0101")
+    assert (types, node, gid) == ("RoCE v2", "1: CA", IPv6Address(f"::ffff:{ADDRESSES[0]}").exploded)
     assert re.search(r"....:..:..\..$", place)
     assert name.startswith("python")
     assert "No such file" in found.stderr

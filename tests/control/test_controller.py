@@ -415,7 +415,7 @@ def test_a_structured_device_needs_ipv6():
 
 
 def test_port_status_updates_on_request_are_answered_and_believed_when_confirmed():
-    with device(planes=2).open() as here, Device.loopback(2, planes=2).open() as there:
+    with device(planes=2).open() as here, device(planes=2).open() as there:
         ours, others = Controller(here), Controller(there)
         with ours.add_peer(there.addresses), others.add_peer(here.addresses):
             absent = [("127.1.9.1", 4791), ("127.2.9.1", 4791)]

@@ -11,12 +11,16 @@ from openmrc.verbs import Context, Device, ProtectionDomain, QpCap, QpState, Que
 _count = itertools.count(1)
 
 
-def device(planes=2, **options):
-    """A device with addresses that nothing else uses, not even another test run on this machine."""
+def loopback(planes):
+    """Addresses of a device that nothing else uses, not even another test run on this machine."""
     node = next(_count)
     third, fourth = os.getpid() % 250 + 1, node % 250 + 1
-    addresses = [f"127.{64 + plane + 16 * (node // 250 % 12)}.{third}.{fourth}" for plane in range(planes)]
-    return Device.from_addresses(*addresses, **options)
+    return [f"127.{64 + plane + 16 * (node // 250 % 12)}.{third}.{fourth}" for plane in range(planes)]
+
+
+def device(planes=2, **options):
+    """A device with addresses of its own."""
+    return Device.from_addresses(*loopback(planes), **options)
 
 
 @dataclass

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from openmrc import clibrary
+from tests.helpers.ends import loopback
 from tests.helpers.repository import ROOT
 
 SOURCES = ROOT / "tests" / "c"
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
-DEVICE = "mrc0=127.1.1.1,127.2.1.1"
+ADDRESSES = loopback(2)
+DEVICE = f"mrc0={','.join(ADDRESSES)}"
 PATIENCE = 120
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from openmrc import clibrary
+from tests.helpers import programs
 from tests.helpers.commands import OPENMRC
 from tests.helpers.debian_perftest import PORT, rows
+from tests.helpers.ends import loopback
 from tests.helpers.programs import need_tool, with_device
 
 PATIENCE = 60
 LISTENING = "0A"
-ADDRESSES = "127.1.1.1,127.2.1.1,127.3.1.1,127.4.1.1"
+ADDRESSES = loopback(4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,7 +25,7 @@ def _perftest():
 
 def start(tool, *arguments, options=()):
     """One end, through ``openmrc run``."""
-    command = [*OPENMRC, "run", "--addresses", ADDRESSES, *options, "--", tool, *arguments]
+    command = [*OPENMRC, "run", "--addresses", ",".join(ADDRESSES), *options, "--", tool, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -141,4 +143,4 @@ def test_the_device_is_listed():
         ["ibv_devinfo", "-v"], env=environment, capture_output=True, text=True, check=True
     ).stdout
     assert "PORT_ACTIVE" in shown
-    assert "::ffff:127.1.1.1, RoCE v2" in shown
+    assert f"::ffff:{programs.ADDRESSES[0]}, RoCE v2" in shown
