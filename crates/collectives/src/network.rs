@@ -55,8 +55,9 @@ impl Network {
 
     /// Registers memory that the NIC reads. Its owner keeps it until the region is dropped.
     pub fn register(&self, data: *const u8, len: usize) -> Result<MemoryRegion> {
-        // SAFETY: whoever called the operation keeps its memory until it has ended, and the region goes before.
-        unsafe { self.pd.register_raw(data.cast_mut(), len, Access::LOCAL_READ, Box::new(())) }
+        // SAFETY: the operation owns the memory until it has ended, and the region goes before. Mappings of files keep
+        // their length, as the kernels that reduce need it too.
+        unsafe { self.pd.register_unmapped(data.cast_mut(), len, Access::LOCAL_READ, Box::new(())) }
             .map_err(|e| Error::device(format!("registering {len} bytes"), e))
     }
 }

@@ -103,7 +103,7 @@ impl RemoteLink {
         // SAFETY: the range lies in the segment, which its owner keeps mapped; only raw pointers access it.
         let rings = unsafe {
             let owner = Box::new(std::sync::Arc::clone(&home.segment));
-            pd.register_raw(home.base().add(first), len, rights, owner)
+            pd.register_unmapped(home.base().add(first), len, rights, owner)
         };
         let bounce = Buffer::zeroed(LANES * SLOTS * BOUNCE);
         let [a, b, c, _] = random::<4>()?;

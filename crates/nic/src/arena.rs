@@ -1,8 +1,12 @@
 //! Assembles packets to be sent: headers, padding and iCRC lie in an arena. Payload stays in the application's memory
 //! and gets iovecs of its own, unless it is so short that copying is cheaper than an iovec.
 
+use std::sync::Arc;
+
 use openmrc_sockets::IoVec;
 use openmrc_wire::{IcrcSeed, MAX_HEADER_LEN, Packet, icrc};
+
+use crate::piece::Piece;
 
 /// Payloads up to this many bytes are copied behind their headers.
 const COPY_LIMIT: usize = 512;
@@ -15,6 +19,8 @@ pub(crate) const MAX_PIECES: usize = 16;
 pub(crate) struct Arena {
     bytes: Box<[u8]>,
     used: usize,
+    /// Payload that iovecs name and nobody else keeps.
+    staged: Vec<Arc<[u8]>>,
     pub iovecs: Vec<IoVec>,
 }
 
@@ -28,6 +34,7 @@ impl Arena {
         Arena {
             bytes: vec![0; packets * (PER_PACKET + prefix)].into_boxed_slice(),
             used: 0,
+            staged: Vec::new(),
             iovecs: Vec::with_capacity(packets * (MAX_PIECES + 2)),
         }
     }
@@ -51,7 +58,7 @@ impl Arena {
     /// Adds a packet. `ports` are its UDP source and destination ports. Its payload lies in `pieces`, which must stay
     /// valid until the arena is cleared.
     #[inline]
-    pub fn push(&mut self, packet: &Packet, pieces: &[&[u8]], seed: &IcrcSeed, ports: (u16, u16)) {
+    pub fn push(&mut self, packet: &Packet, pieces: &[Piece], seed: &IcrcSeed, ports: (u16, u16)) {
         let len = packet.wire_len();
         let start = self.used;
         let headers = packet.emit(&mut self.bytes[start..]);
@@ -59,7 +66,7 @@ impl Arena {
         let mut at = start + headers;
         if usize::from(packet.payload_len) <= COPY_LIMIT {
             for piece in pieces {
-                self.bytes[at..at + piece.len()].copy_from_slice(piece);
+                piece.copy_to(&mut self.bytes[at..]);
                 at += piece.len();
             }
             self.bytes[at..at + pad].fill(0);
@@ -69,18 +76,22 @@ impl Arena {
             self.use_up_to(at + icrc::LEN);
         } else {
             let crc = match pieces {
-                [payload] => seed.checksum(ports.0, ports.1, &self.bytes[start..at], payload),
+                [payload] => {
+                    let headers = &self.bytes[start..at];
+                    payload.checksummed(|payload| seed.checksum(ports.0, ports.1, headers, payload))
+                }
                 _ => {
                     let mut crc = seed.begin(ports.0, ports.1, len);
                     crc.update(&self.bytes[start..at]);
-                    pieces.iter().for_each(|piece| crc.update(piece));
+                    pieces.iter().for_each(|piece| piece.checksummed(|bytes| crc.update(bytes)));
                     crc.update(&[0; 3][..pad]);
                     crc.finish()
                 }
             };
             self.use_up_to(at);
             for piece in pieces {
-                self.iovecs.push(IoVec { iov_base: piece.as_ptr() as *mut _, iov_len: piece.len() });
+                self.iovecs.push(piece.iovec());
+                self.staged.extend(piece.staged().cloned());
             }
             self.bytes[at..at + pad].fill(0);
             self.bytes[at + pad..at + pad + icrc::LEN].copy_from_slice(&crc);
@@ -105,10 +116,14 @@ impl Arena {
     /// Appends the bytes of the iovecs to `out`.
     pub fn copy(iovecs: &[IoVec], out: &mut Vec<u8>) {
         for iovec in iovecs {
-            // SAFETY: every piece is valid until the arena is cleared, which the borrow of its iovecs prevents.
-            out.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(iovec.iov_base.cast::<u8>(), iovec.iov_len)
-            });
+            let (len, more) = (out.len(), iovec.iov_len);
+            out.reserve(more);
+            // SAFETY: every piece is valid until the arena is cleared, which the borrow of its iovecs prevents; there is
+            // room for it. The application may change it meanwhile, so there is no reference to it.
+            unsafe {
+                std::ptr::copy_nonoverlapping(iovec.iov_base.cast::<u8>(), out.as_mut_ptr().add(len), more);
+                out.set_len(len + more);
+            }
         }
     }
 
@@ -117,5 +132,6 @@ impl Arena {
     pub fn clear(&mut self) {
         self.used = 0;
         self.iovecs.clear();
+        self.staged.clear();
     }
 }

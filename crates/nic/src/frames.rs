@@ -14,6 +14,7 @@ use openmrc_wire::{DecodeError, IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
 use crate::error::{Error, Result};
+use crate::piece::Piece;
 use crate::tx::RunKey;
 
 /// Frames sent by one system call.
@@ -177,7 +178,7 @@ impl FrameBatch {
         key: RunKey,
         headers: &encap::Encapsulation,
         packet: &Packet,
-        pieces: &[&[u8]],
+        pieces: &[Piece],
         seed: &IcrcSeed,
         ports: (u16, u16),
     ) {

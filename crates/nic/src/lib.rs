@@ -17,7 +17,7 @@
 //! | `engine`, `shared` | everything under its lock: sending, receiving, timers; what it shares with the application |
 //! | `network`: `port`, `peer`, `path` | the ends and paths of packets |
 //! | `datapath`: `socket`, `frames`, `nexthop` | UDP sockets, or SRv6 frames and their next hops |
-//! | `arena`, `tx`, `sys` | packets assembled in runs for one system call; the clock |
+//! | `piece`, `arena`, `tx`, `sys` | packets assembled in runs for one system call; the clock |
 
 mod arena;
 pub mod attr;
@@ -46,6 +46,7 @@ mod nexthop;
 mod path;
 pub mod pd;
 mod peer;
+mod piece;
 mod port;
 pub mod profile;
 pub mod qp;

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::ptr;
 use std::sync::Arc;
 
+use openmrc_sockets::memory::try_copy;
+
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::memory_table::{Access, Region};
@@ -18,6 +20,7 @@ pub struct MemoryRegion {
     addr: u64,
     len: usize,
     access: Access,
+    mapped_file: bool,
     registered: bool,
 }
 
@@ -32,6 +35,7 @@ impl MemoryRegion {
         addr: *mut u8,
         len: usize,
         access: Access,
+        mapped_file: bool,
         owner: Box<dyn Any + Send>,
     ) -> Result<Self> {
         if access.allows(Access::REMOTE_WRITE) && !access.allows(Access::LOCAL_WRITE) {
@@ -45,9 +49,10 @@ impl MemoryRegion {
                 "the last of {len} bytes at {addr:p} cannot be read: is it a mapping of a file that was truncated?"
             )));
         }
-        let region = Region::new(pd, access, addr as u64, len as u64, owner);
+        let region = Region::new(pd, access, addr as u64, len as u64, owner).of_file(mapped_file);
         let key = driver.lock_open()?.verbs.memory.insert(region)?;
-        Ok(MemoryRegion { driver: Arc::clone(driver), key, addr: addr as u64, len, access, registered: true })
+        let driver = Arc::clone(driver);
+        Ok(MemoryRegion { driver, key, addr: addr as u64, len, access, mapped_file, registered: true })
     }
 
     /// Address of the first byte, which is also the remote address that a peer uses.
@@ -80,13 +85,20 @@ impl MemoryRegion {
         self.access
     }
 
-    /// The byte at `offset`. Every call reads memory, so a loop can wait for a peer's write. `None` beyond the end and
-    /// after deregistration.
+    /// The byte at `offset`. Every call reads memory, so a loop can wait for a peer's write. `None` beyond the end, also
+    /// of a mapped file, and after deregistration.
     #[inline]
     pub fn peek(&self, offset: usize) -> Option<u8> {
+        let byte = self.byte(offset)?;
+        let mut found = 0;
         // SAFETY: while the region is registered, its bytes are valid for reads by the promise of `register_raw`'s
-        // caller.
-        self.byte(offset).map(|byte| unsafe { byte.read_volatile() })
+        // caller; the kernel finds out whether those of a file are there.
+        unsafe {
+            if !self.mapped_file {
+                return Some(byte.read_volatile());
+            }
+            try_copy(byte, &raw mut found, 1).then_some(found)
+        }
     }
 
     /// Sets the byte at `offset`.
@@ -96,11 +108,13 @@ impl MemoryRegion {
     pub fn poke(&self, offset: usize, value: u8) -> Result<()> {
         match self.byte(offset).filter(|_| self.access.allows(Access::LOCAL_WRITE)) {
             // SAFETY: with this right, they are valid for writes by the same promise.
-            Some(byte) => unsafe {
+            Some(byte) if !self.mapped_file => unsafe {
                 byte.write_volatile(value);
                 Ok(())
             },
-            None => Err(Error::invalid(format!("byte {offset} of the region cannot be written"))),
+            // SAFETY: as in `peek`.
+            Some(byte) if unsafe { try_copy(&raw const value, byte, 1) } => Ok(()),
+            _ => Err(Error::invalid(format!("byte {offset} of the region cannot be written"))),
         }
     }
 

@@ -8,11 +8,14 @@
 use std::any::Any;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use openmrc_sockets::memory::try_copy;
 use openmrc_transport::AccessError;
 
 use crate::error::{Error, Result};
+use crate::piece::Piece;
 use crate::stats::Cause;
 
 /// Access rights of a memory region. Local reading is always allowed.
@@ -56,13 +59,21 @@ pub(crate) struct Region {
     access: Access,
     addr: u64,
     len: u64,
+    /// A file is mapped there, which may become shorter: a plain access beyond its end would end the process, so the
+    /// kernel copies.
+    mapped_file: bool,
     /// Keeps the memory alive while it is registered.
     owner: Option<Box<dyn Any + Send>>,
 }
 
 impl Region {
     pub fn new(pd: u32, access: Access, addr: u64, len: u64, owner: Box<dyn Any + Send>) -> Self {
-        Region { key: 0, pd, access, addr, len, owner: Some(owner) }
+        Region { key: 0, pd, access, addr, len, mapped_file: false, owner: Some(owner) }
+    }
+
+    /// The region, of memory to which a file is mapped if `mapped_file`.
+    pub fn of_file(self, mapped_file: bool) -> Self {
+        Region { mapped_file, ..self }
     }
 
     fn covers(&self, addr: u64, len: u64) -> bool {
@@ -149,7 +160,24 @@ impl MemoryTable {
         self.find(lkey).is_some_and(|r| r.pd == pd && r.covers(addr, u64::from(len)))
     }
 
-    /// Writes the payload of a remote write to memory, all of it or nothing.
+    /// Where those bytes lie; `None` if they may not be read, or their file has become shorter. They may be used while
+    /// the engine's lock is held: deregistration takes it.
+    #[inline]
+    pub fn source(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Option<Piece> {
+        let region = self.find(lkey).filter(|r| r.pd == pd && r.covers(addr, u64::from(len)))?;
+        let from = ptr::with_exposed_provenance::<u8>(addr as usize);
+        if region.mapped_file {
+            let mut bytes: Arc<[u8]> = Arc::from(vec![0; len as usize]);
+            let to = Arc::get_mut(&mut bytes)?.as_mut_ptr();
+            // SAFETY: the range lies in a region, and `bytes` has as many.
+            return unsafe { try_copy(from, to, len as usize) }.then(|| Piece::of_copy(bytes));
+        }
+        // SAFETY: the range lies in a region whose registrant promised that it is readable until it is deregistered.
+        Some(unsafe { Piece::of_memory(from, len as usize) })
+    }
+
+    /// Writes the payload of a remote write to memory, all of it or nothing; of a file that has become shorter, what is
+    /// still there.
     #[inline]
     pub fn place(&self, pd: u32, rkey: u32, va: u64, payload: &[u8]) -> std::result::Result<(), Refusal> {
         let region = self.find(rkey).ok_or(Refusal(Cause::RkeyUnknown))?;
@@ -164,6 +192,11 @@ impl MemoryTable {
         }
         if let Some((last, front)) = payload.split_last() {
             let dest = ptr::with_exposed_provenance_mut::<u8>(va as usize);
+            if region.mapped_file {
+                // SAFETY: as below.
+                let placed = unsafe { try_copy(payload.as_ptr(), dest, payload.len()) };
+                return if placed { Ok(()) } else { Err(Refusal(Cause::OutOfBounds)) };
+            }
             // SAFETY: the range lies in a registered region, which is valid for writes until it is deregistered, and
             // that takes the lock we hold. The source is our receive buffer.
             unsafe {
@@ -229,7 +262,15 @@ mod tests {
 
     fn region(pd: u32, access: Access, buffer: &mut [u8]) -> Region {
         let addr = buffer.as_mut_ptr().expose_provenance() as u64;
-        Region { key: 0, pd, access, addr, len: buffer.len() as u64, owner: Some(Box::new(())) }
+        Region {
+            key: 0,
+            pd,
+            access,
+            addr,
+            len: buffer.len() as u64,
+            mapped_file: false,
+            owner: Some(Box::new(())),
+        }
     }
 
     const RW: Access = Access(3);

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use openmrc_sockets::memory::maps_file;
+
 use crate::attr::QpCap;
 use crate::buffer::Buffer;
 use crate::cq::CompletionQueue;
@@ -30,11 +32,12 @@ impl ProtectionDomain {
     }
 
     /// Registers `len` bytes at `addr`. The region keeps `owner` until it is deregistered; the deregistering thread
-    /// drops it, with no lock held.
+    /// drops it, with no lock held. Where a file is mapped, which may become shorter, the kernel copies each packet: a
+    /// write of a peer beyond the end is refused, and a send from there ends with `LOC_PROT_ERR`.
     ///
     /// # Safety
     /// The bytes must stay valid for reads, and with [`Access::LOCAL_WRITE`] for writes from any thread, until `owner`
-    /// is dropped. Rust code must not hold references to bytes that a peer may write.
+    /// is dropped; a mapped file may become shorter. Rust code must not hold references to bytes that a peer may write.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] for access flags that contradict each other or a range beyond the address
@@ -46,9 +49,29 @@ impl ProtectionDomain {
         access: Access,
         owner: Box<dyn Any + Send>,
     ) -> Result<MemoryRegion> {
+        let mapped_file = maps_file(addr.expose_provenance(), len);
+        // SAFETY: the caller's promise.
+        unsafe { MemoryRegion::register(&self.driver, self.id, addr, len, access, mapped_file, owner) }
+    }
+
+    /// As [`ProtectionDomain::register_raw`], of memory that is no mapping of a file, or of one that stays as long as
+    /// it is: nothing is looked up.
+    ///
+    /// # Safety
+    /// As [`ProtectionDomain::register_raw`]; and where a file is mapped, it keeps its length.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::register_raw`].
+    pub unsafe fn register_unmapped(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<MemoryRegion> {
         addr.expose_provenance();
         // SAFETY: the caller's promise.
-        unsafe { MemoryRegion::register(&self.driver, self.id, addr, len, access, owner) }
+        unsafe { MemoryRegion::register(&self.driver, self.id, addr, len, access, false, owner) }
     }
 
     /// Registers a whole [`Buffer`].
@@ -57,7 +80,7 @@ impl ProtectionDomain {
     /// As [`ProtectionDomain::register_raw`].
     pub fn register(&self, buffer: &Buffer, access: Access) -> Result<MemoryRegion> {
         // SAFETY: the owner is a clone of the buffer, whose bytes are only ever accessed by raw copies.
-        unsafe { self.register_raw(buffer.as_ptr(), buffer.len(), access, Box::new(buffer.clone())) }
+        unsafe { self.register_unmapped(buffer.as_ptr(), buffer.len(), access, Box::new(buffer.clone())) }
     }
 
     /// Creates a queue pair in RESET. With `sq_sig_all` every send raises a completion.

@@ -69,7 +69,7 @@ causes! {
     PdMismatch => "refused_pd",
     /// A remote write to a region without REMOTE_WRITE.
     NoRemoteWrite => "refused_access",
-    /// A remote write outside its region.
+    /// A remote write outside its region, or beyond the end of the file that is mapped there.
     OutOfBounds => "refused_bounds",
     /// No route to the peer, or the local address is gone.
     TxUnreachable => "tx_unreachable",

@@ -8,6 +8,7 @@ use openmrc_sockets::{SockAddr, send_message};
 use openmrc_wire::{Distances, IcrcSeed, MAX_HEADER_LEN, Packet, change_identification, opcode};
 
 use crate::arena::Arena;
+use crate::piece::Piece;
 
 /// Most packets of a run: `UDP_MAX_SEGMENTS` before Linux 6.9.
 const MAX_SEGMENTS: usize = 64;
@@ -116,7 +117,7 @@ impl TxRun {
         &mut self,
         key: RunKey,
         packet: &Packet,
-        pieces: &[&[u8]],
+        pieces: &[Piece],
         seed: &IcrcSeed,
         ports: (u16, u16),
         cut: bool,
@@ -205,6 +206,11 @@ mod tests {
         Packet { payload_len: len, ..Packet::new(0x123456, Psn::new(7), body) }
     }
 
+    fn piece(bytes: &[u8]) -> Piece {
+        // SAFETY: tests keep their data until the run is cleared.
+        unsafe { Piece::of_memory(bytes.as_ptr(), bytes.len()) }
+    }
+
     const KEY: RunKey = RunKey { path: 3, class: 2, peer: 1 };
 
     /// Whatever the length and the pieces of a payload, the bytes are those of the packets and the iCRCs are right.
@@ -219,7 +225,14 @@ mod tests {
                 let (a, b) = data[..len].split_at(cut.min(len));
                 for _ in 0..3 {
                     assert!(run.accepts(KEY, packet(len as u16).wire_len()));
-                    run.push(KEY, &packet(len as u16), &[a, b], &seed, (5000, 4791), cut % 2 == 0);
+                    run.push(
+                        KEY,
+                        &packet(len as u16),
+                        &[piece(a), piece(b)],
+                        &seed,
+                        (5000, 4791),
+                        cut % 2 == 0,
+                    );
                 }
                 let mut alone = [0; MAX_HEADER_LEN];
                 packet(len as u16).emit(&mut alone);
@@ -249,11 +262,11 @@ mod tests {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let seed = IcrcSeed::between(local, local).unwrap();
         let mut run = TxRun::new();
-        run.push(KEY, &packet(8), &[&[0; 8]], &seed, (1, 2), true);
+        run.push(KEY, &packet(8), &[piece(&[0; 8])], &seed, (1, 2), true);
         assert!(!run.accepts(KEY, packet(12).wire_len()));
         assert!(!run.accepts(RunKey { path: 4, ..KEY }, packet(8).wire_len()));
         assert!(run.accepts(KEY, packet(4).wire_len()));
-        run.push(KEY, &packet(4), &[&[0; 4]], &seed, (1, 2), true);
+        run.push(KEY, &packet(4), &[piece(&[0; 4])], &seed, (1, 2), true);
         assert!(!run.accepts(KEY, packet(4).wire_len()));
         run.clear();
         assert!(run.accepts(KEY, packet(12).wire_len()));

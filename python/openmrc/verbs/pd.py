@@ -44,9 +44,9 @@ class ProtectionDomain(Closable):
 
         Args:
             buffer: A writable, contiguous object with the buffer protocol: bytearray, memoryview, mmap,
-                array, NumPy array; or a PyTorch tensor in main memory. The file of an mmap must not be
-                truncated while it is registered: the NIC's access to a page beyond its end ends the process
-                with SIGBUS, as any access does.
+                array, NumPy array; or a PyTorch tensor in main memory. Where the file of an mmap is
+                truncated while it is registered, a peer's write beyond its end is refused, and a send from
+                there ends with LOC_PROT_ERR.
             access: Access rights. A buffer that is only the source of writes needs none
                 (``AccessFlags.NONE``); it may be read-only.
 

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::frames::FrameBuffer;
 use crate::network::Network;
 use crate::path::SegmentRoute;
+use crate::piece::Piece;
 use crate::port::Port;
 use crate::profile::Paths;
 use crate::socket::LONGEST_DATAGRAM;
@@ -142,7 +143,7 @@ impl Datapath {
     }
 
     #[inline]
-    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[&[u8]], now: Time) {
+    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[Piece], now: Time) {
         match self {
             Datapath::Udp(udp) => udp.push(net, key, packet, pieces, now),
             Datapath::Srv6(srv6) => srv6.push(net, key, packet, pieces, now),

@@ -17,6 +17,7 @@ use crate::impairer::Outgoing;
 use crate::network::Network;
 use crate::nexthop::NextHops;
 use crate::path::{SegmentRoute, Srv6Path, TxPath, Via};
+use crate::piece::Piece;
 use crate::port::Port;
 use crate::profile::Paths;
 use crate::socket::RxSocket;
@@ -171,7 +172,7 @@ impl Srv6 {
     // --- sending -------------------------------------------------------------------------------------------------
 
     #[inline]
-    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[&[u8]], now: Time) {
+    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[Piece], now: Time) {
         let port = net.port_of(key.path);
         if self.batches[port].is_full() {
             self.flush_port(net, port, now);

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::impairer::{Outgoing, RuleSet};
 use crate::network::Network;
 use crate::path::{SegmentRoute, TxPath, Via};
+use crate::piece::Piece;
 use crate::port::Port;
 use crate::socket::{RxSocket, TxSocket, traffic_class};
 use crate::stats::Cause;
@@ -124,7 +125,7 @@ impl Udp {
     // --- sending -------------------------------------------------------------------------------------------------
 
     #[inline]
-    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[&[u8]], now: Time) {
+    pub fn push(&mut self, net: &mut Network, key: RunKey, packet: &Packet, pieces: &[Piece], now: Time) {
         if !self.run.accepts(key, packet.wire_len()) {
             self.flush(net, now);
         }

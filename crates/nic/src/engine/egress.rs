@@ -10,6 +10,7 @@ use openmrc_wire::{DscpClass, DscpMap, Packet};
 use crate::config::DeviceConfig;
 use crate::datapath::Datapath;
 use crate::network::Network;
+use crate::piece::Piece;
 use crate::port::Port;
 use crate::socket;
 use crate::tx::RunKey;
@@ -62,7 +63,7 @@ impl Egress {
         path: u16,
         packet: &Packet,
         class: TrafficClass,
-        pieces: &[&[u8]],
+        pieces: &[Piece],
         now: Time,
     ) {
         let key = self.key(peer, path, packet, class);

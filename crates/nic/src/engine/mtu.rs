@@ -9,6 +9,7 @@ use openmrc_wire::{Body, Ev, Msn, Packet, Position, Psn, Sack, Timestamp, Write}
 use super::Engine;
 use crate::attr::DEFAULT_PATH_MTU;
 use crate::error::{Error, Result};
+use crate::piece::Piece;
 use crate::shared::Shared;
 
 /// A packet that was sent to see whether it is answered.
@@ -128,7 +129,8 @@ impl Engine {
                 let mut packet = Packet::new(dest, proof.psn, body);
                 (packet.payload_len, packet.ack_req) = (len, true);
                 proof.sent.push(Sent { ev: entry.ev, port, full });
-                let payload = [&zeros[..usize::from(len)]];
+                // SAFETY: the zeros outlive the flush below.
+                let payload = [unsafe { Piece::of_memory(zeros.as_ptr(), usize::from(len)) }];
                 self.egress.push(link.peer, path, &packet, TrafficClass::Data, &payload, now);
                 self.egress.flush(now);
             }

@@ -12,6 +12,7 @@ use crate::attr::QpAttr;
 use crate::completion::{Completion, Status};
 use crate::completion_ring::CqShared;
 use crate::memory_table::{Access, MemoryTable};
+use crate::piece::Piece;
 use crate::profile::Paths;
 use crate::qp_state::QpState;
 use crate::work_queues::QpShared;
@@ -363,21 +364,26 @@ fn readable(memory: &MemoryTable, pd: u32, wqe: &Wqe) -> bool {
     }
 }
 
-/// The pieces in which `len` bytes of a send from `offset` on lie; `None` if a region is no longer registered.
+/// The pieces in which `len` bytes of a send from `offset` on lie; `None` if a region is no longer registered, or its
+/// file has become shorter.
 ///
 /// # Safety
 /// The pieces may be used only while the engine's lock is held: deregistration takes it.
 #[inline]
-pub(super) unsafe fn pieces<'a>(
+pub(super) unsafe fn pieces(
     memory: &MemoryTable,
     pd: u32,
-    wqe: &'a Wqe,
+    wqe: &Wqe,
     offset: u32,
     len: u32,
-) -> Option<SmallVec<[&'a [u8]; 4]>> {
+) -> Option<SmallVec<[Piece; 4]>> {
     let mut out = SmallVec::new();
     match &wqe.data {
-        WqeData::Inline(bytes) => out.push(bytes.get(offset as usize..(offset + len) as usize)?),
+        WqeData::Inline(bytes) => {
+            let bytes = bytes.get(offset as usize..(offset + len) as usize)?;
+            // SAFETY: the request keeps them until it has completed.
+            out.push(unsafe { Piece::of_memory(bytes.as_ptr(), bytes.len()) });
+        }
         WqeData::Sges(sges) => {
             let (mut skip, mut left) = (offset, len);
             for sge in sges {
@@ -387,14 +393,7 @@ pub(super) unsafe fn pieces<'a>(
                 }
                 let n = left.min(sge.len - skip);
                 let addr = sge.addr + u64::from(skip);
-                if !memory.readable(pd, sge.lkey, addr, n) {
-                    return None;
-                }
-                // SAFETY: the range lies in a region whose registrant promised that it is readable until it is
-                // deregistered, which takes the lock that the caller holds.
-                out.push(unsafe {
-                    std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr as usize), n as usize)
-                });
+                out.push(memory.source(pd, sge.lkey, addr, n)?);
                 skip = 0;
                 left -= n;
                 if left == 0 {
