@@ -11,8 +11,11 @@ PYTHON        ?= python3
 FUZZ_SECONDS  ?= 180
 FUZZ_TARGETS  ?= decode queue_pair node handshake
 PYTEST_ARGS   ?=
+MUTANTS_ARGS  ?=
 DEMO_ARGS     ?=
 BENCH_ARGS    ?=
+
+MUTANTS_VERSION := 27.1.0
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -25,7 +28,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: wheels help demo test test-rust test-python test-torch judges long truth bench lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: wheels help demo test test-rust test-python test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -196,6 +199,16 @@ fuzz: $(STAMPS)/wheel ## fuzz every target for FUZZ_SECONDS each
 	    printf '\n\033[1m==> Fuzz %s for %s s\033[0m\n' "$$target" "$(FUZZ_SECONDS)"; \
 	    fuzz/run.sh "$$target" "$(FUZZ_SECONDS)"; \
 	done
+
+# A fault that no test notices is listed in .make/mutants.out/missed.txt: it needs a test, or a reason in
+# .cargo/mutants.toml. All faults take hours; MUTANTS_ARGS='--shard 0/12' takes every twelfth, '--file ...' one file.
+mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into wire and transport, one at a time, and list those that no test notices (hours)
+	$(call say,Faults planted into crates/wire and crates/transport)
+	PATH="$(CURDIR)/$(STAMPS)/mutants/bin:$$PATH" cargo mutants --package openmrc-wire --package openmrc-transport \
+	    --sharding round-robin --timeout 60 --output $(STAMPS) $(MUTANTS_ARGS)
+
+$(STAMPS)/mutants/bin/cargo-mutants:
+	cargo install --locked --quiet --root $(STAMPS)/mutants cargo-mutants@$(MUTANTS_VERSION)
 
 lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against the compiled module
 	$(call say,Rust)

@@ -19,6 +19,7 @@ from openmrc.sim import Scenario, sweep
 from openmrc.switchconf import cabling, render
 from openmrc.wire import write_pcap
 from tests.helpers.commands import OPENMRC, command, one_line_error, run
+from tests.helpers.repository import ROOT
 
 FABRIC = """\
 hosts: 16
@@ -331,3 +332,18 @@ def test_other_results_are_complete_or_not_there(tmp_path, limited):
             sweep.Sweep([{"x": "y" * 60}], 1, 0).write(tmp_path / f"frame.{ending}")
     limited(resource.RLIM_INFINITY)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_module_writes_a_file_of_its_own_accord():
+    # Locks are never filled, and a log is read by people while it grows.
+    allowed = {"lab/state.py", "demos/lab/run.py", "demos/lab/frr.py", "files.py"}
+    package = ROOT / "python" / "openmrc"
+    direct = re.compile(r"\.(write_text|write_bytes)\(|\bopen\(.*\"[wax]b?\"|savefig\(path")
+    found = [
+        f"{file.relative_to(package)}:{number}"
+        for file in sorted(package.rglob("*.py"))
+        if file.relative_to(package).as_posix() not in allowed
+        for number, line in enumerate(file.read_text().splitlines(), start=1)
+        if direct.search(line) and "files." not in line
+    ]
+    assert found == [], "openmrc.files writes completely or not at all"
