@@ -242,6 +242,7 @@ def test_without_a_private_place_for_the_link_the_program_does_not_run(
         ("OPENMRC_DEVICES", "mrc0=127.1.1.1,::1", "IPv4"),
         ("OPENMRC_DEVICES", "a=127.1.1.1;a=127.2.1.1", "two devices"),
         ("OPENMRC_CONFIG", "/nonexistent", "/nonexistent"),
+        ("OPENMRC_CONFIG", "/dev/zero", "a regular file is expected"),
         ("OPENMRC_CONFIG", '[[device]]\nname = "x"\naddresses = ["127.1.1.1"]\nspeed = 1\n', "speed"),
         ("OPENMRC_CONFIG", '[[device]]\nname = "x"\naddresses = ["127.1.1.1"]\nev_burst = 0\n', "ev_burst"),
         (

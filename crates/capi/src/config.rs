@@ -2,6 +2,7 @@
 //! section 1). The file's keys have the names and units of `openmrc.verbs.Device` and `openmrc.testing.Impairment`.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use openmrc_wire::{Ev, EvFormat};
 use serde::Deserialize;
 
 use crate::interfaces;
+
+/// Limit of the file.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A device as it was described.
 pub struct Description {
@@ -146,9 +150,22 @@ pub fn devices() -> Result<Vec<Description>, String> {
 fn read(value: &str) -> Result<File, String> {
     let text = match value.contains('\n') {
         true => value.to_owned(),
-        false => std::fs::read_to_string(value).map_err(|e| format!("OPENMRC_CONFIG: {value}: {e}"))?,
+        false => regular(value).map_err(|e| format!("OPENMRC_CONFIG: {value}: {e}"))?,
     };
     toml::from_str(&text).map_err(|e| format!("OPENMRC_CONFIG: {}", e.to_string().trim().replace('\n', " ")))
+}
+
+/// The text of a regular file. A pipe would block the program that loads this library, a device has no end.
+fn regular(path: &str) -> std::io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("a regular file is expected"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(std::io::Error::other(format!("it is longer than {MOST_BYTES} bytes")));
+    }
+    Ok(text)
 }
 
 /// `name=address,address;name=...`; settings of the same name come from the file.
