@@ -1,9 +1,9 @@
-"""Fuzzes the handshake: arbitrary bytes, and mutations of valid messages, as what a peer sends over TCP.
+"""Fuzzes what is said over TCP: arbitrary bytes, and mutations of valid messages, as what a peer sends.
 
     python fuzz/handshake.py SECONDS [SEED]
 
-Each input is read by a channel as the tools read it. Only a ConnectError may come of it. An input that fails is
-written to fuzz/artifacts/handshake.
+Each input is read by a channel as the tools read it. Only a ConnectError may come of it. An input that fails
+is written to fuzz/artifacts/handshake.
 """
 
 import json
@@ -13,10 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-from openmrc.channel import Channel
+from openmrc.collectives.coordinator import PROTOCOL as ELASTIC
+from openmrc.collectives.store import PROTOCOL as STORE
 from openmrc.connect import PROTOCOL
+from openmrc.control import Channel, Greeting
 from openmrc.errors import ConnectError
-from openmrc.handshake.messages import Greeting, QpEnd, Ready, Request
+from openmrc.handshake.messages import QpEnd, Ready, Request
 from openmrc.transfer.protocol import PROTOCOL as TRANSFER
 
 QP = QpEnd(qp_num=5, psn=9, mpr=8, mpr_dest=8, max_wimm=128, max_wimm_dest=128, caps=0)
@@ -29,7 +31,14 @@ VALID = [
     Ready().model_dump(mode="json"),
     {"type": "data", "value": {"a": [1, None]}},
     {"type": "refused", "reason": "no"},
+    {"type": "set", "number": 1, "key": "group/cards/0", "value": "AAEC"},
+    {"type": "get", "number": 2, "key": "group/cards/0", "wait": 0.5},
+    {"type": "join"},
+    {"type": "vote", "ok": True},
+    {"type": "manifest", "entries": [{"path": "a/b", "size": 3}], "if_exists": "refuse", "last": True},
+    {"type": "end", "index": 0, "digest": "00"},
 ]
+PROTOCOLS = (PROTOCOL, TRANSFER, STORE, ELASTIC)
 ODD = [
     None,
     True,
@@ -40,6 +49,7 @@ ODD = [
     1e308,
     "",
     "\0",
+    "\ud800",
     "x" * 5000,
     [],
     {},
@@ -116,7 +126,7 @@ def main():
     while time.monotonic() < end:
         data = sample(dice)
         try:
-            read(data, dice.choice((PROTOCOL, TRANSFER)), dice)
+            read(data, dice.choice(PROTOCOLS), dice)
         except BaseException:
             place = Path(__file__).parent / "artifacts" / "handshake"
             place.mkdir(parents=True, exist_ok=True)

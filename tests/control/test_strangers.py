@@ -21,6 +21,7 @@ from openmrc.control import (
     GreetingError,
     Limits,
     Listener,
+    LostError,
     Protocol,
     Token,
     dial,
@@ -293,6 +294,23 @@ def test_a_changed_byte_after_the_proofs_ends_a_connection_of_the_store():
                 victim.set("good", b"2")
         thread.join(20)
         assert store.get("fine", 5) == b"1"
+
+
+def test_a_rank_that_asks_without_end_is_sent_away_and_the_others_are_served():
+    from openmrc.collectives.store import PROTOCOL, _Get
+
+    with TcpStore("127.0.0.1", 0, serve=True) as store, dial(PROTOCOL, *store.address, "") as greedy:
+        for number in range(17):
+            greedy.send(_Get(number=number, key=f"never {number}", wait=3600.0))
+        with pytest.raises(LostError, match=r"closed the connection|broke"):
+            receive_all(greedy)
+        store.set("a", b"1")
+        assert store.get("a", 5) == b"1"
+
+
+def receive_all(channel):
+    while True:
+        channel.receive(20)
 
 
 def test_a_peer_of_another_version_is_told_so():

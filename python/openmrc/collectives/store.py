@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 from typing import Protocol as TypingProtocol
@@ -34,6 +35,8 @@ _SILENCE = 60.0
 """Seconds after which a server that does not answer counts as gone; a stopped one may go on before."""
 _MAX_VALUE = MAX_MESSAGE // 4 * 3 - (1 << 16)
 """Bytes of the longest value: as base64 it fits into a message with its key."""
+_MOST_ASKED = 16
+"""Questions of a rank that may wait: it asks one after the other, and gives some up."""
 _KEY_BYTES = 300
 """What a key costs besides its own length and that of its value."""
 _Key = Annotated[str, Field(max_length=4096)]
@@ -209,6 +212,8 @@ class _Server(Closable):
         self._values: dict[str, bytes] = {}
         self._asked: dict[str, list[tuple[Channel[Any], int, float]]] = {}
         """By key: who waits for it, the number of the question, and until when."""
+        self._waiting: Counter[Channel[Any]] = Counter()
+        """Questions of each rank that wait."""
         self._owned: dict[str, tuple[Account, int]] = {}
         """By key: for whose address its bytes are reserved."""
         self._accounts: dict[str, Account] = {}
@@ -241,6 +246,9 @@ class _Server(Closable):
             case _Get(key=key) if key in self._values or message.wait == 0:
                 self._answer(peer, message.number, self._values.get(key))
             case _Get(key=key):
+                if self._waiting[peer] >= _MOST_ASKED:
+                    raise peer.unexpected(message)
+                self._waiting[peer] += 1
                 until = time.monotonic() + min(message.wait, _SLICE)
                 self._asked.setdefault(key, []).append((peer, message.number, until))
             case _:
@@ -248,6 +256,7 @@ class _Server(Closable):
 
     def left(self, peer: Channel[Any]) -> None:
         self._keep(lambda who, until: who is not peer)
+        del self._waiting[peer]
 
     def timeout(self) -> float | None:
         times = [until for waiting in self._asked.values() for _, _, until in waiting]
@@ -272,6 +281,7 @@ class _Server(Closable):
         self._values[key] = value
         self._answer(peer, message.number, None)
         for other, number, _ in self._asked.pop(key, []):
+            self._waiting[other] -= 1
             self._answer(other, number, value)
 
     def _answer(self, peer: Channel[Any], number: int, value: bytes | None) -> None:
@@ -279,11 +289,14 @@ class _Server(Closable):
 
     def _keep(self, wanted: Callable[[Channel[Any], float], bool]) -> list[tuple[Channel[Any], int]]:
         """Forgets the questions of which a condition does not hold; returns who asked them."""
-        dropped = []
+        dropped: list[tuple[Channel[Any], int]] = []
         for key, waiting in list(self._asked.items()):
             kept = [each for each in waiting if wanted(each[0], each[2])]
             if len(kept) < len(waiting):
-                dropped += [(peer, number) for peer, number, until in waiting if not wanted(peer, until)]
+                for peer, number, until in waiting:
+                    if not wanted(peer, until):
+                        self._waiting[peer] -= 1
+                        dropped.append((peer, number))
                 if kept:
                     self._asked[key] = kept
                 else:

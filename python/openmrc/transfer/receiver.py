@@ -151,7 +151,12 @@ class Server(Closable):
             channel.close()  # It has gone already.
             return None
         with self._lock:
-            self._sessions[session] = None
+            crowded = len(self._sessions) >= self._limits.senders + self._limits.strangers.strangers
+            if not crowded:
+                self._sessions[session] = None
+        if crowded:  # As many are being refused, each in a thread that lets it read why.
+            channel.close()
+            return None
         try:
             session.thread.start()
         except RuntimeError:  # No thread can be started.
