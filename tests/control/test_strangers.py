@@ -124,6 +124,20 @@ def test_strangers_are_limited_together_and_for_each_address():
     assert ended == [True] * 6 + [False] * 3
 
 
+def test_many_that_come_at_once_from_one_address_are_all_served_in_the_end():
+    limits = Limits(strangers=4, per_address=4)
+    with TcpStore("127.0.0.1", 0, serve=True, token=TOKEN, limits=limits) as store:
+
+        def come(number):
+            with TcpStore(*store.address, token=TOKEN, timeout=60) as other:
+                other.set(f"rank {number}", b"1")
+
+        comers = [in_background(come, number) for number in range(48)]
+        for thread, _ in comers:
+            thread.join(90)
+        assert [outcome for _, outcome in comers] == [[None]] * 48
+
+
 def test_addresses_of_one_ipv6_site_count_as_one():
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:1") == "2001:db8::/64"
     assert neighbourhood("fe80::1%eth0") == "fe80::/64"

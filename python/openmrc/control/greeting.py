@@ -56,7 +56,7 @@ def greet(channel: Channel[Any], protocol: Protocol, token: Token | None, deadli
     except GreetingError:
         raise
     except ConnectError as error:
-        raise GreetingError(str(error)) from None
+        raise GreetingError(str(error)) from error
     channel.limit = FIRST_LIMIT
 
 

@@ -193,14 +193,16 @@ class Reception(Closable):
             self._drop_oldest(by_address.most_common(1)[0][0])
 
     def _drop_oldest(self, address: str | None = None) -> bool:
-        """Ends the oldest stranger, of one address or of all; whether there was one."""
-        for stranger in self._strangers:
-            if not stranger.known and address in (None, stranger.address):
-                self._forget(stranger)
-                stranger.channel.close()
-                self._on_refused(stranger.channel.peer, "too many connections have not greeted")
-                return True
-        return False
+        """Ends the oldest stranger, of one address or of all, a silent one first; whether there was one."""
+        of_address = [s for s in self._strangers if not s.known and address in (None, s.address)]
+        silent = [stranger for stranger in of_address if not stranger.channel.received_bytes]
+        if not of_address:
+            return False
+        stranger = [*silent, *of_address][0]
+        self._forget(stranger)
+        stranger.channel.close()
+        self._on_refused(stranger.channel.peer, "too many connections have not greeted")
+        return True
 
     def _pause(self) -> None:
         now = time.monotonic()
