@@ -122,7 +122,7 @@ class Settings:
     def buffer(self) -> int:
         """Bytes of memory to write from and to."""
         # At least a page: short messages use different places in turn, as in perftest.
-        return max(4096, *self.sizes)
+        return max((4096, *self.sizes))
 
     @property
     def memory(self) -> int:
