@@ -195,6 +195,11 @@ mod tests {
         assert_eq!(seen(0xCA, &[(4, 0x01)], &write), ["peer_bth_reserved"]);
         assert_eq!(seen(0xCA, &[(8, 0x10)], &with::<24>(&[(6, 0x80), (7, 1)])), ["peer_tsr"]);
         assert_eq!(seen(0xCA, &[(8, 0x10)], &with::<24>(&[(7, 2)])), ["peer_ftype"]);
+        assert_eq!(
+            seen(0xCA, &[(8, 0x10)], &with::<8>(&[(7, 2)])),
+            ["peer_ftype"],
+            "no byte behind the TSETH"
+        );
         // A First of eight bytes: METH, RETH with the DMA length 8, payload, iCRC.
         let own = |dma| with::<32>(&[(19, dma)]);
         assert_eq!(seen(0xC6, &[], &own(8)), ["peer_dma_per_packet"]);

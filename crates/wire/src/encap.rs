@@ -244,6 +244,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn srv6_mode_adds_an_ipv6_header_and_an_srh_of_one_segment() {
+        assert_eq!((overhead(false), overhead(true)), (40, 40 + 8 + 16));
+        // Ethernet, both IP headers, the SRH and UDP are all that is written.
+        let mut frame = vec![0; MAX_LEN];
+        let length = |segment, frame: &mut [u8]| Encapsulation::new(&path(segment)).write(frame, 0, 100);
+        assert_eq!(length(None, &mut frame), 14 + overhead(false) + 40 + 8);
+        assert_eq!(length(Some(Ipv6Addr::LOCALHOST), &mut frame), 14 + overhead(true) + 40 + 8);
+    }
+
     fn whole(path: &PathHeaders, class: u8, payload: &[u8]) -> Vec<u8> {
         let body = Body::Write(Write {
             position: Position::Only,

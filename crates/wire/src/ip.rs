@@ -423,21 +423,25 @@ mod tests {
         assert!(rewrite_dscp(&mut changed, 63));
         assert_eq!(changed, expected);
 
-        let v6 = Ipv6 {
-            dscp: 4,
-            ecn: Ecn::Ce,
-            flow_label: 0xF_FFFF,
-            payload_len: 100,
-            next_header: PROTOCOL_UDP,
-            hop_limit: 63,
-            src: Ipv6Addr::LOCALHOST,
-            dst: Ipv6Addr::LOCALHOST,
-        };
-        let (mut changed, mut expected) = ([0; IPV6_LEN], [0; IPV6_LEN]);
-        v6.emit(&mut changed);
-        Ipv6 { dscp: 0x2D, ..v6 }.emit(&mut expected);
-        assert!(rewrite_dscp(&mut changed, 0x2D));
-        assert_eq!(changed, expected);
+        for (ecn, flow_label, from) in [(Ecn::Ce, 0xF_FFFF, 0), (Ecn::NotEct, 0, 63), (Ecn::Ect0, 1, 4)] {
+            for to in 0..64 {
+                let v6 = Ipv6 {
+                    dscp: from,
+                    ecn,
+                    flow_label,
+                    payload_len: 100,
+                    next_header: PROTOCOL_UDP,
+                    hop_limit: 63,
+                    src: Ipv6Addr::LOCALHOST,
+                    dst: Ipv6Addr::LOCALHOST,
+                };
+                let (mut changed, mut expected) = ([0; IPV6_LEN], [0; IPV6_LEN]);
+                v6.emit(&mut changed);
+                Ipv6 { dscp: to, ..v6 }.emit(&mut expected);
+                assert!(rewrite_dscp(&mut changed, to));
+                assert_eq!(changed, expected);
+            }
+        }
         assert!(!rewrite_dscp(&mut [0x60; 39], 1) && !rewrite_dscp(&mut [], 1));
     }
 }

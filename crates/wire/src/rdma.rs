@@ -129,6 +129,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn syndromes_up_to_0x1f_are_acks_and_no_others() {
+        for syndrome in 0..=255 {
+            let aeth = Aeth { syndrome, msn: 0 };
+            assert_eq!(aeth.is_ack(), syndrome <= 0x1F, "{syndrome:#x}");
+            assert_eq!(aeth.is_ack(), aeth.meaning() == Syndrome::Ack, "{syndrome:#x}");
+        }
+    }
+
+    #[test]
     fn meth_has_the_layout_of_the_figure() {
         let bytes = [0x00, 0x07, 0x01, 0x02];
         assert_eq!(parse_meth(&bytes), (Msn(7), Msn(0x0102)));

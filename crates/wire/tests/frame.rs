@@ -6,7 +6,7 @@ use common::{emit, layers, link_of, packet};
 use openmrc_wire::ip::{Ip, Ipv4, Ipv6};
 use openmrc_wire::trim::{TrimError, trim};
 use openmrc_wire::{
-    Body, DecodeError, DscpClass, DscpMap, Ecn, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, Msn,
+    Aeth, Body, DecodeError, DscpClass, DscpMap, Ecn, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, Msn,
     NackReason, Outer, Packet, Position, Psn, ROCE_PORT, RcWrite, Write,
 };
 use proptest::prelude::*;
@@ -305,4 +305,32 @@ fn a_tunnel_with_the_wrong_inner_header_is_neither_decoded_nor_trimmed() {
     assert_eq!(decode(&bytes, LinkType::Ip).error, Some(mismatch));
     let result = trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false);
     assert_eq!(result, Err(TrimError::Decode(mismatch)));
+}
+
+/// Layers over IPv6 with this code point, and an ACK.
+fn plain_ack(dscp: u8) -> (Layers, Packet) {
+    let mut layers = Layers::between("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap(), 1).unwrap();
+    if let Ip::V6(ip) = &mut layers.ip {
+        ip.dscp = dscp;
+    }
+    (layers, Packet::new(1, Psn::new(0), Body::Ack(Aeth { syndrome: 0, msn: 0 })))
+}
+
+#[test]
+fn the_code_point_of_a_frame_is_the_outermost() {
+    let (plain, packet) = plain_ack(10);
+    let Ip::V6(inner) = plain.ip else { unreachable!() };
+    let outer = Some(Outer { ip: Ipv6 { dscp: 20, ..inner }, srh: None });
+    for (layers, expected) in [(plain, Some(10)), (Layers { outer, ..plain }, Some(20))] {
+        assert_eq!(decode(&emit(&layers, &packet, &[]), LinkType::Ip).dscp(), expected);
+    }
+    assert_eq!(decode(&[], LinkType::Ip).dscp(), None);
+}
+
+#[test]
+fn only_data_has_a_payload() {
+    let (layers, packet) = plain_ack(0);
+    let mut buf = [0; 256];
+    assert!(layers.emit(&packet, &[], &mut buf).is_some());
+    assert_eq!(layers.emit(&packet, &[1], &mut buf), None);
 }
