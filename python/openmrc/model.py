@@ -13,7 +13,7 @@ from openmrc.errors import ArgumentError
 
 _MOST_NAMES = 24
 """Fields that are listed where none is like a misspelt one."""
-_MOST_PROBLEMS = 7
+_MOST_PROBLEMS = 2
 """Misspelt and missing fields that are listed after the first problem."""
 _MOST_LETTERS = 600
 """Of one problem in a message."""
@@ -82,11 +82,12 @@ def in_words(error: ValidationError, model: object) -> str:
     problems = error.errors(include_url=False, include_input=False)
     first, others = most_specific(problems)
 
-    def described(problem: ErrorDetails) -> str:
+    def described(problem: ErrorDetails, *, also: bool = False) -> str:
         field = ".".join(str(part) for part in without_tags(problem["loc"], model))
-        return f"{field}: {words(problem, model)}" if field else words(problem, model)
+        what = words(problem, model, also=also)
+        return f"{field}: {what}" if field else what
 
-    named = [described(other) for other in about_names(others, first)]
+    named = [described(other, also=True) for other in worth_naming(others, first)]
     return joined(described(first), named, others)
 
 
@@ -101,9 +102,19 @@ def shortened(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[:300]}...{text[-200:]}"
 
 
-def about_names(others: list[ErrorDetails], first: ErrorDetails) -> list[ErrorDetails]:
-    """The problems that are named beside the first one: misspelt and missing fields, and only a few."""
-    return [each for each in others if is_about_a_name(each, first)][:_MOST_PROBLEMS]
+def worth_naming(others: list[ErrorDetails], first: ErrorDetails) -> list[ErrorDetails]:
+    """The problems that are named beside the first one, and only a few.
+
+    They are fields that are misspelt or missing, and one problem of each other field of the file. A union has
+    problems of all of its branches at one place, of which most are not meant.
+    """
+    seen = {first["loc"][:1]}
+    named = []
+    for each in others:
+        if is_about_a_name(each, first) or each["loc"][:1] not in seen:
+            named.append(each)
+        seen.add(each["loc"][:1])
+    return named[:_MOST_PROBLEMS]
 
 
 def most_specific(problems: list[ErrorDetails]) -> tuple[ErrorDetails, list[ErrorDetails]]:
@@ -127,17 +138,38 @@ def is_about_a_name(problem: ErrorDetails, first: ErrorDetails) -> bool:
     return problem["type"] == "extra_forbidden" or (problem["type"] == "missing" and beside)
 
 
-def words(problem: ErrorDetails, model: object = None) -> str:
+_EXPECTED = {
+    "int": "a whole number, such as 16",
+    "float": "a number, such as 0.5",
+    "string": "text",
+    "bool": "true or false",
+    "list": "a list, such as [1, 2]",
+    "tuple": "a list, such as [1, 2]",
+    "dict": "fields, such as {name: value}",
+}
+"""What a field takes, by the beginning of pydantic's name for the problem."""
+
+_BOUNDS = {
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+}
+
+
+def words(problem: ErrorDetails, model: object = None, *, also: bool = False) -> str:
     """The reason, in words of a file and not of Python.
 
     Args:
         problem: What pydantic has found.
         model: The type that it has checked, to find the field that a misspelt one may mean.
+        also: It is not the first problem: the list of all fields has been said.
     """
-    match problem["type"]:
+    kind = problem["type"]
+    match kind:
         case "extra_forbidden":
             names = [] if model is None else fields_at(model, problem["loc"][:-1])
-            return "there is no such field" + _instead(str(problem["loc"][-1]), names)
+            return "there is no such field" + _instead(str(problem["loc"][-1]), names, near_only=also)
         case "missing":
             return "this field is missing"
         case "union_tag_not_found":
@@ -145,13 +177,33 @@ def words(problem: ErrorDetails, model: object = None) -> str:
         case "union_tag_invalid":
             context = problem["ctx"]
             return f"kind: {context['tag']} is none of {context['expected_tags'].replace(chr(39), '')}"
+        case "literal_error" | "enum":
+            return f"expected {problem['ctx']['expected'].replace(chr(39), '')}"
+        case "model_type" | "model_attributes_type" | "dataclass_type":
+            return f"expected fields, such as {_example(model, problem['loc'])}"
+        case _ if kind in _BOUNDS:
+            return _BOUNDS[kind].format_map(problem["ctx"])
+        case _ if (family := kind.partition("_")[0]) in _EXPECTED and kind.endswith(_WRONG_TYPE):
+            return f"expected {_EXPECTED[family]}"
     return problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
-def _instead(name: str, names: list[str]) -> str:
+_WRONG_TYPE = ("_type", "_parsing", "_from_float")
+
+
+def _example(model: object, location: tuple[int | str, ...]) -> str:
+    """The form of a part of a file: its required fields, or its first."""
+    fields = {name: field for each in _types_at(model, location) for name, field in each.model_fields.items()}
+    names = [name for name, field in fields.items() if field.is_required()] or list(fields)[:1] or ["name"]
+    return "{" + ", ".join(f"{name}: ..." for name in names[:3]) + "}"
+
+
+def _instead(name: str, names: list[str], *, near_only: bool) -> str:
     near = difflib.get_close_matches(name[:64], names, n=1, cutoff=0.5)
     if near:
         return f", did you mean {near[0]}?"
+    if near_only:
+        return ""
     return f"; there are {', '.join(sorted(names))}" if 0 < len(names) <= _MOST_NAMES else ""
 
 

@@ -132,8 +132,8 @@ def test_of_thousands_of_unknown_fields_a_handful_is_named(tmp_path):
     (tmp_path / "f.yaml").write_text(FABRIC + "".join(f"k{i}: 1\n" for i in range(8000)))
     with pytest.raises(Error) as caught:
         Fabric.load(tmp_path / "f.yaml")
-    assert str(caught.value).count("there is no such field") == 8
-    assert str(caught.value).endswith("(and 7,992 more)")
+    assert str(caught.value).count("there is no such field") == 3
+    assert str(caught.value).endswith("(and 7,997 more)")
     with pytest.raises(Error) as caught:
         Scenario.model_validate({f"k{i}": 1 for i in range(8000)})
     # Two that it needs are missing.

@@ -1,5 +1,7 @@
 """Values that are wrong, in programs and in files: one kind of exception, and every misspelt field."""
 
+import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import yaml
 import openmrc
 from openmrc import sim
 from openmrc.errors import ArgumentError, FormatError
-from openmrc.fabric import Specification, catalogue
+from openmrc.fabric import Specification, catalogue, yamlfile
 from openmrc.sim.sweep import Grid
 
 SCENARIO: dict[str, Any] = {
@@ -60,22 +62,63 @@ NEIGHBOURS = {
 }
 
 
-def test_every_misspelt_field_is_told_with_its_nearest_neighbour(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        sim.Scenario.model_validate(MISSPELT)
+def without(fields: Any, place: str) -> None:
+    """Removes a field from a scenario."""
+    *way, last = place.split(".")
+    for part in way:
+        fields = fields[int(part)] if isinstance(fields, list) else fields[part]
+    del fields[last]
+
+
+def test_misspelt_fields_are_told_with_their_nearest_neighbours_three_at_a_time(tmp_path: Path) -> None:
+    left, told, scenario = dict(NEIGHBOURS), 0, copy.deepcopy(MISSPELT)
     file = tmp_path / "scenario.yaml"
-    file.write_text(yaml.safe_dump(MISSPELT, sort_keys=False))
-    with pytest.raises(FormatError) as read:
-        sim.load(file)
-    lines = file.read_text().splitlines()
-    for place, neighbour in NEIGHBOURS.items():
-        told = f"{place}: there is no such field, did you mean {neighbour}?"
-        assert told in str(caught.value)
-        assert told in str(read.value)
-        key = place.rpartition(".")[2]
-        line = 1 + next(number for number, text in enumerate(lines) if f"{key}:" in text)
-        assert f":{line}: {told}" in str(read.value) or f"line {line}: {told}" in str(read.value)
-    assert "more)" not in str(caught.value)
+    while left:
+        with pytest.raises(ArgumentError) as caught:
+            sim.Scenario.model_validate(scenario)
+        file.write_text(yaml.safe_dump(scenario, sort_keys=False))
+        with pytest.raises(FormatError) as read:
+            sim.load(file)
+        named = [place for place in left if f"{place}: there is no such field" in str(caught.value)]
+        assert len(named) == min(3, len(left))
+        lines = file.read_text().splitlines()
+        for place in named:
+            text = f"{place}: there is no such field, did you mean {left.pop(place)}?"
+            assert text in str(caught.value)
+            key = place.rpartition(".")[2]
+            line = 1 + next(number for number, shown in enumerate(lines) if f"{key}:" in shown)
+            assert f":{line}: {text}" in str(read.value) or f"line {line}: {text}" in str(read.value)
+            without(scenario, place)
+            told += 1
+        assert ("more)" in str(caught.value)) == bool(left)
+    assert told == len(NEIGHBOURS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hosts: many\nnic: 800G\nplanes: 8\nswitch: 51T\n", "hosts: expected a whole number, such as 16; "),
+        (
+            "hosts: 4\nnic: 800G\nplanes: 1\nswitch: {radix: 4}\n",
+            r"nic: expected fields, such as \{rate: \.\.\.\}$",
+        ),
+        ("hosts: 0\nnic: {rate: 800G}\nplanes: 1\nswitch: {radix: 4}\n", "hosts: must be at least "),
+        ("topology: {}\ntraffic: []\n", "this is a scenario file; a fabric file is expected here$"),
+        ("base: {}\naxes: {}\n", "this is a grid file; a fabric file is expected here$"),
+    ],
+)
+def test_a_file_is_refused_in_words_of_files(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "fabric.yaml"
+    file.write_text(text)
+    with pytest.raises(FormatError, match=words) as caught:
+        openmrc.fabric.Fabric.load(file)
+    assert "Input should" not in str(caught.value)
+
+
+def test_the_kinds_of_files_are_told_apart_by_fields_that_they_have() -> None:
+    models = {"fabric": Specification, "scenario": sim.Scenario, "grid": Grid}
+    for (kind, fields), other in itertools.product(yamlfile.KINDS.items(), models):
+        assert set(fields).issubset(models[other].model_fields) == (kind == other)
 
 
 def test_a_field_that_is_like_no_other_is_told_with_the_fields_there_are(tmp_path: Path) -> None:

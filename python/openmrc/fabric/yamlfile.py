@@ -1,7 +1,7 @@
 """Reads a YAML file into a pydantic model; errors have one line: file, line, field, reason."""
 
 import re
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from openmrc.errors import FormatError
 from openmrc.files import read_text
-from openmrc.model import about_names, joined, most_specific, shortened, words
+from openmrc.model import joined, most_specific, shortened, words, worth_naming
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -22,6 +22,10 @@ _MOST_BYTES = 1 << 20
 _MOST_VALUES = 100_000
 """The parser takes seconds for them. Aliases count as what they stand for: a few lines can be billions."""
 _TOO_MANY = f"more than {_MOST_VALUES:,} values"
+
+
+KINDS = {"fabric": ("nic", "switch"), "scenario": ("topology", "traffic"), "grid": ("base", "axes")}
+"""The fields that tell the kinds of files apart."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -123,10 +127,24 @@ def read(path: Path, model: type[Model]) -> Model:
         # Of pydantic itself: a model's own method has one line for what is wrong, and no lines of the file.
         made: Model = model.__pydantic_validator__.validate_python(value, context={"beside": path.parent})
     except ValidationError as error:
+        if (kinds := _kinds(value, model)) is not None:
+            raise FormatError(
+                f"{path}: this is a {kinds[0]} file; a {kinds[1]} file is expected here"
+            ) from None
         raise FormatError(_describe(path, node, error, model)) from None
     if isinstance(made, Sourced):
         made._source = Source(path, node)
     return made
+
+
+def _kinds(value: Mapping[object, object], model: type[BaseModel]) -> tuple[str, str] | None:
+    """What a file is and what it should be, if it is a file of another kind."""
+
+    def kind(names: Collection[object]) -> str | None:
+        return next((kind for kind, fields in KINDS.items() if all(field in names for field in fields)), None)
+
+    found, expected = kind(value), kind(model.model_fields)
+    return (found, expected) if found and expected and found != expected else None
 
 
 def value_of(text: str) -> Any:
@@ -174,13 +192,13 @@ def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model:
     """One line: what is wrong first, missing fields, every misspelt one with line and nearest neighbour."""
     first, others = most_specific(error.errors(include_url=False, include_input=False))
 
-    def described(problem: ErrorDetails) -> tuple[int | None, str]:
+    def described(problem: ErrorDetails, *, also: bool = False) -> tuple[int | None, str]:
         location = _without_tags(root, problem["loc"], missing=problem["type"] == "missing")
         field = ".".join(str(part) for part in location)
-        return _line(root, location), f"{f'{field}: ' if field else ''}{words(problem, model)}"
+        return _line(root, location), f"{f'{field}: ' if field else ''}{words(problem, model, also=also)}"
 
     line, text = described(first)
-    named = [described(other) for other in about_names(others, first)]
+    named = [described(other, also=True) for other in worth_naming(others, first)]
     also = [f"{f'line {at}: ' if at else ''}{what}" for at, what in named]
     return f"{path}{f':{line}' if line else ''}: {joined(text, also, others)}"
 
