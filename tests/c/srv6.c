@@ -258,6 +258,9 @@ static void no_route(struct bed *bed)
 	NEED(populate(bed, OTHER, evs, 2) == 0 && set_state(bed, OTHER, MRC_CTL_PROFILE_ONLINE) == 0);
 	NEED(init_over(bed, bed->b, OTHER) == 0);
 	E0_FAILS(to_rtr(bed, bed->b), ENETUNREACH);
+	/* From the step that names it on, a queue pair holds a profile. */
+	M1_FAILS(set_state(bed, OTHER, MRC_CTL_PROFILE_OFFLINE), EBUSY);
+	CHECK(step(bed->b, &(struct ibv_qp_attr){0}, IBV_QPS_RESET, IBV_QP_STATE) == 0);
 	CHECK(set_state(bed, OTHER, MRC_CTL_PROFILE_OFFLINE) == 0);
 	E0_FAILS(init_over(bed, bed->b, OTHER), EINVAL);
 	/* With the other profile it shares the paths of the first queue pair. */

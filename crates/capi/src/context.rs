@@ -11,12 +11,13 @@ use openmrc_nic as nic;
 use openmrc_transport::Fatal;
 use parking_lot::Mutex;
 
+use crate::abi::ctl::MrcCtlCcNsccCfg;
 use crate::abi::verbs::*;
 use crate::device::{self, Device};
 use crate::errno::{EINVAL, Result};
+use crate::ev_events::EvQueues;
 use crate::events::{Acknowledged, EventQueue};
 use crate::interfaces;
-use crate::profiles::Profiles;
 use crate::registry::Registry;
 
 pub static CONTEXTS: Registry<Context> = Registry::new();
@@ -147,7 +148,9 @@ pub struct Context {
     pub base_port: u16,
     pub router: Arc<Router>,
     pub events: Arc<AsyncQueue>,
-    pub profiles: Profiles,
+    pub ev_queues: Arc<EvQueues>,
+    /// What the last query of each congestion control profile points to.
+    pub shown_cc: Mutex<HashMap<u64, Arc<MrcCtlCcNsccCfg>>>,
     pub closed: AtomicBool,
     /// Address of its public part.
     pub object: usize,

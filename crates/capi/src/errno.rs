@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use openmrc_nic::Error;
+use openmrc_nic::profiles::ProfileError;
 
 /// A positive errno value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +24,37 @@ impl From<Error> for Errno {
             Error::Busy(_) => EBUSY,
             Error::Closed(_) | Error::OtherProcess | Error::CqOverrun(_) | Error::MessageFailed { .. } => EIO,
             Error::Os { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::EIO)),
+            Error::Profile(reason) => profile_errno(&reason),
             Error::InvalidArgument(_)
             | Error::Transition(_)
             | Error::Attribute(_)
             | Error::WrongState { .. } => EINVAL,
         }
+    }
+}
+
+/// What a refused operation on a profile becomes.
+fn profile_errno(reason: &ProfileError) -> Errno {
+    match reason {
+        ProfileError::Own | ProfileError::InUse(_) => EBUSY,
+        ProfileError::TooWide { .. } => Errno(libc::E2BIG),
+        ProfileError::UnknownEv { .. } => Errno(libc::ENOENT),
+        ProfileError::NoRoom { .. } => Errno(libc::ENOSPC),
+        ProfileError::Unsupported { .. } => EOPNOTSUPP,
+        ProfileError::CurState { .. }
+        | ProfileError::Step { .. }
+        | ProfileError::NotSettable { .. }
+        | ProfileError::Missing { .. }
+        | ProfileError::Unpopulated { .. }
+        | ProfileError::WrongState { .. }
+        | ProfileError::NotExplicit(_)
+        | ProfileError::Format { .. }
+        | ProfileError::Value { .. }
+        | ProfileError::Fields(_)
+        | ProfileError::NoValue
+        | ProfileError::SourcePort(_)
+        | ProfileError::Address(_)
+        | ProfileError::NoRoute(_) => EINVAL,
     }
 }
 

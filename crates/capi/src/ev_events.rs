@@ -1,10 +1,14 @@
 //! Completion queues of EV events: bounded, with a count of what did not fit (spec: C interface, section 6.6).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use openmrc_nic::profiles::EvEvent;
+use openmrc_transport::EvChange;
 use parking_lot::Mutex;
 
-use crate::abi::ctl::{MrcCtlEv, MrcCtlEvEvent};
+use crate::abi::ctl::{EV_ASSUMED_BAD, EV_GOOD, MrcCtlEv, MrcCtlEvEvent};
+use crate::ctl::translate::ev_for;
 use crate::notifier::Notifier;
 
 /// The events of one queue.
@@ -68,5 +72,25 @@ impl EvEvents {
     /// No event is added any more.
     pub fn close(&self) {
         self.state.lock().closed = true;
+    }
+}
+
+/// The EV event queues of a device: every event goes to each. Its locks are taken with the engine's lock held.
+#[derive(Default)]
+pub struct EvQueues(Mutex<Vec<Arc<EvEvents>>>);
+
+impl EvQueues {
+    pub fn add(&self, queue: &Arc<EvEvents>) {
+        let mut queues = self.0.lock();
+        queues.retain(|each| !each.is_closed());
+        queues.push(Arc::clone(queue));
+    }
+
+    pub fn push(&self, event: &EvEvent) {
+        let state = match event.change {
+            EvChange::AssumedBad => EV_ASSUMED_BAD,
+            EvChange::Good => EV_GOOD,
+        };
+        self.0.lock().iter().for_each(|queue| queue.push(event.id, ev_for(Some(event.ev)), state));
     }
 }

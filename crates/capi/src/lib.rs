@@ -9,7 +9,7 @@
 //! | `device`, `config`, `interfaces` | which devices there are, what they report, addresses of peers |
 //! | `open`, `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
 //! | `modify`, `post` | states of queue pairs; work requests |
-//! | `profiles`, `ev_events`, `notifier` | a controller's profiles, the events of paths, notifications |
+//! | `ev_events`, `notifier` | the events of paths for a controller, notifications |
 //! | `registry`, `events`, `errno`, `returns`, `process` | pointers of programs, waiting, errors and what functions return, forks |
 
 mod abi;
@@ -30,7 +30,6 @@ mod notifier;
 mod open;
 mod post;
 mod process;
-mod profiles;
 mod qp;
 mod refused;
 mod registry;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT, RECEIVE_WAIT_FOREVER, default_retries};
+use openmrc_nic::profiles::EvLease;
 use openmrc_nic::{Access, QpAttr, QpState};
 use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, ResponderConfig, RetrySchedule};
 
@@ -14,8 +15,6 @@ use crate::cq::Face;
 use crate::device::GIDS;
 use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::hint;
-use crate::profiles::is_srv6;
-use crate::profiles::online::Lease;
 use crate::qp::{Qp, state_code};
 
 /// Attributes without a meaning for MRC, which programs set nevertheless. Their values are not read.
@@ -170,9 +169,10 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     }
     verbs_attributes(qp, verbs, mask, &mut attr)?;
     let mut new_hint = None;
+    let mut new_lease = None;
     if let Some(mrc) = mrc {
-        let known = known_attributes(qp, mrc, change.mrc_mask, &mut attr)?;
-        new_hint = known;
+        new_hint = known_attributes(qp, mrc, change.mrc_mask, &mut attr)?;
+        new_lease = named_profiles(qp, mrc, change.mrc_mask, &mut attr)?;
     }
     match (from, to) {
         (QpState::Rts, QpState::Rts) | (QpState::Rtr, QpState::Rtr) | (QpState::Error, QpState::Error) => {
@@ -184,15 +184,18 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
             attr.access = access;
         }
         (QpState::Init, QpState::Rtr) => {
-            let lease = paths_to_peer(qp, record.mrc.as_ref(), &attr)?;
-            attr.ev_profile_id = lease.as_ref().map(|lease| lease.number);
+            if let Some(lease) = &mut record.lease {
+                attr.ev_profile_id = Some(lease.paths_to(attr.remote.as_deref().unwrap_or_default())?);
+            }
             qp.nic.modify(to, &attr)?;
-            record.lease = lease;
         }
         _ => qp.nic.modify(to, &attr)?,
     }
     if let (QpState::Rtr | QpState::Rts, Some(access), true) = (from, attr.access, from != QpState::Init) {
         qp.nic.set_access(access)?;
+    }
+    if change.mrc_mask & mrc::qp_attr::EV_PROFILE_ID != 0 {
+        record.lease = new_lease;
     }
     if change.mrc_mask & mrc::qp_attr::HINT != 0 {
         if let Some(hint) = &new_hint {
@@ -209,15 +212,6 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     }
     qp.show_state();
     Ok(())
-}
-
-/// SRv6 mode: the paths to the queue pair's peer, of the EV profile in its attributes.
-fn paths_to_peer(qp: &Qp, mrc: Option<&MrcQpAttr>, attr: &QpAttr) -> Result<Option<Lease>> {
-    let id = mrc.map_or(0, |mrc| mrc.profile.ev_profile_id);
-    if id == 0 || !is_srv6(qp.context.device.description.config.entropy.format) {
-        return Ok(None);
-    }
-    Lease::take(&qp.context, id, attr.remote.as_deref().unwrap_or_default()).map(Some)
 }
 
 /// The MRC attributes, if the mask names any.
@@ -351,12 +345,6 @@ fn known_attributes(
         // A program cannot know it of a peer.
         overflow_reports: false,
     });
-    if has(m::EV_PROFILE_ID) {
-        to.ev_profile_id = qp.context.profiles.ev_number(from.profile.ev_profile_id)?;
-    }
-    if has(m::CC_PROFILE_ID) {
-        to.cc_profile_id = Some(qp.context.profiles.cc_number(from.profile.cc_profile_id)?);
-    }
     if !has(m::HINT) || from.qp_hint.is_null() {
         return Ok(None);
     }
@@ -365,6 +353,29 @@ fn known_attributes(
         return Err(EINVAL);
     }
     Ok(Some(hint))
+}
+
+/// Sets the profiles in `to`; returns the hold on the EV profile. Id 0 is the device's own.
+///
+/// # Errors
+/// EINVAL if a profile is not ONLINE.
+fn named_profiles(qp: &Qp, from: &MrcQpAttr, mask: u32, to: &mut QpAttr) -> Result<Option<EvLease>> {
+    let profiles = qp.context.nic.profiles();
+    let ids = from.profile;
+    if mask & mrc::qp_attr::CC_PROFILE_ID != 0 {
+        let number = if ids.cc_profile_id == 0 { Some(0) } else { profiles.cc_number(ids.cc_profile_id) };
+        to.cc_profile_id = Some(number.ok_or(EINVAL)?);
+    }
+    if mask & mrc::qp_attr::EV_PROFILE_ID == 0 {
+        return Ok(None);
+    }
+    if ids.ev_profile_id == 0 {
+        to.ev_profile_id = Some(0);
+        return Ok(None);
+    }
+    let lease = profiles.lease(ids.ev_profile_id)?;
+    to.ev_profile_id = lease.number();
+    Ok(Some(lease))
 }
 
 /// Takes over what the mask names.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use openmrc_nic as nic;
+use parking_lot::Mutex;
 
 use crate::abi::verbs::*;
 use crate::context::{AsyncEvent, AsyncQueue, CONTEXTS, Context, Router};
 use crate::device::Device;
 use crate::errno::{Errno, Result};
+use crate::ev_events::EvQueues;
 use crate::process;
-use crate::profiles::Profiles;
 
 /// Devices that share an address differ in their UDP port: base port + slot.
 const SLOTS: u8 = 64;
@@ -34,10 +35,14 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
     router.add_queue(&events);
     let sink = Arc::clone(&router);
     nic.give_events_to(Box::new(move |event| sink.dispatch(event)));
-    let profiles = Profiles::default();
-    let routes = Arc::clone(&profiles.routes);
-    let format = device.description.config.entropy.format;
-    nic.give_path_events_to(Box::new(move |event| routes.dispatch(format, event)));
+    let ev_queues = Arc::new(EvQueues::default());
+    // The device has the sink, and the profiles have the device: they are not kept from here.
+    let (queues, profiles) = (Arc::clone(&ev_queues), Arc::downgrade(nic.profiles()));
+    nic.give_path_events_to(Box::new(move |event| {
+        if let Some(event) = profiles.upgrade().and_then(|profiles| profiles.event(&event)) {
+            queues.push(&event);
+        }
+    }));
     let object = Box::into_raw(Box::new(public_part(device, events.fd())));
     // SAFETY: the object was just made; the pointer keeps the provenance of the whole.
     let context = unsafe { &raw mut (*object).context };
@@ -47,7 +52,8 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
         base_port,
         router,
         events,
-        profiles,
+        ev_queues,
+        shown_cc: Mutex::default(),
         closed: AtomicBool::new(false),
         object: object.expose_provenance(),
     };

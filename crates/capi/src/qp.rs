@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
+use openmrc_nic::profiles::EvLease;
 use openmrc_nic::{self as nic, QpCap, QpState};
 use parking_lot::Mutex;
 
@@ -16,7 +17,6 @@ use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, Result};
 use crate::events::Acknowledged;
 use crate::hint::Hint;
 use crate::memory::{PDS, Pd};
-use crate::profiles::online::Lease;
 use crate::registry::{Marked, Registry};
 
 pub static QPS: Registry<Qp> = Registry::new();
@@ -73,8 +73,8 @@ pub struct Record {
     pub verbs: IbvQpAttr,
     pub mrc: Option<MrcQpAttr>,
     pub hint: Option<Arc<Hint>>,
-    /// SRv6 mode: the paths to its peer.
-    pub lease: Option<Lease>,
+    /// Its hold on the EV profile that it named.
+    pub lease: Option<EvLease>,
 }
 
 // SAFETY: the pointer to a hint is a name that goes back to the program; nothing here follows it.

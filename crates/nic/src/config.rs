@@ -8,7 +8,7 @@ use openmrc_transport::mrc::{DEFAULT_ROTATION_TURNS, RequestorOptions, Responder
 use openmrc_transport::node::PortMaskBase;
 use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat, ROCE_PORT};
 
-use crate::profile::DEFAULT_ACTIVE;
+use crate::profiles::engine::DEFAULT_ACTIVE;
 
 /// UDP destination port of RoCEv2 and MRC (IANA; spec: wire, Stack).
 pub const DEFAULT_UDP_PORT: u16 = ROCE_PORT;
@@ -207,12 +207,17 @@ impl Default for NetworkConfig {
 impl NetworkConfig {
     /// Window of the default congestion control profile; `None`: NSCC.
     pub(crate) fn default_window(&self) -> Option<u64> {
-        const WINDOW: u64 = 1 << 20;
         match self.fixed_window {
             None if self.trims => None,
-            None => Some(WINDOW),
-            Some(bytes) => Some(bytes).filter(|&bytes| bytes > 0),
+            Some(0) => None,
+            _ => Some(self.window()),
         }
+    }
+
+    /// The window of a profile without an algorithm.
+    pub(crate) fn window(&self) -> u64 {
+        const WINDOW: u64 = 1 << 20;
+        self.fixed_window.filter(|&bytes| bytes > 0).unwrap_or(WINDOW)
     }
 }
 

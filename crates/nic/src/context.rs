@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use openmrc_sockets::{error, thread};
+use openmrc_sockets::thread;
 use openmrc_transport::{PathEntry, PortSet, Span};
 use parking_lot::Mutex;
 
@@ -19,20 +19,17 @@ use crate::events::{AsyncEvent, EventReader, PathEvent};
 use crate::impair::ImpairRule;
 use crate::pd::ProtectionDomain;
 use crate::port::PortStatusUpdate;
-use crate::profile::{CcProfileConfig, EvProfileConfig};
+use crate::profiles::Profiles;
+use crate::profiles::engine::{CcProfileConfig, EvProfileConfig};
 use crate::stats::{ContextStats, PathStats};
 use crate::sys;
 
 /// An open device. Dropping it closes it and all of its objects.
 pub struct Context {
     driver: Arc<Driver>,
+    profiles: Arc<Profiles>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
-
-/// How long [`Context::create_ev_profile`] waits for the other next hops if at least one has answered ...
-const SOME_NEXT_HOPS: Duration = Duration::from_millis(100);
-/// ... and if none has.
-const ANY_NEXT_HOP: Duration = Duration::from_secs(1);
 
 /// Result of one EV probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +70,8 @@ impl Context {
                 engine.run();
             })
             .map_err(|e| Error::os("engine thread", e))?;
-        Ok(Context { driver, thread: Mutex::new(Some(thread)) })
+        let profiles = Arc::new(Profiles::new(&driver));
+        Ok(Context { driver, profiles, thread: Mutex::new(Some(thread)) })
     }
 
     /// The device's configuration.
@@ -201,35 +199,19 @@ impl Context {
 
     // --- profiles and paths ------------------------------------------------------------------------------------
 
-    /// Creates an EV profile; its number is the value of the attribute `ev_profile_id`. In SRv6 mode it waits for the
+    /// The controller's profiles, by the ids that it picks.
+    pub fn profiles(&self) -> &Arc<Profiles> {
+        &self.profiles
+    }
+
+    /// Creates an EV profile of the engine; its number is the value of the attribute `ev_profile_id`. In SRv6 mode it waits for the
     /// next hops to answer, at most one second.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile is not valid; [`Error::Os`] if a source port is in use, or in SRv6
     /// mode if a path has no route or no next hop answers.
     pub fn create_ev_profile(&self, config: &EvProfileConfig) -> Result<u16> {
-        let profile = self.driver.lock_open()?.create_ev_profile(config)?;
-        let started = Instant::now();
-        loop {
-            let (answered, silent) = {
-                let mut engine = self.driver.lock_open()?;
-                engine.refresh_next_hops(sys::now());
-                engine.next_hops_of(profile)?
-            };
-            let Some(silent) = silent else { break };
-            // A plane whose next hop is silent is probably down. The others can be used.
-            if answered > 0 && started.elapsed() >= SOME_NEXT_HOPS {
-                break;
-            }
-            if started.elapsed() >= ANY_NEXT_HOP {
-                self.destroy_ev_profile(profile)?;
-                let what = format!("no neighbour answers for {silent}");
-                return Err(Error::os(what, error::host_unreachable()));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.driver.shared.kick();
-        Ok(profile)
+        self.driver.create_ev_profile(config)
     }
 
     /// Destroys an EV profile.
@@ -238,7 +220,7 @@ impl Context {
     /// [`Error::Busy`] if a queue pair uses it; [`Error::InvalidArgument`] if it does not exist or is the default
     /// profile.
     pub fn destroy_ev_profile(&self, id: u16) -> Result<()> {
-        self.driver.lock_open()?.destroy_ev_profile(id)
+        self.driver.destroy_ev_profile(id)
     }
 
     /// The paths of an EV profile. Profile 0 is the device's default.
@@ -255,12 +237,10 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile does not exist.
     pub fn set_ev_denied(&self, profile: u16, path: PathEntry, denied: bool) -> Result<usize> {
-        let users = self.driver.lock_open()?.set_ev_denied(profile, path, denied)?;
-        self.driver.shared.kick();
-        Ok(users)
+        self.driver.set_ev_denied(profile, path, denied)
     }
 
-    /// Creates a congestion control profile; its number is the value of the attribute `cc_profile_id`.
+    /// Creates a congestion control profile of the engine; its number is the value of the attribute `cc_profile_id`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are too many.
@@ -268,12 +248,13 @@ impl Context {
         self.driver.lock_open()?.profiles.cc.add(profile)
     }
 
-    /// Destroys a congestion control profile. Queue pairs that use it keep it.
+    /// Destroys a congestion control profile.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it does not exist or is the default profile.
+    /// [`Error::Busy`] if a queue pair uses it; [`Error::InvalidArgument`] if it does not exist or is the default
+    /// profile.
     pub fn destroy_cc_profile(&self, id: u16) -> Result<()> {
-        self.driver.lock_open()?.profiles.cc.remove(id).map(drop)
+        self.driver.lock_open()?.destroy_cc_profile(id)
     }
 
     // --- peers and ports ---------------------------------------------------------------------------------------

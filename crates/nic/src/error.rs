@@ -6,6 +6,7 @@ use std::io;
 use openmrc_transport::mrc::ConfigError;
 
 use crate::completion::Status;
+use crate::profiles::ProfileError;
 use crate::qp_state::{QpState, TransitionError};
 
 /// Result of this crate's operations.
@@ -23,6 +24,9 @@ pub enum Error {
     /// An attribute of a queue pair is out of range.
     #[error(transparent)]
     Attribute(#[from] ConfigError),
+    /// An operation on a profile was refused.
+    #[error(transparent)]
+    Profile(ProfileError),
     /// The queue pair's state does not allow the operation.
     #[error("{operation} needs a queue pair in {allowed}, queue pair 0x{qp_num:06x} is in {state}")]
     WrongState {

@@ -11,7 +11,7 @@
 //! | [`pd`], [`memory`], [`buffer`], [`cq`], [`qp`], [`qp_state`], [`attr`] | the verbs objects |
 //! | [`work_request`], [`completion`] | what is posted, and how it ended |
 //! | `memory_table`, `work_queues`, `completion_ring` | the part of regions, queue pairs and completion queues that the engine shares |
-//! | [`profile`], [`events`], [`stats`] | for a controller: EV profiles, events, counters |
+//! | [`profiles`], [`events`], [`stats`] | for a controller: EV and congestion control profiles, events, counters |
 //! | [`impair`], `impairer` | a bad network on purpose: the rules, and their application |
 //! | `driver`, `driving` | which thread drives the engine |
 //! | `engine`, `shared` | everything under its lock: sending, receiving, timers; what it shares with the application |
@@ -48,7 +48,7 @@ pub mod pd;
 mod peer;
 mod piece;
 mod port;
-pub mod profile;
+pub mod profiles;
 pub mod qp;
 pub mod qp_state;
 mod shared;
@@ -81,7 +81,7 @@ pub use openmrc_transport::mrc::Capabilities;
 pub use path::SegmentRoute;
 pub use pd::ProtectionDomain;
 pub use port::PortStatusUpdate;
-pub use profile::{CcProfileConfig, EvProfileConfig};
+pub use profiles::engine::{CcProfileConfig, EvProfileConfig};
 pub use qp::QueuePair;
 pub use qp_state::QpState;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};

@@ -11,7 +11,7 @@ use crate::impairer::Impairer;
 use crate::path::TxPath;
 use crate::peer::Peers;
 use crate::port::{HeldRun, Port};
-use crate::profile::Paths;
+use crate::profiles::engine::Paths;
 use crate::stats::{Cause, Causes, PeerDifferences};
 use crate::tx::RunKey;
 

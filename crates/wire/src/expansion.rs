@@ -141,7 +141,7 @@ pub enum EvProfileError {
 }
 
 /// An EV in a controller's hands: a string of 256 bits, big-endian. A profile's masks take their bits from its top.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct EvString(pub [u8; EV_BITS as usize / 8]);
 
 impl EvString {

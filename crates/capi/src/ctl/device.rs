@@ -12,30 +12,27 @@ use crate::abi::verbs::IbvContext;
 use crate::context::{CONTEXTS, Context};
 use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::mrc::{Handle, mrc_query_version};
-use crate::profiles::{self, ev, expansion};
 use crate::returns::m1;
 
 fn attributes(context: &Context) -> Result<MrcCtlDeviceAttr> {
-    let device = &context.device.description.config;
-    let most = openmrc_nic::config::MAX_PATHS as u32;
-    let used: usize = context.profiles.lock().evs.values().map(|profile| profile.evs.len()).sum();
-    // In SRv6 mode the device has no paths of its own.
-    let own = if profiles::is_srv6(device.entropy.format) { 0 } else { EV_MODE_AUTO };
+    let limits = context.nic.profiles().limits()?;
+    let format = context.device.description.config.entropy.format;
+    let auto = if limits.has_auto { EV_MODE_AUTO } else { 0 };
     let planes = u32::from(context.device.planes());
     Ok(MrcCtlDeviceAttr {
         mrc_ctl_protocol_version: MRC_CTL_PROTOCOL_VERSION_1,
-        ev_max_fmt_profiles: profiles::MOST as u32,
-        ev_max_profiles: profiles::MOST as u32,
-        ev_max_count: most,
-        ev_free_count: most.saturating_sub(used as u32),
-        ev_max_count_profile: ev::MOST_EVS / planes * planes,
-        ev_count_align: planes,
-        ev_max_width: expansion::longest(device.entropy.format).path_bits(),
-        ev_fmt_mode_mask: profiles::mode_of(device.entropy.format) as u32,
-        ev_mode_mask: (own | EV_MODE_EXP | EV_MODE_GEN) as u32,
+        ev_max_fmt_profiles: limits.max_profiles,
+        ev_max_profiles: limits.max_profiles,
+        ev_max_count: limits.ev_max_count,
+        ev_free_count: limits.ev_free_count,
+        ev_max_count_profile: limits.ev_max_count_profile,
+        ev_count_align: limits.ev_count_align,
+        ev_max_width: limits.ev_max_width,
+        ev_fmt_mode_mask: translate::format_code(format) as u32,
+        ev_mode_mask: (auto | EV_MODE_EXP | EV_MODE_GEN) as u32,
         ev_op_max_entries: 0,
         gap: 0,
-        cc_max_profiles: profiles::MOST as u32,
+        cc_max_profiles: limits.max_profiles,
         algorithms: ALGORITHMS.0.as_ptr(),
         phy_port_mask: ((1 << planes) - 1) << 1,
         opt_attr: OPT_CAP_EV_EVENT | OPT_CAP_EV_EVENT_PRECISE_DROP_CNT | OPT_CAP_EP_OP_EV_PROBE,

@@ -1,13 +1,14 @@
 //! Endpoint operations (spec: C interface, section 6.7).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use openmrc_nic::PortStatusUpdate;
-use openmrc_transport::PortSet;
+use openmrc_nic::profiles::{EvLease, EvName};
+use openmrc_transport::{PathEntry, PortSet};
 
 use super::*;
 use crate::abi::ctl::*;
@@ -15,8 +16,6 @@ use crate::abi::verbs::IbvGid;
 use crate::context::Context;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::mrc::Handle;
-use crate::profiles::online::Lease;
-use crate::profiles::{self, ev};
 use crate::returns::m1;
 
 /// # Safety
@@ -58,7 +57,7 @@ pub unsafe extern "C" fn mrc_ctl_ep_batch_send_wait(
 
 fn check_requests(context: &Context, op_type: c_int, requests: &[MrcCtlEpReq]) -> Result<()> {
     let mut ids = HashSet::new();
-    let mode = profiles::mode_of(context.device.description.config.entropy.format);
+    let mode = translate::format_code(context.device.description.config.entropy.format);
     for request in requests {
         if !ids.insert(request.req_id) || request.sgid != context.device.gid() {
             return Err(EINVAL);
@@ -109,17 +108,18 @@ fn probe(
     requests: &[&MrcCtlEpReq],
     timeout: Duration,
 ) -> Result<Vec<Option<Duration>>> {
-    let known = known_paths(context);
-    let found = |request: &&MrcCtlEpReq| {
-        known.iter().find(|(_, ev, _)| *ev == request.req_ev).map(|&(id, _, path)| (id, path)).ok_or(EINVAL)
+    let mut leases: Vec<(u64, EvLease)> = Vec::new();
+    let mut path_of = |request: &&MrcCtlEpReq| {
+        let (id, path) = known_path(context, translate::ev_of(&request.req_ev).ok_or(EINVAL)?)?;
+        // In SRv6 mode the paths to the peer have to stay until its answers are there.
+        if id != 0 && leases.iter().all(|(held, _)| *held != id) {
+            let mut lease = context.nic.profiles().lease(id)?;
+            lease.paths_to(peer)?;
+            leases.push((id, lease));
+        }
+        Ok(path)
     };
-    let found = requests.iter().map(found).collect::<Result<Vec<_>>>()?;
-    let ids: BTreeSet<u64> = found.iter().map(|(id, _)| *id).filter(|&id| id != 0).collect();
-    // In SRv6 mode the paths to the peer have to stay until its answers are there.
-    let srv6 = profiles::is_srv6(context.device.description.config.entropy.format);
-    let leases = ids.into_iter().filter(|_| srv6).map(|id| Lease::take(context, id, peer));
-    let _leases = leases.collect::<Result<Vec<_>>>()?;
-    let paths: Vec<_> = found.into_iter().map(|(_, path)| path).collect();
+    let paths = requests.iter().map(&mut path_of).collect::<Result<Vec<_>>>()?;
     Ok(context.nic.ev_probe(peer, &paths, timeout)?.iter().map(|result| result.rtt).collect())
 }
 
@@ -143,9 +143,13 @@ fn send_port_status(
     Ok(context.nic.send_port_status(peer, &updates, timeout)?)
 }
 
-/// Every path of the device, with the id of its profile and what programs call it.
-fn known_paths(context: &Context) -> Vec<(u64, MrcCtlEv, openmrc_transport::PathEntry)> {
-    let ids = context.profiles.lock().evs.ids();
-    let online = ids.into_iter().chain([0]).filter_map(|id| Some((id, ev::paths(context, id).ok()?)));
-    online.flat_map(|(id, paths)| paths.into_iter().map(move |(ev, path)| (id, ev, path))).collect()
+/// The path of a value that a profile of the device has, and that profile's id.
+fn known_path(context: &Context, ev: EvName) -> Result<(u64, PathEntry)> {
+    let profiles = context.nic.profiles();
+    for id in profiles.ev_ids().into_iter().chain([0]) {
+        if let Some(path) = profiles.ev(id)?.path_of(&ev) {
+            return Ok((id, path));
+        }
+    }
+    Err(EINVAL)
 }

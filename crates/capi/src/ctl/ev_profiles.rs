@@ -1,15 +1,14 @@
-//! EV profiles and their operations (spec: C interface, sections 6.4 and 6.5).
+//! EV profiles and their operations (spec: C interface, sections 6.4 and 6.5): attributes and entries to and from the core.
 
 use std::ffi::c_int;
 
-use openmrc_wire::expansion::EvField;
+use openmrc_nic::profiles::{EvAttr, EvChange, Profiles, Replace};
 
+use super::translate::*;
 use super::*;
 use crate::abi::ctl::*;
-use crate::context::Context;
-use crate::errno::{EINVAL, Result};
+use crate::errno::{EINVAL, Errno, Result};
 use crate::mrc::Handle;
-use crate::profiles::{EvProfile, Move, State, ev};
 use crate::returns::m1;
 
 const EV_KNOWN: u32 = ev_attr::MODE
@@ -19,11 +18,6 @@ const EV_KNOWN: u32 = ev_attr::MODE
     | ev_attr::EVENT_MASK
     | ev_attr::EV_OP
     | ev_attr::EV_FIELDS_OP;
-
-fn core_field(field: &MrcCtlEvField) -> EvField {
-    let &MrcCtlEvField { width, init_val, min_val, max_val, mask } = field;
-    EvField { width, init: init_val, min: min_val, max: max_val, mask }
-}
 
 /// # Safety
 /// As in `mrc_ctl.h`.
@@ -48,7 +42,7 @@ pub unsafe extern "C" fn mrc_ctl_modify_ev_profile(
                 EV_FIELDS_OP_MODIFY_FIELDS => {
                     // SAFETY: the program gives an array of this length.
                     let list = unsafe { array(attr.ev_fields_op.fields, attr.ev_fields_op.field_count)? };
-                    fields = Some(list.iter().map(core_field).collect());
+                    fields = Some(list.iter().map(field_of).collect());
                 }
                 EV_FIELDS_OP_QUERY_FIELDS => {}
                 _ => return Err(EINVAL),
@@ -57,103 +51,77 @@ pub unsafe extern "C" fn mrc_ctl_modify_ev_profile(
         if has(ev_attr::EV_OP) && !(EV_OP_REPLACE_EV..=EV_OP_QUERY_EV_ARRAY).contains(&attr.ev_op.op) {
             return Err(EINVAL);
         }
-        let change = ev::Change {
-            step: Move { to: None, from: step(mask, 0, attr.cur_profile_state).from },
-            mode: has(ev_attr::MODE).then_some(attr.ev_mode),
-            format: has(ev_attr::FMT_ID).then_some(attr.ev_fmt_profile_id),
+        let given = EvAttr {
+            mode: has(ev_attr::MODE).then(|| mode_of(attr.ev_mode)).transpose()?,
+            format_profile: has(ev_attr::FMT_ID).then_some(attr.ev_fmt_profile_id),
             count: has(ev_attr::COUNT).then_some(attr.ev_count),
             min_active: has(ev_attr::MIN_ACTIVE).then_some(attr.ev_min_active),
-            event_mask: has(ev_attr::EVENT_MASK).then_some(attr.ev_event_mask),
+            event_mask: has(ev_attr::EVENT_MASK).then_some(attr.ev_event_mask as u32),
             fields,
+            ..EvAttr::default()
         };
-        modify_ev(&context, id, attr, mask, change)?;
+        let profiles = context.nic.profiles();
+        let step = step(mask, attr.profile_state, attr.cur_profile_state)?;
+        let change = EvChange { step, attr: given };
+        match has(ev_attr::EV_OP) {
+            false => profiles.modify_ev(id, &change)?,
+            true => profiles.modify_ev_with(id, change, || operate(profiles, id, attr))?,
+        }
+        if has(ev_attr::EV_FIELDS_OP) && attr.ev_fields_op.op == EV_FIELDS_OP_QUERY_FIELDS {
+            query_fields(profiles, id, attr)?;
+        }
         Ok(0)
     })
 }
 
-/// Attributes first, then the operation, then the move.
-fn modify_ev(
-    context: &Context,
-    id: u64,
-    attr: &mut MrcCtlEvProfileAttr,
-    mask: u32,
-    change: ev::Change,
-) -> Result<()> {
-    let to = (mask & profile_attr::STATE != 0).then_some(attr.profile_state);
-    let whole = ev::Change { step: Move { to, ..change.step }, ..change };
-    let operates = mask & ev_attr::EV_OP != 0;
-    if !operates {
-        ev::modify(context, id, whole)?;
-    } else {
-        let before = context.profiles.lock().evs.get(id).state;
-        if before == State::Init {
-            // There are no values before the step to OFFLINE.
-            ev::modify(context, id, whole)?;
-            operate(context, id, attr)?;
-        } else {
-            ev::modify(context, id, ev::Change { step: Move { to: None, ..whole.step }, ..whole.clone() })?;
-            operate(context, id, attr)?;
-            let only_step = ev::Change {
-                step: Move { to, from: None },
-                mode: None,
-                format: None,
-                count: None,
-                min_active: None,
-                event_mask: None,
-                fields: None,
-            };
-            ev::modify(context, id, only_step)?;
-        }
+/// One operation on entropy values: in order, up to the first that fails.
+fn operate(profiles: &Profiles, id: u64, attr: &mut MrcCtlEvProfileAttr) -> Result<()> {
+    if attr.ev_op.op == EV_OP_QUERY_EV_ARRAY {
+        let profile = profiles.ev(id)?;
+        profile.check_not_init("query_evs").map_err(|e| Errno::from(openmrc_nic::Error::from(e)))?;
+        let entry = |ev| MrcCtlEvOpEntry { ev, ev_new: MrcCtlEv::UNPOPULATED, state: EV_GOOD, flags: 0 };
+        let mut entries: Vec<_> = profile.evs.iter().map(|&ev| entry(ev_for(ev))).collect();
+        // Unpopulated places have no state.
+        let (places, evs): (Vec<_>, Vec<_>) =
+            profile.evs.iter().enumerate().filter_map(|(place, ev)| Some((place, (*ev)?))).unzip();
+        profiles.ev_states(id, &evs, |i, state| entries[places[i]].state = ev_state_code(state))?;
+        // SAFETY: the program gives an array of this length.
+        return unsafe { give(attr.ev_op.entries, &mut attr.ev_op.entry_count, &entries) };
     }
-    if mask & ev_attr::EV_FIELDS_OP != 0 && attr.ev_fields_op.op == EV_FIELDS_OP_QUERY_FIELDS {
-        query_ev_fields(context, id, attr)?;
+    // SAFETY: as above.
+    let entries = unsafe { array(attr.ev_op.entries, attr.ev_op.entry_count)? };
+    entries.iter_mut().try_for_each(|entry| operate_on(profiles, id, attr.ev_op.op, entry))
+}
+
+fn operate_on(profiles: &Profiles, id: u64, op: c_int, entry: &mut MrcCtlEvOpEntry) -> Result<()> {
+    let ev = ev_of(&entry.ev);
+    if op == EV_OP_QUERY_EV_STATE {
+        return Ok(
+            profiles.ev_states(id, &[ev.ok_or(EINVAL)?], |_, state| entry.state = ev_state_code(state))?
+        );
+    }
+    if entry.flags & !EV_OP_F_ALL_COPIES != 0 {
+        return Err(EINVAL);
+    }
+    let all_copies = entry.flags & EV_OP_F_ALL_COPIES != 0;
+    let state = ev_state_of(entry.state)?;
+    match op {
+        EV_OP_REPLACE_EV => {
+            let new = ev_of(&entry.ev_new).ok_or(EINVAL)?;
+            profiles.replace_ev(id, &Replace { current: ev, new, state, all_copies })?;
+        }
+        EV_OP_MODIFY_EV_STATE => {
+            // Only a replacement may leave its state out.
+            let ev = ev.filter(|_| entry.state != 0).ok_or(EINVAL)?;
+            profiles.set_ev_state(id, ev, state)?;
+        }
+        _ => return Err(EINVAL),
     }
     Ok(())
 }
 
-/// One operation on entropy values.
-fn operate(context: &Context, id: u64, attr: &mut MrcCtlEvProfileAttr) -> Result<()> {
-    match attr.ev_op.op {
-        EV_OP_QUERY_EV_ARRAY => {
-            let entry = |ev| MrcCtlEvOpEntry { ev, ev_new: MrcCtlEv::UNPOPULATED, state: EV_GOOD, flags: 0 };
-            let values = ev::values(context, id)?;
-            let mut entries: Vec<_> = values.iter().copied().map(entry).collect();
-            // Unpopulated places have no state.
-            let populated: Vec<usize> =
-                (0..values.len()).filter(|&place| values[place] != MrcCtlEv::UNPOPULATED).collect();
-            let evs: Vec<_> = populated.iter().map(|&place| values[place]).collect();
-            ev::states(context, id, &evs, |i, state| entries[populated[i]].state = state)?;
-            // SAFETY: the program gives an array of this length.
-            unsafe { give(attr.ev_op.entries, &mut attr.ev_op.entry_count, &entries) }
-        }
-        EV_OP_QUERY_EV_STATE => {
-            // SAFETY: as above.
-            let entries = unsafe { array(attr.ev_op.entries, attr.ev_op.entry_count)? };
-            let evs: Vec<_> = entries.iter().map(|entry| entry.ev).collect();
-            ev::states(context, id, &evs, |place, state| entries[place].state = state)
-        }
-        op => {
-            // SAFETY: as above.
-            let entries = unsafe { array(attr.ev_op.entries, attr.ev_op.entry_count)? };
-            ev::operate(context, id, op, entries)
-        }
-    }
-}
-
-fn query_ev_fields(context: &Context, id: u64, attr: &mut MrcCtlEvProfileAttr) -> Result<()> {
-    let profile = context.profiles.lock().evs.get(id);
-    let fields: Vec<_> = profile
-        .fields
-        .unwrap_or_default()
-        .iter()
-        .map(|&EvField { width, init, min, max, mask }| MrcCtlEvField {
-            width,
-            init_val: init,
-            min_val: min,
-            max_val: max,
-            mask,
-        })
-        .collect();
+fn query_fields(profiles: &Profiles, id: u64, attr: &mut MrcCtlEvProfileAttr) -> Result<()> {
+    let fields: Vec<_> = profiles.ev(id)?.attr.fields.unwrap_or_default().iter().map(field_for).collect();
     // SAFETY: the program gives an array of this length.
     unsafe { give(attr.ev_fields_op.fields, &mut attr.ev_fields_op.field_count, &fields) }
 }
@@ -172,45 +140,36 @@ pub unsafe extern "C" fn mrc_ctl_query_ev_profile(
         let (context, attr, mask) = unsafe { on_profile(mrc_ctx, attr, mask)? };
         check_mask(mask, EV_KNOWN, &[0; _])?;
         let has = |bit: u32| mask & bit != 0;
-        let profile = match id {
-            0 => EvProfile {
-                state: State::Online,
-                mode: Some(EV_MODE_AUTO),
-                count: Some(ev::values(&context, 0)?.len() as u32),
-                event_mask: EV_GOOD | EV_ASSUMED_BAD,
-                ..EvProfile::default()
-            },
-            id => context.profiles.lock().evs.get(id),
-        };
+        let profiles = context.nic.profiles();
+        let profile = profiles.ev(id)?;
         let states = (&mut attr.profile_state, &mut attr.cur_profile_state);
         write_state(profile.state, (mask, EV_KNOWN), states, &mut attr.vendor_cfg)?;
-        let count = profile.count.unwrap_or(profile.evs.len() as u32);
         if has(ev_attr::MODE) {
-            attr.ev_mode = profile.mode.unwrap_or(0);
+            attr.ev_mode = profile.attr.mode.map_or(0, mode_code);
         }
         if has(ev_attr::FMT_ID) {
-            attr.ev_fmt_profile_id = profile.format.unwrap_or(0);
+            attr.ev_fmt_profile_id = profile.attr.format_profile.unwrap_or(0);
         }
         if has(ev_attr::COUNT) {
-            attr.ev_count = count;
+            attr.ev_count = profile.count();
         }
         if has(ev_attr::MIN_ACTIVE) {
-            attr.ev_min_active = profile.min_active.unwrap_or(count / 4);
+            attr.ev_min_active = profile.min_active();
         }
         if has(ev_attr::EVENT_MASK) {
-            attr.ev_event_mask = profile.event_mask;
+            attr.ev_event_mask = profile.event_mask() as i32;
         }
         if has(ev_attr::EV_OP) {
             if !matches!(attr.ev_op.op, EV_OP_QUERY_EV_STATE | EV_OP_QUERY_EV_ARRAY) {
                 return Err(EINVAL);
             }
-            operate(&context, id, attr)?;
+            operate(profiles, id, attr)?;
         }
         if has(ev_attr::EV_FIELDS_OP) {
             if attr.ev_fields_op.op != EV_FIELDS_OP_QUERY_FIELDS {
                 return Err(EINVAL);
             }
-            query_ev_fields(&context, id, attr)?;
+            query_fields(profiles, id, attr)?;
         }
         Ok(0)
     })

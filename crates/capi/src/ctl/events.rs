@@ -26,7 +26,7 @@ pub unsafe extern "C" fn mrc_ctl_create_ev_event_cq(
 ) -> Handle {
     let make = |context: &Context, cqe: usize, notifier: Notifier| {
         let events = Arc::new(EvEvents::new(cqe, notifier));
-        context.profiles.routes.add_queue(&events);
+        context.ev_queues.add(&events);
         Ok(Source::Ev(events))
     };
     pointer(|| create_cq(mrc_ctx, cqe, cq_context, channel, comp_vector, make))

@@ -1,13 +1,14 @@
-//! EV format profiles (spec: C interface, sections 6.1 and 6.4).
+//! EV format profiles (spec: C interface, sections 6.1 and 6.4): attributes to and from the core.
 
 use std::ffi::c_int;
 
+use openmrc_nic::profiles::{EvFormatChange, EvFormatProfile};
+
+use super::translate::{format_code, format_of, step};
 use super::*;
 use crate::abi::ctl::*;
-use crate::context::Context;
 use crate::errno::{EINVAL, Result};
 use crate::mrc::Handle;
-use crate::profiles::{self, State, format};
 use crate::returns::m1;
 
 /// # Safety
@@ -35,22 +36,20 @@ pub unsafe extern "C" fn mrc_ctl_modify_ev_fmt_profile(
                 _ => return Err(EINVAL),
             }
         }
-        let mode = (mask & fmt_attr::MODE != 0).then_some(attr.ev_fmt_mode);
-        let step = step(mask, attr.profile_state, attr.cur_profile_state);
-        format::modify(&context, id, format::Change { step, mode, widths })?;
+        let profiles = context.nic.profiles();
+        let mode = (mask & fmt_attr::MODE != 0).then(|| format_of(attr.ev_fmt_mode)).transpose()?;
+        let step = step(mask, attr.profile_state, attr.cur_profile_state)?;
+        profiles.modify_ev_format(id, &EvFormatChange { step, ev_format: mode, widths })?;
         if mask & fmt_attr::OP != 0 && attr.ev_fmt_op.op == EV_FMT_OP_QUERY_FIELDS {
-            query_fmt_fields(&context, id, attr)?;
+            query_fields(&profiles.ev_format(id)?, attr)?;
         }
         Ok(0)
     })
 }
 
-fn query_fmt_fields(context: &Context, id: u64, attr: &mut MrcCtlEvFmtProfileAttr) -> Result<()> {
-    let widths = match id {
-        0 => vec![context.device.description.config.entropy.format.path_bits()],
-        id => context.profiles.lock().formats.get(id).widths,
-    };
-    let fields: Vec<_> = widths.iter().map(|&width| MrcCtlEvFmtField { width: width as u8 }).collect();
+fn query_fields(profile: &EvFormatProfile, attr: &mut MrcCtlEvFmtProfileAttr) -> Result<()> {
+    let fields: Vec<_> =
+        profile.widths.iter().map(|&width| MrcCtlEvFmtField { width: width as u8 }).collect();
     // SAFETY: the program gives an array of this length.
     unsafe { give(attr.ev_fmt_op.fmt_fields, &mut attr.ev_fmt_op.fmt_field_count, &fields) }
 }
@@ -68,23 +67,17 @@ pub unsafe extern "C" fn mrc_ctl_query_ev_fmt_profile(
         // SAFETY: the caller's promise.
         let (context, attr, mask) = unsafe { on_profile(mrc_ctx, attr, mask)? };
         check_mask(mask, fmt_attr::MODE | fmt_attr::OP, &[0; _])?;
-        let (state, mode) = match id {
-            0 => (State::Online, Some(profiles::mode_of(context.device.description.config.entropy.format))),
-            id => {
-                let format = context.profiles.lock().formats.get(id);
-                (format.state, format.mode)
-            }
-        };
+        let profile = context.nic.profiles().ev_format(id)?;
         let states = (&mut attr.profile_state, &mut attr.cur_profile_state);
-        write_state(state, (mask, fmt_attr::MODE | fmt_attr::OP), states, &mut attr.vendor_cfg)?;
+        write_state(profile.state, (mask, fmt_attr::MODE | fmt_attr::OP), states, &mut attr.vendor_cfg)?;
         if mask & fmt_attr::MODE != 0 {
-            attr.ev_fmt_mode = mode.unwrap_or(0);
+            attr.ev_fmt_mode = profile.ev_format.map_or(0, format_code);
         }
         if mask & fmt_attr::OP != 0 {
             if attr.ev_fmt_op.op != EV_FMT_OP_QUERY_FIELDS {
                 return Err(EINVAL);
             }
-            query_fmt_fields(&context, id, attr)?;
+            query_fields(&profile, attr)?;
         }
         Ok(0)
     })

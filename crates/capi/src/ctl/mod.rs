@@ -7,10 +7,13 @@ mod endpoint;
 mod ev_profiles;
 mod events;
 mod format_profiles;
+pub mod translate;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 use std::{ptr, slice};
+
+use openmrc_nic::profiles::ProfileState;
 
 use crate::abi::ctl::*;
 use crate::abi::mrc::MAX_VENDOR_CFG_SIZE;
@@ -18,7 +21,6 @@ use crate::context::Context;
 use crate::errno::{EINVAL, Errno, Result};
 use crate::modify::check_vendor_cfg;
 use crate::mrc::{Handle, MRC_CONTEXTS};
-use crate::profiles::{Move, State};
 
 const E2BIG: Errno = Errno(libc::E2BIG);
 
@@ -35,14 +37,6 @@ static ALGORITHMS: Algorithms = Algorithms([NSCC.as_ptr(), ptr::null()]);
 
 fn device_of(mrc_ctx: Handle) -> Result<Arc<Context>> {
     Ok(Arc::clone(&MRC_CONTEXTS.get(mrc_ctx)?.context))
-}
-
-/// The state attributes of a call.
-fn step(mask: u32, state: i32, current: i32) -> Move {
-    Move {
-        to: (mask & profile_attr::STATE != 0).then_some(state),
-        from: (mask & profile_attr::CUR_STATE != 0).then_some(current),
-    }
 }
 
 /// Checks a call's mask and the vendor's bytes.
@@ -72,21 +66,21 @@ unsafe fn on_profile<'a, A>(
 /// # Errors
 /// EINVAL if it asks for one of the `known` others in INIT, where there are none.
 fn write_state(
-    state: State,
+    state: ProfileState,
     (mask, known): (u32, u32),
     (profile_state, current): (&mut i32, &mut i32),
     vendor_cfg: &mut [u8; MAX_VENDOR_CFG_SIZE],
 ) -> Result<()> {
     if mask & profile_attr::STATE != 0 {
-        *profile_state = state.code();
+        *profile_state = translate::state_code(state);
     }
     if mask & profile_attr::CUR_STATE != 0 {
-        *current = state.code();
+        *current = translate::state_code(state);
     }
     if mask & profile_attr::VENDOR_CFG != 0 {
         *vendor_cfg = [0; _];
     }
-    if state == State::Init && mask & known != 0 { Err(EINVAL) } else { Ok(()) }
+    if state == ProfileState::Init && mask & known != 0 { Err(EINVAL) } else { Ok(()) }
 }
 
 /// An array of a program, which may be empty.

@@ -20,7 +20,7 @@ use crate::network::Network;
 use crate::path::SegmentRoute;
 use crate::piece::Piece;
 use crate::port::Port;
-use crate::profile::Paths;
+use crate::profiles::engine::Paths;
 use crate::socket::LONGEST_DATAGRAM;
 use crate::stats::Cause;
 use crate::tx::RunKey;

@@ -19,7 +19,7 @@ use crate::nexthop::NextHops;
 use crate::path::{SegmentRoute, Srv6Path, TxPath, Via};
 use crate::piece::Piece;
 use crate::port::Port;
-use crate::profile::Paths;
+use crate::profiles::engine::Paths;
 use crate::socket::RxSocket;
 use crate::stats::Cause;
 use crate::tx::{RunKey, is_data};

@@ -18,7 +18,7 @@ use crate::attr::{DEFAULT_EXP_CNT, DEFAULT_PATH_MTU, DEFAULT_TIMEOUT, QpAttr};
 use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::port::Port;
-use crate::profile::{CcProfileConfig, Paths};
+use crate::profiles::engine::{CcProfileConfig, Paths};
 use crate::tx::most_in_run;
 
 /// Bytes around the payload on the wire below IP: UDP, the longest data headers, padding, iCRC.

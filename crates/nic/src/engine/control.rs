@@ -59,7 +59,7 @@ impl Engine {
         let mut merged = io.attr.clone();
         merged.update(attr);
         match to {
-            QpState::Init => {}
+            QpState::Init => self.check_named_profiles(attr)?,
             QpState::Rtr => self.connect_qp(now, place, &merged)?,
             QpState::Rts => self.start_qp(now, place, &merged)?,
             QpState::Error => return self.abort_qp(shared, now, place),

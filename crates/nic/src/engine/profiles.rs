@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use openmrc_transport::PathEntry;
-use openmrc_transport::mrc::QueuePair;
+use openmrc_transport::mrc::{EvState, QueuePair};
 
 use super::Engine;
 use super::verbs::QpIo;
 use crate::attr::QpAttr;
 use crate::error::{Error, Result};
 use crate::network::Network;
-use crate::profile::{CcProfileConfig, EvProfileConfig, Paths, ProfileTable};
+use crate::profiles::engine::{CcProfileConfig, EvProfileConfig, Paths, ProfileTable};
 use crate::sys;
 
 /// EV and congestion control profiles of a device. Number 0 of each is the device's own and always exists, except for
@@ -84,12 +84,41 @@ impl Engine {
 
     /// Ends an EV profile that no queue pair uses.
     pub fn destroy_ev_profile(&mut self, id: u16) -> Result<()> {
-        let uses = |io: &&QpIo| !io.is_retired && io.link.as_ref().is_some_and(|link| link.profile == id);
-        if let Some(io) = self.verbs.iter().map(|(_, io)| io).find(uses) {
-            let num = io.shared.num;
-            return Err(Error::Busy(format!("EV profile {id} is used by queue pair 0x{num:06x}")));
-        }
+        let linked = |io: &QpIo| io.link.as_ref().is_some_and(|link| link.profile == id);
+        self.check_unused("EV", id, |io| io.attr.ev_profile_id == Some(id) || linked(io))?;
         self.profiles.ev.remove(id).map(drop)
+    }
+
+    /// Ends a congestion control profile that no queue pair uses.
+    pub fn destroy_cc_profile(&mut self, id: u16) -> Result<()> {
+        self.check_unused("congestion control", id, |io| io.attr.cc_profile_id == Some(id))?;
+        self.profiles.cc.remove(id).map(drop)
+    }
+
+    /// A queue pair uses a profile from the step that names it until it is reset or destroyed.
+    fn check_unused(&self, kind: &str, id: u16, uses: impl Fn(&QpIo) -> bool) -> Result<()> {
+        match self.verbs.iter().find(|(_, io)| !io.is_retired && uses(io)) {
+            None => Ok(()),
+            Some((_, io)) => {
+                let num = io.shared.num;
+                Err(Error::Busy(format!("{kind} profile {id} is used by queue pair 0x{num:06x}")))
+            }
+        }
+    }
+
+    /// Profiles that a queue pair names must exist from then on.
+    pub fn check_named_profiles(&self, attr: &QpAttr) -> Result<()> {
+        if let Some(named) = attr.ev_profile_id.filter(|&id| id != 0) {
+            self.profiles.ev.get(named)?;
+        }
+        attr.cc_profile_id.map_or(Ok(()), |named| self.profiles.cc.get(named).map(drop))
+    }
+
+    /// The states of paths at the queue pairs of these profiles.
+    pub fn ev_states_of(&self, profiles: &[u16]) -> Vec<(PathEntry, EvState)> {
+        let uses = |io: &QpIo| io.link.as_ref().is_some_and(|link| profiles.contains(&link.profile));
+        let users = self.verbs.iter().filter(|(_, io)| !io.is_retired && uses(io));
+        users.flat_map(|(place, _)| self.qp_ev_states(place).unwrap_or_default()).collect()
     }
 
     /// Switches a path off or on in every queue pair of a profile, and in those that are connected later; returns how

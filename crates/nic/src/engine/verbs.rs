@@ -13,7 +13,7 @@ use crate::completion::{Completion, Status};
 use crate::completion_ring::CqShared;
 use crate::memory_table::{Access, MemoryTable};
 use crate::piece::Piece;
-use crate::profile::Paths;
+use crate::profiles::engine::Paths;
 use crate::qp_state::QpState;
 use crate::work_queues::QpShared;
 use crate::work_request::{Wqe, WqeData};

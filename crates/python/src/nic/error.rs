@@ -3,6 +3,7 @@
 use std::io;
 
 use openmrc_nic::Error;
+use openmrc_nic::profiles::ProfileError;
 use pyo3::prelude::*;
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
@@ -14,6 +15,7 @@ pyo3::import_exception!(openmrc.errors, PrivilegeError);
 pyo3::import_exception!(openmrc.errors, QueueFullError);
 pyo3::import_exception!(openmrc.errors, RegistrationError);
 pyo3::import_exception!(openmrc.errors, StateError);
+pyo3::import_exception!(openmrc.errors, UnsupportedError);
 
 /// `?` on a result of the NIC.
 pub trait OrRaise<T> {
@@ -30,6 +32,7 @@ impl<T> OrRaise<T> for openmrc_nic::Result<T> {
 fn exception(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
+        Error::Profile(reason) => profile_exception(&reason, text),
         Error::InvalidArgument(_) | Error::Attribute(_) => ArgumentError::new_err(text),
         Error::Transition(_) | Error::WrongState { .. } | Error::Busy(_) => StateError::new_err(text),
         Error::QueueFull { .. } => QueueFullError::new_err(text),
@@ -44,6 +47,32 @@ fn exception(error: Error) -> PyErr {
                 (_, None) => DeviceError::new_err(text),
             }
         }
+    }
+}
+
+/// The exception for a refused operation on a profile.
+fn profile_exception(reason: &ProfileError, text: String) -> PyErr {
+    match reason {
+        ProfileError::Own
+        | ProfileError::InUse(_)
+        | ProfileError::CurState { .. }
+        | ProfileError::Step { .. }
+        | ProfileError::NotSettable { .. }
+        | ProfileError::Missing { .. }
+        | ProfileError::Unpopulated { .. }
+        | ProfileError::WrongState { .. }
+        | ProfileError::NotExplicit(_)
+        | ProfileError::Format { .. }
+        | ProfileError::NoRoute(_)
+        | ProfileError::NoRoom { .. } => StateError::new_err(text),
+        ProfileError::Value { .. }
+        | ProfileError::Fields(_)
+        | ProfileError::TooWide { .. }
+        | ProfileError::NoValue
+        | ProfileError::SourcePort(_)
+        | ProfileError::Address(_)
+        | ProfileError::UnknownEv { .. } => ArgumentError::new_err(text),
+        ProfileError::Unsupported { .. } => UnsupportedError::new_err(text),
     }
 }
 

@@ -1,14 +1,19 @@
-//! EV and congestion control profiles of a context, by number; number 0 of each is the device's own and always
+//! EV and congestion control profiles as the engine has them, by number; number 0 of each is the device's own and always
 //! exists, except for EV profiles in SRv6 mode, where a path ends at one node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel};
 use openmrc_transport::{EvProfile, PathEntry};
 
+use openmrc_sockets::error;
+
+use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::path::SegmentRoute;
+use crate::sys;
 
 /// Default size of the active set (spec: paths, EV set). The backup set has the same size.
 pub(crate) const DEFAULT_ACTIVE: u16 = 128;
@@ -158,6 +163,51 @@ pub struct CcProfileConfig {
     pub cc: Arc<CcProfile>,
     /// What is known of the paths.
     pub model: PathModel,
+}
+
+/// How long making an EV profile waits for the other next hops if at least one has answered ...
+const SOME_NEXT_HOPS: Duration = Duration::from_millis(100);
+/// ... and if none has.
+const ANY_NEXT_HOP: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// See [`crate::Context::create_ev_profile`].
+    pub fn create_ev_profile(&self, config: &EvProfileConfig) -> Result<u16> {
+        let profile = self.lock_open()?.create_ev_profile(config)?;
+        let started = Instant::now();
+        loop {
+            let (answered, silent) = {
+                let mut engine = self.lock_open()?;
+                engine.refresh_next_hops(sys::now());
+                engine.next_hops_of(profile)?
+            };
+            let Some(silent) = silent else { break };
+            // A plane whose next hop is silent is probably down. The others can be used.
+            if answered > 0 && started.elapsed() >= SOME_NEXT_HOPS {
+                break;
+            }
+            if started.elapsed() >= ANY_NEXT_HOP {
+                self.destroy_ev_profile(profile)?;
+                let what = format!("no neighbour answers for {silent}");
+                return Err(Error::os(what, error::host_unreachable()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.shared.kick();
+        Ok(profile)
+    }
+
+    /// See [`crate::Context::destroy_ev_profile`].
+    pub fn destroy_ev_profile(&self, id: u16) -> Result<()> {
+        self.lock_open()?.destroy_ev_profile(id)
+    }
+
+    /// See [`crate::Context::set_ev_denied`].
+    pub fn set_ev_denied(&self, profile: u16, path: PathEntry, denied: bool) -> Result<usize> {
+        let users = self.lock_open()?.set_ev_denied(profile, path, denied)?;
+        self.shared.kick();
+        Ok(users)
+    }
 }
 
 #[cfg(test)]
