@@ -10,6 +10,8 @@ class Error(Exception):
 
     done: int = 0
     """Of an operation on a list: entries before the one that failed, which stay done."""
+    rule: str = ""
+    """Of an operation on a controller's profile: the rule that refused it, by name, such as "in_use"."""
 
 
 class ArgumentError(Error, ValueError):

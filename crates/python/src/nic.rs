@@ -10,13 +10,14 @@ mod convert;
 pub(crate) mod cq;
 mod defaults;
 mod device;
+mod endpoint;
 pub(crate) mod error;
 mod events;
 mod impair;
 mod memory;
 pub(crate) mod pd;
 mod post;
-mod profile;
+mod profiles;
 pub(crate) mod qp;
 mod stats;
 
@@ -34,6 +35,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cq::CompletionQueue>()?;
     module.add_class::<qp::QueuePair>()?;
     defaults::register(module)?;
-    profile::register(module)?;
+    module.add_class::<profiles::Profiles>()?;
+    endpoint::register(module)?;
     impair::register(module)
 }

@@ -15,7 +15,7 @@ from openmrc.controller.control import (
     PortStatusUpdate,
 )
 from openmrc.controller.ev import EvProfile
-from openmrc.controller.ev_format import EvField, EvFormatProfile, expand_ev
+from openmrc.controller.ev_format import EvField, EvFormatAttr, EvFormatProfile, expand_ev
 from openmrc.controller.ev_op import EvOp, EvOpEntry
 from openmrc.controller.ev_values import Ev, EvEventMask, EvMode, EvProfileAttr
 from openmrc.controller.state import Profile, ProfileState
@@ -29,6 +29,7 @@ __all__ = [
     "Ev",
     "EvEventMask",
     "EvField",
+    "EvFormatAttr",
     "EvFormatProfile",
     "EvMode",
     "EvOp",

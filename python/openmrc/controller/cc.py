@@ -3,11 +3,10 @@
 import dataclasses
 import enum
 from dataclasses import dataclass
-from typing import Any
 
 from openmrc import _core
 from openmrc.controller.state import Profile, ProfileState, member
-from openmrc.errors import ArgumentError, StateError
+from openmrc.errors import StateError
 
 
 class CcAlgorithm(enum.StrEnum):
@@ -23,21 +22,21 @@ class CcAlgorithm(enum.StrEnum):
 class CcProfileAttr:
     """Attributes of a congestion control profile (spec: congestion, Numbers).
 
-    ``None``: the value follows from the network. Below, a is the ratio of its bandwidth-delay product to that
-    of 100 Gb/s and 12 us, and b the ratio of its target delay to 12 us.
+    ``None``: the value follows from the device's network. Below, a is the ratio of its bandwidth-delay
+    product to that of 100 Gb/s and 12 us, and b the ratio of its target delay to 12 us.
     """
 
     algorithm: CcAlgorithm | None = None
     base_rtt_us: float | None = None
     """Round-trip time of a full packet on the longest idle path, microseconds. Loss detection uses it too."""
     path_mtu: int | None = None
-    """Payload bytes per packet; default the NIC's."""
+    """Payload bytes per packet."""
     link_rate_bps: int | None = None
-    """Rate of all planes of the sender together, bits per second; NSCC needs it."""
-    trimming: bool = False
+    """Rate of all planes of the sender together, bits per second."""
+    trimming: bool | None = None
     """Whether switches trim packets."""
     window: int | None = None
-    """NONE: the window, bytes."""
+    """NONE: the window, bytes. Of the others it has ``base_rtt_us`` and ``trimming``."""
     max_wnd: int | None = None
     """Largest and initial window, bytes: 1.5 x rate x base_rtt. The largest window falls in proportion when
     a shorter RTT is measured."""
@@ -67,33 +66,25 @@ class CcProfileAttr:
     adjust_bytes: int | None = None
     """... or after more than this many bytes (8 MTU)."""
 
-    def check(self) -> None:
-        """Raises a StateError if a number is missing, an ArgumentError if one contradicts the algorithm."""
-        needed = {"base_rtt_us", "window" if self.algorithm is CcAlgorithm.NONE else "link_rate_bps"}
-        missing = sorted(name for name in needed if getattr(self, name) is None)
-        if missing:
-            raise StateError(
-                f"a congestion control profile of {self.algorithm} needs {', '.join(missing)} as well"
-            )
-        if self.algorithm is not CcAlgorithm.NONE and self.window is not None:
-            raise ArgumentError("window is the fixed window of algorithm NONE; NSCC has max_wnd")
-
 
 class CcProfile(Profile):
     """A congestion control profile of :class:`CcProfileAttr`; made by :meth:`Controller.cc_profile`.
 
-    Queue pairs that use it keep it after it has gone OFFLINE; no other queue pair can take it then.
+    OFFLINE needs the algorithm; ONLINE needs, for NSCC, any other attribute to be given as well. Another
+    algorithm forgets the other attributes.
     """
 
-    _what = "congestion control profile"
-    _needed = frozenset({"algorithm"})
-    _optional = frozenset(field.name for field in dataclasses.fields(CcProfileAttr)) - _needed
+    _what = "a congestion control profile"
+    _attributes = CcProfileAttr
 
-    def __init__(self, core: _core.Controller) -> None:
-        super().__init__()
-        self._core = core
+    def __init__(self, core: _core.Profiles) -> None:
+        super().__init__(core)
         self._attr = CcProfileAttr()
-        self._id: int | None = None
+
+    @property
+    def state(self) -> ProfileState:
+        """Its state."""
+        return ProfileState(self._core.cc(self._key)[0])
 
     @property
     def profile_id(self) -> int:
@@ -102,25 +93,29 @@ class CcProfile(Profile):
         Raises:
             StateError: if it is not ONLINE.
         """
-        self._require("profile_id", ProfileState.ONLINE)
-        assert self._id is not None
-        return self._id
+        return self._online(self._core.cc_number(self._key))
 
     def query(self) -> CcProfileAttr:
-        """Its attributes, as they were set."""
+        """Its attributes, as they were set.
+
+        Raises:
+            StateError: in INIT.
+        """
+        if self.state is ProfileState.INIT:
+            raise StateError(
+                "query needs a congestion control profile in OFFLINE or ONLINE, this one is in INIT"
+            )
         return self._attr
 
-    def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:
-        match target:
-            case ProfileState.ONLINE:
-                self._id = self._core.create_cc_profile(self._attr)
-            case ProfileState.INIT:
-                self._attr = CcProfileAttr()
-            case ProfileState.OFFLINE if self._state is ProfileState.ONLINE:
-                self._core.destroy_cc_profile(self.profile_id)
-                self._id = None
-            case _:
-                attr = dataclasses.replace(self._attr, **attributes)
-                attr = dataclasses.replace(attr, algorithm=member(CcAlgorithm, attr.algorithm, "algorithm"))
-                attr.check()
-                self._attr = attr
+    def _change(self, state: ProfileState | None, given: CcProfileAttr) -> None:
+        algorithm = None
+        if given.algorithm is not None:
+            algorithm = member(CcAlgorithm, given.algorithm, "algorithm")
+        parameters = {name: value for name, value in vars(given).items() if value is not None}
+        parameters.pop("algorithm", None)
+        before = self._attr
+        if algorithm is not None and algorithm is not before.algorithm:
+            before = CcProfileAttr(algorithm=algorithm)
+        after = dataclasses.replace(before, **parameters)
+        self._core.modify_cc(self._key, state, algorithm, after if parameters else None)
+        self._attr = CcProfileAttr() if self.state is ProfileState.INIT else after

@@ -9,16 +9,14 @@ from typing import TypeVar
 from openmrc import _core
 from openmrc.closing import Closable
 from openmrc.controller.cc import CcAlgorithm, CcProfile
-from openmrc.controller.ev import MAX_EVS, EvProfile
-from openmrc.controller.ev_format import EvFormatProfile, path_bits
+from openmrc.controller.ev import EvProfile
+from openmrc.controller.ev_format import EvFormatProfile
 from openmrc.controller.ev_values import Ev, EvEventMask, EvMode
 from openmrc.controller.state import ProfileState
 from openmrc.errors import ArgumentError
-from openmrc.verbs import Context, EvEvent, EvState, SocketAddress, Srv6Paths
+from openmrc.verbs import Context, EvEvent, SocketAddress, Srv6Paths
 from openmrc.verbs.limits import PROTOCOL_VERSION
-from openmrc.wire import EntropyOrder, EvFormat
-
-_WORST_FIRST = (EvState.DENIED, EvState.ASSUMED_BAD, EvState.SKIP, EvState.GOOD)
+from openmrc.wire import EvFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +26,15 @@ class DeviceLimits:
     num_ports: int
     ev_modes: tuple[EvMode, ...]
     ev_formats: tuple[EvFormat, ...]
-    """Formats whose profiles can go ONLINE."""
+    """Formats of EV format profiles."""
     ev_count_align: int
-    """The count of a profile is a multiple of this: every port has the same number."""
+    """The count of a profile is rounded down to a multiple of this: every port has the same number."""
     ev_max_active: int
-    """Most entropy values in rotation and in reserve together."""
+    """Most entropy values of a profile in rotation."""
+    ev_max_count_profile: int
+    """Most entropy values of a profile."""
     ev_max_count: int
-    """Most entropy values of all ONLINE profiles together, with the device's own."""
+    """Most entropy values of all profiles together, with the device's own."""
     ev_free_count: int
     """Those that are left."""
     ev_max_width: int
@@ -144,7 +144,7 @@ class Controller:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._core = _core.Controller(context._core)
-        self._ev_profiles: list[EvProfile] = []
+        self._profiles = _core.Profiles(context._core)
         srv6 = context.device.is_srv6
         self._ev_formats = (EvFormat.SRV6, EvFormat.SRV6_SRH) if srv6 else (context.device.ev_format,)
 
@@ -152,34 +152,29 @@ class Controller:
 
     def query_device(self) -> DeviceLimits:
         """The limits of the device."""
-        ports, most = len(self.context.device.ports), _core.DEVICE_LIMITS["max_paths"]
-        online = (each for each in self._ev_profiles if each.state is ProfileState.ONLINE)
-        used = len(self._core.ev_profile(0)) + sum(len(each.query_evs()) for each in online)
+        limits = self._profiles.limits()
         return DeviceLimits(
-            num_ports=ports,
-            ev_modes=tuple(EvMode),
+            num_ports=len(self.context.device.ports),
+            ev_modes=tuple(mode for mode in EvMode if mode is not EvMode.AUTO or limits["has_auto"]),
             ev_formats=self._ev_formats,
-            ev_count_align=ports,
-            ev_max_active=MAX_EVS,
-            ev_max_count=most,
-            ev_free_count=max(0, most - used),
-            ev_max_width=path_bits(self.context.device.ev_format),
+            ev_count_align=limits["ev_count_align"],
+            ev_max_active=limits["ev_max_active"],
+            ev_max_count_profile=limits["ev_max_count_profile"],
+            ev_max_count=limits["ev_max_count"],
+            ev_free_count=limits["ev_free_count"],
+            ev_max_width=limits["ev_max_width"],
             ev_op_max_entries=None,
-            max_profiles=_core.DEVICE_LIMITS["max_profiles"],
+            max_profiles=limits["max_profiles"],
             cc_algorithms=tuple(CcAlgorithm),
         )
 
     def ev_format_profile(self) -> EvFormatProfile:
         """A new EV format profile, in INIT."""
-        return EvFormatProfile()
+        return EvFormatProfile(self._profiles)
 
     def ev_profile(self) -> EvProfile:
         """A new EV profile, in INIT."""
-        device = self.context.device
-        order = device.entropy_order or EntropyOrder.FLOW_LABEL_HIGH
-        profile = EvProfile(self._core, len(device.ports), self._ev_formats, self._ev_states, order)
-        self._ev_profiles.append(profile)
-        return profile
+        return EvProfile(self._profiles)
 
     def ev_profile_to(self, peer: Sequence[SocketAddress], paths: Srv6Paths) -> EvProfile:
         """An ONLINE EV profile of SRv6 paths to a node, such as ``fabric.ev_set("h0", "h4")``.
@@ -203,6 +198,7 @@ class Controller:
             count=len(routes),
             ports=tuple(sorted({ev.port for ev in routes})),
             active=paths.active,
+            event_mask=EvEventMask.ALL,
             peer=tuple(peer),
             routes=routes,
         )
@@ -213,31 +209,14 @@ class Controller:
 
     def cc_profile(self) -> CcProfile:
         """A new congestion control profile, in INIT."""
-        return CcProfile(self._core)
-
-    def _ev_states(self, profile_id: int) -> dict[Ev, EvState]:
-        """The worst state of each path at any queue pair of the profile."""
-        worst: dict[Ev, EvState] = {}
-        for pd in list(self.context._pds):
-            for qp in list(pd._qps):
-                if (qp.query().attr.ev_profile_id or 0) != profile_id:
-                    continue
-                for port, value, state in qp.ev_states():
-                    ev = Ev(value, port)
-                    worst[ev] = min(state, worst.get(ev, state), key=_WORST_FIRST.index)
-        return worst
+        return CcProfile(self._profiles)
 
     # --- EV events ------------------------------------------------------------------------------------------
 
     def _wanted(self, event: EvEvent) -> EvEvent | None:
         """The event, with the entropy value as its profile has it, if the profile's mask lets it pass."""
-        mask = EvEventMask.ALL
-        for profile in self._ev_profiles:
-            if profile.state is ProfileState.ONLINE and profile.profile_id == event.profile_id:
-                mask = profile.query().event_mask
-                if mask & EvEventMask[event.state.name] and profile.has_labels:
-                    return dataclasses.replace(event, ev=profile.named(Ev(event.ev, event.port)).value)
-        return event if mask & EvEventMask[event.state.name] else None
+        named = self._profiles.named_event(event.profile_id, (event.port, event.ev), event.state)
+        return None if named is None else dataclasses.replace(event, ev=named)
 
     def poll_ev_events(self, num_entries: int = 16) -> list[EvEvent]:
         """Returns at once up to ``num_entries`` EV events that the profiles' masks let pass, oldest first.
@@ -292,8 +271,8 @@ class Controller:
 
     def _label(self, ev: Ev) -> Ev:
         """What packets carry of an entropy value."""
-        online = (each for each in self._ev_profiles if each.state is ProfileState.ONLINE)
-        return next((each.label(ev) for each in online if each.has_labels and ev in each.query_evs()), ev)
+        path = self._profiles.known_path(ev)
+        return ev if path is None else Ev(value=path[1], port=path[0])
 
     def update_port_status(
         self, updates: Sequence[PortStatusUpdate], timeout: float = 1.0

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from typing import Any
 
 from openmrc import _core
 from openmrc.controller.state import Profile, ProfileState, member
-from openmrc.errors import ArgumentError, StateError
+from openmrc.errors import ArgumentError
 from openmrc.wire import EvFormat
 
 
@@ -36,32 +35,13 @@ class EvField:
             if not 0 <= value < 1 << 32:
                 raise ArgumentError(f"{name} of an EV field is {value}: 0 to 2^32 - 1 is allowed")
 
-    @property
-    def mask_bits(self) -> int:
-        """Bits that the field takes from an entropy value."""
-        return self.mask.bit_count()
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest number to generate; (0, 0) for a fixed field."""
-        if not self.min_val and not self.max_val:
-            return 0, (1 << self.mask_bits) - 1
-        return (self.min_val, self.max_val) if self.mask else (0, 0)
-
 
 EV_BITS = {EvFormat.UDP: 16}
 """Bits of an entropy value in a packet; 32 where not listed (spec: wire, Where the entropy value goes)."""
 
 
-def path_bits(ev_format: EvFormat) -> int:
-    """Bits of the packet that the fields of a format fill."""
-    return {EvFormat.UDP: 16, EvFormat.STRUCTURED: 32, EvFormat.SRV6: 128, EvFormat.SRV6_SRH: 256}[ev_format]
-
-
 WIDE_BITS = 256
 """Bits of an entropy value in a controller's hands."""
-
-SRV6 = (EvFormat.SRV6, EvFormat.SRV6_SRH)
 
 
 def rows(fields: Sequence[EvField]) -> list[tuple[int, int, int, int, int]]:
@@ -69,15 +49,10 @@ def rows(fields: Sequence[EvField]) -> list[tuple[int, int, int, int, int]]:
     return [(f.width, f.init_val, f.min_val, f.max_val, f.mask) for f in fields]
 
 
-def masked_bits(fields: Sequence[EvField]) -> int:
-    """Bits that entropy values fill."""
-    return sum(field.mask_bits for field in fields)
-
-
 def _ev_string(ev_format: EvFormat, fields: Sequence[EvField], ev: int) -> bytes:
     """The string of 256 bits that begins with the bits of an entropy value."""
     bits = EV_BITS.get(ev_format, 32)
-    if masked_bits(fields) > bits:
+    if sum(field.mask.bit_count() for field in fields) > bits:
         bits = WIDE_BITS
     if not 0 <= ev < 1 << bits:
         raise ArgumentError(f"entropy value {ev:#x}: 0 to {(1 << bits) - 1:#x} is allowed")
@@ -126,34 +101,42 @@ def expand_ev(
             return destination, segment
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvFormatAttr:
+    """Attributes of an EV format profile."""
+
+    ev_format: EvFormat | None = None
+    """Where packets carry the values: the device's own format. SRV6 and SRV6_SRH are one; the widths tell."""
+    widths: Sequence[int] | None = None
+    """Bits of each field, from the most significant on."""
+
+
 class EvFormatProfile(Profile):
     """Layout of entropy values in packets; made by :meth:`Controller.ev_format_profile`.
 
-    Attributes: ``ev_format`` (:class:`openmrc.wire.EvFormat`) and ``widths``, bits of each field from the
-    most significant on.
+    Attributes: :class:`EvFormatAttr`. OFFLINE needs the format, ONLINE the widths.
     """
 
-    _what = "EV format profile"
-    _needed = frozenset({"ev_format", "widths"})
-    _optional = frozenset[str]()
+    _what = "an EV format profile"
+    _attributes = EvFormatAttr
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.ev_format: EvFormat | None = None
-        self.widths: tuple[int, ...] = ()
-        self._users: set[Profile] = set()
+    @property
+    def state(self) -> ProfileState:
+        """Its state."""
+        return ProfileState(self._core.ev_format(self._key)[0])
 
-    def _apply(self, target: ProfileState, attributes: dict[str, Any]) -> None:
-        match target:
-            case ProfileState.INIT:
-                self.ev_format, self.widths = None, ()
-            case ProfileState.OFFLINE if self._state is ProfileState.ONLINE:
-                if self._users:
-                    raise StateError(
-                        f"{len(self._users)} EV profiles use this EV format profile: end those first"
-                    )
-            case ProfileState.OFFLINE:
-                ev_format = member(EvFormat, attributes.get("ev_format", self.ev_format), "ev_format")
-                widths = tuple(attributes.get("widths", self.widths))
-                _core.check_ev_profile(ev_format.value, list(widths), [])
-                self.ev_format, self.widths = ev_format, widths
+    @property
+    def ev_format(self) -> EvFormat | None:
+        """Where packets carry the values; ``None`` in INIT."""
+        ev_format = self._core.ev_format(self._key)[1]
+        return None if ev_format is None else EvFormat(ev_format)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of each field; empty while they were not given."""
+        return tuple(self._core.ev_format(self._key)[2])
+
+    def _change(self, state: ProfileState | None, given: EvFormatAttr) -> None:
+        ev_format = None if given.ev_format is None else member(EvFormat, given.ev_format, "ev_format")
+        widths = None if given.widths is None else list(given.widths)
+        self._core.modify_ev_format(self._key, state, ev_format, widths)

@@ -29,6 +29,7 @@ class EvOpEntry:
     ev_new: Ev | None = None
     """REPLACE_EV: what takes its place."""
     state: EvState | None = None
-    """MODIFY_EV_STATE: the state to set. In results: the state, ``None`` of an unpopulated entry."""
+    """MODIFY_EV_STATE: the state to set. REPLACE_EV: that of ``ev_new``, by default GOOD. In results: the
+    state, ``None`` of an unpopulated entry."""
     all_copies: bool = False
     """REPLACE_EV: every entry that holds ``ev``, not one of them."""

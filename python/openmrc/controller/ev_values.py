@@ -36,38 +36,43 @@ class Ev(NamedTuple):
     """An entropy value on a port: one path."""
 
     value: int
-    """UDP, STRUCTURED: as in the packet, with UDP the source port, else 32 bits. SRv6: 32 bits, or, where
-    the masks of the profile's fields take more, all 256 bits; the packet then carries a label instead."""
+    """The bits that the fields' masks take, from the most significant on: UDP 16 bits, else 32, or, where
+    the masks take more, all 256; an SRv6 packet then carries a label instead. Without fields it is what
+    packets carry."""
     port: int
     """Port (plane), from 0."""
 
 
+Routes = Mapping[Ev, IPv6Address | tuple[IPv6Address, IPv6Address]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvProfileAttr:
-    """Attributes of an EV profile."""
+    """Attributes of an EV profile; ``None`` is one that is not given."""
 
     mode: EvMode | None = None
     format_profile: EvFormatProfile | None = None
-    """ONLINE."""
+    """Configured; ONLINE when this profile goes ONLINE. AUTO needs none."""
     count: int | None = None
-    """Number of entropy values, a multiple of the number of ports; default all of the device. GENERATED: any;
-    beyond what the fields allow on each port entries repeat."""
+    """Number of entropy values, at most 512, rounded down to a multiple of the number of ports; AUTO:
+    default all of the device. GENERATED: beyond what the fields allow on each port entries repeat."""
     active: int | None = None
     """How many of them are in rotation, at most 256; default half of them, at most 128. Of the others as many
     are in reserve."""
     min_active: int | None = None
     """With fewer usable ones in rotation than this, condemned ones are tried again; default a quarter of
-    ``active``."""
-    event_mask: EvEventMask = EvEventMask.ALL
+    ``count``."""
+    event_mask: EvEventMask | None = None
+    """Changes that are events; default none. It can be changed ONLINE."""
     ports: tuple[int, ...] | None = None
     """Ports to use; default all."""
-    fields: tuple[EvField, ...] = ()
-    """GENERATED: what the values are expanded by, and their bounds. SRv6: an entropy value without a route is
-    expanded by them."""
-    peer: tuple[SocketAddress, ...] = ()
-    """SRv6, where it is required: the node at which the paths end, its address per port."""
-    routes: Mapping[Ev, IPv6Address | tuple[IPv6Address, IPv6Address]] | None = None
+    fields: tuple[EvField, ...] | None = None
+    """What the values are expanded by, and the bounds of those that are drawn; default one per field of the
+    format, with a full mask."""
+    peer: tuple[SocketAddress, ...] | None = None
+    """SRv6: the node at which the paths end, its address per port."""
+    routes: Routes | None = None
     """SRv6: outer destination of each entropy value, with SRH also the segment. Values that are not in it are
-    expanded."""
-    seed: int = 0
-    """GENERATED: decides which values are taken."""
+    expanded by the fields."""
+    seed: int | None = None
+    """GENERATED: decides which values are drawn; default another one for each profile."""

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openmrc_nic::PortStatusUpdate;
-use openmrc_nic::profiles::{EvLease, EvName};
-use openmrc_transport::{PathEntry, PortSet};
+use openmrc_nic::profiles::EvLease;
+use openmrc_transport::PortSet;
 
 use super::*;
 use crate::abi::ctl::*;
@@ -110,7 +110,8 @@ fn probe(
 ) -> Result<Vec<Option<Duration>>> {
     let mut leases: Vec<(u64, EvLease)> = Vec::new();
     let mut path_of = |request: &&MrcCtlEpReq| {
-        let (id, path) = known_path(context, translate::ev_of(&request.req_ev).ok_or(EINVAL)?)?;
+        let ev = translate::ev_of(&request.req_ev).ok_or(EINVAL)?;
+        let (id, path) = context.nic.profiles().known_path(|_| Some(ev))?.ok_or(EINVAL)?;
         // In SRv6 mode the paths to the peer have to stay until its answers are there.
         if id != 0 && leases.iter().all(|(held, _)| *held != id) {
             let mut lease = context.nic.profiles().lease(id)?;
@@ -141,15 +142,4 @@ fn send_port_status(
     };
     let updates = requests.iter().map(update).collect::<Result<Vec<_>>>()?;
     Ok(context.nic.send_port_status(peer, &updates, timeout)?)
-}
-
-/// The path of a value that a profile of the device has, and that profile's id.
-fn known_path(context: &Context, ev: EvName) -> Result<(u64, PathEntry)> {
-    let profiles = context.nic.profiles();
-    for id in profiles.ev_ids().into_iter().chain([0]) {
-        if let Some(path) = profiles.ev(id)?.path_of(&ev) {
-            return Ok((id, path));
-        }
-    }
-    Err(EINVAL)
 }

@@ -159,10 +159,10 @@ impl Profiles {
     /// An EV format profile.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::OtherProcess`].
     pub fn ev_format(&self, id: u64) -> Result<EvFormatProfile> {
-        let own = self.own_paths()?;
-        Ok(if id == 0 { EvFormatProfile::own(&self.frame(&own)) } else { self.tables.lock().formats.of(id) })
+        self.host.driver.shared.check_process()?;
+        Ok(if id == 0 { EvFormatProfile::own(&self.frame(&[])) } else { self.tables.lock().formats.of(id) })
     }
 
     // --- EV profiles -----------------------------------------------------------------------------------------------
@@ -221,14 +221,17 @@ impl Profiles {
     /// An EV profile.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::OtherProcess`]; [`Error::Closed`] for id 0.
     pub fn ev(&self, id: u64) -> Result<EvProfile> {
-        let own = self.own_paths()?;
-        Ok(if id == 0 { EvProfile::own(&self.frame(&own)) } else { self.tables.lock().evs.of(id).profile })
+        self.host.driver.shared.check_process()?;
+        match id {
+            0 => Ok(EvProfile::own(&self.frame(&self.own_paths()?))),
+            id => Ok(self.tables.lock().evs.of(id).profile),
+        }
     }
 
     /// Ids of the EV profiles that are not in INIT.
-    pub fn ev_ids(&self) -> Vec<u64> {
+    fn ev_ids(&self) -> Vec<u64> {
         self.tables.lock().evs.iter().map(|(id, _)| id).collect()
     }
 
@@ -238,17 +241,31 @@ impl Profiles {
     /// # Errors
     /// [`Error::Closed`].
     pub fn value_bits(&self, id: u64) -> Result<u32> {
-        let own = self.own_paths()?;
+        self.host.driver.shared.check_process()?;
         let tables = self.tables.lock();
         let profile = tables.evs.of(id).profile;
         let format = profile.attr.format_profile.map(|id| tables.formats.of(id));
-        Ok(profile.layout(&self.frame(&own), format.as_ref()).value_bits())
+        Ok(profile.layout(&self.frame(&[]), format.as_ref()).value_bits())
     }
 
     /// The engine's number of a profile that is ONLINE: the attribute `ev_profile_id` of a queue pair. `None` in SRv6
     /// mode without a peer, where each peer has its own ([`Profiles::lease`]).
     pub fn ev_number(&self, id: u64) -> Option<u16> {
         self.tables.lock().evs.get(id).and_then(|kept| kept.online.lasting())
+    }
+
+    /// The path of a value that some profile has, and that profile's id. `name` gives the value by the bits of its number.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn known_path(&self, name: impl Fn(u32) -> Option<EvName>) -> Result<Option<(u64, PathEntry)>> {
+        for id in self.ev_ids().into_iter().chain([0]) {
+            let path = |ev| Ok::<_, Error>(self.ev(id)?.path_of(&ev));
+            if let Some(path) = name(self.value_bits(id)?).map(path).transpose()?.flatten() {
+                return Ok(Some((id, path)));
+            }
+        }
+        Ok(None)
     }
 
     /// Replaces a value of an EXPLICIT profile that is OFFLINE; returns how often.

@@ -156,6 +156,31 @@ pub enum ProfileError {
 }
 
 impl ProfileError {
+    /// The rule, by a name that programs can compare.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            ProfileError::Own | ProfileError::InUse(_) => "in_use",
+            ProfileError::CurState { .. } => "cur_state",
+            ProfileError::Step { .. } => "step",
+            ProfileError::NotSettable { .. } => "not_settable",
+            ProfileError::Missing { .. } => "missing",
+            ProfileError::Unpopulated { .. } => "unpopulated",
+            ProfileError::WrongState { .. } => "wrong_state",
+            ProfileError::NotExplicit(_) => "not_explicit",
+            ProfileError::Format { .. } => "format",
+            ProfileError::Value { .. } => "value",
+            ProfileError::Fields(_) => "fields",
+            ProfileError::TooWide { .. } => "too_wide",
+            ProfileError::NoValue => "no_value",
+            ProfileError::SourcePort(_) => "source_port",
+            ProfileError::Address(_) => "address",
+            ProfileError::NoRoute(_) => "no_route",
+            ProfileError::UnknownEv { .. } => "unknown_ev",
+            ProfileError::Unsupported { .. } => "unsupported",
+            ProfileError::NoRoom { .. } => "no_room",
+        }
+    }
+
     /// A value that is not allowed.
     pub(super) fn value(name: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
         ProfileError::Value { name, value: value.to_string(), allowed: allowed.into() }

@@ -93,7 +93,7 @@ attributes! {
     fields: Vec<EvField>,
     /// SRv6: the node at which the paths end, its address per port; default the peer of each queue pair.
     peer: Vec<SocketAddr>,
-    /// SRv6: the routes of values that are not expanded.
+    /// SRv6: the routes of values that are not expanded, by what [`EvName::number`] gives for the value.
     routes: HashMap<EvName, SegmentRoute>,
     /// GENERATED: decides which values are drawn; default the profile's id.
     seed: u64,

@@ -58,8 +58,8 @@ impl EvFormatProfile {
             if !fits(matches!(format, EvFormat::Srv6 | EvFormat::Srv6Srh)) {
                 return Err(ProfileError::Unsupported {
                     name: "ev_format",
-                    value: format!("{format:?}"),
-                    allowed: format!("its entropy values are {:?}", frame.entropy.format),
+                    value: name(format).to_owned(),
+                    allowed: format!("its ev_format is {}", name(frame.entropy.format)),
                 });
             }
             after.ev_format = Some(format);
@@ -81,5 +81,14 @@ impl EvFormatProfile {
         }
         after.state = to;
         Ok(after)
+    }
+}
+
+fn name(format: EvFormat) -> &'static str {
+    match format {
+        EvFormat::Udp => "udp",
+        EvFormat::Structured => "structured",
+        EvFormat::Srv6 => "srv6",
+        EvFormat::Srv6Srh => "srv6_srh",
     }
 }

@@ -32,6 +32,29 @@ impl EvName {
         EvName { value: EvString::of_u32(bits), port: path.port }
     }
 
+    /// The value that a controller writes as a number of so many bits, 16, 32 or 256 ([`super::Profiles::value_bits`]).
+    ///
+    /// # Errors
+    /// [`ProfileError::Value`] if the number has more bits.
+    pub fn of_number(number: EvString, port: u8, bits: u32) -> Result<Self, ProfileError> {
+        let begin = number.0.len() - bits as usize / 8;
+        if number.0[..begin].iter().any(|&byte| byte != 0) {
+            let shown = EvName { value: number, port };
+            return Err(ProfileError::value("ev", shown, format!("a number of {bits} bits")));
+        }
+        let mut value = number;
+        value.0.rotate_left(begin);
+        Ok(EvName { value, port })
+    }
+
+    /// The inverse of [`EvName::of_number`].
+    pub fn number(&self, bits: u32) -> EvString {
+        let mut number = self.value;
+        let begin = number.0.len() - bits as usize / 8;
+        number.0.rotate_right(begin);
+        number
+    }
+
     /// The first 32 bits.
     fn first(&self) -> u32 {
         let [a, b, c, d, ..] = self.value.0;
@@ -231,7 +254,8 @@ impl Layout<'_> {
 
     /// The route of an SRv6 value. A segment of zeros is none.
     fn route(&self, ev: &EvName) -> Result<SegmentRoute, ProfileError> {
-        let (destination, segment) = match self.routes.get(ev) {
+        let by_number = EvName { value: ev.number(self.value_bits()), port: ev.port };
+        let (destination, segment) = match self.routes.get(&by_number) {
             Some(route) => (route.destination, route.segment),
             None if self.is_by_routes => return Err(ProfileError::NoRoute(*ev)),
             None => {

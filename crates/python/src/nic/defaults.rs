@@ -23,11 +23,6 @@ fn qp_config() -> QpConfig {
     QpConfig::new(1, 1, paths, Arc::new(CcProfile::FixedWindow(1)))
 }
 
-/// Default payload bytes per packet.
-pub fn path_mtu() -> u16 {
-    qp_config().path_mtu
-}
-
 /// How long a peer is silent before a queue pair with these attributes fails, seconds; `None` is for ever.
 #[pyfunction]
 fn retry_seconds(timeout: u8, linear_cnt: u8, exp_cnt: u8) -> Option<f64> {

@@ -32,9 +32,10 @@ impl<T> OrRaise<T> for openmrc_nic::Result<T> {
 fn exception(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Profile(reason) => profile_exception(&reason, text),
+        Error::Profile(reason) => profile_exception(&reason),
         Error::InvalidArgument(_) | Error::Attribute(_) => ArgumentError::new_err(text),
-        Error::Transition(_) | Error::WrongState { .. } | Error::Busy(_) => StateError::new_err(text),
+        Error::Transition(_) | Error::WrongState { .. } => StateError::new_err(text),
+        Error::Busy(text) => profile_exception(&ProfileError::InUse(text)),
         Error::QueueFull { .. } => QueueFullError::new_err(text),
         Error::CqOverrun(_) => OverrunError::new_err(text),
         Error::MessageFailed { .. } => ConnectError::new_err(text),
@@ -51,8 +52,9 @@ fn exception(error: Error) -> PyErr {
 }
 
 /// The exception for a refused operation on a profile.
-fn profile_exception(reason: &ProfileError, text: String) -> PyErr {
-    match reason {
+pub fn profile_exception(reason: &ProfileError) -> PyErr {
+    let text = reason.to_string();
+    let error = match reason {
         ProfileError::Own
         | ProfileError::InUse(_)
         | ProfileError::CurState { .. }
@@ -73,7 +75,12 @@ fn profile_exception(reason: &ProfileError, text: String) -> PyErr {
         | ProfileError::Address(_)
         | ProfileError::UnknownEv { .. } => ArgumentError::new_err(text),
         ProfileError::Unsupported { .. } => UnsupportedError::new_err(text),
-    }
+    };
+    Python::attach(|py| {
+        // An exception that cannot take the attribute still says it in words.
+        let _ = error.value(py).setattr("rule", reason.rule());
+    });
+    error
 }
 
 /// An `ArgumentError`.
