@@ -12,6 +12,8 @@ FUZZ_SECONDS  ?= 180
 FUZZ_TARGETS  ?= decode queue_pair node handshake
 PYTEST_ARGS   ?=
 MUTANTS_ARGS  ?=
+# Most tests of Python wait for peers, timers and processes: four at a time keep two cores busy.
+TEST_WORKERS  ?= 4
 DEMO_ARGS     ?=
 BENCH_ARGS    ?=
 
@@ -34,7 +36,7 @@ FORCE:
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  FUZZ_SECONDS=$(FUZZ_SECONDS)  PYTEST_ARGS='-k ...'  DEMO_ARGS='...'  BENCH_ARGS='--repetitions 3'  PYTHON=$(PYTHON)"
+	@echo "  FUZZ_SECONDS=$(FUZZ_SECONDS)  PYTEST_ARGS='-k ...'  TEST_WORKERS=$(TEST_WORKERS)  DEMO_ARGS='...'  BENCH_ARGS='--repetitions 3'  PYTHON=$(PYTHON)"
 
 # --- environment ------------------------------------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ judges: $(STAMPS)/judges/stamp ## download what the tests compare our header tab
 
 test-python: $(STAMPS)/wheel $(STAMPS)/judges/stamp
 	$(call say,Python tests)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --durations 20 $(PYTEST_ARGS)
 
 # torch comes with 5 GB of libraries for accelerators, without which it does not import.
 TORCH := .venv-torch

@@ -64,6 +64,7 @@ def test_c_programs_under_sanitizers(tmp_path, name):
 
 def test_an_example_of_a_vendor_is_also_a_program_in_cpp(tmp_path):
     need_tool("c++", "g++")
+    need_compiler()
     pedantic = compile_c(
         ["c++", "-x", "c++", "-std=c++17"], *STRICT, "-c", str(SOURCES / "pingpong.c"), "-o", "/dev/null"
     )
