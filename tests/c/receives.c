@@ -23,7 +23,7 @@ static void connect_verbs(struct bed *bed, struct ibv_qp *qp, struct ibv_qp *pee
 	struct ibv_qp_attr attr = attributes(bed, NULL);
 
 	attr.dest_qp_num = peer->qp_num;
-	attr.min_rnr_timer = 12, attr.rnr_retry = rnr_retry, attr.timeout = 10, attr.retry_cnt = 1;
+	attr.min_rnr_timer = 12, attr.rnr_retry = rnr_retry, attr.timeout = 14, attr.retry_cnt = 2;
 	attr.qp_state = IBV_QPS_INIT;
 	NEED(ibv_modify_qp(qp, &attr, TO_INIT) == 0);
 	attr.qp_state = IBV_QPS_RTR;
@@ -83,11 +83,11 @@ static void late_receives(struct bed *bed, int polls)
 		post_write(bed, a, 2 * i, 0);
 		post_write(bed, a, 2 * i + 1, 1);
 	}
-	/* The retries of the sender last for some milliseconds. */
+	/* The retries of the sender last for 0.2 s. */
 	if (!polls)
-		usleep(300000);
+		usleep(500000);
 	CHECK(poll_verbs(sends, wc, 3, PATIENCE) == 3 && wc[1].wr_id == 1 && wc[2].wr_id == 2);
-	CHECK(poll_verbs(sends, wc, 1, 0.3) == 0);
+	CHECK(poll_verbs(sends, wc, 1, 0.5) == 0);
 	CHECK(poll_verbs(receives, wc, MESSAGES, 0) == 1 && wc[0].imm_data == 1);
 	/* One at a time, then all. */
 	for (int i = 1; i < MESSAGES / 2; i++) {

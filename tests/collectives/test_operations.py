@@ -441,10 +441,11 @@ def test_ranks_without_planes_in_common_are_told_so():
 def test_an_interpreter_that_exits_in_the_middle_ends_and_the_others_are_told(shared):
     script = """
         x = np.ones(4_000_000, np.float32)
-        works = [comm.all_reduce(x, op="max", async_op=True) for _ in range(3)]
-        if rank == 0:
-            sys.exit(0)
         try:
+            comm.all_reduce(x[:1].copy())  # The other has begun.
+            works = [comm.all_reduce(x, op="max", async_op=True) for _ in range(3)]
+            if rank == 0:
+                sys.exit(0)
             for work in works:
                 work.wait()
             comm.all_reduce(x, op="max", timeout=20)

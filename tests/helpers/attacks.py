@@ -65,11 +65,12 @@ class Stage:
         for plane in planes:
             run(["ip", "-n", self.names["switch"], "link", "set", f"{host}{plane}", "mtu", str(mtu)])
 
-    def forge(self, packet, source, target, plane=0, *, dscp=46, ev=50_000):
-        """Sends a packet with the address of host ``source``; returns its length."""
+    def forge(self, packet, source, target, plane=0, *, dscp=46, ev=50_000, times=1):
+        """Sends a packet with the address of host ``source`` so many times; returns its length."""
         src = source if "." in source else self.address(source, plane)
         data = packet.to_bytes(src=src, dst=self.address(target, plane), ev=ev, dscp=dscp)
-        self.attacker.sendto(data, (self.address(target, plane), 0))
+        for _ in range(times):
+            self.attacker.sendto(data, (self.address(target, plane), 0))
         return len(data)
 
     def listen_as_stranger(self):

@@ -2,10 +2,13 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
 PATIENCE = 60
@@ -62,6 +65,17 @@ class Command:
         while not seen or seen[-1]["kind"] != kind:
             seen.append(self.event())
         return seen
+
+    def works(self, seconds):
+        """Waits until it has computed for some more seconds, of one core, however busy the machine is."""
+        begin = self._computed()
+        while self._computed() < begin + seconds:
+            assert self.process.poll() is None, self.error_text
+            time.sleep(0.01)
+
+    def _computed(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def interrupt(self):
         """Ctrl-C."""

@@ -3,7 +3,6 @@
 import json
 import re
 import statistics
-import time
 
 import pytest
 from hypothesis import given
@@ -202,7 +201,7 @@ def test_ctrl_c_ends_both_ends_with_the_results_so_far(test, flags):
             pass
         with command(test, "127.0.0.1", "-p", port, *flags) as client:
             wait_until_connected(client)
-            time.sleep(3 if test == "write-lat" else 0.5)  # It has 100 round trips to warm up.
+            client.works(0.5)  # The 100 round trips that warm it up take less.
             client.interrupt()
             row = client.line()
             assert client.wait() == 130
@@ -217,7 +216,7 @@ def test_ctrl_c_with_json_prints_the_results_so_far():
     with command("write-bw", "-p", port) as server:
         server.line()
         with command("write-bw", "127.0.0.1", "-p", port, "-a", "-D", "0.5s", "--json") as client:
-            time.sleep(3)
+            client.works(2)  # Two threads, half a second for each size.
             client.interrupt()
             found = json.loads(client.line())
             assert client.wait() == 130
