@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -283,6 +284,23 @@ assert lib.ibv_alloc_pd(ctypes.c_void_p(context))
 """
     result = run([sys.executable, "-W", "ignore", "-c", script, clibrary.library()])
     assert result.returncode == 0, result.stderr
+
+
+def test_a_buffer_that_is_too_short_for_a_path_ends_the_program_as_in_the_c_library():
+    script = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.ibv_get_device_list.restype = ctypes.c_void_p
+libc.ibv_get_device_list(None)
+whole = ctypes.create_string_buffer(b"x" * 4096)
+check = libc["__realpath_chk"]
+check.restype, check.argtypes = ctypes.c_char_p, (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+assert check(b"/sys/class/infiniband/mrc0/device", whole, 4096).startswith(b"/")
+check(b"/sys/class/infiniband/mrc0/device", whole, 8)
+"""
+    found = run([sys.executable, "-c", script], LD_PRELOAD=str(clibrary.library()))
+    assert found.returncode == -signal.SIGABRT, found.stderr
+    assert "buffer overflow" in found.stderr
 
 
 def test_files_of_a_device_under_sysfs():

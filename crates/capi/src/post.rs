@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::{ptr, slice};
 
-use openmrc_nic::{RecvWr, SendData, SendWr, Sge};
+use openmrc_nic::{RecvWr, SendData, SendList, SendWr, Sge};
 use smallvec::SmallVec;
 
 use crate::abi::verbs::*;
@@ -19,15 +19,15 @@ struct Chain<'a> {
     /// The one that was given last.
     last: *mut IbvSendWr,
     cap: &'a IbvQpCap,
-    /// Room for the bytes of an inline payload in several pieces.
+    /// The inline payload of the send that was given last.
     inline: SmallVec<[u8; 256]>,
 }
 
-impl<'a> Iterator for Chain<'a> {
-    type Item = Result<SendWr<'a>>;
+impl SendList for Chain<'_> {
+    type Error = Errno;
 
     #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Result<SendWr<'_>>> {
         // SAFETY: the program gives a chain of requests that ends with null.
         let request = unsafe { self.next.as_ref() }?;
         self.last = self.next;
@@ -36,9 +36,9 @@ impl<'a> Iterator for Chain<'a> {
     }
 }
 
-impl<'a> Chain<'a> {
+impl Chain<'_> {
     #[inline]
-    fn request(&mut self, from: &IbvSendWr) -> Result<SendWr<'a>> {
+    fn request(&mut self, from: &IbvSendWr) -> Result<SendWr<'_>> {
         let with_imm = match from.opcode {
             IBV_WR_RDMA_WRITE => false,
             IBV_WR_RDMA_WRITE_WITH_IMM => true,
@@ -73,25 +73,20 @@ impl<'a> Chain<'a> {
         })
     }
 
-    /// The bytes of an inline payload, whose keys are not read.
-    fn gather(&mut self, pieces: &[Sge]) -> &'a [u8] {
-        let bytes = |piece: &Sge| {
-            if piece.len == 0 {
-                return &[][..];
-            }
-            // SAFETY: the program gives readable memory; an empty piece may have any address.
-            unsafe {
-                slice::from_raw_parts(ptr::with_exposed_provenance(piece.addr as usize), piece.len as usize)
-            }
-        };
-        if let [one] = pieces {
-            return bytes(one);
-        }
+    /// Copies an inline payload, whose keys are not read.
+    fn gather(&mut self, pieces: &[Sge]) -> &[u8] {
         self.inline.clear();
-        pieces.iter().for_each(|piece| self.inline.extend_from_slice(bytes(piece)));
-        // SAFETY: the caller that takes requests from the chain copies an inline payload before it takes the next
-        // one, and only that changes these bytes.
-        unsafe { slice::from_raw_parts(self.inline.as_ptr(), self.inline.len()) }
+        for piece in pieces {
+            let (begin, len) = (self.inline.len(), piece.len as usize);
+            self.inline.resize(begin + len, 0);
+            let from = ptr::with_exposed_provenance::<u8>(piece.addr as usize);
+            // An empty piece may have any address.
+            if len > 0 {
+                // SAFETY: the program gives readable memory, and there is room for as much.
+                unsafe { ptr::copy_nonoverlapping(from, self.inline[begin..].as_mut_ptr(), len) };
+            }
+        }
+        &self.inline
     }
 }
 
@@ -124,7 +119,7 @@ pub unsafe fn send(qp: &Qp, wr: *mut IbvSendWr, bad: *mut *mut IbvSendWr) -> Res
         return Err(EINVAL);
     }
     let mut chain = Chain { next: wr, last: wr, cap: &qp.init.cap, inline: SmallVec::new() };
-    let (_, result) = qp.nic.post_send_each::<Errno>(&mut chain);
+    let (_, result) = qp.nic.post_send_each(&mut chain);
     if result.is_err() {
         // SAFETY: checked above.
         unsafe { *bad = chain.last };

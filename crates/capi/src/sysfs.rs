@@ -238,7 +238,10 @@ pub unsafe extern "C" fn __realpath_chk(
 ) -> *mut c_char {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> *mut c_char;
     static NEXT: Next = Next::new(c"__realpath_chk");
-    if let Some((device, b"device")) = ours(path) {
+    // A buffer that is too short ends the program in the C library, whatever the path.
+    if len >= libc::PATH_MAX as usize
+        && let Some((device, b"device")) = ours(path)
+    {
         return give_path(&device_directory(device), resolved);
     }
     // SAFETY: the next definition of this function, with the caller's arguments.

@@ -115,11 +115,11 @@ impl Link {
             return None;
         }
         let slot = (taken % SLOTS as u64) as usize;
-        // SAFETY: the slot lies in the own segment, and the peer has written it and does not write it again before it is
-        // taken.
+        // SAFETY: the slot lies in the own segment and is aligned.
         unsafe {
             let at = home.base().add(home.layout.ring(lane, self.peer) + slot * STRIDE);
-            let mut header = at.cast::<Header>().read();
+            // Once: a peer may change its slot at any time, and what was checked must be what is used.
+            let mut header = at.cast::<Header>().read_volatile();
             if lane != COLLECTIVE || !self.is_local() {
                 header.source = 0;
             }

@@ -223,7 +223,7 @@ impl LocalLink {
         // SAFETY: the slot lies in the segment, and the peer does not read it before `written` says so.
         unsafe {
             let at = base.add(self.layout.ring(lane, self.rank) + slot * STRIDE);
-            at.cast::<Header>().write(*header);
+            at.cast::<Header>().write_volatile(*header);
             std::ptr::copy_nonoverlapping(data, at.add(HEADER_LEN), copied);
         }
         self.sent[lane] += 1;

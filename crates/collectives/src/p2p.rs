@@ -107,6 +107,16 @@ struct Stored {
     data: Vec<u8>,
 }
 
+impl Stored {
+    /// Appends `len` bytes of a slot, which the peer may change meanwhile: no reference leads there.
+    fn append(&mut self, data: *const u8, len: usize) {
+        let begin = self.data.len();
+        self.data.resize(begin + len, 0);
+        // SAFETY: the message lies in its slot until it is taken, and there is room for it.
+        unsafe { std::ptr::copy_nonoverlapping(data, self.data[begin..].as_mut_ptr(), len) };
+    }
+}
+
 /// Where the message that is arriving from a peer goes.
 enum Target {
     Receive { receive: Incoming, done: usize },
@@ -280,16 +290,14 @@ impl PointToPoint {
                 let Some(target) = self.target(rank, tag, total) else { break };
                 self.peers[rank].arriving = Some(target);
             }
-            // SAFETY: the message lies in its slot until it is taken.
-            let data = unsafe { std::slice::from_raw_parts(message.data, len) };
             let peer = &mut self.peers[rank];
             let ended = match &mut peer.arriving {
                 Some(Target::Receive { receive, done }) => {
                     if receive.data.len() == total && *done + len <= total {
-                        // SAFETY: `total` bytes were lent.
+                        // SAFETY: `total` bytes were lent; the message lies in its slot until it is taken.
                         unsafe {
                             let to = receive.data.data().add(*done);
-                            std::ptr::copy_nonoverlapping(data.as_ptr(), to, len);
+                            std::ptr::copy_nonoverlapping(message.data, to, len);
                         }
                     }
                     *done += len;
@@ -297,7 +305,7 @@ impl PointToPoint {
                 }
                 Some(Target::Store) => match peer.stored.back_mut() {
                     Some(stored) => {
-                        stored.data.extend_from_slice(data);
+                        stored.append(message.data, len);
                         stored.data.len() >= stored.total
                     }
                     None => true,

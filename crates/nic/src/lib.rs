@@ -85,4 +85,4 @@ pub use profiles::engine::{CcProfileConfig, EvProfileConfig};
 pub use qp::QueuePair;
 pub use qp_state::QpState;
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
-pub use work_request::{RecvWr, SendData, SendWr, Sge};
+pub use work_request::{RecvWr, SendData, SendList, SendWr, Sge};

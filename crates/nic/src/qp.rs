@@ -18,7 +18,7 @@ use crate::memory_table::Access;
 use crate::qp_state::QpState;
 use crate::sys;
 use crate::work_queues::QpShared;
-use crate::work_request::{RecvWr, SendWr, Wqe};
+use crate::work_request::{RecvWr, SendList, SendWr, Wqe};
 
 /// A queue pair. Dropping it destroys it.
 pub struct QueuePair {
@@ -192,10 +192,10 @@ impl QueuePair {
 
     /// Posts sends one after the other up to the first that is refused; returns how many were posted, and why the next
     /// was not. The list must not call the device.
-    pub fn post_send_each<'a, E: From<Error>>(
+    pub fn post_send_each<L: SendList<Error: From<Error>>>(
         &self,
-        requests: impl Iterator<Item = std::result::Result<SendWr<'a>, E>>,
-    ) -> (usize, std::result::Result<(), E>) {
+        list: &mut L,
+    ) -> (usize, std::result::Result<(), L::Error>) {
         let qp = &*self.qp;
         let state = match self.can_send() {
             Ok(state) => state,
@@ -206,14 +206,14 @@ impl QueuePair {
         let mut result = Ok(());
         {
             let mut pending = qp.pending.lock();
-            for request in requests {
+            while let Some(request) = list.next() {
                 let outstanding = qp.send_outstanding.load(Ordering::Acquire);
                 let wqe = match request {
                     Err(error) => Err(error),
                     Ok(_) if outstanding >= capacity => {
                         Err(Error::QueueFull { queue: "send", qp_num: qp.num, capacity, outstanding }.into())
                     }
-                    Ok(request) => Wqe::new(&request, &qp.cap, qp.sq_sig_all).map_err(E::from),
+                    Ok(request) => Wqe::new(&request, &qp.cap, qp.sq_sig_all).map_err(L::Error::from),
                 };
                 match wqe {
                     Ok(wqe) => pending.push_back(wqe),

@@ -27,6 +27,15 @@ pub enum SendData<'a> {
     Inline(&'a [u8]),
 }
 
+/// Sends one after the other, each of which lasts until the next is asked for.
+pub trait SendList {
+    /// Why one cannot be executed.
+    type Error;
+
+    /// The next send; `None` behind the last.
+    fn next(&mut self) -> Option<std::result::Result<SendWr<'_>, Self::Error>>;
+}
+
 /// An RDMA WRITE, with immediate if `imm` is given.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
