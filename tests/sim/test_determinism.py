@@ -1,4 +1,6 @@
-"""The same seed gives the same bits: again, in threads, in other processes; and another seed gives others."""
+"""The same seed gives the same bits: again, elsewhere, and with several threads to a run; another seed
+gives others.
+"""
 
 import hashlib
 import subprocess
@@ -8,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openmrc import sim
+from openmrc.errors import ArgumentError
 
 SCENARIOS: dict[str, dict[str, object]] = {
     "mrc": {"transport": {"kind": "mrc"}},
@@ -19,7 +22,7 @@ SCENARIOS: dict[str, dict[str, object]] = {
 """Each with everything that is left to chance: marks, losses, failures, hashes, arrivals."""
 
 
-def scenario(name: str, seed: int) -> sim.Scenario:
+def scenario(name: str, seed: int, threads: int = 1) -> sim.Scenario:
     return sim.Scenario.model_validate(
         {
             "topology": {"hosts": 32, "planes": 2, "radix": 16},
@@ -36,13 +39,14 @@ def scenario(name: str, seed: int) -> sim.Scenario:
             "record": {"ports": True, "evs": True, "events": True},
             "limit_us": 20_000,
             "seed": seed,
+            "threads": threads,
             **SCENARIOS[name],
         }
     )
 
 
-def digest(name: str, seed: int) -> str:
-    results = sim.run(scenario(name, seed))
+def digest(name: str, seed: int, threads: int = 1) -> str:
+    results = sim.run(scenario(name, seed, threads))
     hashed = hashlib.sha256(repr((sorted(results.totals.items()), results.log)).encode())
     for columns in (results.columns, results.links, results.evs or {}):
         for column in sorted(columns):
@@ -65,6 +69,38 @@ def test_a_run_is_the_same_again_and_in_other_threads_and_processes(name: str) -
         )
         assert other.stdout.strip() == first
     assert len({digest(name, seed) for seed in range(1, 6)}) == 5
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_run_is_the_same_with_every_number_of_threads(name: str) -> None:
+    assert {digest(name, 7, threads) for threads in (1, 2, 3, 4)} == {digest(name, 7)}
+
+
+class Fixed:
+    """A window that never changes."""
+
+    def __init__(self, mtu: int, rate_bps: int, base_rtt_ps: int) -> None:
+        self.window = 64.0 * mtu
+
+    def on_sack(self, now_ps: int, newly: int, rtt_ps: int | None, ecn: bool) -> None: ...
+
+    def on_trim(self, now_ps: int, size: int) -> None: ...
+
+    def on_loss(self, now_ps: int, size: int) -> None: ...
+
+
+def test_a_class_of_ones_own_has_one_thread() -> None:
+    assert sim.run(scenario("mrc", 7), congestion=Fixed).totals["data_packets"] > 0
+    with pytest.raises(
+        ArgumentError, match=r"threads: 2 threads would wait for each other .* with these it is 1"
+    ):
+        sim.run(scenario("mrc", 7, 2), congestion=Fixed)
+
+
+@pytest.mark.parametrize("threads", [0, 257])
+def test_a_number_of_threads_has_its_range(threads: int) -> None:
+    with pytest.raises(ArgumentError, match=f"threads: .*{threads}.* 1 to 256"):
+        sim.run(scenario("mrc", 7, threads))
 
 
 if __name__ == "__main__":

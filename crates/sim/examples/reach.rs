@@ -1,6 +1,7 @@
 //! How fast the simulator is: data packets a second, SACKs included, on the fabrics its reach is stated for.
 //!
-//! `cargo run --release -p openmrc-sim --example reach [--json] NAME ...`; without a name it says which there are.
+//! `cargo run --release -p openmrc-sim --example reach [--json] [--threads=N] NAME ...`; without a name it says which
+//! there are.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::ExitCode;
@@ -74,14 +75,17 @@ fn main() -> ExitCode {
     let (flags, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|a| a.starts_with("--"));
     let shapes = shapes();
     let unknown = names.iter().find(|name| shapes.iter().all(|shape| shape.name != **name));
-    if let Some(bad) = unknown.or(flags.iter().find(|flag| *flag != "--json")) {
-        eprintln!("error: there is no {bad:?}; there are --json and");
+    let threads = |flag: &String| flag.strip_prefix("--threads=").and_then(|n| n.parse::<u32>().ok());
+    let bad = unknown.or(flags.iter().find(|flag| *flag != "--json" && threads(flag).is_none()));
+    if let Some(bad) = bad {
+        eprintln!("error: there is no {bad:?}; there are --json, --threads=N and");
     } else if names.is_empty() {
-        eprintln!("usage: reach [--json] NAME ...");
+        eprintln!("usage: reach [--json] [--threads=N] NAME ...");
     } else {
         for name in &names {
             if let Some(shape) = shapes.iter().find(|shape| shape.name == *name) {
-                report(shape, !flags.is_empty());
+                let json = flags.iter().any(|flag| flag == "--json");
+                report(shape, flags.iter().find_map(threads).unwrap_or(1), json);
             }
         }
         return ExitCode::SUCCESS;
@@ -112,8 +116,8 @@ fn scenario(shape: &Shape) -> Scenario {
     }
 }
 
-fn report(shape: &Shape, json: bool) {
-    let scenario = scenario(shape);
+fn report(shape: &Shape, threads: u32, json: bool) {
+    let scenario = Scenario { threads, ..scenario(shape) };
     let (begin, cpu) = (Instant::now(), cpu_seconds());
     let mut world = World::new(&scenario).expect("a scenario");
     let built = begin.elapsed().as_secs_f64();

@@ -1,8 +1,12 @@
-//! Virtual time: what time it is, and which events are still to come.
+//! Virtual time of a partition: what time it is, which events are still to come, and which go to other partitions.
+
+use std::sync::Arc;
 
 use crate::calendar::Calendar;
 use crate::event::{Event, Kind};
-use crate::groups::NodeGroups;
+use crate::groups::{Address, Groups};
+use crate::long_queue::LongQueue;
+use crate::mailbox::Mail;
 
 /// The time and the calendar.
 pub(crate) struct Clock {
@@ -12,15 +16,24 @@ pub(crate) struct Clock {
     pub end: u64,
     /// Events to come.
     pub calendar: Calendar,
-    groups: NodeGroups,
+    /// By partition: what it will be sent at the end of the slot.
+    pub mail: Vec<Mail>,
+    groups: Arc<Groups>,
+    partition: u32,
 }
 
 impl Clock {
     /// Time zero, with a calendar whose slots are at most `width` picoseconds wide and which covers `reach`
     /// picoseconds.
-    pub fn new(groups: NodeGroups, width: u64, reach: u64) -> Self {
-        let calendar = Calendar::new(groups.first_nodes().to_vec(), width, reach);
-        Clock { now: 0, end: 0, calendar, groups }
+    pub fn new(groups: &Arc<Groups>, partition: u32, width: u64, reach: u64) -> Self {
+        Clock {
+            now: 0,
+            end: 0,
+            calendar: Calendar::new(groups.nodes(partition).to_vec(), width, reach),
+            mail: (0..groups.division.partitions()).map(|_| Mail::default()).collect(),
+            groups: Arc::clone(groups),
+            partition,
+        }
     }
 
     /// The time of an event has come.
@@ -36,10 +49,29 @@ impl Clock {
         self.calendar.lookahead()
     }
 
-    /// Schedules an event at a node of `group`.
+    /// Schedules an event.
     #[inline(always)]
-    pub fn push(&mut self, event: Event, group: u32) {
-        self.calendar.push(event, group);
+    pub fn push(&mut self, event: Event, to: Address) {
+        if to.is_elsewhere() {
+            self.mail[to.partition()].push(event, to);
+        } else {
+            self.calendar.push(event, to.group());
+        }
+    }
+
+    /// Schedules a packet's event once more: it arrives next at port `at`.
+    #[inline(always)]
+    pub fn push_on(&mut self, event: &Event, time: u64, at: u32, flags: u8, to: Address) {
+        if to.is_elsewhere() {
+            self.mail[to.partition()].push(Event { time, at, flags, ..*event }, to);
+        } else {
+            self.calendar.push_on(event, time, at, flags, to.group());
+        }
+    }
+
+    /// Tells another partition of a queue.
+    pub fn report_queue(&mut self, queue: LongQueue, to: Address) {
+        self.mail[to.partition()].queues.push(queue);
     }
 
     /// Schedules an event of `at` (a queue pair, message or port) at a host.
@@ -51,11 +83,11 @@ impl Clock {
     /// Schedules an event at the host that its `dst` names.
     #[inline]
     pub fn push_to_host(&mut self, event: Event) {
-        self.calendar.push(event, self.groups.of_host(event.dst));
+        self.push(event, self.groups.of_host(self.partition, event.dst));
     }
 
     /// Schedules an event before everything else in its slot, at no node in particular.
     pub fn push_everywhere(&mut self, time: u64, kind: Kind, at: u32) {
-        self.calendar.push(Event::plain(time, kind, at, 0), NodeGroups::EVERYWHERE);
+        self.push(Event::plain(time, kind, at, 0), Address::EVERYWHERE);
     }
 }

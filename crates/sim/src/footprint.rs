@@ -68,6 +68,19 @@ impl Footprint {
     }
 }
 
+impl Footprint {
+    /// The same in several threads: each has a table of all ports, messages and connections.
+    pub fn with_threads(self, threads: u32) -> Self {
+        let more = u64::from(threads - 1);
+        Footprint {
+            per_port: self.per_port * u64::from(threads),
+            per_message: self.per_message + more * hosts::BYTES_PER_MESSAGE as u64,
+            per_connection: self.per_connection + more * hosts::BYTES_PER_CONNECTION as u64,
+            ..self
+        }
+    }
+}
+
 /// How a transport fills the network: packets in flight of a host that sends for long, as multiples of the
 /// bandwidth-delay product of all its ports.
 #[derive(Clone, Copy, PartialEq, Debug)]

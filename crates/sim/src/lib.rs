@@ -10,18 +10,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod barrier;
 mod calendar;
 pub mod chakra;
 mod clock;
 pub mod collectives;
 pub mod config;
+mod division;
 mod event;
 mod fabric;
 mod footprint;
 mod groups;
 mod hash;
 mod hosts;
+mod long_queue;
+mod mailbox;
 mod memory;
+mod partition;
 mod program;
 pub mod record;
 pub mod replay;
@@ -31,6 +36,7 @@ pub mod schedule;
 mod slab;
 pub mod spec;
 mod stats;
+mod threads;
 pub mod traffic;
 pub mod training;
 mod transport;

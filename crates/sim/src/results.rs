@@ -124,6 +124,16 @@ impl Totals {
         ]
     }
 
+    /// The counters of two parts of a run.
+    pub(crate) fn with(self, other: Totals) -> Totals {
+        let (a, b) = (self, other);
+        Totals {
+            events: a.events + b.events,
+            hosts: a.hosts.with(&b.hosts),
+            fabric: a.fabric.with(&b.fabric),
+        }
+    }
+
     /// Packets that queue pairs handed to the network.
     pub fn launched(&self) -> u64 {
         self.hosts.data_packets + self.hosts.control_packets
@@ -133,6 +143,48 @@ impl Totals {
     pub fn dropped(&self) -> u64 {
         let FabricTotals { dropped_data, dropped_control, dropped_down, dropped_lossy, .. } = self.fabric;
         dropped_data + dropped_control + dropped_down + dropped_lossy + self.hosts.overflowed
+    }
+}
+
+impl HostTotals {
+    fn with(&self, other: &HostTotals) -> HostTotals {
+        let (a, b) = (self, other);
+        HostTotals {
+            data_packets: a.data_packets + b.data_packets,
+            data_bytes: a.data_bytes + b.data_bytes,
+            retransmits: a.retransmits + b.retransmits,
+            control_packets: a.control_packets + b.control_packets,
+            path_probes: a.path_probes + b.path_probes,
+            arrived: a.arrived + b.arrived,
+            overflowed: a.overflowed + b.overflowed,
+            stray: a.stray + b.stray,
+            losses_seen: a.losses_seen + b.losses_seen,
+            spurious: a.spurious + b.spurious,
+            timeouts: a.timeouts + b.timeouts,
+            condemned: a.condemned + b.condemned,
+            fatal: a.fatal + b.fatal,
+            launched_bytes: a.launched_bytes + b.launched_bytes,
+            arrived_bytes: a.arrived_bytes + b.arrived_bytes,
+        }
+    }
+}
+
+impl FabricTotals {
+    fn with(&self, other: &FabricTotals) -> FabricTotals {
+        let (a, b) = (self, other);
+        FabricTotals {
+            trimmed: a.trimmed + b.trimmed,
+            trimmed_last_hop: a.trimmed_last_hop + b.trimmed_last_hop,
+            marked: a.marked + b.marked,
+            dropped_data: a.dropped_data + b.dropped_data,
+            dropped_control: a.dropped_control + b.dropped_control,
+            dropped_down: a.dropped_down + b.dropped_down,
+            dropped_lossy: a.dropped_lossy + b.dropped_lossy,
+            longest_queue: a.longest_queue.max(b.longest_queue),
+            pauses: a.pauses + b.pauses,
+            dropped_bytes: a.dropped_bytes + b.dropped_bytes,
+            cut_bytes: a.cut_bytes + b.cut_bytes,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use openmrc_transport::Time;
 
 use crate::config::NetworkConfig;
+use crate::division::Division;
 use crate::record::Record;
 use crate::schedule::{self, Change, Fault, FaultError};
 use crate::transport::TransportConfig;
@@ -23,6 +24,8 @@ pub struct Scenario {
     pub limit: Time,
     /// What is recorded.
     pub record: Record,
+    /// Threads that simulate it, each a part of the network. The results are the same for every number.
+    pub threads: u32,
 }
 
 /// Why a scenario cannot run.
@@ -39,6 +42,9 @@ pub enum ScenarioError {
         "rate: {0} b/s a port: a byte has to take whole picoseconds, at most 65535 (25, 50, 100, 200, 400, 800 Gb/s do)"
     )]
     Rate(u64),
+    /// The number of threads is out of range.
+    #[error("threads: {0} is out of range: 1 to {most}", most = Division::MOST)]
+    Threads(u32),
     /// A number is out of range.
     #[error("{name}: {value} is out of range: {allowed}")]
     Range {
@@ -66,6 +72,9 @@ impl Scenario {
     /// [`ScenarioError`] for the first thing that is wrong.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.network.check()?;
+        if !(1..=Division::MOST).contains(&self.threads) {
+            return Err(ScenarioError::Threads(self.threads));
+        }
         schedule::check(&self.faults, &self.network.fabric)?;
         self.check_slowness()?;
         self.workload.check(self.network.fabric.shape().hosts)?;

@@ -10,7 +10,7 @@ use crate::memory::message_at;
 /// A packet in a cache line. Numbers of queue pairs take 24 bits, so the variant lies above them.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Packed {
+pub(crate) struct Packed {
     variant_and_qp: u32,
     psn: Psn,
     pkey: u16,
@@ -84,6 +84,26 @@ impl Slab {
                 self.packets.len() as u32 - 1
             }
         }
+    }
+
+    /// Stores a packet that comes from another slab. Returns its index.
+    pub fn put_packed(&mut self, packet: Packed) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.packets[index as usize] = packet;
+                index
+            }
+            None => {
+                self.packets.push(packet);
+                self.packets.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Removes a packet that goes to another slab.
+    pub fn take_packed(&mut self, index: u32) -> Packed {
+        self.free.push(index);
+        self.packets[index as usize]
     }
 
     /// Removes a packet.

@@ -3,21 +3,21 @@
 use openmrc_transport::Time;
 
 use crate::event::Event;
-use crate::record::{LogEvent, PortCounters, Recorder};
+use crate::record::{LogEvent, PortCounters, Tally};
 use crate::results::Totals;
 
-/// The counters of a run, and a recorder if the scenario asked for one.
+/// The counters of a partition, and what it records if the scenario asks for that.
 pub(crate) struct Stats {
     pub totals: Totals,
-    pub recorder: Option<Box<Recorder>>,
+    pub tally: Option<Box<Tally>>,
 }
 
 impl Stats {
     /// Counts something at a port, if ports are recorded.
     #[inline]
     pub fn at_port(&mut self, port: u32, count: impl FnOnce(&mut PortCounters)) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.at_port(port, count);
+        if let Some(tally) = &mut self.tally {
+            tally.at_port(port, count);
         }
     }
 
@@ -25,15 +25,15 @@ impl Stats {
     #[inline]
     pub fn arrived(&mut self, event: &Event) {
         self.totals.hosts.arrived += 1;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.arrived(event);
+        if let Some(tally) = &mut self.tally {
+            tally.arrived(event);
         }
     }
 
     /// Adds an entry to the log, if there is one.
     pub fn log(&mut self, now: u64, event: LogEvent) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.log(Time(now), event);
+        if let Some(tally) = &mut self.tally {
+            tally.log(Time(now), event);
         }
     }
 }

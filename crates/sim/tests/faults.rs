@@ -210,6 +210,7 @@ fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
         scenario.record.events = true;
         let mut world = World::new(&scenario).unwrap();
         world.run();
+        world.finish_record();
         let log = &world.recorder().unwrap().log;
         let withdrawn: Vec<_> = log
             .iter()

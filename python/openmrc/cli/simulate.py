@@ -42,6 +42,9 @@ def simulate(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. Default: the scenario's.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that simulate the network. Default: the scenario's, else 1.")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
     ] = None,
@@ -104,6 +107,8 @@ def simulate(
         )
     if seed is not None:
         scenario = scenario.model_copy(update={"seed": seed})
+    if threads is not None:
+        scenario = scenario.model_copy(update={"threads": threads})
     scenario = with_record(
         scenario,
         everything=bool(report or parquet or pictures),

@@ -51,8 +51,9 @@ def run(
         scenario: What to run.
         progress: Called now and then with how far the run has come.
         capture: The file for the packets that ``scenario.record.capture`` asks for, in pcapng format.
-        path_selector: A class of your own in place of MRC's EV states (:mod:`openmrc.sim.custom`); slower.
-        congestion: A class of your own in place of NSCC; slower.
+        path_selector: A class of your own in place of MRC's EV states (:mod:`openmrc.sim.custom`); slower,
+            and in one thread only.
+        congestion: A class of your own in place of NSCC; the same.
 
     Raises:
         Exception: what a class of your own raises, as it is.

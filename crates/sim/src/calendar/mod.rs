@@ -72,9 +72,9 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// A calendar for nodes in groups: `groups` are the first nodes of each and one past the last node. Its slots are
-    /// at most `width` picoseconds wide and cover `reach` picoseconds or a little more.
-    pub fn new(groups: Vec<u32>, width: u64, reach: u64) -> Self {
+    /// A calendar for nodes in groups: `groups` are the nodes of each. Its slots are at most `width` picoseconds wide and
+    /// cover `reach` picoseconds or a little more.
+    pub fn new(groups: Vec<Range<u32>>, width: u64, reach: u64) -> Self {
         let width = width.clamp(MIN_WIDTH, MAX_WIDTH);
         let slots = (reach / width + 2).next_power_of_two().min(MAX_SLOTS as u64) as usize;
         Calendar {
@@ -249,13 +249,13 @@ impl Calendar {
     }
 
     /// The slot of a time. Slots are counted from 1.
-    fn slot_of(&self, time: u64) -> u64 {
+    pub fn slot_of(&self, time: u64) -> u64 {
         time / self.width + 1
     }
 
     /// When a slot begins.
     pub fn begin_of(&self, slot: u64) -> u64 {
-        (slot - 1) * self.width
+        (slot - 1).saturating_mul(self.width)
     }
 
     /// The next slot that holds events.
@@ -324,7 +324,7 @@ mod tests {
             seeds in proptest::collection::vec((0u32..5, 0u64..400_000), 1..20),
             moves in proptest::collection::vec((0u64..5000, 0u32..5), 1..300),
         ) {
-            let mut calendar = Calendar::new(vec![0, 3, 5], width, 16 * width);
+            let mut calendar = Calendar::new(vec![0..3, 3..5], width, 16 * width);
             let mut pending = vec![std::collections::BTreeSet::new(); 5];
             let mut id = 0;
             for (node, time) in seeds {
@@ -356,7 +356,7 @@ mod tests {
     /// Many events at one node: several blocks, and a page that is put in order by the other way of sorting.
     #[test]
     fn a_full_page_comes_out_in_order() {
-        let mut calendar = Calendar::new(vec![0, 3, 5], 1 << 20, 16 << 20);
+        let mut calendar = Calendar::new(vec![0..3, 3..5], 1 << 20, 16 << 20);
         let mut x = 1u64;
         let mut times = Vec::new();
         for id in 0..5000 {

@@ -35,8 +35,8 @@ pub(super) struct Pages {
     slot_mask: usize,
     /// Number of groups.
     groups: usize,
-    /// First node of each group, then one past the last node.
-    bounds: Vec<u32>,
+    /// By group: its nodes.
+    nodes: Vec<Range<u32>>,
     /// By slot and group: where the page's next event goes. 0 is an empty page; any other multiple of a block's size
     /// means that the page needs a new block.
     places: Vec<u32>,
@@ -55,14 +55,13 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// No page has events yet. `bounds` are the first nodes of each group and one past the last node; the number of slots
-    /// is a power of two.
-    pub fn new(bounds: Vec<u32>, slots: usize) -> Self {
-        let groups = bounds.len() - 1;
+    /// No page has events yet. `nodes` are those of each group; the number of slots is a power of two.
+    pub fn new(nodes: Vec<Range<u32>>, slots: usize) -> Self {
+        let groups = nodes.len();
         Pages {
             slot_mask: slots - 1,
             groups,
-            bounds,
+            nodes,
             places: vec![0; slots * groups],
             counts: vec![0; slots],
             blocks: 0,
@@ -135,7 +134,8 @@ impl Pages {
         let skip = self.places[first + from..first + self.groups].iter().position(|&place| place > 0)?;
         let group = from + skip;
         let place = std::mem::take(&mut self.places[first + group]);
-        Some((group, Page { place, first_node: self.bounds[group], end_node: self.bounds[group + 1] }))
+        let Range { start: first_node, end: end_node } = self.nodes[group];
+        Some((group, Page { place, first_node, end_node }))
     }
 
     /// Collects the blocks of a page, for [`Pages::collected`]. Returns how many events it has.

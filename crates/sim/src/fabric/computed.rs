@@ -10,20 +10,12 @@ use super::ports::{Fate, NO_BACKLOG, Port, Ports};
 use crate::clock::Clock;
 use crate::config::Overflow;
 use crate::event::{Event, flag};
+use crate::long_queue::{Backlog, LongQueue};
 use crate::stats::Stats;
-
-/// A queue long enough to mark: from a packet's acceptance to the acceptance of the next.
-#[derive(Clone, Copy, Debug)]
-struct Backlog {
-    /// When the packet was accepted.
-    since: u64,
-    /// When all that had been accepted by then will have left.
-    free: u64,
-}
 
 /// The computed model. A port's queues are two times: when all data accepted will have left ([`Port::data_free`]), and
 /// when all control will have ([`Port::control_free`]). For packets that have left a queue and not arrived yet, the
-/// history of queues that were long enough to mark is kept.
+/// other end of the cable keeps the history of queues that were long enough to mark.
 #[derive(Default)]
 pub(crate) struct Computed {
     /// By [`Port::backlogs`].
@@ -72,12 +64,12 @@ impl Computed {
             port.data_free
         };
         port.bytes += u64::from(event.bytes);
-        let (peer, group, latency) = (port.peer, port.peer_group, u64::from(port.latency));
+        let (peer, address, latency) = (port.peer, port.peer_address, u64::from(port.latency));
         let marks = limits.marks * per_byte;
         if port.data_free - now > marks {
-            self.enter_backlog(ports, out, now, marks, clock.lookahead());
+            self.enter_backlog(ports, out, now, marks, clock);
         }
-        clock.calendar.push_on(event, leaves + latency, peer, flags, group);
+        clock.push_on(event, leaves + latency, peer, flags, address);
         Fate::Forwarded
     }
 
@@ -138,25 +130,40 @@ impl Computed {
 
     /// The queue of port `out` is long enough to mark now that a packet has been accepted.
     #[inline(never)]
-    fn enter_backlog(&mut self, ports: &mut Ports, out: u32, now: u64, marks: u64, lookahead: u64) {
-        let port = &mut ports[out];
+    fn enter_backlog(&mut self, ports: &mut Ports, out: u32, now: u64, marks: u64, clock: &mut Clock) {
+        let port = &ports[out];
+        let latency = u64::from(port.latency);
+        let queue = LongQueue {
+            port: port.peer,
+            backlog: Backlog { since: now, free: port.data_free },
+            arrivals: (now + latency, port.data_free - marks + latency),
+        };
+        let address = port.peer_address;
+        if address.is_elsewhere() {
+            clock.report_queue(queue, address);
+        } else {
+            self.note(ports, &queue, clock.lookahead());
+        }
+    }
+
+    /// The other end of a cable learns of a queue that may mark.
+    pub fn note(&mut self, ports: &mut Ports, queue: &LongQueue, lookahead: u64) {
+        let &LongQueue { port, backlog, arrivals: (from, until) } = queue;
+        let port = &mut ports[port];
         if port.backlogs == NO_BACKLOG {
             port.backlogs = self.backlogs.len() as u32;
             self.backlogs.push(VecDeque::new());
         }
-        let (from, until) = (now + u64::from(port.latency), port.data_free - marks + u64::from(port.latency));
-        let (free, peer) = (port.data_free, port.peer);
         let backlogs = &mut self.backlogs[port.backlogs as usize];
-        let Port { marked_until, marked_from, .. } = &mut ports[peer];
         // All packets that left an earlier backlog have arrived.
-        if *marked_until + lookahead < now {
+        if port.marked_until + lookahead < backlog.since {
             backlogs.clear();
         }
-        *marked_until = until;
+        port.marked_until = until;
         if backlogs.is_empty() {
-            *marked_from = from;
+            port.marked_from = from;
         }
-        backlogs.push_back(Backlog { since: now, free });
+        backlogs.push_back(backlog);
     }
 
     /// Flags of a packet that arrives at port `event.at` from a queue that was long enough to mark, then or shortly
@@ -170,7 +177,8 @@ impl Computed {
         let (per_byte, latency) = (u64::from(port.picos_per_byte), u64::from(port.latency));
         let left = event.time - latency;
         let leaves = left.saturating_sub(u64::from(event.bytes) * per_byte);
-        let Some(backlogs) = self.backlogs.get_mut(port.backlogs as usize) else { return flags };
+        let history = ports[event.at].backlogs;
+        let Some(backlogs) = self.backlogs.get_mut(history as usize) else { return flags };
         // Packets leave in order, so the entries before this one are not needed any more.
         while backlogs.get(1).is_some_and(|next| next.since < leaves) {
             backlogs.pop_front();
@@ -230,6 +238,7 @@ fn drop_control(out: u32, event: &Event, stats: &mut Stats) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::Address;
 
     fn port(data_free: u64, control_free: u64) -> Port {
         Port {
@@ -240,7 +249,7 @@ mod tests {
             marked_from: 0,
             latency: 0,
             peer: 0,
-            peer_group: 0,
+            peer_address: Address::EVERYWHERE,
             backlogs: NO_BACKLOG,
             picos_per_byte: 1,
             flags: 0,

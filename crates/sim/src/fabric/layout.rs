@@ -4,7 +4,10 @@
 use openmrc_fabric::{End, EvLayout, Fabric, Node};
 
 use crate::config::NetworkConfig;
-use crate::groups::NodeGroups;
+use std::sync::Arc;
+
+use crate::division::Division;
+use crate::groups::Groups;
 
 /// Number of a port that does not exist.
 pub(crate) const UNCONNECTED: u32 = u32::MAX;
@@ -110,6 +113,11 @@ impl Layout {
         self.owners[(port - self.host_ports) as usize]
     }
 
+    /// The node that a port belongs to.
+    pub fn node_of(&self, port: u32) -> u32 {
+        if port < self.host_ports { port / self.planes } else { self.owner(port) }
+    }
+
     /// The switch that a switch port belongs to.
     #[inline]
     pub fn switch_of(&self, port: u32) -> &SwitchInfo {
@@ -157,11 +165,11 @@ impl Layout {
     }
 
     /// Groups of nodes for the calendar.
-    pub fn node_groups(&self, config: &NetworkConfig) -> NodeGroups {
+    pub fn node_groups(&self, config: &NetworkConfig, division: Division) -> Groups {
         let packet = config.serialization(u64::from(config.full_packet_bytes())).0.max(1);
         let events_per_port = config.shortest_hop().0 / packet + 1;
         let ports = self.switches.iter().map(SwitchInfo::ports);
-        NodeGroups::new(self.hosts(), self.planes, ports, events_per_port)
+        Groups::new(Arc::new(division), self.planes, ports, events_per_port)
     }
 }
 

@@ -17,6 +17,8 @@ mod ports;
 mod queued;
 mod routing;
 
+use std::sync::Arc;
+
 use openmrc_transport::PortSet;
 
 use self::impairments::Impairments;
@@ -29,8 +31,9 @@ use self::routing::Routes;
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::event::{Event, Kind};
-use crate::groups::NodeGroups;
-use crate::record::PortView;
+use crate::groups::Groups;
+use crate::long_queue::LongQueue;
+use crate::record::LogEvent;
 use crate::schedule::{Change, Fault, Target};
 use crate::stats::Stats;
 
@@ -59,29 +62,35 @@ pub(crate) fn bytes_per_waiting_packet(config: &NetworkConfig) -> u64 {
     if Queued::is_needed_by(config) { 40 } else { 8 }
 }
 
-/// The network.
+/// The network as a partition sees it: the state of its own ports, and routes and faults of all.
 pub(crate) struct FabricState {
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     ports: Ports,
     model: PortModel,
     routes: Routes,
     impairments: Impairments,
-    faults: Vec<Fault>,
+    faults: Arc<[Fault]>,
     /// Arrivals have to be checked: a port is, or has been, down or lossy, or packets are captured.
     pub checks_arrivals: bool,
 }
 
 impl FabricState {
     /// A network at rest that will suffer `faults`.
-    pub fn new(config: &NetworkConfig, layout: Layout, groups: &NodeGroups, faults: &[Fault]) -> Self {
-        let ports = Ports::new(config, &layout, groups);
+    pub fn new(
+        config: &NetworkConfig,
+        layout: &Arc<Layout>,
+        groups: &Groups,
+        partition: u32,
+        faults: &Arc<[Fault]>,
+    ) -> Self {
+        let ports = Ports::new(config, layout, groups, partition);
         FabricState {
-            model: PortModel::new(config, &layout, &ports),
-            layout,
+            model: PortModel::new(config, layout, &ports),
+            layout: Arc::clone(layout),
             ports,
             routes: Routes::new(config),
             impairments: Impairments::new(config.seed),
-            faults: faults.to_vec(),
+            faults: Arc::clone(faults),
             checks_arrivals: false,
         }
     }
@@ -108,6 +117,11 @@ impl FabricState {
         stats.totals.fabric.dropped_bytes += u64::from(event.bytes);
         stats.at_port(from, |count| count.lost += 1);
         false
+    }
+
+    /// A queue at the other end of a cable may mark.
+    pub fn note(&mut self, queue: &LongQueue, lookahead: u64) {
+        self.model.note(&mut self.ports, queue, lookahead);
     }
 
     /// A switch forwards a packet that came in by its port `event.at`.
@@ -160,7 +174,7 @@ impl FabricState {
 
     /// Schedules all faults.
     pub fn schedule_faults(&self, clock: &mut Clock) {
-        for (index, fault) in (0..).zip(&self.faults) {
+        for (index, fault) in (0..).zip(&*self.faults) {
             clock.push_everywhere(fault.at.0, Kind::Fault, index);
         }
     }
@@ -219,9 +233,9 @@ impl FabricState {
         }
     }
 
-    /// A reaction of routing is due.
-    pub fn reroute(&mut self, index: u32, now: u64, stats: &mut Stats) {
-        self.routes.react(index, now, stats);
+    /// A reaction of routing is due. Returns what the log is to say of it.
+    pub fn reroute(&mut self, index: u32) -> Option<LogEvent> {
+        self.routes.react(index)
     }
 
     // For the loop of the world.
@@ -263,18 +277,18 @@ impl FabricState {
         self.model.least_shared_buffer()
     }
 
-    /// By port: bytes accepted, and when it will have sent them.
-    pub fn port_results(&self) -> (Vec<u64>, Vec<u64>) {
-        self.ports.list.iter().map(|port| (port.bytes, port.data_free)).unzip()
+    /// When a port will have sent what it has accepted.
+    pub fn busy_until(&self, port: u32) -> u64 {
+        self.ports[port].data_free
     }
-}
 
-impl PortView for FabricState {
-    fn accepted(&self, port: u32) -> u64 {
+    /// Bytes that a port has accepted since the start of the run.
+    pub fn accepted(&self, port: u32) -> u64 {
         self.ports[port].bytes
     }
 
-    fn backlog(&self, port: u32, at: u64) -> u64 {
+    /// Bytes that a port has accepted and not yet sent at `at`, which is now or a little later.
+    pub fn backlog(&self, port: u32, at: u64) -> u64 {
         self.model.backlog(&self.ports, port, at)
     }
 }

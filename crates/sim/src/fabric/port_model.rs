@@ -9,6 +9,7 @@ use super::queued::Queued;
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
 use crate::event::Event;
+use crate::long_queue::LongQueue;
 use crate::stats::Stats;
 
 /// How packets pass through ports.
@@ -67,6 +68,14 @@ impl PortModel {
         match self {
             PortModel::Computed(model) => model.enqueue_at_host(ports, out, event, clock, stats),
             PortModel::Queued(model) => model.enqueue(ports, out, UNCONNECTED, event, clock, stats),
+        }
+    }
+
+    /// A queue at the other end of a cable may mark.
+    pub fn note(&mut self, ports: &mut Ports, queue: &LongQueue, lookahead: u64) {
+        match self {
+            PortModel::Computed(model) => model.note(ports, queue, lookahead),
+            PortModel::Queued(_) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use super::layout::{Layout, UNCONNECTED};
 use crate::clock::Clock;
 use crate::config::{EcnMarking, NetworkConfig, SwitchConfig};
 use crate::event::{Event, flag};
-use crate::groups::NodeGroups;
+use crate::groups::{Address, Groups};
 use crate::hash::chance;
 use crate::stats::Stats;
 
@@ -49,9 +49,9 @@ pub(crate) struct Port {
     pub latency: u32,
     /// The port at the other end of the cable, or [`UNCONNECTED`].
     pub peer: u32,
-    /// The calendar's group of the node there.
-    pub peer_group: u32,
-    /// Index of the computed model's backlogs of this port, or [`NO_BACKLOG`].
+    /// Where events at the node there go.
+    pub peer_address: Address,
+    /// Index of the computed model's history of the queue at the other end of the cable, or [`NO_BACKLOG`].
     pub backlogs: u32,
     /// Picoseconds that a byte takes.
     pub picos_per_byte: u16,
@@ -59,7 +59,7 @@ pub(crate) struct Port {
     pub flags: u8,
 }
 
-/// The port's queue has never been long enough to mark.
+/// The queue at the other end of the cable has never been long enough to mark.
 pub(crate) const NO_BACKLOG: u32 = u32::MAX;
 
 impl Port {
@@ -136,7 +136,8 @@ impl PortSettings {
     }
 }
 
-/// All ports, by number.
+/// All ports, by number. A partition counts and queues only at its own ports; it knows the properties and the condition
+/// of all.
 pub(crate) struct Ports {
     pub list: Vec<Port>,
     pub settings: PortSettings,
@@ -160,7 +161,7 @@ impl IndexMut<u32> for Ports {
 
 impl Ports {
     /// The ports of a network at rest.
-    pub fn new(config: &NetworkConfig, layout: &Layout, groups: &NodeGroups) -> Self {
+    pub fn new(config: &NetworkConfig, layout: &Layout, groups: &Groups, partition: u32) -> Self {
         let switch = config.switch.unwrap_or_else(|| config.default_switch());
         let mut ports = Ports {
             list: Vec::with_capacity(layout.ports()),
@@ -177,9 +178,9 @@ impl Ports {
         let hosts = layout.hosts();
         let mut add = |layer: u8, flags: u8, peer: Option<End>| {
             let latency = config.hop_latency(layer, flags & port_flag::LAST_HOP != 0);
-            let group = |node| match node {
-                Node::Host(host) => groups.of_host(host),
-                Node::Switch(switch) => groups.of_switch(hosts + fabric.switch_number(switch)),
+            let address = |node| match node {
+                Node::Host(host) => groups.of_host(partition, host),
+                Node::Switch(switch) => groups.of_switch(partition, fabric.switch_number(switch)),
             };
             ports.list.push(Port {
                 data_free: 0,
@@ -189,7 +190,7 @@ impl Ports {
                 marked_from: 0,
                 latency: u32::try_from(latency.0).unwrap_or(u32::MAX),
                 peer: peer.map_or(UNCONNECTED, |end| layout.port_number(end)),
-                peer_group: peer.map_or(0, |end| group(end.node)),
+                peer_address: peer.map_or(Address::EVERYWHERE, |end| address(end.node)),
                 backlogs: NO_BACKLOG,
                 picos_per_byte: config.picos_per_byte() as u16,
                 flags: flags | if peer.is_none() { port_flag::DOWN } else { 0 },
@@ -227,9 +228,9 @@ impl Ports {
         self[port].is_host().then(|| port / self.planes)
     }
 
-    /// The calendar's group of a port's own node.
-    pub fn group_of(&self, port: u32) -> u32 {
-        self[self[port].peer].peer_group
+    /// Where events at a port's own node go.
+    pub fn address_of(&self, port: u32) -> Address {
+        self[self[port].peer].peer_address
     }
 
     /// Loads `count` ports from `first` into the cache.
@@ -245,7 +246,7 @@ impl Ports {
     pub fn send_over(&self, out: u32, mut event: Event, clock: &mut Clock) {
         let port = &self[out];
         event.at = port.peer;
-        clock.push(event, port.peer_group);
+        clock.push(event, port.peer_address);
     }
 
     /// Draws whether port `out` marks a packet that leaves at `leaves` with `behind` bytes behind it, and counts the

@@ -370,7 +370,7 @@ impl Queued {
 fn schedule(ports: &Ports, clock: &mut Clock, time: u64, kind: Kind, port: u32, flags: u8) {
     let host = ports.host_of(port).unwrap_or(0);
     let event = Event { flags, ..Event::plain(time, kind, port, host) };
-    clock.push(event, ports.group_of(port));
+    clock.push(event, ports.address_of(port));
 }
 
 /// Bytes that can come in after a switch has decided to send XOFF. The frame waits for a packet, travels and is acted

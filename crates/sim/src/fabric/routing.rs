@@ -14,7 +14,6 @@ use crate::clock::Clock;
 use crate::config::{NetworkConfig, Routing, RoutingReaction};
 use crate::event::{Event, Kind};
 use crate::record::LogEvent;
-use crate::stats::Stats;
 
 /// A step of routing's reaction to a port that went down or came up.
 #[derive(Clone, Copy)]
@@ -169,19 +168,15 @@ impl Routes {
         }
     }
 
-    /// A reaction is due.
-    pub fn react(&mut self, index: u32, now: u64, stats: &mut Stats) {
+    /// A reaction is due. Returns what the log is to say of it.
+    pub fn react(&mut self, index: u32) -> Option<LogEvent> {
         let Reaction { port, down, everywhere } = self.reactions[index as usize];
-        let avoided = if everywhere {
-            stats.log(now, LogEvent::Routing { port, withdrawn: down });
-            &mut self.withdrawn
-        } else {
-            &mut self.detected
-        };
+        let avoided = if everywhere { &mut self.withdrawn } else { &mut self.detected };
         if down {
             avoided.insert(port);
         } else {
             avoided.remove(&port);
         }
+        everywhere.then_some(LogEvent::Routing { port, withdrawn: down })
     }
 }

@@ -1,11 +1,14 @@
 //! What a host's node sees of the simulation: memory, the fabric, and where completions go.
 
+use std::sync::Arc;
+
 use openmrc_transport::node::{Buffers, NodeHost, PeerId, QpId, Route};
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, NoReceive, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Ev, Packet};
 
+use super::by_host::ByHost;
 use super::endpoints::Endpoints;
 use super::posts::{End, Posts};
 use super::receive_buffers::ReceiveBuffers;
@@ -37,8 +40,8 @@ impl Completions {
 /// What a host uses beside its own state.
 pub(crate) struct Common {
     /// By host, if hosts are software.
-    pub(super) buffers: Vec<ReceiveBuffers>,
-    pub(super) endpoints: Endpoints,
+    pub(super) buffers: ByHost<ReceiveBuffers>,
+    pub(super) endpoints: Arc<Endpoints>,
     pub posts: Posts,
     /// Contents of the packets in flight.
     pub packets: Slab,
@@ -113,8 +116,8 @@ impl Environment<'_> {
             flags: flags | way.flags,
             kind: Kind::Arrive,
         };
-        if let Some(recorder) = &mut self.stats.recorder {
-            recorder.sent(&event, way.port);
+        if let Some(tally) = &mut self.stats.tally {
+            tally.sent(&event, way.port);
         }
         if self.fabric.send(self.host, way.port, event, self.clock, self.stats) == Fate::Dropped {
             self.common.packets.drop_packet(event.packet);
@@ -128,8 +131,8 @@ impl NodeHost for Environment<'_> {
         let index = message_at(va);
         let message = self.common.posts.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
-        if let Some(recorder) = &mut self.stats.recorder {
-            recorder.placed(index, self.plane, len);
+        if let Some(tally) = &mut self.stats.tally {
+            tally.placed(index, self.plane, len);
         }
         if message.placed == message.bytes {
             message.delivered = self.clock.now;
@@ -157,8 +160,8 @@ impl NodeHost for Environment<'_> {
 
     fn ev_event(&mut self, qp: QpId, event: EvEvent) {
         let now = self.now();
-        if let Some(recorder) = &mut self.stats.recorder {
-            recorder.path_event(now, End(qp.context).connection(), (self.host, qp.peer), event);
+        if let Some(tally) = &mut self.stats.tally {
+            tally.path_event(now, End(qp.context).connection(), (self.host, qp.peer), event);
         }
     }
 
@@ -172,7 +175,7 @@ impl NodeHost for Environment<'_> {
     }
 
     fn receive_buffers(&mut self) -> Buffers {
-        match self.common.buffers.get_mut(self.host as usize) {
+        match self.common.buffers.get_mut(self.host) {
             Some(buffers) => buffers.look(),
             None => Buffers { bytes: u64::MAX, queued: 0, fill: 0.0, packet: 1 },
         }

@@ -7,6 +7,7 @@ use prefetch_index::prefetch_index;
 use openmrc_transport::node::{Node, NodeConfig};
 use openmrc_transport::{PortSet, Time};
 
+use super::by_host::ByHost;
 use super::environment::Environment;
 use super::queue_pair::QueuePair;
 use crate::clock::Clock;
@@ -104,9 +105,9 @@ impl SimHost {
 
     /// Loads a host into the cache.
     #[inline(always)]
-    pub fn prefetch(hosts: &[SimHost], number: u32) {
+    pub fn prefetch(hosts: &ByHost<SimHost>, number: u32) {
         // The crate loads what lies a number of elements from the first of a slice, so the slice is taken as lines.
-        let Some(host) = hosts.get(number as usize) else { return };
+        let Some(host) = hosts.get(number) else { return };
         let wake_at = std::slice::from_ref(&host.wake_at);
         let begin = std::mem::offset_of!(SimHost, wake_at) / size_of::<u64>();
         for line in 0..Self::PACKET_BYTES.div_ceil(CACHE_LINE) {

@@ -2,6 +2,7 @@
 //! come in, timers run, messages are posted.
 //!
 //! ```text
+//! by_host       what a partition has for each of its hosts
 //! host          one host: its node, its turns to send, and its pending events
 //! endpoints     how nodes and queue pairs are made for a network
 //! queue_pair    a queue pair of either transport
@@ -12,6 +13,7 @@
 //! prefetch      loads what the events to come will need
 //! ```
 
+mod by_host;
 mod endpoints;
 mod environment;
 mod host;
@@ -21,9 +23,13 @@ mod prefetch;
 mod queue_pair;
 mod receive_buffers;
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::Ev;
 
+use self::by_host::ByHost;
 pub(crate) use self::endpoints::Endpoints;
 use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
@@ -45,36 +51,35 @@ pub(crate) const BYTES_PER_HOST: usize = size_of::<SimHost>();
 pub(crate) use self::endpoints::queue_pair_bytes;
 pub(crate) use self::posts::{BYTES_PER_CONNECTION, BYTES_PER_MESSAGE};
 
-/// All hosts.
+/// The hosts of a partition.
 pub(crate) struct Hosts {
-    hosts: Vec<SimHost>,
+    hosts: ByHost<SimHost>,
     pub common: Common,
     prefetcher: Prefetcher,
 }
 
 impl Hosts {
-    /// The hosts of a network, with all ports up and nothing posted.
-    pub fn new(config: &NetworkConfig, endpoints: Endpoints, posts: Posts) -> Self {
-        let hosts = (0..config.fabric.shape().hosts).map(|_| SimHost::new(&endpoints.node)).collect();
+    /// These hosts of a network, with all ports up and nothing posted.
+    pub fn new(
+        config: &NetworkConfig,
+        numbers: Range<u32>,
+        endpoints: &Arc<Endpoints>,
+        posts: Posts,
+    ) -> Self {
+        let hosts = ByHost::new(numbers.clone(), || SimHost::new(&endpoints.node));
         let ports = config.fabric.shape().planes as usize;
         let full_packet = u32::from(config.path_mtu);
-        let buffers = config.software.iter().flat_map(|software| {
-            (0..config.fabric.shape().hosts).map(|_| ReceiveBuffers::new(software, ports, full_packet))
+        let buffers = config.software.map_or_else(ByHost::empty, |software| {
+            ByHost::new(numbers, || ReceiveBuffers::new(&software, ports, full_packet))
         });
         let common = Common {
-            buffers: buffers.collect(),
-            endpoints,
+            buffers,
+            endpoints: Arc::clone(endpoints),
             posts,
             packets: Slab::default(),
             completions: Completions::default(),
         };
         Hosts { hosts, common, prefetcher: Prefetcher::new() }
-    }
-
-    /// Number of hosts.
-    #[inline(always)]
-    pub fn len(&self) -> u32 {
-        self.hosts.len() as u32
     }
 
     /// Adds the counters of queue pairs that still exist.
@@ -115,13 +120,13 @@ impl Hosts {
         stats: &'a mut Stats,
     ) -> (&'a mut SimHost, Environment<'a>) {
         let environment = Environment { host: number, plane, common: &mut self.common, clock, fabric, stats };
-        (&mut self.hosts[number as usize], environment)
+        (&mut self.hosts[number], environment)
     }
 
     /// A host's port can take packets again.
     pub fn wake(&mut self, number: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
-        if self.hosts[number as usize].wake_at == clock.now {
-            self.hosts[number as usize].wake_at = u64::MAX;
+        if self.hosts[number].wake_at == clock.now {
+            self.hosts[number].wake_at = u64::MAX;
             self.serve(number, clock, fabric, stats);
         }
     }
@@ -160,7 +165,7 @@ impl Hosts {
     #[cold]
     fn wait(&mut self, event: &Event, clock: &mut Clock, fabric: &FabricState, stats: &mut Stats) {
         let port = (event.at - fabric.layout.host_port(event.dst, 0)) as u8;
-        let placed = self.common.buffers[event.dst as usize].put(clock.now, port, u32::from(event.bytes));
+        let placed = self.common.buffers[event.dst].put(clock.now, port, u32::from(event.bytes));
         let Some((time, after_gap)) = placed else {
             stats.totals.hosts.overflowed += 1;
             stats.totals.fabric.dropped_bytes += u64::from(event.bytes);
@@ -181,7 +186,7 @@ impl Hosts {
     ) {
         let port = (event.at - fabric.layout.host_port(event.dst, 0)) as u8;
         let after_gap = event.flags & flag::AFTER_GAP != 0;
-        if self.common.buffers[event.dst as usize].take(port, u32::from(event.bytes), after_gap) {
+        if self.common.buffers[event.dst].take(port, u32::from(event.bytes), after_gap) {
             let (host, mut environment) = self.at(event.dst, port, clock, fabric, stats);
             let now = environment.now();
             host.node.overflowed(now, &mut environment);
@@ -246,10 +251,10 @@ impl Hosts {
         self.common.posts.released(index, clock);
     }
 
-    /// A host's port has lost its carrier, or has it back.
+    /// A host's port has lost its carrier, or has it back. The host may be another partition's.
     pub fn carrier_changed(&mut self, change: CarrierChange, clock: &mut Clock) {
         let CarrierChange { host: number, port, up } = change;
-        let host = &mut self.hosts[number as usize];
+        let Some(host) = self.hosts.get_mut(number) else { return };
         host.carrier = if up { host.carrier.with(port) } else { host.carrier.without(port) };
         // A fault acts before anything else in its slot of the calendar. What the host does then is for its own turn.
         clock.push_at_host(clock.now + clock.lookahead(), Kind::Carrier, number, number);
@@ -272,6 +277,6 @@ impl Hosts {
         if !self.common.completions.is_empty() {
             self.drain_completions(number, clock, fabric, stats);
         }
-        self.hosts[number as usize].arm_timer(number, clock);
+        self.hosts[number].arm_timer(number, clock);
     }
 }

@@ -87,7 +87,7 @@ impl Hosts {
         (here, there): (u32, u32),
         role: Role,
     ) -> Option<Place> {
-        let node = &mut self.hosts[here as usize].node;
+        let node = &mut self.hosts[here].node;
         let place = node.reserve(end.0).ok()?;
         let numbers = (end.number(), End(end.0 ^ 1).number());
         let new = NewQueuePair { numbers, hosts: (here, there), role, salt: end.0.into() };
@@ -103,7 +103,7 @@ impl Hosts {
         let Some(requestor) = self.common.posts.place(End::requestor(number)) else { return };
         let Posts { connections, messages, .. } = &mut self.common.posts;
         let connection = &mut connections[number as usize];
-        let node = &mut self.hosts[connection.ends.src as usize].node;
+        let node = &mut self.hosts[connection.ends.src].node;
         let mut posted = 0;
         let mut refused = false;
         for &index in &connection.waiting {
@@ -150,7 +150,7 @@ impl Hosts {
     /// Closes an end of a connection and adds up the counters of its queue pair.
     fn close(&mut self, end: End, host: u32, totals: &mut HostTotals) {
         let Some(place) = self.common.posts.close(end) else { return };
-        if let Some(qp) = self.hosts[host as usize].node.release(place) {
+        if let Some(qp) = self.hosts[host].node.release(place) {
             qp.add_up(totals);
         }
     }

@@ -1,6 +1,9 @@
 //! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows
 //! nothing of queue pairs.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use prefetch_index::prefetch_index;
 
 use openmrc_transport::node::Place;
@@ -81,6 +84,7 @@ const NOT_MADE: Place = Place::MAX;
 const CLOSED: Place = Place::MAX - 1;
 
 /// State of a connection.
+#[derive(Clone)]
 pub(super) struct ConnectionState {
     pub ends: Connection,
     /// Messages not finished.
@@ -93,21 +97,28 @@ pub(super) struct ConnectionState {
 pub(crate) const BYTES_PER_MESSAGE: usize = size_of::<MessageState>();
 pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>() + 2 * size_of::<Place>();
 
-/// All messages and connections.
+/// All messages and connections, as a partition knows them: when messages are due, posted and completed where their
+/// senders are, what has been delivered where their receivers are.
+#[derive(Clone)]
 pub(crate) struct Posts {
     pub(super) messages: Vec<MessageState>,
     pub(super) connections: Vec<ConnectionState>,
     /// By end: the place of its queue pair in its host's node. An array of its own, because every packet that arrives
     /// reads it.
     places: Vec<Place>,
+    plan: Arc<Plan>,
+    /// Messages completed or failed, of the partition's hosts.
+    finished: usize,
+}
+
+/// What never changes.
+struct Plan {
     dependents: Dependents,
     /// By message: how long it computes, picoseconds. Empty if nothing computes.
     computing_time: Vec<u64>,
     /// The messages that message `i` of the scenario was split into are `parts[i] .. parts[i + 1]`. Empty if none was
     /// split.
     parts: Vec<u32>,
-    /// Messages completed or failed.
-    finished: usize,
 }
 
 /// Which messages wait for which.
@@ -180,7 +191,8 @@ impl Posts {
             if computes { workload.messages.iter().map(|m| m.takes.0).collect() } else { Vec::new() };
         let dependents = Dependents::new(workload);
         let places = vec![NOT_MADE; 2 * connections.len()];
-        Posts { messages, connections, places, dependents, computing_time, parts, finished: 0 }
+        let plan = Arc::new(Plan { dependents, computing_time, parts });
+        Posts { messages, connections, places, plan, finished: 0 }
     }
 
     /// The hosts at the ends of a connection.
@@ -225,21 +237,20 @@ impl Posts {
         self.finished
     }
 
-    /// Whether all messages have completed or failed.
-    #[inline]
-    pub fn all_finished(&self) -> bool {
-        self.finished == self.messages.len()
-    }
-
-    /// By message of the scenario. One that was split is delivered and completed when its last part is.
-    pub fn results(&self) -> Vec<MessageResult> {
-        let results = self.messages.iter().map(|m| MessageResult {
-            posted: Time(m.posted),
-            delivered: Time(m.delivered),
-            completed: Time(m.completed),
-            failed: m.failed,
+    /// By message of the scenario. One that was split is delivered and completed when its last part is. `of_host` has
+    /// the posts of the partition that a host belongs to.
+    pub fn results<'a>(&self, of_host: impl Fn(u32) -> &'a Posts) -> Vec<MessageResult> {
+        let results = self.messages.iter().enumerate().map(|(index, message)| {
+            let Connection { src, dst } = self.ends(message.connection);
+            let (sent, received) = (&of_host(src).messages[index], &of_host(dst).messages[index]);
+            MessageResult {
+                posted: Time(sent.posted),
+                delivered: Time(received.delivered),
+                completed: Time(sent.completed),
+                failed: sent.failed,
+            }
         });
-        if self.parts.is_empty() {
+        if self.plan.parts.is_empty() {
             return results.collect();
         }
         let results: Vec<_> = results.collect();
@@ -254,13 +265,13 @@ impl Posts {
                 failed: parts.iter().any(|p| p.failed),
             }
         };
-        self.parts.windows(2).map(whole).collect()
+        self.plan.parts.windows(2).map(whole).collect()
     }
 
-    /// Schedules every message that waits for no other.
-    pub fn schedule(&self, clock: &mut Clock) {
+    /// Schedules every message of these hosts that waits for no other.
+    pub fn schedule(&self, hosts: &Range<u32>, clock: &mut Clock) {
         for (index, message) in (0..).zip(&self.messages) {
-            if message.waits_for == 0 {
+            if message.waits_for == 0 && hosts.contains(&self.ends(message.connection).src) {
                 self.schedule_one(index, message.posted, clock);
             }
         }
@@ -273,7 +284,7 @@ impl Posts {
     }
 
     fn computing_time(&self, index: u32) -> u64 {
-        self.computing_time.get(index as usize).copied().unwrap_or(0)
+        self.plan.computing_time.get(index as usize).copied().unwrap_or(0)
     }
 
     /// A computation has ended.
@@ -292,8 +303,8 @@ impl Posts {
     /// Only the host that sends a message counts what it waits for. Another host tells it no faster than by a packet.
     pub(super) fn release(&mut self, index: u32, clock: &mut Clock) {
         let here = self.ends(self.messages[index as usize].connection).dst;
-        for i in 0..self.dependents.of(index).len() {
-            let waiter = self.dependents.of(index)[i];
+        for i in 0..self.plan.dependents.of(index).len() {
+            let waiter = self.plan.dependents.of(index)[i];
             let source = self.ends(self.messages[waiter as usize].connection).src;
             if source == here {
                 self.released(waiter, clock);

@@ -6,6 +6,7 @@ use prefetch_index::prefetch_index;
 
 use openmrc_transport::node::Place;
 
+use super::by_host::ByHost;
 use super::host::SimHost;
 use super::posts::{End, Posts};
 use crate::calendar::Calendar;
@@ -45,7 +46,7 @@ impl Prefetcher {
 
     /// Loads what the events after the current one will need.
     #[inline(always)]
-    pub fn prefetch(&mut self, calendar: &Calendar, packets: &Slab, hosts: &[SimHost], posts: &Posts) {
+    pub fn prefetch(&mut self, calendar: &Calendar, packets: &Slab, hosts: &ByHost<SimHost>, posts: &Posts) {
         let position = calendar.place();
         if let Some(event) = calendar.event_ahead(PACKETS_AHEAD) {
             if event.dst != self.host {
@@ -58,7 +59,7 @@ impl Prefetcher {
             }
         }
         if let Some(event) = calendar.event_ahead(ENTRIES_AHEAD) {
-            let host = hosts.get(event.dst as usize);
+            let host = hosts.get(event.dst);
             let place = match event.kind {
                 Kind::Arrive => posts.place(End::of(event)),
                 Kind::Wake => Some(event.packet),
@@ -76,7 +77,7 @@ impl Prefetcher {
         }
         let queue_pair = |ahead: usize| {
             let (host, place) = self.queue_pairs[(position + ahead) % REMEMBERED];
-            hosts.get(host as usize).and_then(|host| host.node.qp(place))
+            hosts.get(host).and_then(|host| host.node.qp(place))
         };
         if let Some(qp) = queue_pair(QPS_AHEAD) {
             qp.prefetch();

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 use openmrc_fabric::{AddressPlan, End, EvLayout, Fabric, Path};
 use openmrc_transport::Time;
@@ -34,6 +35,8 @@ pub struct Captured {
     pub time: Time,
     /// The port at the cable's other end.
     pub port: u32,
+    /// When the node there has processed it, picoseconds.
+    handled: u64,
     packet: Packet,
     ev: u32,
     src: u32,
@@ -44,33 +47,67 @@ pub struct Captured {
 /// Packets captured and not yet taken out.
 pub struct Capture {
     /// Ports that send over the chosen links.
-    ports: HashSet<u32>,
+    ports: Arc<HashSet<u32>>,
     /// Packets still to be captured.
     left: u64,
     packets: Vec<Captured>,
 }
 
+/// What a partition hears on the chosen links.
+#[derive(Clone)]
+pub(crate) struct Ears {
+    ports: Arc<HashSet<u32>>,
+    /// Most packets that are still wanted of all partitions together.
+    left: u64,
+    /// Packets of this slot are wanted.
+    is_open: bool,
+    packets: Vec<Captured>,
+}
+
 impl Capture {
-    pub(crate) fn new(ports: Vec<u32>, most: u64) -> Self {
-        Capture { ports: ports.into_iter().collect(), left: most, packets: Vec::new() }
+    pub(super) fn new(ports: Vec<u32>, most: u64) -> Self {
+        Capture { ports: Arc::new(ports.into_iter().collect()), left: most, packets: Vec::new() }
+    }
+
+    /// Ears for a partition.
+    pub(super) fn ears(&self) -> Ears {
+        Ears { ports: Arc::clone(&self.ports), left: self.left, is_open: true, packets: Vec::new() }
+    }
+
+    /// Takes what the partitions have heard. Of packets beyond those wanted, the first ones are kept.
+    pub(super) fn collect(&mut self, ears: &mut [&mut Ears]) {
+        let mut heard: Vec<_> = ears.iter_mut().flat_map(|ears| ears.packets.drain(..)).collect();
+        heard.sort_by_key(|packet| (packet.handled, packet.port));
+        heard.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= heard.len() as u64;
+        self.packets.append(&mut heard);
+        for ears in ears {
+            ears.left = self.left;
+        }
     }
 
     /// Packets captured since the last call.
     pub fn take(&mut self) -> Vec<Captured> {
         std::mem::take(&mut self.packets)
     }
+}
+
+impl Ears {
+    pub(super) fn begin_slot(&mut self) {
+        self.is_open = (self.packets.len() as u64) < self.left;
+    }
 
     /// Whether packets sent by `port` are still to be captured.
-    pub(crate) fn wants(&self, port: u32) -> bool {
-        self.left > 0 && self.ports.contains(&port)
+    pub(super) fn want(&self, port: u32) -> bool {
+        self.is_open && self.ports.contains(&port)
     }
 
     /// Keeps a packet whose last bit arrived at `time` over the cable of `port`. `ends` are those of its connection.
-    pub(crate) fn keep(&mut self, event: &Event, time: u64, port: u32, packet: Packet, ends: Connection) {
-        self.left = self.left.saturating_sub(1);
+    pub fn keep(&mut self, event: &Event, time: u64, port: u32, packet: Packet, ends: Connection) {
         self.packets.push(Captured {
             time: Time(time),
             port,
+            handled: event.time,
             packet,
             ev: event.ev,
             src: if ends.dst == event.dst { ends.src } else { ends.dst },

@@ -83,6 +83,25 @@ pub(crate) trait PortView {
     fn backlog(&self, port: u32, at: u64) -> u64;
 }
 
+/// Payload bytes placed.
+#[derive(Clone, Default)]
+pub(super) struct Placed {
+    pub by_pattern: Vec<u64>,
+    pub by_plane: Vec<u64>,
+}
+
+impl Placed {
+    /// What all partitions have placed. `widths` are those of the series.
+    pub fn sum<'a>([patterns, planes, ..]: [usize; 4], parts: impl Iterator<Item = &'a Placed>) -> Self {
+        let mut sum = Placed { by_pattern: vec![0; patterns], by_plane: vec![0; planes] };
+        for Placed { by_pattern, by_plane } in parts {
+            sum.by_pattern.iter_mut().zip(by_pattern).for_each(|(sum, bytes)| *sum += bytes);
+            sum.by_plane.iter_mut().zip(by_plane).for_each(|(sum, bytes)| *sum += bytes);
+        }
+        sum
+    }
+}
+
 /// What a recorder has to know of the network.
 pub(crate) struct NetworkShape<'a> {
     pub planes: usize,
@@ -95,7 +114,7 @@ pub(crate) struct NetworkShape<'a> {
     pub link_ports: &'a dyn Fn(u32) -> [u32; 2],
 }
 
-/// Takes the samples, and counts what only they need.
+/// Takes the samples.
 pub(super) struct Sampler {
     /// Time of the next sample; [`u64::MAX`] without time series.
     next: u64,
@@ -106,21 +125,11 @@ pub(super) struct Sampler {
     link_ports: Vec<u32>,
     /// By port: the group it is counted in.
     group_of_port: Vec<u8>,
-    /// By message: its pattern.
-    pattern_of: Vec<u16>,
-    placed: Vec<u64>,
-    placed_by_plane: Vec<u64>,
 }
 
 impl Sampler {
     /// A sampler; without `config` it takes no samples.
-    pub fn new(
-        config: Option<&SeriesConfig>,
-        pattern_of: Vec<u16>,
-        patterns: usize,
-        link_ports: Vec<u32>,
-        network: &NetworkShape<'_>,
-    ) -> Self {
+    pub fn new(config: Option<&SeriesConfig>, link_ports: Vec<u32>, network: &NetworkShape<'_>) -> Self {
         let given = config.and_then(|c| c.interval);
         let interval = given.map_or(network.first_interval, |i| i.0.max(1));
         Sampler {
@@ -129,15 +138,12 @@ impl Sampler {
             grows: given.is_none(),
             link_ports,
             group_of_port: if config.is_some() { network.port_groups.to_vec() } else { Vec::new() },
-            pattern_of,
-            placed: vec![0; patterns],
-            placed_by_plane: vec![0; network.planes],
         }
     }
 
-    /// An empty series of the right widths. `groups` is the number of groups of ports.
-    pub fn empty_series(&self, groups: usize) -> Series {
-        let widths = [self.placed.len(), self.placed_by_plane.len(), groups, self.link_ports.len()];
+    /// An empty series of the right widths.
+    pub fn empty_series(&self, patterns: usize, network: &NetworkShape<'_>) -> Series {
+        let widths = [patterns, network.planes, network.groups, self.link_ports.len()];
         Series { widths, ..Series::default() }
     }
 
@@ -146,21 +152,14 @@ impl Sampler {
         self.group_of_port.get(port as usize).map_or(0, |&group| usize::from(group))
     }
 
-    /// Payload of a message has been placed.
-    pub fn count_placed(&mut self, message: u32, plane: u8, bytes: u32) {
-        self.placed[usize::from(self.pattern_of[message as usize])] += u64::from(bytes);
-        self.placed_by_plane[usize::from(plane)] += u64::from(bytes);
-    }
-
     /// Whether there are time series.
     pub fn is_on(&self) -> bool {
         self.next != u64::MAX
     }
 
-    /// Whether a sample is due by `time`.
-    #[inline]
-    pub fn is_due(&self, time: u64) -> bool {
-        self.next <= time
+    /// Time of the next sample; [`u64::MAX`] without time series.
+    pub fn next(&self) -> u64 {
+        self.next
     }
 
     /// Takes the samples that are due by `time`, when events up to `reached` have been processed. `longest` is called
@@ -169,14 +168,14 @@ impl Sampler {
         &mut self,
         series: &mut Series,
         (time, reached): (u64, u64),
-        totals: &Totals,
+        counted: (&Totals, &Placed),
         ports: &impl PortView,
         mut longest: impl FnMut(u32, u64),
     ) {
         while self.next <= time {
             let due = self.next;
             // Events of the slot before may lie beyond the time the sample is due.
-            self.sample(series, due.max(reached), totals, ports, &mut longest);
+            self.sample(series, due.max(reached), counted, ports, &mut longest);
             if self.grows && series.time.len() >= SeriesConfig::MOST {
                 series.halve();
                 self.interval *= 2;
@@ -190,14 +189,14 @@ impl Sampler {
         &self,
         series: &mut Series,
         at: u64,
-        totals: &Totals,
+        (totals, placed): (&Totals, &Placed),
         ports: &impl PortView,
         longest: &mut impl FnMut(u32, u64),
     ) {
         series.time.push(at);
         series.totals.push(*totals);
-        series.placed.extend_from_slice(&self.placed);
-        series.placed_by_plane.extend_from_slice(&self.placed_by_plane);
+        series.placed.extend_from_slice(&placed.by_pattern);
+        series.placed_by_plane.extend_from_slice(&placed.by_plane);
         let groups = series.groups.len();
         series.groups.resize(groups + series.widths[2], [0; 3]);
         let row = &mut series.groups[groups..];

@@ -101,6 +101,7 @@ impl From<ScenarioError> for SpecError {
             ScenarioError::Range { name: "cables", .. } => SpecError::of_field(&["topology"], error),
             ScenarioError::Range { name: "mtu", .. } => SpecError::of_field(&["network"], error),
             ScenarioError::Range { .. } => SpecError::of_field(&["transport"], error),
+            ScenarioError::Threads(_) => SpecError::of_field(&[], error),
             ScenarioError::Buffer => SpecError::of_field(&["network", "switch"], error),
             ScenarioError::Ev(_) => SpecError::at("topology", error.to_string()),
             ScenarioError::Workload(_) => SpecError::at("traffic", error.to_string()),

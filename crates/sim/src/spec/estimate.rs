@@ -75,7 +75,7 @@ impl Checked {
         let (scenario, network) = (self.scenario(), self.network());
         let queue_pairs = scenario.transport.queue_pairs();
         let transport = scenario.transport.config(network, OwnParts::default())?;
-        let footprint = Footprint::new(network, &transport)?;
+        let footprint = Footprint::new(network, &transport)?.with_threads(scenario.threads.u32());
         let filling = Filling::new(network, &transport);
         let (mut messages, mut connections) = (0u64, 0u64);
         let mut of_messages = 0u64;

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use super::error::SpecError;
 use super::faults::Fault;
 use super::network::Network;
-use super::numbers::{Duration, Seed, first_seed};
+use super::numbers::{Duration, Seed, Whole, first_seed};
 use super::read;
 use super::record::Record;
 use super::topology::Topology;
 use super::traffic::Pattern;
 use super::transport::{OwnParts, Transport};
 use crate::config::NetworkConfig;
+use crate::division::Division;
 use crate::transport::{MrcConfig, TransportConfig};
 use crate::workload::Workload;
 use crate::world::World;
@@ -43,6 +44,16 @@ pub struct Scenario {
     /// What is written down on the way.
     #[serde(default)]
     pub record: Record,
+    /// Threads that simulate it, each a part of the network. The results are the same for every number.
+    #[serde(default = "one_thread")]
+    pub threads: Threads,
+}
+
+/// A number of threads.
+type Threads = Whole<1, { Division::MOST as u64 }>;
+
+fn one_thread() -> Threads {
+    Whole::of(1)
 }
 
 /// Much longer than runs that end take.
@@ -162,6 +173,13 @@ impl Checked {
     /// # Errors
     /// [`SpecError`] if the user's own parts do not fit the transport.
     pub fn build(&self, own: OwnParts) -> Result<crate::Scenario, SpecError> {
+        if own.are_any() && self.scenario.threads.u32() > 1 {
+            let message = format!(
+                "{} threads would wait for each other in path_selector and congestion: with these it is 1",
+                self.scenario.threads.u32()
+            );
+            return Err(SpecError::at("threads", message));
+        }
         let mut workload = Workload::default();
         let mut patterns = Vec::new();
         for pattern in &self.scenario.traffic {
@@ -201,6 +219,7 @@ impl Checked {
             faults,
             limit: scenario.limit_us.time(),
             record: scenario.record.config(fabric, patterns).map_err(|error| error.inside("record"))?,
+            threads: scenario.threads.u32(),
         })
     }
 }
@@ -215,6 +234,7 @@ impl crate::Scenario {
             faults: Vec::new(),
             limit: ten_seconds().time(),
             record: crate::Record::default(),
+            threads: 1,
         }
     }
 }

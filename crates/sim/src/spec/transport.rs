@@ -109,8 +109,13 @@ pub struct OwnParts {
 }
 
 impl OwnParts {
+    /// Whether there are any.
+    pub(super) fn are_any(&self) -> bool {
+        self.congestion.is_some() || self.path_selector.is_some()
+    }
+
     fn refuse(&self, kind: &str) -> Result<(), SpecError> {
-        if self.congestion.is_none() && self.path_selector.is_none() {
+        if !self.are_any() {
             return Ok(());
         }
         let message = format!("path_selector and congestion stand in for parts of MRC: transport is {kind}");

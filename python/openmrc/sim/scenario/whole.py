@@ -31,6 +31,8 @@ class Scenario(Part, yamlfile.Sourced):
     """Of everything left to chance in the network and in queue pairs; patterns and faults have their own."""
     record: Record = Record()
     """What the run records."""
+    threads: StrictInt = OPEN
+    """Threads that simulate it, each a part of the network. The results are the same for every number."""
 
     @model_validator(mode="before")
     @classmethod
