@@ -313,7 +313,7 @@ class Membership(Closable):
         try:
             self._channel = dial(PROTOCOL, host, port, "is it running?", token=token, timeout=timeout)
         except ConnectError as error:
-            raise type(error)(f"no coordinator answers at {host}:{port}: {error}") from error
+            raise type(error)(f"no coordinator answers: {error}") from error
         try:
             self._channel.limit = _MAX_DECISION
             self._channel.send(_Join())

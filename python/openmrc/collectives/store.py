@@ -139,7 +139,7 @@ class TcpStore(Closable):
         except BaseException as error:
             self.close()
             if isinstance(error, ConnectError):
-                raise type(error)(f"the store at {host}:{self.address[1]}: {error}") from error
+                raise type(error)(f"the store of the job: {error}") from error
             raise
 
     def set(self, key: str, value: bytes) -> None:
