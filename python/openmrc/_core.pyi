@@ -281,6 +281,7 @@ class MemoryRegion:
 class CompletionQueue:
     """A completion queue."""
 
+    def check_unused(self) -> None: ...
     @property
     def handle(self) -> int: ...
     @property

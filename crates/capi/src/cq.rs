@@ -101,7 +101,6 @@ pub struct Cq {
     asked: usize,
     /// For completions of all queue pairs that use it.
     room: AtomicUsize,
-    users: AtomicUsize,
     dying: AtomicBool,
     address: Arc<AtomicUsize>,
 }
@@ -141,7 +140,6 @@ impl Cq {
             async_events: Arc::default(),
             asked: cqe as usize,
             room: AtomicUsize::new(0),
-            users: AtomicUsize::new(0),
             dying: AtomicBool::new(false),
             address,
         })
@@ -172,13 +170,11 @@ impl Cq {
 
     /// A queue pair uses it, with this many work requests. It has room for all of them, so that no flush overruns it.
     pub fn attach(&self, requests: usize) {
-        self.users.fetch_add(1, Ordering::AcqRel);
         self.change_room(requests as isize);
     }
 
     /// That queue pair is gone.
     pub fn detach(&self, requests: usize) {
-        self.users.fetch_sub(1, Ordering::AcqRel);
         self.change_room(-(requests as isize));
     }
 
@@ -291,9 +287,11 @@ pub unsafe fn destroy<P: 'static>(cq: *mut P, face: Face) -> Result<()> {
     if core.face != face || core.dying.swap(true, Ordering::AcqRel) {
         return Err(EINVAL);
     }
-    if core.users.load(Ordering::Acquire) > 0 {
+    if let Source::Work(nic) = &core.source
+        && let Err(error) = nic.check_unused()
+    {
         core.dying.store(false, Ordering::Release);
-        return Err(EBUSY);
+        return Err(error.into());
     }
     // SAFETY: the caller's promise, and only one thread gets here.
     unsafe { finish::<P>(cq.addr(), &core, true) };

@@ -61,6 +61,15 @@ impl CompletionQueue {
         self.queue.set_capacity(capacity);
     }
 
+    /// A queue is given up only when no queue pair uses it. One that was destroyed and still answers its peer does not.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] names a queue pair that uses it.
+    pub fn check_unused(&self) -> Result<()> {
+        // In the child of a fork nothing is in use.
+        self.driver.lock().map_or(Ok(()), |engine| engine.check_cq_unused(self.queue.id))
+    }
+
     /// Completions that wait now.
     pub fn len(&self) -> usize {
         self.queue.len()

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
 from openmrc.closing import Closable
-from openmrc.errors import ClosedError, DeadlineError, StateError
+from openmrc.errors import ClosedError, DeadlineError
 from openmrc.verbs.waiting import Waitable
 from openmrc.verbs.work import Completion
 
 if TYPE_CHECKING:
     from openmrc.verbs.comp_channel import CompletionChannel
     from openmrc.verbs.context import Context
-    from openmrc.verbs.qp import QueuePair
 
 
 class CompletionQueue(Waitable, Closable):
@@ -44,7 +43,6 @@ class CompletionQueue(Waitable, Closable):
         self.cq_context = cq_context
         self._core = core
         self._closed = False
-        self._qps: set[QueuePair] = set()
 
     @property
     def handle(self) -> int:
@@ -156,12 +154,8 @@ class CompletionQueue(Waitable, Closable):
         Raises:
             StateError: if a queue pair still uses it.
         """
-        if self._qps:
-            users = ", ".join(f"0x{qp.qp_num:06x}" for qp in self._qps)
-            raise StateError(
-                f"completion queue {self.handle} is in use by queue pair {users}: close that first"
-            )
         if not self._closed:
+            self._core.check_unused()
             self._closed = True
             self._wake()
             if self.channel is not None:

@@ -57,8 +57,6 @@ class QueuePair(Closable):
             cq._check_open()
         self._core = pd._core.create_qp(send_cq._core, recv_cq._core, cap, sq_sig_all)
         pd._qps.add(self)
-        send_cq._qps.add(self)
-        recv_cq._qps.add(self)
         if isinstance(hint, SharedQpHint):
             hint._qps.add(self)
 
@@ -300,8 +298,6 @@ class QueuePair(Closable):
         """Closes it (``ibv_destroy_qp``); outstanding requests are dropped without completions."""
         self._core.close()
         self.pd._qps.discard(self)
-        self.send_cq._qps.discard(self)
-        self.recv_cq._qps.discard(self)
         if isinstance(self._hint, SharedQpHint):
             self._hint._qps.discard(self)
 

@@ -199,6 +199,12 @@ impl Engine {
         Ok(qp.ev_states().map(|(path, state)| (entries[usize::from(path)], state)).collect())
     }
 
+    /// A completion queue is used by its queue pairs until they are destroyed.
+    pub fn check_cq_unused(&self, id: u32) -> Result<()> {
+        let uses = |io: &QpIo| io.shared.send_cq.id == id || io.shared.recv_cq.id == id;
+        self.verbs.check_unused(|| format!("completion queue {id}"), uses)
+    }
+
     pub fn qp_ports(&self, place: Place) -> Result<PortSet> {
         let peer = self.io(place)?.link.as_ref().map(|link| link.peer);
         Ok(self.node.own_ports().and(peer.map_or(PortSet::EMPTY, |peer| self.node.peer_ports(peer))))

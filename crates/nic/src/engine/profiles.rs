@@ -97,13 +97,7 @@ impl Engine {
 
     /// A queue pair uses a profile from the step that names it until it is reset or destroyed.
     fn check_unused(&self, kind: &str, id: u16, uses: impl Fn(&QpIo) -> bool) -> Result<()> {
-        match self.verbs.iter().find(|(_, io)| !io.is_retired && uses(io)) {
-            None => Ok(()),
-            Some((_, io)) => {
-                let num = io.shared.num;
-                Err(Error::Busy(format!("{kind} profile {id} is used by queue pair 0x{num:06x}")))
-            }
-        }
+        self.verbs.check_unused(|| format!("{kind} profile {id}"), uses)
     }
 
     /// Profiles that a queue pair names must exist from then on.

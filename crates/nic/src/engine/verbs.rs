@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::attr::QpAttr;
 use crate::completion::{Completion, Status};
 use crate::completion_ring::CqShared;
+use crate::error::{Error, Result};
 use crate::memory_table::{Access, MemoryTable};
 use crate::piece::Piece;
 use crate::profiles::engine::Paths;
@@ -208,6 +209,19 @@ impl Verbs {
     #[inline]
     pub fn get_mut(&mut self, place: Place) -> Option<&mut QpIo> {
         self.qps.get_mut(place as usize)?.as_deref_mut()
+    }
+
+    /// # Errors
+    /// [`Error::Busy`] if a queue pair, other than those that only answer their peers, uses something.
+    pub fn check_unused(&self, what: impl Fn() -> String, uses: impl Fn(&QpIo) -> bool) -> Result<()> {
+        match self.iter().find(|(_, io)| !io.is_retired && uses(io)) {
+            None => Ok(()),
+            Some((_, io)) => Err(Error::Busy(format!(
+                "{} is used by queue pair 0x{:06x}: close that first",
+                what(),
+                io.shared.num
+            ))),
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Place, &QpIo)> {

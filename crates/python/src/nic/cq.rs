@@ -35,6 +35,11 @@ impl CompletionQueue {
         self.queue.handle()
     }
 
+    /// Raises `StateError` if a queue pair uses it.
+    fn check_unused(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.queue.check_unused()).or_raise()
+    }
+
     #[getter]
     fn cqe(&self) -> usize {
         self.queue.capacity()
