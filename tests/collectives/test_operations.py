@@ -394,6 +394,23 @@ def test_operations_without_elements_end(shared):
     run(script, 2, SHARED=shared)
 
 
+@both_ways
+def test_records_list_the_messages_that_were_sent_if_asked(shared):
+    script = """
+        comm.records()
+        comm.record_messages()
+        comm.all_reduce(np.ones(11, np.float32), algorithm="ring")
+        comm.record_messages(False)
+        comm.all_reduce(np.ones(11, np.float32), algorithm="ring")
+        first, second = (record.messages for record in comm.records())
+        # Six elements and five; each rank begins with its own part.
+        sizes = (24, 20) if rank == 0 else (20, 24)
+        assert first == tuple((1 - rank, size) for size in sizes), first
+        assert second == ()
+    """
+    run(script, 2, SHARED=shared)
+
+
 def test_more_elements_than_2_to_the_31(alone):
     # Zeros that nobody touches take no memory.
     x = np.zeros((1 << 31) + 8, np.uint8)

@@ -169,6 +169,11 @@ impl Communicator {
         self.driver.core.lock().links.get(peer)?.as_ref().map(|link| link.host.clone())
     }
 
+    /// Whether the records of operations that begin from now on list the messages that they sent.
+    pub fn record_messages(&self, on: bool) {
+        self.driver.core.lock().log.with_messages = on;
+    }
+
     /// Records of operations that have ended since the last call.
     pub fn take_records(&self) -> Vec<Record> {
         self.driver.core.lock().log.take()

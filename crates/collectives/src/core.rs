@@ -122,6 +122,9 @@ impl Core {
             self.fail(error, AbortKind::Device, self.rank);
             return;
         }
+        if self.log.with_messages {
+            operation.record_messages();
+        }
         self.operations.queue.push_back(operation);
         self.progress();
     }
@@ -202,8 +205,8 @@ impl Core {
                 break;
             }
             operation.finish();
-            if let Some(operation) = self.operations.queue.pop_front() {
-                self.log.add(Record::of(&operation));
+            if let Some(mut operation) = self.operations.queue.pop_front() {
+                self.log.add(Record::of(&mut operation));
                 operation.end(Ok(()));
             }
             worked = true;

@@ -25,6 +25,8 @@ pub struct Messages {
     outstanding: usize,
     /// Bytes sent through shared memory, and over the network.
     pub bytes: [u64; 2],
+    /// Receivers and lengths of the messages in the order in which their first bytes were sent, if they are recorded.
+    pub recorded: Option<Vec<(Rank, u64)>>,
 }
 
 impl Messages {
@@ -40,6 +42,7 @@ impl Messages {
             left: program.sends.len() + program.recvs.len(),
             outstanding: 0,
             bytes: [0; 2],
+            recorded: None,
         }
     }
 
@@ -66,6 +69,11 @@ impl Messages {
         self.outstanding += usize::from(held);
         self.lists[to].outstanding += usize::from(held);
         self.bytes[way] += len as u64;
+        if self.sent[index] == 0
+            && let Some(recorded) = &mut self.recorded
+        {
+            recorded.push((to, total as u64));
+        }
         self.sent[index] += len;
         if self.sent[index] == total {
             self.lists[to].sends.pop_front();

@@ -130,6 +130,16 @@ impl Operation {
         self.messages.need(peer)
     }
 
+    /// From now on the messages that are sent are recorded.
+    pub fn record_messages(&mut self) {
+        self.messages.recorded = Some(Vec::new());
+    }
+
+    /// Receivers and lengths of the messages sent, if they are recorded.
+    pub fn take_recorded(&mut self) -> Vec<(Rank, u64)> {
+        self.messages.recorded.take().unwrap_or_default()
+    }
+
     /// Bytes sent through shared memory, and over the network.
     pub fn bytes(&self) -> [u64; 2] {
         self.messages.bytes

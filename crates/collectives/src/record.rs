@@ -35,11 +35,15 @@ pub struct Record {
     pub peer: Rank,
     /// Tag of a message.
     pub tag: u64,
+    /// Receivers and bytes of the messages that this rank sent for the operation, in order: see
+    /// [`crate::Communicator::record_messages`].
+    pub messages: Vec<(Rank, u64)>,
 }
 
 impl Record {
     /// The record of an operation that has just ended.
-    pub(crate) fn of(operation: &Operation) -> Record {
+    pub(crate) fn of(operation: &mut Operation) -> Record {
+        let messages = operation.take_recorded();
         let signature = &operation.signature;
         let size = crate::types::DataType::from_code(signature.dtype).map_or(1, |dtype| dtype.size() as u64);
         let [shared_bytes, network_bytes] = operation.bytes();
@@ -55,6 +59,7 @@ impl Record {
             network_bytes,
             peer: signature.root as Rank,
             tag: 0,
+            messages,
         }
     }
 
@@ -73,6 +78,7 @@ impl Record {
             network_bytes: if message.is_local { 0 } else { sent },
             peer: message.peer,
             tag: message.tag,
+            messages: Vec::new(),
         }
     }
 }
@@ -80,6 +86,8 @@ impl Record {
 /// The newest records, and sums of all.
 #[derive(Default)]
 pub(crate) struct Log {
+    /// Records of operations have their messages.
+    pub with_messages: bool,
     records: VecDeque<Record>,
     /// Operations that have ended.
     pub operations: u64,

@@ -138,7 +138,7 @@ fn read_tuning(given: &Bound<'_, PyDict>) -> PyResult<Tuning> {
 }
 
 /// A record as a tuple; see [`CollectiveGroup::take_records`].
-type RecordFields = (u64, &'static str, &'static str, u64, u64, f64, u64, u64, usize, u64);
+type RecordFields = (u64, &'static str, &'static str, u64, u64, f64, u64, u64, usize, u64, Vec<(usize, u64)>);
 
 /// A communicator.
 #[pyclass(frozen, module = "openmrc._core")]
@@ -265,7 +265,7 @@ impl CollectiveGroup {
     }
 
     /// Records since the last call: number, name, algorithm, bytes, end in ns, duration in s, shared bytes, network bytes,
-    /// root or peer, tag.
+    /// root or peer, tag, messages.
     fn take_records(&self, py: Python<'_>) -> Vec<RecordFields> {
         let records = py.detach(|| self.communicator.take_records());
         let fields = |r: openmrc_collectives::Record| {
@@ -281,9 +281,14 @@ impl CollectiveGroup {
                 r.network_bytes,
                 r.peer,
                 r.tag,
+                r.messages,
             )
         };
         records.into_iter().map(fields).collect()
+    }
+
+    fn record_messages(&self, py: Python<'_>, on: bool) {
+        py.detach(|| self.communicator.record_messages(on));
     }
 
     fn abort(&self, py: Python<'_>, reason: &str) {

@@ -422,11 +422,28 @@ class Communicator(Closable):
     def records(self) -> list[Record]:
         """The operations and messages that have ended since the last call; the newest 65,536."""
         return [
-            Record(number, name, algorithm, nbytes, end / 1e9, seconds, shared, network, peer, tag, self.size)
-            for number, name, algorithm, nbytes, end, seconds, shared, network, peer, tag in (
+            Record(
+                number,
+                name,
+                algorithm,
+                nbytes,
+                end / 1e9,
+                seconds,
+                shared,
+                network,
+                peer,
+                tag,
+                self.size,
+                tuple(messages),
+            )
+            for number, name, algorithm, nbytes, end, seconds, shared, network, peer, tag, messages in (
                 self._core.take_records()
             )
         ]
+
+    def record_messages(self, on: bool = True) -> None:
+        """Whether the records of operations that begin from now on list the messages that this rank sent."""
+        self._core.record_messages(on)
 
     def totals(self) -> Mapping[str, int]:
         """Counts since the beginning: ``operations``, ``shared_bytes``, ``network_bytes`` sent."""

@@ -30,6 +30,9 @@ class Record:
     """Tag of a message."""
     size: int
     """Number of ranks."""
+    messages: tuple[tuple[int, int], ...] = ()
+    """Receivers and bytes of the messages that this rank sent for the operation, in order, if
+    ``record_messages`` was on."""
 
     @property
     def algbw(self) -> float:
