@@ -30,7 +30,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: wheels help demo test test-rust test-python test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -159,6 +159,10 @@ judges: $(STAMPS)/judges/stamp ## download what the tests compare our header tab
 test-python: $(STAMPS)/wheel $(STAMPS)/judges/stamp
 	$(call say,Python tests)
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --durations 20 $(PYTEST_ARGS)
+
+test-bare: $(STAMPS)/wheel ## the tests that use other programs, with those hidden: each passes or is skipped
+	$(call say,Tests without other programs)
+	.ci/bare $(PYTEST_ARGS)
 
 # torch comes with 5 GB of libraries for accelerators, without which it does not import.
 TORCH := .venv-torch
