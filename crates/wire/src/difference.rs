@@ -175,7 +175,10 @@ mod tests {
             bytes[at] = value;
         }
         bytes.extend(headers);
-        Differences::of(&bytes).iter().map(Difference::counter).collect()
+        let found = Differences::of(&bytes);
+        let counters: Vec<_> = found.iter().map(Difference::counter).collect();
+        assert_eq!(found.is_empty(), counters.is_empty());
+        counters
     }
 
     fn with<const N: usize>(changes: &[(usize, u8)]) -> [u8; N] {

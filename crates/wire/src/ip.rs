@@ -443,5 +443,6 @@ mod tests {
             }
         }
         assert!(!rewrite_dscp(&mut [0x60; 39], 1) && !rewrite_dscp(&mut [], 1));
+        assert!(!rewrite_dscp(&mut [0x45; 19], 1));
     }
 }

@@ -4,6 +4,7 @@ mod common;
 
 use common::{emit, layers, link_of, packet};
 use openmrc_wire::ip::{Ip, Ipv4, Ipv6};
+use openmrc_wire::link::Ethernet;
 use openmrc_wire::trim::{TrimError, trim};
 use openmrc_wire::{
     Aeth, Body, DecodeError, DscpClass, DscpMap, Ecn, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, Msn,
@@ -333,4 +334,37 @@ fn only_data_has_a_payload() {
     let mut buf = [0; 256];
     assert!(layers.emit(&packet, &[], &mut buf).is_some());
     assert_eq!(layers.emit(&packet, &[1], &mut buf), None);
+}
+
+#[test]
+fn a_packet_that_ends_behind_its_headers_can_be_trimmed_and_a_shorter_one_cannot() {
+    let (mut layers, _) = plain_ack(DATA);
+    let write = RcWrite { position: Position::Only, va: 0, rkey: 0, dma_len: 64, imm: None };
+    let packet = Packet::new(2, Psn::new(0), Body::RcWrite(write));
+    for outer in [None, Some(())] {
+        let Ip::V6(inner) = layers.ip else { unreachable!() };
+        layers.outer = outer.map(|()| Outer { ip: inner, srh: None });
+        let bytes = emit(&layers, &packet, &[1; 64]);
+        let cut =
+            |len: usize| trim(&mut bytes[..len].to_vec(), LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false);
+        let kept = cut(bytes.len()).unwrap();
+        assert_eq!(kept, bytes.len() - 64 - 4, "payload and iCRC are gone");
+        assert_eq!(cut(kept), Ok(kept));
+        assert!(cut(kept - 1).is_err());
+    }
+}
+
+#[test]
+fn the_ethertype_is_that_of_the_outermost_header() {
+    let (v6, packet) = plain_ack(0);
+    let v4 = Layers::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1).unwrap();
+    let Ip::V6(inner) = v6.ip else { unreachable!() };
+    let outer = Some(Outer { ip: inner, srh: None });
+    let ethernet = Some(Ethernet { dst: [2; 6], src: [4; 6], ethertype: 0, vlan: None });
+    for (layers, outer, ethertype) in
+        [(v4, None, [8, 0]), (v4, outer, [0x86, 0xDD]), (v6, None, [0x86, 0xDD])]
+    {
+        let bytes = emit(&Layers { ethernet, outer, ..layers }, &packet, &[]);
+        assert_eq!(bytes[12..14], ethertype);
+    }
 }
