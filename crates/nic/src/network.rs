@@ -25,6 +25,8 @@ pub(crate) struct Network {
     pub differences: PeerDifferences,
     /// Ports of peers to which the kernel has refused to send for want of a route.
     pub unreachable: Vec<(PeerId, PortSet)>,
+    /// Ports that have refused packets to a peer because they are longer than the interface's MTU.
+    pub narrow: Vec<(PeerId, PortSet)>,
 }
 
 impl Network {
@@ -117,13 +119,15 @@ impl Network {
     /// Packets to a peer are lost before they are on a wire.
     pub fn count_lost(&mut self, key: RunKey, cause: Cause, packets: usize) {
         self.causes.add(cause, packets as u64);
-        if cause != Cause::TxUnreachable {
-            return;
-        }
+        let noted = match cause {
+            Cause::TxUnreachable => &mut self.unreachable,
+            Cause::TxTooLong => &mut self.narrow,
+            _ => return,
+        };
         let port = self.paths[usize::from(key.path)].port;
-        match self.unreachable.iter_mut().find(|(peer, _)| *peer == key.peer) {
+        match noted.iter_mut().find(|(peer, _)| *peer == key.peer) {
             Some((_, ports)) => *ports = ports.with(port),
-            None => self.unreachable.push((key.peer, PortSet::one(port))),
+            None => noted.push((key.peer, PortSet::one(port))),
         }
     }
 

@@ -138,6 +138,23 @@ pub struct Write {
     pub imm: Option<u32>,
 }
 
+impl Write {
+    /// The headers of a duplicate with `len` bytes of payload, sent at `ticks`: its PSN is one that has arrived, so a
+    /// responder places nothing, whatever the address, and answers with a SACK.
+    pub const fn duplicate(len: u16, ticks: u16) -> Self {
+        Write {
+            position: Position::Only,
+            rqmsn: Msn(0),
+            msn: Msn(0),
+            timestamp: Some(Timestamp { ticks, tsr: false }),
+            va: 0,
+            rkey: 0,
+            dma_len: len as u32,
+            imm: None,
+        }
+    }
+}
+
 /// RoCEv2 RC RDMA WRITE: RETH on First and Only, ImmDt on Last and Only with immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RcWrite {

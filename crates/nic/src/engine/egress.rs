@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use openmrc_transport::mrc::PATH_MTU_RANGE;
 use openmrc_transport::node::PeerId;
 use openmrc_transport::{Time, TrafficClass};
 use openmrc_wire::{DscpClass, DscpMap, Packet};
@@ -15,12 +16,15 @@ use crate::port::Port;
 use crate::socket;
 use crate::tx::RunKey;
 
+/// The payload of a probe of full size.
+static ZEROS: [u8; *PATH_MTU_RANGE.end() as usize] = [0; *PATH_MTU_RANGE.end() as usize];
+
 /// The sending side of a device.
 pub(crate) struct Egress {
     pub net: Network,
     pub datapath: Datapath,
     config: Arc<DeviceConfig>,
-    /// Packets without payload, waiting to be sent.
+    /// Packets without payload of an application, waiting to be sent.
     waiting: Vec<(RunKey, Packet)>,
 }
 
@@ -40,7 +44,7 @@ impl Egress {
         RunKey { path, peer, class: socket::traffic_class(dscp, class != TrafficClass::Control) }
     }
 
-    /// A packet without payload, sent with [`Egress::send_waiting`].
+    /// A packet without payload of an application, sent with [`Egress::send_waiting`].
     pub fn queue(&mut self, peer: PeerId, path: u16, packet: Packet, class: TrafficClass) {
         let key = self.key(peer, path, &packet, class);
         self.waiting.push((key, packet));
@@ -83,7 +87,10 @@ impl Egress {
             return;
         }
         for (key, packet) in self.waiting.drain(..) {
-            self.datapath.push(&mut self.net, key, &packet, &[], now);
+            // Only a duplicate that probes a path for long packets has any; its contents do not matter.
+            let zeros = &ZEROS[..usize::from(packet.payload_len)];
+            let pieces: &[&[u8]] = if zeros.is_empty() { &[] } else { &[zeros] };
+            self.datapath.push(&mut self.net, key, &packet, pieces, now);
         }
         self.flush(now);
     }

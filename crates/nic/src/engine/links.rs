@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use openmrc_sockets::{LinkWatch, Netlink};
+use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::{PeerId, Route};
 use openmrc_transport::{PathEntry, PortSet, Span, Time};
 
@@ -105,6 +106,25 @@ impl Engine {
         for (peer, ports) in std::mem::take(&mut self.egress.net.unreachable) {
             self.question_ports(shared, now, peer, ports);
         }
+    }
+
+    /// Packets to peers were longer than the MTU of interfaces: queue pairs leave those planes until a probe of full size
+    /// is answered there.
+    #[cold]
+    pub(super) fn leave_narrow_ports(&mut self, shared: &Shared, now: Time) {
+        for (peer, ports) in std::mem::take(&mut self.egress.net.narrow) {
+            for place in self.verbs.places() {
+                if self.node.peer(place) != Some(peer) {
+                    continue;
+                }
+                self.with_node(shared, now, |node, host| {
+                    node.update_with(place, host, |qp: &mut QueuePair, host| {
+                        ports.iter().for_each(|port| qp.port_is_narrow(now, port, host));
+                    });
+                });
+            }
+        }
+        self.egress.send_waiting(now);
     }
 
     /// Asks a peer whether these of its ports are up.

@@ -149,6 +149,9 @@ impl Engine {
         if !self.egress.net.unreachable.is_empty() {
             self.question_unreachable(shared, now);
         }
+        if !self.egress.net.narrow.is_empty() {
+            self.leave_narrow_ports(shared, now);
+        }
         worked
     }
 

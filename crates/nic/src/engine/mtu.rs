@@ -4,7 +4,7 @@
 
 use openmrc_transport::node::Place;
 use openmrc_transport::{PortSet, Time, TrafficClass};
-use openmrc_wire::{Body, Ev, Msn, Packet, Position, Psn, Sack, Timestamp, Write};
+use openmrc_wire::{Body, Ev, Packet, Psn, Sack, Write};
 
 use super::Engine;
 use crate::attr::DEFAULT_PATH_MTU;
@@ -115,16 +115,7 @@ impl Engine {
                     continue;
                 }
                 let len = if full { proof.progress.path_mtu } else { 0 };
-                let body = Body::Write(Write {
-                    position: Position::Only,
-                    rqmsn: Msn(0),
-                    msn: Msn(0),
-                    timestamp: Some(Timestamp { ticks: now.wire_ticks(), tsr: false }),
-                    va: 0,
-                    rkey: 0,
-                    dma_len: len.into(),
-                    imm: None,
-                });
+                let body = Body::Write(Write::duplicate(len, now.wire_ticks()));
                 let dest = io.attr.dest_qp_num.unwrap_or_default();
                 let mut packet = Packet::new(dest, proof.psn, body);
                 (packet.payload_len, packet.ack_req) = (len, true);

@@ -48,6 +48,7 @@ impl Engine {
             causes: Causes::default(),
             differences: PeerDifferences::default(),
             unreachable: Vec::new(),
+            narrow: Vec::new(),
         };
         for (index, port) in config.ports.iter().enumerate() {
             let mut port = datapath.open_port(&mut net, port, &interfaces)?;

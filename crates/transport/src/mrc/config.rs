@@ -69,6 +69,9 @@ pub struct PathModel {
     /// Packets with one entropy value stay in order, so a packet overtaken on its path is lost. False where switches
     /// spray.
     pub ordered: bool,
+    /// Switches trim packets rather than drop them, so a packet that is lost without a NACK shows that its path has
+    /// failed.
+    pub trims: bool,
 }
 
 impl PathModel {
@@ -76,7 +79,7 @@ impl PathModel {
     /// or without trimming (spec: congestion, "Numbers").
     pub fn new(base_rtt: Span, trimming: bool) -> Self {
         let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
-        PathModel { base_rtt, target_qdelay, ordered: true }
+        PathModel { base_rtt, target_qdelay, ordered: true, trims: trimming }
     }
 }
 
@@ -334,14 +337,15 @@ pub(super) struct Settings {
     pub peer_waits: bool,
     // The fields of the path model: as a struct it would take 8 bytes more.
     ordered: bool,
+    trims: bool,
     base_rtt: Span,
     pub target_qdelay: Span,
 }
 
 impl Settings {
     pub fn model(&self) -> PathModel {
-        let &Settings { base_rtt, target_qdelay, ordered, .. } = self;
-        PathModel { base_rtt, target_qdelay, ordered }
+        let &Settings { base_rtt, target_qdelay, ordered, trims, .. } = self;
+        PathModel { base_rtt, target_qdelay, ordered, trims }
     }
 }
 
@@ -355,6 +359,7 @@ impl From<&QpConfig> for Settings {
             peer_waits: config.requestor.peer_waits,
             acks_immediates: config.acks_immediates,
             ordered: config.paths.model.ordered,
+            trims: config.paths.model.trims,
             base_rtt: config.paths.model.base_rtt,
             target_qdelay: config.paths.model.target_qdelay,
         }

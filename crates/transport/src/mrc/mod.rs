@@ -212,6 +212,12 @@ impl QueuePair {
         found.is_some()
     }
 
+    /// The driver's interface has refused a packet of this queue pair's size on a port: its paths are condemned.
+    pub fn port_is_narrow(&mut self, now: Time, port: u8, host: &mut dyn Host) {
+        let now = self.shared.advance_clock(now);
+        self.shared.port_is_narrow(now, port, host);
+    }
+
     /// Every path of the queue pair, in rotation or in reserve, with its state.
     pub fn ev_states(&self) -> impl Iterator<Item = (PathId, EvState)> + '_ {
         let paths = &self.shared.paths;
@@ -370,7 +376,8 @@ impl Transport for QueuePair {
         }
         if self.shared.error.is_none() {
             let is_sending = self.requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
-            self.shared.probe_condemned(now, is_sending, host);
+            let repeats = self.requestor.as_ref().map(|requestor| requestor.arrived_psn());
+            self.shared.probe_condemned(now, is_sending, repeats, host);
         }
     }
 

@@ -1,6 +1,6 @@
 //! State that both roles of a queue pair use: configuration, clock, error, ports, paths and counters.
 
-use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp};
+use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp, Write};
 
 use super::config::{QpConfig, Settings};
 use super::paths::{
@@ -152,6 +152,14 @@ impl Shared {
         self.transmit_probe(now, index, TrafficClass::Data, host);
     }
 
+    /// Sends a write of full size that every responder takes for a duplicate: it places nothing, and answers with a SACK.
+    fn send_duplicate(&mut self, now: Time, index: EvIndex, psn: Psn, host: &mut dyn Host) {
+        let body = Body::Write(Write::duplicate(self.config.path_mtu, now.wire_ticks()));
+        let mut packet = Packet::new(self.config.remote_qp, psn, body);
+        (packet.payload_len, packet.ack_req) = (self.config.path_mtu, true);
+        host.transmit(self.paths.transmit(packet, index, TrafficClass::DataNoTrim, None));
+    }
+
     fn transmit_probe(&mut self, now: Time, index: EvIndex, class: TrafficClass, host: &mut dyn Host) {
         let probe = Probe {
             vendor_info: 0,
@@ -165,8 +173,15 @@ impl Shared {
         host.transmit(self.paths.transmit(packet, index, class, None));
     }
 
-    /// Probes the condemned paths that are due, within the node's budget.
-    pub(super) fn probe_condemned(&mut self, now: Time, is_sending: bool, host: &mut dyn Host) {
+    /// Probes the condemned paths that are due, within the node's budget. `repeats` is the PSN of a packet that has arrived:
+    /// where a path may carry short packets only, the first probe of a row is a duplicate of full size.
+    pub(super) fn probe_condemned(
+        &mut self,
+        now: Time,
+        is_sending: bool,
+        repeats: Option<Psn>,
+        host: &mut dyn Host,
+    ) {
         if now < self.probes.due() {
             return;
         }
@@ -190,7 +205,10 @@ impl Shared {
             } else {
                 self.probes.schedule_next(now, &mut self.paths, index, self.rtt.smoothed);
                 self.stats.path_probes += 1;
-                self.send_probe(now, index, TrafficClass::Data, host);
+                match repeats.filter(|_| self.paths.may_drop() && !self.paths.has_succeeded(index)) {
+                    Some(psn) => self.send_duplicate(now, index, psn, host),
+                    None => self.send_probe(now, index, TrafficClass::Data, host),
+                }
             }
         }
     }
@@ -209,7 +227,10 @@ impl Shared {
         let is_condemned = self.paths.state(index) == EvState::AssumedBad;
         match mark {
             Mark::AlwaysSkip if is_condemned => ConditionProbes::forget_successes(&mut self.paths, index),
-            Mark::AlwaysSkip => self.condemn(now, index, host),
+            Mark::AlwaysSkip if self.ports_up.contains(self.paths.port(index)) => {
+                self.condemn(now, index, host)
+            }
+            Mark::AlwaysSkip => {}
             Mark::SkipOnce if !probe => self.paths.mark(index),
             Mark::SkipOnce | Mark::None if probe && is_condemned => {
                 self.probe_succeeded(now, index, mark, host);
@@ -271,23 +292,46 @@ impl Shared {
 
     // --- the condition of paths --------------------------------------------------------------------------------------
 
-    /// Takes a path out of rotation, and its whole plane if too many of its paths were condemned in a row.
-    pub(super) fn condemn(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
+    /// A packet was lost on a path without being trimmed. Returns whether something has failed: a drop is congestion.
+    pub(super) fn path_lost(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) -> bool {
         // A port that is known to be down explains the loss; its paths have not failed.
         if !self.ports_up.contains(self.paths.port(index)) {
-            return;
+            return true;
         }
+        let blame = self.paths.blame(now, index, self.rtt.smoothed);
+        match blame {
+            Condemned::Unchanged => {}
+            Condemned::Path => self.condemn(now, index, host),
+            Condemned::Plane => self.condemn_plane(now, self.paths.plane_of(index), host),
+        }
+        blame != Condemned::Unchanged || !self.paths.state(index).usable()
+    }
+
+    /// Takes a path out of rotation, and its whole plane if too many of its paths were condemned in a row.
+    fn condemn(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) {
         match self.paths.condemn(index) {
             Condemned::Unchanged => {}
             Condemned::Path => self.condemned(now, index, host),
             Condemned::Plane => {
                 self.condemned(now, index, host);
-                for other in self.paths.on_plane(self.paths.plane_of(index)) {
-                    if self.paths.condemn(other) != Condemned::Unchanged {
-                        self.condemned(now, other, host);
-                    }
-                }
+                self.condemn_plane(now, self.paths.plane_of(index), host);
             }
+        }
+    }
+
+    fn condemn_plane(&mut self, now: Time, plane: usize, host: &mut dyn Host) {
+        for index in self.paths.on_plane(plane) {
+            if self.paths.condemn(index) != Condemned::Unchanged {
+                self.condemned(now, index, host);
+            }
+        }
+    }
+
+    /// The driver's interface cannot send packets of full size on this port.
+    pub(super) fn port_is_narrow(&mut self, now: Time, port: u8, host: &mut dyn Host) {
+        let plane = (0..self.paths.plane_count()).find(|&plane| self.paths.plane_port(plane) == port);
+        if let Some(plane) = plane.filter(|_| self.ports_up.contains(port)) {
+            self.condemn_plane(now, plane, host);
         }
     }
 

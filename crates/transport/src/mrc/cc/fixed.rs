@@ -1,10 +1,11 @@
-//! A window that only the receiver's penalty changes, never the network.
+//! A window that the receiver's penalty and drops shrink, and marks and round trips do not.
 
 use super::{Ack, Congestion, Hold};
 use crate::time::Time;
 
 /// A fixed window. After the receiver has reduced it, it grows by one packet per round trip as soon as growth is
-/// allowed, so that the senders of one receiver reach equal shares.
+/// allowed, so that the senders of one receiver reach equal shares. A drop reduces it by half of what was dropped: where
+/// it is larger than what the links and their queues hold, a few packets are dropped in a round trip, not the excess.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedWindow {
     largest: f64,
@@ -31,7 +32,7 @@ impl Congestion for FixedWindow {
     }
 
     fn on_sack(&mut self, _now: Time, ack: &Ack) {
-        if ack.hold == Hold::Eased {
+        if ack.hold != Hold::Pressed && self.window < self.largest {
             let grown = self.window + f64::from(self.mtu) * f64::from(ack.newly) / self.window;
             self.window = grown.min(self.largest);
         }
@@ -40,4 +41,8 @@ impl Congestion for FixedWindow {
     fn on_trim(&mut self, _now: Time, _bytes: u32, _in_flight: i64) {}
 
     fn on_loss(&mut self, _now: Time, _bytes: u32, _in_flight: i64) {}
+
+    fn on_drop(&mut self, _now: Time, bytes: u32, _in_flight: i64) {
+        self.window = (self.window - f64::from(bytes) / 2.0).max(2.0 * f64::from(self.mtu)).min(self.window);
+    }
 }

@@ -232,6 +232,12 @@ impl Flow {
         self.controller.on_loss(now, bytes, self.in_flight);
     }
 
+    /// A switch has probably dropped a packet for want of room.
+    pub fn on_drop(&mut self, now: Time, bytes: u32) {
+        self.in_flight -= i64::from(bytes);
+        self.controller.on_drop(now, bytes, self.in_flight);
+    }
+
     /// A buffer of the receiver was full and a packet was dropped. The window shrinks by its size, whatever the
     /// controller does on losses.
     pub fn on_overflow(&mut self, bytes: u32) {

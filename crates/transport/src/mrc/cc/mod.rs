@@ -67,6 +67,10 @@ pub trait Congestion: Send + Sync {
     fn on_trim(&mut self, now: Time, bytes: u32, in_flight: i64);
     /// A packet was lost without a NACK. `in_flight` no longer counts it.
     fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64);
+    /// A packet was lost without a NACK, and its path delivers: it was probably dropped for want of room.
+    fn on_drop(&mut self, now: Time, bytes: u32, in_flight: i64) {
+        self.on_loss(now, bytes, in_flight);
+    }
     /// A round-trip time that is not that of a packet which a SACK answers: of a NACK, or of a probe.
     fn on_rtt(&mut self, rtt: Span) {
         let _ = rtt;
@@ -147,6 +151,9 @@ impl Congestion for Controller {
     }
     fn on_loss(&mut self, now: Time, bytes: u32, in_flight: i64) {
         each!(self, c => c.on_loss(now, bytes, in_flight))
+    }
+    fn on_drop(&mut self, now: Time, bytes: u32, in_flight: i64) {
+        each!(self, c => c.on_drop(now, bytes, in_flight))
     }
     fn on_rtt(&mut self, rtt: Span) {
         each!(self, c => c.on_rtt(rtt))

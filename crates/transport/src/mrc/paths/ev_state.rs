@@ -62,7 +62,8 @@ pub const fn next(state: EvState, input: EvInput) -> EvState {
 pub struct EvRecord {
     /// State (2 bits), consecutive answered probes (2 bits), probe back-off exponent (4 bits).
     bits: u8,
-    /// When a condemned path is to be probed next, in units of [`super::ConditionProbes`]; unused otherwise.
+    /// When a condemned path is to be probed next, in units of [`super::ConditionProbes`]. Of a usable path: packets lost
+    /// since one has arrived.
     pub probe_due: u8,
 }
 
@@ -88,6 +89,19 @@ impl EvRecord {
             EvState::Denied => 3,
         };
         self.bits = self.bits & !3 | state;
+    }
+
+    /// A packet was lost on this usable path; returns how many in a row.
+    pub fn count_loss(&mut self) -> u8 {
+        self.probe_due = self.probe_due.saturating_add(1);
+        self.probe_due
+    }
+
+    /// A packet has arrived on it.
+    pub fn forget_losses(&mut self) {
+        if self.state().usable() {
+            self.probe_due = 0;
+        }
     }
 
     pub const fn successes(self) -> u8 {

@@ -28,6 +28,7 @@ impl Paths {
     pub(in crate::mrc) fn alive(&mut self, index: EvIndex) {
         let plane = self.plane_of(index);
         self.planes[plane].streak = 0;
+        self.forgive(index);
         if index == self.condemned.on_trial {
             self.condemned.in_vain = 0;
         }
@@ -46,7 +47,7 @@ impl Paths {
         self.condemned.ever = true;
         self.planes[plane].streak = self.planes[plane].streak.saturating_add(1);
         // With a single plane the streak is ignored: there is no other plane to use.
-        if self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {
+        if !self.may_drop() && self.planes[plane].streak >= PLANE_STREAK && self.planes.len() > 1 {
             Condemned::Plane
         } else {
             Condemned::Path
@@ -95,6 +96,7 @@ impl Paths {
             return false;
         }
         self.records[index as usize].set_probing(0, 0);
+        self.records[index as usize].forget_losses();
         if before == EvState::AssumedBad {
             self.condemned.count -= 1;
         }

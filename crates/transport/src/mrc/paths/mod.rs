@@ -7,9 +7,11 @@
 //! |---|---|
 //! | `choice`, `selector` | selection of the path of the next packet |
 //! | `health`, `ev_state` | path failure and recovery |
+//! | `blame` | what a loss says about its path |
 //! | `probing` | schedule of the probes of condemned paths |
 //! | `reverse` | paths for feedback |
 
+mod blame;
 mod choice;
 mod ev_state;
 mod health;
@@ -29,6 +31,7 @@ pub(super) use probing::{ConditionProbes, FIRST_RTTS, IDLE_RTTS};
 pub(super) use reverse::ReversePaths;
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
 
+use self::blame::{Evidence, PlaneLosses};
 use self::ev_state::EvRecord;
 use self::selector::Selector;
 use super::config::{PathConfig, QpConfig};
@@ -73,6 +76,7 @@ struct Plane {
     port: u8,
     /// Condemnations since the last acknowledgement on this plane.
     streak: u8,
+    losses: PlaneLosses,
 }
 
 /// Result of condemning a path.
@@ -96,7 +100,7 @@ struct Condemnations {
     /// The last path returned to the rotation for a trial, and the number of trials since such a path delivered.
     on_trial: EvIndex,
     in_vain: u8,
-    /// A path was condemned at any time.
+    /// A path was condemned at any time, or has lost a packet that may have been dropped.
     ever: bool,
 }
 
@@ -117,6 +121,7 @@ pub(super) struct Paths {
     trial_at: Time,
     selector: Selector,
     reflection: Reflection,
+    evidence: Evidence,
 }
 
 /// How the peer reflects entropy values. Counters stay at their largest value.
@@ -156,6 +161,7 @@ impl Paths {
             cursor: (crate::random::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
             usable: slots as u16,
             streak: 0,
+            losses: PlaneLosses::default(),
             turns: 0,
             sent: turn(p) as u32,
         };
@@ -183,6 +189,7 @@ impl Paths {
             },
             trial_at: Time::ZERO,
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),
+            evidence: Evidence::new(config),
             reflection: Reflection {
                 bits: config.paths.entropy_bits,
                 is_swapped: false,
@@ -291,6 +298,12 @@ impl Paths {
 
     pub(super) fn state(&self, index: EvIndex) -> EvState {
         self.records[index as usize].state()
+    }
+
+    /// Whether the last probe of a condemned path was answered.
+    pub(super) fn has_succeeded(&self, index: EvIndex) -> bool {
+        let record = self.record(index);
+        record.successes() > 0
     }
 
     /// Whether the controller has left any path of a plane enabled.

@@ -122,6 +122,11 @@ impl ConditionProbes {
         self.set_due(now, paths, index, self.jitter(now, index, wait));
     }
 
+    /// The answer to a duplicate that was sent on a condemned path.
+    pub fn is_awaited(paths: &Paths, index: EvIndex) -> bool {
+        paths.may_drop() && paths.state(index) == EvState::AssumedBad && paths.record(index).backoff() > 0
+    }
+
     /// The peer gives the path up: successes are counted from zero again.
     pub fn forget_successes(paths: &mut Paths, index: EvIndex) {
         let record = paths.record_mut(index);

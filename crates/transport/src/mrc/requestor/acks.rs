@@ -108,6 +108,11 @@ impl Requestor {
             }
         }
 
+        // A duplicate of what had arrived before was a probe of full size.
+        let proves_path = answered.probe.is_some()
+            || answered.seq.is_some_and(|seq| seq < self.window.base())
+                && answered.path.is_some_and(|index| ConditionProbes::is_awaited(&shared.paths, index));
+
         let bitmap_base = cack.wrapping_add_signed(i64::from(sack.sack_offset));
         let bitmap = (bitmap_base, sack.bitmap);
         let arrived_first = self.window.fresh64(bitmap_base) & sack.bitmap;
@@ -152,7 +157,7 @@ impl Requestor {
         }
 
         if let Some(index) = answered.path {
-            shared.path_answered(now, index, probe, sack.mark, host);
+            shared.path_answered(now, index, proves_path, sack.mark, host);
             if proves_order
                 && shared.config.model().ordered
                 && let Some(seq) = answered.seq

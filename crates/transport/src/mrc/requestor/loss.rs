@@ -174,7 +174,8 @@ impl Requestor {
         }
     }
 
-    /// A packet is lost without a NACK: its path has failed, unless the receiver has reported that it drops packets.
+    /// A packet is lost without a NACK: its path has failed, unless the receiver has reported that it drops packets, or
+    /// the network drops them.
     pub(super) fn lose(&mut self, shared: &mut Shared, now: Time, seq: Seq, host: &mut dyn Host) {
         let sent = self.window.resent_at(seq).unwrap_or_else(|| self.window.sent_not_before(seq));
         let explained = self.loss.is_explained_by_overflow(now, sent);
@@ -211,9 +212,12 @@ impl Requestor {
             self.flow.on_overflow(size);
             return;
         }
-        self.flow.on_loss(now, size);
         host.path_loss(shared.paths.path(index), shared.paths.port(index));
-        shared.condemn(now, index, host);
+        if shared.path_lost(now, index, host) {
+            self.flow.on_loss(now, size);
+        } else {
+            self.flow.on_drop(now, size);
+        }
     }
 
     /// A packet taken for lost has arrived after all: the reorder window grows, and its path is restored.

@@ -23,7 +23,7 @@ mod silence;
 mod start_probe;
 mod window;
 
-use openmrc_wire::{Body, Packet, Timestamp, Write};
+use openmrc_wire::{Body, Packet, Psn, Timestamp, Write};
 
 pub use sendq::MAX_MESSAGE;
 
@@ -140,6 +140,11 @@ impl Requestor {
     /// Whether any packet or message is unacknowledged.
     pub fn is_sending(&self) -> bool {
         !self.window.is_empty()
+    }
+
+    /// The PSN before the oldest that is outstanding: to the responder, a packet with it is a duplicate.
+    pub fn arrived_psn(&self) -> Psn {
+        wire(self.window.base()).offset(-1)
     }
 
     /// Whether no answer is outstanding: every packet and message sent was acknowledged, and unsent data has a port to

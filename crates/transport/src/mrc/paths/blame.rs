@@ -1,0 +1,141 @@
+//! What an untrimmed loss says about its path. Where switches trim, it is a failure. Where they drop, it is more likely
+//! congestion, and a path is taken for broken only if its losses stand out from those of its plane \[choice\].
+
+use super::{Condemned, EvIndex, PLANE_STREAK, Paths};
+use crate::mrc::config::QpConfig;
+use crate::time::{Span, Time};
+
+/// Losses and arrivals over which the share of lost packets of a plane is averaged, as a shift.
+const MEMORY: u32 = 6;
+/// The largest share, 2^16 - 1, is that of a plane that loses everything.
+const ALL: u16 = u16::MAX;
+
+/// Shares of lost packets, and how many bursts in a row a path that loses no more than its plane still loses in one of
+/// 10,000 cases: ln(1/10,000) / ln(share).
+const STANDS_OUT: [(u16, u8); 5] =
+    [(share(1), 2), (share(10), 4), (share(25), 7), (share(40), 10), (share(50), 14)];
+const STANDS_OUT_ABOVE: u8 = 20;
+
+const fn share(percent: u32) -> u16 {
+    (ALL as u32 * percent / 100) as u16
+}
+
+/// Whether the network drops packets, and how many packets follow each other on one path.
+#[derive(Clone, Copy)]
+pub(super) struct Evidence {
+    drops: bool,
+    burst: u8,
+}
+
+/// What is known of the losses of a plane.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PlaneLosses {
+    /// Losses since the last arrival, and when the first of them was found.
+    streak: u8,
+    since: Time,
+    /// Average share of lost packets.
+    share: u16,
+}
+
+impl PlaneLosses {
+    fn lost(&mut self, now: Time) {
+        if self.streak == 0 {
+            self.since = now;
+        }
+        self.streak = self.streak.saturating_add(1);
+        self.share += (ALL - self.share) >> MEMORY;
+    }
+
+    fn arrived(&mut self) {
+        self.streak = 0;
+        self.share -= self.share >> MEMORY;
+    }
+
+    /// A plane that still delivers is not dead. Losses are found many at a time, so a few of them without an arrival in
+    /// between prove nothing until a round trip has passed.
+    fn is_dead(&self, now: Time, rtt: Span) -> bool {
+        self.streak >= PLANE_STREAK && now.since(self.since) >= rtt
+    }
+
+    fn bursts_that_stand_out(&self) -> u8 {
+        let above = |&&(share, _): &&(u16, u8)| self.share < share;
+        STANDS_OUT.iter().find(above).map_or(STANDS_OUT_ABOVE, |&(_, bursts)| bursts)
+    }
+}
+
+impl Evidence {
+    pub fn new(config: &QpConfig) -> Self {
+        let drops = !config.paths.model.trims || !config.caps.trim_nack;
+        Evidence { drops, burst: config.paths.burst.max(1) }
+    }
+}
+
+impl Paths {
+    /// Whether an untrimmed loss may be congestion.
+    pub(in crate::mrc) fn may_drop(&self) -> bool {
+        self.evidence.drops
+    }
+
+    /// A packet was lost on this path without being trimmed: what has failed.
+    pub(in crate::mrc) fn blame(&mut self, now: Time, index: EvIndex, rtt: Span) -> Condemned {
+        if !self.evidence.drops {
+            return Condemned::Path;
+        }
+        self.condemned.ever = true;
+        let (plane, has_others) = (self.plane_of(index), self.planes.len() > 1);
+        let losses = &mut self.planes[plane].losses;
+        losses.lost(now);
+        if has_others && losses.is_dead(now, rtt) {
+            return Condemned::Plane;
+        }
+        let limit = losses.bursts_that_stand_out().saturating_mul(self.evidence.burst);
+        let record = self.record_mut(index);
+        if !record.state().usable() {
+            return Condemned::Unchanged;
+        }
+        if record.count_loss() < limit { Condemned::Unchanged } else { Condemned::Path }
+    }
+
+    /// A packet sent on this path has arrived: what was lost before is forgiven.
+    pub(super) fn forgive(&mut self, index: EvIndex) {
+        if self.evidence.drops {
+            let plane = self.plane_of(index);
+            self.planes[plane].losses.arrived();
+            self.record_mut(index).forget_losses();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plane_is_dead_only_after_a_round_trip_of_nothing_but_losses() {
+        let rtt = Span::from_micros(100);
+        let mut losses = PlaneLosses::default();
+        let begin = Time(1);
+        (0..100).for_each(|_| losses.lost(begin));
+        assert!(!losses.is_dead(begin, rtt), "found at once");
+        losses.lost(begin + rtt);
+        assert!(losses.is_dead(begin + rtt, rtt));
+        losses.arrived();
+        losses.lost(begin + rtt.times(9));
+        assert!(!losses.is_dead(begin + rtt.times(9), rtt));
+    }
+
+    #[test]
+    fn the_more_a_plane_loses_the_more_must_a_path_lose_to_stand_out() {
+        let after = |lost: usize| {
+            let mut losses = PlaneLosses::default();
+            for packet in 0..2000 {
+                if packet % 100 < lost { losses.lost(Time(1)) } else { losses.arrived() }
+            }
+            // The average swings by the packets that it remembers.
+            losses.bursts_that_stand_out()
+        };
+        assert_eq!(after(0), 2);
+        assert!(after(30) > after(0) && after(60) > after(30));
+        assert_eq!(after(100), STANDS_OUT_ABOVE);
+    }
+}
