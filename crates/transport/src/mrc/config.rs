@@ -335,22 +335,26 @@ pub(super) struct Settings {
     pub caps: UsedCapabilities,
     pub acks_immediates: bool,
     pub peer_waits: bool,
-    // The fields of the path model: as a struct it would take 8 bytes more.
-    ordered: bool,
-    trims: bool,
+    // The fields of the path model: as a struct it would take 8 bytes more, and so would one more flag.
+    network: u8,
     base_rtt: Span,
     pub target_qdelay: Span,
 }
 
 impl Settings {
+    const ORDERED: u8 = 1;
+    const TRIMS: u8 = 2;
+
     pub fn model(&self) -> PathModel {
-        let &Settings { base_rtt, target_qdelay, ordered, trims, .. } = self;
+        let &Settings { base_rtt, target_qdelay, network, .. } = self;
+        let (ordered, trims) = (network & Self::ORDERED != 0, network & Self::TRIMS != 0);
         PathModel { base_rtt, target_qdelay, ordered, trims }
     }
 }
 
 impl From<&QpConfig> for Settings {
     fn from(config: &QpConfig) -> Self {
+        let model = &config.paths.model;
         Settings {
             local_qp: config.local_qp,
             remote_qp: config.remote_qp,
@@ -358,10 +362,9 @@ impl From<&QpConfig> for Settings {
             caps: UsedCapabilities::from(config.caps),
             peer_waits: config.requestor.peer_waits,
             acks_immediates: config.acks_immediates,
-            ordered: config.paths.model.ordered,
-            trims: config.paths.model.trims,
-            base_rtt: config.paths.model.base_rtt,
-            target_qdelay: config.paths.model.target_qdelay,
+            network: u8::from(model.ordered) * Settings::ORDERED | u8::from(model.trims) * Settings::TRIMS,
+            base_rtt: model.base_rtt,
+            target_qdelay: model.target_qdelay,
         }
     }
 }

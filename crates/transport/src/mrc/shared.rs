@@ -292,13 +292,13 @@ impl Shared {
 
     // --- the condition of paths --------------------------------------------------------------------------------------
 
-    /// A packet was lost on a path without being trimmed. Returns whether something has failed: a drop is congestion.
-    pub(super) fn path_lost(&mut self, now: Time, index: EvIndex, host: &mut dyn Host) -> bool {
+    /// A packet was lost on a path without being trimmed; a round trip takes up to `rtt`. Returns whether something has failed: a drop is congestion.
+    pub(super) fn path_lost(&mut self, now: Time, index: EvIndex, rtt: Span, host: &mut dyn Host) -> bool {
         // A port that is known to be down explains the loss; its paths have not failed.
         if !self.ports_up.contains(self.paths.port(index)) {
             return true;
         }
-        let blame = self.paths.blame(now, index, self.rtt.smoothed);
+        let blame = self.paths.blame(now, index, self.ports_up, rtt);
         match blame {
             Condemned::Unchanged => {}
             Condemned::Path => self.condemn(now, index, host),

@@ -341,7 +341,11 @@ fn random_schedule(scenario: &mut Scenario, dice: &mut Dice) -> Time {
     if dice.chance(0.15) {
         let path = dice.below(paths) as PathId;
         let (from, to) = (dice.below(nodes) as usize, dice.below(nodes) as usize);
-        let health = Health { passes: dice.pick(&[0.5, 0.9, 0.99]), marks: dice.pick(&[0.0, 0.0, 1.0]) };
+        let health = Health {
+            passes: dice.pick(&[0.5, 0.9, 0.99]),
+            marks: dice.pick(&[0.0, 0.0, 1.0]),
+            ..Health::GOOD
+        };
         actions.push((when(dice), Action::Path { from, to, path, health }));
     }
     if dice.chance(0.15) && ports > 1 {

@@ -149,6 +149,7 @@ impl NodeHost for View<'_> {
             Body::Sack(sack) => self.flows[peer].on_sack_sent(sack),
             Body::Ack(aeth) if aeth.is_ack() => self.flows[peer].on_ack_sent(aeth.msn),
             Body::Ack(_) | Body::Nack(_) | Body::Probe(_) => Ok(()),
+            Body::Write(_) => self.flows[end].on_duplicate_sent(&transmit.packet),
             other => Err(format!("unexpected feedback: {other:?}")),
         };
         self.judge(end, verdict);
@@ -159,8 +160,12 @@ impl NodeHost for View<'_> {
         if self.ends[end].record.fast_probes > 1 {
             self.judge(end, Err("a second probe in the class of feedback".into()));
         }
-        let fits = transmit.class == TrafficClass::Control || probes && transmit.class == TrafficClass::Data;
-        if !fits || transmit.packet.payload_len != 0 || transmit.payload.is_some() {
+        let fits = match transmit.packet.body {
+            Body::Write(_) => transmit.class == TrafficClass::DataNoTrim,
+            Body::Probe(_) if transmit.class == TrafficClass::Data => true,
+            _ => transmit.class == TrafficClass::Control && transmit.packet.payload_len == 0,
+        };
+        if !fits || transmit.payload.is_some() {
             let (class, payload) = (transmit.class, transmit.payload);
             self.judge(end, Err(format!("feedback in class {class:?} with payload {payload:?}")));
         }

@@ -78,18 +78,24 @@ pub struct Health {
     pub passes: f64,
     /// Probability that a delivered data packet is ECN-marked.
     pub marks: f64,
+    /// Longer packets are lost, bytes on the wire.
+    pub longest: u32,
 }
 
 impl Health {
-    pub const GOOD: Health = Health { passes: 1.0, marks: 0.0 };
-    pub const DEAD: Health = Health { passes: 0.0, marks: 0.0 };
+    pub const GOOD: Health = Health { passes: 1.0, marks: 0.0, longest: u32::MAX };
+    pub const DEAD: Health = Health { passes: 0.0, ..Health::GOOD };
 
     pub const fn lossy(loss: f64) -> Self {
-        Health { passes: 1.0 - loss, marks: 0.0 }
+        Health { passes: 1.0 - loss, ..Health::GOOD }
     }
 
     pub const fn marking(marks: f64) -> Self {
-        Health { passes: 1.0, marks }
+        Health { marks, ..Health::GOOD }
+    }
+
+    pub const fn narrow(longest: u32) -> Self {
+        Health { longest, ..Health::GOOD }
     }
 }
 
@@ -232,7 +238,8 @@ impl Network {
         }
         let (health, burst) = (path.health, now < path.burst_ends);
         let loss = if control { impairments.control_loss } else { impairments.loss };
-        if burst || !dice.chance(health.passes) || dice.chance(loss) {
+        let fits = sizes::on_wire(packet) <= health.longest;
+        if burst || !fits || !dice.chance(health.passes) || dice.chance(loss) {
             self.count_loss(control);
             return None;
         }

@@ -2,6 +2,7 @@
 //! congestion, and a path is taken for broken only if its losses stand out from those of its plane \[choice\].
 
 use super::{Condemned, EvIndex, PLANE_STREAK, Paths};
+use crate::api::PortSet;
 use crate::mrc::config::QpConfig;
 use crate::time::{Span, Time};
 
@@ -33,7 +34,7 @@ pub(super) struct PlaneLosses {
     /// Losses since the last arrival, and when the first of them was found.
     streak: u8,
     since: Time,
-    /// Average share of lost packets.
+    /// Average share of lost packets before that.
     share: u16,
 }
 
@@ -43,23 +44,27 @@ impl PlaneLosses {
             self.since = now;
         }
         self.streak = self.streak.saturating_add(1);
-        self.share += (ALL - self.share) >> MEMORY;
     }
 
     fn arrived(&mut self) {
-        self.streak = 0;
+        for _ in 0..std::mem::take(&mut self.streak) {
+            self.share += (ALL - self.share) >> MEMORY;
+        }
         self.share -= self.share >> MEMORY;
     }
 
-    /// A plane that still delivers is not dead. Losses are found many at a time, so a few of them without an arrival in
-    /// between prove nothing until a round trip has passed.
-    fn is_dead(&self, now: Time, rtt: Span) -> bool {
-        self.streak >= PLANE_STREAK && now.since(self.since) >= rtt
+    /// A plane that still delivers is not dead. Losses are found many at a time, so even more of them in a row than its
+    /// share explains prove nothing until two round trips through full queues have passed.
+    fn is_dead(&self, now: Time, rtt: Span, burst: u8) -> bool {
+        self.streak >= self.losses_that_stand_out(burst).max(PLANE_STREAK)
+            && now.since(self.since) >= rtt.times(2)
     }
 
-    fn bursts_that_stand_out(&self) -> u8 {
+    /// How many losses in a row the share does not explain, where packets of a burst are lost together.
+    fn losses_that_stand_out(&self, burst: u8) -> u8 {
         let above = |&&(share, _): &&(u16, u8)| self.share < share;
-        STANDS_OUT.iter().find(above).map_or(STANDS_OUT_ABOVE, |&(_, bursts)| bursts)
+        let bursts = STANDS_OUT.iter().find(above).map_or(STANDS_OUT_ABOVE, |&(_, bursts)| bursts);
+        bursts.saturating_mul(burst)
     }
 }
 
@@ -76,19 +81,23 @@ impl Paths {
         self.evidence.drops
     }
 
-    /// A packet was lost on this path without being trimmed: what has failed.
-    pub(in crate::mrc) fn blame(&mut self, now: Time, index: EvIndex, rtt: Span) -> Condemned {
+    /// A packet was lost on this path without being trimmed: what has failed. Ports `up` can be used, and a round trip
+    /// takes up to `rtt`.
+    pub(in crate::mrc) fn blame(&mut self, now: Time, index: EvIndex, up: PortSet, rtt: Span) -> Condemned {
         if !self.evidence.drops {
             return Condemned::Path;
         }
         self.condemned.ever = true;
-        let (plane, has_others) = (self.plane_of(index), self.planes.len() > 1);
-        let losses = &mut self.planes[plane].losses;
+        let plane = self.plane_of(index);
+        // The last plane is not given up: there is nothing to use instead.
+        let has_others = self.any_usable(up.without(self.planes[plane].port));
+        let burst = self.evidence.burst;
+        let losses = &mut self.trouble().losses[plane];
         losses.lost(now);
-        if has_others && losses.is_dead(now, rtt) {
+        if has_others && losses.is_dead(now, rtt, burst) {
             return Condemned::Plane;
         }
-        let limit = losses.bursts_that_stand_out().saturating_mul(self.evidence.burst);
+        let limit = losses.losses_that_stand_out(burst);
         let record = self.record_mut(index);
         if !record.state().usable() {
             return Condemned::Unchanged;
@@ -100,7 +109,7 @@ impl Paths {
     pub(super) fn forgive(&mut self, index: EvIndex) {
         if self.evidence.drops {
             let plane = self.plane_of(index);
-            self.planes[plane].losses.arrived();
+            self.trouble().losses[plane].arrived();
             self.record_mut(index).forget_losses();
         }
     }
@@ -111,17 +120,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plane_is_dead_only_after_a_round_trip_of_nothing_but_losses() {
+    fn a_plane_is_dead_only_after_two_round_trips_of_nothing_but_losses() {
         let rtt = Span::from_micros(100);
         let mut losses = PlaneLosses::default();
         let begin = Time(1);
         (0..100).for_each(|_| losses.lost(begin));
-        assert!(!losses.is_dead(begin, rtt), "found at once");
+        assert!(!losses.is_dead(begin, rtt, 1), "found at once");
         losses.lost(begin + rtt);
-        assert!(losses.is_dead(begin + rtt, rtt));
+        assert!(!losses.is_dead(begin + rtt, rtt, 1), "within a round trip");
+        losses.lost(begin + rtt.times(2));
+        assert!(losses.is_dead(begin + rtt.times(2), rtt, 1));
         losses.arrived();
         losses.lost(begin + rtt.times(9));
-        assert!(!losses.is_dead(begin + rtt.times(9), rtt));
+        assert!(!losses.is_dead(begin + rtt.times(9), rtt, 1));
     }
 
     #[test]
@@ -132,7 +143,7 @@ mod tests {
                 if packet % 100 < lost { losses.lost(Time(1)) } else { losses.arrived() }
             }
             // The average swings by the packets that it remembers.
-            losses.bursts_that_stand_out()
+            losses.losses_that_stand_out(1)
         };
         assert_eq!(after(0), 2);
         assert!(after(30) > after(0) && after(60) > after(30));

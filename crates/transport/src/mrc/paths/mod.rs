@@ -76,7 +76,6 @@ struct Plane {
     port: u8,
     /// Condemnations since the last acknowledgement on this plane.
     streak: u8,
-    losses: PlaneLosses,
 }
 
 /// Result of condemning a path.
@@ -104,6 +103,14 @@ struct Condemnations {
     ever: bool,
 }
 
+/// What is known only of paths that have lost packets.
+struct Trouble {
+    /// No other condemned path is tried before this time.
+    trial_at: Time,
+    /// By plane.
+    losses: Box<[PlaneLosses]>,
+}
+
 pub(super) struct Paths {
     profile: Arc<EvProfile>,
     records: Box<[EvRecord]>,
@@ -117,8 +124,8 @@ pub(super) struct Paths {
     rotation_turns: u16,
     random: u32,
     condemned: Condemnations,
-    /// No other condemned path is tried before this time. Not in `condemned`, whose size it would double.
-    trial_at: Time,
+    /// Allocated with the first loss.
+    trouble: Option<Box<Trouble>>,
     selector: Selector,
     reflection: Reflection,
     evidence: Evidence,
@@ -161,7 +168,6 @@ impl Paths {
             cursor: (crate::random::mix(seed.wrapping_add(p as u64)) % slots as u64) as u16,
             usable: slots as u16,
             streak: 0,
-            losses: PlaneLosses::default(),
             turns: 0,
             sent: turn(p) as u32,
         };
@@ -187,7 +193,7 @@ impl Paths {
                 in_vain: 0,
                 ever: false,
             },
-            trial_at: Time::ZERO,
+            trouble: None,
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),
             evidence: Evidence::new(config),
             reflection: Reflection {
@@ -320,6 +326,13 @@ impl Paths {
         self.condemned.count > 0
     }
 
+    fn trouble(&mut self) -> &mut Trouble {
+        let planes = self.planes.len();
+        self.trouble.get_or_insert_with(|| {
+            Box::new(Trouble { trial_at: Time::ZERO, losses: vec![PlaneLosses::default(); planes].into() })
+        })
+    }
+
     /// The slots of a plane in the rotation.
     fn slots_of(&self, plane: usize) -> std::ops::Range<usize> {
         let slots = usize::from(self.slots);
@@ -340,7 +353,10 @@ impl Paths {
 
     /// Heap bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.records) + self.rotation.heap_bytes() + size_of_val(&*self.planes)
+        size_of_val(&*self.records)
+            + self.rotation.heap_bytes()
+            + size_of_val(&*self.planes)
+            + self.trouble.as_ref().map_or(0, |trouble| size_of::<Trouble>() + size_of_val(&*trouble.losses))
     }
 }
 

@@ -213,7 +213,9 @@ impl Requestor {
             return;
         }
         host.path_loss(shared.paths.path(index), shared.paths.port(index));
-        if shared.path_lost(now, index, host) {
+        // The window has grown to the longest round trip.
+        let rtt = shared.rtt.smoothed.max(shared.rtt.shortest + self.loss.window);
+        if shared.path_lost(now, index, rtt, host) {
             self.flow.on_loss(now, size);
         } else {
             self.flow.on_drop(now, size);

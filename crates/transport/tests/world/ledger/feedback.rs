@@ -1,7 +1,7 @@
 //! Rules for feedback: the responder must not report more than has arrived, and the requestor must not retransmit what
 //! was reported.
 
-use openmrc_wire::{Mark, Psn, Sack};
+use openmrc_wire::{Mark, Packet, Psn, Sack};
 
 use super::{Flow, Verdict};
 
@@ -32,6 +32,15 @@ impl Flow {
             rule!(growth < 1 << 23, "{name}: rcvd_bytes went back from {last} to {rcvd}");
         }
         self.last_rcvd = Some(rcvd);
+        Ok(())
+    }
+
+    /// The requestor probes a path by a duplicate of full size: only of what is known to have arrived.
+    pub fn on_duplicate_sent(&mut self, packet: &Packet) -> Verdict {
+        let name = &self.name;
+        let known = self.deceived || self.number_after(packet.psn).is_some_and(|n| n <= self.acknowledged);
+        rule!(known, "{name}: PSN {} is sent again as a probe and is not known to have arrived", packet.psn);
+        rule!(u32::from(packet.payload_len) == self.mtu, "{name}: a probe of {} bytes", packet.payload_len);
         Ok(())
     }
 
