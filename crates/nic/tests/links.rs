@@ -279,3 +279,31 @@ fn a_device_none_of_whose_addresses_is_of_this_host_is_refused() {
         assert!(error.contains("10.9.0.1:4791, 10.9.1.1:4791"), "{error}");
     });
 }
+
+#[test]
+fn an_interface_that_refuses_long_packets_takes_its_plane_out() {
+    in_namespace(|| {
+        for i in 0..2 {
+            link(i);
+        }
+        let end = End::open(config(&["10.9.0.1", "10.9.1.1"]), &Options::default());
+        wait_up(&end.context, PortSet::first(2));
+        let nobody = vec!["10.9.0.2:4791".parse().unwrap(), "10.9.1.2:4791".parse().unwrap()];
+        let attr = QpAttr { path_mtu: Some(1024), exp_cnt: Some(25), ..QpAttr::default() };
+        to_rts(&end.qp, 0x4001, nobody, &attr);
+        ip("link set d1 mtu 1000");
+        let sges = [end.sge(0, 100_000)];
+        end.qp.post_send(&[SendWr { rkey: 1, ..end.request(&end, 0, 1, &sges) }]).unwrap();
+        let usable = |port| {
+            let states = end.qp.ev_states().unwrap();
+            states.iter().filter(|(path, state)| path.port == port && state.usable()).count()
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while usable(1) > 0 {
+            assert!(Instant::now() < deadline, "{} paths are still used", usable(1));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(usable(0), 8, "nothing is known against the other plane");
+        assert!(end.cause(Cause::TxTooLong) > 0);
+    });
+}

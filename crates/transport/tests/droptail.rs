@@ -4,7 +4,7 @@ mod world;
 
 use std::sync::Arc;
 
-use openmrc_transport::mrc::{CcProfile, EvState, QueuePair};
+use openmrc_transport::mrc::{CcProfile, EvState, PathModel, QueuePair};
 use openmrc_transport::{Span, Time};
 use world::measure::millis;
 use world::network::Health;
@@ -92,6 +92,17 @@ fn overload_condemns_no_path_and_little_is_sent_again() {
         assert_eq!((healthy, broken), (0, 0), "seed {seed}");
         assert!(again * 6 < sent, "seed {seed}: {again} of {sent} packets sent again");
     }
+}
+
+#[test]
+fn overload_of_a_long_link_condemns_no_path_either() {
+    let mut scenario = overloaded(1);
+    (scenario.rate, scenario.latency) = (150_000_000, Span::from_millis(10));
+    let model = PathModel::new(scenario.base_rtt(4096), false);
+    scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs).for_each(|c| c.paths.model = model);
+    let Cost { sent, again, healthy, broken, .. } = run(scenario);
+    assert_eq!((healthy, broken), (0, 0));
+    assert!(again * 6 < sent, "{again} of {sent} packets sent again");
 }
 
 #[test]

@@ -123,7 +123,7 @@ class Device:
     """Rate of all ports together, bits per second; default 25 Gb/s."""
     fixed_window: int | None = None
     """Fixed congestion window in bytes; 0: ``uet-1.0-nscc`` controls congestion. Default: that where the
-    network trims, else a window of 1 MiB."""
+    network trims, else a window of 1 MiB. Drops shrink it; it grows back by a packet in a round trip."""
     ack_every_bytes: int | None = None
     """As responder, a SACK when more than this many bytes have come, a small packet counting as 1024; default
     128 KiB."""
