@@ -63,7 +63,7 @@ fn run(scenario: Scenario) -> Cost {
     let (mut healthy, mut time) = (0, Time::ZERO);
     let bytes = (SENDERS * MESSAGES * (256 << 10)) as u64;
     while world.flows.iter().map(|flow| flow.counters.placed_bytes).sum::<u64>() < bytes {
-        time = time + Span::from_millis(1);
+        time += Span::from_millis(1);
         assert!(time < Time::ZERO + Span::from_secs(20), "it never ends");
         world.run_until(time);
         healthy = (0..SENDERS).map(|sender| condemned(&world, 2 * sender, 0)).fold(healthy, usize::max);

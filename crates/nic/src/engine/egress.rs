@@ -89,7 +89,9 @@ impl Egress {
         for (key, packet) in self.waiting.drain(..) {
             // Only a duplicate that probes a path for long packets has any; its contents do not matter.
             let zeros = &ZEROS[..usize::from(packet.payload_len)];
-            let pieces: &[&[u8]] = if zeros.is_empty() { &[] } else { &[zeros] };
+            // SAFETY: they are static.
+            let pieces = [unsafe { Piece::of_memory(zeros.as_ptr(), zeros.len()) }];
+            let pieces = if zeros.is_empty() { &[][..] } else { &pieces };
             self.datapath.push(&mut self.net, key, &packet, pieces, now);
         }
         self.flush(now);

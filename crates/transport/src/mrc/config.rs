@@ -362,7 +362,8 @@ impl From<&QpConfig> for Settings {
             caps: UsedCapabilities::from(config.caps),
             peer_waits: config.requestor.peer_waits,
             acks_immediates: config.acks_immediates,
-            network: u8::from(model.ordered) * Settings::ORDERED | u8::from(model.trims) * Settings::TRIMS,
+            network: (u8::from(model.ordered) * Settings::ORDERED)
+                | (u8::from(model.trims) * Settings::TRIMS),
             base_rtt: model.base_rtt,
             target_qdelay: model.target_qdelay,
         }
