@@ -1,5 +1,7 @@
 //! What an untrimmed loss says about its path. Where switches trim, it is a failure. Where they drop, it is more likely
 //! congestion, and a path is taken for broken only if its losses stand out from those of its plane \[choice\].
+//!
+//! The import circle with `paths` is intended: the rule and the state that it needs stay in one file.
 
 use super::{Condemned, EvIndex, PLANE_STREAK, Paths};
 use crate::api::PortSet;
