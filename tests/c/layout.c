@@ -1,4 +1,4 @@
-/* Sizes and offsets of every structure (spec: C interface, sections 5, 6.3 and 7), against our headers and those of
+/* Sizes and offsets of every structure (docs/spec/c-interface.md, sections 5, 6.3 and 7), against our headers and those of
  * libibverbs-dev; and the type of every function. */
 #include <assert.h>
 #include <mrc_ctl.h>

@@ -3,7 +3,7 @@
 Output-queued switches that store and forward, one heap of events, integer picoseconds. A packet is one Python
 object, a queue is a deque, a port has an event when a packet has left it. Senders send at line rate, hosts
 with several flows take turns packet by packet; no feedback, no congestion control. Header sizes come from the
-wire format's tables (spec: wire), not from the code.
+wire format's tables (docs/spec/wire.md), not from the code.
 """
 
 import heapq

@@ -28,7 +28,7 @@ def test_every_field_has_a_meaning_and_defaults_of_the_core_have_sources() -> No
     assert [place for place, row in rows.items() if not row.meaning and place[1] != "kind"] == []
     assert rows["Network", "convergence_us"].unit == "us"
     assert rows["Network", "convergence_us"].source.startswith("BGP takes 0.1 s")
-    assert rows["Topology", "tiers"].source == "As the reference fabric has (spec: fabric)."
+    assert rows["Topology", "tiers"].source == "As the reference fabric has (docs/spec/fabric.md)."
     assert rows["Topology", "planes"].values == "whole number, 1 to 16"
     assert rows["Rocev2", "recovery"].values == "`go-back-n` or `selective-repeat`"
 

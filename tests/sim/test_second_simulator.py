@@ -121,7 +121,8 @@ def test_a_permutation_on_fixed_paths_agrees_to_a_few_packets() -> None:
         transport={**LINE_RATE, "ev_active": 1, "ev_backup": 0},
         record={"evs": True, "ports": True},
     )
-    # One plane, four uplinks: an entropy value's two highest bits are the path (spec: wire, structured EVs).
+    # One plane, four uplinks: an entropy value's two highest bits are the path (docs/spec/wire.md, "Where the
+    # entropy value goes").
     assert results.evs is not None
     uplink = {src: ev >> 30 for src, ev in zip(results.evs["src"], results.evs["ev"], strict=True)}
     assert len(results.evs["ev"]) == half, "one path a flow"

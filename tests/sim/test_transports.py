@@ -159,7 +159,7 @@ def test_routing_that_reacts_loses_fewer_packets_than_routing_that_does_not() ->
 def test_routing_reacts_by_default_for_transports_that_rely_on_it(kind: str) -> None:
     filled = check.filled(transports.apply(scenario(), kind)).network
     assert filled.reroutes
-    # A lost carrier, BFD, BGP (spec: baselines, "Routing").
+    # A lost carrier, BFD, BGP (docs/spec/baselines.md, "Routing").
     assert (filled.detection_us, filled.silent_detection_us, filled.convergence_us) == (1e3, 3e5, 1e5)
     assert not check.filled(scenario()).network.reroutes
 

@@ -1,5 +1,6 @@
-//! Which devices there are: from `OPENMRC_DEVICES`, `OPENMRC_CONFIG` or this host's interfaces (spec: C interface,
-//! section 1). The file's keys have the names and units of `openmrc.verbs.Device` and `openmrc.testing.Impairment`.
+//! Which devices there are: from `OPENMRC_DEVICES`, `OPENMRC_CONFIG` or this host's interfaces
+//! (docs/spec/c-interface.md, section 1). The file's keys have the names and units of `openmrc.verbs.Device` and
+//! `openmrc.testing.Impairment`.
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! An open device (spec: C interface, sections 7.3, 7.4 and 7.6). Contexts of verbs and of MRC share it.
+//! An open device (docs/spec/c-interface.md, sections 7.3, 7.4 and 7.6). Contexts of verbs and of MRC share it.
 
 use std::collections::HashMap;
 use std::ffi::c_int;

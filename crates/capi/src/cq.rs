@@ -1,4 +1,4 @@
-//! Completion channels and completion queues, of both interfaces (spec: C interface, sections 3, 7.2 and 9).
+//! Completion channels and completion queues, of both interfaces (docs/spec/c-interface.md, sections 3, 7.2 and 9).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The devices of this process, and what they report (spec: C interface, sections 7.3 and 7.5).
+//! The devices of this process, and what they report (docs/spec/c-interface.md, sections 7.3 and 7.5).
 
 use std::ffi::{c_char, c_int, c_void};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};

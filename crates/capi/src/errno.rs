@@ -1,4 +1,4 @@
-//! Errno values, and which one an error of the NIC becomes (spec: C interface, sections 3 and 9).
+//! Errno values, and which one an error of the NIC becomes (docs/spec/c-interface.md, sections 3 and 9).
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Completion queues of EV events: bounded, with a count of what did not fit (spec: C interface, section 6.6).
+//! Completion queues of EV events: bounded, with a count of what did not fit (docs/spec/c-interface.md, section 6.6).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

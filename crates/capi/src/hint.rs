@@ -1,5 +1,5 @@
-//! Hints about the use of queue pairs (spec: C interface, sections 3 and 5). They are kept for queries: a device whose
-//! resources are memory has no use for them.
+//! Hints about the use of queue pairs (docs/spec/c-interface.md, sections 3 and 5). They are kept for queries: a device
+//! whose resources are memory has no use for them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

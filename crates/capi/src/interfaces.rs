@@ -89,8 +89,8 @@ pub fn usable() -> Vec<IpAddr> {
     chosen.into_iter().map(|(_, addr)| addr).collect()
 }
 
-/// The addresses of a peer on every plane, from that on the first: plane k's own prefix with the host part of the peer's
-/// address (spec: C interface, Finding the peer). `None` where it does not follow.
+/// The addresses of a peer on every plane, from that on the first: plane k's own prefix with the host part of the
+/// peer's address (docs/spec/c-interface.md, Finding the peer). `None` where it does not follow.
 pub fn planes_of(own: &[IpAddr], first: IpAddr) -> Option<Vec<IpAddr>> {
     if own.len() == 1 {
         return (own[0].is_ipv4() == first.is_ipv4()).then(|| vec![first]);

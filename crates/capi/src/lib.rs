@@ -1,5 +1,5 @@
-//! The MRC C interface, and verbs for unmodified programs, over the software MRC NIC (spec: C interface). One shared
-//! object, `libopenmrc.so.0`, has all symbols. It does nothing until a program asks for devices.
+//! The MRC C interface, and verbs for unmodified programs, over the software MRC NIC (docs/spec/c-interface.md). One
+//! shared object, `libopenmrc.so.0`, has all symbols. It does nothing until a program asks for devices.
 //!
 //! | module | subject |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | `open`, `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
 //! | `modify`, `post` | states of queue pairs; work requests |
 //! | `ev_events`, `notifier` | the events of paths for a controller, notifications |
-//! | `registry`, `events`, `errno`, `returns`, `process` | pointers of programs, waiting, errors and what functions return, forks |
+//! | `registry`, `events`, `errno`, `returns`, `process` | pointers of programs, waiting, errors and what functions
+//! return, forks |
 
 mod abi;
 mod config;

@@ -1,4 +1,4 @@
-//! Protection domains and memory regions (spec: C interface, sections 7.2 and 7.7).
+//! Protection domains and memory regions (docs/spec/c-interface.md, sections 7.2 and 7.7).
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -78,7 +78,8 @@ fn access_of(flags: u32) -> Result<Access> {
 /// Registers `length` bytes at `addr`.
 ///
 /// # Errors
-/// EFAULT if a byte is not there, or cannot be written though the flags say so; EINVAL, EOPNOTSUPP for the access flags.
+/// EFAULT if a byte is not there, or cannot be written though the flags say so; EINVAL, EOPNOTSUPP for the access
+/// flags.
 pub fn register(pd: *mut IbvPd, addr: *mut c_void, length: usize, flags: u32) -> Result<*mut IbvMr> {
     let core = PDS.get(pd)?;
     let access = access_of(flags)?;

@@ -1,5 +1,5 @@
-//! The states of queue pairs: what each step needs and takes in either interface (spec: C interface, `mrc_modify_qp` and
-//! section 7.6).
+//! The states of queue pairs: what each step needs and takes in either interface (docs/spec/c-interface.md,
+//! `mrc_modify_qp` and section 7.6).
 
 use std::sync::Arc;
 
@@ -299,9 +299,9 @@ fn mrc_timeout(verbs: u8) -> u8 {
     }
 }
 
-/// How many retries with doubling interval follow the `retries` of verbs. Hardware gives up after them; a process may be
-/// stopped for longer. So each retry has one more that doubles, unless fewer last as long as those of the NIC's default.
-/// Without any retry there is one, as a trimmed packet counts as an attempt.
+/// How many retries with doubling interval follow the `retries` of verbs. Hardware gives up after them; a process may
+/// be stopped for longer. So each retry has one more that doubles, unless fewer last as long as those of the NIC's
+/// default. Without any retry there is one, as a trimmed packet counts as an attempt.
 fn doubling_retries(timeout: u8, retries: u8) -> u8 {
     let most = retries.max(1);
     let enough = default_retries().lasts();

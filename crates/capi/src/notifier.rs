@@ -1,4 +1,4 @@
-//! Notifications of completion queues, which go to a channel (spec: C interface, section 7.2).
+//! Notifications of completion queues, which go to a channel (docs/spec/c-interface.md, section 7.2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

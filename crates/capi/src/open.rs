@@ -1,5 +1,5 @@
-//! Opening and closing a device (spec: C interface, sections 7.3 and 7.6). Closing a device destroys every object
-//! that is left on it.
+//! Opening and closing a device (docs/spec/c-interface.md, sections 7.3 and 7.6). Closing a device destroys every
+//! object that is left on it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -1,4 +1,4 @@
-//! Work requests: chains of them, posted up to the first that is refused (spec: C interface, section 7.7).
+//! Work requests: chains of them, posted up to the first that is refused (docs/spec/c-interface.md, section 7.7).
 
 use std::ffi::c_int;
 use std::{ptr, slice};

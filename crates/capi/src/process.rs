@@ -1,5 +1,5 @@
 //! Whether the library may be used in this process: not in the child of a fork of the one that opened a device, and not
-//! after a panic (spec: C interface, section 9).
+//! after a panic (docs/spec/c-interface.md, section 9).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Queue pairs of both interfaces: creating, destroying, and their states (spec: C interface, sections 3 and 7.6).
+//! Queue pairs of both interfaces: creating, destroying, and their states (docs/spec/c-interface.md, sections 3 and
+//! 7.6).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

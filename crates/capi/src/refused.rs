@@ -1,5 +1,5 @@
 //! Functions of verbs that this device lacks. They are defined here because those of libibverbs would read private
-//! memory around our objects. Each fails as its documentation says (spec: C interface, section 7.2).
+//! memory around our objects. Each fails as its documentation says (docs/spec/c-interface.md, section 7.2).
 
 use std::ffi::{c_char, c_int, c_void};
 

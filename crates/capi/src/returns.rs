@@ -1,4 +1,4 @@
-//! From results to what C functions return (spec: C interface, sections 3 and 9). No panic crosses the border.
+//! From results to what C functions return (docs/spec/c-interface.md, sections 3 and 9). No panic crosses the border.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};

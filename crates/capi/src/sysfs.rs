@@ -1,6 +1,6 @@
-//! Files under /sys/class/infiniband that programs look up for a device (spec: C interface, section 7.9). Functions of the
-//! C library are interposed for exactly that prefix with a name of ours; everything else goes to the next definition,
-//! without an allocation or a lock. `OPENMRC_SYSFS=0` leaves the files out.
+//! Files under /sys/class/infiniband that programs look up for a device (docs/spec/c-interface.md, section 7.9).
+//! Functions of the C library are interposed for exactly that prefix with a name of ours; everything else goes to the
+//! next definition, without an allocation or a lock. `OPENMRC_SYSFS=0` leaves the files out.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

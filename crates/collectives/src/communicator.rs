@@ -1,4 +1,4 @@
-//! A communicator: the ranks of a job, or some of them, and the operations between them (spec: collectives).
+//! A communicator: the ranks of a job, or some of them, and the operations between them (docs/spec/collectives.md).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -75,8 +75,8 @@ impl Communicator {
     /// Begins a collective operation, which owns the call's memory until it has ended.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the call cannot be executed; [`Error::Closed`]. That of a communicator that has failed is the
-    /// work's.
+    /// [`Error::Invalid`] if the call cannot be executed; [`Error::Closed`]. That of a communicator that has failed is
+    /// the work's.
     pub fn call(&self, call: Call) -> Result<Work> {
         call.check(self.rank, self.ranks)?;
         let Call { shape, dtype, op, factor, input, output, algorithm, timeout } = call;

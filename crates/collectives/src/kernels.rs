@@ -1,5 +1,5 @@
 //! Reduction kernels: element by element, over memory that may be unaligned. Types of 16 and 8 bits are computed in
-//! single precision and rounded once per call (spec: collectives, "Types").
+//! single precision and rounded once per call (docs/spec/collectives.md, "Collectives").
 //!
 //! The loops are plain, and compiled twice: for any x86-64, and with AVX2, which is chosen at run time.
 
@@ -325,7 +325,8 @@ fn has_avx2() -> bool {
 /// Elements of a block that is reduced over all ranks before the next.
 const BLOCK: usize = 1024;
 
-/// `dst[i] = parts[0][i] op parts[1][i] op ...`, in this order. Types narrower than 32 bits are rounded once, at the end.
+/// `dst[i] = parts[0][i] op parts[1][i] op ...`, in this order. Types narrower than 32 bits are rounded once, at the
+/// end.
 ///
 /// # Safety
 /// As [`reduce`], for every part. There is at least one.

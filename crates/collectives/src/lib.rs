@@ -1,4 +1,4 @@
-//! Collective operations between the ranks of a job (spec: collectives): reduction kernels, and communicators
+//! Collective operations between the ranks of a job (docs/spec/collectives.md): reduction kernels, and communicators
 //! that execute the programs of `openmrc-schedule` over the software MRC NIC and, on one host, through shared memory.
 //!
 //! | module | subject |

@@ -1,4 +1,5 @@
-//! Point-to-point messages: matched by communicator, peer and tag, in the order of posting (spec: collectives, "send, recv").
+//! Point-to-point messages: matched by communicator, peer and tag, in the order of posting (docs/spec/collectives.md,
+//! "Collectives").
 //!
 //! A message for which no receive is posted stays in the sender and in its slots. If a receive with another tag is
 //! posted for the same peer, the message is put aside, so that messages behind it can arrive.

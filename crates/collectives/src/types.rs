@@ -1,4 +1,4 @@
-//! Element types and reductions (spec: collectives, "Types").
+//! Element types and reductions (docs/spec/collectives.md, "Collectives").
 
 /// Type of the elements of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

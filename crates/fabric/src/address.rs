@@ -1,5 +1,5 @@
-//! The SRv6 addressing plan: uSIDs, path addresses, forwarding tables, addresses of link ends (spec: fabric, "SRv6
-//! addressing plan").
+//! The SRv6 addressing plan: uSIDs, path addresses, forwarding tables, addresses of link ends (docs/spec/fabric.md,
+//! "SRv6 addressing plan").
 //!
 //! | what | uSID |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The nodes and links of a multi-plane fabric, with their names, numbers and addresses (spec: fabric).
+//! The nodes and links of a multi-plane fabric, with their names, numbers and addresses (docs/spec/fabric.md).
 //!
 //! Everything is arithmetic on a [`Fabric`], a small `Copy` value. Nothing is stored per switch, link or path, so
 //! 131,072 hosts cost no more than 16. The planner, the switch configurations, the software NIC and the simulator use

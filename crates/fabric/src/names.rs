@@ -1,4 +1,4 @@
-//! Names of nodes and links: `h12`, `p3/t0-17`, `p3/t0-17:up5--p3/t1-5`, `h12:p3--p3/t0-0:down12` (spec: fabric,
+//! Names of nodes and links: `h12`, `p3/t0-17`, `p3/t0-17:up5--p3/t1-5`, `h12:p3--p3/t0-0:down12` (docs/spec/fabric.md,
 //! "Names").
 
 use core::fmt;

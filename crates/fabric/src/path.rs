@@ -1,4 +1,4 @@
-//! Entropy value <-> path, both ways, by arithmetic (spec: paths, "EV <-> path in SRv6").
+//! Entropy value <-> path, both ways, by arithmetic (docs/spec/paths.md, "EV <-> path in SRv6").
 //!
 //! The fields of an EV, from its most significant bit down, are the plane, the uplink of the T0, the uplink of the T1
 //! (three tiers) and the uplink of the T2 (four tiers); the rest is zero. Each field is as wide as the fabric needs. On

@@ -1,4 +1,4 @@
-//! Capacities and attributes of a queue pair, by the steps of its life (spec: transport, "Queue pair life").
+//! Capacities and attributes of a queue pair, by the steps of its life (docs/spec/transport.md, "Queue pair life").
 
 use std::net::SocketAddr;
 

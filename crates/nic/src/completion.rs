@@ -1,4 +1,5 @@
-//! What polling a completion queue returns: how and for which work request a completion came (spec: API, CompletionQueue).
+//! What polling a completion queue returns: how and for which work request a completion came (docs/spec/api.md,
+//! "Objects").
 
 /// How a work request ended, as in ibverbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

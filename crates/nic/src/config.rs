@@ -10,10 +10,10 @@ use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat, ROCE_PORT};
 
 use crate::profiles::engine::DEFAULT_ACTIVE;
 
-/// UDP destination port of RoCEv2 and MRC (IANA; spec: wire, Stack).
+/// UDP destination port of RoCEv2 and MRC (IANA; docs/spec/wire.md, "Stack").
 pub const DEFAULT_UDP_PORT: u16 = ROCE_PORT;
 
-/// Most paths of a device: twice the largest active set (spec: paths, EV set), for 16 ports.
+/// Most paths of a device: twice the largest active set (docs/spec/paths.md, "EV set"), for 16 ports.
 pub const MAX_PATHS: usize = 4096;
 
 /// Largest number of UDP ports on which a port receives in addition to its own.
@@ -38,7 +38,8 @@ impl PortConfig {
     }
 }
 
-/// Nodes whose endpoint requests (EV probes, port status updates) are answered (spec: transport, "Endpoint operations").
+/// Nodes whose endpoint requests (EV probes, port status updates) are answered (docs/spec/transport.md, "Endpoint
+/// operations").
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum EpOps {
     /// Any node. Those without a queue pair here share a rate.
@@ -111,13 +112,14 @@ pub struct EntropyConfig {
     /// without SRH, uses packet sockets, which need CAP_NET_RAW. Default UDP.
     pub format: EvFormat,
     /// Which half of a 32-bit entropy is the UDP source port: in packets sent, and in what is reflected. Of a peer's
-    /// feedback both orders are understood. Default: the low half \[choice\] (spec: wire, Where the entropy value goes).
+    /// feedback both orders are understood. Default: the low half \[choice\] (docs/spec/wire.md, "Where the entropy
+    /// value goes").
     pub order: EntropyOrder,
     /// Bits of the values of the default EV profile in UDP mode: 16, or over IPv6 also 32, for fabrics that hash the
     /// flow label. Default 16 \[choice\].
     pub auto_bits: u8,
     /// Values per port in the default EV profile; half of them are active, half are backups. Default: 256 for all ports
-    /// together, so that 128 are active (spec: paths, EV set).
+    /// together, so that 128 are active (docs/spec/paths.md, "EV set").
     pub per_port: Option<u16>,
 }
 
@@ -241,8 +243,8 @@ impl Default for SackConfig {
 pub struct EndpointConfig {
     /// Nodes whose requests are answered. Default: any.
     pub answered: EpOps,
-    /// Bit of a port status mask that means the first port: in updates sent, and in those of a peer of which neither the
-    /// first nor the last port has been up. Default 0 \[choice\] (spec: wire, ERTH).
+    /// Bit of a port status mask that means the first port: in updates sent, and in those of a peer of which neither
+    /// the first nor the last port has been up. Default 0 \[choice\] (docs/spec/wire.md, "ERTH").
     pub port_mask_base: PortMaskBase,
 }
 
@@ -284,8 +286,8 @@ pub struct DeviceConfig {
     pub seed: Option<u64>,
     /// Most queue pairs, 1..=16384. Default 16384.
     pub max_qps: u32,
-    /// The upper 6 bits of all queue pair numbers, 0 to 63, for devices that share their addresses and differ in their UDP
-    /// ports. Default none.
+    /// The upper 6 bits of all queue pair numbers, 0 to 63, for devices that share their addresses and differ in their
+    /// UDP ports. Default none.
     pub number_slot: Option<u8>,
 }
 

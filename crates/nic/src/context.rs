@@ -204,8 +204,8 @@ impl Context {
         &self.profiles
     }
 
-    /// Creates an EV profile of the engine; its number is the value of the attribute `ev_profile_id`. In SRv6 mode it waits for the
-    /// next hops to answer, at most one second.
+    /// Creates an EV profile of the engine; its number is the value of the attribute `ev_profile_id`. In SRv6 mode it
+    /// waits for the next hops to answer, at most one second.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile is not valid; [`Error::Os`] if a source port is in use, or in SRv6
@@ -231,8 +231,8 @@ impl Context {
         Ok(self.driver.lock_open()?.profiles.ev.get(id)?.profile.entries().to_vec())
     }
 
-    /// Denies or allows a path in every queue pair of a profile, and in those that are connected later; returns how many
-    /// use it now.
+    /// Denies or allows a path in every queue pair of a profile, and in those that are connected later; returns how
+    /// many use it now.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the profile does not exist.
@@ -277,8 +277,8 @@ impl Context {
         }
     }
 
-    /// Sends an EV probe to a peer on each of `paths` and waits for the answers (spec: transport, "Probes and port
-    /// status"). The peer must know this node, by a queue pair or by [`Context::add_peer`].
+    /// Sends an EV probe to a peer on each of `paths` and waits for the answers (docs/spec/transport.md, "Probes and
+    /// port status"). The peer must know this node, by a queue pair or by [`Context::add_peer`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the device has no such path, or an address cannot be reached.

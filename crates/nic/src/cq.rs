@@ -1,4 +1,4 @@
-//! Completion queues: bounded, polled, with a descriptor to wait on (spec: API, CompletionQueue).
+//! Completion queues: bounded, polled, with a descriptor to wait on (docs/spec/api.md, "Objects").
 //!
 //! To wait without losing a wake-up: [`CompletionQueue::arm`], poll until empty, wait for the descriptor, then
 //! [`CompletionQueue::acknowledge`]. Arming a queue that is not empty makes the descriptor readable at once.

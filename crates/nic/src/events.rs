@@ -51,7 +51,7 @@ pub enum AsyncEvent {
     },
 }
 
-/// A queue pair changed its judgement of a path (spec: paths, EV events).
+/// A queue pair changed its judgement of a path (docs/spec/paths.md, "EV events").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathEvent {
     /// Time of the change, nanoseconds of `CLOCK_MONOTONIC`.

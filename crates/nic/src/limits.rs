@@ -1,4 +1,5 @@
-//! What a device of any configuration offers an application and a controller (spec: C interface, sections 5, 6.3 and
+//! What a device of any configuration offers an application and a controller (docs/spec/c-interface.md, sections 5, 6.3
+//! and
 //! 7.5). The C interface and Python report the same numbers.
 
 /// Messages with immediate in flight, of either role.

@@ -1,4 +1,5 @@
-//! Memory regions: the bytes of the process that queue pairs may read and peers may write (spec: API, MemoryRegion).
+//! Memory regions: the bytes of the process that queue pairs may read and peers may write (docs/spec/api.md,
+//! "Objects").
 
 use std::any::Any;
 use std::ptr;
@@ -85,8 +86,8 @@ impl MemoryRegion {
         self.access
     }
 
-    /// The byte at `offset`. Every call reads memory, so a loop can wait for a peer's write. `None` beyond the end, also
-    /// of a mapped file, and after deregistration.
+    /// The byte at `offset`. Every call reads memory, so a loop can wait for a peer's write. `None` beyond the end,
+    /// also of a mapped file, and after deregistration.
     #[inline]
     pub fn peek(&self, offset: usize) -> Option<u8> {
         let byte = self.byte(offset)?;

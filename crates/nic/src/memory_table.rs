@@ -1,5 +1,5 @@
 //! The registered memory of a context, as the engine sees it: found by key, checked for rights and bounds, written to
-//! (spec: transport, Responder).
+//! (docs/spec/transport.md, "Responder").
 //!
 //! A region's key is secret: 32 bits that cannot be guessed and are never used again, even after deregistration. Keys
 //! are an encrypted counter; a region takes the first key whose low bits name a free slot, so a lookup is one array

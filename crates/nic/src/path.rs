@@ -1,5 +1,5 @@
-//! Paths: what an entropy value on a port means for the packets that take it (spec: wire, "Where the entropy value
-//! goes").
+//! Paths: what an entropy value on a port means for the packets that take it (docs/spec/wire.md, "Where the entropy
+//! value goes").
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The application's handle of a queue pair: states and posting (spec: API, QueuePair).
+//! The application's handle of a queue pair: states and posting (docs/spec/api.md, "Objects").
 //!
 //! Posting takes a lock of the queue pair and, if the engine sleeps, one system call to wake it. It never waits for the
 //! engine.
@@ -102,9 +102,10 @@ impl QueuePair {
         self.engine()?.qp_ev_states(self.qp.place)
     }
 
-    /// Proves that packets of the path MTU reach the peer, which is in RTR or RTS: sends one on each port, several times
-    /// if it is not answered, for up to a second. Nothing must have been sent before. A port on which the peer answers
-    /// nothing at all is not counted: it is down, whatever the MTU, and the peer is asked about it on the others.
+    /// Proves that packets of the path MTU reach the peer, which is in RTR or RTS: sends one on each port, several
+    /// times if it is not answered, for up to a second. Nothing must have been sent before. A port on which the peer
+    /// answers nothing at all is not counted: it is down, whatever the MTU, and the peer is asked about it on the
+    /// others.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] names the path MTU and the addresses that only shorter packets reach;
@@ -268,8 +269,8 @@ impl QueuePair {
         self.receives_posted(state)
     }
 
-    /// Posts receives one after the other up to the first that is refused; returns how many were posted, and why the next
-    /// was not. The list must not call the device.
+    /// Posts receives one after the other up to the first that is refused; returns how many were posted, and why the
+    /// next was not. The list must not call the device.
     pub fn post_recv_each<E: From<Error>>(
         &self,
         requests: impl Iterator<Item = std::result::Result<RecvWr, E>>,

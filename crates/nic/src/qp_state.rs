@@ -1,5 +1,5 @@
-//! The queue pair states and the transitions between them (spec: transport, "Queue pair life"), as in ibverbs with
-//! MRC's attributes. [`check_transition`] is the only place that decides what a `modify` call may do.
+//! The queue pair states and the transitions between them (docs/spec/transport.md, "Queue pair life"), as in ibverbs
+//! with MRC's attributes. [`check_transition`] is the only place that decides what a `modify` call may do.
 
 use std::fmt;
 

@@ -7,7 +7,7 @@ use crate::path::{SegmentRoute, TxPath};
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
-        /// Causes of drops and refusals, with one counter each (spec: wire, "Bad input").
+        /// Causes of drops and refusals, with one counter each (docs/spec/wire.md, "Bad input").
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Cause { $($(#[$doc])* $variant,)* }

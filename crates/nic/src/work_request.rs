@@ -1,4 +1,5 @@
-//! Work requests: as the application posts them, and as a send is kept until it completes (spec: API, QueuePair).
+//! Work requests: as the application posts them, and as a send is kept until it completes (docs/spec/api.md,
+//! "Objects").
 
 use openmrc_transport::mrc::MAX_MESSAGE;
 use smallvec::SmallVec;

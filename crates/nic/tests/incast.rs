@@ -1,5 +1,5 @@
 //! Many senders into one receiver whose sockets hold little: the receiver slows them down, and its overflows are not
-//! taken for broken paths (spec: congestion, destination flow control).
+//! taken for broken paths (docs/spec/congestion.md, "On a SACK").
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! No port is left to send on: posted writes end within the configured retries, or go on if a port returns before
-//! (spec: transport, "Deciding that a packet is lost", rule 4).
+//! (docs/spec/transport.md, "Deciding that a packet is lost", rule 4).
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Chakra execution traces: what one rank of a recorded job did (spec: workloads, section 2). Only nodes that can be
-//! replayed are read; others are refused by name.
+//! Chakra execution traces: what one rank of a recorded job did (docs/spec/workloads.md, "2 Chakra execution traces").
+//! Only nodes that can be replayed are read; others are refused by name.
 
 use std::collections::HashMap;
 

@@ -192,7 +192,7 @@ pub struct NetworkConfig {
     pub encapsulation: Encapsulation,
     /// How ports are chosen.
     pub routing: Routing,
-    /// How routing reacts to failures; `None` for static routes (spec: baselines, "Routing").
+    /// How routing reacts to failures; `None` for static routes (docs/spec/baselines.md, "Routing").
     pub routing_reaction: Option<RoutingReaction>,
     /// Payload bytes per data packet.
     pub path_mtu: u16,
@@ -213,7 +213,7 @@ impl NetworkConfig {
 
     /// Bytes of a full data packet of MRC on a cable.
     pub fn full_packet_bytes(&self) -> u32 {
-        // BTH 12, METH 4, TSETH 4, RETH 16, iCRC 4 (spec: wire).
+        // BTH 12, METH 4, TSETH 4, RETH 16, iCRC 4 (docs/spec/wire.md).
         self.encapsulation.wire_bytes(u32::from(self.path_mtu) + 40)
     }
 
@@ -257,7 +257,7 @@ impl NetworkConfig {
         total + self.serialization(u64::from(bytes)).times(2 * u64::from(turn) + 2)
     }
 
-    /// Round trip of a full packet and its SACK on the longest idle path (spec: congestion, `base_rtt`).
+    /// Round trip of a full packet and its SACK on the longest idle path (docs/spec/congestion.md, "Numbers").
     pub fn base_rtt(&self) -> Span {
         // BTH 12, SETH and CC_STATE 36, iCRC 4.
         self.one_way(self.full_packet_bytes()) + self.one_way(self.encapsulation.wire_bytes(52))

@@ -1,5 +1,6 @@
 //! A recorded job as a workload: what each rank computed and exchanged, in the order that it recorded, on any fabric
-//! (spec: workloads, sections 2.5 to 2.7). Operations take the time that the fabric gives them, computations their own.
+//! (docs/spec/workloads.md, "2.5 Dependencies and execution"). Operations take the time that the fabric gives them,
+//! computations their own.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -38,7 +39,8 @@ struct RankState<'a> {
     /// By node: the message or computation with which it ended.
     ended: Vec<Option<u32>>,
     by_id: HashMap<u64, usize>,
-    /// By group: its collective operations in the order of the trace, how many of them have run, and the end of the last.
+    /// By group: its collective operations in the order of the trace, how many of them have run, and the end of the
+    /// last.
     lanes: HashMap<&'a str, Lane>,
 }
 
@@ -267,8 +269,8 @@ fn check_length(bytes: u64) -> Result<(), String> {
     Err(format!("has a message of {bytes} bytes: 2^31 are the most"))
 }
 
-/// A collective operation among places: by the algorithm that was recorded, or, if none was, the one that a communicator
-/// would choose. `sizes` are the bytes that each place recorded, which only all_to_all allows to differ.
+/// A collective operation among places: by the algorithm that was recorded, or, if none was, the one that a
+/// communicator would choose. `sizes` are the bytes that each place recorded, which only all_to_all allows to differ.
 fn graph(collective: &Collective, sizes: &[u64]) -> Result<Workload, String> {
     let n = sizes.len();
     let first = shape(collective, sizes, 0);

@@ -1,5 +1,5 @@
-//! The transport of the hosts: MRC, RoCEv2, UET or adaptive routing, with the choices of each (spec: transport,
-//! baselines). Their defaults are those of [`crate::spec`].
+//! The transport of the hosts: MRC, RoCEv2, UET or adaptive routing, with the choices of each (docs/spec/transport.md,
+//! docs/spec/baselines.md). Their defaults are those of [`crate::spec`].
 
 use openmrc_transport::Span;
 use openmrc_transport::mrc::{CustomCc, LoadBalancing, SwiftParams};
@@ -18,8 +18,8 @@ pub enum TransportConfig {
     Adaptive(AdaptiveConfig),
 }
 
-/// UET, RUD mode (spec: baselines): SACKs, NACKs and NSCC as MRC, other headers, entropy values that switches hash,
-/// no knowledge of broken paths.
+/// UET, RUD mode (docs/spec/baselines.md): SACKs, NACKs and NSCC as MRC, other headers, entropy values that switches
+/// hash, no knowledge of broken paths.
 #[derive(Clone, Debug)]
 pub struct UetConfig {
     /// How entropy values are chosen.
@@ -34,7 +34,7 @@ pub struct UetConfig {
     pub spacing: bool,
 }
 
-/// Switches spray, NICs place out of order (spec: baselines): the sender knows one path for each plane; Swift.
+/// Switches spray, NICs place out of order (docs/spec/baselines.md): the sender knows one path for each plane; Swift.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdaptiveConfig {
     /// Rate control; `None` for Swift's parameters for the network.
@@ -43,7 +43,7 @@ pub struct AdaptiveConfig {
     pub mpr: u8,
 }
 
-/// Choices of RoCEv2 (spec: baselines).
+/// Choices of RoCEv2 (docs/spec/baselines.md).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rocev2Config {
     /// Queue pairs that share each message; each has one plane, in turn, and one ECMP path.
@@ -78,7 +78,7 @@ pub enum MrcCongestion {
 /// Choices of MRC; the rest follows from the network.
 #[derive(Clone, Debug)]
 pub struct MrcConfig {
-    /// Paths in rotation (spec: paths, EV set).
+    /// Paths in rotation (docs/spec/paths.md, "EV set").
     pub ev_active: u16,
     /// Paths in reserve.
     pub ev_backup: u16,
@@ -88,7 +88,7 @@ pub struct MrcConfig {
     pub congestion: MrcCongestion,
     /// How packets are spread over paths.
     pub load_balancing: LoadBalancing,
-    /// Whether receivers slow down senders that overrun their ports (spec: congestion, destination flow control).
+    /// Whether receivers slow down senders that overrun their ports (docs/spec/congestion.md, "On a SACK").
     pub destination_control: bool,
     /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
     pub spacing: bool,

@@ -275,7 +275,8 @@ fn a_trimmed_packet_has_the_bytes_of_its_headers() {
     let mut scenario = Scenario::new(multiplane(32, 1), traffic::incast(&[8, 9, 10, 11], 0, 1 << 20));
     let full = u64::from(scenario.network.full_packet_bytes());
     let (frames, totals) = down_to_host_0(&mut scenario);
-    // Ethernet, two IPv6 headers, UDP, and of MRC BTH, METH, TSETH and RETH (spec: wire, "Trimmed packets").
+    // Ethernet, two IPv6 headers, UDP, and of MRC BTH, METH, TSETH and RETH (docs/spec/wire.md, "Packets with a trimmed
+    // DSCP").
     let headers = 14 + 40 + 40 + 8 + 12 + 4 + 4 + 16;
     let trimmed = frames.iter().filter(|(_, frame)| frame.len() == headers).count() as u64;
     assert!(trimmed > 0);

@@ -7,7 +7,7 @@ use openmrc_wire::DscpMap;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Queue thresholds of a port, in bytes of Ethernet frames without FCS (spec: congestion, "Switch settings").
+/// Queue thresholds of a port, in bytes of Ethernet frames without FCS (docs/spec/congestion.md, "Switch settings").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
     /// A departing packet may be marked if at least this much data is queued behind it.

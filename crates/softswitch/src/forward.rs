@@ -1,4 +1,4 @@
-//! Which port a frame leaves by (RFC 9800, End with NEXT-CSID; spec: fabric, "SRv6 addressing plan").
+//! Which port a frame leaves by (RFC 9800, End with NEXT-CSID; docs/spec/fabric.md, "SRv6 addressing plan").
 
 use std::net::Ipv6Addr;
 

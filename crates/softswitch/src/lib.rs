@@ -1,6 +1,7 @@
-//! A switch in user space, for one network namespace of a lab: SRv6 uN forwarding with static tables (spec: fabric,
-//! "SRv6 addressing plan"), and what the kernel's forwarding lacks (spec: congestion, "Switch settings"): a rate per
-//! port, finite queues, ECN marking at dequeue, packet trimming, and strict priority for headers.
+//! A switch in user space, for one network namespace of a lab: SRv6 uN forwarding with static tables
+//! (docs/spec/fabric.md, "SRv6 addressing plan"), and what the kernel's forwarding lacks (docs/spec/congestion.md,
+//! "Switch settings"): a rate per port, finite queues, ECN marking at dequeue, packet trimming, and strict priority for
+//! headers.
 //!
 //! [`switch`] has no sockets and no clock; [`run`](mod@run) drives it on packet sockets.
 //!

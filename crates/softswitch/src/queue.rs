@@ -1,4 +1,4 @@
-//! The output of a port: a control queue with strict priority, a data queue, a rate (spec: congestion, "Switch
+//! The output of a port: a control queue with strict priority, a data queue, a rate (docs/spec/congestion.md, "Switch
 //! settings"). Time is in nanoseconds of any clock that never goes back.
 
 use std::collections::VecDeque;

@@ -7,7 +7,7 @@ pub use crate::port_set::PortSet;
 use crate::profile::PathId;
 use crate::time::Time;
 
-/// How the network is asked to treat a packet; the DSCP follows from it (spec: wire, DSCP).
+/// How the network is asked to treat a packet; the DSCP follows from it (docs/spec/wire.md, "DSCP").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficClass {
     /// First transmissions and reliability probes: trimmable.
@@ -255,7 +255,7 @@ pub trait Host {
     fn fatal(&mut self, why: Fatal);
 }
 
-/// Whether a queue pair wants to be served (spec: congestion, QP scheduling).
+/// Whether a queue pair wants to be served (docs/spec/congestion.md, "QP scheduling").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     /// Nothing to send, nothing in flight.
@@ -310,8 +310,8 @@ pub trait Transport {
     /// [`PostError`]; the message was not taken and nothing has changed.
     fn post_send(&mut self, now: Time, wr: WorkRequest) -> Result<(), PostError>;
 
-    /// A packet for this queue pair has come in, its iCRC good (or trimmed). Compiled for each host: placing the payload
-    /// of a data packet is a call that is worth inlining.
+    /// A packet for this queue pair has come in, its iCRC good (or trimmed). Compiled for each host: placing the
+    /// payload of a data packet is a call that is worth inlining.
     fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host);
 
     /// The time has come that [`Transport::poll_timeout`] named. Harmless at any other time.

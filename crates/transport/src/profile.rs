@@ -1,7 +1,7 @@
 //! The paths a queue pair may use: a list of entropy values with their ports, shared by every queue pair of a profile.
 //!
 //! A queue pair does not copy the list. It uses `active + backup` entries, the same number on each port, in an order
-//! that is computed from its seed (spec: paths, EV set), so that a path takes no memory per queue pair here.
+//! that is computed from its seed (docs/spec/paths.md, "EV set"), so that a path takes no memory per queue pair here.
 
 use openmrc_wire::Ev;
 

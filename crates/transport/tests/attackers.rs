@@ -1,5 +1,5 @@
-//! What attackers can do to a node (spec: transport, "Endpoint operations"; docs/security.md). Off the path they send
-//! packets with any source address and see none of ours. On the path they see everything and send what they like.
+//! What attackers can do to a node (docs/spec/transport.md, "Endpoint operations"; docs/security.md). Off the path they
+//! send packets with any source address and see none of ours. On the path they see everything and send what they like.
 //!
 //! `OPENMRC_LONG` sends a million packets of each kind.
 
@@ -536,7 +536,8 @@ fn no_message_with_a_hole_is_ever_complete() {
     const M: u16 = MTU;
     const TWO: u32 = 2 * MTU as u32;
     const THREE: u32 = 3 * MTU as u32;
-    // Whole messages, long and short, of peers that repeat the message's DMA length and of those that give the packet's.
+    // Whole messages, long and short, of peers that repeat the message's DMA length and of those that give the
+    // packet's.
     let good: [&[(Position, u32, u16)]; 9] = [
         &[(First, TWO, M), (Last, TWO, M), (Only, 0, 0)],
         &[(First, TWO - 1, M), (Last, TWO - 1, M - 1)],

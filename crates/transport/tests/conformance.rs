@@ -1,5 +1,6 @@
-//! Behaviour that a foreign peer sees, from single packets (spec: wire, transport, paths, congestion). Each test feeds
-//! one queue pair literal packets and looks at what it sends; no second queue pair takes part.
+//! Behaviour that a foreign peer sees, from single packets (docs/spec/wire.md, docs/spec/transport.md,
+//! docs/spec/paths.md, docs/spec/congestion.md). Each test feeds one queue pair literal packets and looks at what it
+//! sends; no second queue pair takes part.
 
 #[path = "conformance/bench.rs"]
 mod bench;

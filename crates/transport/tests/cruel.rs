@@ -1,4 +1,5 @@
-//! Thousands of seeded runs through a hostile network (spec: transport, "What must hold whatever the network does").
+//! Thousands of seeded runs through a hostile network (docs/spec/transport.md, "What must hold whatever the network
+//! does").
 //!
 //! `OPENMRC_SEEDS=n` runs n seeds; `OPENMRC_SEED=x` runs only seed x, with a trace of every packet.
 
@@ -171,8 +172,8 @@ fn a_hole_in_a_message_is_an_error_never_a_success() {
     assert!(holes > 1000 && errors > 100, "{holes} holes, {errors} errors");
 }
 
-/// Feedback that an attacker on the path makes up may end a connection or slow it down. It may not complete a message that
-/// has not arrived (the world checks that), nor leave a message without an end.
+/// Feedback that an attacker on the path makes up may end a connection or slow it down. It may not complete a message
+/// that has not arrived (the world checks that), nor leave a message without an end.
 #[test]
 fn forged_feedback_within_the_window_leaves_no_message_half_done_or_without_an_end() {
     let total = Mutex::new((0, 0, 0));
@@ -200,8 +201,8 @@ fn forged_feedback_within_the_window_leaves_no_message_half_done_or_without_an_e
     assert!(forgeries > 1000 && failed > 100 && alive > 100, "{forgeries}, {failed}, {alive}");
 }
 
-/// A scenario whose receives are posted late, one or several at a time. Half of the networks are calm, and their senders
-/// have hardly any retries: the wait for a receive must not use them up.
+/// A scenario whose receives are posted late, one or several at a time. Half of the networks are calm, and their
+/// senders have hardly any retries: the wait for a receive must not use them up.
 fn with_late_receives(seed: u64) -> Scenario {
     let mut scenario = Scenario::generate(seed);
     let mut dice = Dice::new(seed ^ 0x0EC1);

@@ -11,7 +11,8 @@ use world::{Queues, Scenario, Traffic, World};
 const RATE: u64 = 100_000_000_000;
 const ENDLESS: Traffic = Traffic::Endless { len: 64 * 1024, imm: false };
 
-/// The switch settings of the specification for one plane (spec: congestion, switch settings): no ECN on the last hop.
+/// The switch settings of the specification for one plane (docs/spec/congestion.md, "Switch settings"): no ECN on the
+/// last hop.
 fn last_hop(scenario: &Scenario) -> Queues {
     let plane_bdp = (RATE as f64 / 8.0 * scenario.base_rtt(4096).as_secs_f64()) as u64;
     Queues { trim_at: Some(plane_bdp * 3 / 2), drop_at: u64::MAX, mark_between: None }

@@ -26,7 +26,7 @@ fn one_flow() -> Scenario {
     scenario
 }
 
-/// Initial reorder window: target_qdelay (spec: transport, rule 2).
+/// Initial reorder window: target_qdelay (docs/spec/transport.md, "Deciding that a packet is lost", rule 2).
 fn reorder_window(scenario: &Scenario) -> Span {
     scenario.pairs[0].configs[0].paths.model.target_qdelay
 }

@@ -1,4 +1,4 @@
-//! Base transport header, 12 bytes, and the opcodes (spec: wire, "BTH" and Tables 6-3 .. 7-22).
+//! Base transport header, 12 bytes, and the opcodes (docs/spec/wire.md, "BTH" and Tables 6-3 .. 7-22).
 //!
 //! ```text
 //! 0      opcode

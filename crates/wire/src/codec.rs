@@ -1,4 +1,5 @@
-//! [`Packet`] to bytes and back: the bytes of a UDP payload, from the BTH to the iCRC (spec: wire, opcode table).
+//! [`Packet`] to bytes and back: the bytes of a UDP payload, from the BTH to the iCRC (docs/spec/wire.md, "Opcodes and
+//! header order").
 //!
 //! Sending: [`Packet::emit`] writes the headers; the caller appends payload, [`Packet::pad_len`] zero bytes and the
 //! iCRC. Receiving: [`Packet::parse`] returns the packet and borrows its payload. The iCRC also covers the IP header,
@@ -198,8 +199,8 @@ impl Packet {
         parse_headers(udp_payload, true).map(|(packet, _, _)| packet)
     }
 
-    /// Reads an MRC write that a switch has cut below its RETH: BTH names queue pair and PSN, which is what a NACK needs.
-    /// All that the other headers would say reads as zero or absent.
+    /// Reads an MRC write that a switch has cut below its RETH: BTH names queue pair and PSN, which is what a NACK
+    /// needs. All that the other headers would say reads as zero or absent.
     ///
     /// # Errors
     /// As [`Self::parse`], and [`DecodeError::TooShort`] for what is not an MRC write.

@@ -1,5 +1,6 @@
-//! Values in a peer's packets that differ from those sent here, though a reading of MRC 1.0 allows them (spec: wire).
-//! Such packets are accepted; these counters tell which reading a peer follows. Nothing else may depend on them.
+//! Values in a peer's packets that differ from those sent here, though a reading of MRC 1.0 allows them
+//! (docs/spec/wire.md). Such packets are accepted; these counters tell which reading a peer follows. Nothing else may
+//! depend on them.
 
 use crate::bth::{self, opcode};
 use crate::packet::{NackReason, Sack};

@@ -1,4 +1,4 @@
-//! DSCP code points: the class of a packet, and whether a switch has trimmed it (spec: wire, "DSCP").
+//! DSCP code points: the class of a packet, and whether a switch has trimmed it (docs/spec/wire.md, "DSCP").
 
 use crate::packet::{Body, NackReason, Packet};
 

@@ -1,4 +1,5 @@
-//! The headers before the BTH of an SRv6 packet, built once per path and completed per packet (spec: wire, "Stack").
+//! The headers before the BTH of an SRv6 packet, built once per path and completed per packet (docs/spec/wire.md,
+//! "Stack").
 //!
 //! ```text
 //! 0-13 Ethernet | 14-53 outer IPv6 | [54-77 SRH] | inner IPv6, 40 bytes | UDP, 8 bytes

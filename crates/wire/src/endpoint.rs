@@ -1,4 +1,4 @@
-//! Headers between endpoints, outside any queue pair: ERTH and EETH (spec: wire, Tables 7-20 .. 7-23).
+//! Headers between endpoints, outside any queue pair: ERTH and EETH (docs/spec/wire.md, "ERTH").
 //!
 //! ```text
 //! ERTH  0-1   type, nh, r, op(1:0)      2 reserved        3 vendor_info

@@ -1,4 +1,4 @@
-//! Why bytes are not a valid packet (spec: wire, "Bad input"). Every cause has its own counter name.
+//! Why bytes are not a valid packet (docs/spec/wire.md, "Bad input"). Every cause has its own counter name.
 
 /// Why a packet is dropped. Such a packet is never answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

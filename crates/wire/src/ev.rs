@@ -1,4 +1,4 @@
-//! Entropy values: their place in a packet (spec: wire, "Where the entropy value goes").
+//! Entropy values: their place in a packet (docs/spec/wire.md, "Where the entropy value goes").
 
 use crate::packet::Ev;
 
@@ -47,8 +47,8 @@ impl EntropyOrder {
         Entropy { sport: entropy as u16, flow_label: entropy >> 16 }
     }
 
-    /// The 32-bit entropy of a received packet, which a responder reflects. The high bits of the flow label are ignored,
-    /// as other devices may set them. The flow label of an IPv4 packet is 0.
+    /// The 32-bit entropy of a received packet, which a responder reflects. The high bits of the flow label are
+    /// ignored, as other devices may set them. The flow label of an IPv4 packet is 0.
     #[inline]
     pub const fn join(self, Entropy { sport, flow_label }: Entropy) -> Ev {
         let entropy = Ev((flow_label & 0xFFFF) << 16 | sport as u32);

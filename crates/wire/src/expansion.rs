@@ -1,4 +1,4 @@
-//! How an EV profile expands entropy values to what switches read (spec: wire, "EV profile expansion").
+//! How an EV profile expands entropy values to what switches read (docs/spec/wire.md, "EV profile expansion").
 
 use core::net::Ipv6Addr;
 
@@ -232,7 +232,8 @@ pub fn expand(
     Ok(out)
 }
 
-/// Checks whether a profile is legal for a format, by the rules of OCP's own check (spec: wire, EV profile expansion).
+/// Checks whether a profile is legal for a format, by the rules of OCP's own check (docs/spec/wire.md, "EV profile
+/// expansion").
 ///
 /// # Errors
 /// [`EvProfileError`] for the first rule that it breaks.

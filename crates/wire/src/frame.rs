@@ -1,4 +1,4 @@
-//! A whole captured packet, layer by layer (spec: wire, "Stack").
+//! A whole captured packet, layer by layer (docs/spec/wire.md, "Stack").
 //!
 //! ```text
 //! [link] | [outer IPv6 [SRH]] | IPv6 or IPv4 | UDP | BTH | extension headers | payload | pad | iCRC

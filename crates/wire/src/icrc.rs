@@ -1,4 +1,4 @@
-//! The invariant CRC (spec: wire, "iCRC"; IBTA RoCEv2 annex, A17.3.3).
+//! The invariant CRC (docs/spec/wire.md, "iCRC"; IBTA RoCEv2 annex, A17.3.3).
 //!
 //! CRC-32 over eight bytes of ones; the UDP header and the IP header before it, with every field that may change on the
 //! way set to ones; the BTH with byte 4 set to ones; and everything after it up to the iCRC. It is stored least
@@ -59,8 +59,8 @@ impl IcrcSeed {
     }
 
     /// Packets from `src` to `dst` over IPv4 with identification 0, "don't fragment" and no options. This is what Linux
-    /// sends from an unconnected socket with `IP_MTU_DISCOVER` at `DO`; a connected socket increments the identification.
-    /// [`IcrcSeed::identified`] is for packets with another one.
+    /// sends from an unconnected socket with `IP_MTU_DISCOVER` at `DO`; a connected socket increments the
+    /// identification. [`IcrcSeed::identified`] is for packets with another one.
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr) -> Self {
         let mut pseudo = [0xFF; MAX_PSEUDO];
         // Version 4, header length 5; TOS, TTL, IP and UDP checksum stay ones.
@@ -107,8 +107,8 @@ impl IcrcSeed {
     }
 
     /// The identification of the IPv4 header for which a UDP payload ends with the right iCRC; `None` if there is none,
-    /// over IPv6 if the iCRC is wrong. There is never more than one. A UDP socket does not report the identification, so
-    /// the caller decides which ones it accepts: each doubling of their number costs one of the iCRC's 32 bits.
+    /// over IPv6 if the iCRC is wrong. There is never more than one. A UDP socket does not report the identification,
+    /// so the caller decides which ones it accepts: each doubling of their number costs one of the iCRC's 32 bits.
     #[inline]
     pub fn identification(
         &self,
@@ -209,8 +209,8 @@ impl IcrcSeed {
     }
 }
 
-/// Changes the iCRC, the last four bytes of `udp_payload`, from that of a packet over IPv4 with one identification to that
-/// with another. `change` is the exclusive or of the two. Does nothing to fewer than four bytes.
+/// Changes the iCRC, the last four bytes of `udp_payload`, from that of a packet over IPv4 with one identification to
+/// that with another. `change` is the exclusive or of the two. Does nothing to fewer than four bytes.
 pub fn change_identification(udp_payload: &mut [u8], change: u16, distances: &mut Distances) {
     if let Some((covered, icrc)) = udp_payload.split_last_chunk_mut::<LEN>() {
         let effect = distances.effect_of(change, from_identification(covered.len()));

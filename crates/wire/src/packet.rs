@@ -1,5 +1,5 @@
-//! The fields of a packet as plain values: one `Copy` struct for every MRC and RoCEv2 RC packet (spec: wire, opcodes
-//! and headers).
+//! The fields of a packet as plain values: one `Copy` struct for every MRC and RoCEv2 RC packet (docs/spec/wire.md,
+//! "Opcodes and header order").
 //!
 //! They are the fields after the UDP header. Addresses, entropy, DSCP and ECN belong to the layers before it and are
 //! passed beside the packet.
@@ -25,7 +25,7 @@ pub struct Timestamp {
 pub struct Packet {
     /// Destination queue pair number, 24 bits.
     pub dest_qp: u32,
-    /// BTH.PSN; its meaning depends on the body (spec: wire, BTH).
+    /// BTH.PSN; its meaning depends on the body (docs/spec/wire.md, "BTH").
     pub psn: Psn,
     /// Partition key.
     pub pkey: u16,

@@ -1,4 +1,4 @@
-//! Extension headers of data packets and transport ACKs: METH, TSETH, RETH, ImmDt, AETH (spec: wire).
+//! Extension headers of data packets and transport ACKs: METH, TSETH, RETH, ImmDt, AETH (docs/spec/wire.md).
 //!
 //! ```text
 //! METH  0-1 RQMSN           2-3 MSN
@@ -85,7 +85,7 @@ pub(crate) fn parse_aeth(b: &[u8; AETH_LEN]) -> Aeth {
     Aeth { syndrome: b[AETH_SYNDROME], msn: u24_at(b, AETH_MSN) }
 }
 
-/// The meaning of a syndrome (spec: wire, AETH).
+/// The meaning of a syndrome (docs/spec/wire.md, "AETH").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
     /// 0x00-0x1F: ACK. The low bits would be flow-control credits, which MRC does not have.

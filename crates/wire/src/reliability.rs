@@ -1,4 +1,4 @@
-//! Headers of the reliability layer: SETH with CC_STATE, NETH, PETH (spec: wire, Tables 7-12 .. 7-19).
+//! Headers of the reliability layer: SETH with CC_STATE, NETH, PETH (docs/spec/wire.md, "SETH").
 //!
 //! ```text
 //! SETH      0-1   type(15:12)=0 nh(11:7)=0 m(6:5) r(4:2) pr(1) r(0)

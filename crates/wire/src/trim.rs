@@ -1,5 +1,5 @@
-//! Packet trimming (spec: wire, "DSCP"): a switch with a full queue cuts a packet to its headers, sets a DSCP that says
-//! so, and forwards it with priority.
+//! Packet trimming (docs/spec/wire.md, "DSCP"): a switch with a full queue cuts a packet to its headers, sets a DSCP
+//! that says so, and forwards it with priority.
 //!
 //! The public texts do not say whether lengths are corrected. Here every length and checksum is, so that the packet is
 //! a valid datagram that any host stack delivers; a UDP checksum of zero stays zero. In SRv6 mode both IP headers get

@@ -1,5 +1,5 @@
-//! SRv6 micro-segment addresses, F3216: a path as one IPv6 address (spec: wire, "SRv6 uSID path addresses";
-//! RFC 9800, NEXT-CSID flavor with a 32-bit locator block and 16-bit identifiers).
+//! SRv6 micro-segment addresses, F3216: a path as one IPv6 address (docs/spec/wire.md, "SRv6 uSID path addresses"; RFC
+//! 9800, NEXT-CSID flavor with a 32-bit locator block and 16-bit identifiers).
 //!
 //! ```text
 //! | block, 32 bits | uSID 1 | uSID 2 | uSID 3 | uSID 4 | uSID 5 | uSID 6 |    16 bits each, 0 ends the list

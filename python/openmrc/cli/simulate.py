@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from openmrc.sim import Results
 
 HOSTS, PLANES, RADIX, SIZE = 1024, 8, 512, 1 << 20
-"""The run without a scenario: part of the reference fabric (spec: fabric), a mebibyte from every host."""
+"""The run without a scenario: part of the reference fabric (docs/spec/fabric.md), a mebibyte from every
+host."""
 
 
 def simulate(

@@ -20,7 +20,7 @@ class CcAlgorithm(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CcProfileAttr:
-    """Attributes of a congestion control profile (spec: congestion, Numbers).
+    """Attributes of a congestion control profile (docs/spec/congestion.md, "Numbers").
 
     ``None``: the value follows from the device's network. Below, a is the ratio of its bandwidth-delay
     product to that of 100 Gb/s and 12 us, and b the ratio of its target delay to 12 us.

@@ -37,7 +37,8 @@ class EvField:
 
 
 EV_BITS = {EvFormat.UDP: 16}
-"""Bits of an entropy value in a packet; 32 where not listed (spec: wire, Where the entropy value goes)."""
+"""Bits of an entropy value in a packet; 32 where not listed (docs/spec/wire.md, "Where the entropy value
+goes")."""
 
 
 WIDE_BITS = 256
@@ -62,7 +63,7 @@ def _ev_string(ev_format: EvFormat, fields: Sequence[EvField], ev: int) -> bytes
 def expand_ev(
     ev_format: EvFormat, widths: Sequence[int], fields: Sequence[EvField], ev: int | bytes
 ) -> int | IPv6Address | tuple[IPv6Address, IPv6Address]:
-    """What switches read for an entropy value (spec: wire, EV profile expansion). A pure function.
+    """What switches read for an entropy value (docs/spec/wire.md, "EV profile expansion"). A pure function.
 
     Each field starts as ``init_val``. Each bit set in ``mask``, from the most significant down, is replaced
     by the next most significant bit of the entropy value. The fields follow one another; each is

@@ -1,4 +1,4 @@
-"""Operations on lists of entropy values of an EV profile (spec: C interface, section 6.5)."""
+"""Operations on lists of entropy values of an EV profile (docs/spec/c-interface.md, section 6.5)."""
 
 import enum
 from dataclasses import dataclass

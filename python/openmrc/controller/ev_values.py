@@ -1,4 +1,4 @@
-"""Entropy values, and the attributes of a profile of them (spec: C interface, section 6.5)."""
+"""Entropy values, and the attributes of a profile of them (docs/spec/c-interface.md, section 6.5)."""
 
 import enum
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""EV sets: the entropy values that a queue pair may use (spec: paths, "EV set")."""
+"""EV sets: the entropy values that a queue pair may use (docs/spec/paths.md, "EV set")."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from openmrc import _core
 from openmrc.errors import ArgumentError
 
 MAX_ACTIVE = _core.MAX_ACTIVE_EVS
-"""Largest active set (spec: paths, "EV set")."""
+"""Largest active set (docs/spec/paths.md, "EV set")."""
 
 _U64 = (1 << 64) - 1
 

@@ -1,4 +1,4 @@
-"""The planner: a fabric with its parts, compared with single-plane fabrics (spec: fabric)."""
+"""The planner: a fabric with its parts, compared with single-plane fabrics (docs/spec/fabric.md)."""
 
 import io
 from dataclasses import dataclass, replace

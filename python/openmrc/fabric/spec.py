@@ -115,7 +115,7 @@ class CableLengths(Model):
 
 
 class Addressing(Model):
-    """Prefixes (spec: fabric, "SRv6 addressing plan")."""
+    """Prefixes (docs/spec/fabric.md, "SRv6 addressing plan")."""
 
     block: Prefix32 = _prefix_text(_core.DEFAULT_USID_BLOCK)
     """uSID block; default 5f00::/32, as RFC 9602 reserves 5f00::/16 for SRv6 SIDs."""
@@ -131,7 +131,7 @@ class Addressing(Model):
 
 
 class Dscp(Model):
-    """Code points of the packet classes (spec: wire, "DSCP"); an operator chooses the values."""
+    """Code points of the packet classes (docs/spec/wire.md, "DSCP"); an operator chooses the values."""
 
     no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["no_trim"]
     data: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmable"]
@@ -151,7 +151,7 @@ class Dscp(Model):
 
 
 class Qos(Model):
-    """What switches do with full queues (spec: congestion, "Switch settings").
+    """What switches do with full queues (docs/spec/congestion.md, "Switch settings").
 
     Thresholds are shares of a plane's bandwidth-delay product, port rate x base_rtt.
     """

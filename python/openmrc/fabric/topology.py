@@ -18,7 +18,7 @@ LOCAL_USID_MIN = 0xE000
 """First uSID of a T0's own downlinks."""
 
 _LOWER_INDEX = slice(6, 10)
-"""Bytes of the lower index in the address of a link end (spec: fabric, "SRv6 addressing plan")."""
+"""Bytes of the lower index in the address of a link end (docs/spec/fabric.md, "SRv6 addressing plan")."""
 
 
 class SwitchId(NamedTuple):
@@ -390,7 +390,7 @@ class Fabric:
         Args:
             src: Sender.
             dst: Receiver.
-            active: EVs in rotation, up to 256 (spec: paths, "EV set"); default the transport's, 128.
+            active: EVs in rotation, up to 256 (docs/spec/paths.md, "EV set"); default the transport's, 128.
             backup: EVs in reserve; default the same number, if the fabric has them.
             seed: Selects other uplinks where the fabric has more than needed.
 

@@ -35,7 +35,7 @@ _MOST_PATHS = 400
 
 _DATA = range(0xC6, 0xCC)
 _FEEDBACK = (0xD1, 0xDC, 0xDD)
-"""Opcodes (spec: wire): writes; ACK, SACK, NACK. Probes are neither: condemned paths get them too."""
+"""Opcodes (docs/spec/wire.md): writes; ACK, SACK, NACK. Probes are neither: condemned paths get them too."""
 
 
 class Seen(NamedTuple):
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     time_ns: int
     """Time by the monotonic clock, nanoseconds."""
     opcode: int
-    """Opcode of MRC (spec: wire)."""
+    """Opcode of MRC (docs/spec/wire.md)."""
 
     @property
     def is_data(self) -> bool:

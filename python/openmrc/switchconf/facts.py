@@ -1,4 +1,4 @@
-"""The configuration data of one switch, for all platforms (spec: fabric, "What switches are told")."""
+"""The configuration data of one switch, for all platforms (docs/spec/fabric.md, "What switches are told")."""
 
 import math
 from dataclasses import dataclass

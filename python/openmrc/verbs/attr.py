@@ -11,10 +11,10 @@ SocketAddress = tuple[str, int]
 """IP address and UDP port of one port of a device."""
 
 MIN_PATH_MTU, MAX_PATH_MTU = _core.DEVICE_LIMITS["min_path_mtu"], _core.DEVICE_LIMITS["max_path_mtu"]
-"""Payload bytes per packet (spec: transport, queue pair attributes)."""
+"""Payload bytes per packet (docs/spec/transport.md, "Queue pair life")."""
 
 _MPR_UNIT = _core.DEVICE_LIMITS["psns_per_mpr"]
-"""PSNs (spec: transport, MPR)."""
+"""PSNs (docs/spec/transport.md, "Queue pair life")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,9 @@ class QpCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpAttr:
-    """Attributes of a queue pair: ``ibv_qp_attr`` and those of MRC (spec: transport, Queue pair life).
+    """Attributes of a queue pair: ``ibv_qp_attr`` and those of MRC.
+
+    Source: docs/spec/transport.md, "Queue pair life".
 
     ``modify`` sets those that are given.
 

@@ -86,8 +86,8 @@ class Device:
     CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
     entropy_order: EntropyOrder | None = None
     """Which half of a 32-bit entropy is the UDP source port, in packets sent and in what is reflected;
-    default FLOW_LABEL_HIGH: the low half. Of a peer's feedback both orders are understood (spec: wire, Where
-    the entropy value goes)."""
+    default FLOW_LABEL_HIGH: the low half. Of a peer's feedback both orders are understood (docs/spec/wire.md,
+    "Where the entropy value goes")."""
     auto_bits: int | None = None
     """UDP mode: bits of the device's own entropy values, 16, or over IPv6 also 32, for fabrics that hash the
     flow label; default 16."""
@@ -100,7 +100,7 @@ class Device:
     profiles are made by :meth:`openmrc.controller.Controller.ev_profile_to`."""
     evs_per_port: int | None = None
     """Entropy values per port, half of them active and half in reserve; default 256 divided by the number of
-    ports (spec: paths, EV set)."""
+    ports (docs/spec/paths.md, "EV set")."""
     receive_buffer: int | None = None
     """Bytes of each port's receive buffer; default 16 MiB. Without privileges the kernel grants less
     (net.core.rmem_max)."""
@@ -131,25 +131,25 @@ class Device:
     """As responder, a SACK at most this many microseconds after a packet; default 50."""
     oor: str | None = None
     """As responder, the answer to a PSN beyond the window: ``"nack"``, at most one per round trip, the
-    default; or ``"silent"``. Readings of the specification differ (spec: transport, Responder)."""
+    default; or ``"silent"``. Readings of the specification differ (docs/spec/transport.md, "Responder")."""
     svc_time: bool | None = None
     """As responder, take the service time out of every reflected timestamp; default no, and then only the
-    delayed SACK does (spec: wire, TSETH)."""
+    delayed SACK does (docs/spec/wire.md, "TSETH")."""
     wimm_nak_syndrome: int | None = None
     """As responder, the NAK for too many writes with immediate in flight: 0x65, the default, or 0x61.
-    Readings differ (spec: wire, AETH)."""
+    Readings differ (docs/spec/wire.md, "AETH")."""
     can_send: str | None = None
     """As requestor, when the congestion window lets a packet go: ``"mtu"``, the default, while a full packet
-    fits; ``"any"``, while there is any room. Readings differ (spec: congestion, Sending)."""
+    fits; ``"any"``, while there is any room. Readings differ (docs/spec/congestion.md, "Sending")."""
     dfc: bool | None = None
     """As requestor, destination flow control: the receiver's penalty shrinks the window; default yes. Of one
-    queue pair: :attr:`QpAttr.dfc` (spec: congestion, On a SACK)."""
+    queue pair: :attr:`QpAttr.dfc` (docs/spec/congestion.md, "On a SACK")."""
     start_probe: bool | None = None
     """As requestor with NSCC, measure the RTT of the idle path by one probe in the control class when much is
-    to be sent; default yes (spec: congestion, A good base_rtt at the start)."""
+    to be sent; default yes (docs/spec/congestion.md, "A good base_rtt at the start")."""
     rotation_turns: int | None = None
-    """Full turns after which the order of the paths is drawn anew; 0: never. Default 16 (spec: paths,
-    Choosing the EV of the next packet)."""
+    """Full turns after which the order of the paths is drawn anew; 0: never. Default 16 (docs/spec/paths.md,
+    "Choosing the EV of the next packet")."""
     spin_us: float | None = None
     """Microseconds that the engine polls for packets before it sleeps; default 0."""
     cpu: int | None = None
@@ -162,7 +162,8 @@ class Device:
     each and 100,000 together; default any."""
     port_mask_base: int | None = None
     """Bit of a port status mask that means the first port, 0 or 1: in updates sent, and in those of a peer of
-    which neither the first nor the last port has been up. Default 0; readings differ (spec: wire, ERTH)."""
+    which neither the first nor the last port has been up. Default 0; readings differ (docs/spec/wire.md,
+    "ERTH")."""
     max_qps: int | None = None
     """Most queue pairs, 1 to 16384; default 16384."""
 

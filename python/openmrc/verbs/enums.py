@@ -124,7 +124,7 @@ class AsyncEventType(enum.StrEnum):
 
 
 class EvState(enum.StrEnum):
-    """State of a path at a queue pair (spec: paths, EV set)."""
+    """State of a path at a queue pair (docs/spec/paths.md, "EV set")."""
 
     GOOD = "good"
     """In rotation, or in reserve."""

@@ -32,7 +32,7 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True)
 class EvEvent:
-    """A queue pair condemned a path or took it back (spec: paths, EV events)."""
+    """A queue pair condemned a path or took it back (docs/spec/paths.md, "EV events")."""
 
     time_ns: int
     """Time by the monotonic clock, nanoseconds."""

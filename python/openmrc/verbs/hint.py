@@ -17,7 +17,7 @@ VENDOR_CFG_SIZE = 128
 
 
 def check_vendor_cfg(vendor_cfg: bytes) -> None:
-    """A vendor's bytes can be given where they say nothing (spec: C interface, section 9).
+    """A vendor's bytes can be given where they say nothing (docs/spec/c-interface.md, section 9).
 
     Raises:
         ArgumentError: if there are more than 128.

@@ -1,4 +1,4 @@
-//! Structures and constants of `mrc_ctl.h` (spec: C interface, section 6).
+//! Structures and constants of `mrc_ctl.h` (docs/spec/c-interface.md, section 6).
 
 use std::ffi::{c_char, c_int, c_void};
 

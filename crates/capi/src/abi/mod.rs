@@ -1,5 +1,5 @@
-//! The structures of the interfaces (spec: C interface, sections 5, 6.3 and 7), checked against their sizes and offsets
-//! while compiling. Enums are plain integers here: a program may pass any bit pattern.
+//! The structures of the interfaces (docs/spec/c-interface.md, sections 5, 6.3 and 7), checked against their sizes and
+//! offsets while compiling. Enums are plain integers here: a program may pass any bit pattern.
 
 pub mod ctl;
 pub mod mrc;

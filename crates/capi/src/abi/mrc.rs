@@ -1,4 +1,4 @@
-//! Structures and constants of `mrc.h` (spec: C interface, sections 2, 4 and 5).
+//! Structures and constants of `mrc.h` (docs/spec/c-interface.md, sections 2, 4 and 5).
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,5 @@
-//! Structures and constants of verbs that write-only programs use (spec: C interface, section 7), for LP64 Linux.
+//! Structures and constants of verbs that write-only programs use (docs/spec/c-interface.md, section 7), for LP64
+//! Linux.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

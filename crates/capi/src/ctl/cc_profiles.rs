@@ -1,4 +1,4 @@
-//! Congestion control profiles (spec: C interface, section 6.4): attributes to and from the core.
+//! Congestion control profiles (docs/spec/c-interface.md, section 6.4): attributes to and from the core.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;

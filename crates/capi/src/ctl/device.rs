@@ -1,4 +1,4 @@
-//! What a controller asks of the device, and its ports (spec: C interface, sections 6.1, 6.3 and 6.8).
+//! What a controller asks of the device, and its ports (docs/spec/c-interface.md, sections 6.1, 6.3 and 6.8).
 
 use std::ffi::c_int;
 use std::ptr;

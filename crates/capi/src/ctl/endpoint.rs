@@ -1,4 +1,4 @@
-//! Endpoint operations (spec: C interface, section 6.7).
+//! Endpoint operations (docs/spec/c-interface.md, section 6.7).
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_int;

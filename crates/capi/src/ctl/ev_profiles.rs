@@ -1,4 +1,5 @@
-//! EV profiles and their operations (spec: C interface, sections 6.4 and 6.5): attributes and entries to and from the core.
+//! EV profiles and their operations (docs/spec/c-interface.md, sections 6.4 and 6.5): attributes and entries to and
+//! from the core.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Completion queues of EV events (spec: C interface, section 6.6).
+//! Completion queues of EV events (docs/spec/c-interface.md, section 6.6).
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

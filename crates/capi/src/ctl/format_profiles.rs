@@ -1,4 +1,4 @@
-//! EV format profiles (spec: C interface, sections 6.1 and 6.4): attributes to and from the core.
+//! EV format profiles (docs/spec/c-interface.md, sections 6.1 and 6.4): attributes to and from the core.
 
 use std::ffi::c_int;
 

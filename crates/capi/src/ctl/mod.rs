@@ -1,5 +1,5 @@
-//! The functions of `mrc_ctl.h` (spec: C interface, section 6), over the profiles of the process's device: what the modules
-//! share.
+//! The functions of `mrc_ctl.h` (docs/spec/c-interface.md, section 6), over the profiles of the process's device: what
+//! the modules share.
 
 mod cc_profiles;
 mod device;

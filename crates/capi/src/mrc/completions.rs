@@ -1,4 +1,4 @@
-//! Completion channels and queues of `mrc.h` (spec: C interface, section 3).
+//! Completion channels and queues of `mrc.h` (docs/spec/c-interface.md, section 3).
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;

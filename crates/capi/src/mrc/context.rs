@@ -1,4 +1,4 @@
-//! Devices and contexts of `mrc.h` (spec: C interface, section 3).
+//! Devices and contexts of `mrc.h` (docs/spec/c-interface.md, section 3).
 
 use std::ffi::c_int;
 use std::ptr;

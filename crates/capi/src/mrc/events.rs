@@ -1,4 +1,4 @@
-//! Asynchronous events of `mrc.h` (spec: C interface, section 3).
+//! Asynchronous events of `mrc.h` (docs/spec/c-interface.md, section 3).
 
 use std::ffi::c_int;
 

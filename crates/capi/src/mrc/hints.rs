@@ -1,4 +1,4 @@
-//! Hints of `mrc.h` (spec: C interface, section 3).
+//! Hints of `mrc.h` (docs/spec/c-interface.md, section 3).
 
 use openmrc_nic::limits;
 use std::ffi::c_int;

@@ -1,4 +1,4 @@
-//! The functions of `mrc.h` (spec: C interface, section 3).
+//! The functions of `mrc.h` (docs/spec/c-interface.md, section 3).
 
 mod completions;
 mod context;

@@ -1,4 +1,4 @@
-//! Queue pairs of `mrc.h` (spec: C interface, section 3).
+//! Queue pairs of `mrc.h` (docs/spec/c-interface.md, section 3).
 
 use std::ffi::c_int;
 use std::sync::Arc;

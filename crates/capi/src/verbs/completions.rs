@@ -1,4 +1,4 @@
-//! Completion channels and queues of verbs (spec: C interface, sections 7.2 and 9).
+//! Completion channels and queues of verbs (docs/spec/c-interface.md, sections 7.2 and 9).
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! Devices of verbs (spec: C interface, section 7.2).
+//! Devices of verbs (docs/spec/c-interface.md, section 7.2).
 
 use std::ffi::{c_char, c_int};
 use std::ptr;

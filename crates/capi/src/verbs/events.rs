@@ -1,4 +1,4 @@
-//! Asynchronous events of verbs (spec: C interface, sections 7.2 and 9).
+//! Asynchronous events of verbs (docs/spec/c-interface.md, sections 7.2 and 9).
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -1,4 +1,4 @@
-//! Protection domains and memory regions of verbs (spec: C interface, sections 7.2 and 7.7).
+//! Protection domains and memory regions of verbs (docs/spec/c-interface.md, sections 7.2 and 7.7).
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -1,5 +1,5 @@
-//! The verbs functions of write-only programs (spec: C interface, section 7.2), and the operations behind a context.
-//! What a device without sends, reads and atomics lacks is in `refused`.
+//! The verbs functions of write-only programs (docs/spec/c-interface.md, section 7.2), and the operations behind a
+//! context. What a device without sends, reads and atomics lacks is in `refused`.
 
 mod completions;
 mod devices;

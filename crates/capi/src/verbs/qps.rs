@@ -1,4 +1,4 @@
-//! Queue pairs of verbs, and the operations behind a context (spec: C interface, sections 7.4 and 7.6).
+//! Queue pairs of verbs, and the operations behind a context (docs/spec/c-interface.md, sections 7.4 and 7.6).
 
 use std::ffi::c_int;
 use std::ptr;

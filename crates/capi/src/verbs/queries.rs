@@ -1,4 +1,4 @@
-//! Queries of devices, ports, GIDs and partition keys (spec: C interface, sections 7.2 and 7.5).
+//! Queries of devices, ports, GIDs and partition keys (docs/spec/c-interface.md, sections 7.2 and 7.5).
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;

@@ -1,4 +1,4 @@
-//! The engine: everything behind the context's lock, and the turns in which it works (spec: architecture, nic). It
+//! The engine: everything behind the context's lock, and the turns in which it works (docs/architecture.md). It
 //! drives a node of the transport on real packets; each turn takes posted sends, transmits, receives, and handles
 //! timers. Which thread calls it is the business of [`crate::driver`].
 //!
@@ -13,8 +13,8 @@
 //! | `transmit`, `egress` | from posted sends to packets; the sending side |
 //! | `receive`, `arrival`, `next_port` | from datagrams to the node; in which order they are handled |
 
-// An import circle: `Engine` has parts that are defined in `links`, `mtu`, `profiles`, `receive` and `transmit`, and these
-// files also implement the engine's methods that need several parts.
+// An import circle: `Engine` has parts that are defined in `links`, `mtu`, `profiles`, `receive` and `transmit`, and
+// these files also implement the engine's methods that need several parts.
 mod arrival;
 mod connect;
 mod control;

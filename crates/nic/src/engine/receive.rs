@@ -1,5 +1,5 @@
-//! From datagrams to the node: the checks of a packet, the cheapest first, and the counters of those that fail (spec:
-//! wire, "Bad input"). A packet that is refused here gets no answer.
+//! From datagrams to the node: the checks of a packet, the cheapest first, and the counters of those that fail
+//! (docs/spec/wire.md, "Bad input"). A packet that is refused here gets no answer.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::mem::MaybeUninit;
@@ -31,8 +31,8 @@ use crate::tx::is_data;
 /// Descriptors reported by one look.
 const EVENTS: usize = 32;
 
-/// Bytes received from one look at the receive buffers to the next: a sixteenth of a buffer, within these bounds. A look
-/// takes a system call for each port; once a mebibyte, its cost is below a hundredth.
+/// Bytes received from one look at the receive buffers to the next: a sixteenth of a buffer, within these bounds. A
+/// look takes a system call for each port; once a mebibyte, its cost is below a hundredth.
 const LEAST_PER_SAMPLE: usize = 256 << 10;
 const MOST_PER_SAMPLE: usize = 1 << 20;
 
@@ -352,8 +352,8 @@ impl Engine {
     }
 }
 
-/// The IPv4 identification for which the iCRC of a packet is right, if there is one. It probably is the packet's place in
-/// its datagram.
+/// The IPv4 identification for which the iCRC of a packet is right, if there is one. It probably is the packet's place
+/// in its datagram.
 #[inline]
 fn identification(
     seed: &IcrcSeed,

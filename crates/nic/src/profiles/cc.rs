@@ -1,5 +1,5 @@
-//! Congestion control profiles: the algorithm, its parameters and their ranges (spec: C interface, 6.4; congestion,
-//! Numbers).
+//! Congestion control profiles: the algorithm, its parameters and their ranges (docs/spec/c-interface.md, section 6.4;
+//! congestion, Numbers).
 
 use std::sync::Arc;
 

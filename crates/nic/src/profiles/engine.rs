@@ -1,5 +1,5 @@
-//! EV and congestion control profiles as the engine has them, by number; number 0 of each is the device's own and always
-//! exists, except for EV profiles in SRv6 mode, where a path ends at one node.
+//! EV and congestion control profiles as the engine has them, by number; number 0 of each is the device's own and
+//! always exists, except for EV profiles in SRv6 mode, where a path ends at one node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::path::SegmentRoute;
 use crate::sys;
 
-/// Default size of the active set (spec: paths, EV set). The backup set has the same size.
+/// Default size of the active set (docs/spec/paths.md, "EV set"). The backup set has the same size.
 pub(crate) const DEFAULT_ACTIVE: u16 = 128;
 
 /// Which paths the queue pairs of a profile use.

@@ -1,4 +1,5 @@
-//! EV profiles: the entropy values that queue pairs spray over, and operations on them (spec: C interface, 6.4 and 6.5).
+//! EV profiles: the entropy values that queue pairs spray over, and operations on them (docs/spec/c-interface.md,
+//! section 6.4 and 6.5).
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -77,8 +78,8 @@ attributes! {
     mode: EvMode,
     /// Id of the EV format profile; for mode AUTO none is needed.
     format_profile: u64,
-    /// Number of values, 1 to 512, rounded down to a multiple of the number of ports; for mode AUTO all of the device by
-    /// default.
+    /// Number of values, 1 to 512, rounded down to a multiple of the number of ports; for mode AUTO all of the device
+    /// by default.
     count: u32,
     /// How many of them are in rotation, at most 256; default half of them, at most 128.
     active: u16,

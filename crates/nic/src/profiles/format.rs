@@ -1,4 +1,4 @@
-//! EV format profiles: the fields of entropy values (spec: C interface, 6.4).
+//! EV format profiles: the fields of entropy values (docs/spec/c-interface.md, section 6.4).
 
 use openmrc_wire::EvFormat;
 

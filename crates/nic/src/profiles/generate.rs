@@ -1,4 +1,5 @@
-//! Entropy values that the device draws within the bounds of a profile's fields (spec: wire, EV profile expansion).
+//! Entropy values that the device draws within the bounds of a profile's fields (docs/spec/wire.md, "EV profile
+//! expansion").
 
 use std::collections::BTreeSet;
 

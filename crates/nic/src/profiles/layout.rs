@@ -1,5 +1,5 @@
 //! Entropy values by the names that a controller has for them, and what packets carry of each, by the device's format
-//! and a profile's fields (spec: wire, EV profile expansion).
+//! and a profile's fields (docs/spec/wire.md, "EV profile expansion").
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;

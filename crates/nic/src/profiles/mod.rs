@@ -1,5 +1,5 @@
-//! A controller's profiles of one open device (spec: C interface, 6.4 and 6.5): the one place that knows what each state
-//! allows, what attributes mean and what is refused. The C interface and Python are faces of it.
+//! A controller's profiles of one open device (docs/spec/c-interface.md, section 6.4 and 6.5): the one place that knows
+//! what each state allows, what attributes mean and what is refused. The C interface and Python are faces of it.
 //!
 //! Profiles have ids that the caller picks. Every id exists, in INIT, until it is configured; id 0 is the device's own.
 //! What the engine has of a profile that is ONLINE has a number of its own.
@@ -11,7 +11,8 @@
 //! | `layout`, `generate` | what packets carry of a value; values that the device draws; pure |
 //! | `error` | why something was refused |
 //! | `control`, `table` | all profiles of a device; what each operation does to the engine |
-//! | `names`, `online`, `lease`, `engine` | events under the controller's names; what the engine has of profiles, and who holds it |
+//! | `names`, `online`, `lease`, `engine` | events under the controller's names; what the engine has of profiles, and
+//! who holds it |
 //!
 //! The tables' lock is held while the engine is called; that of the names is taken with the engine's lock held.
 

@@ -1,4 +1,5 @@
-//! The states of profiles of every kind: the steps between them, and what each needs and takes (spec: C interface, 6.4).
+//! The states of profiles of every kind: the steps between them, and what each needs and takes
+//! (docs/spec/c-interface.md, section 6.4).
 
 use std::fmt;
 

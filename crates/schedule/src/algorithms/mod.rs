@@ -1,4 +1,5 @@
-//! The algorithms: pure functions from rank numbers and sizes to a [`Program`] (spec: collectives, "Collectives").
+//! The algorithms: pure functions from rank numbers and sizes to a [`Program`] (docs/spec/collectives.md,
+//! "Collectives").
 //!
 //! | algorithm | messages per rank | used for |
 //! |---|---|---|

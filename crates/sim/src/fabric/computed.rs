@@ -1,5 +1,5 @@
 //! The computed port model: a packet's departure is computed when it arrives, so that a packet costs one event a hop
-//! (spec: congestion, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md, "The
+//! (docs/spec/congestion.md, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md, "The
 //! simulator's fast queues and its order of events".
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! How a switch chooses a port for a packet, and how routing learns of ports that are down (spec: baselines,
+//! How a switch chooses a port for a packet, and how routing learns of ports that are down (docs/spec/baselines.md,
 //! "Routing").
 
 use std::collections::HashSet;

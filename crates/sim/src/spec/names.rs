@@ -1,4 +1,4 @@
-//! Links, ports and switches by the names that a scenario gives them (spec: fabric, "Names").
+//! Links, ports and switches by the names that a scenario gives them (docs/spec/fabric.md, "Names").
 
 use openmrc_fabric::{End, Fabric, Link, Node};
 

@@ -51,13 +51,13 @@ impl Default for Network {
             encapsulation: None,
             routing: None,
             reroutes: None,
-            // A lost carrier (spec: baselines, "Routing").
+            // A lost carrier (docs/spec/baselines.md, "Routing").
             detection_us: Micros::of(1_000.0),
-            // BFD of 3 x 100 ms (spec: baselines, "Routing").
+            // BFD of 3 x 100 ms (docs/spec/baselines.md, "Routing").
             silent_detection_us: Micros::of(300_000.0),
-            // BGP takes 0.1 s at its fastest, and up to tens of seconds (spec: baselines, "Routing").
+            // BGP takes 0.1 s at its fastest, and up to tens of seconds (docs/spec/baselines.md, "Routing").
             convergence_us: Micros::of(100_000.0),
-            // The path_mtu of a queue pair (spec: transport).
+            // The path_mtu of a queue pair (docs/spec/transport.md).
             mtu: Whole::of(DEFAULT_PATH_MTU as u64),
             software: None,
             switch: Switch::default(),

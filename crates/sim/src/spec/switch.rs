@@ -1,5 +1,5 @@
-//! The queues of a switch port: the presets of the transports (spec: congestion, "Switch settings"; baselines), and
-//! the fields of a scenario that replace them.
+//! The queues of a switch port: the presets of the transports (docs/spec/congestion.md, "Switch settings";
+//! docs/spec/baselines.md), and the fields of a scenario that replace them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -54,8 +54,8 @@ pub struct Switch {
     pub exact: bool,
 }
 
-/// MRC's thresholds (spec: congestion, "Switch settings"), as multiples of a plane's bandwidth-delay product. Switch
-/// configurations have the same.
+/// MRC's thresholds (docs/spec/congestion.md, "Switch settings"), as multiples of a plane's bandwidth-delay product.
+/// Switch configurations have the same.
 pub mod mrc {
     /// Data that would have to wait behind more than this is trimmed.
     pub const TRIM: f64 = 1.0;
@@ -71,9 +71,9 @@ pub mod mrc {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// Trimming, ECN but not towards hosts, control first (spec: congestion, "Switch settings").
+    /// Trimming, ECN but not towards hosts, control first (docs/spec/congestion.md, "Switch settings").
     Mrc,
-    /// PFC, and DCQCN's marking on every hop (spec: baselines).
+    /// PFC, and DCQCN's marking on every hop (docs/spec/baselines.md).
     Rocev2,
     /// The same marking; packets beyond a long queue are dropped instead of PFC.
     Rocev2Lossy,
@@ -148,12 +148,12 @@ fn either<A, B>(own: (Option<A>, Option<B>), preset: (Option<A>, Option<B>)) -> 
 }
 
 impl NetworkConfig {
-    /// The switch settings MRC was designed for (spec: congestion, "Switch settings").
+    /// The switch settings MRC was designed for (docs/spec/congestion.md, "Switch settings").
     pub fn default_switch(&self) -> SwitchConfig {
         Switch::default().config(self, Preset::Mrc)
     }
 
-    /// The switch settings RoCEv2 with DCQCN is run with (spec: baselines), lossless.
+    /// The switch settings RoCEv2 with DCQCN is run with (docs/spec/baselines.md), lossless.
     pub fn rocev2_switch(&self) -> SwitchConfig {
         Switch::default().config(self, Preset::Rocev2)
     }
@@ -174,7 +174,7 @@ impl PfcConfig {
 impl Preset {
     /// Everything that the preset says, for ports of a network.
     fn switch(self, config: &NetworkConfig) -> Switch {
-        // Published for 100 Gb/s, scaled with the rate (Zhu et al., SIGCOMM 2015; spec: baselines).
+        // Published for 100 Gb/s, scaled with the rate (Zhu et al., SIGCOMM 2015; docs/spec/baselines.md).
         let scaled = |bytes: u64| {
             let bytes = u128::from(bytes) * u128::from(config.port_rate_bps) / 100_000_000_000;
             Amount::nearest(u64::try_from(bytes).unwrap_or(u64::MAX))

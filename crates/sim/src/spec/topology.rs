@@ -1,4 +1,4 @@
-//! Which hosts, planes and switches there are (spec: fabric).
+//! Which hosts, planes and switches there are (docs/spec/fabric.md).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -58,7 +58,7 @@ pub struct Nic {
     pub rate: Whole<1, { u64::MAX }>,
 }
 
-/// Rate of a port of the reference fabric (spec: fabric), bit/s.
+/// Rate of a port of the reference fabric (docs/spec/fabric.md), bit/s.
 pub const DEFAULT_PORT_RATE_BPS: u64 = 100_000_000_000;
 
 /// Length of the cables of each layer, metres.
@@ -95,7 +95,7 @@ const fn one_plane() -> Whole<1, 16> {
     Whole::of(1)
 }
 
-/// As the reference fabric has (spec: fabric).
+/// As the reference fabric has (docs/spec/fabric.md).
 const fn two_tiers() -> Whole<1, 4> {
     Whole::of(2)
 }

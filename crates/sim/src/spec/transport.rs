@@ -135,7 +135,7 @@ pub struct Mrc {
     pub mpr: Whole<1, 255>,
     /// A congestion window that never changes, bytes, instead of NSCC.
     pub fixed_window: Option<Amount>,
-    /// Whether receivers slow down senders that overrun their ports (spec: congestion).
+    /// Whether receivers slow down senders that overrun their ports (docs/spec/congestion.md).
     pub destination_control: bool,
     /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
     pub spacing: bool,
@@ -146,7 +146,7 @@ const MOST_PATHS: u64 = PathConfig::MOST as u64;
 
 impl Default for Mrc {
     /// Those of a queue pair ([`PathConfig::new`], [`RequestorConfig`]), and destination flow control as the
-    /// specification has it (spec: congestion).
+    /// specification has it (docs/spec/congestion.md).
     fn default() -> Self {
         let paths = default_paths();
         Mrc {
@@ -200,7 +200,7 @@ impl Default for MrcConfig {
     }
 }
 
-/// RoCEv2 reliable connections, by default over PFC (spec: baselines).
+/// RoCEv2 reliable connections, by default over PFC (docs/spec/baselines.md).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rocev2 {
@@ -305,7 +305,7 @@ impl<'de> Deserialize<'de> for DcqcnChoice {
     }
 }
 
-/// Rate control of RoCEv2, as published (Zhu et al., SIGCOMM 2015; spec: baselines).
+/// Rate control of RoCEv2, as published (Zhu et al., SIGCOMM 2015; docs/spec/baselines.md).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dcqcn {
@@ -379,7 +379,7 @@ impl Default for Rocev2Config {
     }
 }
 
-/// Ultra Ethernet in RUD mode (spec: baselines). Sprays over entropy values that switches hash; NSCC, trimming,
+/// Ultra Ethernet in RUD mode (docs/spec/baselines.md). Sprays over entropy values that switches hash; NSCC, trimming,
 /// selective retransmission; knows nothing of broken paths.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -403,7 +403,7 @@ impl Default for Uet {
             load_balancing: Spraying::Reps,
             // As many as a queue pair can name.
             evs: Whole::of(256),
-            // As MRC's: a comparison differs in paths and failures only (spec: baselines).
+            // As MRC's: a comparison differs in paths and failures only (docs/spec/baselines.md).
             mpr: Mrc::default().mpr,
             destination_control: Mrc::default().destination_control,
             spacing: Mrc::default().spacing,
@@ -445,7 +445,8 @@ impl Default for UetConfig {
     }
 }
 
-/// Switches spray, NICs place out of order, over PFC (spec: baselines). The rate is Swift's (Kumar et al., SIGCOMM
+/// Switches spray, NICs place out of order, over PFC (docs/spec/baselines.md). The rate is Swift's (Kumar et al.,
+/// SIGCOMM
 /// 2020), in place of RTT-based control that is not published.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

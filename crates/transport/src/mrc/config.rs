@@ -14,22 +14,22 @@ use crate::time::Span;
 /// on a path that it has just used, at both ends; but a dead path must not collect many packets over time.
 pub const LASTING_BURST: u8 = 8;
 
-/// The unit of MPR: PSNs in flight for each step (spec: transport, queue pair attributes).
+/// The unit of MPR: PSNs in flight for each step (docs/spec/transport.md, "Queue pair life").
 pub const PSNS_PER_MPR: u32 = 128;
 
-/// Default of `mpr` and `mpr_dest` (spec: transport, "Queue pair life").
+/// Default of `mpr` and `mpr_dest` (docs/spec/transport.md, "Queue pair life").
 pub const DEFAULT_MPR: u8 = 8;
 
-/// Payload bytes per data packet that a queue pair can be configured for (spec: transport, queue pair attributes).
+/// Payload bytes per data packet that a queue pair can be configured for (docs/spec/transport.md, "Queue pair life").
 pub const PATH_MTU_RANGE: RangeInclusive<u16> = 256..=8192;
 
-/// Default of `rotation_turns` (spec: paths, "Choosing the EV of the next packet").
+/// Default of `rotation_turns` (docs/spec/paths.md, "Choosing the EV of the next packet").
 pub const DEFAULT_ROTATION_TURNS: u16 = 16;
 
-/// Default path MTU (spec: transport, "Queue pair life").
+/// Default path MTU (docs/spec/transport.md, "Queue pair life").
 pub const DEFAULT_PATH_MTU: u16 = 4096;
 
-/// What the peer can do, and whether dynamic MPR is on (spec: transport, queue pair attributes, `cap`). The two
+/// What the peer can do, and whether dynamic MPR is on (docs/spec/transport.md, "Queue pair life"). The two
 /// directions of a queue pair may differ: each end has the peer's capabilities as a responder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
@@ -76,7 +76,7 @@ pub struct PathModel {
 
 impl PathModel {
     /// Paths with this base RTT that keep packets in order. The target delay is the default of congestion control with
-    /// or without trimming (spec: congestion, "Numbers").
+    /// or without trimming (docs/spec/congestion.md, "Numbers").
     pub fn new(base_rtt: Span, trimming: bool) -> Self {
         let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
         PathModel { base_rtt, target_qdelay, ordered: true, trims: trimming }
@@ -109,7 +109,7 @@ pub struct PathConfig {
 }
 
 impl PathConfig {
-    /// Largest number of paths in rotation, and of paths in reserve (spec: paths, EV set).
+    /// Largest number of paths in rotation, and of paths in reserve (docs/spec/paths.md, "EV set").
     pub const MOST: u16 = 256;
 
     /// The specification's defaults for these paths.
@@ -156,7 +156,7 @@ pub struct RequestorConfig {
     pub options: RequestorOptions,
 }
 
-/// When the congestion window lets a packet go (spec: congestion, "Sending"; readings differ).
+/// When the congestion window lets a packet go (docs/spec/congestion.md, "Sending"; readings differ).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CanSend {
     /// While a full packet fits: inflight + MTU <= cwnd, as in the UEC specification.
@@ -187,7 +187,7 @@ impl Default for RequestorOptions {
 }
 
 impl Default for RequestorConfig {
-    /// The specification's defaults (spec: transport, "Queue pair life"); 128 work requests are perftest's.
+    /// The specification's defaults (docs/spec/transport.md, "Queue pair life"); 128 work requests are perftest's.
     fn default() -> Self {
         RequestorConfig {
             sq_psn: Psn::new(0),
@@ -204,7 +204,7 @@ impl Default for RequestorConfig {
     }
 }
 
-/// The answer to a packet whose PSN lies beyond the window (spec: transport, "Responder"; readings differ).
+/// The answer to a packet whose PSN lies beyond the window (docs/spec/transport.md, "Responder"; readings differ).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum OutOfWindow {
     /// NACK PSN_OOR_WINDOW, at most one per round trip.
@@ -246,8 +246,8 @@ pub enum SackBatching {
     None,
     /// They wait until the driver handles timeouts: software handles several packets before that.
     Turn,
-    /// The same, but the message of one packet that asks for one is acknowledged at once behind the next data to its sender,
-    /// by an ACK.
+    /// The same, but the message of one packet that asks for one is acknowledged at once behind the next data to its
+    /// sender, by an ACK.
     BehindData,
 }
 
@@ -271,7 +271,7 @@ pub struct ResponderConfig {
 }
 
 impl Default for ResponderConfig {
-    /// The specification's defaults (spec: transport, "Queue pair life" and "When it answers").
+    /// The specification's defaults (docs/spec/transport.md, "Queue pair life" and "When it answers").
     fn default() -> Self {
         ResponderConfig {
             rq_psn: Psn::new(0),
@@ -427,7 +427,7 @@ impl QpConfig {
         check((1..=32).contains(&bits), "entropy_bits", bits, "1 to 32")
     }
 
-    /// ACK timeout for the exponent of the verbs attribute: 1.024 us x 2^`exponent`, 0..=24 (spec: transport).
+    /// ACK timeout for the exponent of the verbs attribute: 1.024 us x 2^`exponent`, 0..=24 (docs/spec/transport.md).
     pub const fn timeout_from_exponent(exponent: u8) -> Span {
         Span::from_nanos(1024 << if exponent > 24 { 24 } else { exponent })
     }

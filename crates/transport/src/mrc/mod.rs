@@ -1,4 +1,5 @@
-//! The MRC queue pair: requestor and responder of one connection (spec: transport, paths, congestion).
+//! The MRC queue pair: requestor and responder of one connection (docs/spec/transport.md, docs/spec/paths.md,
+//! docs/spec/congestion.md).
 //!
 //! | file or folder | subject |
 //! |---|---|
@@ -137,8 +138,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The queue pair is destroyed: what is outstanding is dropped without completions, and what has arrived and was not
-    /// reported is reported now. It still answers duplicates and probes, so that its peer learns what has arrived.
+    /// The queue pair is destroyed: what is outstanding is dropped without completions, and what has arrived and was
+    /// not reported is reported now. It still answers duplicates and probes, so that its peer learns what has arrived.
     pub fn retire(&mut self, now: Time, host: &mut dyn Host) {
         let now = self.shared.advance_clock(now);
         self.requestor = None;
@@ -147,8 +148,8 @@ impl QueuePair {
         }
     }
 
-    /// Changes timeout and numbers of retries, from the next timeout on; the rest of `config` is not looked at. Without a
-    /// requestor it does nothing.
+    /// Changes timeout and numbers of retries, from the next timeout on; the rest of `config` is not looked at. Without
+    /// a requestor it does nothing.
     pub fn set_retries(&mut self, config: &RequestorConfig) {
         if let Some(requestor) = &mut self.requestor {
             requestor.set_retries(config);
@@ -282,8 +283,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles a packet that is no data: feedback, or a probe. A call of its own, so that neither it nor [`Self::on_data`]
-    /// has to save what only the other one needs.
+    /// Handles a packet that is no data: feedback, or a probe. A call of its own, so that neither it nor
+    /// [`Self::on_data`] has to save what only the other one needs.
     #[inline(never)]
     fn on_control(&mut self, now: Time, received: &Received, host: &mut dyn Host) {
         match (&received.packet.body, &mut self.requestor) {

@@ -1,4 +1,5 @@
-//! When retries come, and for how long a peer may be silent until they end (spec: transport, "The retry budget").
+//! When retries come, and for how long a peer may be silent until they end (docs/spec/transport.md, "The retry
+//! budget").
 
 use super::config::{QpConfig, RequestorConfig};
 use crate::time::Span;
@@ -8,7 +9,8 @@ const UNLIMITED: u8 = 25;
 /// Longest interval between attempts: 1.024 us x 2^24 \[choice\].
 const LONGEST_INTERVAL: Span = QpConfig::timeout_from_exponent(24);
 
-/// The intervals between attempts: `linear_cnt` of them last for the timeout, later ones twice as long as the one before.
+/// The intervals between attempts: `linear_cnt` of them last for the timeout, later ones twice as long as the one
+/// before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetrySchedule {
     /// The first interval.

@@ -1,12 +1,12 @@
-//! Asking a peer which of its ports are up (spec: transport, "Endpoint operations"). Anybody can forge a port status
-//! update, so to a node that strangers can reach it is only a reason to ask. A port that answers is up; one that is
-//! silent while another port of the peer answers is down. If none answers, nothing is known and nothing must change.
+//! Asking a peer which of its ports are up (docs/spec/transport.md, "Endpoint operations"). Anybody can forge a port
+//! status update, so to a node that strangers can reach it is only a reason to ask. A port that answers is up; one that
+//! is silent while another port of the peer answers is down. If none answers, nothing is known and nothing must change.
 
 use crate::api::PortSet;
 use crate::time::{Span, Time};
 
-/// A silent port is taken for down once other answers have come to this many rounds. Requests and answers may be lost, and
-/// a flood of forged updates makes many inquiries: at 3 % loss each way one inquiry in 10^5 is wrong about a port,
+/// A silent port is taken for down once other answers have come to this many rounds. Requests and answers may be lost,
+/// and a flood of forged updates makes many inquiries: at 3 % loss each way one inquiry in 10^5 is wrong about a port,
 /// and one in 300 with two.
 const ANSWERED_ROUNDS: u32 = 4;
 /// Rounds that follow each other at the shortest interval, a quarter of [`Inquiry::grace`].
@@ -147,8 +147,8 @@ impl Inquiry {
         } else if self.answered.count_ones() >= ANSWERED_ROUNDS {
             let down = PortSet(self.open.0 & !self.returning.0);
             let stays = PortSet(known.up.0 & !down.0);
-            // What is taken for up may have changed meanwhile, and an answer on a port that was down is not enough to use
-            // that port. The last plane is not given up.
+            // What is taken for up may have changed meanwhile, and an answer on a port that was down is not enough to
+            // use that port. The last plane is not given up.
             let some_stay = !stays.is_empty();
             self.changed |= some_stay && stays != known.up;
             self.finish(now);

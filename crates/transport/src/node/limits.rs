@@ -1,5 +1,5 @@
-//! How many endpoint requests are answered (spec: transport, "Endpoint operations"). Their source addresses may be
-//! forged, so what they cost must be bounded, in packets and in memory.
+//! How many endpoint requests are answered (docs/spec/transport.md, "Endpoint operations"). Their source addresses may
+//! be forged, so what they cost must be bounded, in packets and in memory.
 
 use crate::random::mix;
 use crate::time::{Span, Time};

@@ -1,4 +1,5 @@
-//! A node: everything around its queue pairs, sans-IO like them (spec: transport; congestion, "QP scheduling").
+//! A node: everything around its queue pairs, sans-IO like them (docs/spec/transport.md; docs/spec/congestion.md, "QP
+//! scheduling").
 //!
 //! A driver - the simulator in virtual time, the software NIC in real time - passes in packets and the time, polls data
 //! packets for the ports that are free, and implements [`NodeHost`]. Scheduling, timers, receive pressure and port
@@ -489,8 +490,8 @@ impl<Q: Transport> Node<Q> {
         self.send_port_requests(now, host);
     }
 
-    /// The driver has a reason to doubt that these ports of a peer are up: the peer is asked. Ports that are silent while
-    /// others answer are down, and asked again until they answer.
+    /// The driver has a reason to doubt that these ports of a peer are up: the peer is asked. Ports that are silent
+    /// while others answer are down, and asked again until they answer.
     pub fn question_ports(&mut self, now: Time, peer: PeerId, ports: PortSet, host: &mut impl NodeHost) {
         self.ports.question(now, peer, ports);
         self.send_port_requests(now, host);

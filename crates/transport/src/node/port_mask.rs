@@ -1,5 +1,5 @@
-//! The port status mask on the wire (spec: wire, ERTH). The C interface counts ports from 1; whether bit 0 or bit 1 of the
-//! mask means the first one is not public, so both are understood.
+//! The port status mask on the wire (docs/spec/wire.md, "ERTH"). The C interface counts ports from 1; whether bit 0 or
+//! bit 1 of the mask means the first one is not public, so both are understood.
 
 use crate::api::PortSet;
 
@@ -24,8 +24,8 @@ impl PortMaskBase {
         PortSet((mask >> self as u32) as u16)
     }
 
-    /// The base of a node with these ports, if a mask from it shows that: only base 0 has bit 0, and only base 1 has the
-    /// bit behind the last port.
+    /// The base of a node with these ports, if a mask from it shows that: only base 0 has bit 0, and only base 1 has
+    /// the bit behind the last port.
     pub fn shown_by(mask: u32, ports: PortSet) -> Option<Self> {
         let behind_last = u16::BITS - ports.0.leading_zeros();
         if mask & 1 == 1 {

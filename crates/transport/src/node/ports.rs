@@ -1,4 +1,4 @@
-//! Ports of this node and of its peers, and the port status updates (spec: transport, "Probes and port status").
+//! Ports of this node and of its peers, and the port status updates (docs/spec/transport.md, "Probes and port status").
 
 use openmrc_wire::EndpointOp;
 
@@ -281,8 +281,9 @@ impl Ports {
         self.watching
     }
 
-    /// A valid packet of a peer has arrived on a port. A port in question is up then. If the peer reported more than the grace time ago that this port
-    /// is down, the port is taken as up again, or asked whether it is: returns the peer's ports after a change.
+    /// A valid packet of a peer has arrived on a port. A port in question is up then. If the peer reported more than
+    /// the grace time ago that this port is down, the port is taken as up again, or asked whether it is: returns the
+    /// peer's ports after a change.
     pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8) -> Option<PortSet> {
         let place = self.place(peer).ok()?;
         let known = &mut self.peers[place];

@@ -1,4 +1,4 @@
-//! How many probes of condemned paths a node may send (spec: paths, "Probing condemned paths").
+//! How many probes of condemned paths a node may send (docs/spec/paths.md, "Probing condemned paths").
 //!
 //! The share is one of all data packets of the node: with a share of its own for each queue pair, many queue pairs that
 //! send little would probe more than they send.

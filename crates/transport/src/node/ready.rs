@@ -1,4 +1,4 @@
-//! The queue pairs that are READY, served round robin (spec: congestion, QP scheduling).
+//! The queue pairs that are READY, served round robin (docs/spec/congestion.md, "QP scheduling").
 
 use std::collections::VecDeque;
 

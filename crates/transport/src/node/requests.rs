@@ -1,4 +1,5 @@
-//! Endpoint requests on QP 0x2: request ids, outstanding EV probes and port status updates of a controller (spec: transport, "Probes and port status").
+//! Endpoint requests on QP 0x2: request ids, outstanding EV probes and port status updates of a controller
+//! (docs/spec/transport.md, "Probes and port status").
 
 use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
 

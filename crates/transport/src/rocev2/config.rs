@@ -1,4 +1,4 @@
-//! Configuration of a RoCEv2 queue pair, and the defaults (spec: baselines, "RoCEv2 RC").
+//! Configuration of a RoCEv2 queue pair, and the defaults (docs/spec/baselines.md, "RoCEv2 RC").
 
 use openmrc_wire::Ev;
 

@@ -1,5 +1,5 @@
-//! DCQCN, the congestion control of RoCEv2 (Zhu et al., SIGCOMM 2015; spec: baselines): a rate that a CNP reduces and
-//! that a timer and a byte counter raise.
+//! DCQCN, the congestion control of RoCEv2 (Zhu et al., SIGCOMM 2015; docs/spec/baselines.md): a rate that a CNP
+//! reduces and that a timer and a byte counter raise.
 
 use crate::time::{Span, Time};
 

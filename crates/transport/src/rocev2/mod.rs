@@ -1,4 +1,4 @@
-//! RoCEv2 reliable connection: the baseline that MRC is compared with (spec: baselines, "RoCEv2 RC").
+//! RoCEv2 reliable connection: the baseline that MRC is compared with (docs/spec/baselines.md, "RoCEv2 RC").
 //!
 //! All packets use one path, in order. The responder accepts only the expected PSN and answers a gap with one NAK. The
 //! requestor goes back to the missing packet or, like later NICs, retransmits only that packet while the responder

@@ -60,7 +60,8 @@ impl Record {
         } else {
             self.local_up.and(self.peer_up)
         };
-        // A peer that does not answer is asked on every port of this end: what is known of its ports may be out of date.
+        // A peer that does not answer is asked on every port of this end: what is known of its ports may be out of
+        // date.
         let asks = matches!(transmit.packet.body, Body::Probe(_))
             && self.local_up.contains(transmit.port)
             && self.probes_unanswered >= 3;
@@ -267,7 +268,7 @@ impl NodeHost for View<'_> {
     }
 }
 
-/// Largest number of feedback packets per received packet (spec: wire, bad input: no amplification).
+/// Largest number of feedback packets per received packet (docs/spec/wire.md, "Bad input": no amplification).
 pub const MAX_FEEDBACK_PER_PACKET: usize = 6;
 /// Largest number of packets per timeout: delayed feedback, and one probe per path.
 pub const fn max_feedback_per_timeout(paths: usize) -> usize {

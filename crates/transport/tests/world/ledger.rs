@@ -1,5 +1,5 @@
 //! The expected state: every message, packet and byte of one direction of a connection, and the rules that must hold
-//! whatever the network does (spec: transport, "What must hold").
+//! whatever the network does (docs/spec/transport.md, "What must hold").
 //!
 //! A [`Flow`] checks both ends and trusts neither: the contents of a packet follow from the posted messages alone.
 

@@ -1,4 +1,4 @@
-//! Sizes of a packet (spec: wire).
+//! Sizes of a packet (docs/spec/wire.md).
 
 use openmrc_wire::{Body, Packet};
 
@@ -23,7 +23,7 @@ pub fn udp(packet: &Packet) -> u32 {
     UDP_BTH_ICRC + extension + u32::from(packet.payload_len).next_multiple_of(4)
 }
 
-/// Nominal size for congestion control (spec: congestion, numbers).
+/// Nominal size for congestion control (docs/spec/congestion.md, "Numbers").
 pub fn nominal(packet: &Packet) -> u32 {
     udp(packet) + IPV6
 }

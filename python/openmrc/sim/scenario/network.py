@@ -48,7 +48,7 @@ class Cables(Part):
 
 
 class Topology(Part):
-    """The smallest fabric for these numbers (spec: fabric); counts left open are computed.
+    """The smallest fabric for these numbers (docs/spec/fabric.md); counts left open are computed.
 
     Its fields have the names and units of a fabric file. ``fabric`` takes all of them from such a file.
     """
@@ -152,8 +152,9 @@ class Switch(Part):
     preset: Literal["mrc", "rocev2", "rocev2-lossy", "adaptive"] | None = OPEN
     """What the transport is meant for if left open.
 
-    ``mrc``: trimming, ECN but not towards hosts, control first (spec: congestion, "Switch settings").
-    ``rocev2``: PFC, and DCQCN's marking on every hop (spec: baselines). ``rocev2-lossy``: drops beyond a long
+    ``mrc``: trimming, ECN but not towards hosts, control first (docs/spec/congestion.md, "Switch settings").
+    ``rocev2``: PFC, and DCQCN's marking on every hop (docs/spec/baselines.md). ``rocev2-lossy``: drops beyond
+    a long
     queue instead of PFC. ``adaptive``: PFC, no ECN.
     """
     overflow: Literal["trim", "drop"] | None = OPEN

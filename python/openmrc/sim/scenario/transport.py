@@ -20,13 +20,13 @@ class Mrc(Part):
     fixed_window: StrictInt | None = OPEN
     """A congestion window that never changes, bytes, instead of NSCC."""
     destination_control: bool = OPEN
-    """Whether receivers slow down senders that overrun their ports (spec: congestion)."""
+    """Whether receivers slow down senders that overrun their ports (docs/spec/congestion.md)."""
     spacing: bool = OPEN
     """Whether a sender whose only packet is trimmed on the last hop waits longer before each next one."""
 
 
 class Dcqcn(Part):
-    """Rate control of RoCEv2, as published (Zhu et al., SIGCOMM 2015; spec: baselines)."""
+    """Rate control of RoCEv2, as published (Zhu et al., SIGCOMM 2015; docs/spec/baselines.md)."""
 
     g: float = OPEN
     """Weight of a congestion notification in the estimate."""
@@ -49,7 +49,7 @@ class Dcqcn(Part):
 
 
 class Rocev2(Part):
-    """RoCEv2 reliable connections, by default over PFC (spec: baselines)."""
+    """RoCEv2 reliable connections, by default over PFC (docs/spec/baselines.md)."""
 
     kind: Literal["rocev2"] = "rocev2"
     qps: StrictInt = OPEN
@@ -69,7 +69,7 @@ class Rocev2(Part):
 
 
 class Uet(Part):
-    """Ultra Ethernet in RUD mode (spec: baselines).
+    """Ultra Ethernet in RUD mode (docs/spec/baselines.md).
 
     Sprays over entropy values that switches hash; NSCC, trimming, selective retransmission; knows nothing of
     broken paths.
@@ -90,7 +90,7 @@ class Uet(Part):
 
 
 class Adaptive(Part):
-    """Switches spray, NICs place out of order, over PFC (spec: baselines).
+    """Switches spray, NICs place out of order, over PFC (docs/spec/baselines.md).
 
     The rate is Swift's (Kumar et al., SIGCOMM 2020), in place of RTT-based control that is not published.
     """

@@ -1,4 +1,5 @@
--- MRC for Wireshark and tshark: the extension headers behind the BTH (spec: wire; crates/wire has the same offsets).
+-- MRC for Wireshark and tshark: the extension headers behind the BTH (docs/spec/wire.md; crates/wire has the same
+-- offsets).
 -- `openmrc dissector --install` puts this file where Wireshark looks. It must leave every other packet of the port to
 -- the dissector that had it before.
 

@@ -1,5 +1,5 @@
-//! Bytes in flight and the congestion window (spec: congestion, "Sending"): the state that every controller needs, kept
-//! once.
+//! Bytes in flight and the congestion window (docs/spec/congestion.md, "Sending"): the state that every controller
+//! needs, kept once.
 
 use super::spacing::Spacing;
 use super::{Ack, CcProfile, Congestion, Controller, Hold};
@@ -7,7 +7,7 @@ use crate::api::Pressure;
 use crate::mrc::config::{CanSend, PathModel, RequestorOptions};
 use crate::time::{Span, Time};
 
-/// Below this window, in bytes, every packet asks for feedback (spec: congestion, "Sending").
+/// Below this window, in bytes, every packet asks for feedback (docs/spec/congestion.md, "Sending").
 const ALWAYS_ASK_BELOW: f64 = 16.0 * 1024.0;
 
 /// The fields of a SACK for flow and congestion control.

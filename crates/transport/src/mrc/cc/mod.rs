@@ -1,5 +1,5 @@
-//! Congestion control behind one small trait (spec: congestion), and the profile that selects the controller of a queue
-//! pair.
+//! Congestion control behind one small trait (docs/spec/congestion.md), and the profile that selects the controller of
+//! a queue pair.
 //!
 //! A controller holds a window and is notified of events. Bytes in flight and the receiver's penalty are handled by the
 //! requestor ([`flow`]).
@@ -22,13 +22,13 @@ use openmrc_wire::Packet;
 
 use crate::time::{Span, Time};
 
-/// Size of a packet as congestion control counts it: UDP length + 40 (spec: congestion).
+/// Size of a packet as congestion control counts it: UDP length + 40 (docs/spec/congestion.md).
 #[inline]
 pub(super) fn nominal(packet: &Packet) -> u32 {
     packet.wire_len() as u32 + 8 + 40
 }
 
-/// State of the receiver's penalty (spec: congestion, destination flow control).
+/// State of the receiver's penalty (docs/spec/congestion.md, "On a SACK").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
     /// No penalty.

@@ -1,4 +1,5 @@
-//! NSCC, the network-signal-based congestion control of UET 1.0 section 3.6.13, which MRC adopts (spec: congestion).
+//! NSCC, the network-signal-based congestion control of UET 1.0 section 3.6.13, which MRC adopts
+//! (docs/spec/congestion.md).
 //!
 //! A window in bytes, updated by each SACK. Two signals, ECN and delay, select one of four actions. A third signal,
 //! trimming in a round trip that delivered little, sets the window to the delivered bytes at once (quick adapt).
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use super::{Ack, Congestion, Hold};
 use crate::time::{Span, Time};
 
-/// The network from which all gains are scaled: 100 Gb/s and 12 us (spec: congestion, "Numbers").
+/// The network from which all gains are scaled: 100 Gb/s and 12 us (docs/spec/congestion.md, "Numbers").
 const REFERENCE_BDP: f64 = 100e9 / 8.0 * 12e-6;
 const REFERENCE_RTT: Span = Span::from_micros(12);
 
@@ -55,7 +56,7 @@ impl NsccParams {
     /// 40.
     pub const OVERHEAD: u32 = 92;
 
-    /// The defaults for a sender of `link_rate_bps` over `base_rtt` (spec: congestion, "Numbers").
+    /// The defaults for a sender of `link_rate_bps` over `base_rtt` (docs/spec/congestion.md, "Numbers").
     pub fn for_network(link_rate_bps: u64, base_rtt: Span, path_mtu: u16, trimming: bool) -> Self {
         let mtu = u32::from(path_mtu) + Self::OVERHEAD;
         let bdp = link_rate_bps as f64 / 8.0 * base_rtt.as_secs_f64();
@@ -191,8 +192,8 @@ impl Nscc {
         self.quick.ends = now + self.base_rtt + self.params.target_qdelay;
         let trouble = self.trimmed || delay > self.params.qa_threshold;
         // The gate is a share of the configured largest window, not of the lowered one: otherwise a sender close to the
-        // receiver keeps a rate at which a distant one must adapt \[choice\]. A sender that delivers half of the lowered
-        // window in a period does not adapt.
+        // receiver keeps a rate at which a distant one must adapt \[choice\]. A sender that delivers half of the
+        // lowered window in a period does not adapt.
         let gate = (self.params.max_wnd >> self.params.qa_gate).min(self.max_wnd() as u64 / 2);
         if !is_started || !trouble || u64::from(achieved) >= gate {
             return false;
@@ -297,8 +298,8 @@ impl Congestion for Nscc {
             }
             (false, false) => {
                 self.fast = false;
-                // Switches do not mark on the last hop: while the receiver resolves an incast, an unmarked delay is that
-                // of its own link, and the fair increase of every sender would be trimmed there \[choice\].
+                // Switches do not mark on the last hop: while the receiver resolves an incast, an unmarked delay is
+                // that of its own link, and the fair increase of every sender would be trimmed there \[choice\].
                 if ack.hold == Hold::Free {
                     self.inc_bytes += self.params.fi * earned;
                 }

@@ -1,5 +1,5 @@
-//! Time between the packets of a sender whose smallest window is still too large (spec: congestion, "Numbers", min cwnd;
-//! our choice, see docs/decisions.md). It must never delay a window of more than one packet.
+//! Time between the packets of a sender whose smallest window is still too large (docs/spec/congestion.md, "Numbers",
+//! min cwnd; our choice, see docs/decisions.md). It must never delay a window of more than one packet.
 
 use crate::random::mix;
 use crate::time::{Span, Time};
@@ -15,8 +15,8 @@ const LONGEST_AT_MOST: u8 = 20;
 /// A delivered packet adds this to the packets per base RTT; a trimmed one divides them by 1.5. So the rates of senders
 /// converge.
 const STEP: f64 = 1.0 / 8.0;
-/// ... but at most this share of them: where many senders share a link, the step is several times their rates, and most of
-/// what they send is trimmed.
+/// ... but at most this share of them: where many senders share a link, the step is several times their rates, and most
+/// of what they send is trimmed.
 const STEP_AT_MOST: f64 = 0.35;
 
 /// Mean time from one packet to the next.

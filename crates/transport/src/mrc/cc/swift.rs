@@ -1,5 +1,5 @@
 //! Swift (Kumar et al., SIGCOMM 2020): a window controlled by the round-trip time alone. It represents the RTT-based
-//! control of NICs whose own algorithm is not published (spec: baselines, "Switch-side spraying").
+//! control of NICs whose own algorithm is not published (docs/spec/baselines.md, "Switch-side spraying").
 //!
 //! Below the target the window grows by a constant per round trip. Above it, the window shrinks in proportion to the
 //! excess delay, at most once per round trip. Small windows have a higher target, so that the flows of an incast

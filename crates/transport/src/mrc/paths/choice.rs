@@ -1,5 +1,5 @@
-//! Selects the path of the next packet (spec: paths, "Choosing the EV of the next packet" and "Planes carry equal
-//! load").
+//! Selects the path of the next packet (docs/spec/paths.md, "Choosing the EV of the next packet" and "Planes carry
+//! equal load").
 
 use super::ev_state::{EvInput, EvState};
 use super::selector::{Burst, Choice, Selector};
@@ -150,7 +150,7 @@ impl Paths {
     }
 
     /// The turns of paths that are out of service count as packets: a plane that has no backup for them carries less,
-    /// in proportion to the paths that it has left (spec: paths, "Planes carry equal load").
+    /// in proportion to the paths that it has left (docs/spec/paths.md, "Planes carry equal load").
     #[inline]
     fn count_out_of_service(&mut self, plane: usize, turns: u32) {
         self.planes[plane].sent = self.planes[plane].sent.wrapping_add(turns);
@@ -172,8 +172,8 @@ impl Paths {
     }
 
     /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
-    /// GOOD but is passed over. If there is no GOOD path, the first SKIP path is used that is not to be avoided, and the
-    /// rotation goes on behind it. Also returns how many paths out of service were passed.
+    /// GOOD but is passed over. If there is no GOOD path, the first SKIP path is used that is not to be avoided, and
+    /// the rotation goes on behind it. Also returns how many paths out of service were passed.
     #[inline(always)]
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> (EvIndex, u32) {
         let first_slot = self.slots_of(plane).start;

@@ -1,4 +1,4 @@
-//! The state table of a path (spec: paths, EV set). Nothing else may change the state of a path.
+//! The state table of a path (docs/spec/paths.md, "EV set"). Nothing else may change the state of a path.
 //!
 //! ```text
 //!                 Marked            Lost            TurnPassed   ProbesGood   ProbesMarked   Deny     Allow
@@ -62,8 +62,8 @@ pub const fn next(state: EvState, input: EvInput) -> EvState {
 pub struct EvRecord {
     /// State (2 bits), consecutive answered probes (2 bits), probe back-off exponent (4 bits).
     bits: u8,
-    /// When a condemned path is to be probed next, in units of [`super::ConditionProbes`]. Of a usable path: packets lost
-    /// since one has arrived.
+    /// When a condemned path is to be probed next, in units of [`super::ConditionProbes`]. Of a usable path: packets
+    /// lost since one has arrived.
     pub probe_due: u8,
 }
 

@@ -1,4 +1,4 @@
-//! The EV set of a queue pair: the paths in rotation and in reserve (spec: paths).
+//! The EV set of a queue pair: the paths in rotation and in reserve (docs/spec/paths.md).
 //!
 //! A path is identified by an index 0..n. Its plane is the index modulo the number of planes; its entropy value is
 //! computed from the shared profile.
@@ -258,8 +258,8 @@ impl Paths {
     }
 
     /// The path of a reflected entropy, as it is or with its halves exchanged: readings of MRC differ on their order
-    /// (spec: wire, Where the entropy value goes). The order that was right last time is tried first. `hint` is the
-    /// path that the packet took last.
+    /// (docs/spec/wire.md, "Where the entropy value goes"). The order that was right last time is tried first. `hint`
+    /// is the path that the packet took last.
     pub(super) fn find(&mut self, entropy: Ev, hint: Option<EvIndex>) -> Option<EvIndex> {
         let fits = |index: EvIndex, swapped: bool| {
             let value = if swapped { entropy.swapped() } else { entropy };

@@ -1,4 +1,4 @@
-//! When condemned paths are probed (spec: paths, "Probing condemned paths").
+//! When condemned paths are probed (docs/spec/paths.md, "Probing condemned paths").
 //!
 //! The low bits of a probe's id are the index of its path, so that the SACK is matched without a table.
 

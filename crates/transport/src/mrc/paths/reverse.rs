@@ -1,4 +1,4 @@
-//! Paths for feedback (spec: paths, "Reverse EVs"): one per plane, known to work because a packet sent on it was
+//! Paths for feedback (docs/spec/paths.md, "Reverse EVs"): one per plane, known to work because a packet sent on it was
 //! answered. Planes take turns. A plane whose paths are still unknown takes its turn too, with another path each time:
 //! a new responder knows only one working path, and if that failed, all its feedback would be lost.
 

@@ -50,7 +50,7 @@ impl fmt::Debug for CustomSelector {
 /// Load balancing algorithms.
 #[derive(Clone, Debug, Default)]
 pub enum LoadBalancing {
-    /// MRC's EV states: skip marked paths, take broken ones out of use (spec: paths).
+    /// MRC's EV states: skip marked paths, take broken ones out of use (docs/spec/paths.md).
     #[default]
     EvStates,
     /// A random path.

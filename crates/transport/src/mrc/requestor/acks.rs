@@ -1,4 +1,4 @@
-//! Handling of SACK, NACK and ACK at the requestor (spec: transport, "Requestor").
+//! Handling of SACK, NACK and ACK at the requestor (docs/spec/transport.md, "Requestor").
 
 use openmrc_wire::{Aeth, CcState, Mark, Nack, NackReason, Psn, Sack, Syndrome};
 
@@ -176,10 +176,10 @@ impl Requestor {
         self.probe_at_start(shared, now, host);
     }
 
-    /// Round-trip time from the reflected timestamp of a SACK with this RTX. The timestamp counts only if it lies between
-    /// the recorded send time and now: a peer may reflect none, and after a retransmission it may be that of an earlier
-    /// transmission. Otherwise, or if its 16 bits may have wrapped, the recorded send time is used instead: the sender
-    /// would else never learn that round trips are this long.
+    /// Round-trip time from the reflected timestamp of a SACK with this RTX. The timestamp counts only if it lies
+    /// between the recorded send time and now: a peer may reflect none, and after a retransmission it may be that of an
+    /// earlier transmission. Otherwise, or if its 16 bits may have wrapped, the recorded send time is used instead: the
+    /// sender would else never learn that round trips are this long.
     fn rtt_sample(
         &mut self,
         shared: &mut Shared,
@@ -374,8 +374,8 @@ impl Requestor {
         let fits = if aeth.is_ack() {
             self.window.is_recent(seq)
         } else {
-            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window. And what a
-            // SACK has acknowledged may still be refused until its message is complete.
+            // Its PSN is that of the refused packet or the cumulative one, so it may lie just below the window. And
+            // what a SACK has acknowledged may still be refused until its message is complete.
             let next = self.window.next();
             let unfinished = self.window.base().min(self.sendq.end_of(self.sendq.completed()));
             self.sendq.is_unfinished(next) && (unfinished..=next).contains(&(seq + 1))

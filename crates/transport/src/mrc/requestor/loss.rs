@@ -1,4 +1,4 @@
-//! Loss detection from later arrivals (spec: transport, "Deciding that a packet is lost", rule 2).
+//! Loss detection from later arrivals (docs/spec/transport.md, "Deciding that a packet is lost", rule 2).
 //!
 //! Like RACK (RFC 8985), but over all paths: a packet is lost once a packet has arrived that was sent at least a
 //! reorder window later. First transmissions are ordered by send time, and so are the logged retransmissions; two

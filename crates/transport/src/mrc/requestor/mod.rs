@@ -1,4 +1,4 @@
-//! The requestor: selects the next packet to send (spec: transport, "Requestor").
+//! The requestor: selects the next packet to send (docs/spec/transport.md, "Requestor").
 //!
 //! | file | subject |
 //! |---|---|
@@ -156,8 +156,8 @@ impl Requestor {
             && (self.sendq.drained() || !shared.ports_up.is_empty())
     }
 
-    /// Whether all that was sent has arrived, and the peer holds a message back that waits for a receive there: only then
-    /// does nothing else remain to be done.
+    /// Whether all that was sent has arrived, and the peer holds a message back that waits for a receive there: only
+    /// then does nothing else remain to be done.
     #[inline]
     fn waits_for_receive(&self, shared: &Shared) -> bool {
         shared.config.peer_waits
@@ -227,8 +227,8 @@ impl Requestor {
         }
     }
 
-    /// Time at which [`Self::handle_timeout`] must be called. It and [`Self::readiness`] are calls of their own: most queue
-    /// pairs that receive have no requestor.
+    /// Time at which [`Self::handle_timeout`] must be called. It and [`Self::readiness`] are calls of their own: most
+    /// queue pairs that receive have no requestor.
     #[inline(never)]
     pub fn poll_timeout(&self, shared: &Shared) -> Time {
         let answer = self.answer_due(shared);

@@ -1,5 +1,5 @@
-//! Silent peers: probes, timeouts and the end of retries (spec: transport, "Deciding that a packet is lost", rules 3
-//! and 4).
+//! Silent peers: probes, timeouts and the end of retries (docs/spec/transport.md, "Deciding that a packet is lost",
+//! rules 3 and 4).
 
 use super::Requestor;
 use super::send_times::Stamp;

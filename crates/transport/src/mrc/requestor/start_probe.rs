@@ -1,5 +1,6 @@
-//! The probe in the control class that measures the RTT of the idle path when a queue pair begins to send much (spec:
-//! congestion, "A good base_rtt at the start"). It passes the queues, so it must never prove that data is lost.
+//! The probe in the control class that measures the RTT of the idle path when a queue pair begins to send much
+//! (docs/spec/congestion.md, "A good base_rtt at the start"). It passes the queues, so it must never prove that data is
+//! lost.
 
 use super::Requestor;
 use super::acks::timestamp_sample;

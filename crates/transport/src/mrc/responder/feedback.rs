@@ -1,4 +1,4 @@
-//! Feedback of the responder: SACKs and their bitmaps, NACKs, transport ACKs and NAKs (spec: transport, "When it
+//! Feedback of the responder: SACKs and their bitmaps, NACKs, transport ACKs and NAKs (docs/spec/transport.md, "When it
 //! answers"). All packets of one report use the same reverse path: with one path per packet and an even number of
 //! planes, the ACK that follows each SACK would use only every second plane.
 

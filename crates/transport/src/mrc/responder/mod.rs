@@ -1,5 +1,5 @@
 //! The responder: accepts packets in any order within its window, places them at once, completes messages in order, and
-//! decides when to send feedback (spec: transport, "Responder"). `feedback` builds it.
+//! decides when to send feedback (docs/spec/transport.md, "Responder"). `feedback` builds it.
 
 mod feedback;
 mod stash;
@@ -144,8 +144,8 @@ struct PendingFeedback {
     asked_above_gap: bool,
 }
 
-/// Whether an answer is owed that is sent with the next data, and how many ACKs were sent so since the last SACK: one byte,
-/// as there is one for each queue pair.
+/// Whether an answer is owed that is sent with the next data, and how many ACKs were sent so since the last SACK: one
+/// byte, as there is one for each queue pair.
 #[derive(Clone, Copy, Default)]
 struct WithData(u8);
 
@@ -192,15 +192,15 @@ struct Granted {
 /// told would condemn a path for every packet that the overflow has cost \[choice\].
 const OVERFLOW_REPORTS: u8 = 2;
 
-/// What a packet adds to the byte counter that triggers SACKs, at least (spec: transport, "When it answers").
+/// What a packet adds to the byte counter that triggers SACKs, at least (docs/spec/transport.md, "When it answers").
 const LEAST_COUNTED: u32 = 1024;
 
 /// Messages, as they complete in order. Neither MSN nor RQMSN of a packet is looked at: PSNs alone order messages, so
 /// it does not matter where a peer's counters start.
 struct Messages {
     completed: u32,
-    /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals when
-    /// it began. If there is none, that of the last message below the cumulative point.
+    /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals
+    /// when it began. If there is none, that of the last message below the cumulative point.
     far_end: u32,
     stash: Stash,
 }
@@ -314,7 +314,8 @@ impl Responder {
         }
     }
 
-    /// The queue pair is destroyed: reports what has not been reported. From now on new data is dropped without an answer.
+    /// The queue pair is destroyed: reports what has not been reported. From now on new data is dropped without an
+    /// answer.
     pub fn retire(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         if self.pending.sack_due != Time::NEVER {
             self.report_late(shared, now, host);
@@ -461,7 +462,8 @@ impl Responder {
         }
     }
 
-    /// Sends the delayed SACK now if at least half its delay has passed, or the answer that was to go with the next data.
+    /// Sends the delayed SACK now if at least half its delay has passed, or the answer that was to go with the next
+    /// data.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         let goes_with_data = self.pending.with_data.take();
         if goes_with_data && let Some(plane) = shared.paths.burst_plane() {
@@ -475,8 +477,8 @@ impl Responder {
         }
     }
 
-    /// Sends an ACK without a SACK: it is cumulative too, and takes half the time of both. The delayed SACK repeats it, as
-    /// it may be lost.
+    /// Sends an ACK without a SACK: it is cumulative too, and takes half the time of both. The delayed SACK repeats it,
+    /// as it may be lost.
     fn acknowledge_alone(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
         self.pending.with_data.count_ack();
         self.pending.sack_due = now + self.pending.ack_delay;
@@ -604,8 +606,8 @@ impl Responder {
         }
         let mark = mark_of(received);
         let owes_ack = shared.config.acks_immediates && self.messages.stash.taken() != taken;
-        // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet opens
-        // a gap.
+        // A packet out of order, a gap and a filled gap are no reason for a SACK: with spraying nearly every packet
+        // opens a gap.
         if mark == Mark::None && !packet.ack_req && !packet.rtx && !owes_ack {
             return Answer::Later;
         }

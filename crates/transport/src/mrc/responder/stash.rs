@@ -1,4 +1,4 @@
-//! Immediates that have arrived and are not delivered yet, in PSN order (spec: transport, "Responder").
+//! Immediates that have arrived and are not delivered yet, in PSN order (docs/spec/transport.md, "Responder").
 
 use openmrc_wire::Msn;
 

@@ -1,4 +1,4 @@
-//! Pressure by how full the receive buffers are (spec: congestion, destination flow control).
+//! Pressure by how full the receive buffers are (docs/spec/congestion.md, "On a SACK").
 //!
 //! A socket neither marks nor trims. When several senders together send more than its buffer holds, packets are lost
 //! without a NACK, which looks like a broken path. So the receiver makes its senders shrink their windows before that

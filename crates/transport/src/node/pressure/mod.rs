@@ -1,4 +1,4 @@
-//! Destination flow control: how a receiver slows down its senders (spec: congestion, `rcv_cwnd_pen`).
+//! Destination flow control: how a receiver slows down its senders (docs/spec/congestion.md, "On a SACK").
 //!
 //! Switches do not mark on the last hop and no other path avoids it, so only the receiver can resolve an incast. A
 //! sender that receives the penalty `p` reduces its window by `p / 128` of every byte acknowledged and does not grow

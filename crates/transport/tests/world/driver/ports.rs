@@ -140,8 +140,8 @@ impl<T: Subject> World<T> {
     }
 }
 
-/// A retransmission must not take the path that lost the packet (spec: transport, requestor), if another path in
-/// rotation is good. The paths in rotation are known only if none is in reserve.
+/// A retransmission must not take the path that lost the packet (docs/spec/transport.md, "Requestor"), if another path
+/// in rotation is good. The paths in rotation are known only if none is in reserve.
 fn no_other_path<T: Subject>(qp: &T, record: &Record, free: PortSet) -> Verdict {
     let ports = free.and(record.local_up).and(record.peer_up);
     let entries = record.config.paths.profile.entries();
