@@ -5,8 +5,8 @@ OFFLINE -> ONLINE   queue pairs can use it from now on
 ONLINE -> OFFLINE   refused while queue pairs use it
 OFFLINE -> INIT     clears its attributes
 
-The core knows what each step needs and takes (docs/spec/c-interface.md, section 6.4); attributes of a call are set
-before the step, and an error changes nothing.
+The core knows what each step needs and takes (docs/spec/c-interface.md, section 6.4); attributes of a call
+are set before the step, and an error changes nothing.
 """
 
 import dataclasses
