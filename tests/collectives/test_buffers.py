@@ -100,12 +100,15 @@ def test_an_operation_that_is_given_up_gives_its_buffers_back():
     script = """
         from openmrc.errors import AbortedError
         data = bytearray(8)
-        work = comm.recv(data, 1 - rank, async_op=True)
         if rank == 0:
+            comm.recv(bytearray(1), 1)  # The other rank has its communicator now.
+            work = comm.recv(data, 1, async_op=True)
             comm.close()
             assert work.exception() is not None
         else:
+            work = comm.recv(data, 0, async_op=True)
             try:
+                comm.send(b"x", 0)
                 work.wait()
             except AbortedError:
                 pass

@@ -43,7 +43,7 @@ class ForeignPeer:
         ends = {"src": source[0], "dst": self.address}
         # The socket has removed the headers; the decoder wants them.
         whole = wrap(data, **ends, sport=source[1], dport=self.port, label=label)
-        frame = wire.decode(whole, wire.LinkType.RAW, port=self.port)
+        frame = wire.decode(whole, wire.LinkType.RAW, ports=[self.port])
         assert frame.error is None, frame.error
         return frame.packet, label, source[1]
 
@@ -53,7 +53,7 @@ class ForeignPeer:
         start = 48 if ip_address(self.address).version == 6 else 28
         for at, value in change:
             whole[start + at] = value
-        found = wire.decode(bytes(whole), wire.LinkType.RAW, port=to[1]).error
+        found = wire.decode(bytes(whole), wire.LinkType.RAW, ports=[to[1]]).error
         if found is not None and found.counter == "rx_bad_icrc":
             whole[-4:] = bytes.fromhex(found.message.rsplit(" ", 1)[1])
         self.socket.sendto(whole[start:], to)

@@ -174,6 +174,7 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
 """The subcommands by what one does with them, as `openmrc --help` lists them."""
 
 SUBCOMMANDS = {name: each for group in _GROUPS.values() for name, each in group.items()}
+_PANELS = {name: title for title, group in _GROUPS.items() for name in group}
 
 
 def available() -> dict[str, Subcommand]:
@@ -190,12 +191,9 @@ class _LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         # For help, completion and "did you mean": names and descriptions, without the modules.
-        here = available()
         self.commands = {
-            name: TyperCommand(name, help=each.help, rich_help_panel=title)
-            for title, group in _GROUPS.items()
-            for name, each in group.items()
-            if name in here
+            name: TyperCommand(name, help=each.help, rich_help_panel=_PANELS.get(name))
+            for name, each in available().items()
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
