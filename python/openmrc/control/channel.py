@@ -191,7 +191,7 @@ class Channel(Closable, Generic[M]):
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._broken(error) from None
+            raise self._refusal_before_the_end() or self._broken(error) from None
         self._outgoing.set(0)
         return True
 
@@ -417,6 +417,21 @@ class Channel(Closable, Generic[M]):
             return
         with contextlib.suppress(OSError):  # It may have ended already.
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _refusal_before_the_end(self) -> ConnectError | None:
+        """The refusal that waits to be read on a connection that the other end has reset.
+
+        It is only looked at: another thread may be receiving.
+        """
+        if self._seal_received is not None or self._buffer:
+            return None
+        with contextlib.suppress(OSError, ValidationError):
+            data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            if len(data) >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(data)
+                message = self._messages.validate_json(data[_LENGTH.size : _LENGTH.size + length])
+                return self.refused(message) if isinstance(message, Refused) else None
+        return None
 
     def _broken(self, error: OSError) -> LostError:
         return LostError(f"the connection to {self.peer} broke: {error.strerror or error}")

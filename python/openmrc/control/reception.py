@@ -29,6 +29,9 @@ from openmrc.errors import ConnectError
 NO_DESCRIPTORS = "no file descriptors are left for another connection; try again later"
 """Reason of a refusal."""
 
+_TOO_MANY = "too many connections have not greeted"
+"""Reason of a refusal."""
+
 _PAUSE = 0.1
 """Seconds after which accept is tried again when nothing is left to accept with."""
 
@@ -163,7 +166,7 @@ class Reception(Closable):
             except OSError as error:
                 if error.errno in tcp.OF_THE_CONNECTION:
                     continue
-                if error.errno in tcp.EXHAUSTED and self._drop_oldest():
+                if error.errno in tcp.EXHAUSTED and self._drop_oldest(reason=NO_DESCRIPTORS):
                     continue
                 # Whatever it is, it is no reason to accept nobody any more: the callers wait in the backlog.
                 self._pause()
@@ -192,7 +195,7 @@ class Reception(Closable):
         elif by_address.total() > self._limits.together():
             self._drop_oldest(by_address.most_common(1)[0][0])
 
-    def _drop_oldest(self, address: str | None = None) -> bool:
+    def _drop_oldest(self, address: str | None = None, reason: str = _TOO_MANY) -> bool:
         """Ends the oldest stranger, of one address or of all, a silent one first; whether there was one."""
         of_address = [s for s in self._strangers if not s.known and address in (None, s.address)]
         silent = [stranger for stranger in of_address if not stranger.channel.received_bytes]
@@ -200,8 +203,10 @@ class Reception(Closable):
             return False
         stranger = [*silent, *of_address][0]
         self._forget(stranger)
+        if stranger.greeted:
+            stranger.channel.enqueue_refusal(reason)  # Others come again by themselves.
         stranger.channel.close()
-        self._on_refused(stranger.channel.peer, "too many connections have not greeted")
+        self._on_refused(stranger.channel.peer, reason)
         return True
 
     def _pause(self) -> None:
