@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use openmrc_fabric::{Fabric, Sizing};
-use openmrc_sim::{Change, Fault, NetworkConfig, Results, Scenario, Target, World, collectives, traffic};
+use openmrc_sim::{Change, Fault, NetworkConfig, Results, Scenario, Target, World};
 use openmrc_transport::{Span, Time};
+use openmrc_workload::{collectives, patterns};
 
 /// A fabric and what it carries.
 struct Shape {
@@ -102,7 +103,7 @@ fn scenario(shape: &Shape) -> Scenario {
     network.cable = [Span::from_nanos(shape.cable); 4];
     let hosts = shape.sizing.hosts;
     match shape.traffic {
-        Traffic::Permutation(bytes) => Scenario::new(network, traffic::permutation(hosts, bytes, 1)),
+        Traffic::Permutation(bytes) => Scenario::new(network, patterns::permutation(hosts, bytes, 1)),
         Traffic::AllReduce(bytes, loss) => {
             let below = fabric.shape().hosts_per_t0;
             let switches = hosts / below;

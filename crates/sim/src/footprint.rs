@@ -1,6 +1,7 @@
 //! Bytes of state of each thing in a run: what the estimate of its memory multiplies with their numbers.
 
 use openmrc_transport::mrc::LoadBalancing;
+use openmrc_workload::{Connection, Message};
 
 use crate::config::NetworkConfig;
 use crate::event::Event;
@@ -9,7 +10,6 @@ use crate::hosts;
 use crate::scenario::ScenarioError;
 use crate::slab::Slab;
 use crate::transport::{MrcCongestion, TransportConfig};
-use crate::workload::{Connection, Message};
 
 /// Bytes of state of each thing in a run of a network and a transport.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -12,9 +12,7 @@
 
 mod barrier;
 mod calendar;
-pub mod chakra;
 mod clock;
-pub mod collectives;
 pub mod config;
 mod division;
 mod event;
@@ -27,9 +25,7 @@ mod long_queue;
 mod mailbox;
 mod memory;
 mod partition;
-mod program;
 pub mod record;
-pub mod replay;
 pub mod results;
 mod scenario;
 pub mod schedule;
@@ -37,10 +33,7 @@ mod slab;
 pub mod spec;
 mod stats;
 mod threads;
-pub mod traffic;
-pub mod training;
 mod transport;
-pub mod workload;
 mod world;
 
 pub use config::{
@@ -52,5 +45,4 @@ pub use results::{FabricTotals, HostTotals, MessageResult, Results, Totals};
 pub use scenario::{Scenario, ScenarioError};
 pub use schedule::{Change, Fault, FaultError, Target};
 pub use transport::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
-pub use workload::{Connection, Message, Workload, WorkloadError};
 pub use world::{Progress, World};

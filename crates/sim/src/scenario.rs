@@ -1,13 +1,13 @@
 //! The input of a run, with every message and fault: made by [`crate::spec`] from a scenario as people write it.
 
 use openmrc_transport::Time;
+use openmrc_workload::{Workload, WorkloadError};
 
 use crate::config::NetworkConfig;
 use crate::division::Division;
 use crate::record::Record;
 use crate::schedule::{self, Change, Fault, FaultError};
 use crate::transport::TransportConfig;
-use crate::workload::{Workload, WorkloadError};
 
 /// A run: network, transport, traffic.
 #[derive(Clone, Debug)]

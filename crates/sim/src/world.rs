@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_transport::Time;
+use openmrc_workload::Connection;
 
 use crate::clock::Clock;
 use crate::config::NetworkConfig;
@@ -19,7 +20,6 @@ use crate::scenario::{Scenario, ScenarioError};
 use crate::stats::Stats;
 use crate::threads::Stretch;
 use crate::transport::TransportConfig;
-use crate::workload::Connection;
 
 /// How far a run has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

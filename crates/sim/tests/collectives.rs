@@ -4,8 +4,9 @@ mod common;
 
 use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_schedule::{Algorithm, Exchange, Program, Shape};
-use openmrc_sim::{Scenario, Workload, collectives};
+use openmrc_sim::Scenario;
 use openmrc_transport::Time;
+use openmrc_workload::{Workload, collectives};
 
 #[test]
 fn a_ring_all_reduce_sends_2_n_minus_1_chunks_a_rank_each_after_the_one_before() {

@@ -6,9 +6,10 @@ use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
 use openmrc_sim::{
     Change, Fault, LogEvent, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World,
-    schedule, traffic,
+    schedule,
 };
 use openmrc_transport::{Span, Time};
+use openmrc_workload::patterns;
 
 const AT: Time = Time(Span::from_micros(40).0);
 const BYTES: u32 = 8 << 20;
@@ -19,7 +20,7 @@ fn uplink(network: &NetworkConfig, plane: u32, lower: u32, uplink: u32) -> Targe
 
 fn with_faults(faults: Vec<Fault>) -> (openmrc_sim::Results, Time) {
     let network = multiplane(64, 4);
-    let mut scenario = Scenario::new(network, traffic::permutation(64, BYTES, 3));
+    let mut scenario = Scenario::new(network, patterns::permutation(64, BYTES, 3));
     let healthy = last_delivery(&run(&scenario));
     scenario.faults = faults;
     (run(&scenario), healthy)
@@ -181,7 +182,7 @@ fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
             });
             let below_top = Link { plane: 0, layer: tiers - 1, lower: 1, uplink: 1 };
             let target = Target::Link(fabric.link_number(below_top));
-            let mut scenario = Scenario::new(network, traffic::permutation(hosts, 4 << 20, 3));
+            let mut scenario = Scenario::new(network, patterns::permutation(hosts, 4 << 20, 3));
             scenario.faults = vec![Fault { at: AT, target, change: Change::Down }];
             let results = run(&scenario);
             assert!(all_delivered(&results));
@@ -205,7 +206,7 @@ fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
     });
     let link = fabric.link_number(Link { plane: 0, layer: 1, lower: 1, uplink: 1 });
     for (change, found) in [(Change::Down, detection), (Change::Loss(1.0), silent)] {
-        let mut scenario = Scenario::new(network.clone(), traffic::permutation(16, 4 << 20, 3));
+        let mut scenario = Scenario::new(network.clone(), patterns::permutation(16, 4 << 20, 3));
         scenario.faults = vec![Fault { at: AT, target: Target::Link(link), change }];
         scenario.record.events = true;
         let mut world = World::new(&scenario).unwrap();
@@ -240,7 +241,7 @@ fn a_link_that_is_repaired_has_lost_its_loss_and_its_bit_errors() {
 
 #[test]
 fn a_fault_on_what_does_not_exist_is_refused() {
-    let mut scenario = Scenario::new(multiplane(64, 4), traffic::permutation(64, 1000, 3));
+    let mut scenario = Scenario::new(multiplane(64, 4), patterns::permutation(64, 1000, 3));
     scenario.faults = vec![Fault { at: AT, target: Target::Switch(10_000), change: Change::Down }];
     assert!(matches!(World::new(&scenario), Err(ScenarioError::Fault(_))));
     scenario.faults = vec![Fault { at: AT, target: Target::Link(0), change: Change::Loss(1.5) }];

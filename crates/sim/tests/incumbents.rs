@@ -7,11 +7,11 @@ use openmrc_fabric::Link;
 use openmrc_sim::{
     AdaptiveConfig, Change, Encapsulation, Fault, MrcConfig, NetworkConfig, PfcConfig, Results, Rocev2Config,
     Routing, RoutingReaction, Scenario, Scheduling, SwitchConfig, Target, TransportConfig, UetConfig,
-    Workload, traffic,
 };
 use openmrc_transport::mrc::LoadBalancing;
 use openmrc_transport::rocev2::Recovery;
 use openmrc_transport::{Span, Time};
+use openmrc_workload::{Workload, patterns};
 
 const FAST: u64 = 400_000_000_000;
 
@@ -96,7 +96,7 @@ fn one_flow_takes_the_least_time_there_is_with_every_transport() {
 #[test]
 fn a_permutation_takes_as_long_as_the_transport_spreads_badly() {
     for each in transports() {
-        let mut scenario = scenario(64, &each, traffic::permutation(64, 4 << 20, 3));
+        let mut scenario = scenario(64, &each, patterns::permutation(64, 4 << 20, 3));
         if let TransportConfig::Rocev2(rc) = &mut scenario.transport {
             // How long DCQCN takes to find the rate is another matter: paths alone are compared here.
             rc.dcqcn = false;
@@ -129,7 +129,7 @@ fn an_incast_takes_as_long_as_its_last_link_needs_with_every_transport() {
     let senders: Vec<u32> = (8..24).collect();
     let bytes = 1 << 20;
     for each in transports() {
-        let scenario = scenario(32, &each, traffic::incast(&senders, 0, bytes));
+        let scenario = scenario(32, &each, patterns::incast(&senders, 0, bytes));
         let least = ideal(&scenario.network, 1, 16 * u64::from(bytes));
         let results = run(&scenario);
         assert!(all_delivered(&results), "{}: {:?}", each.0, results.totals);
@@ -143,8 +143,8 @@ fn an_incast_takes_as_long_as_its_last_link_needs_with_every_transport() {
 #[test]
 fn the_same_seed_gives_every_transport_the_same_run_bit_for_bit() {
     for each in transports() {
-        let mut workload = traffic::permutation(32, 300_000, 1);
-        workload.append(&traffic::incast(&[1, 2, 3, 9, 17], 30, 400_000));
+        let mut workload = patterns::permutation(32, 300_000, 1);
+        workload.append(&patterns::incast(&[1, 2, 3, 9, 17], 30, 400_000));
         let mut scenario = scenario(32, &each, workload);
         let first = run(&scenario);
         assert_eq!(first, run(&scenario), "{}", each.0);
@@ -161,7 +161,7 @@ fn destination_flow_control_spares_an_incast_most_of_its_trimming_whatever_the_s
             let mut network = multiplane(32, 4);
             network.seed = seed;
             network.switch = Some(SwitchConfig { scheduling, ..network.default_switch() });
-            let mut scenario = Scenario::new(network, traffic::incast(&senders, 0, 2 << 20));
+            let mut scenario = Scenario::new(network, patterns::incast(&senders, 0, 2 << 20));
             scenario.transport =
                 TransportConfig::Mrc(MrcConfig { destination_control, ..MrcConfig::default() });
             let results = run(&scenario);

@@ -7,9 +7,10 @@ use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Switch;
 use openmrc_sim::{
     Change, Fault, NetworkConfig, PfcConfig, Rocev2Config, Routing, Scenario, Scheduling, SwitchConfig,
-    Target, TransportConfig, Workload, World, schedule, traffic,
+    Target, TransportConfig, World, schedule,
 };
 use openmrc_transport::{Span, Time};
+use openmrc_workload::{Workload, patterns};
 
 const RATE: u64 = 400_000_000_000;
 
@@ -34,7 +35,7 @@ fn an_incast_at_line_rate_drops_nothing_and_keeps_its_last_link_full() {
     for senders in [7, 31] {
         let from: Vec<u32> = (1..=senders).collect();
         let bytes = 4 << 20;
-        let scenario = lossless(32, traffic::incast(&from, 0, bytes), false);
+        let scenario = lossless(32, patterns::incast(&from, 0, bytes), false);
         let least = ideal(&scenario.network, 0, u64::from(senders * bytes));
         let results = run(&scenario);
         assert!(all_delivered(&results));
@@ -50,7 +51,7 @@ fn an_incast_at_line_rate_drops_nothing_and_keeps_its_last_link_full() {
 fn however_small_the_buffer_is_nothing_is_dropped() {
     let from: Vec<u32> = (8..32).collect();
     for shared in [20_000, 100_000, 1_000_000] {
-        let mut scenario = lossless(32, traffic::incast(&from, 0, 1 << 20), false);
+        let mut scenario = lossless(32, patterns::incast(&from, 0, 1 << 20), false);
         // Sixteen ports: their headroom, and this.
         set_pfc(&mut scenario, |pfc| {
             pfc.headroom = Some(170_000);
@@ -69,7 +70,7 @@ fn however_small_the_buffer_is_nothing_is_dropped() {
 #[test]
 fn too_little_headroom_drops_what_is_on_the_cable_as_xoff_travels() {
     let from: Vec<u32> = (8..32).collect();
-    let mut scenario = lossless(32, traffic::incast(&from, 0, 1 << 20), false);
+    let mut scenario = lossless(32, patterns::incast(&from, 0, 1 << 20), false);
     set_pfc(&mut scenario, |pfc| {
         pfc.headroom = Some(10_000);
         pfc.xoff = Some(50_000);
@@ -81,7 +82,7 @@ fn too_little_headroom_drops_what_is_on_the_cable_as_xoff_travels() {
 
 #[test]
 fn headroom_alone_is_no_buffer() {
-    let mut scenario = lossless(16, traffic::permutation(16, 1000, 1), false);
+    let mut scenario = lossless(16, patterns::permutation(16, 1000, 1), false);
     set_pfc(&mut scenario, |pfc| pfc.buffer = Some(100_000));
     let error = World::new(&scenario).err().expect("no buffer is left").to_string();
     assert!(error.contains("headroom"), "{error}");
@@ -92,7 +93,7 @@ fn headroom_alone_is_no_buffer() {
 fn victim(dcqcn: bool, incast: bool) -> Time {
     let mut workload = Workload::default();
     if incast {
-        workload = traffic::incast(&(8..32).collect::<Vec<_>>(), 0, 8 << 20);
+        workload = patterns::incast(&(8..32).collect::<Vec<_>>(), 0, 8 << 20);
     }
     let connection = workload.connect(63, 1);
     workload.send(connection, 4 << 20, Time(Span::from_micros(200).0));
@@ -111,7 +112,7 @@ fn a_paused_port_blocks_those_who_wait_behind_it_for_other_hosts() {
 #[test]
 fn dcqcn_slows_senders_down_before_pfc_has_to_stop_them() {
     let from: Vec<u32> = (1..8).collect();
-    let pauses = |dcqcn| run(&lossless(16, traffic::incast(&from, 0, 16 << 20), dcqcn)).totals.fabric.pauses;
+    let pauses = |dcqcn| run(&lossless(16, patterns::incast(&from, 0, 16 << 20), dcqcn)).totals.fabric.pauses;
     let (with, without) = (pauses(true), pauses(false));
     assert!(with * 2 < without, "{with} with DCQCN, {without} without");
 }
@@ -119,7 +120,7 @@ fn dcqcn_slows_senders_down_before_pfc_has_to_stop_them() {
 #[test]
 fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
     let from: Vec<u32> = (8..32).collect();
-    let mut scenario = lossless(32, traffic::incast(&from, 0, 2 << 20), false);
+    let mut scenario = lossless(32, patterns::incast(&from, 0, 2 << 20), false);
     let t1 =
         |index| Target::Switch(scenario.network.fabric.switch_number(Switch { plane: 0, tier: 1, index }));
     let mut schedule = Vec::new();
@@ -137,9 +138,9 @@ fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
 fn real_queues_and_computed_departures_agree() {
     // The last message of a short incast varies by 1.5 % from seed to seed: the mean of 32 is known to 0.3 %.
     for (name, workload, seeds) in [
-        ("permutation", traffic::permutation(64, 4 << 20, 3), 8),
-        ("incast", traffic::incast(&(8..32).collect::<Vec<_>>(), 0, 1 << 20), 32),
-        ("all-to-all", traffic::all_to_all(&(0..16).collect::<Vec<_>>(), 300_000), 8),
+        ("permutation", patterns::permutation(64, 4 << 20, 3), 8),
+        ("incast", patterns::incast(&(8..32).collect::<Vec<_>>(), 0, 1 << 20), 32),
+        ("all-to-all", patterns::all_to_all(&(0..16).collect::<Vec<_>>(), 300_000), 8),
     ] {
         let mut scenario = Scenario::new(multiplane(64, 4), workload);
         // Over some seeds: which paths meet at the end of a single run moves its last message by a few percent.
@@ -166,7 +167,7 @@ fn weighted_queues_let_data_through_beside_control() {
         let mut network = multiplane(32, 4);
         network.exact_queues = true;
         network.switch = Some(SwitchConfig { scheduling, ..network.default_switch() });
-        let results = run(&Scenario::new(network, traffic::incast(&senders, 0, 1 << 20)));
+        let results = run(&Scenario::new(network, patterns::incast(&senders, 0, 1 << 20)));
         assert!(all_delivered(&results));
         results
     };
@@ -178,7 +179,7 @@ fn weighted_queues_let_data_through_beside_control() {
 
 #[test]
 fn loss_on_lossless_links_is_still_repaired() {
-    let mut scenario = lossless(32, traffic::permutation(32, 1 << 20, 1), true);
+    let mut scenario = lossless(32, patterns::permutation(32, 1 << 20, 1), true);
     scenario.faults = (0..scenario.network.fabric.links())
         .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
         .collect();

@@ -4,8 +4,9 @@ mod common;
 
 use common::{all_delivered, assert_laws, last_delivery, multiplane};
 use openmrc_fabric::Link;
-use openmrc_sim::{Change, Fault, LogEvent, NetworkConfig, Results, Scenario, Target, World, traffic};
+use openmrc_sim::{Change, Fault, LogEvent, NetworkConfig, Results, Scenario, Target, World};
 use openmrc_transport::{PortSet, Span, Time};
+use openmrc_workload::patterns;
 
 /// The sender, and the receiver under another T0, whose ports go down.
 const SENDER: u32 = 0;
@@ -28,7 +29,7 @@ fn run(faults: impl FnOnce(&NetworkConfig) -> Vec<Fault>) -> (Results, Learnt, S
     let network = multiplane(16, PLANES.into());
     let rtt = network.base_rtt();
     let faults = faults(&network);
-    let mut scenario = Scenario::new(network, traffic::incast(&[SENDER], RECEIVER, BYTES));
+    let mut scenario = Scenario::new(network, patterns::incast(&[SENDER], RECEIVER, BYTES));
     scenario.faults = faults;
     scenario.record.events = true;
     let mut world = World::new(&scenario).unwrap();

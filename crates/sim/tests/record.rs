@@ -4,12 +4,13 @@ mod common;
 
 use common::{all_delivered, multiplane, run};
 use openmrc_fabric::Link;
-use openmrc_sim::training::Training;
 use openmrc_sim::{
     CaptureConfig, Change, Fault, LogEvent, Record, Rocev2Config, Routing, Scenario, SeriesConfig, Target,
-    TransportConfig, World, traffic,
+    TransportConfig, World,
 };
 use openmrc_transport::{Span, Time};
+use openmrc_workload::patterns;
+use openmrc_workload::training::Training;
 
 fn everything(scenario: &Scenario) -> Record {
     let links = scenario.network.fabric.links();
@@ -27,7 +28,7 @@ fn broken_permutation() -> Scenario {
     let network = multiplane(32, 4);
     let link = Link { plane: 1, layer: 1, lower: 0, uplink: 2 };
     let target = Target::Link(network.fabric.link_number(link));
-    let mut scenario = Scenario::new(network, traffic::permutation(32, 4 << 20, 1));
+    let mut scenario = Scenario::new(network, patterns::permutation(32, 4 << 20, 1));
     scenario.faults = vec![
         Fault { at: Time(10_000_000), target, change: Change::Down },
         Fault { at: Time(60_000_000), target, change: Change::Up },
@@ -104,7 +105,7 @@ fn the_log_has_the_fault_before_the_paths_it_cost_and_the_repair_before_they_are
 
 #[test]
 fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
-    let mut scenario = Scenario::new(multiplane(8, 1), traffic::permutation(8, 256 << 20, 1));
+    let mut scenario = Scenario::new(multiplane(8, 1), patterns::permutation(8, 256 << 20, 1));
     for (interval, at_most) in [(None, SeriesConfig::MOST + 1), (Some(Span::from_micros(10)), usize::MAX)] {
         scenario.record.series = Some(SeriesConfig { interval, links: Vec::new() });
         let mut world = World::new(&scenario).unwrap();
@@ -125,7 +126,7 @@ fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
 
 #[test]
 fn captured_packets_are_whole_and_good_and_those_trimmed_say_so() {
-    let mut scenario = Scenario::new(multiplane(16, 2), traffic::incast(&[8, 9, 10, 11, 12], 0, 1 << 20));
+    let mut scenario = Scenario::new(multiplane(16, 2), patterns::incast(&[8, 9, 10, 11, 12], 0, 1 << 20));
     let cable =
         |host| scenario.network.fabric.link_number(Link { plane: 0, layer: 0, lower: host, uplink: 0 });
     let (sender, receiver) = (cable(8), cable(0));

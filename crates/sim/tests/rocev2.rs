@@ -5,10 +5,10 @@ mod common;
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_sim::{
     Change, Fault, NetworkConfig, Results, Rocev2Config, Routing, Scenario, Target, TransportConfig,
-    Workload, traffic,
 };
 use openmrc_transport::Time;
 use openmrc_transport::rocev2::Recovery;
+use openmrc_workload::{Workload, patterns};
 
 fn rocev2(mut network: NetworkConfig, workload: Workload, rc: Rocev2Config) -> Scenario {
     network.routing = Routing::Ecmp;
@@ -47,7 +47,7 @@ fn either_recovery_repairs_random_loss_and_selective_repeat_sends_less_again() {
     let mut again = Vec::new();
     for recovery in [Recovery::GoBackN, Recovery::SelectiveRepeat] {
         let rc = Rocev2Config { recovery, dcqcn: false, ..Rocev2Config::default() };
-        let mut scenario = rocev2(network.clone(), traffic::permutation(32, 2 << 20, 1), rc);
+        let mut scenario = rocev2(network.clone(), patterns::permutation(32, 2 << 20, 1), rc);
         scenario.faults = (0..network.fabric.links())
             .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
             .collect();
@@ -63,7 +63,7 @@ fn either_recovery_repairs_random_loss_and_selective_repeat_sends_less_again() {
 fn several_queue_pairs_spread_what_one_cannot() {
     let run_with = |qps| {
         let rc = Rocev2Config { qps, ..Rocev2Config::default() };
-        run(&rocev2(single_plane(64), traffic::permutation(64, 8 << 20, 2), rc))
+        run(&rocev2(single_plane(64), patterns::permutation(64, 8 << 20, 2), rc))
     };
     let (one, eight) = (run_with(1), run_with(8));
     assert!(all_delivered(&one) && all_delivered(&eight));
@@ -75,8 +75,8 @@ fn several_queue_pairs_spread_what_one_cannot() {
 fn mrc_on_four_planes_beats_rocev2_on_one_of_four_times_the_rate() {
     let bytes = 8 << 20;
     let rc = Rocev2Config { qps: 16, ..Rocev2Config::default() };
-    let roce = run(&rocev2(single_plane(64), traffic::permutation(64, bytes, 2), rc));
-    let mrc = run(&Scenario::new(multiplane(64, 4), traffic::permutation(64, bytes, 2)));
+    let roce = run(&rocev2(single_plane(64), patterns::permutation(64, bytes, 2), rc));
+    let mrc = run(&Scenario::new(multiplane(64, 4), patterns::permutation(64, bytes, 2)));
     assert!(
         last_delivery(&mrc) < last_delivery(&roce),
         "{:?} {:?}",
@@ -90,7 +90,7 @@ fn dcqcn_slows_an_incast_down_instead_of_dropping() {
     let senders: Vec<u32> = (1..8).collect();
     let drops = |dcqcn| {
         let rc = Rocev2Config { dcqcn, ..Rocev2Config::default() };
-        let results = run(&rocev2(single_plane(16), traffic::incast(&senders, 0, 8 << 20), rc));
+        let results = run(&rocev2(single_plane(16), patterns::incast(&senders, 0, 8 << 20), rc));
         assert!(all_delivered(&results), "{:?}", results.totals);
         (results.totals.fabric.dropped_data, results.totals.fabric.marked)
     };

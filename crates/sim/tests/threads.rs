@@ -5,13 +5,14 @@ mod common;
 
 use common::{assert_laws, fabric, multiplane};
 use openmrc_sim::config::SoftwareHosts;
-use openmrc_sim::training::Training;
 use openmrc_sim::{
     AdaptiveConfig, CaptureConfig, Change, Encapsulation, Fault, MrcConfig, NetworkConfig, PfcConfig, Record,
     Results, Rocev2Config, Routing, RoutingReaction, Scenario, ScenarioError, SeriesConfig, SwitchConfig,
-    Target, TransportConfig, UetConfig, Workload, World, collectives, schedule, traffic,
+    Target, TransportConfig, UetConfig, World, schedule,
 };
 use openmrc_transport::{Span, Time};
+use openmrc_workload::training::Training;
+use openmrc_workload::{Workload, collectives, patterns};
 use proptest::prelude::*;
 
 /// Transports, each with the network it is meant for.
@@ -56,14 +57,14 @@ fn network(transport: u8, tiers: u8, planes: u32) -> (NetworkConfig, TransportCo
 
 fn workload(which: u8, seed: u64) -> Workload {
     let hosts: Vec<u32> = (0..32).collect();
-    let mut workload = traffic::permutation(32, 120_000, seed);
+    let mut workload = patterns::permutation(32, 120_000, seed);
     workload.append(&match which {
-        0 => traffic::incast(&hosts[3..20], 1, 60_000),
-        1 => traffic::all_to_all(&hosts[..12], 20_000),
+        0 => patterns::incast(&hosts[3..20], 1, 60_000),
+        1 => patterns::all_to_all(&hosts[..12], 20_000),
         2 => collectives::ring_all_reduce(&hosts, 400_000),
         3 => {
             let sizes = [(1_000, 0.5), (40_000, 1.0)];
-            traffic::random(32, 400_000_000_000, 0.3, &sizes, Span::from_micros(20), seed)
+            patterns::random(32, 400_000_000_000, 0.3, &sizes, Span::from_micros(20), seed)
         }
         _ => Training {
             data: 4,
@@ -184,7 +185,7 @@ proptest! {
 
 #[test]
 fn more_threads_than_hosts_are_as_good() {
-    let mut scenario = Scenario::new(multiplane(8, 2), traffic::permutation(8, 100_000, 1));
+    let mut scenario = Scenario::new(multiplane(8, 2), patterns::permutation(8, 100_000, 1));
     scenario.record = everything(100);
     assert_eq!(told(&scenario, 1, u64::MAX), told(&scenario, 20, u64::MAX));
 }

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::Ev;
+use openmrc_workload::Connection;
 
 use self::by_host::ByHost;
 pub(crate) use self::endpoints::Endpoints;
@@ -44,7 +45,6 @@ use crate::fabric::{CarrierChange, FabricState};
 use crate::results::HostTotals;
 use crate::slab::Slab;
 use crate::stats::Stats;
-use crate::workload::Connection;
 
 /// Bytes of a host without queue pairs.
 pub(crate) const BYTES_PER_HOST: usize = size_of::<SimHost>();

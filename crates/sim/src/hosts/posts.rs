@@ -8,12 +8,12 @@ use prefetch_index::prefetch_index;
 
 use openmrc_transport::node::Place;
 use openmrc_transport::{Time, WorkRequest};
+use openmrc_workload::{Connection, Workload};
 
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::memory::address_of;
 use crate::results::MessageResult;
-use crate::workload::{Connection, Workload};
 
 /// State of a message.
 #[derive(Clone, Copy, Debug)]

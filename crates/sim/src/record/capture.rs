@@ -14,10 +14,10 @@ use openmrc_wire::{
     Body, DscpMap, Ecn, EntropyOrder, Ev, EvFormat, Layers, LinkType, Outer, Packet, ROCE_PORT, RcWrite,
     Write, trim,
 };
+use openmrc_workload::Connection;
 
 use crate::config::{Encapsulation, NetworkConfig, Overflow};
 use crate::event::{Event, flag};
-use crate::workload::Connection;
 
 /// Which packets are captured.
 #[derive(Clone, Default, PartialEq, Debug)]

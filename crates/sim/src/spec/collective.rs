@@ -7,9 +7,7 @@ use super::error::SpecError;
 use super::numbers::{Amount, Count, Host, LONGEST_MESSAGE, Micros, Whole, grouped};
 use super::ranks::{Volume, all_pairs, check_ranks, count, members, ranks_exist};
 use openmrc_schedule::{Algorithm, EXCHANGES, Shape, even_parts};
-
-use crate::collectives;
-use crate::workload::Workload;
+use openmrc_workload::{Workload, collectives};
 
 /// A collective operation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use openmrc_workload::Workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,6 @@ use super::error::SpecError;
 use super::files;
 use super::numbers::{Bytes, Host, LONGEST_MESSAGE, Micros};
 use super::ranks::{Volume, exists};
-use crate::workload::Workload;
 
 /// Messages one by one.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]

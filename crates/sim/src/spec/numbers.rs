@@ -8,8 +8,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use openmrc_transport::{Span, Time};
-
-use crate::workload::Workload;
+use openmrc_workload::Workload;
 
 /// A whole number from `LEAST` to `MOST`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -4,6 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use openmrc_transport::Span;
+use openmrc_workload::{
+    Workload, chakra,
+    replay::{self, Groups},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +15,6 @@ use super::error::SpecError;
 use super::files;
 use super::numbers::{Host, Micros};
 use super::ranks::{Volume, check_ranks, count, members, ranks_exist};
-use crate::chakra;
-use crate::replay::{self, Groups};
-use crate::workload::Workload;
 
 /// A recorded job: computations take the time that they took, communication what the fabric gives it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -1,5 +1,6 @@
 //! The whole of a scenario: reading it, checking it, and the run that it describes.
 
+use openmrc_workload::Workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,6 @@ use super::transport::{OwnParts, Transport};
 use crate::config::NetworkConfig;
 use crate::division::Division;
 use crate::transport::{MrcConfig, TransportConfig};
-use crate::workload::Workload;
 use crate::world::World;
 
 /// A run, as people write it.

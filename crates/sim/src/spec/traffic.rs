@@ -1,5 +1,6 @@
 //! What hosts send: patterns that run beside each other.
 
+use openmrc_workload::{Workload, patterns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,6 @@ use super::read::by_kind;
 use super::recorded::Recorded;
 use super::training::Training;
 use crate::config::NetworkConfig;
-use crate::traffic;
-use crate::workload::Workload;
 
 by_kind! {
     /// One pattern of traffic.
@@ -103,7 +102,7 @@ pub struct RandomTraffic {
 
 impl Permutation {
     fn workload(&self, hosts: u32) -> Workload {
-        traffic::permutation(hosts, self.bytes.u32(), self.seed.get())
+        patterns::permutation(hosts, self.bytes.u32(), self.seed.get())
     }
 }
 
@@ -126,7 +125,7 @@ impl Incast {
 
     fn workload(&self) -> Workload {
         let senders: Vec<u32> = self.senders.iter().map(|host| host.u32()).collect();
-        traffic::incast(&senders, self.receiver.u32(), self.bytes.u32())
+        patterns::incast(&senders, self.receiver.u32(), self.bytes.u32())
     }
 }
 
@@ -137,7 +136,7 @@ impl AllToAll {
     }
 
     fn workload(&self, hosts: u32) -> Workload {
-        traffic::all_to_all(&members(self.ranks.as_deref(), hosts), self.bytes.u32())
+        patterns::all_to_all(&members(self.ranks.as_deref(), hosts), self.bytes.u32())
     }
 }
 
@@ -157,7 +156,7 @@ impl RandomTraffic {
 
     /// Mean length of a message, bytes.
     pub(super) fn mean_size(&self) -> f64 {
-        traffic::mean_size(&self.sizes()).max(1.0)
+        patterns::mean_size(&self.sizes()).max(1.0)
     }
 
     pub(super) fn volume(&self, network: &NetworkConfig) -> Volume {
@@ -168,7 +167,7 @@ impl RandomTraffic {
     }
 
     fn workload(&self, network: &NetworkConfig) -> Workload {
-        traffic::random(
+        patterns::random(
             network.fabric.shape().hosts,
             network.host_rate_bps(),
             self.load.get(),

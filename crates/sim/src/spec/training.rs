@@ -1,5 +1,6 @@
 //! Training steps: phases of computation and the collectives between them, for a parallel layout.
 
+use openmrc_workload::{Workload, training};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +8,6 @@ use super::collective::check_parts;
 use super::error::SpecError;
 use super::numbers::{AmountOrNone, Count, Host, LONGEST_MESSAGE, Micros, Whole};
 use super::ranks::{Volume, check_ranks, count, members, ranks_exist};
-use crate::training;
-use crate::workload::Workload;
 
 /// Training steps. Ranks are numbered by pipeline stage, data replica and tensor shard, the last fastest. A step is the
 /// pipeline's one-forward-one-backward schedule over its microbatches, then the all-reduce of gradients over the data

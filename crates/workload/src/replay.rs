@@ -10,7 +10,7 @@ use openmrc_transport::Span;
 use crate::chakra::{Collective, CollectiveKind, Node, Work};
 use crate::collectives;
 use crate::program::Program;
-use crate::workload::Workload;
+use crate::tasks::Workload;
 
 /// Groups of ranks by name. Their order is that of the ring.
 pub type Groups = HashMap<String, Vec<usize>>;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn sent_by(workload: &Workload, host: u32) -> u64 {
-        let ends = |m: &&crate::workload::Message| workload.connections[m.connection as usize];
+        let ends = |m: &&crate::tasks::Message| workload.connections[m.connection as usize];
         let of_host = workload.messages.iter().filter(|m| ends(m).src == host && ends(m).dst != host);
         of_host.map(|m| u64::from(m.bytes)).sum()
     }
@@ -377,8 +377,7 @@ mod tests {
             let (group, algorithm) = (String::new(), algorithm.to_owned());
             let recorded = Collective { kind: CollectiveKind::AllReduce, bytes, group, root: 0, algorithm };
             let graph = graph(&recorded, &vec![bytes; n]).unwrap();
-            let from_first =
-                |m: &&crate::workload::Message| graph.connections[m.connection as usize].src == 0;
+            let from_first = |m: &&crate::tasks::Message| graph.connections[m.connection as usize].src == 0;
             graph.messages.iter().filter(from_first).map(|m| m.bytes).collect::<Vec<_>>()
         };
         assert_eq!(sizes("halving", 1200, 4), [600, 300, 300, 600]);

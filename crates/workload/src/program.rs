@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use openmrc_transport::Span;
 
-use crate::workload::Workload;
+use crate::tasks::Workload;
 
 /// The next operation of a rank waits for its frontier.
 pub(crate) struct Program<'a> {

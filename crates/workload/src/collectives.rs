@@ -4,7 +4,7 @@
 use openmrc_schedule::{Algorithm, Exchange, Shape};
 use openmrc_transport::Time;
 
-use crate::workload::Workload;
+use crate::tasks::Workload;
 
 /// An operation of one shape at all ranks, each message whole. Rank r is the host `ranks[r]`; elements are bytes. The
 /// algorithm must be [allowed](Shape::allows).

@@ -7,7 +7,7 @@ use openmrc_transport::Span;
 
 use crate::collectives;
 use crate::program::Program;
-use crate::workload::Workload;
+use crate::tasks::Workload;
 
 /// A parallel layout, its computation and its communication. Zero bytes leave an operation out.
 ///

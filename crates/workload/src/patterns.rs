@@ -5,7 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use openmrc_transport::{Span, Time};
 
-use crate::workload::Workload;
+use crate::tasks::Workload;
 
 /// Every host sends `bytes` to one other and receives from one other: one cycle through all hosts (Sattolo's
 /// algorithm).
@@ -74,7 +74,7 @@ pub fn random(
 }
 
 /// Mean length of messages.
-pub(crate) fn mean_size(sizes: &[(u32, f64)]) -> f64 {
+pub fn mean_size(sizes: &[(u32, f64)]) -> f64 {
     let (mut mean, mut from) = (0.0, (0u32, 0.0));
     for &(bytes, share) in sizes {
         mean += (share - from.1) * (f64::from(from.0) + f64::from(bytes)) / 2.0;

@@ -1,0 +1,22 @@
+//! What hosts do and in which order, as data (docs/spec/workloads.md). Everything becomes one form, a [`Workload`] of
+//! connections, messages and computations: `openmrc-sim` executes it. No I/O, no clock; what is random comes from a seed.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`tasks`] | the form itself, its checks, and connections split in several |
+//! | [`patterns`] | permutation, incast, all-to-all, random traffic |
+//! | [`collectives`] | programs of `openmrc-schedule` between hosts |
+//! | [`training`] | steps of a parallel layout |
+//! | [`chakra`] | Chakra execution traces: what each rank of a recorded job did |
+//! | [`replay`] | a recorded job between hosts |
+#![forbid(unsafe_code)]
+
+pub mod chakra;
+pub mod collectives;
+pub mod patterns;
+mod program;
+pub mod replay;
+pub mod tasks;
+pub mod training;
+
+pub use tasks::{Connection, Message, Workload, WorkloadError};
