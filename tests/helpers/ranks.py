@@ -48,10 +48,17 @@ def start(script, size, *, head=HEAD, tail="comm.close()", **environment):
 def finish(processes, timeout=240):
     """Output of each rank; raises for one that failed."""
     results = []
-    for rank, process in enumerate(processes):
-        out, err = process.communicate(timeout=timeout)
-        assert process.returncode == 0, f"rank {rank} ended with {process.returncode}:\n{out}\n{err[-3000:]}"
-        results.append(out)
+    try:
+        for rank, process in enumerate(processes):
+            out, err = process.communicate(timeout=timeout)
+            ended = f"rank {rank} ended with {process.returncode}"
+            assert process.returncode == 0, f"{ended}:\n{out}\n{err[-3000:]}"
+            results.append(out)
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                process.communicate()
     return results
 
 

@@ -1,5 +1,7 @@
 """Runs a script as the ranks of a job with torch."""
 
+import textwrap
+
 from tests.helpers import ranks
 
 HEAD = """
@@ -11,9 +13,20 @@ HEAD = """
 """
 
 
+TAIL = """
+    if dist.get_backend() == "gloo":
+        # Its threads now and then abort the process when the other rank has gone ("terminate called without an active
+        # exception").
+        dist.barrier()
+        sys.stdout.flush()
+        os._exit(0)
+    dist.destroy_process_group()
+"""
+
+
 def start(script, size, **environment):
     variables = {"OMP_NUM_THREADS": "1", **environment}
-    return ranks.start(script, size, head=HEAD, tail="dist.destroy_process_group()", **variables)
+    return ranks.start(script, size, head=HEAD, tail=textwrap.dedent(TAIL), **variables)
 
 
 def run(script, size, **environment):
