@@ -15,8 +15,8 @@ HEAD = """
 
 TAIL = """
     if dist.get_backend() == "gloo":
-        # Its threads now and then abort the process when the other rank has gone ("terminate called without an active
-        # exception").
+        # Its threads now and then abort the process when the other rank has gone
+        # ("terminate called without an active exception").
         dist.barrier()
         sys.stdout.flush()
         os._exit(0)
