@@ -83,6 +83,7 @@ struct Watch {
     received: u16,
     /// Newest PSN sent; feedback refers to PSNs near it.
     next_psn: Psn,
+    path_mtu: u16,
     fatal: Option<Fatal>,
 }
 
@@ -101,7 +102,10 @@ impl Host for Watch {
     }
     fn transmit(&mut self, transmit: Transmit) {
         assert_eq!(transmit.packet.dest_qp, REMOTE_QP);
-        assert!(transmit.payload.is_none() && transmit.packet.payload_len == 0);
+        assert!(transmit.payload.is_none(), "not from memory");
+        // Only a probe of full size has a payload: a duplicate of a packet that was sent before.
+        let of_full_size = matches!(transmit.packet.body, Body::Write(_));
+        assert_eq!(transmit.packet.payload_len, if of_full_size { self.path_mtu } else { 0 });
         self.out.push(transmit);
     }
     fn send_done(&mut self, done: SendDone) {
@@ -154,7 +158,7 @@ fn drive_one(reader: &mut Reader<'_>, tally: &mut Tally) {
     let config = config(reader);
     let mut now = Time(reader.u64() >> 4);
     let mut qp = QueuePair::new(now, &config).expect("the configuration is valid");
-    let mut watch = Watch { receives: 64, ..Watch::default() };
+    let mut watch = Watch { receives: 64, path_mtu: config.path_mtu, ..Watch::default() };
     // The responder is allocated when it is first used. Its memory is counted from the beginning.
     qp.set_receive_pressure(0.into());
     let memory = qp.state_bytes().0;

@@ -75,6 +75,11 @@ impl Evidence {
         let drops = !config.paths.model.trims || !config.caps.trim_nack;
         Evidence { drops, burst: config.paths.burst.max(1) }
     }
+
+    /// Memory for what is known of each plane, if it is needed.
+    pub fn losses(self, planes: usize) -> Box<[PlaneLosses]> {
+        vec![PlaneLosses::default(); if self.drops { planes } else { 0 }].into()
+    }
 }
 
 impl Paths {
@@ -94,7 +99,7 @@ impl Paths {
         // The last plane is not given up: there is nothing to use instead.
         let has_others = self.any_usable(up.without(self.planes[plane].port));
         let burst = self.evidence.burst;
-        let losses = &mut self.trouble().losses[plane];
+        let losses = &mut self.losses[plane];
         losses.lost(now);
         if has_others && losses.is_dead(now, rtt, burst) {
             return Condemned::Plane;
@@ -111,7 +116,7 @@ impl Paths {
     pub(super) fn forgive(&mut self, index: EvIndex) {
         if self.evidence.drops {
             let plane = self.plane_of(index);
-            self.trouble().losses[plane].arrived();
+            self.losses[plane].arrived();
             self.record_mut(index).forget_losses();
         }
     }
@@ -149,6 +154,7 @@ mod tests {
         };
         assert_eq!(after(0), 2);
         assert!(after(30) > after(0) && after(60) > after(30));
-        assert_eq!(after(100), STANDS_OUT_ABOVE);
+        assert_eq!(after(90), STANDS_OUT_ABOVE);
+        assert_eq!(after(100), after(0), "nothing arrived: whether the plane is dead is asked, not its share");
     }
 }

@@ -99,16 +99,10 @@ struct Condemnations {
     /// The last path returned to the rotation for a trial, and the number of trials since such a path delivered.
     on_trial: EvIndex,
     in_vain: u8,
-    /// A path was condemned at any time, or has lost a packet that may have been dropped.
-    ever: bool,
-}
-
-/// What is known only of paths that have lost packets.
-struct Trouble {
     /// No other condemned path is tried before this time.
     trial_at: Time,
-    /// By plane.
-    losses: Box<[PlaneLosses]>,
+    /// A path was condemned at any time, or has lost a packet that may have been dropped.
+    ever: bool,
 }
 
 pub(super) struct Paths {
@@ -124,8 +118,8 @@ pub(super) struct Paths {
     rotation_turns: u16,
     random: u32,
     condemned: Condemnations,
-    /// Allocated with the first loss.
-    trouble: Option<Box<Trouble>>,
+    /// By plane; empty where switches trim.
+    losses: Box<[PlaneLosses]>,
     selector: Selector,
     reflection: Reflection,
     evidence: Evidence,
@@ -172,6 +166,7 @@ impl Paths {
             sent: turn(p) as u32,
         };
         let ports = || (0..total).map(|i| profile.group_port(i % planes)).collect();
+        let evidence = Evidence::new(config);
         let has_rotation = matches!(config.paths.load_balancing, LoadBalancing::EvStates);
         Paths {
             profile: Arc::clone(profile),
@@ -191,11 +186,12 @@ impl Paths {
                 tried: 0,
                 on_trial: EvIndex::MAX,
                 in_vain: 0,
+                trial_at: Time::ZERO,
                 ever: false,
             },
-            trouble: None,
+            losses: evidence.losses(planes),
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),
-            evidence: Evidence::new(config),
+            evidence,
             reflection: Reflection {
                 bits: config.paths.entropy_bits,
                 is_swapped: false,
@@ -326,13 +322,6 @@ impl Paths {
         self.condemned.count > 0
     }
 
-    fn trouble(&mut self) -> &mut Trouble {
-        let planes = self.planes.len();
-        self.trouble.get_or_insert_with(|| {
-            Box::new(Trouble { trial_at: Time::ZERO, losses: vec![PlaneLosses::default(); planes].into() })
-        })
-    }
-
     /// The slots of a plane in the rotation.
     fn slots_of(&self, plane: usize) -> std::ops::Range<usize> {
         let slots = usize::from(self.slots);
@@ -356,7 +345,7 @@ impl Paths {
         size_of_val(&*self.records)
             + self.rotation.heap_bytes()
             + size_of_val(&*self.planes)
-            + self.trouble.as_ref().map_or(0, |trouble| size_of::<Trouble>() + size_of_val(&*trouble.losses))
+            + size_of_val(&*self.losses)
     }
 }
 
