@@ -377,8 +377,9 @@ impl Transport for QueuePair {
         }
         if self.shared.error.is_none() {
             let is_sending = self.requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
-            let repeats = self.requestor.as_ref().map(|requestor| requestor.arrived_psn());
-            self.shared.probe_condemned(now, is_sending, repeats, host);
+            let arrived =
+                self.requestor.as_ref().map_or(0..0, |requestor| requestor.all_arrived(&self.shared.stats));
+            self.shared.probe_condemned(now, is_sending, arrived, host);
         }
     }
 

@@ -280,6 +280,12 @@ impl Paths {
         Some(index)
     }
 
+    /// Whether a path has this reflected entropy, in the order of halves in which the last was found.
+    fn is_reflected(&self, index: EvIndex, entropy: Ev) -> bool {
+        let value = if self.reflection.is_swapped { entropy.swapped() } else { entropy };
+        self.ev(index).matches(value, self.reflection.bits)
+    }
+
     /// Reflected values found with their halves exchanged, and reflected values that are no path's.
     pub(super) fn odd_reflections(&self) -> (u16, u16) {
         (self.reflection.swapped, self.reflection.unknown)
