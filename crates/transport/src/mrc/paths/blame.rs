@@ -155,6 +155,10 @@ mod tests {
         assert_eq!(after(0), 2);
         assert!(after(30) > after(0) && after(60) > after(30));
         assert_eq!(after(90), STANDS_OUT_ABOVE);
-        assert_eq!(after(100), after(0), "nothing arrived: whether the plane is dead is asked, not its share");
+        assert_eq!(
+            after(100),
+            after(0),
+            "nothing arrived: whether the plane is dead is asked, not its share"
+        );
     }
 }
