@@ -225,6 +225,7 @@ lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against th
 	$(BIN)/ruff format --check $(PYTHON_TREES)
 	$(BIN)/mypy
 	$(BIN)/mypy benches
+	$(BIN)/mypy examples/*.py examples/train/*.py
 	$(call say,Stub of openmrc._core against the compiled module)
 	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml openmrc._core
 
