@@ -23,7 +23,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := .make
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
-PYTHON_TREES := $(wildcard python tests benches examples)
+PYTHON_TREES := $(wildcard python tests benches examples crates/python)
 # The one interpreter all of cargo builds the extension module against: changing it would rebuild the bindings.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -60,21 +60,14 @@ $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
 
-# The C interface goes into the wheel as files of the Python package, without the symbols that only a debugger reads.
+# The C interface goes into the wheel as files of the Python package; crates/python/backend.py does it for `make wheel`.
 C_FILES := python/openmrc
-define c_interface
-	@mkdir -p $(C_FILES)/lib $(C_FILES)/include
-	@rm -f $(C_FILES)/lib/* $(C_FILES)/include/*
-	cp $(1)/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0
-	cp crates/capi/include/*.h $(C_FILES)/include/
-endef
 
 $(STAMPS)/wheel: $(STAMPS)/venv $(STAMPS)/sources $(SOURCES) Cargo.toml Cargo.lock pyproject.toml
 	$(call say,Release wheel)
 	@rm -rf $(STAMPS)/dist
-	cargo build --locked --release --package openmrc-capi
-	$(call c_interface,$(TARGET)/release)
-	$(BIN)/maturin build --release --interpreter $(BIN)/python --out $(STAMPS)/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation --wheel-dir $(STAMPS)/dist .
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(STAMPS)/dist/*.whl
 	@touch $@
 
