@@ -16,6 +16,7 @@ MUTANTS_ARGS  ?=
 TEST_WORKERS  ?= 4
 DEMO_ARGS     ?=
 BENCH_ARGS    ?=
+GALLERY       ?=
 
 MUTANTS_VERSION := 27.1.0
 
@@ -30,7 +31,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -242,6 +243,10 @@ docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md and docs/fields.md, an
 site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; a link or name that is none fails
 	$(call say,Site)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
+
+gallery: $(STAMPS)/wheel ## make the pictures of the pages anew; GALLERY='planes.png ...' only these
+	$(call say,Pictures)
+	$(BIN)/python docs/_site/gallery.py $(GALLERY)
 
 clean: ## remove .venv, stamps, wheels, the site and the cargo target directory
 	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist site docs/reference

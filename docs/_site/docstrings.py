@@ -25,7 +25,21 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _process(app: Sphinx, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
     if what not in ("attribute", "property", "data"):
         lines[:] = GoogleDocstring(list(lines), _config, app, what, name, thing, options).lines()
+    if what == "module":
+        lines[:] = _with_code(lines)
     lines[:] = _with_tables(lines)
+
+
+def _with_code(lines: list[str]) -> list[str]:
+    """Indented blocks of a module's docstring, which are programs and figures, as literal blocks."""
+    out: list[str] = []
+    for line in lines:
+        above = next((each for each in reversed(out) if each), "")
+        begins = line.startswith("    ") and out and not out[-1] and not above.startswith(" ")
+        if begins and not above.endswith("::"):
+            out += ["::", ""]
+        out.append(line)
+    return out
 
 
 def _with_tables(lines: list[str]) -> list[str]:

@@ -42,7 +42,7 @@ def _write(app: Sphinx) -> None:
     out = source / "reference"
     out.mkdir(exist_ok=True)
     for name, title in MODULES.items():
-        heading = f"{name}: {title[0].lower() + title[1:] if title != 'PyTorch' else title}"
+        heading = f"{name}: {title}"
         _renew(out / f"{name}.rst", f"{heading}\n{'=' * len(heading)}\n\n.. automodule:: {name}\n")
     _renew(out / "c.rst", "".join(_of_c(source.parent / "crates/capi/include")))
     pages = "".join(f"   {name}\n" for name in (*MODULES, "c"))
