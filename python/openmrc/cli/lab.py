@@ -417,6 +417,13 @@ def demo(
     bfd_ms = round(bfd_interval * 1e3)
     # Now, so that a directory that cannot be made is found before the run.
     out.mkdir(parents=True, exist_ok=True)
+
+    def draw(file: Path) -> None:
+        from openmrc.demos.lab import picture
+
+        picture.draw(outcome.mrc, outcome.conventional, timers, file)
+
+    drawn = _demo.drawer(draw, wanted=not no_picture)
     settings = Settings(
         only,  # type: ignore[arg-type]
         duration,
@@ -437,16 +444,11 @@ def demo(
     if outcome.remark:
         remarks.print(outcome.remark, markup=False)
 
-    def draw(file: Path) -> None:
-        from openmrc.demos.lab import picture
-
-        picture.draw(outcome.mrc, outcome.conventional, timers, file)
-
     _demo.present(
         results,
         out,
         "lab-demo",
-        draw=None if no_picture else draw,
+        draw=drawn,
         summary=lambda: report.summary(outcome.mrc, outcome.conventional, timers, rate),
         json=json,
     )
